@@ -22,10 +22,10 @@ use crate::private::is_private;
 use crate::reconnect_info::ReconnectInfo;
 use crate::shared::Shared;
 use crate::socket::Socket;
-use crate::transport::Port;
-use crate::transport::shm::ShmPort;
-use crate::transport::stream::{StreamPort, StreamSetup};
-use crate::transport::ucx::UcxPort;
+use crate::transport::AnyDataPlane;
+use crate::transport::shm::ShmDataPlane;
+use crate::transport::stream::{StreamDataPlane, StreamSetup};
+use crate::transport::ucx::UcxDataPlane;
 
 /// What the data plane of a link is made of.
 pub(crate) struct Way {
@@ -100,7 +100,7 @@ impl Shared {
             lock(&self.routes).remove(&rank);
         }
         // The data plane comes with the second connection.
-        let data = DataState::new(Port::None, self.config.slots, false, true);
+        let data = DataState::new(AnyDataPlane::none(), self.config.slots, false, true);
         self.open(p, serial, peer, incarnation, host == self.host, data);
         Ok(())
     }
@@ -114,7 +114,7 @@ impl Shared {
         let incarnation = self.next_life();
         let peer = self.rank_for(rank, incarnation, Identity::default())?;
         p.control.accept_cxx().map_err(|_| RejectReason::Busy)?;
-        let data = DataState::new(Port::None, 1, true, false);
+        let data = DataState::new(AnyDataPlane::none(), 1, true, false);
         let serial = self.next_serial();
         self.open(p, serial, peer, incarnation, false, data);
         if let Some(link) = self.link_by_serial(serial) {
@@ -232,9 +232,9 @@ impl Shared {
     }
 
     /// The data plane on a connected socket.
-    pub(crate) fn new_port(&self, way: Way) -> crate::error::Result<Port> {
+    pub(crate) fn new_port(&self, way: Way) -> crate::error::Result<AnyDataPlane> {
         let Way { serial, conn, socket, peer, pid, near, features, inbox } = way;
-        let stream = StreamPort::new(StreamSetup {
+        let stream = StreamDataPlane::new(StreamSetup {
             socket,
             peer,
             local: conn == ConnType::Shm,
@@ -247,12 +247,12 @@ impl Shared {
             inbox,
         });
         Ok(match conn {
-            ConnType::Shm => Port::Shm(Box::new(ShmPort::new(stream, self.life.as_deref())?)),
+            ConnType::Shm => AnyDataPlane::new(ShmDataPlane::new(stream, self.life.as_deref())?),
             ConnType::Ucx => {
-                let port = UcxPort::new(stream, self.ucx()?, serial, near, &self.driver)?;
-                Port::Ucx(Box::new(port))
+                let port = UcxDataPlane::new(stream, self.ucx()?, serial, near, &self.driver)?;
+                AnyDataPlane::new(port)
             }
-            _ => Port::Tcp(Box::new(stream)),
+            _ => AnyDataPlane::new(stream),
         })
     }
 }

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::clock;
 use crate::communicator::Communicator;
 use crate::config::Progress;
+use crate::driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::eventfd::EventfdWaker;
 use crate::op_id::OpId;
@@ -75,7 +76,7 @@ fn park(ops: &[Waited], waker: &EventfdWaker, manual: bool, deadline: Instant) {
             (data.port().interest(), data.queue().next_deadline())
         };
         until = until.min(earliest);
-        let flags = interest.wanted.flags();
+        let flags = driver::flags(interest.connection);
         let socket = link.data_socket().filter(|_| !flags.is_empty());
         if let Some(fd) = socket.and_then(|s| s.fd())
             && fds.push(PollFd::from_borrowed_fd(fd, flags)).is_err()

@@ -23,8 +23,8 @@ use crate::private::{is_private, too_many};
 use crate::rest_socket::RestSocket;
 use crate::shared::Shared;
 use crate::socket::Socket;
-use crate::transport::Port;
-use crate::transport::loopback::LoopbackPort;
+use crate::transport::AnyDataPlane;
+use crate::transport::loopback::LoopbackDataPlane;
 use crate::until::{Stop, Until};
 
 impl Shared {
@@ -168,7 +168,7 @@ impl Shared {
             driver: Arc::clone(&self.driver),
             owner: self.owner(),
             ctrl: CtrlState::new(talk.socket, talk.control, talk.framer),
-            data: DataState::new(Port::None, 1, true, false),
+            data: DataState::new(AnyDataPlane::none(), 1, true, false),
             data_socket: None,
             inbox: self.new_inbox(),
         });
@@ -185,7 +185,7 @@ impl Shared {
             return Ok(link);
         }
         let inbox = self.new_inbox();
-        let port = LoopbackPort::new(self.config.windows, Arc::clone(&inbox));
+        let port = LoopbackDataPlane::new(self.config.windows, Arc::clone(&inbox));
         let control = ControlConn::dial_cxx(rank, rank, clock::now())
             .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
         // A socket that never says anything stands for the control connection.
@@ -201,7 +201,7 @@ impl Shared {
             driver: Arc::clone(&self.driver),
             owner: self.owner(),
             ctrl: CtrlState::new(socket, control, CtrlState::new_framer()),
-            data: DataState::new(Port::Loopback(port), self.config.slots, true, true),
+            data: DataState::new(AnyDataPlane::new(port), self.config.slots, true, true),
             data_socket: None,
             inbox,
         });

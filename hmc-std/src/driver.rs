@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hmc_core::transport::Readiness;
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 
@@ -65,34 +66,21 @@ impl Token {
     }
 }
 
-/// What a half of a link waits for on its socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Bytes to read.
-    pub(crate) read: bool,
-    /// Room to send.
-    pub(crate) write: bool,
-    /// The peer's end of the connection, although nothing is read: no bytes come after those that have come.
-    pub(crate) end: bool,
-}
-
-impl Wanted {
-    /// What poll(2) is asked for. It tells of a connection that both ends have left whatever is asked.
-    pub(crate) fn flags(self) -> PollFlags {
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, self.read);
-        flags.set(PollFlags::OUT, self.write);
-        flags.set(PollFlags::RDHUP, self.end);
-        flags
-    }
+/// What poll(2) is asked for. It tells of a connection that both ends have left whatever is asked.
+pub(crate) fn flags(wanted: Readiness) -> PollFlags {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::IN, wanted.read);
+    flags.set(PollFlags::OUT, wanted.write);
+    flags.set(PollFlags::RDHUP, wanted.end);
+    flags
 }
 
 /// What the kernel was last told about a descriptor.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Registered(Option<Wanted>);
+pub(crate) struct Registered(Option<Readiness>);
 
 impl Registered {
-    pub(crate) fn differs(&self, wanted: Wanted) -> bool {
+    pub(crate) fn differs(&self, wanted: Readiness) -> bool {
         self.0 != Some(wanted)
     }
 }
@@ -170,7 +158,7 @@ impl Driver {
         serial: u32,
         channel: Channel,
         slot: &mut Registered,
-        wanted: Wanted,
+        wanted: Readiness,
     ) {
         let Some(fd) = socket.fd() else { return };
         if channel == Channel::Data && !self.serves_data() {
@@ -282,7 +270,7 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use super::{Channel, Driver, Events, Registered, Socket, Token, Wanted};
+    use super::{Channel, Driver, Events, Readiness, Registered, Socket, Token};
     use crate::config::Progress;
     use rustix::event::PollFlags;
     use std::collections::VecDeque;
@@ -308,9 +296,9 @@ mod tests {
     /// One call of the kernel for each change, not for each look.
     #[test]
     fn what_the_kernel_knows_is_not_registered_again() {
-        let read = Wanted { read: true, ..Wanted::default() };
+        let read = Readiness { read: true, ..Readiness::default() };
         assert!(!Registered(Some(read)).differs(read));
-        assert!(Registered(Some(read)).differs(Wanted::default()));
+        assert!(Registered(Some(read)).differs(Readiness::default()));
         assert!(Registered::default().differs(read), "nothing is known of a new descriptor");
     }
 
@@ -326,7 +314,7 @@ mod tests {
         events.tokens().collect()
     }
 
-    const NOTHING: Wanted = Wanted { read: false, write: false, end: false };
+    const NOTHING: Readiness = Readiness { read: false, write: false, end: false };
 
     #[test]
     fn a_half_of_a_link_is_told_of_what_it_waits_for() {
@@ -339,17 +327,17 @@ mod tests {
             driver.register(&socket, 7, Channel::Data, &mut slot, wanted);
             assert!(!slot.differs(wanted));
         };
-        register(Wanted { read: true, ..NOTHING });
+        register(Readiness { read: true, ..NOTHING });
         assert_eq!(ready(&driver), []);
         peer.write_all(&[1]).expect("room");
         assert_eq!(ready(&driver), [token]);
         assert_eq!(ready(&driver), [token], "as long as bytes lie there");
-        register(Wanted { end: true, ..NOTHING });
+        register(Readiness { end: true, ..NOTHING });
         assert_eq!(ready(&driver), []);
-        register(Wanted { write: true, ..NOTHING });
+        register(Readiness { write: true, ..NOTHING });
         assert_eq!(ready(&driver), [token]);
         assert_eq!(ready(&driver), [token], "as long as there is room");
-        register(Wanted { end: true, ..NOTHING });
+        register(Readiness { end: true, ..NOTHING });
         peer.shutdown(std::net::Shutdown::Write).expect("connected");
         assert_eq!(ready(&driver), [token]);
         assert_eq!(ready(&driver), [], "nothing can be done about it");
@@ -358,7 +346,7 @@ mod tests {
         drop(peer);
         assert_eq!(ready(&driver), [token], "a hang-up is told of whatever was asked");
         assert_eq!(ready(&driver), [], "once");
-        register(Wanted { read: true, ..NOTHING });
+        register(Readiness { read: true, ..NOTHING });
         assert_eq!(ready(&driver), [token]);
         let (ctrl, _other) = pair();
         driver.forget(&ctrl, Some(&socket));
@@ -369,7 +357,7 @@ mod tests {
     fn nobody_watches_data_planes_where_the_application_drives_them() {
         let driver = Driver::new(Progress::Manual).expect("descriptors");
         assert!(!driver.serves_data());
-        let read = Wanted { read: true, ..NOTHING };
+        let read = Readiness { read: true, ..NOTHING };
         let (socket, mut peer) = pair();
         peer.write_all(&[1]).expect("room");
         let mut slot = Registered::default();
@@ -438,7 +426,7 @@ mod tests {
             (false, true, false),
             (false, false, true),
         ] {
-            let flags = Wanted { read, write, end }.flags();
+            let flags = super::flags(Readiness { read, write, end });
             let expected =
                 [(read, PollFlags::IN), (write, PollFlags::OUT), (end, PollFlags::RDHUP)];
             let all: PollFlags = expected.iter().filter(|(on, _)| *on).map(|(_, f)| *f).collect();

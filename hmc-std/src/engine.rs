@@ -21,7 +21,7 @@ use crate::link::Link;
 use crate::lock::lock;
 use crate::node::registry::Input;
 use crate::shared::Shared;
-use crate::ucx::RESTLESS;
+use crate::transport::worker::WORKER_POLL;
 use crate::until::Until;
 
 /// How long a door stays shut when descriptors are used up, in milliseconds.
@@ -96,7 +96,7 @@ impl Engine {
             wake = wake.min(self.next_tick);
         }
         if s.is_restless() {
-            wake = wake.min(now.after(RESTLESS));
+            wake = wake.min(now.after(WORKER_POLL));
         }
         if wake == Instant::NEVER { Duration::MAX } else { wake.since(now) }
     }

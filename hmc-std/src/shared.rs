@@ -298,7 +298,7 @@ impl Shared {
 
     /// Exposes the buffer to the peer and says so: the last step of this end's part in a link.
     pub(crate) fn introduce(&self, link: &Link) -> Result<()> {
-        link.send_card()?;
+        link.send_greeting()?;
         let region = self.buffer.region();
         let advert =
             self.expose(link, region, 0, region.len(), Access::all(), WindowRole::Default)?;
@@ -330,23 +330,21 @@ impl Shared {
     ) -> Result<RegionAdvert> {
         let slice = region.slice(offset, len)?;
         let entropy = u64::from_le_bytes(random()?);
-        let (exposed, key, mapped) = {
+        let mut room = [0; hmc_core::limits::MAX_ENDPOINT_BYTES];
+        let (exposed, note, mapped) = {
             let mut data = link.data();
-            let (exposed, key) = data
+            let (exposed, note) = data
                 .port()
-                .expose(region, slice, access, entropy)
+                .expose(region, slice, access, entropy, &mut room)
                 .map_err(|e| e.with_peer(link.peer))?;
             // Sends the descriptor, if there is one.
-            let mut mapped = false;
-            if let Some(s) = data.port().stream() {
-                mapped = s.offers(exposed.window, exposed.epoch);
-                s.flush();
-            }
+            let mapped = data.port().offers_pages(exposed.window, exposed.epoch);
+            data.port().flush();
             link.settle_data(&mut data);
-            (exposed, key, mapped)
+            (exposed, note, mapped)
         };
-        if let Some(key) = key
-            && let Err(e) = link.send_key(&key)
+        if let Some(note) = note
+            && let Err(e) = link.send_note(note)
         {
             link.untell(&exposed);
             return Err(e);

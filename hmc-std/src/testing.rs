@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, DataCloseReason, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Rank};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::error::MemError;
@@ -24,10 +24,10 @@ use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::listen::tune_tcp;
 use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
-use crate::transport::loopback::LoopbackPort;
-use crate::transport::shm::ShmPort;
-use crate::transport::stream::{Down, StreamPort, StreamSetup};
-use crate::transport::{Fence, Port};
+use crate::transport::loopback::LoopbackDataPlane;
+use crate::transport::shm::ShmDataPlane;
+use crate::transport::stream::{StreamDataPlane, StreamSetup};
+use crate::transport::{AnyDataPlane, Fence};
 
 /// Windows that each end can expose.
 const WINDOWS: usize = 64;
@@ -53,7 +53,7 @@ pub enum Wire {
 /// One end of a transport, with regions of its own.
 #[derive(Debug)]
 pub struct End {
-    port: Port,
+    port: AnyDataPlane,
     inbox: SharedInbox,
     table: Arc<RegionTable>,
 }
@@ -94,7 +94,7 @@ fn sockets(wire: Wire) -> Result<(OwnedFd, OwnedFd)> {
 pub fn pair(wire: Wire) -> Result<(End, Option<End>)> {
     if wire == Wire::Loopback {
         let inbox = inbox();
-        let port = Port::Loopback(LoopbackPort::new(WINDOWS, Arc::clone(&inbox)));
+        let port = AnyDataPlane::new(LoopbackDataPlane::new(WINDOWS, Arc::clone(&inbox)));
         return Ok((End { port, inbox, table: Arc::default() }, None));
     }
     let (a, b) = sockets(wire)?;
@@ -112,7 +112,7 @@ pub fn pair(wire: Wire) -> Result<(End, Option<End>)> {
 
 fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
     let inbox = inbox();
-    let stream = StreamPort::new(StreamSetup {
+    let stream = StreamDataPlane::new(StreamSetup {
         socket: Arc::new(fd.into()),
         peer: Rank(peer),
         local: matches!(wire, Wire::Shm { .. }),
@@ -124,18 +124,15 @@ fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
         inbox: Arc::clone(&inbox),
     });
     let port = match wire {
-        Wire::Shm { .. } => Port::Shm(Box::new(ShmPort::new(stream, None)?)),
-        Wire::Loopback | Wire::Tcp | Wire::TcpOverUds => Port::Tcp(Box::new(stream)),
+        Wire::Shm { .. } => AnyDataPlane::new(ShmDataPlane::new(stream, None)?),
+        Wire::Loopback | Wire::Tcp | Wire::TcpOverUds => AnyDataPlane::new(stream),
     };
     Ok(End { port, inbox, table: Arc::default() })
 }
 
 impl End {
     fn is_ready(&self) -> bool {
-        match &self.port {
-            Port::Shm(p) => p.is_ready(),
-            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => true,
-        }
+        self.port.is_ready()
     }
 
     /// A region that a peer can map; zeros.
@@ -156,9 +153,7 @@ impl End {
 
     /// Makes a region known to the port, as posting an operation on it does.
     pub fn learn(&mut self, region: &Region) -> LocalRegion {
-        if let Some(regions) = self.port.regions() {
-            regions.learn(region);
-        }
+        self.port.add_memory(region);
         region.local()
     }
 
@@ -175,20 +170,15 @@ impl End {
     ) -> Result<WindowDesc> {
         let slice = region.slice(offset, len)?;
         let entropy = u64::from_le_bytes(random()?);
-        let (exposed, _) = self.port.expose(region, slice, access, entropy)?;
-        if let Some(s) = self.port.stream() {
-            s.flush();
-        }
+        let (exposed, _) = self.port.expose(region, slice, access, entropy, &mut [])?;
+        self.port.flush();
         Ok(exposed)
     }
 
     /// Whether the peer's window was mapped here (or found to be none that can be).
     #[must_use]
     pub fn has_settled(&self, window: &WindowDesc) -> bool {
-        match &self.port {
-            Port::Shm(p) => p.is_settled(window.window, window.epoch),
-            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => true,
-        }
+        self.port.is_settled(window.window, window.epoch)
     }
 
     /// Takes a window back and waits for its fence, up to `timeout`. Whether the fence was reached.
@@ -196,32 +186,32 @@ impl End {
     /// # Errors
     /// `NotFound`.
     pub fn revoke(&mut self, window: &WindowDesc, timeout: Duration) -> Result<bool> {
-        let fence = self.port.revoke(window.window, window.epoch)?;
+        let fence = self.port.begin_revoke(window.window, window.epoch)?;
         let passed = match fence {
             Fence::Passed => true,
-            Fence::Shm(fence) => fence.wait(timeout),
-            Fence::Word => false,
+            Fence::Gate(gate) => gate.wait(timeout),
+            Fence::PeerAck => false,
         };
         if passed {
-            self.port.fenced(window.window, window.epoch);
+            self.port.free_window(window.window, window.epoch);
         }
         Ok(passed)
     }
 
     /// Receives and executes what the peer asked. Returns whether anything happened.
     pub fn service(&mut self) -> bool {
-        self.port.service(true)
+        self.port.poll_peer(true)
     }
 
     /// Whether the data plane has ended.
     #[must_use]
     pub fn is_down(&mut self) -> bool {
-        self.port.down().is_some()
+        self.port.close_reason().is_some()
     }
 
     /// Ends the data plane, as a link that dies does.
     pub fn kill(&mut self) {
-        self.port.bring_down(Down::Silent);
+        self.port.close(DataCloseReason::Silent);
     }
 
     /// The tags that were delivered here since the last call.

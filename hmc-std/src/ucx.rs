@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::memory::{Region, StableBytes};
 
-pub(crate) use seat::{RESTLESS, Seat};
+pub(crate) use seat::Seat;
 use seats::Seats;
 
 /// The session's part in UCX.

@@ -95,12 +95,10 @@ impl Grant {
         let (window, epoch) = (self.region.window, self.region.epoch);
         let fence = {
             let mut data = self.peer.link.data();
-            let fence =
-                data.port().revoke(window, epoch).map_err(|e| e.with_peer(self.peer.rank()))?;
-            // Refusals of what was under way go out at once.
-            if let Some(s) = data.port().stream() {
-                s.flush();
-            }
+            let fence = data
+                .port()
+                .begin_revoke(window, epoch)
+                .map_err(|e| e.with_peer(self.peer.rank()))?;
             self.peer.link.settle_data(&mut data);
             fence
         };
@@ -115,12 +113,12 @@ impl Grant {
         let (window, epoch) = (self.region.window, self.region.epoch);
         match fence {
             Fence::Passed => Ok(()),
-            Fence::Shm(fence) => {
-                fence.wait_until(until, || self.peer.link.data().port().peer_has_ended())
+            Fence::Gate(gate) => {
+                gate.wait_until(until, || self.peer.link.data().port().peer_has_ended())
             }
-            Fence::Word => self.peer.link.drive(WaitScope::Both, until, |link: &Link| {
+            Fence::PeerAck => self.peer.link.drive(WaitScope::Both, until, |link: &Link| {
                 let mut data = link.data();
-                let over = fence.has_passed(data.port(), window, epoch);
+                let over = data.port().has_passed(fence, window, epoch);
                 (over || data.port().peer_has_ended()).then_some(())
             }),
         }
@@ -140,7 +138,7 @@ impl Grant {
         let mut data = self.peer.link.data();
         Ok(match over {
             Ok(()) => {
-                data.port().fenced(window, epoch);
+                data.port().free_window(window, epoch);
                 Ok(())
             }
             Err(stop) => {
@@ -156,8 +154,8 @@ impl Grant {
         let fence = self.begin().ok()?;
         let (window, epoch) = (self.region.window, self.region.epoch);
         let mut data = self.peer.link.data();
-        if fence.has_passed(data.port(), window, epoch) {
-            data.port().fenced(window, epoch);
+        if data.port().has_passed(&fence, window, epoch) {
+            data.port().free_window(window, epoch);
             return None;
         }
         data.port().quarantine(window, epoch);
@@ -336,7 +334,7 @@ impl Unfenced for Quarantine {
     }
 
     fn life(&self) -> PeerLife {
-        self.link.data().port().stream().map(|s| s.life().clone()).unwrap_or_default()
+        self.link.data().port().peer_life()
     }
 
     fn may_end_before(&self) -> bool {
@@ -345,14 +343,14 @@ impl Unfenced for Quarantine {
 
     fn is_fenced(&self) -> bool {
         let mut data = self.link.data();
-        let passed = self.fence.has_passed(data.port(), self.region.window, self.region.epoch);
+        let passed = data.port().has_passed(&self.fence, self.region.window, self.region.epoch);
         passed || data.port().peer_has_ended()
     }
 
     fn release(&self) {
         let held = std::mem::replace(&mut *lock(&self.held), Held::Nothing);
         let bytes = held.bytes();
-        self.link.data().port().fenced(self.region.window, self.region.epoch);
+        self.link.data().port().free_window(self.region.window, self.region.epoch);
         drop(held);
         // Last: who sees that nothing is held back may take the bytes.
         self.tally.window_bytes.fetch_sub(bytes, Ordering::AcqRel);

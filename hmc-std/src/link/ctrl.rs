@@ -8,12 +8,13 @@ use hmc_core::ctrl::io::{CloseReason, ControlOutput};
 use hmc_core::limits::FRAMER_INITIAL_BYTES;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::{Duration, Instant};
+use hmc_core::transport::Readiness;
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::{ControlMessage, tag_frame};
 use rustix::io::Errno;
 
-use crate::driver::{Registered, Wanted};
+use crate::driver::Registered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::owed::Owed;
 use crate::socket::Socket;
@@ -138,18 +139,18 @@ impl CtrlState {
         self.full || self.sent < self.unsent.len()
     }
 
-    pub(crate) fn interest(&self) -> Wanted {
+    pub(crate) fn interest(&self) -> Readiness {
         let wanted = self.wants();
-        if self.attended { Wanted { read: false, end: false, ..wanted } } else { wanted }
+        if self.attended { Readiness { read: false, end: false, ..wanted } } else { wanted }
     }
 
     /// What a leader that parks has to wait for: nothing once the connection has ended, of which poll(2) tells each time.
-    pub(crate) fn wants(&self) -> Wanted {
+    pub(crate) fn wants(&self) -> Readiness {
         if self.ended.is_some() {
-            return Wanted::default();
+            return Readiness::default();
         }
         let end = self.paused && !self.hung_up;
-        Wanted { read: !self.paused, write: self.wants_room(), end }
+        Readiness { read: !self.paused, write: self.wants_room(), end }
     }
 
     pub(crate) fn is_attended(&self) -> bool {
@@ -166,7 +167,7 @@ impl CtrlState {
     }
 
     /// The registration, when it must change.
-    pub(crate) fn registration(&mut self, wanted: Wanted) -> Option<&mut Registered> {
+    pub(crate) fn registration(&mut self, wanted: Readiness) -> Option<&mut Registered> {
         self.registered.differs(wanted).then_some(&mut self.registered)
     }
 

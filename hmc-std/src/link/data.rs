@@ -12,22 +12,20 @@ use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::slots::{Slot, SlotId, Stale};
 use hmc_core::time::{Duration, Instant};
-use hmc_core::transport::PostErrorKind;
+use hmc_core::transport::{DataCloseReason, PostErrorKind, Readiness};
 use hmc_core::window::WindowState;
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
 use hmc_core::work::{Failure, Opcode};
 
-use hmc_hw::ucx::memory::Memory;
 use hmc_mem::slot::SlotWord;
 
 use super::aftermath::{Aftermath, Hold};
-use crate::driver::{Registered, Wanted};
+use crate::driver::Registered;
 use crate::memory::{Region, Span};
-use crate::transport::Port;
-use crate::transport::regions::RegionCache;
-use crate::transport::stream::Down;
+use crate::transport::AnyDataPlane;
+use crate::transport::released::Released;
 use crate::wakers::Notice;
 use unasked::Unasked;
 
@@ -48,7 +46,7 @@ fn retire(word: &SlotWord, op: SlotId) {
 }
 
 pub(crate) struct DataState {
-    queue: WorkQueue<Port, Box<[Slot]>>,
+    queue: WorkQueue<AnyDataPlane, Box<[Slot]>>,
     holds: Box<[Hold]>,
     unasked: Unasked,
     /// One word an operation, shared with those who wait: they look at it without the lock.
@@ -64,6 +62,8 @@ pub(crate) struct DataState {
     default_mappable: bool,
     named: Vec<Named>,
     registered: Registered,
+    /// Bytes that were copied into mapped windows or out of them in the call, under the lock.
+    bytes_now: u64,
     puts: u64,
     gets: u64,
 }
@@ -71,7 +71,12 @@ pub(crate) struct DataState {
 impl DataState {
     /// `attached` says whether the port is the final one; `wants_default` whether a link is only
     /// ready when the peer told its default window.
-    pub(crate) fn new(port: Port, slots: usize, attached: bool, wants_default: bool) -> Self {
+    pub(crate) fn new(
+        port: AnyDataPlane,
+        slots: usize,
+        attached: bool,
+        wants_default: bool,
+    ) -> Self {
         Self {
             queue: WorkQueue::new(port, vec![Slot::FREE; slots].into_boxed_slice()),
             holds: std::iter::repeat_with(Hold::default).take(slots).collect(),
@@ -87,17 +92,18 @@ impl DataState {
             default_mappable: false,
             named: Vec::new(),
             registered: Registered::default(),
+            bytes_now: 0,
             puts: 0,
             gets: 0,
         }
     }
 
-    pub(crate) fn port(&mut self) -> &mut Port {
+    pub(crate) fn port(&mut self) -> &mut AnyDataPlane {
         self.queue.transport_mut()
     }
 
     /// To look at. What is posted goes through [`DataState::post`] and its kin, with what it holds.
-    pub(crate) fn queue(&self) -> &WorkQueue<Port, Box<[Slot]>> {
+    pub(crate) fn queue(&self) -> &WorkQueue<AnyDataPlane, Box<[Slot]>> {
         &self.queue
     }
 
@@ -117,7 +123,7 @@ impl DataState {
         }
     }
 
-    pub(crate) fn set_port(&mut self, port: Port) {
+    pub(crate) fn set_port(&mut self, port: AnyDataPlane) {
         *self.queue.transport_mut() = port;
         self.attached = true;
     }
@@ -132,10 +138,10 @@ impl DataState {
 
     /// Whether the stream stopped reading because the inbox was full.
     pub(crate) fn is_paused(&mut self) -> bool {
-        self.port().stream().is_some_and(|s| s.is_paused())
+        self.port().is_paused()
     }
 
-    pub(crate) fn registration(&mut self, wanted: Wanted) -> Option<&mut Registered> {
+    pub(crate) fn registration(&mut self, wanted: Readiness) -> Option<&mut Registered> {
         self.registered.differs(wanted).then_some(&mut self.registered)
     }
 
@@ -152,14 +158,9 @@ impl DataState {
         let Some(default) = &self.default else {
             return !self.wants_default;
         };
-        match self.queue.transport() {
-            Port::Shm(p) if self.default_mappable => {
-                p.is_ready() && p.is_settled(default.window, default.epoch)
-            }
-            Port::Shm(p) => p.is_ready(),
-            Port::Ucx(p) => p.is_ready(),
-            Port::Loopback(_) | Port::Tcp(_) | Port::None => true,
-        }
+        let plane = self.queue.transport();
+        plane.is_ready()
+            && (!self.default_mappable || plane.is_settled(default.window, default.epoch))
     }
 
     pub(crate) fn default_remote(&self) -> Option<WindowDesc> {
@@ -194,21 +195,19 @@ impl DataState {
         if self.default.as_ref().is_some_and(is_it) {
             self.default = None;
         }
-        self.port().forget_remote(window, epoch)
+        self.port().remove_window(window, epoch)
     }
 
     /// Bytes of our memory that the peer may touch or may still touch.
     pub(crate) fn exposed_bytes(&mut self) -> (u64, u64) {
         let mut exposed: u64 = 0;
         let mut held: u64 = 0;
-        if let Some(w) = self.port().windows() {
-            for e in w.in_use() {
-                let len = e.local().span.len();
-                match e.state() {
-                    WindowState::Quarantined => held = held.saturating_add(len),
-                    WindowState::Free | WindowState::Exposed | WindowState::Revoking => {
-                        exposed = exposed.saturating_add(len);
-                    }
+        for e in self.port().windows().in_use() {
+            let len = e.local().span.len();
+            match e.state() {
+                WindowState::Quarantined => held = held.saturating_add(len),
+                WindowState::Free | WindowState::Exposed | WindowState::Revoking => {
+                    exposed = exposed.saturating_add(len);
                 }
             }
         }
@@ -217,9 +216,7 @@ impl DataState {
 
     /// Makes a region known to the port.
     pub(crate) fn learn(&mut self, region: &Region) {
-        if let Some(regions) = self.port().regions() {
-            regions.learn(region);
-        }
+        self.port().add_memory(region);
     }
 
     /// Posts one transfer that holds `hold` until its fence.
@@ -314,7 +311,7 @@ impl DataState {
 
     /// Whether what was just posted needs no progress now, and gains by waiting for the next turn.
     pub(crate) fn can_wait(&mut self) -> bool {
-        self.feeding.is_empty() && matches!(self.port(), Port::Ucx(port) if port.can_wait())
+        self.feeding.is_empty() && self.port().can_coalesce()
     }
 
     /// Progress without receiving: copies, sends, completions.
@@ -334,44 +331,32 @@ impl DataState {
     /// Receives, executes, makes progress. Returns whether anything happened.
     pub(crate) fn turn(&mut self, now: Instant, after: &mut Aftermath) -> bool {
         let attended = self.attended;
-        let busy = self.port().service(attended);
+        let busy = self.port().poll_peer(attended);
         after.came |= busy;
         if now >= self.queue.next_deadline() {
             self.queue.expire(now);
         }
         self.pump(after);
-        if let Some(s) = self.port().stream() {
-            after.delivered |= s.take_delivered();
-        }
+        after.delivered |= self.port().take_delivered();
         // Copies of our own end without anything received.
         busy || after.finished
     }
 
     /// Beats through shared memory, if the port can; says whether the peer did.
     pub(crate) fn beat(&mut self) -> Option<bool> {
-        match self.port() {
-            Port::Shm(p) => p.beat(),
-            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => None,
-        }
+        self.port().heartbeat()
     }
 
     /// Whether the peer's process has left a mark of its end in memory that is shared.
     pub(crate) fn is_marked(&self) -> bool {
-        match self.queue.transport() {
-            Port::Shm(p) => p.is_marked(),
-            Port::Loopback(_) | Port::Tcp(_) | Port::Ucx(_) | Port::None => false,
-        }
+        self.queue.transport().is_peer_marked()
     }
 
     /// Forgets regions that nobody else uses any more. What is given back is to be dropped without a lock.
     #[must_use]
-    pub(crate) fn sweep(&mut self) -> (Vec<Region>, Vec<Arc<Memory>>) {
-        let regions = self.port().regions().map(RegionCache::sweep).unwrap_or_default();
-        let memories = match self.port() {
-            Port::Ucx(p) => p.sweep(),
-            Port::Loopback(_) | Port::Shm(_) | Port::Tcp(_) | Port::None => Vec::new(),
-        };
-        (regions, memories)
+    pub(crate) fn sweep(&mut self) -> Released {
+        self.port().release_memory(false);
+        self.port().take_released()
     }
 
     pub(crate) fn expire(&mut self, now: Instant, after: &mut Aftermath) {
@@ -433,14 +418,11 @@ impl DataState {
     /// The link is over: everything ends. Copies that the peer does itself, in our address space, may still run: their
     /// memory stays held. After `eof` on the control connection its process has ended, as a rule, and shows that soon.
     pub(crate) fn die(&mut self, eof: bool, after: &mut Aftermath) {
-        let why = if eof { Down::Eof } else { Down::Silent };
-        if eof
-            && self.queue.in_flight() != 0
-            && let Some(s) = self.port().stream()
-        {
-            let _ = s.life().ends_within(SHOWN_WITHIN);
+        let why = if eof { DataCloseReason::Eof } else { DataCloseReason::Silent };
+        if eof && self.queue.in_flight() != 0 {
+            let _ = self.port().peer_life().ends_within(SHOWN_WITHIN);
         }
-        self.port().bring_down(why);
+        self.port().close(why);
         self.feeding.clear();
         while self.queue.progress() > 0 {}
         let fenced = self.is_harmless();
@@ -456,31 +438,28 @@ impl DataState {
 
     /// What operations hold that have not passed their fence, and what is exposed, by size and reason.
     pub(super) fn unfenced_bytes(&mut self, each: &mut dyn FnMut(u64, &'static str)) {
-        let reason = match self.queue.transport() {
-            Port::Ucx(_) => "UCX has not ended an operation of this memory",
-            _ => "the peer may be copying from or into this memory by itself",
-        };
+        let reason = self.queue.transport().unfenced_reason();
         for hold in &self.holds {
             if let Some(region) = &hold.region {
                 each(region.len(), reason);
             }
         }
-        if matches!(self.port(), Port::Ucx(_)) {
+        if let Some(reason) = self.port().unfenced_window_reason() {
             let (exposed, _) = self.exposed_bytes();
             if exposed != 0 {
-                each(exposed, "the peer's UCX may be reading or writing this memory");
+                each(exposed, reason);
             }
         }
     }
 
     /// Whether the peer cannot be in the middle of a copy in our address space.
     pub(crate) fn is_harmless(&mut self) -> bool {
-        self.port().is_harmless()
+        self.port().are_requests_fenced()
     }
 
     /// Whether nothing of ours is in the reach of the peer of a link that is over.
     pub(crate) fn is_out_of_reach(&mut self) -> bool {
-        self.port().is_out_of_reach()
+        self.port().is_fenced()
     }
 
     /// Whether there is something to do that no socket will tell of.

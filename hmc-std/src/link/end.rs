@@ -7,6 +7,7 @@ use hmc_core::limits::PEER_DEAD_NS;
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
+use hmc_core::transport::DataCloseReason;
 use hmc_core::types::ConnType;
 
 use super::aftermath::Aftermath;
@@ -15,8 +16,6 @@ use super::heard::Heard;
 use super::{CLOSING, Life, Link};
 use crate::aside::Collects;
 use crate::clock;
-use crate::transport::regions::RegionCache;
-use crate::transport::stream::Down;
 
 impl Link {
     /// Says BYE; the peer has until `by` to say it too.
@@ -53,15 +52,17 @@ impl Link {
         }
     }
 
-    pub(super) fn end_down(&self, why: Down) {
+    /// The data plane has ended. The caller holds no lock of the link.
+    pub(super) fn end_down(&self, why: DataCloseReason) {
+        let words = self.data_in_turn().port().why_closed().unwrap_or_default();
         #[cfg(hmc_mutants)]
         if mutant::is(Mutant::DataEndDropsMail) {
-            return self.die(why == Down::Eof, &why.to_string());
+            return self.die(why == DataCloseReason::Eof, &words);
         }
-        if why == Down::Eof {
-            return self.begin_closing(true, &why.to_string());
+        if why == DataCloseReason::Eof {
+            return self.begin_closing(true, &words);
         }
-        self.begin_closing(false, &why.to_string());
+        self.begin_closing(false, &words);
         // The peer may go on sending: what it has sent by now is enough.
         self.close_now();
     }
@@ -72,8 +73,8 @@ impl Link {
         match self.reason.get() {
             Some(why) => why.clone(),
             None => {
-                let down = self.data_in_turn().port().down();
-                down.map_or_else(|| self.reason().to_owned(), |down| down.to_string())
+                let why = self.data_in_turn().port().why_closed();
+                why.unwrap_or_else(|| self.reason().to_owned())
             }
         }
     }
@@ -91,7 +92,7 @@ impl Link {
         if self.end_if_marked() {
             return;
         }
-        let down = self.data_in_turn().port().down();
+        let down = self.data_in_turn().port().close_reason();
         if let Some(why) = down {
             self.end_down(why);
         }
@@ -153,20 +154,18 @@ impl Link {
     fn end_data(&self, eof: bool) {
         let _aside = Collects::to(&self.wakers);
         let mut after = Aftermath::default();
-        let (regions, memories, unused) = {
+        let released = {
             let mut data = self.data_in_turn();
             data.die(eof, &mut after);
             self.settle_data(&mut data);
             // What no operation holds can go: nobody looks for a region any more.
-            let regions = data.port().regions().map(RegionCache::clear).unwrap_or_default();
-            let (_, memories) = data.sweep();
-            (regions, memories, data.port().take_unused())
+            data.port().release_memory(true);
+            data.port().take_released()
         };
         self.follow_up(&mut after);
         self.room.wake(&self.wakers);
         // After those who wait have been woken, and without the lock: to free memory takes long.
-        unused.unmap();
-        drop((regions, memories));
+        drop(released);
     }
 
     /// Lets go of memory that this link, which is over, used last, without a lock. It may have been in use when the link ended.
@@ -179,15 +178,15 @@ impl Link {
     /// Logs what the link has moved, and by which transport.
     fn log_end(&self) {
         let mut data = self.data();
+        let (bytes_out, bytes_in) = data.bytes_moved();
         let port = data.port();
-        let (bytes_out, bytes_in) = port.bytes_moved();
         tracing::debug!(
             target: "hmc_std::link",
             peer = self.peer.0,
             conn = port.kind().map_or("none", ConnType::name),
             bytes_out,
             bytes_in,
-            bytes_by_ucx = port.bytes_by_ucx(),
+            bytes_by_ucx = port.bytes_offloaded(),
             why = self.reason(),
             "a link is over"
         );

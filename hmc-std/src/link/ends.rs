@@ -30,9 +30,9 @@ use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, SharedInbox};
 use crate::rest_socket::RestSocket;
 use crate::socket::Socket;
-use crate::transport::Port;
-use crate::transport::shm::ShmPort;
-use crate::transport::stream::{StreamPort, StreamSetup};
+use crate::transport::AnyDataPlane;
+use crate::transport::shm::ShmDataPlane;
+use crate::transport::stream::{StreamDataPlane, StreamSetup};
 use crate::wakers::Wakers;
 
 /// Messages that an inbox of a test has room for, and their bytes.
@@ -87,10 +87,8 @@ impl End {
         let region = self.regions.allocate(len).expect("memory");
         let slice = region.slice(0, len).expect("all of it");
         let mut data = self.link.data();
-        let exposed = data.port().expose(&region, slice, Access::all(), 7);
-        if let Some(stream) = data.port().stream() {
-            stream.flush();
-        }
+        let exposed = data.port().expose(&region, slice, Access::all(), 7, &mut []);
+        data.port().flush();
         (region, exposed.expect("a window").0)
     }
 
@@ -183,7 +181,7 @@ fn lonely(peer: u32, serial: u32, near: bool) -> End {
     let socket = RestSocket::socket().expect("a socket");
     let control = ControlConn::dial_cxx(Rank(0), Rank(peer), clock::now()).expect("it fits");
     let ctrl = CtrlState::new(socket, control, CtrlState::new_framer());
-    let data = DataState::new(Port::None, 1, true, false);
+    let data = DataState::new(AnyDataPlane::none(), 1, true, false);
     End::new(|owner| LinkParts { near, ..parts(peer, serial, owner, ctrl, data) })
 }
 
@@ -253,7 +251,7 @@ fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End)
     let end = |peer, control, ctrl, data: Arc<Socket>| {
         End::new(|owner| {
             let inbox = inbox();
-            let stream = StreamPort::new(StreamSetup {
+            let stream = StreamDataPlane::new(StreamSetup {
                 socket: Arc::clone(&data),
                 peer: Rank(peer),
                 local: conn == ConnType::Shm,
@@ -266,9 +264,9 @@ fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End)
             });
             let port = match conn {
                 ConnType::Shm => {
-                    Port::Shm(Box::new(ShmPort::new(stream, None).expect("a page of words")))
+                    AnyDataPlane::new(ShmDataPlane::new(stream, None).expect("a page of words"))
                 }
-                _ => Port::Tcp(Box::new(stream)),
+                _ => AnyDataPlane::new(stream),
             };
             let ctrl = CtrlState::new(ctrl, control, CtrlState::new_framer());
             let state = DataState::new(port, SLOTS, true, false);

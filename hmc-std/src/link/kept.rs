@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
-use hmc_core::types::{ConnType, Rank};
+use hmc_core::types::Rank;
 
 use super::Link;
 use super::aftermath::Aftermath;
@@ -25,12 +25,12 @@ impl Unfenced for Kept {
     }
 
     fn life(&self) -> PeerLife {
-        self.link.data().port().stream().map(|s| s.life().clone()).unwrap_or_default()
+        self.link.data().port().peer_life()
     }
 
     fn may_end_before(&self) -> bool {
-        // UCX gives requests back, and the peer gets out of the halves of messages.
-        self.link.conn() == Some(ConnType::Ucx) || self.link.has_relays()
+        // A worker gives requests back, and the peer gets out of the halves of messages.
+        self.link.has_worker() || self.link.has_relays()
     }
 
     fn is_fenced(&self) -> bool {
@@ -104,14 +104,13 @@ mod tests {
 
     #[test]
     fn only_what_the_peers_end_does_not_tell_of_is_looked_at_now_and_then() {
-        for (conn, ticks) in [(ConnType::Shm, false), (ConnType::Tcp, false), (ConnType::Ucx, true)]
-        {
+        for has_worker in [false, true] {
             let end = alone(5, 1);
-            end.link.choose(conn, String::new());
-            assert_eq!(kept(&end).may_end_before(), ticks, "{conn}");
+            end.link.has_worker.store(has_worker, Ordering::Relaxed);
+            assert_eq!(kept(&end).may_end_before(), has_worker);
             // A message under way ends when its puts do.
             assert!(end.link.relay_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
-            assert!(kept(&end).may_end_before(), "{conn}");
+            assert!(kept(&end).may_end_before(), "{has_worker}");
         }
     }
 

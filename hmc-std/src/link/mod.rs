@@ -14,6 +14,7 @@ mod end;
 pub(crate) mod ends;
 mod heard;
 mod kept;
+mod notes;
 pub(crate) mod park_waker;
 mod poll;
 pub(crate) mod relay;
@@ -26,7 +27,6 @@ mod spin_policy;
 mod stillness;
 mod turns;
 mod types;
-mod ucx;
 mod wait;
 mod wait_scope;
 
@@ -119,6 +119,8 @@ pub(crate) struct Link {
     pub(crate) counters: Counters,
     ctrl: Mutex<CtrlState>,
     data: Mutex<DataState>,
+    /// Whether the data plane has a shared worker.
+    has_worker: AtomicBool,
     /// For those who must not wait until the driver has copied all there is.
     turns: turns::Turns,
     words: Arc<[SlotWord]>,
@@ -155,7 +157,8 @@ impl Link {
         Self::new_at(parts, address)
     }
 
-    fn new_at(parts: LinkParts, address: Option<SocketAddr>) -> Arc<Self> {
+    fn new_at(mut parts: LinkParts, address: Option<SocketAddr>) -> Arc<Self> {
+        let has_worker = parts.data.port().worker().is_some();
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
             let _ = data_socket.set(socket);
@@ -185,6 +188,7 @@ impl Link {
             ctrl: Mutex::new(parts.ctrl),
             words: parts.data.words(),
             direct: OnceLock::new(),
+            has_worker: AtomicBool::new(has_worker),
             data: Mutex::new(parts.data),
             turns: turns::Turns::default(),
             data_socket,
@@ -213,6 +217,11 @@ impl Link {
             2 | CLOSING => Life::Leaving,
             _ => Life::Dead,
         }
+    }
+
+    /// Whether the data plane has a shared worker, which makes progress that no socket of the link tells of.
+    pub(crate) fn has_worker(&self) -> bool {
+        self.has_worker.load(Ordering::Acquire)
     }
 
     /// Moves the life forward; it never goes back. Returns whether it moved.
@@ -304,10 +313,11 @@ impl Link {
     }
 
     /// Gives an accepted link its data plane, which arrives on a second connection.
-    pub(crate) fn attach(&self, socket: Arc<Socket>, port: crate::transport::Port) -> bool {
+    pub(crate) fn attach(&self, socket: Arc<Socket>, port: crate::transport::AnyDataPlane) -> bool {
         if self.data_socket.set(socket).is_err() {
             return false;
         }
+        self.has_worker.store(port.worker().is_some(), Ordering::Release);
         self.data().set_port(port);
         true
     }
@@ -353,7 +363,7 @@ mod tests {
     use super::{CLOSING, Choice, Life, lock};
     use crate::error::ErrorKind;
     use crate::node::inbox::{Message, Want};
-    use crate::transport::Port;
+    use crate::transport::AnyDataPlane;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
@@ -411,10 +421,10 @@ mod tests {
     fn a_link_has_one_data_connection() {
         let (near, far) = pair(ConnType::Tcp);
         let other = Arc::clone(far.link.ctrl_socket());
-        assert!(!near.link.attach(Arc::clone(&other), Port::None));
+        assert!(!near.link.attach(Arc::clone(&other), AnyDataPlane::none()));
         assert_eq!(near.link.data().port().kind(), Some(ConnType::Tcp), "the port stays");
         let end = alone(1, 1);
-        assert!(end.link.attach(other, Port::None));
+        assert!(end.link.attach(other, AnyDataPlane::none()));
         assert!(end.link.data_socket().is_some());
     }
 

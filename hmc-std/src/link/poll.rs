@@ -38,8 +38,8 @@ impl Link {
             };
             self.settle_data(&mut data);
             let work = data.has_work() && !data.is_attended();
-            let leaves = data.port().leaves();
-            (busy, work, data.port().down(), data.take_opened(), leaves)
+            let leaves = data.port().has_releases();
+            (busy, work, data.port().close_reason(), data.take_opened(), leaves)
         };
         let ended = after.finished || after.delivered;
         if after.came {
@@ -127,14 +127,13 @@ impl Link {
             return;
         }
         let mut after = Aftermath::default();
-        let (swept, unused) = {
+        let swept = {
             let mut data = self.data_in_turn();
             data.expire(now, &mut after);
             let swept = data.sweep();
             self.settle_data(&mut data);
-            (swept, data.port().take_unused())
+            swept
         };
-        unused.unmap();
         drop(swept);
         self.follow_up(&mut after);
         self.run_relay();
@@ -153,8 +152,8 @@ impl Link {
             self.check_ready();
         }
         if heard.revoked {
-            let unused = self.data_in_turn().port().take_unused();
-            unused.unmap();
+            let released = self.data_in_turn().port().take_released();
+            drop(released);
         }
         if heard.relay || heard.room {
             self.run_relay();

@@ -12,7 +12,7 @@ use super::{Life, Link, LinkParts};
 use crate::clock;
 use crate::node::inbox::Message;
 use crate::socket::Socket;
-use crate::transport::Port;
+use crate::transport::AnyDataPlane;
 
 /// Bytes that a link's rest takes at most, but for its messages.
 const REST_BYTES: usize = 8 << 10;
@@ -36,7 +36,7 @@ impl Link {
             driver: Arc::clone(&self.driver),
             owner: self.owner.clone(),
             ctrl: CtrlState::new(Arc::clone(socket), control, CtrlState::new_framer()),
-            data: DataState::new(Port::None, 0, true, false),
+            data: DataState::new(AnyDataPlane::none(), 0, true, false),
             data_socket: None,
             inbox: self.inbox_handle(),
         };

@@ -2,10 +2,9 @@
 //! them; its waker wakes it for what others move on.
 //!
 //! As in `wait`, no thread hop lies between the wire and the one who waits. It never waits for the lead of a link: links
-//! that somebody else leads, and those of UCX, whose worker the background thread drives, are left to them.
+//! that somebody else leads, and those with a shared worker, which the background thread drives, are left to them.
 
 use hmc_core::time::{Duration, Instant};
-use hmc_core::types::ConnType;
 use hmc_mem::leader::{Handoff, LeaderGuard};
 use rustix::event::{PollFd, PollFlags};
 
@@ -13,6 +12,7 @@ use super::park_waker::ParkWaker;
 use super::wait::{LONGEST_NAP_NS, RARE};
 use super::{Link, WaitScope, bump};
 use crate::clock;
+use crate::driver::flags;
 
 /// A link that is waited for.
 struct Held<'a> {
@@ -27,7 +27,7 @@ struct Held<'a> {
 impl Held<'_> {
     /// Takes the lead, if it is free and worth having.
     fn try_lead(&mut self) {
-        if self.lead.is_none() && self.link.conn() != Some(ConnType::Ucx) {
+        if self.lead.is_none() && !self.link.has_worker() {
             self.lead = self.link.leader_lock.try_lead();
             if self.lead.is_some() {
                 self.is_still = self.link.is_still();
@@ -133,16 +133,16 @@ impl<'a> Several<'a> {
         for held in self.held.iter().filter(|h| h.lead.is_some()) {
             let (data, is_down) = {
                 let mut data = held.link.data();
-                (data.port().interest(), data.port().down().is_some())
+                (data.port().interest().connection, data.port().close_reason().is_some())
             };
-            let ctrl = held.link.ctrl().wants().flags();
+            let ctrl = flags(held.link.ctrl().wants());
             // Whose end was seen would wake at once, time and again.
             if let Some(fd) = held.link.ctrl_socket().fd().filter(|_| !ctrl.is_empty()) {
                 fds.push(PollFd::from_borrowed_fd(fd, ctrl));
             }
             // One that has ended would wake at once, time and again.
             if let Some(fd) = held.link.data_socket().filter(|_| !is_down).and_then(|s| s.fd()) {
-                fds.push(PollFd::from_borrowed_fd(fd, data.wanted.flags()));
+                fds.push(PollFd::from_borrowed_fd(fd, flags(data)));
             }
         }
         let timeout = clock::timespec(clock::left(deadline.min(soon)));
@@ -203,7 +203,7 @@ mod tests {
     fn each_link_is_led_once_and_only_if_its_sockets_tell_all() {
         let (near, _far) = pair(ConnType::Tcp);
         let (ucx, waker) = (alone(2, 2), waker());
-        ucx.link.choose(ConnType::Ucx, String::new());
+        ucx.link.has_worker.store(true, Ordering::Relaxed);
         let mut several = Several::new(&waker);
         for link in [&near.link, &ucx.link, &near.link] {
             several.add(link);

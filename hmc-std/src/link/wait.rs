@@ -5,7 +5,6 @@
 //! wire and the one who waits. The others follow: they park on the leader lock until something ended or
 //! the lead is free.
 
-use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use hmc_core::time::{Duration, Instant};
@@ -15,15 +14,12 @@ use rustix::event::{PollFd, PollFlags};
 use super::spin_policy::WaitOutcome;
 use super::{Link, WaitScope, bump};
 use crate::clock;
-use crate::transport::ucx::Bell;
-use crate::ucx::{RESTLESS, Seat};
+use crate::driver::flags;
+use crate::transport::worker::{WORKER_POLL, Worker};
 use crate::until::{Stop, Until};
 
 /// The longest sleep of a leader between two looks at what it waits for.
 pub(super) const LONGEST_NAP_NS: u64 = 50_000_000;
-
-/// The worker of a UCX link, and what wakes who sleeps on it.
-type Ucx = (Arc<Seat>, Arc<Bell>);
 
 /// Of so many looks of a waiter that spins one goes to a data plane that has been still.
 pub(super) const RARE: u8 = 8;
@@ -50,19 +46,19 @@ impl Link {
                 return Err(Stop::Deadline);
             }
             if let Some(lead) = self.leader_lock.try_lead() {
-                let ucx = self.ucx();
+                let worker = self.worker();
                 self.attend(watch, true);
                 // Whoever waits for a message leaves the worker to the background thread, which lets the peer's puts
                 // land.
-                let drives = ucx.as_ref().filter(|_| watch == WaitScope::Data);
-                if let Some((seat, _)) = drives {
-                    seat.attend(true);
+                let drives = worker.as_ref().filter(|_| watch == WaitScope::Data);
+                if let Some(worker) = drives {
+                    worker.shared.claim();
                 }
                 let found =
-                    self.lead((watch, is_still), vigil.nap_until(), ucx.as_ref(), &mut look);
+                    self.lead((watch, is_still), vigil.nap_until(), worker.as_ref(), &mut look);
                 self.attend(watch, false);
-                if let Some((seat, _)) = drives {
-                    seat.attend(false);
+                if let Some(worker) = drives {
+                    worker.shared.release();
                 }
                 if lead.release() == Handoff::None {
                     self.hand_over();
@@ -99,7 +95,7 @@ impl Link {
         &self,
         (watch, is_still): (WaitScope, bool),
         deadline: Instant,
-        ucx: Option<&Ucx>,
+        worker: Option<&Worker>,
         look: &mut impl FnMut(&Self) -> Option<R>,
     ) -> Option<R> {
         let spin = self.patience.spin(self.spin);
@@ -142,24 +138,24 @@ impl Link {
                 continue;
             }
             passes = 0;
-            if let Some((seat, bell)) = ucx {
-                bell.park();
-                // What ended before that rang nobody.
+            if let Some(Worker { shared, waker }) = worker {
+                waker.park();
+                // What ended before that woke nobody.
                 let busy = self.turn_data(true);
                 let found = look(self);
                 let sleeps =
-                    !busy && (watch != WaitScope::Data || seat.can_sleep() || seat.is_restless());
+                    !busy && (watch != WaitScope::Data || shared.can_sleep() || shared.must_poll());
                 if found.is_some() || !sleeps {
-                    bell.unpark();
+                    waker.unpark();
                     if found.is_some() {
                         return found;
                     }
                     continue;
                 }
             }
-            slept_out = self.park(watch, deadline, ucx, &mut hung_up);
-            if let Some((_, bell)) = ucx {
-                bell.unpark();
+            slept_out = self.park(watch, deadline, worker, &mut hung_up);
+            if let Some(worker) = worker {
+                worker.waker.unpark();
             }
             tale.slept(clock::now().since(now));
         }
@@ -172,17 +168,17 @@ impl Link {
         &self,
         watch: WaitScope,
         deadline: Instant,
-        ucx: Option<&Ucx>,
+        worker: Option<&Worker>,
         hung_up: &mut bool,
     ) -> bool {
         let (wanted, earlier, is_down) = {
             let mut data = self.data();
-            let wanted = data.port().interest().wanted;
-            (wanted, data.queue().next_deadline(), data.port().down().is_some())
+            let wanted = data.port().interest().connection;
+            (wanted, data.queue().next_deadline(), data.port().close_reason().is_some())
         };
         // What another thread ends while we sleep (a cancellation) no socket tells of.
-        let restless = ucx.is_some_and(|(seat, _)| seat.is_restless());
-        let nap = if restless { RESTLESS } else { Duration::from_nanos(LONGEST_NAP_NS) };
+        let restless = worker.is_some_and(|w| w.shared.must_poll());
+        let nap = if restless { WORKER_POLL } else { Duration::from_nanos(LONGEST_NAP_NS) };
         let soon = clock::now().after(nap);
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
         // One that has ended would wake at once, time and again.
@@ -190,22 +186,21 @@ impl Link {
             .data_socket()
             .filter(|_| !is_down && watch != WaitScope::Ctrl)
             .and_then(|s| s.fd());
-        let data = data.map(|fd| PollFd::from_borrowed_fd(fd, wanted.flags()));
+        let data = data.map(|fd| PollFd::from_borrowed_fd(fd, flags(wanted)));
         // For data alone: a link that dies ends its control connection, which shows whatever is asked for.
-        let flags = if watch != WaitScope::Data || data.is_none() {
-            self.ctrl().wants().flags()
+        let ctrl_flags = if watch != WaitScope::Data || data.is_none() {
+            flags(self.ctrl().wants())
         } else {
             PollFlags::empty()
         };
-        let ctrl = self.ctrl_socket().fd().filter(|_| !flags.is_empty() || !*hung_up);
-        let ctrl = ctrl.map(|fd| PollFd::from_borrowed_fd(fd, flags));
+        let ctrl = self.ctrl_socket().fd().filter(|_| !ctrl_flags.is_empty() || !*hung_up);
+        let ctrl = ctrl.map(|fd| PollFd::from_borrowed_fd(fd, ctrl_flags));
         let has_ctrl = ctrl.is_some();
-        let worker =
-            ucx.filter(|_| watch == WaitScope::Data && !restless).map(|(seat, _)| seat.worker());
-        let worker = worker.map(|w| PollFd::new(w, PollFlags::IN));
-        let bell = ucx.map(|(_, bell)| PollFd::new(bell, PollFlags::IN));
+        let shared = worker.filter(|_| watch == WaitScope::Data && !restless);
+        let shared = shared.map(|w| PollFd::from_borrowed_fd(w.shared.as_fd(), PollFlags::IN));
+        let waker = worker.map(|w| PollFd::new(&w.waker, PollFlags::IN));
         let mut fds: heapless::Vec<PollFd<'_>, 4> = heapless::Vec::new();
-        fds.extend([ctrl, data, worker, bell].into_iter().flatten());
+        fds.extend([ctrl, data, shared, waker].into_iter().flatten());
         // EINTR is one more reason to look again.
         let nothing = rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0);
         let ctrl = fds.first().filter(|_| has_ctrl);

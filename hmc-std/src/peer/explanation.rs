@@ -54,33 +54,18 @@ impl Peer {
             };
         }
         let conn = self.conn();
-        let trust = match conn {
-            Some(ConnType::Shm) => {
-                "the kernel bounds mapped regions; offsets and revocation are checked by this \
-                 library in the peer's process (same user)"
-            }
-            Some(ConnType::Tcp) => "the target checks window, range and epoch of every frame",
-            Some(ConnType::Ucx) if self.link.moves_by_messages() => {
-                "the target checks window, range and epoch of every message; but whoever can send to UCX's worker \
-                 can reach all memory of its process by UCX's own messages, so the peer is trusted"
-            }
-            Some(ConnType::Ucx) => {
-                "lanes with a NIC check memory keys; UCX's lanes of shared memory check nothing at the target: \
-                 range, rights and epoch are checked by this library in the peer's process, which is trusted"
-            }
-            Some(ConnType::Loopback) => "this process",
-            _ => "no memory is exposed",
-        };
-        let target_checks = match conn {
-            Some(ConnType::Ucx) => self.link.moves_by_messages(),
-            other => matches!(other, Some(ConnType::Tcp | ConnType::Loopback)),
+        let (trust, target_checks, lanes, slower) = {
+            let mut data = self.link.data();
+            let plane = data.port();
+            let (mut lanes, mut slower) = (Vec::new(), Vec::new());
+            plane.lanes(&mut |lane| lanes.push(lane.to_owned()));
+            plane.degraded(&mut |what| slower.push(what.to_string()));
+            (plane.trust(), plane.checks_accesses(), lanes, slower)
         };
         let mut choices = self.link.choices();
-        let lanes = self.link.ucx_lanes();
         if let Some(c) = choices.iter_mut().find(|c| c.chosen && !lanes.is_empty()) {
             c.why = format!("{}; lanes: {}", c.why, lanes.join(", "));
         }
-        let slower = self.link.data().port().slower();
         Explanation { conn, choices, trust, target_checks, slower }
     }
 }

@@ -11,7 +11,6 @@ use crate::link::data::unasked::MAX_UNASKED;
 use crate::link::{Link, WaitScope, bump};
 use crate::op_id::OpId;
 use crate::process::forked;
-use crate::transport::Port;
 use crate::until::{Stop, Until};
 use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::slots::{self, Outcome};
@@ -153,8 +152,8 @@ impl Peer {
                     data.pump(&mut after);
                 }
                 link.settle_data(&mut data);
-            } else if let Port::Ucx(port) = data.port() {
-                why = port.take_refusal();
+            } else {
+                why = data.port().take_refusal();
             }
             (r, why, data.has_many_unasked())
         };

@@ -1,43 +1,48 @@
 //! A session's link to itself: copies between its own regions, checked like anybody's.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
-use hmc_core::types::{Access, Caps};
+use hmc_core::transport::{
+    CancelOutcome, DataCloseReason, DataPlane, Interest, Notes, PeerWindows, PostErrorKind,
+    Progress, Registration, Target, Transport,
+};
+use hmc_core::types::{Access, Caps, ConnType};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+use hmc_mem::os::mapped_window::MappedWindow;
 
+use crate::error::Error;
+use crate::memory::Region;
 use crate::node::inbox::{Message, SharedInbox};
+use crate::transport::gate::Gate;
 use crate::transport::regions::RegionCache;
-use crate::transport::stream::MAX_REQUESTS;
+use crate::transport::released::Released;
+use crate::transport::stream::{MAX_REQUESTS, PeerLife};
+use crate::transport::worker::Worker;
 
 #[derive(Debug)]
-pub(crate) struct LoopbackPort {
+pub(crate) struct LoopbackDataPlane {
     regions: RegionCache,
+    released: Released,
     windows: WindowTable<Box<[WindowEntry]>>,
     done: VecDeque<Completion>,
     inbox: SharedInbox,
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
-impl LoopbackPort {
+impl LoopbackDataPlane {
     pub(crate) fn new(windows: usize, inbox: SharedInbox) -> Self {
         Self {
             regions: RegionCache::default(),
+            released: Released::default(),
             windows: WindowTable::new(vec![WindowEntry::FREE; windows].into()),
             done: VecDeque::with_capacity(MAX_REQUESTS),
             inbox,
             bytes: 0,
         }
-    }
-
-    pub(crate) fn regions(&mut self) -> &mut RegionCache {
-        &mut self.regions
-    }
-
-    pub(crate) fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
-        &mut self.windows
     }
 
     fn execute(&mut self, work: &WorkRequest) -> Result<u64, Failure> {
@@ -66,7 +71,7 @@ impl LoopbackPort {
     }
 }
 
-impl Transport for LoopbackPort {
+impl Transport for LoopbackDataPlane {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
@@ -110,6 +115,101 @@ impl Transport for LoopbackPort {
     }
 }
 
+impl Registration for LoopbackDataPlane {
+    type Memory = Region;
+    type Released = Released;
+
+    fn add_memory(&mut self, memory: &Region) {
+        self.regions.learn(memory);
+    }
+
+    fn release_memory(&mut self, all: bool) {
+        let regions = if all { self.regions.clear() } else { self.regions.sweep() };
+        if !regions.is_empty() {
+            self.released.push(regions);
+        }
+    }
+
+    fn take_released(&mut self) -> Released {
+        std::mem::take(&mut self.released)
+    }
+}
+
+impl Target for LoopbackDataPlane {
+    type Windows = Box<[WindowEntry]>;
+    type Gate = Gate;
+    type Fault = Error;
+
+    fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
+        &mut self.windows
+    }
+}
+
+impl PeerWindows for LoopbackDataPlane {
+    type Mapped = Arc<MappedWindow>;
+
+    fn remove_window(&mut self, _id: WindowId, _epoch: Epoch) -> bool {
+        true
+    }
+}
+
+impl Progress for LoopbackDataPlane {
+    type Worker = Worker;
+
+    fn poll_peer(&mut self, _claimed: bool) -> bool {
+        false
+    }
+
+    fn interest(&mut self) -> Interest {
+        Interest::default()
+    }
+}
+
+impl Notes for LoopbackDataPlane {}
+
+impl DataPlane for LoopbackDataPlane {
+    type PeerLife = PeerLife;
+
+    fn kind(&self) -> Option<ConnType> {
+        Some(ConnType::Loopback)
+    }
+
+    /// It never ends by itself, and what was posted before has completed.
+    fn close_reason(&self) -> Option<DataCloseReason> {
+        None
+    }
+
+    fn close(&mut self, _why: DataCloseReason) {}
+
+    fn peer_life(&self) -> PeerLife {
+        PeerLife::default()
+    }
+
+    fn peer_has_ended(&mut self) -> bool {
+        true
+    }
+
+    fn are_requests_fenced(&mut self) -> bool {
+        true
+    }
+
+    fn uses_memory_of(&mut self, _op: SlotId) -> bool {
+        false
+    }
+
+    fn bytes_moved(&self) -> (u64, u64) {
+        (self.bytes, self.bytes)
+    }
+
+    fn checks_accesses(&self) -> bool {
+        true
+    }
+
+    fn trust(&self) -> &'static str {
+        "this process"
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -123,7 +223,7 @@ mod tests {
     use crate::node::inbox::{Inbox, Want};
 
     struct Bench {
-        port: LoopbackPort,
+        port: LoopbackDataPlane,
         source: Region,
         window: WindowDesc,
         inbox: SharedInbox,
@@ -134,9 +234,9 @@ mod tests {
         let table = Arc::new(RegionTable::default());
         let [source, target] = [(); 2].map(|()| table.allocate(64).expect("memory"));
         let inbox = Arc::new(Mutex::new(Inbox::new(1, 64)));
-        let mut port = LoopbackPort::new(4, Arc::clone(&inbox));
-        port.regions().learn(&source);
-        port.regions().learn(&target);
+        let mut port = LoopbackDataPlane::new(4, Arc::clone(&inbox));
+        port.add_memory(&source);
+        port.add_memory(&target);
         let whole = target.slice(0, 64).expect("all of it");
         let window = port.windows().expose(whole, MemoryKind::Cpu, Access::all(), 7);
         Bench { port, source, window: window.expect("a place"), inbox }

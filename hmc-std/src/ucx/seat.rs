@@ -24,9 +24,6 @@ const FUTILE: u32 = 2000;
 /// How long that lasts before it is worth a warning: a peer that is well may be without a processor for some milliseconds.
 const WORRYING: Duration = Duration::from_millis(1000);
 
-/// The pause between two looks at a worker that cannot be slept on.
-pub(crate) const RESTLESS: Duration = Duration::from_millis(1);
-
 /// A worker and its driver.
 pub(crate) struct Seat {
     worker: Arc<Worker>,

@@ -6,6 +6,14 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(pub(super) &'static str);
 
+impl Violation {
+    /// The rule, in words.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        self.0
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)

@@ -175,13 +175,13 @@ fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Heard) -> Option<(Win
             return left.then_some((window, epoch));
         }
         ControlMessage::Revoked { window, epoch } => {
-            link.data_in_turn().port().note_left(window, epoch);
+            link.data_in_turn().port().receive_release(window, epoch);
             heard.left = true;
             return None;
         }
         ControlMessage::Endpoint(blob) => {
             heard.adverts = true;
-            heard.failed = link.learn_endpoint(&blob).err();
+            heard.failed = link.receive_note(&blob).err();
             return None;
         }
         // The state table delivers nothing else.

@@ -11,11 +11,11 @@ use rustix::io::Errno;
 
 use super::{CtrlState, Ended};
 use crate::clock;
-use crate::driver::Wanted;
 use crate::error::ErrorKind;
 use crate::link::ends::{End, INBOX, pair, pair_that_beats};
 use crate::link::heard::Heard;
 use crate::node::inbox::{Message, Want};
+use hmc_core::transport::Readiness;
 
 const NOW: Instant = Instant::ZERO;
 /// What a sender that is never read may have waiting.
@@ -34,7 +34,7 @@ fn ended(ctrl: &CtrlState) -> Option<(bool, bool, String)> {
 fn what_is_asked_of_the_kernel_follows_from_what_can_be_done() {
     let (near, _far) = pair(ConnType::Tcp);
     let mut ctrl = near.link.ctrl();
-    let wanted = |read, write, end| Wanted { read, write, end };
+    let wanted = |read, write, end| Readiness { read, write, end };
     assert_eq!((ctrl.wants(), ctrl.interest()), (wanted(true, false, false), ctrl.wants()));
     ctrl.full = true;
     assert_eq!(ctrl.wants(), wanted(true, true, false), "somebody waits for room");
@@ -56,7 +56,7 @@ fn what_is_asked_of_the_kernel_follows_from_what_can_be_done() {
     assert_eq!(ctrl.interest(), wanted(false, false, false), "it was seen");
     ctrl.paused = false;
     ctrl.end(true, "over");
-    assert_eq!(ctrl.interest(), Wanted::default());
+    assert_eq!(ctrl.interest(), Readiness::default());
 }
 
 #[test]

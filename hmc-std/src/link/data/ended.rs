@@ -7,7 +7,7 @@ use hmc_core::transport::PostErrorKind;
 
 use super::{DataState, retire};
 use crate::link::aftermath::{Aftermath, Hold};
-use crate::transport::Port;
+use crate::transport::AnyDataPlane;
 
 impl DataState {
     /// Takes the outcome of an operation, with what it still holds.
@@ -65,7 +65,7 @@ impl DataState {
     pub(super) fn with_room(
         &mut self,
         mut post: impl FnMut(
-            &mut WorkQueue<Port, Box<[Slot]>>,
+            &mut WorkQueue<AnyDataPlane, Box<[Slot]>>,
         ) -> Result<SlotId, QueueError<PostErrorKind>>,
     ) -> Result<SlotId, QueueError<PostErrorKind>> {
         let posted = post(&mut self.queue);

@@ -12,20 +12,23 @@ use hmc_mem::shared::SharedBytes;
 
 use super::DataState;
 use crate::memory::Region;
-use crate::transport::Port;
 
 impl DataState {
     /// A window of the peer, if its pages are mapped here.
     pub(crate) fn mapped(&self, id: WindowId, epoch: Epoch) -> Option<Arc<MappedWindow>> {
-        let Port::Shm(port) = self.queue.transport() else { return None };
-        port.mapped(id).filter(|w| w.epoch() == epoch).cloned()
+        self.queue.transport().mapped(id, epoch).cloned()
+    }
+
+    /// Bytes of payload moved so far: by this end's operations, and by the peer's.
+    pub(crate) fn bytes_moved(&self) -> (u64, u64) {
+        let (out, into) = self.queue.transport().bytes_moved();
+        (out.saturating_add(self.bytes_now), into)
     }
 
     /// Puts and gets that were begun.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        let Port::Shm(port) = self.queue.transport() else { return (self.puts, self.gets) };
-        let moved = port.moved();
-        (self.puts.saturating_add(moved.puts()), self.gets.saturating_add(moved.gets()))
+        let (puts, gets) = self.queue.transport().mapped_counts();
+        (self.puts.saturating_add(puts), self.gets.saturating_add(gets))
     }
 
     /// A small copy into memory that can be reached directly, done here and now; `false` when it must be posted, be it to
@@ -38,24 +41,38 @@ impl DataState {
         local: LocalSlice,
         remote: WindowSlice,
     ) -> bool {
-        match self.queue.transport_mut() {
-            Port::Shm(p) => p.transfer_now(region, opcode, local.span, remote),
-            Port::Ucx(p) => p.transfer_now(opcode, local, remote),
-            Port::Loopback(_) | Port::Tcp(_) | Port::None => false,
+        let plane = self.queue.transport_mut();
+        let Some(window) = plane.mapped(remote.window, remote.epoch) else {
+            return plane.try_transfer(opcode, local, remote);
+        };
+        let (at, len) = (remote.span.offset(), local.span.len());
+        if len > MAX_CHUNK_BYTES {
+            return false;
         }
+        let copied = match opcode {
+            Opcode::Put => window.write(at, region.bytes(), local.span, len),
+            Opcode::Get => window.read(at, region.bytes(), local.span, len),
+            // The tag follows the bytes by the connection.
+            Opcode::PutNotify { .. } => return false,
+        };
+        self.bytes_now = self.bytes_now.saturating_add(if copied.is_ok() { len } else { 0 });
+        copied.is_ok()
     }
 
     /// A put of at most 1 MiB of bytes that are in no region, into memory that can be reached directly, done here and
     /// now; `false` when it must be posted from a region.
     pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: WindowSlice) -> bool {
-        let done = match self.queue.transport_mut() {
-            Port::Shm(p) => p.write_now(bytes, remote),
-            Port::Ucx(_) | Port::Loopback(_) | Port::Tcp(_) | Port::None => false,
+        let len = remote.span.len();
+        let Some(window) = self.queue.transport().mapped(remote.window, remote.epoch) else {
+            return false;
         };
-        if done {
-            self.count(Opcode::Put);
+        let (at, all) = (remote.span.offset(), bytes.extent().whole());
+        if len > MAX_CHUNK_BYTES || window.write(at, *bytes, all, len).is_err() {
+            return false;
         }
-        done
+        self.bytes_now = self.bytes_now.saturating_add(len);
+        self.count(Opcode::Put);
+        true
     }
 
     /// As [`Self::transfer_now`], with a name by which its outcome is taken later. `None` when it must be posted. Always inlined:
@@ -93,9 +110,90 @@ impl DataState {
         if bytes > MAX_CHUNK_BYTES {
             return false;
         }
-        if let Port::Ucx(p) = self.queue.transport_mut() {
-            return p.transfer_list_now(list);
+        let plane = self.queue.transport_mut();
+        let is_mapped = |t: &Transfer| plane.mapped(t.remote.window, t.remote.epoch).is_some();
+        if !list.first().is_some_and(is_mapped) {
+            return plane.try_transfer_list(list);
         }
         list.iter().all(|t| self.transfer_now(region, t.opcode, t.local, t.remote))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::limits::MAX_CHUNK_BYTES;
+    use hmc_core::region::{WindowDesc, WindowId, WindowSlice};
+    use hmc_core::types::ConnType;
+    use hmc_core::work::Opcode;
+    use hmc_mem::os::memfd::Mapping;
+
+    use crate::link::ends::{End, pair};
+    use crate::memory::Region;
+
+    /// One byte more than is copied in one piece.
+    const LONG: u64 = MAX_CHUNK_BYTES + 1;
+
+    /// Fills a region.
+    fn fill(region: &Region, byte: u8) {
+        region.bytes().fill(region.local().extent.whole(), byte).expect("in range");
+    }
+
+    /// Whether the first `n` bytes of a region are 1, and the others 0.
+    fn ones(region: &Region, n: u64) -> bool {
+        let [all, n] = [region.len(), n].map(|n| usize::try_from(n).expect("small"));
+        let mut bytes = vec![9; all];
+        region.bytes().read_at(region.local().extent.whole(), &mut bytes).expect("in range");
+        bytes == [vec![1; n], vec![0; all.saturating_sub(n)]].concat()
+    }
+
+    /// A window of the far end, mapped here.
+    fn target(near: &End, far: &End) -> (Region, WindowDesc) {
+        let (region, window) = far.expose(LONG);
+        near.settle();
+        assert!(near.link.data().mapped(window.window, window.epoch).is_some());
+        (region, window)
+    }
+
+    #[test]
+    fn a_transfer_is_done_at_once_up_to_the_length_of_a_piece() {
+        let (near, far) = pair(ConnType::Shm);
+        let (source, _) = near.expose(LONG);
+        let (target, window) = target(&near, &far);
+        let mut moved = 0;
+        for (len, at_once) in [(1, true), (MAX_CHUNK_BYTES, true), (LONG, false)] {
+            for opcode in [Opcode::Put, Opcode::Get, Opcode::PutNotify { tag: 3 }] {
+                fill(&source, u8::from(opcode != Opcode::Get));
+                fill(&target, u8::from(opcode == Opcode::Get));
+                let local = source.slice(0, len).expect("in range");
+                let remote = window.slice(0, len).expect("in range");
+                let done = near.link.data().transfer_now(&source, opcode, local, remote);
+                let at_once = at_once && !matches!(opcode, Opcode::PutNotify { .. });
+                assert_eq!(done, at_once, "{opcode:?} of {len} bytes");
+                let to = if opcode == Opcode::Get { &source } else { &target };
+                moved += if at_once { len } else { 0 };
+                assert!(ones(to, if at_once { len } else { 0 }), "{opcode:?} of {len} bytes");
+                assert_eq!(near.link.data().bytes_moved(), (moved, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_of_no_region_are_copied_at_once_up_to_the_length_of_a_piece() {
+        let (near, far) = pair(ConnType::Shm);
+        let mut moved = 0;
+        for (len, at_once) in [(1, true), (MAX_CHUNK_BYTES, true), (LONG, false)] {
+            let (target, window) = target(&near, &far);
+            let bytes = Mapping::create(len).expect("memory");
+            let bytes_of_it = vec![1; usize::try_from(len).expect("small")];
+            bytes.bytes().write_at(bytes.extent().whole(), &bytes_of_it).expect("in range");
+            let remote = window.slice(0, len).expect("in range");
+            let mut data = near.link.data();
+            assert_eq!(data.write_now(&bytes.bytes(), remote), at_once, "{len} bytes");
+            moved += if at_once { len } else { 0 };
+            assert!(ones(&target, if at_once { len } else { 0 }), "{len} bytes");
+            assert_eq!(data.bytes_moved(), (moved, 0));
+            let other = WindowSlice { window: WindowId(window.window.0 ^ (1 << 20)), ..remote };
+            assert!(!data.write_now(&bytes.bytes(), other), "not that window");
+        }
     }
 }

@@ -65,8 +65,8 @@ mod tests {
     use crate::link::aftermath::Aftermath;
     use crate::memory::RegionTable;
     use crate::node::inbox::Inbox;
-    use crate::transport::Port;
-    use crate::transport::stream::{StreamPort, StreamSetup};
+    use crate::transport::AnyDataPlane;
+    use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
     const CHUNK: u64 = 1 << 20;
     const LEN: u64 = 4 * CHUNK;
@@ -75,7 +75,7 @@ mod tests {
     fn stopped_peer() -> (DataState, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let stream = StreamPort::new(StreamSetup {
+        let stream = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
             local: false,
@@ -86,7 +86,7 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        (DataState::new(Port::Tcp(Box::new(stream)), 8, true, false), theirs)
+        (DataState::new(AnyDataPlane::new(stream), 8, true, false), theirs)
     }
 
     #[test]

@@ -414,20 +414,16 @@ fn revoke(link: &Link, remote: &WindowDesc, after: &mut After) -> Option<Fence> 
     let (window, epoch) = (remote.window, remote.epoch);
     let fence = {
         let mut data = link.data();
-        let fence = data.port().revoke(window, epoch);
-        // Refusals of what was under way go out at once.
-        if let Some(s) = data.port().stream() {
-            s.flush();
-        }
+        let fence = data.port().begin_revoke(window, epoch);
         link.settle_data(&mut data);
         fence
     };
     after.revoked.push((window, epoch));
     match fence {
-        Ok(fence @ (Fence::Shm(_) | Fence::Word)) => Some(fence),
+        Ok(fence @ (Fence::Gate(_) | Fence::PeerAck)) => Some(fence),
         // A window that is unknown was fenced before.
         Ok(Fence::Passed) | Err(_) => {
-            link.data().port().fenced(window, epoch);
+            link.data().port().free_window(window, epoch);
             None
         }
     }
@@ -437,13 +433,13 @@ fn revoke(link: &Link, remote: &WindowDesc, after: &mut After) -> Option<Fence> 
 fn has_passed(link: &Link, fence: &mut Option<Fence>, window: &WindowDesc) -> bool {
     if let Some(f) = fence {
         let mut data = link.data();
-        let passed = f.has_passed(data.port(), window.window, window.epoch);
+        let passed = data.port().has_passed(f, window.window, window.epoch);
         if !passed && !data.port().peer_has_ended() {
             return false;
         }
     }
     if fence.take().is_some() {
-        link.data().port().fenced(window.window, window.epoch);
+        link.data().port().free_window(window.window, window.epoch);
     }
     true
 }

@@ -253,7 +253,7 @@ fn look(ask: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
             let (outcome, free) = {
                 let mut data = peer.link.data();
                 let outcome = data.outcome(op.op);
-                (outcome, !data.port().uses_local(op.op))
+                (outcome, !data.port().uses_memory_of(op.op))
             };
             match outcome {
                 Ok(Some(o)) if o.fenced || free => Some(peer.wait_within(*op, Duration::ZERO)),

@@ -3,20 +3,22 @@
 use std::sync::Arc;
 
 use hmc_core::region::{LocalSlice, WindowDesc, WindowId};
+use hmc_core::transport::DataPlane as _;
 use hmc_core::types::Access;
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_mem::gate::WindowGate;
 
-use super::ShmPort;
-use super::mapped::{ShmFence, no_descriptor, word_at, word_epoch};
+use super::ShmDataPlane;
+use super::mapped::{no_descriptor, word_at, word_epoch};
 use crate::error::Result;
 use crate::memory::Region;
+use crate::transport::gate::Gate;
 use crate::transport::stream::Offer;
 
-impl ShmPort {
+impl ShmDataPlane {
     /// Opens the word of a window that was just exposed and offers its pages to the peer, if its
     /// region can be mapped.
-    pub(crate) fn open_window(
+    pub(super) fn open_window(
         &mut self,
         region: &Region,
         local: LocalSlice,
@@ -57,13 +59,13 @@ impl ShmPort {
     }
 
     /// Closes the word of a window. `None` when nobody can be inside.
-    pub(crate) fn close_window(&mut self, id: WindowId) -> Option<ShmFence> {
+    pub(super) fn close_window(&mut self, id: WindowId) -> Option<Gate> {
         let word = self.page.bytes().word(word_at(id.index())).ok()?;
         let word = WindowGate::new(word);
         word.close();
         if word.is_drained() || self.stream.peer_has_ended() {
             return None;
         }
-        Some(ShmFence { page: Arc::clone(&self.page), index: id.index() })
+        Some(Gate { page: Arc::clone(&self.page), at: word_at(id.index()) })
     }
 }

@@ -3,18 +3,17 @@
 use std::sync::atomic::Ordering;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
-use hmc_mem::os::life::PeerLife;
 
-use super::ShmPort;
+use super::ShmDataPlane;
 
 /// Where, after the words, the owner of the page of window words counts its heartbeats.
 const BEAT_AT: u64 = 2048;
 const _: () = assert!(MAX_WINDOWS_PER_PEER * 8 <= 2048);
 
-impl ShmPort {
+impl ShmDataPlane {
     /// Beats once, and says whether the peer has since the last call. `None` until both pages are
     /// there: heartbeats then travel as messages.
-    pub(crate) fn beat(&mut self) -> Option<bool> {
+    pub(super) fn beat(&mut self) -> Option<bool> {
         self.stream.retry_offers();
         let theirs = self.peer_page.as_ref()?.page().bytes().atomic_u64(BEAT_AT).ok()?;
         let ours = self.page.bytes();
@@ -23,15 +22,5 @@ impl ShmPort {
         ours.fetch_add(1, Ordering::Relaxed);
         let count = theirs.load(Ordering::Relaxed);
         Some(std::mem::replace(&mut self.heard, count) != count)
-    }
-
-    /// Whether the peer's words have arrived.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.peer_page.is_some()
-    }
-
-    /// Whether the peer's process is marked as ended, whatever its stream tells.
-    pub(crate) fn is_marked(&self) -> bool {
-        self.peer_life.as_deref().is_some_and(PeerLife::has_ended)
     }
 }

@@ -1,4 +1,4 @@
-//! One window of a peer, mapped; and the words that say who is inside a window.
+//! One window of a peer, mapped; and where its gate lies in the page of gates.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -8,17 +8,12 @@ use hmc_core::region::{Epoch, WindowSlice};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
-use hmc_mem::gate::{Drain, MAX_EPOCH, WindowGate};
+use hmc_mem::gate::MAX_EPOCH;
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::os::memfd::Mapping;
 
-use crate::clock;
 use crate::error::{Error, Result};
 use crate::memory::Region;
-use crate::until::{Stop, Until};
-
-/// The longest sleep between two looks at the peer's end, of which its word tells nothing.
-const LONGEST_NAP_NS: u64 = 20_000_000;
 
 /// One window of the peer, mapped, and the file that it lies in.
 #[derive(Debug)]
@@ -45,39 +40,6 @@ impl Mapped {
             && self.window.map().extent().len() == len
             && (!writable || self.window.access().contains(Access::WRITE));
         suits.then(|| Arc::clone(self.window.map()))
-    }
-}
-
-/// Waits for the peer's last copy into a revoked window.
-#[derive(Debug)]
-pub(crate) struct ShmFence {
-    pub(super) page: Arc<Mapping>,
-    pub(super) index: u16,
-}
-
-impl ShmFence {
-    /// Whether nobody is inside any more, waiting up to `timeout`.
-    pub(crate) fn wait(&self, timeout: std::time::Duration) -> bool {
-        match self.page.bytes().word(word_at(self.index)) {
-            Ok(word) => WindowGate::new(word).wait_drained(timeout) == Drain::Drained,
-            Err(_) => true,
-        }
-    }
-
-    /// Sleeps until nobody is inside any more, `is_over` says that nobody can be, or the wait is over.
-    pub(crate) fn wait_until(
-        &self,
-        until: Until,
-        mut is_over: impl FnMut() -> bool,
-    ) -> std::result::Result<(), Stop> {
-        let mut vigil = until.vigil();
-        loop {
-            let nap = clock::left(vigil.nap_until()).as_nanos().min(LONGEST_NAP_NS);
-            if self.wait(std::time::Duration::from_nanos(nap)) || is_over() {
-                return Ok(());
-            }
-            vigil.check()?;
-        }
     }
 }
 
@@ -117,37 +79,14 @@ pub(super) fn copy_mapped(
 
 #[cfg(test)]
 mod tests {
-    use super::{File, Mapped, ShmFence};
-    use crate::clock;
-    use crate::until::{Stop, Until};
+    use super::{File, Mapped};
     use hmc_core::range::Extent;
     use hmc_core::region::{Epoch, WindowId};
-    use hmc_core::time::{Duration, Instant};
     use hmc_core::types::Access;
-    use hmc_mem::gate::WindowGate;
     use hmc_mem::os::mapped_window::{MappedWindow, PeerPages};
     use hmc_mem::os::memfd::Mapping;
     use hmc_mem::os::words::PeerWords;
     use std::sync::Arc;
-
-    #[test]
-    fn the_wait_for_a_peer_that_stays_inside_can_be_interrupted() {
-        let page = Arc::new(Mapping::create(4096).expect("memory"));
-        let word = WindowGate::new(page.bytes().word(0).expect("aligned"));
-        word.open(1).expect("closed before");
-        word.enter(1).expect("open");
-        let fence = ShmFence { page: Arc::clone(&page), index: 0 };
-        let interrupted = Until::new(Instant::NEVER, Some(|| true));
-        assert_eq!(fence.wait_until(interrupted, || false), Err(Stop::Interrupted));
-        let soon = clock::now().after(Duration::from_millis(1));
-        assert_eq!(
-            fence.wait_until(Until::new(soon, Some(|| true)), || false),
-            Err(Stop::Deadline)
-        );
-        assert_eq!(fence.wait_until(interrupted, || true), Ok(()), "the peer has ended");
-        word.exit();
-        assert_eq!(fence.wait_until(interrupted, || false), Ok(()));
-    }
 
     /// Pages that were mapped for a window that may only be read serve no other one that may be written, although the
     /// peer passed the same file for both.

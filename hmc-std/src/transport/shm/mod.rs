@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::range::{ByteRange, Extent, Side};
-use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
+use hmc_core::region::{LocalSlice, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, DataPlane as _, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
-use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
+use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::error::MemError;
@@ -23,27 +23,22 @@ use hmc_mem::os::life::{LifePage, PeerLife};
 use hmc_mem::os::mapped_window::{MappedWindow, Moved, PeerPages};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
-use hmc_mem::shared::SharedBytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Region;
-use crate::transport::regions::RegionCache;
-use crate::transport::stream::{
-    Arrival, Down, Interest, MAX_REQUESTS, Offer, StreamPort, reserve_once,
-};
+use crate::transport::stream::{Arrival, MAX_REQUESTS, Offer, StreamDataPlane, reserve_once};
 
 mod exposed;
 mod heartbeat;
 mod mapped;
+mod plane;
 #[cfg(test)]
 mod tests;
 mod unmapped;
 mod unused;
 
-pub(crate) use mapped::ShmFence;
 use mapped::{File, Mapped, copy_mapped, no_descriptor, word_at};
 use unmapped::Unmapped;
-pub(crate) use unused::Unused;
+use unused::Unused;
 
 /// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
 /// at the sockets in between does not show, few enough that other callers wait under a millisecond.
@@ -64,8 +59,8 @@ struct Pending {
 }
 
 #[derive(Debug)]
-pub(crate) struct ShmPort {
-    stream: StreamPort,
+pub(crate) struct ShmDataPlane {
+    stream: StreamDataPlane,
     /// Words of our windows, shared with the peer.
     page: Arc<Mapping>,
     /// Words of the peer's windows.
@@ -85,9 +80,9 @@ pub(crate) struct ShmPort {
     heard: u64,
 }
 
-impl ShmPort {
+impl ShmDataPlane {
     /// Takes over a stream over UDS and offers the peer the page of window words, and before that the session's `life`.
-    pub(crate) fn new(mut stream: StreamPort, life: Option<&LifePage>) -> Result<Self> {
+    pub(crate) fn new(mut stream: StreamDataPlane, life: Option<&LifePage>) -> Result<Self> {
         if let Some((word, fd)) = life.and_then(LifePage::offer) {
             let mut frame = DataFrame::new(DataKind::Region, 0);
             frame.window = LIFE_ID;
@@ -118,91 +113,6 @@ impl ShmPort {
             moved: Arc::default(),
             heard: 0,
         })
-    }
-
-    pub(crate) fn stream(&mut self) -> &mut StreamPort {
-        &mut self.stream
-    }
-
-    pub(crate) fn regions(&mut self) -> &mut RegionCache {
-        self.stream.regions()
-    }
-
-    pub(crate) fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
-        self.stream.windows()
-    }
-
-    pub(crate) fn bytes_moved(&self) -> (u64, u64) {
-        let out = self.bytes.saturating_add(self.moved.bytes());
-        (out.saturating_add(self.stream.bytes_out), self.stream.bytes_in)
-    }
-
-    pub(crate) fn bring_down(&mut self, why: Down) {
-        self.stream.bring_down(why);
-        for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
-            if let Ok(word) = self.page.bytes().word(word_at(index)) {
-                WindowGate::new(word).close();
-            }
-        }
-        for p in self.queue.drain(..) {
-            self.done.push_back(Completion { op: p.work.op, result: Err(Failure::PeerDead) });
-        }
-        for gone in std::mem::take(&mut self.remote).into_iter().flatten() {
-            self.unused.push(gone, &[]);
-        }
-        self.peer_page = None;
-        self.peer_life = None;
-    }
-
-    /// What is to be unmapped once the link's lock is free.
-    pub(crate) fn take_unused(&mut self) -> Unused {
-        std::mem::take(&mut self.unused)
-    }
-
-    pub(crate) fn interest(&mut self) -> Interest {
-        let mut i = self.stream.interest();
-        i.work |= !self.queue.is_empty();
-        i
-    }
-
-    pub(crate) fn service(&mut self) -> bool {
-        let life = self.peer_life.as_deref();
-        let busy = self.stream.service_while(&|| !life.is_some_and(PeerLife::has_ended));
-        while let Some(arrival) = self.stream.take_arrival() {
-            let (id, epoch) = (arrival.window, arrival.epoch);
-            let is_page = id == PAGE_ID || id == LIFE_ID;
-            if usize::from(id.index()) >= MAX_WINDOWS_PER_PEER && !is_page {
-                self.bring_down(Down::Protocol("a window beyond the last place"));
-                break;
-            }
-            if is_page && arrival.fd.is_err() {
-                self.bring_down(Down::NoDescriptor);
-                break;
-            }
-            if let Err(e) = self.map(arrival) {
-                // The window stays reachable through the stream.
-                self.unmapped.note(self.stream.peer(), id, epoch, &e);
-            }
-        }
-        if let Some(why) = self.stream.down() {
-            self.bring_down(why);
-        }
-        busy
-    }
-
-    /// Whether it is known how the window is reached: mapped, or through the stream.
-    pub(crate) fn is_settled(&self, id: WindowId, epoch: Epoch) -> bool {
-        self.mapped(id).is_some_and(|m| m.epoch() == epoch) || self.unmapped.has(id, epoch)
-    }
-
-    /// What is slower than it could be, and why.
-    pub(crate) fn slower(&self, out: &mut Vec<String>) {
-        self.unmapped.tell(out);
-        if let Some(why) = self.stream.refused_refs() {
-            out.push(format!(
-                "{why}: bytes to and from memory that cannot be mapped (registered in place) go through a socket"
-            ));
-        }
     }
 
     fn map(&mut self, a: Arrival) -> Result<()> {
@@ -247,28 +157,11 @@ impl ShmPort {
         Ok(())
     }
 
-    pub(crate) fn forget_remote(&mut self, id: WindowId, epoch: Epoch) {
-        if let Some(place) = self.remote.get_mut(usize::from(id.index()))
-            && place.as_ref().is_some_and(|m| m.window.id() == id && m.window.epoch() == epoch)
-            && let Some(gone) = place.take()
-        {
-            self.unused.push(gone, &self.remote);
-        }
-        if self.unmapped.has(id, epoch) {
-            self.unmapped.free(id);
-        }
-    }
-
     /// A window of the peer that is mapped, whatever its epoch.
     #[inline]
-    pub(crate) fn mapped(&self, id: WindowId) -> Option<&Arc<MappedWindow>> {
+    fn mapped_window(&self, id: WindowId) -> Option<&Arc<MappedWindow>> {
         let mapped = self.remote.get(usize::from(id.index()))?.as_ref();
         mapped.map(|m| &m.window).filter(|w| w.id() == id)
-    }
-
-    /// Puts and gets that went into mapped windows and out of them without this type.
-    pub(crate) fn moved(&self) -> &Moved {
-        &self.moved
     }
 
     /// Copies one piece. `None` when the window is not mapped: the stream must do it.
@@ -280,44 +173,11 @@ impl ShmPort {
         remote: WindowSlice,
         whole: u64,
     ) -> Option<Result<(), Failure>> {
-        let m = self.mapped(remote.window)?;
+        let m = self.mapped_window(remote.window)?;
         let Some(region) = self.stream.region_cache().resolve(local) else {
             return Some(Err(Failure::UnknownRegion));
         };
         Some(copy_mapped(m, region, opcode, local.span, remote, whole))
-    }
-
-    /// Does a whole small transfer at once, without an operation. `false` when it must be posted, be it to fail.
-    #[inline]
-    pub(crate) fn transfer_now(
-        &mut self,
-        region: &Region,
-        opcode: Opcode,
-        local: ByteRange,
-        remote: WindowSlice,
-    ) -> bool {
-        let len = local.len();
-        if len > MAX_CHUNK_BYTES || matches!(opcode, Opcode::PutNotify { .. }) {
-            return false;
-        }
-        let Some(m) = self.mapped(remote.window) else { return false };
-        let done = copy_mapped(m, region, opcode, local, remote, len).is_ok();
-        self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
-        done
-    }
-
-    /// Copies `bytes`, which are in no region, into a mapped window at once. `false` when nothing was copied: it must be
-    /// posted from a region, be it to fail.
-    pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: WindowSlice) -> bool {
-        let len = remote.span.len();
-        if len > MAX_CHUNK_BYTES {
-            return false;
-        }
-        let Some(m) = self.mapped(remote.window) else { return false };
-        let (at, all) = (remote.span.offset(), bytes.extent().whole());
-        let done = m.epoch() == remote.epoch && m.write(at, *bytes, all, len).is_ok();
-        self.bytes = self.bytes.saturating_add(if done { len } else { 0 });
-        done
     }
 
     /// The bytes of a transfer are in place: report it, or let the tag follow.
@@ -379,7 +239,7 @@ impl ShmPort {
     }
 }
 
-impl Transport for ShmPort {
+impl Transport for ShmDataPlane {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
@@ -388,7 +248,7 @@ impl Transport for ShmPort {
 
     #[inline]
     fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
-        if self.stream.down().is_some() {
+        if self.stream.close_reason().is_some() {
             return Err(PostErrorKind::Disconnected);
         }
         if self.stream.region_cache().resolve(work.local).is_none() {
@@ -397,7 +257,7 @@ impl Transport for ShmPort {
         if self.done.len() >= MAX_REQUESTS || self.queue.len() >= MAX_REQUESTS {
             return Err(PostErrorKind::Busy);
         }
-        let direct = self.mapped(work.remote.window).is_some();
+        let direct = self.mapped_window(work.remote.window).is_some();
         if !direct {
             let by_ref = self.stream.may_use_refs();
             return self.stream.submit(work, by_ref, work.local.span.len());

@@ -4,20 +4,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::limits::MAX_CHUNK_BYTES;
-use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport as _};
+use hmc_core::transport::{
+    CancelOutcome, DataCloseReason, DataPlane as _, PeerWindows as _, PostErrorKind, Progress as _,
+    Registration as _, Target as _, Transport as _,
+};
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::gate::WindowGate;
-use hmc_mem::os::memfd::Mapping;
 
 use super::mapped::{word_at, word_epoch};
-use super::{MAX_REQUESTS, ShmPort};
+use super::{MAX_REQUESTS, ShmDataPlane};
 use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
-use crate::transport::stream::{Down, StreamPort, StreamSetup};
+use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
 /// One byte more than is copied in one piece.
 const LONG: u64 = (1 << 20) + 1;
@@ -26,9 +27,9 @@ fn inbox() -> SharedInbox {
     Arc::new(Mutex::new(Inbox::new(16, 4096)))
 }
 
-fn port(socket: UnixStream, inbox: &SharedInbox) -> ShmPort {
+fn port(socket: UnixStream, inbox: &SharedInbox) -> ShmDataPlane {
     socket.set_nonblocking(true).expect("a socket");
-    let stream = StreamPort::new(StreamSetup {
+    let stream = StreamDataPlane::new(StreamSetup {
         socket: Arc::new(OwnedFd::from(socket).into()),
         peer: Rank(1),
         local: true,
@@ -39,13 +40,13 @@ fn port(socket: UnixStream, inbox: &SharedInbox) -> ShmPort {
         windows: 16,
         inbox: Arc::clone(inbox),
     });
-    ShmPort::new(stream, None).expect("pages")
+    ShmDataPlane::new(stream, None).expect("pages")
 }
 
 /// Two ends that have each other's pages.
 struct Pair {
-    near: ShmPort,
-    far: ShmPort,
+    near: ShmDataPlane,
+    far: ShmDataPlane,
     /// Of `far`.
     inbox: SharedInbox,
     table: Arc<RegionTable>,
@@ -64,15 +65,15 @@ impl Pair {
 
     /// Delivers what both ends have sent.
     fn settle(&mut self) {
-        self.near.stream().flush();
-        self.far.stream().flush();
-        while self.near.service() | self.far.service() {}
+        self.near.stream.flush();
+        self.far.stream.flush();
+        while self.near.poll_peer(true) | self.far.poll_peer(true) {}
     }
 
     /// A region that `near` may use.
     fn source(&mut self, len: u64) -> Region {
         let region = self.table.allocate(len).expect("memory");
-        self.near.regions().learn(&region);
+        self.near.add_memory(&region);
         region
     }
 
@@ -81,7 +82,7 @@ impl Pair {
         if access.contains(Access::WRITE) {
             region.note_writable();
         }
-        self.far.regions().learn(region);
+        self.far.add_memory(region);
         let whole = region.slice(0, region.len()).expect("all of it");
         let window = self.far.windows().expose(whole, MemoryKind::Cpu, access, 7).expect("a place");
         self.far.open_window(region, whole, &window).expect("a descriptor");
@@ -93,7 +94,7 @@ impl Pair {
         let region = self.table.allocate(len).expect("memory");
         let window = self.expose(&region, Access::all());
         self.settle();
-        assert!(self.near.mapped(window.window).is_some());
+        assert!(self.near.mapped_window(window.window).is_some());
         (region, window)
     }
 }
@@ -109,7 +110,7 @@ fn work(index: u16, opcode: Opcode, from: &Region, window: &WindowDesc, len: u64
 }
 
 /// At most so many completions, each with the index of its operation.
-fn poll(port: &mut ShmPort, room: usize) -> Vec<(u16, Result<u64, Failure>)> {
+fn poll(port: &mut ShmDataPlane, room: usize) -> Vec<(u16, Result<u64, Failure>)> {
     let op = SlotId { index: u16::MAX, generation: 1 };
     let mut out = vec![Completion { op, result: Ok(0) }; room];
     let n = port.poll(&mut out);
@@ -127,48 +128,6 @@ fn ones(region: &Region, n: u64) -> bool {
     let mut bytes = vec![9; all];
     region.bytes().read_at(region.local().extent.whole(), &mut bytes).expect("in range");
     bytes == [vec![1; n], vec![0; all.saturating_sub(n)]].concat()
-}
-
-#[test]
-fn a_transfer_is_done_at_once_up_to_the_length_of_a_piece() {
-    let mut pair = Pair::new();
-    let source = pair.source(LONG);
-    let mut moved = 0;
-    for (len, at_once) in [(1, true), (MAX_CHUNK_BYTES, true), (LONG, false)] {
-        for opcode in [Opcode::Put, Opcode::Get, Opcode::PutNotify { tag: 3 }] {
-            let (target, window) = pair.target(LONG);
-            fill(&source, u8::from(opcode != Opcode::Get));
-            fill(&target, u8::from(opcode == Opcode::Get));
-            let w = work(0, opcode, &source, &window, len);
-            let done = pair.near.transfer_now(&source, opcode, w.local.span, w.remote);
-            let at_once = at_once && !matches!(opcode, Opcode::PutNotify { .. });
-            assert_eq!(done, at_once, "{opcode:?} of {len} bytes");
-            let to = if opcode == Opcode::Get { &source } else { &target };
-            moved += if at_once { len } else { 0 };
-            assert!(ones(to, if at_once { len } else { 0 }), "{opcode:?} of {len} bytes");
-            assert_eq!(pair.near.bytes_moved(), (moved, 0));
-        }
-    }
-}
-
-#[test]
-fn bytes_of_no_region_are_copied_at_once_up_to_the_length_of_a_piece() {
-    let mut pair = Pair::new();
-    let mut moved = 0;
-    for (len, at_once) in [(1, true), (MAX_CHUNK_BYTES, true), (LONG, false)] {
-        let (target, window) = pair.target(LONG);
-        let bytes = Mapping::create(len).expect("memory");
-        let whole = bytes.extent().whole();
-        let bytes_of_it = vec![1; usize::try_from(len).expect("small")];
-        bytes.bytes().write_at(whole, &bytes_of_it).expect("in range");
-        let remote = window.slice(0, len).expect("in range");
-        assert_eq!(pair.near.write_now(&bytes.bytes(), remote), at_once, "{len} bytes");
-        moved += if at_once { len } else { 0 };
-        assert!(ones(&target, if at_once { len } else { 0 }), "{len} bytes");
-        assert_eq!(pair.near.bytes_moved(), (moved, 0));
-        let other = WindowSlice { window: WindowId(window.window.0 ^ (1 << 20)), ..remote };
-        assert!(!pair.near.write_now(&bytes.bytes(), other), "not that window");
-    }
 }
 
 /// A caller that drives another link gets the lock after some milliseconds.
@@ -260,7 +219,7 @@ fn a_tag_waits_for_room_in_the_stream() {
     let count = u16::try_from(MAX_REQUESTS).expect("small");
     for index in 0..count {
         let put = work(index, Opcode::Put, &source, &window, 0);
-        pair.near.stream().submit(&put, false, 0).expect("room");
+        pair.near.stream.submit(&put, false, 0).expect("room");
     }
     let put = work(count, Opcode::PutNotify { tag: 1 }, &source, &window, 64);
     pair.near.post(&put).expect("room");
@@ -309,9 +268,9 @@ fn pages_are_offered_as_far_as_the_rights_of_windows_allow() {
     let (read, write) = (Access::READ, Access::all());
     let offered = |pair: &mut Pair, region: &Region, access| {
         let window = pair.expose(region, access);
-        let offered = pair.far.stream().offers(window.window, window.epoch);
+        let offered = pair.far.stream.offers_pages(window.window, window.epoch);
         pair.settle();
-        assert_eq!(pair.near.mapped(window.window).is_some(), offered);
+        assert_eq!(pair.near.mapped_window(window.window).is_some(), offered);
         offered
     };
     let region = allocated(&pair);
@@ -339,7 +298,7 @@ fn a_window_without_a_copy_under_way_needs_no_fence() {
     word.enter(word_epoch(window.epoch)).expect("open");
     let fence = pair.far.close_window(window.window).expect("the peer is inside");
     assert!(!fence.wait(std::time::Duration::ZERO));
-    pair.near.bring_down(Down::Silent);
+    pair.near.close(DataCloseReason::Silent);
     assert!(pair.far.close_window(window.window).is_none(), "the peer is out of all windows");
     word.exit();
     assert!(fence.wait(std::time::Duration::ZERO));
@@ -351,11 +310,11 @@ fn only_the_window_that_the_peer_takes_back_is_forgotten() {
     let (_target, window) = pair.target(64);
     let (id, epoch) = (window.window, window.epoch);
     for (other, of) in [(WindowId(id.0 ^ (1 << 20)), epoch), (id, Epoch(epoch.0 + 1))] {
-        pair.near.forget_remote(other, of);
+        pair.near.remove_window(other, of);
         assert!(pair.near.is_settled(id, epoch), "{other:?} {of:?}");
         assert!(!pair.near.is_settled(other, of), "{other:?} {of:?}");
     }
-    pair.near.forget_remote(id, epoch);
+    pair.near.remove_window(id, epoch);
     assert!(!pair.near.is_settled(id, epoch));
 }
 
@@ -367,21 +326,16 @@ fn the_end_of_a_link_fails_what_is_queued_and_closes_all_windows() {
     let (target, window) = pair.target(LONG);
     let put = work(0, Opcode::Put, &source, &window, LONG);
     pair.near.post(&put).expect("room");
-    pair.near.bring_down(Down::Silent);
+    pair.near.close(DataCloseReason::Silent);
     assert!(!pair.near.is_ready());
     assert_eq!(poll(&mut pair.near, 2), [(0, Err(Failure::PeerDead))]);
     assert_eq!(pair.near.post(&put), Err(PostErrorKind::Disconnected));
-    assert!(!pair.near.transfer_now(
-        &source,
-        Opcode::Put,
-        source.local().extent.whole(),
-        put.remote
-    ));
+    assert!(pair.near.mapped(window.window, window.epoch).is_none());
     assert!(ones(&target, 0));
     let page = Arc::clone(&pair.far.page);
     let word = WindowGate::new(page.bytes().word(word_at(window.window.index())).expect("a word"));
     assert!(word.is_open(word_epoch(window.epoch)));
-    pair.far.bring_down(Down::Eof);
+    pair.far.close(DataCloseReason::Eof);
     assert!(!word.is_open(word_epoch(window.epoch)));
 }
 
@@ -389,13 +343,13 @@ fn the_end_of_a_link_fails_what_is_queued_and_closes_all_windows() {
 fn a_peer_is_heard_while_it_beats() {
     let (a, b) = UnixStream::pair().expect("a pair");
     let (mut near, mut far) = (port(a, &inbox()), port(b, &inbox()));
-    assert_eq!(near.beat(), None, "its page has not come");
+    assert_eq!(near.heartbeat(), None, "its page has not come");
     assert!(!near.is_ready());
-    while near.service() | far.service() {}
-    assert_eq!(near.beat(), Some(false));
-    assert_eq!(far.beat(), Some(true));
-    assert_eq!(far.beat(), Some(false), "nothing new");
-    assert_eq!(near.beat(), Some(true), "twice");
-    assert_eq!(near.beat(), Some(false));
-    assert!(!near.is_marked());
+    while near.poll_peer(true) | far.poll_peer(true) {}
+    assert_eq!(near.heartbeat(), Some(false));
+    assert_eq!(far.heartbeat(), Some(true));
+    assert_eq!(far.heartbeat(), Some(false), "nothing new");
+    assert_eq!(near.heartbeat(), Some(true), "twice");
+    assert_eq!(near.heartbeat(), Some(false));
+    assert!(!near.is_peer_marked());
 }

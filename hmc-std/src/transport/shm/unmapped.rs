@@ -1,5 +1,7 @@
 //! The peer's windows whose pages could not be mapped here, by place: their bytes go through the stream.
 
+use std::fmt;
+
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::types::Rank;
 use hmc_core::wire::data::DataKind;
@@ -56,11 +58,11 @@ impl Unmapped {
     }
 
     /// Says in words which there are.
-    pub(super) fn tell(&self, out: &mut Vec<String>) {
+    pub(super) fn tell(&self, each: &mut dyn FnMut(fmt::Arguments<'_>)) {
         for w in self.places.iter().flatten() {
             let place = w.id.index();
             let why = &w.why;
-            out.push(format!(
+            each(format_args!(
                 "window {place} of the peer is not mapped here ({why}): its bytes go through a socket"
             ));
         }
@@ -83,14 +85,16 @@ mod tests {
     use hmc_mem::os::memfd::Mapping;
     use hmc_mem::os::words::PeerWords;
 
-    use super::super::{LIFE_ID, Offer, PAGE_BYTES, PAGE_ID, ShmPort};
+    use hmc_core::transport::{DataCloseReason, DataPlane as _, PeerWindows as _, Progress as _};
+
+    use super::super::{LIFE_ID, Offer, PAGE_BYTES, PAGE_ID, ShmDataPlane};
     use super::*;
     use crate::node::inbox::Inbox;
-    use crate::transport::stream::{Down, StreamPort, StreamSetup};
+    use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
-    fn port(socket: UnixStream) -> ShmPort {
+    fn port(socket: UnixStream) -> ShmDataPlane {
         socket.set_nonblocking(true).unwrap();
-        let stream = StreamPort::new(StreamSetup {
+        let stream = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(socket).into()),
             peer: Rank(1),
             local: true,
@@ -101,7 +105,7 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        ShmPort::new(stream, None).unwrap()
+        ShmDataPlane::new(stream, None).unwrap()
     }
 
     /// A window's announcement whose descriptor has no pages.
@@ -114,10 +118,16 @@ mod tests {
         Offer { frame, fd: File::open("/dev/null").unwrap().into() }
     }
 
-    fn send(from: &mut ShmPort, to: &mut ShmPort, offer: Offer) {
-        from.stream().offer(offer);
-        from.stream().flush();
-        while to.service() {}
+    fn degraded(plane: &ShmDataPlane) -> Vec<String> {
+        let mut all = Vec::new();
+        plane.degraded(&mut |what| all.push(what.to_string()));
+        all
+    }
+
+    fn send(from: &mut ShmDataPlane, to: &mut ShmDataPlane, offer: Offer) {
+        from.stream.offer(offer);
+        from.stream.flush();
+        while to.poll_peer(true) {}
     }
 
     #[test]
@@ -127,12 +137,11 @@ mod tests {
         for n in 0..1000u32 {
             send(&mut far, &mut near, bad_window(u64::from(n % 3), n + 1));
         }
-        assert_eq!(near.stream().down(), None);
+        assert_eq!(near.stream.close_reason(), None);
         assert_eq!(near.unmapped.places.len(), 3);
         assert!(near.is_settled(WindowId(0), Epoch(1000)), "the newest of its place");
         assert!(!near.is_settled(WindowId(0), Epoch(997)), "an older one");
-        let mut told = Vec::new();
-        near.slower(&mut told);
+        let told = degraded(&near);
         let of_windows = told.iter().filter(|t| t.contains("is not mapped here")).count();
         assert_eq!(of_windows, 3, "{told:?}");
         assert!(told.iter().any(|t| t.contains("process_vm_readv")), "{told:?}");
@@ -145,10 +154,10 @@ mod tests {
     }
 
     /// A frame whose descriptor came here and was dropped for lack of room.
-    fn send_dropped(from: &UnixStream, to: &mut ShmPort, offer: &Offer) {
-        to.stream().lose_descriptor();
+    fn send_dropped(from: &UnixStream, to: &mut ShmDataPlane, offer: &Offer) {
+        to.stream.lose_descriptor();
         (&*from).write_all(&offer.frame.emit()).unwrap();
-        while to.service() {}
+        while to.poll_peer(true) {}
     }
 
     #[test]
@@ -156,15 +165,14 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         let mut near = port(near);
         send_dropped(&far, &mut near, &bad_window(7, 1));
-        assert_eq!(near.stream().down(), None);
+        assert_eq!(near.stream.close_reason(), None);
         assert!(near.is_settled(WindowId(7), Epoch(1)));
-        let mut told = Vec::new();
-        near.slower(&mut told);
+        let told = degraded(&near);
         assert!(told.iter().any(|t| t.contains("window 7") && t.contains("ulimit -n")), "{told:?}");
         // What was dropped is its frame's alone.
         (&far).write_all(&bad_window(8, 1).frame.emit()).unwrap();
-        while near.service() {}
-        assert!(matches!(near.stream().down(), Some(Down::Protocol(_))));
+        while near.poll_peer(true) {}
+        assert!(matches!(near.stream.close_reason(), Some(DataCloseReason::Protocol(_))));
     }
 
     /// A peer that sends a window before the gates of its windows cannot be entered: its bytes go through the stream.
@@ -174,9 +182,11 @@ mod tests {
         let mut near = port(a);
         let Offer { frame, fd } = good_window(3, 1);
         assert!(send_fd(&b, fd, &frame.emit()).is_ok());
-        while near.service() {}
-        assert_eq!(near.stream().down(), None);
-        assert!(near.mapped(WindowId(3)).is_none() && near.is_settled(WindowId(3), Epoch(1)));
+        while near.poll_peer(true) {}
+        assert_eq!(near.stream.close_reason(), None);
+        assert!(
+            near.mapped_window(WindowId(3)).is_none() && near.is_settled(WindowId(3), Epoch(1))
+        );
     }
 
     #[test]
@@ -185,8 +195,8 @@ mod tests {
             let (near, far) = UnixStream::pair().unwrap();
             let mut near = port(near);
             send_dropped(&far, &mut near, &bad_window(id.0, 0));
-            let down = near.stream().down();
-            assert_eq!(down, Some(Down::NoDescriptor));
+            let down = near.stream.close_reason();
+            assert_eq!(down, Some(DataCloseReason::NoDescriptor));
             assert!(down.unwrap().to_string().contains("ulimit -n"));
         }
     }
@@ -206,12 +216,11 @@ mod tests {
             let message = [&frame.emit()[..], &put.emit(), &[0; 4096 - 112]].concat();
             assert!(matches!(send_fd(&b, fd, &message), Ok(IoOutcome::Bytes(4096))));
         }
-        assert!(near.service());
-        assert_eq!(near.stream().down(), None);
+        assert!(near.poll_peer(true));
+        assert_eq!(near.stream.close_reason(), None);
         assert!(near.is_settled(WindowId(3), Epoch(2)));
         assert!(near.is_settled(WindowId(4), Epoch(2)));
-        let mut told = Vec::new();
-        near.slower(&mut told);
+        let told = degraded(&near);
         assert!(!told.iter().any(|t| t.contains("is not mapped here")), "{told:?}");
     }
 
@@ -221,6 +230,6 @@ mod tests {
         let (mut near, mut far) = (port(a), port(b));
         let place = u64::try_from(PLACES).unwrap();
         send(&mut far, &mut near, bad_window(place, 1));
-        assert!(matches!(near.stream().down(), Some(Down::Protocol(_))));
+        assert!(matches!(near.stream.close_reason(), Some(DataCloseReason::Protocol(_))));
     }
 }

@@ -52,15 +52,23 @@ impl Unused {
         self.0.push(Gone { window, is_last });
     }
 
-    /// Unmaps them. A thread of their own does it where it takes long, if the system has one left.
-    pub(crate) fn unmap(self) {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A thread of its own unmaps them where that takes long, if the system has one left.
+impl Drop for Unused {
+    fn drop(&mut self) {
         let bytes = self
             .0
             .iter()
             .fold(0, |sum: u64, gone| sum.saturating_add(gone.window.map().extent().len()));
+        let gone = std::mem::take(&mut self.0);
         if bytes > MOST_AT_ONCE {
             // Without a thread they are dropped here, with the closure.
-            let _ = std::thread::Builder::new().name("hmc-unmap".into()).spawn(move || drop(self));
+            let _ = std::thread::Builder::new().name("hmc-unmap".into()).spawn(move || drop(gone));
         }
     }
 }
@@ -82,16 +90,20 @@ mod tests {
     use hmc_mem::os::memfd::Mapping;
     use hmc_mem::os::words::PeerWords;
 
-    use super::super::ShmPort;
+    use hmc_core::transport::{
+        DataCloseReason, DataPlane as _, PeerWindows as _, Registration as _,
+    };
+
+    use super::super::ShmDataPlane;
     use crate::node::inbox::Inbox;
-    use crate::transport::stream::{Arrival, Down, StreamPort, StreamSetup};
+    use crate::transport::stream::{Arrival, StreamDataPlane, StreamSetup};
 
     const EPOCH: Epoch = Epoch(1);
 
-    fn port() -> (ShmPort, UnixStream) {
+    fn port() -> (ShmDataPlane, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let stream = StreamPort::new(StreamSetup {
+        let stream = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
             local: true,
@@ -102,19 +114,19 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        let mut port = ShmPort::new(stream, None).unwrap();
+        let mut port = ShmDataPlane::new(stream, None).unwrap();
         port.peer_page = Some(Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap()));
         (port, theirs)
     }
 
     /// The peer's window of that number, mapped.
-    fn arrive(port: &mut ShmPort, window: WindowId, len: u64) -> Weak<Mapping> {
+    fn arrive(port: &mut ShmDataPlane, window: WindowId, len: u64) -> Weak<Mapping> {
         let theirs = Mapping::create(len).unwrap();
         let fd = theirs.fd().unwrap().try_clone_to_owned().unwrap();
         let (offset, access) = (0, Access::all());
         port.map(Arrival { window, epoch: EPOCH, fd: Ok(fd), offset, len, total: len, access })
             .unwrap();
-        let mapped = port.mapped(window).unwrap();
+        let mapped = port.mapped_window(window).unwrap();
         Arc::downgrade(mapped.map())
     }
 
@@ -132,11 +144,11 @@ mod tests {
             let _ = arrive(&mut port, WindowId::new(n, 0), 4096);
             let gate = port.peer_page.as_ref().unwrap().get(n).unwrap();
             WindowGate::new(gate).open(EPOCH.0).unwrap();
-            let window = Arc::clone(port.mapped(WindowId::new(n, 0)).unwrap());
+            let window = Arc::clone(port.mapped_window(WindowId::new(n, 0)).unwrap());
             window.map().bytes().fill(whole, 7).unwrap();
             window
         });
-        port.forget_remote(WindowId::new(0, 0), EPOCH);
+        port.remove_window(WindowId::new(0, 0), EPOCH);
         assert_eq!(held.each_ref().map(|w| byte(w)), [7, 7], "not under the lock");
         let reads = |w: &MappedWindow| w.read(0, w.map().bytes(), whole, 4096);
         let revoked = Err(Failure::Window(WindowFault::Revoked));
@@ -145,10 +157,10 @@ mod tests {
             [revoked, Ok(())],
             "the pages go at any moment"
         );
-        port.take_unused().unmap();
+        drop(port.take_released());
         assert_eq!(held.each_ref().map(|w| byte(w)), [0, 7], "taken back, and in use");
-        port.bring_down(Down::Eof);
-        port.take_unused().unmap();
+        port.close(DataCloseReason::Eof);
+        drop(port.take_released());
         assert_eq!(held.each_ref().map(|w| byte(w)), [0, 0]);
     }
 
@@ -157,13 +169,13 @@ mod tests {
     fn nothing_is_unmapped_under_the_lock() {
         let (mut port, _theirs) = port();
         let [a, b, c] = [0, 1, 1].map(|n| arrive(&mut port, WindowId(n), 4096));
-        port.forget_remote(WindowId(0), EPOCH);
+        port.remove_window(WindowId(0), EPOCH);
         assert!(a.strong_count() == 1 && b.strong_count() == 1, "taken back, and replaced");
-        port.take_unused().unmap();
+        drop(port.take_released());
         assert!(a.strong_count() == 0 && b.strong_count() == 0 && c.strong_count() == 1);
-        port.bring_down(Down::Eof);
+        port.close(DataCloseReason::Eof);
         assert_eq!(c.strong_count(), 1, "its process ended");
-        port.take_unused().unmap();
+        drop(port.take_released());
         assert_eq!(c.strong_count(), 0);
     }
 }

@@ -186,7 +186,9 @@ mod tests {
     use hmc_core::region::{Epoch, WindowId, WindowSlice};
     use hmc_core::slots::SlotId;
     use hmc_core::time::Duration;
-    use hmc_core::transport::Transport as _;
+    use hmc_core::transport::{
+        DataCloseReason, DataPlane as _, Progress as _, Registration as _, Transport as _,
+    };
     use hmc_core::types::Rank;
     use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
     use hmc_mem::os::io::IoError;
@@ -196,7 +198,7 @@ mod tests {
     use super::{Found, PeerLife, by_number, held};
     use crate::memory::RegionTable;
     use crate::node::inbox::Inbox;
-    use crate::transport::stream::{Down, StreamPort, StreamSetup};
+    use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
     const DOOR: &str = ".hmc-life.sock";
 
@@ -313,7 +315,7 @@ mod tests {
     #[test]
     fn the_end_of_another_connection_is_no_fence() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let mut port = StreamPort::new(StreamSetup {
+        let mut port = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
             local: true,
@@ -325,7 +327,7 @@ mod tests {
             inbox: Arc::new(Mutex::new(Inbox::new(1, 1))),
         });
         let region = Arc::new(RegionTable::default()).allocate(4096).expect("memory");
-        port.regions().learn(&region);
+        port.add_memory(&region);
         let local = region.slice(0, 4096).expect("all of it");
         let op = SlotId { index: 0, generation: 1 };
         let (opcode, when) = (Opcode::Get, CompleteWhen::Visible);
@@ -333,11 +335,11 @@ mod tests {
         let work = WorkRequest { op, opcode, when, local, remote };
         port.submit(&work, true, 4096).expect("room");
         port.flush();
-        port.bring_down(Down::Eof);
+        port.close(DataCloseReason::Eof);
         let mut done = [Completion { op, result: Ok(0) }];
         assert_eq!(port.poll(&mut done), 0, "the peer may be copying");
-        assert!(!port.is_harmless() && !port.peer_has_ended());
+        assert!(!port.are_requests_fenced() && !port.peer_has_ended());
         drop(theirs);
-        assert!(port.is_harmless() && port.peer_has_ended());
+        assert!(port.are_requests_fenced() && port.peer_has_ended());
     }
 }

@@ -3,14 +3,14 @@
 //!
 //! The target checks every access against its own [`WindowTable`]; payload is received straight
 //! into the region it is meant for. Frames are those of [`hmc_core::wire::data`]. Nothing here
-//! blocks: [`StreamPort::service`] reads what is there, [`StreamPort::flush`] sends what fits.
+//! blocks: [`Progress::poll_peer`](hmc_core::transport::Progress::poll_peer) reads what is there and sends what fits.
 //!
 //! The state is in `requests` (what we asked), `tx` (frames out), `rx` (frames in), `target` (what the peer asked) and `life`
 //! (whether the peer may still copy). The port's methods that work on it are in `send`, `receive` and `serve`. One lock around
 //! the port, its link's, guards all of it.
 
-mod down;
 mod life;
+mod plane;
 mod receive;
 mod requests;
 mod rx;
@@ -21,7 +21,6 @@ mod target;
 mod tests;
 mod tx;
 
-pub(crate) use down::Down;
 pub(crate) use life::PeerLife;
 pub(crate) use requests::{MAX_REQUESTS, reserve_once};
 pub(crate) use rx::Arrival;
@@ -32,27 +31,19 @@ use std::sync::Arc;
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
-use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, DataCloseReason, PostErrorKind, Transport};
 use hmc_core::types::{Caps, Rank};
 use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::wire::cursor::WireError;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
-use crate::driver::Wanted;
 use crate::node::inbox::SharedInbox;
 use crate::socket::Socket;
 use crate::transport::regions::RegionCache;
+use crate::transport::released::Released;
 use requests::{Phase, Request, Requests};
 use target::StreamTarget;
-
-/// What a port waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Interest {
-    pub(crate) wanted: Wanted,
-    /// Nothing: there is work to do at once.
-    pub(crate) work: bool,
-}
 
 /// How a stream came about, and its limits.
 #[derive(Debug)]
@@ -76,13 +67,14 @@ pub(crate) struct StreamSetup {
 }
 
 #[derive(Debug)]
-pub(crate) struct StreamPort {
+pub(crate) struct StreamDataPlane {
     socket: Arc<Socket>,
     peer: Rank,
     local: bool,
     near: bool,
     life: PeerLife,
     regions: RegionCache,
+    released: Released,
     windows: WindowTable<Box<[WindowEntry]>>,
     requests: Requests,
     done: VecDeque<Completion>,
@@ -94,7 +86,9 @@ pub(crate) struct StreamPort {
     delivered: bool,
     /// The peer cannot reach our address space by itself (it said so once).
     by_ref_refused: bool,
-    down: Option<Down>,
+    down: Option<DataCloseReason>,
+    /// What was wrong with the frame that ended the stream.
+    malformed: Option<WireError>,
     /// When the stream went down, requests were unanswered that the peer serves by copies of its own.
     unanswered: bool,
     /// Our direction has ended.
@@ -104,7 +98,7 @@ pub(crate) struct StreamPort {
     pub(crate) bytes_in: u64,
 }
 
-impl StreamPort {
+impl StreamDataPlane {
     pub(crate) fn new(setup: StreamSetup) -> Self {
         let near = setup.near || setup.local;
         let life = match near {
@@ -131,6 +125,8 @@ impl StreamPort {
             delivered: false,
             by_ref_refused: false,
             down: None,
+            malformed: None,
+            released: Released::default(),
             unanswered: false,
             is_out: false,
             bytes_out: 0,
@@ -142,82 +138,13 @@ impl StreamPort {
         self.peer
     }
 
-    pub(crate) fn regions(&mut self) -> &mut RegionCache {
-        &mut self.regions
-    }
-
     pub(crate) fn region_cache(&self) -> &RegionCache {
         &self.regions
-    }
-
-    pub(crate) fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
-        &mut self.windows
-    }
-
-    /// Why the stream ended, if it did.
-    pub(crate) fn down(&self) -> Option<Down> {
-        self.down
-    }
-
-    /// Whether tags were delivered to the inbox since the last call.
-    pub(crate) fn take_delivered(&mut self) -> bool {
-        std::mem::take(&mut self.delivered)
     }
 
     /// The oldest that waits: a later window of the same place is to be the last that takes it.
     pub(crate) fn take_arrival(&mut self) -> Option<Arrival> {
         self.arrivals.pop_front()
-    }
-
-    pub(crate) fn interest(&mut self) -> Interest {
-        if self.down.is_some() {
-            return Interest::default();
-        }
-        // Copies that were refused free the places of their tags: what lies here can go on then.
-        let goes_on = self.is_paused() && self.inbox_has_room();
-        let paused = self.is_paused() && !goes_on;
-        Interest {
-            wanted: Wanted { read: !paused, write: self.has_output(), end: paused },
-            work: self.target.has_jobs() || goes_on,
-        }
-    }
-
-    /// As [`Self::service_while`], where nothing else tells of the peer's end.
-    pub(crate) fn service(&mut self) -> bool {
-        self.service_while(&|| true)
-    }
-
-    /// Ends the stream: every unanswered request fails with `PeerDead`. If something else reaches the memory of a peer that
-    /// is near, its owner calls [`Self::say_out`] as soon as that is over.
-    pub(crate) fn bring_down(&mut self, why: Down) {
-        if self.down.is_some() {
-            return;
-        }
-        self.down = Some(why);
-        let out = self.life.has_ended();
-        if !self.near {
-            // Both directions: whoever is parked on the descriptor wakes.
-            self.socket.shutdown();
-        } else if self.local {
-            self.say_out();
-        }
-        self.rx.drop_body();
-        self.tx.clear();
-        self.target.clear();
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::DeathForgetsOps) {
-            return;
-        }
-        for seq in self.requests.seqs() {
-            let by_peer =
-                self.requests.get_mut(seq).is_some_and(|r| r.by_ref && r.phase == Phase::Sent);
-            if by_peer && !out {
-                // The peer may be copying at this very moment.
-                self.unanswered = true;
-            } else {
-                self.answer(seq, Err(Failure::PeerDead));
-            }
-        }
     }
 
     /// Nothing of ours is in the peer's memory, nor will be: ends our direction of a stream that is down, which tells the
@@ -226,11 +153,6 @@ impl StreamPort {
         if self.near && self.down.is_some() && !std::mem::replace(&mut self.is_out, true) {
             self.socket.end_sending();
         }
-    }
-
-    /// Whether the peer's process cannot be in the middle of a copy in our address space.
-    pub(crate) fn is_harmless(&self) -> bool {
-        !self.unanswered || self.life.has_ended()
     }
 
     /// Whether the peer may reach our memory without this stream, as a process of this system.
@@ -244,18 +166,6 @@ impl StreamPort {
             self.near = true;
             self.life = PeerLife::told(pid, &self.socket);
         }
-    }
-
-    /// Whether the peer is in none of our memory, and will not be: its process has ended, or it has ended its direction of
-    /// this stream. It does that under the lock under which it makes its copies, and once UCX has given back all that it
-    /// began, so that none of them is under way; and the kernel closes the stream of a process after the last of its threads. The end of the control connection says neither.
-    pub(crate) fn peer_has_ended(&self) -> bool {
-        if self.near { self.life.has_ended() } else { self.down == Some(Down::Eof) }
-    }
-
-    /// What tells that the peer is out of our memory.
-    pub(crate) fn life(&self) -> &PeerLife {
-        &self.life
     }
 
     /// Gives a request its completion, once, and forgets it.
@@ -293,23 +203,6 @@ impl StreamPort {
             let completion = Completion { op: r.work.op, result };
             self.done.push_back(completion);
         }
-    }
-
-    /// Whether local memory of an operation may still be read or written here.
-    #[cfg(feature = "testing")]
-    pub(crate) fn uses_local(&mut self, op: SlotId) -> bool {
-        let mut uses = false;
-        for seq in self.requests.seqs() {
-            let sending = self.tx.body_of(seq);
-            if let Some(r) = self.requests.get_mut(seq).filter(|r| r.work.op == op && !r.mute) {
-                uses |= match r.phase {
-                    Phase::Queued | Phase::Finished => false,
-                    Phase::Sending => true,
-                    Phase::Sent => sending || r.by_ref || r.work.opcode == Opcode::Get,
-                };
-            }
-        }
-        uses
     }
 
     /// Accepts a request that the peer is to execute from or into our address space when `by_ref`.
@@ -359,18 +252,13 @@ impl StreamPort {
         }
     }
 
-    /// Whether the pages of a window are about to be offered.
-    pub(crate) fn offers(&self, window: WindowId, epoch: Epoch) -> bool {
-        self.tx.offers.iter().any(|o| o.frame.window == window && o.frame.epoch == epoch)
-    }
-
     /// Sends a descriptor and what it is.
     pub(crate) fn offer(&mut self, offer: tx::Offer) {
         self.tx.offers.push_back(offer);
     }
 }
 
-impl Transport for StreamPort {
+impl Transport for StreamDataPlane {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
@@ -384,7 +272,7 @@ impl Transport for StreamPort {
     /// Sends what fits and hands out completions. Receiving is `service`, which the driver calls
     /// when the socket is readable.
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        self.flush();
+        self.send_queued();
         let mut n: usize = 0;
         for place in out {
             let Some(c) = self.done.pop_front() else {
@@ -421,7 +309,7 @@ impl Transport for StreamPort {
     }
 }
 
-impl StreamPort {
+impl StreamDataPlane {
     /// Frees every request of `op` that can be let go without an answer. With `report`, each gets a
     /// `Cancelled` completion; else none.
     fn let_go(&mut self, op: SlotId, report: bool) {

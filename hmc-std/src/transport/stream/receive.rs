@@ -2,7 +2,9 @@
 
 #[cfg(hmc_mutants)]
 use hmc_core::mutant::{self, Mutant};
+use hmc_core::transport::{DataCloseReason, DataPlane as _};
 use hmc_core::types::Access;
+use hmc_core::wire::cursor::WireError;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind, Nack};
 use hmc_core::work::{Failure, Opcode};
 #[cfg(test)]
@@ -11,7 +13,7 @@ use rustix::io::Errno;
 
 use super::requests::Phase;
 use super::rx::{Dest, Incoming};
-use super::{Arrival, Down, StreamPort};
+use super::{Arrival, StreamDataPlane};
 
 /// Bytes that one call of `receive` takes before others get their turn.
 const BUDGET_BYTES: usize = 4 << 20;
@@ -20,16 +22,11 @@ const MAX_DESCRIPTORS: usize = 8;
 /// Mappable windows that may wait to be mapped.
 const MAX_ARRIVALS: usize = 64;
 
-impl StreamPort {
+impl StreamDataPlane {
     /// As if the kernel had dropped the descriptor of the next frame that says it has one.
     #[cfg(test)]
     pub(crate) fn lose_descriptor(&mut self) {
         self.rx.descriptors.push_back(Err(MemError::NoFds { limit: 8 }));
-    }
-
-    /// Whether reading stopped until the application takes tags out of its inbox.
-    pub(crate) fn is_paused(&self) -> bool {
-        self.rx.paused
     }
 
     /// Reads until the socket is empty or the budget is spent. Returns whether bytes came.
@@ -38,19 +35,19 @@ impl StreamPort {
         self.rx.paused = false;
         while self.down.is_none() && got < BUDGET_BYTES {
             if let Err(down) = self.digest() {
-                self.bring_down(down);
+                self.close(down);
                 break;
             }
             if self.rx.paused {
                 break;
             }
             match self.fill() {
-                Ok((0, _)) => self.bring_down(Down::Eof),
+                Ok((0, _)) => self.close(DataCloseReason::Eof),
                 Ok((n, drained)) => {
                     got = got.saturating_add(n);
                     if drained {
                         if let Err(down) = self.digest() {
-                            self.bring_down(down);
+                            self.close(down);
                         }
                         break;
                     }
@@ -61,17 +58,23 @@ impl StreamPort {
         }
         if self.rx.paused && self.down.is_none() && self.socket.has_ended() {
             // Nobody waits for an answer to what lies there.
-            self.bring_down(Down::Eof);
+            self.close(DataCloseReason::Eof);
         }
         got > 0
+    }
+
+    /// The peer sent a data frame that is none.
+    fn note_malformed(&mut self, e: WireError) -> DataCloseReason {
+        self.malformed = Some(e);
+        DataCloseReason::Protocol("a malformed data frame")
     }
 
     /// The stream cannot be used any more.
     pub(super) fn fail(&mut self, e: Errno) {
         self.life.note_error(e);
-        self.bring_down(match e {
-            Errno::CONNRESET | Errno::PIPE => Down::Eof,
-            e => Down::Io(e),
+        self.close(match e {
+            Errno::CONNRESET | Errno::PIPE => DataCloseReason::Eof,
+            e => DataCloseReason::System(e.raw_os_error()),
         });
     }
 
@@ -124,7 +127,7 @@ impl StreamPort {
     }
 
     /// Consumes what the buffer holds.
-    fn digest(&mut self) -> Result<(), Down> {
+    fn digest(&mut self) -> Result<(), DataCloseReason> {
         loop {
             if let Some(mut incoming) = self.rx.body.take() {
                 self.drain_into(&mut incoming.dest);
@@ -147,7 +150,7 @@ impl StreamPort {
                 self.rx.start = self.rx.start.saturating_add(DATA_FRAME_BYTES);
                 continue;
             }
-            let frame = parsed.map_err(Down::Malformed)?;
+            let frame = parsed.map_err(|e| self.note_malformed(e))?;
             if frame.flags.contains(DataFlags::NOTIFY)
                 && frame.flags.contains(DataFlags::LAST)
                 && !self.inbox_has_room()
@@ -191,7 +194,7 @@ impl StreamPort {
     }
 
     /// Decides where the payload of a frame goes; executes frames without payload.
-    fn begin_frame(&mut self, frame: &DataFrame) -> Result<Dest, Down> {
+    fn begin_frame(&mut self, frame: &DataFrame) -> Result<Dest, DataCloseReason> {
         let nothing = Dest::Discard { left: u64::from(frame.len) };
         match frame.kind {
             DataKind::Write => Ok(match self.accept_write(frame)? {
@@ -208,9 +211,10 @@ impl StreamPort {
             DataKind::Region => {
                 let fd = self.rx.descriptors.pop_front();
                 // One that was sent and could not be taken is no breach.
-                let fd = fd.ok_or(Down::Protocol("a region frame without a descriptor"))?;
+                let fd =
+                    fd.ok_or(DataCloseReason::Protocol("a region frame without a descriptor"))?;
                 if self.arrivals.len() >= MAX_ARRIVALS {
-                    return Err(Down::Protocol("too many regions at once"));
+                    return Err(DataCloseReason::Protocol("too many regions at once"));
                 }
                 self.arrivals.push_back(Arrival {
                     window: frame.window,
@@ -226,7 +230,7 @@ impl StreamPort {
         }
     }
 
-    fn end_frame(&mut self, frame: &DataFrame, discarded: bool) -> Result<(), Down> {
+    fn end_frame(&mut self, frame: &DataFrame, discarded: bool) -> Result<(), DataCloseReason> {
         match frame.kind {
             DataKind::Write => self.end_write(frame),
             DataKind::ReadData if !discarded || frame.len == 0 => self.end_answer(frame),
@@ -246,25 +250,25 @@ impl StreamPort {
     }
 
     /// Payload of one of our gets: it must continue where the last frame ended.
-    fn accept_answer(&mut self, frame: &DataFrame) -> Result<Dest, Down> {
+    fn accept_answer(&mut self, frame: &DataFrame) -> Result<Dest, DataCloseReason> {
         let Some(r) = self.requests.get_mut(frame.seq) else {
-            return Err(Down::Protocol("an answer that nobody asked for"));
+            return Err(DataCloseReason::Protocol("an answer that nobody asked for"));
         };
         let len = u64::from(frame.len);
         let whole = r.work.local;
         let part = whole.span.sub(hmc_core::range::Side::Local, frame.offset, len);
         let (Opcode::Get, Phase::Sent, Ok(part)) = (r.work.opcode, r.phase, part) else {
-            return Err(Down::Protocol("an answer that does not fit its request"));
+            return Err(DataCloseReason::Protocol("an answer that does not fit its request"));
         };
         if frame.offset != r.moved {
-            return Err(Down::Protocol("an answer out of order"));
+            return Err(DataCloseReason::Protocol("an answer out of order"));
         }
         r.moved = r.moved.saturating_add(len);
         let early = frame.flags.contains(DataFlags::LAST) && r.moved != whole.span.len();
         #[cfg(hmc_mutants)]
         let early = early && !mutant::is(Mutant::AnswerEndsEarly);
         if early {
-            return Err(Down::Protocol("an answer that ends early"));
+            return Err(DataCloseReason::Protocol("an answer that ends early"));
         }
         if r.mute {
             return Ok(Dest::Discard { left: len });
@@ -288,20 +292,20 @@ impl StreamPort {
     }
 
     /// A row of operations is done: puts are visible at the peer.
-    fn accept_ack(&mut self, frame: &DataFrame) -> Result<(), Down> {
+    fn accept_ack(&mut self, frame: &DataFrame) -> Result<(), DataCloseReason> {
         // The parser bounded the count.
         let count = u32::try_from(frame.total).unwrap_or(0);
         let first = frame.seq.wrapping_sub(count.saturating_sub(1));
         for i in 0..count {
             let seq = first.wrapping_add(i);
             if self.tx.body_of(seq) {
-                return Err(Down::Protocol("an acknowledgement of an unsent put"));
+                return Err(DataCloseReason::Protocol("an acknowledgement of an unsent put"));
             }
             let Some(r) = self.requests.get_mut(seq) else {
-                return Err(Down::Protocol("an acknowledgement of nothing"));
+                return Err(DataCloseReason::Protocol("an acknowledgement of nothing"));
             };
             if r.phase != Phase::Sent || (r.work.opcode == Opcode::Get && !r.by_ref) {
-                return Err(Down::Protocol("an acknowledgement out of turn"));
+                return Err(DataCloseReason::Protocol("an acknowledgement out of turn"));
             }
             let len = r.report;
             if r.by_ref {
@@ -312,16 +316,16 @@ impl StreamPort {
         Ok(())
     }
 
-    fn accept_nack(&mut self, frame: &DataFrame) -> Result<(), Down> {
+    fn accept_nack(&mut self, frame: &DataFrame) -> Result<(), DataCloseReason> {
         let failure = frame.why().map_or(Failure::Unsupported, Nack::failure);
         if self.tx.body_of(frame.seq) {
-            return Err(Down::Protocol("a refusal of an unsent put"));
+            return Err(DataCloseReason::Protocol("a refusal of an unsent put"));
         }
         let Some(r) = self.requests.get_mut(frame.seq) else {
-            return Err(Down::Protocol("a refusal of nothing"));
+            return Err(DataCloseReason::Protocol("a refusal of nothing"));
         };
         if r.phase != Phase::Sent {
-            return Err(Down::Protocol("a refusal out of turn"));
+            return Err(DataCloseReason::Protocol("a refusal out of turn"));
         }
         if r.by_ref && failure == Failure::Unsupported {
             // The peer may not reach our memory by itself: send the bytes instead.
@@ -333,7 +337,7 @@ impl StreamPort {
     }
 
     /// Posts a refused by-reference request again, under a new number, with inline payload.
-    fn resend(&mut self, seq: u32) -> Result<(), Down> {
+    fn resend(&mut self, seq: u32) -> Result<(), DataCloseReason> {
         let Some(r) = self.requests.get_mut(seq) else {
             return Ok(());
         };

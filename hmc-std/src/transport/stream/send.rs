@@ -9,12 +9,13 @@ use rustix::io::Errno;
 
 use super::requests::Phase;
 use super::tx::{Body, Owner, SMALL_BYTES};
-use super::{Down, StreamPort};
+use super::{DataCloseReason, StreamDataPlane};
+use hmc_core::transport::DataPlane as _;
 
 /// Source of the rest of a frame whose memory was taken back.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-impl StreamPort {
+impl StreamDataPlane {
     pub(super) fn has_output(&mut self) -> bool {
         !self.tx.is_idle()
             || (!self.tx.held && !self.tx.offers.is_empty())
@@ -23,7 +24,7 @@ impl StreamPort {
     }
 
     /// Sends until nothing is left or the socket is full. Never blocks.
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn send_queued(&mut self) {
         while self.down.is_none() {
             if self.tx.is_idle() {
                 if !self.send_offers() {
@@ -74,7 +75,7 @@ impl StreamPort {
                 // unix(7): more descriptors of this user are on their way than this process may have open. All else goes on.
                 Err(Errno::TOOMANYREFS) => self.tx.held = true,
                 Err(e) => {
-                    self.bring_down(Down::Io(e));
+                    self.close(DataCloseReason::System(e.raw_os_error()));
                     return false;
                 }
             }

@@ -12,7 +12,7 @@ use hmc_core::work::Failure;
 use hmc_mem::os::cma;
 
 use super::target::{BYTES_A_WAKE, CmaJob, GetReply, PutInProgress};
-use super::{Down, MAX_REQUESTS, StreamPort};
+use super::{DataCloseReason, MAX_REQUESTS, StreamDataPlane};
 use crate::memory::Region;
 use crate::node::inbox::Message;
 
@@ -21,7 +21,7 @@ const BYTES_A_TURN: u64 = 8 << 20;
 /// Bytes that are copied between two looks at the peer's life.
 const BYTES_A_LOOK: u64 = MAX_CHUNK_BYTES;
 const _: () = assert!(BYTES_A_LOOK <= cma::CHUNK);
-impl StreamPort {
+impl StreamDataPlane {
     /// Whether the inbox takes one more tag, and those that follow the queued copies.
     pub(super) fn inbox_has_room(&self) -> bool {
         let due = self.target.jobs.iter().filter(|j| j.frame.flags.contains(DataFlags::NOTIFY));
@@ -56,19 +56,19 @@ impl StreamPort {
     pub(super) fn accept_write(
         &mut self,
         f: &DataFrame,
-    ) -> Result<Option<(Region, ByteRange)>, Down> {
+    ) -> Result<Option<(Region, ByteRange)>, DataCloseReason> {
         if !self.target.has_room() {
-            return Err(Down::Protocol("more puts than were agreed"));
+            return Err(DataCloseReason::Protocol("more puts than were agreed"));
         }
         let len = u64::from(f.len);
         let writing = match self.target.writing {
             Some(w) if w.seq == f.seq => {
                 if f.offset.checked_sub(w.start) != Some(w.done) || len > w.left {
-                    return Err(Down::Protocol("a put that does not continue"));
+                    return Err(DataCloseReason::Protocol("a put that does not continue"));
                 }
                 w
             }
-            Some(_) => return Err(Down::Protocol("a put in the middle of another")),
+            Some(_) => return Err(DataCloseReason::Protocol("a put in the middle of another")),
             // The whole range is judged before its first byte is written.
             None => PutInProgress {
                 seq: f.seq,
@@ -84,7 +84,7 @@ impl StreamPort {
             ..writing
         };
         if f.flags.contains(DataFlags::LAST) && writing.left != 0 {
-            return Err(Down::Protocol("a put that ends early"));
+            return Err(DataCloseReason::Protocol("a put that ends early"));
         }
         let mut place = None;
         if writing.fault.is_none() {
@@ -138,9 +138,9 @@ impl StreamPort {
         }
     }
 
-    pub(super) fn accept_read(&mut self, f: &DataFrame) -> Result<(), Down> {
+    pub(super) fn accept_read(&mut self, f: &DataFrame) -> Result<(), DataCloseReason> {
         if self.target.replies.len() >= MAX_REQUESTS || !self.target.has_room() {
-            return Err(Down::Protocol("more gets than were agreed"));
+            return Err(DataCloseReason::Protocol("more gets than were agreed"));
         }
         let offset = f.offset;
         #[cfg(hmc_mutants)]
@@ -158,9 +158,9 @@ impl StreamPort {
         Ok(())
     }
 
-    pub(super) fn accept_by_ref(&mut self, f: &DataFrame) -> Result<(), Down> {
+    pub(super) fn accept_by_ref(&mut self, f: &DataFrame) -> Result<(), DataCloseReason> {
         if self.target.jobs.len() >= MAX_REQUESTS || !self.target.has_room() {
-            return Err(Down::Protocol("more copies than were agreed"));
+            return Err(DataCloseReason::Protocol("more copies than were agreed"));
         }
         let access = if f.kind == DataKind::ReadRef { Access::READ } else { Access::WRITE };
         let checked = self.target.cma_pid.ok_or(Failure::Unsupported);
@@ -176,13 +176,13 @@ impl StreamPort {
     /// Reads and executes what the peer sent, does one slice of queued copies, answers. No copy is begun once the peer's
     /// process does not live, as far as `lives` knows: after arrivals were taken that is asked for each piece.
     /// Returns whether anything happened.
-    pub(crate) fn service_while(&mut self, lives: &dyn Fn() -> bool) -> bool {
+    pub(crate) fn poll_peer_while(&mut self, lives: &dyn Fn() -> bool) -> bool {
         if self.down.is_some() {
             return false;
         }
         let mut busy = self.receive();
         busy |= self.run_jobs(lives);
-        self.flush();
+        self.send_queued();
         busy
     }
 
@@ -220,7 +220,7 @@ impl StreamPort {
             if due && self.target.is_short_of_jobs() {
                 self.receive();
                 if self.target.is_short_of_jobs() {
-                    self.flush();
+                    self.send_queued();
                     unsaid = 0;
                 }
             }
@@ -283,7 +283,7 @@ impl StreamPort {
 
     /// Begins to revoke a window: from here on no byte of it is read or written by this stream.
     /// A frame under way continues into nothing and its operation fails with `Revoked`.
-    pub(crate) fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<(), WindowFault> {
+    pub(super) fn refuse_window(&mut self, id: WindowId, epoch: Epoch) -> Result<(), WindowFault> {
         self.windows.apply(id, epoch, WindowTransition::Revoke)?;
         let revoked = Failure::Window(WindowFault::Revoked);
         if self.rx.divert_window(id, epoch)

@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex};
 
 use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::Transport as _;
+use hmc_core::transport::{Progress as _, Registration as _, Target as _, Transport as _};
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-use super::{StreamPort, StreamSetup};
+use super::{StreamDataPlane, StreamSetup};
 use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, SharedInbox};
 
 struct Bench {
-    port: StreamPort,
+    port: StreamDataPlane,
     peer: UnixStream,
     inbox: SharedInbox,
     table: Arc<RegionTable>,
@@ -37,7 +37,7 @@ impl Bench {
             socket.set_nonblocking(true).expect("a socket");
         }
         let inbox = Arc::new(Mutex::new(Inbox::new(tags, 4096)));
-        let port = StreamPort::new(StreamSetup {
+        let port = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
             local,
@@ -58,7 +58,7 @@ impl Bench {
     /// A region that the port knows.
     fn region(&mut self, len: u64) -> Region {
         let region = self.table.allocate(len).expect("memory");
-        self.port.regions().learn(&region);
+        self.port.add_memory(&region);
         region
     }
 

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use hmc_core::region::WindowId;
 use hmc_core::slots::SlotId;
+use hmc_core::transport::{Progress as _, Registration as _, Target as _};
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 
 use crate::memory::RegionTable;
 use crate::node::inbox::{Inbox, Want};
-use crate::transport::stream::{Offer, StreamPort, StreamSetup};
+use crate::transport::stream::{Offer, StreamDataPlane, StreamSetup};
 
 fn setup(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamSetup {
     socket.set_nonblocking(true).expect("a socket");
@@ -30,11 +31,11 @@ fn setup(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamSetup
 }
 
 /// An end whose other end is in that process.
-fn port_to(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
-    StreamPort::new(setup(pid, socket, inbox))
+fn port_to(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamDataPlane {
+    StreamDataPlane::new(setup(pid, socket, inbox))
 }
 
-fn port(socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamPort {
+fn port(socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamDataPlane {
     port_to(std::process::id(), socket, inbox)
 }
 
@@ -50,8 +51,8 @@ fn tags_that_follow_queued_copies_fit_into_the_inbox() {
     let mut tags = 0;
     // A turn more for each tag, and some if the system refuses such copies: the bytes are sent then.
     for _ in 0..20 {
-        near.service();
-        far.service();
+        near.poll_peer(true);
+        far.poll_peer(true);
         let mut inbox = full.lock().expect("nobody panics");
         assert!(inbox.len() <= LIMIT, "{} tags", inbox.len());
         tags += usize::from(inbox.take(Want::Notify).is_some());
@@ -68,12 +69,12 @@ fn refused_copies_give_the_places_of_their_tags_back() {
     // The first process of the system has no memory there, or is not ours to read.
     let (mut near, mut far) = (port(a, &inbox()), port_to(1, b, &one));
     post(&mut near, &mut far, 2);
-    near.service();
-    far.service();
+    near.poll_peer(true);
+    far.poll_peer(true);
     assert_eq!(one.lock().expect("nobody panics").len(), 0);
     let interest = far.interest();
-    assert!(interest.work && interest.wanted.read, "{interest:?}");
-    far.service();
+    assert!(interest.work && interest.connection.read, "{interest:?}");
+    far.poll_peer(true);
     assert!(!far.is_paused());
 }
 
@@ -84,7 +85,7 @@ fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
     for (local, cma) in [(true, true), (true, false), (false, true), (false, false)] {
         let (socket, _other) = UnixStream::pair().expect("a pair");
         let setup = StreamSetup { local, cma, ..setup(std::process::id(), socket, &inbox) };
-        let port = StreamPort::new(setup);
+        let port = StreamDataPlane::new(setup);
         assert_eq!(port.peer(), Rank(1));
         assert_eq!(port.may_use_refs(), local && cma, "local {local}, CMA {cma}");
         assert_eq!(port.refused_refs().is_some(), local && !cma, "local {local}, CMA {cma}");
@@ -95,8 +96,8 @@ fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
     post(&mut near, &mut far, 1);
     assert!(near.may_use_refs());
     for _ in 0..4 {
-        far.service();
-        near.service();
+        far.poll_peer(true);
+        near.poll_peer(true);
     }
     assert!(!near.may_use_refs() && near.refused_refs().is_some());
 }
@@ -108,7 +109,7 @@ fn the_pages_of_a_revoked_window_are_not_offered() {
     let inbox = Arc::new(Mutex::new(Inbox::new(1, 1024)));
     let (mut near, mut far) = (port(a, &inbox), port(b, &inbox));
     let region = Arc::new(RegionTable::default()).allocate(4096).expect("memory");
-    near.regions().learn(&region);
+    near.add_memory(&region);
     let part = region.slice(0, 64).expect("in range");
     let window = near.windows().expose(part, MemoryKind::Cpu, Access::WRITE, 7).expect("a place");
     let other = WindowId(window.window.0 ^ 1);
@@ -120,17 +121,17 @@ fn the_pages_of_a_revoked_window_are_not_offered() {
     }
     near.revoke(window.window, window.epoch).expect("exposed");
     near.flush();
-    while far.service() {}
+    while far.poll_peer(true) {}
     let arrived: Vec<_> = std::iter::from_fn(|| far.take_arrival()).map(|a| a.window).collect();
     assert_eq!(arrived, [other]);
 }
 
 /// Posts so many puts, each with a tag, from `near` to a window of `far`.
-fn post(near: &mut StreamPort, far: &mut StreamPort, puts: u16) {
+fn post(near: &mut StreamDataPlane, far: &mut StreamDataPlane, puts: u16) {
     let table = Arc::new(RegionTable::default());
     let [source, target] = [(); 2].map(|()| table.allocate(4096).expect("memory"));
-    near.regions().learn(&source);
-    far.regions().learn(&target);
+    near.add_memory(&source);
+    far.add_memory(&target);
     let part = |region: &crate::memory::Region| region.slice(0, 64).expect("in range");
     let window = far.windows().expose(part(&target), MemoryKind::Cpu, Access::WRITE, 7);
     let remote = window.expect("a place").slice(0, 64).expect("in range");

@@ -2,12 +2,13 @@
 
 use std::io::{ErrorKind as Io, Read as _, Write as _};
 
-use hmc_core::transport::PostErrorKind;
+use hmc_core::transport::{
+    DataCloseReason, DataPlane as _, Interest, PostErrorKind, Progress as _, Readiness,
+};
 use hmc_core::work::{Failure, Opcode};
 
-use super::super::{Down, Interest, MAX_REQUESTS};
+use super::super::MAX_REQUESTS;
 use super::{Bench, asked, work};
-use crate::driver::Wanted;
 use hmc_core::wire::data::{DataFrame, DataKind};
 
 /// Whether the peer sees the end of the port's direction, and whether it can still send.
@@ -29,14 +30,18 @@ fn the_peer_sees_the_end_when_it_may() {
         assert_eq!(bench.port.is_near(), local || near);
         bench.port.say_out();
         assert_eq!(seen(&bench), (false, true), "not before it is down");
-        bench.port.bring_down(Down::Silent);
+        bench.port.close(DataCloseReason::Silent);
         assert_eq!(seen(&bench), (at_once, heard), "local {local}, near {near}");
-        assert_eq!(bench.port.down(), Some(Down::Silent));
-        bench.port.bring_down(Down::Eof);
-        assert_eq!(bench.port.down(), Some(Down::Silent), "the first reason stays");
+        assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Silent));
+        bench.port.close(DataCloseReason::Eof);
+        assert_eq!(
+            bench.port.close_reason(),
+            Some(DataCloseReason::Silent),
+            "the first reason stays"
+        );
     }
     let mut bench = Bench::new(false, true, 1);
-    bench.port.bring_down(Down::Silent);
+    bench.port.close(DataCloseReason::Silent);
     assert_eq!(seen(&bench), (false, true), "something else may be in its memory");
     bench.port.say_out();
     assert_eq!(seen(&bench), (true, true));
@@ -44,10 +49,10 @@ fn the_peer_sees_the_end_when_it_may() {
 
 #[test]
 fn a_peer_of_another_system_has_ended_when_its_stream_has() {
-    for (why, ended) in [(Down::Eof, true), (Down::Silent, false)] {
+    for (why, ended) in [(DataCloseReason::Eof, true), (DataCloseReason::Silent, false)] {
         let mut bench = Bench::new(false, false, 1);
         assert!(!bench.port.peer_has_ended());
-        bench.port.bring_down(why);
+        bench.port.close(why);
         assert_eq!(bench.port.peer_has_ended(), ended, "{why:?}");
     }
 }
@@ -55,13 +60,13 @@ fn a_peer_of_another_system_has_ended_when_its_stream_has() {
 #[test]
 fn a_peer_draws_near_once_and_while_the_stream_is_there() {
     let mut bench = Bench::new(false, false, 1);
-    assert!(!bench.port.life().has_process());
+    assert!(!bench.port.life.has_process());
     bench.port.draw_near(Some(std::process::id()));
-    assert!(bench.port.is_near() && bench.port.life().has_process());
+    assert!(bench.port.is_near() && bench.port.life.has_process());
     bench.port.draw_near(None);
-    assert!(bench.port.life().has_process(), "what is known of it stays");
+    assert!(bench.port.life.has_process(), "what is known of it stays");
     let mut bench = Bench::new(false, false, 1);
-    bench.port.bring_down(Down::Silent);
+    bench.port.close(DataCloseReason::Silent);
     bench.port.draw_near(Some(std::process::id()));
     assert!(!bench.port.is_near());
 }
@@ -76,10 +81,10 @@ fn requests_fail_at_the_end_but_for_those_that_the_peer_may_be_serving() {
     }
     bench.port.flush();
     bench.submit(2, Opcode::Get, &region, true);
-    bench.port.bring_down(Down::Silent);
+    bench.port.close(DataCloseReason::Silent);
     let dead = Err(Failure::PeerDead);
     assert_eq!(bench.poll(), [(0, dead), (1, dead), (2, dead)], "the last was not sent");
-    assert!(bench.port.is_harmless());
+    assert!(bench.port.are_requests_fenced());
     assert_eq!(
         bench.port.submit(&work(3, Opcode::Put, &region), false, 64),
         Err(PostErrorKind::Disconnected)
@@ -90,11 +95,11 @@ fn requests_fail_at_the_end_but_for_those_that_the_peer_may_be_serving() {
     bench.submit(0, Opcode::Get, &region, true);
     bench.port.flush();
     bench.submit(1, Opcode::Put, &region, false);
-    bench.port.bring_down(Down::Silent);
+    bench.port.close(DataCloseReason::Silent);
     assert_eq!(bench.poll(), [(1, dead)]);
-    assert!(!bench.port.is_harmless());
+    assert!(!bench.port.are_requests_fenced());
     drop(bench.peer);
-    assert!(bench.port.is_harmless());
+    assert!(bench.port.are_requests_fenced());
 }
 
 /// The region is the application's again as soon as the link is over, whatever becomes of the port.
@@ -108,20 +113,21 @@ fn a_stream_that_is_down_uses_no_region() {
         // Half a put arrives; or a get is answered as far as the socket takes it.
         let half: &[u8] = if kind == DataKind::Write { &[1; 64] } else { &[] };
         bench.send(&asked(kind, 0, &window, 1 << 20), half);
-        bench.port.service();
-        assert!(bench.port.regions().sweep().is_empty(), "{kind:?}");
-        bench.port.bring_down(Down::Silent);
-        assert_eq!(bench.port.regions().sweep().len(), 1, "{kind:?}");
+        bench.port.poll_peer(true);
+        assert!(bench.port.regions.sweep().is_empty(), "{kind:?}");
+        bench.port.close(DataCloseReason::Silent);
+        assert_eq!(bench.port.regions.sweep().len(), 1, "{kind:?}");
         assert!(!bench.port.target.has_output() && !bench.port.target.has_jobs());
         assert_eq!(bench.port.interest(), Interest::default());
-        assert!(!bench.port.service());
+        assert!(!bench.port.poll_peer(true));
     }
 }
 
 #[test]
 fn a_port_waits_for_bytes_and_for_room_only_if_it_has_some_to_send() {
     let mut bench = Bench::local();
-    let waits = |write| Interest { wanted: Wanted { read: true, write, end: false }, work: false };
+    let waits =
+        |write| Interest { connection: Readiness { read: true, write, end: false }, work: false };
     assert_eq!(bench.port.interest(), waits(false));
     let region = bench.region(64);
     bench.submit(0, Opcode::Put, &region, false);
@@ -133,9 +139,9 @@ fn a_port_waits_for_bytes_and_for_room_only_if_it_has_some_to_send() {
     assert_eq!(bench.port.interest(), waits(true), "an acknowledgement");
     bench.port.flush();
     bench.send(&asked(DataKind::Read, 0, &window, 64), &[]);
-    assert!(bench.port.service(), "a frame came");
+    assert!(bench.port.poll_peer(true), "a frame came");
     assert_eq!(bench.port.interest(), waits(false), "it is answered");
-    assert!(!bench.port.service());
+    assert!(!bench.port.poll_peer(true));
 }
 
 /// Requests that wait for an answer, and completions that wait for a poll, are bounded.
@@ -151,7 +157,7 @@ fn a_port_is_busy_while_requests_or_completions_wait() {
     assert_eq!(bench.frames().len(), MAX_REQUESTS);
     let (last, count) = (u32::try_from(MAX_REQUESTS - 1), u64::try_from(MAX_REQUESTS));
     bench.send(&DataFrame::ack(last.expect("small"), count.expect("small")), &[]);
-    bench.port.service();
+    bench.port.poll_peer(true);
     assert_eq!(bench.port.submit(&put, false, 8), Err(PostErrorKind::Busy), "nobody has polled");
     assert_eq!(bench.poll().len(), MAX_REQUESTS);
     assert_eq!(bench.port.submit(&put, false, 8), Ok(()));

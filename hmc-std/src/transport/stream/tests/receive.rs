@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::Write as _;
 
 use hmc_core::region::WindowId;
+use hmc_core::transport::{DataCloseReason, DataPlane as _, Progress as _};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::fd_passing::send_fd;
 
-use super::super::Down;
 use super::{Bench, asked, bytes};
 use crate::node::inbox::{Message, Want};
 
@@ -27,7 +27,7 @@ fn all_that_has_come_is_taken_in_one_turn() {
             all.resize(all.len() + usize::from(len), 1);
         }
         (&bench.peer).write_all(&all).expect("room");
-        assert!(bench.port.service());
+        assert!(bench.port.poll_peer(true));
         assert_eq!(bench.port.bytes_in, 3 * 40_000 + 397 * 4, "local {local}");
         let sent = bench.frames();
         assert_eq!(sent, [DataFrame::ack(399, 400)], "local {local}");
@@ -42,10 +42,10 @@ fn the_last_bytes_before_the_end_are_executed() {
     let window = bench.window(&region);
     bench.send(&asked(DataKind::Write, 0, &window, 64), &[1; 64]);
     bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
-    while bench.port.down().is_none() {
-        bench.port.service();
+    while bench.port.close_reason().is_none() {
+        bench.port.poll_peer(true);
     }
-    assert_eq!(bench.port.down(), Some(Down::Eof));
+    assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Eof));
     assert_eq!(bytes(&region), [1; 64]);
 }
 
@@ -63,18 +63,18 @@ fn a_full_inbox_stops_the_reading_at_the_frame_that_brings_a_tag() {
     let mut second = first;
     (second.offset, second.flags, second.tag) = (32, DataFlags::LAST | DataFlags::NOTIFY, 6);
     bench.send(&second, &[3; 32]);
-    bench.port.service();
+    bench.port.poll_peer(true);
     assert_eq!(bench.kinds(), [(DataKind::Ack, 0)]);
     assert_eq!(bytes(&region), [[2; 32], [1; 32]].concat());
     assert!(bench.port.is_paused());
     let interest = bench.port.interest();
-    assert!(!interest.wanted.read && interest.wanted.end && !interest.work, "{interest:?}");
+    assert!(!interest.connection.read && interest.connection.end && !interest.work, "{interest:?}");
     assert!(!bench.port.take_delivered());
     let take = |bench: &Bench| bench.inbox.lock().expect("nobody panics").take(Want::Any);
     assert_eq!(take(&bench), Some(Message::Tag(1)));
     let interest = bench.port.interest();
-    assert!(interest.wanted.read && !interest.wanted.end && interest.work, "{interest:?}");
-    bench.port.service();
+    assert!(interest.connection.read && !interest.connection.end && interest.work, "{interest:?}");
+    bench.port.poll_peer(true);
     assert!(!bench.port.is_paused());
     assert_eq!(bench.kinds(), [(DataKind::Ack, 1)]);
     assert_eq!(take(&bench), Some(Message::Notify(6)));
@@ -91,12 +91,12 @@ fn the_end_of_a_peer_is_seen_while_the_reading_is_stopped() {
     let mut put = asked(DataKind::Write, 0, &window, 64);
     put.flags |= DataFlags::NOTIFY;
     bench.send(&put, &[1; 64]);
-    bench.port.service();
+    bench.port.poll_peer(true);
     assert!(bench.port.is_paused());
-    assert_eq!(bench.port.down(), None);
+    assert_eq!(bench.port.close_reason(), None);
     bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
-    bench.port.service();
-    assert_eq!(bench.port.down(), Some(Down::Eof));
+    bench.port.poll_peer(true);
+    assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Eof));
 }
 
 /// A region frame that says what comes with it, sent with a file.
@@ -115,13 +115,16 @@ fn pages(bench: &Bench, kind: DataKind) {
 fn descriptors_are_taken_from_local_peers_alone() {
     let mut bench = Bench::new(true, true, 1);
     pages(&bench, DataKind::Region);
-    bench.port.service();
-    assert_eq!(bench.port.down(), None);
+    bench.port.poll_peer(true);
+    assert_eq!(bench.port.close_reason(), None);
     assert_eq!(bench.port.take_arrival().map(|a| a.window), Some(WindowId(1)));
     let mut bench = Bench::new(false, true, 1);
     pages(&bench, DataKind::Region);
-    bench.port.service();
-    assert_eq!(bench.port.down(), Some(Down::Protocol("a region frame without a descriptor")));
+    bench.port.poll_peer(true);
+    assert_eq!(
+        bench.port.close_reason(),
+        Some(DataCloseReason::Protocol("a region frame without a descriptor"))
+    );
 }
 
 /// Each takes a place of those that this process may have.
@@ -130,8 +133,8 @@ fn no_more_than_eight_descriptors_wait_for_their_frames() {
     let mut bench = Bench::local();
     for sent in 1..12 {
         pages(&bench, DataKind::Write);
-        bench.port.service();
-        assert_eq!(bench.port.down(), None);
+        bench.port.poll_peer(true);
+        assert_eq!(bench.port.close_reason(), None);
         assert_eq!(bench.port.rx.descriptors.len(), sent.min(8));
     }
 }
@@ -141,12 +144,15 @@ fn no_more_than_sixty_four_pages_wait_to_be_mapped() {
     let mut bench = Bench::local();
     for _ in 0..64 {
         pages(&bench, DataKind::Region);
-        bench.port.service();
-        assert_eq!(bench.port.down(), None);
+        bench.port.poll_peer(true);
+        assert_eq!(bench.port.close_reason(), None);
     }
     pages(&bench, DataKind::Region);
-    bench.port.service();
-    assert_eq!(bench.port.down(), Some(Down::Protocol("too many regions at once")));
+    bench.port.poll_peer(true);
+    assert_eq!(
+        bench.port.close_reason(),
+        Some(DataCloseReason::Protocol("too many regions at once"))
+    );
 }
 
 /// The bytes are sent instead only if the peer cannot reach this process.
@@ -164,8 +170,8 @@ fn a_copy_that_a_window_refuses_is_not_sent_again() {
         bench.submit(0, opcode, &region, by_ref);
         assert_eq!(bench.frames().len(), 1);
         bench.send(&DataFrame::nack(0, why), &[]);
-        bench.port.service();
-        assert_eq!(bench.port.down(), None);
+        bench.port.poll_peer(true);
+        assert_eq!(bench.port.close_reason(), None);
         assert_eq!(bench.port.may_use_refs(), !again, "{opcode:?} {why:?}");
         let kind = if opcode == Opcode::Get { DataKind::Read } else { DataKind::Write };
         let sent = bench.kinds();
@@ -204,8 +210,12 @@ fn answers_out_of_turn_break_the_protocol() {
         bench.submit(0, opcode, &region, by_ref);
         assert_eq!(bench.frames().len(), 1);
         bench.send(&frame, payload);
-        bench.port.service();
-        assert_eq!(bench.port.down(), Some(Down::Protocol(why)), "{opcode:?} {frame:?}");
+        bench.port.poll_peer(true);
+        assert_eq!(
+            bench.port.close_reason(),
+            Some(DataCloseReason::Protocol(why)),
+            "{opcode:?} {frame:?}"
+        );
     }
     // Before the request was sent, and while it is.
     for (len, frame, why) in [
@@ -221,8 +231,8 @@ fn answers_out_of_turn_break_the_protocol() {
             bench.port.flush();
         }
         bench.send(&frame, &[]);
-        bench.port.service();
-        assert_eq!(bench.port.down(), Some(Down::Protocol(why)), "{frame:?}");
+        bench.port.poll_peer(true);
+        assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Protocol(why)), "{frame:?}");
     }
 }
 
@@ -236,7 +246,7 @@ fn copies_that_the_peer_has_made_are_counted() {
         bench.submit(1, Opcode::Put, &region, true);
         assert_eq!(bench.frames().len(), 2);
         (&bench.peer).write_all(&DataFrame::ack(1, 2).emit()).expect("room");
-        bench.port.service();
+        bench.port.poll_peer(true);
         assert_eq!(bench.poll(), [(0, Ok(64)), (1, Ok(64))]);
         assert_eq!((bench.port.bytes_out, bench.port.bytes_in), (128, 0));
     }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read as _;
 
 use hmc_core::region::{Epoch, WindowId};
+use hmc_core::transport::Progress as _;
+use hmc_core::transport::Target as _;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Opcode};
 
@@ -32,7 +34,7 @@ fn answers_come_first_then_replies_and_requests_in_turn() {
             bench.send(&asked(read, seq, &window, 64), &[]);
         }
         bench.send(&asked(DataKind::Write, 9, &window, 4), &[1; 4]);
-        bench.port.service();
+        bench.port.poll_peer(true);
         let expected = [vec![(DataKind::Ack, 9)], then].concat();
         assert_eq!(bench.kinds(), expected, "{replies} replies, {requests} requests");
     }
@@ -51,7 +53,7 @@ fn a_reply_is_marked_as_complete_once_its_bytes_cannot_be_taken_back() {
         let region = bench.region(len);
         let window = bench.window(&region);
         bench.send(&asked(DataKind::Read, 0, &window, len), &[]);
-        bench.port.service();
+        bench.port.poll_peer(true);
         let sent: Vec<_> = bench.frames().iter().map(|f| (f.len, f.flags)).collect();
         assert_eq!(sent, frames, "{len} bytes");
         assert_eq!((bench.port.bytes_out, bench.port.bytes_in), (len, 0));
@@ -111,7 +113,7 @@ fn a_put_is_complete_when_its_bytes_have_gone_only_if_that_was_asked() {
         let early = if when == CompleteWhen::Local { vec![(0, Ok(len))] } else { vec![] };
         assert_eq!(bench.poll(), early, "{when:?}, {len} bytes");
         bench.send(&DataFrame::ack(0, 1), &[]);
-        bench.port.service();
+        bench.port.poll_peer(true);
         let late = if when == CompleteWhen::Local { vec![] } else { vec![(0, Ok(len))] };
         assert_eq!(bench.poll(), late, "{when:?}, {len} bytes");
         assert_eq!((bench.port.bytes_out, bench.port.bytes_in), (len, 0));
@@ -188,7 +190,11 @@ fn pages_that_the_kernel_does_not_pass_on_wait_until_they_are_tried_again() {
     (frame.window, frame.epoch) = (WindowId(3), Epoch(2));
     bench.port.offer(Offer { frame, fd: File::open("/dev/null").expect("a file").into() });
     for (window, epoch, waits) in [(3, 2, true), (3, 1, false), (4, 2, false)] {
-        assert_eq!(bench.port.offers(WindowId(window), Epoch(epoch)), waits, "{window} {epoch}");
+        assert_eq!(
+            bench.port.offers_pages(WindowId(window), Epoch(epoch)),
+            waits,
+            "{window} {epoch}"
+        );
     }
     assert!(bench.port.has_output());
     bench.port.tx.held = true;
@@ -201,7 +207,7 @@ fn pages_that_the_kernel_does_not_pass_on_wait_until_they_are_tried_again() {
     bench.port.retry_offers();
     assert!(bench.port.has_output());
     assert_eq!(bench.kinds(), [(DataKind::Region, 0)]);
-    assert!(!bench.port.has_output() && !bench.port.offers(WindowId(3), Epoch(2)));
+    assert!(!bench.port.has_output() && !bench.port.offers_pages(WindowId(3), Epoch(2)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What wakes a waiter when another thread's progress has ended its operation.
+//! Wakes a caller that waits on a link when another thread's progress has completed its operation.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// Wakes whoever waits on a link when another thread's progress has ended one of its operations.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct LinkWaker {
     serial: u32,
     driver: Arc<Driver>,
     /// A waiter sleeps on `fd`, or is about to.
@@ -17,8 +17,8 @@ pub(crate) struct Bell {
     fd: OwnedFd,
 }
 
-impl Bell {
-    pub(super) fn new(serial: u32, driver: Arc<Driver>) -> Result<Arc<Self>> {
+impl LinkWaker {
+    pub(crate) fn new(serial: u32, driver: Arc<Driver>) -> Result<Arc<Self>> {
         use rustix::event::EventfdFlags;
         let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("cannot create an eventfd", e))?;
@@ -47,19 +47,17 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for LinkWaker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The bell as a completion queue of hmc-hw has it.
-pub(super) struct Rope(pub(super) Arc<Bell>);
-
-impl hmc_hw::ucx::Notify for Rope {
-    fn notify(&self) {
-        if !self.0.wake() {
-            self.0.driver.enqueue(self.0.serial);
+impl LinkWaker {
+    /// An operation of the link has completed: wakes its waiter, or has the progress thread run the link.
+    pub(crate) fn notify(&self) {
+        if !self.wake() {
+            self.driver.enqueue(self.serial);
         }
     }
 }
@@ -69,38 +67,36 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::Arc;
 
-    use hmc_hw::ucx::Notify as _;
     use rustix::event::{PollFd, PollFlags, poll};
 
-    use super::{Bell, Driver, Rope};
+    use super::{Driver, LinkWaker};
     use crate::config::Progress;
 
-    fn is_readable(bell: &Bell) -> bool {
+    fn is_readable(waker: &LinkWaker) -> bool {
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&now)) == Ok(1)
+        poll(&mut [PollFd::new(waker, PollFlags::IN)], Some(&now)) == Ok(1)
     }
 
     #[test]
     fn a_waiter_that_sleeps_is_woken_and_else_the_link_is_run() {
         let driver = Arc::new(Driver::new(Progress::Thread).expect("descriptors"));
-        let bell = Bell::new(7, Arc::clone(&driver)).expect("a descriptor");
-        let rope = Rope(Arc::clone(&bell));
+        let waker = LinkWaker::new(7, Arc::clone(&driver)).expect("a descriptor");
         let queued = || {
             let mut queued = VecDeque::new();
             driver.take_queued(&mut queued);
             Vec::from(queued)
         };
         for _ in 0..2 {
-            assert!(!bell.wake() && !is_readable(&bell), "nobody sleeps");
-            rope.notify();
+            assert!(!waker.wake() && !is_readable(&waker), "nobody sleeps");
+            waker.notify();
             assert_eq!(queued(), [7]);
-            bell.park();
-            assert!(!is_readable(&bell));
-            rope.notify();
-            assert!(queued().is_empty() && is_readable(&bell));
-            assert!(bell.wake(), "as long as it has not woken");
-            bell.unpark();
-            assert!(!is_readable(&bell));
+            waker.park();
+            assert!(!is_readable(&waker));
+            waker.notify();
+            assert!(queued().is_empty() && is_readable(&waker));
+            assert!(waker.wake(), "as long as it has not woken");
+            waker.unpark();
+            assert!(!is_readable(&waker));
         }
     }
 }

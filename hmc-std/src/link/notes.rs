@@ -1,0 +1,89 @@
+//! What a link does for its data plane: exchanges notes with the counterpart, and leaves work to the shared worker.
+
+use hmc_core::limits::MAX_ENDPOINT_BYTES;
+use hmc_core::region::WindowDesc;
+use hmc_core::transport::Note;
+use hmc_core::wire::advert::EndpointBlob;
+use hmc_core::wire::message::ControlMessage;
+
+use super::Link;
+use crate::clock;
+use crate::error::Result;
+use crate::transport::worker::Worker;
+
+impl Link {
+    /// The peer's data plane sent a note.
+    ///
+    /// # Errors
+    /// The data plane cannot use it.
+    pub(super) fn receive_note(&self, blob: &EndpointBlob<'_>) -> Result<()> {
+        let note = Note { kind: blob.kind, bytes: blob.bytes };
+        let received = self.data().port().receive_note(note);
+        // What that began has to be moved on.
+        self.enqueue();
+        received.map_err(|e| e.with_peer(self.peer))
+    }
+
+    /// Sends a note to the peer's data plane. That of a window is sent by whoever exposed it, before the window is announced.
+    ///
+    /// # Errors
+    /// `PeerDead`, `Full`.
+    pub(crate) fn send_note(&self, note: Note<'_>) -> Result<()> {
+        self.send(&ControlMessage::Endpoint(EndpointBlob { kind: note.kind, bytes: note.bytes }))
+    }
+
+    /// Sends what the peer's data plane needs to reach this end, if it needs anything.
+    ///
+    /// # Errors
+    /// `PeerDead`, `Io`.
+    pub(crate) fn send_greeting(&self) -> Result<()> {
+        let mut room = [0; MAX_ENDPOINT_BYTES];
+        let note = self.data().port().greeting(&mut room)?;
+        note.map_or(Ok(()), |note| self.send_note(note))
+    }
+
+    /// Another thread has ended something of this link: a leader that sleeps on the worker looks again. What the worker gave was
+    /// taken, so its descriptor tells of nothing.
+    pub(super) fn wake_leader(&self) {
+        if let Some(worker) = self.worker() {
+            worker.waker.wake();
+        }
+    }
+
+    /// What was posted to the worker goes on without a waiter.
+    pub(super) fn leave_to_worker(&self) {
+        if !self.has_worker() {
+            return;
+        }
+        let worker = {
+            let mut data = self.data();
+            if data.port().take_posted() { data.port().worker() } else { None }
+        };
+        if let Some(worker) = worker {
+            worker.shared.resume();
+        }
+    }
+
+    /// Closes a window that the peer could not be told of: no access was made or will be.
+    pub(crate) fn untell(&self, region: &WindowDesc) {
+        let mut data = self.data();
+        let _ = data.port().begin_revoke(region.window, region.epoch);
+        data.port().free_window(region.window, region.epoch);
+    }
+
+    /// Says of windows that the peer took back that nothing of ours uses them any more.
+    pub(super) fn say_left(&self) {
+        loop {
+            let Some((window, epoch)) = self.data().port().next_release() else { return };
+            // If the link is over, its end is the fence.
+            let mut ctrl = self.ctrl();
+            ctrl.say_left(window, epoch, clock::now());
+            self.settle_ctrl(&mut ctrl);
+        }
+    }
+
+    /// The worker that a waiter of this link drives, and what wakes it.
+    pub(super) fn worker(&self) -> Option<Worker> {
+        if self.has_worker() { self.data().port().worker() } else { None }
+    }
+}

@@ -1,0 +1,140 @@
+//! The data plane of a link that moves no payload: its peer is of the C++ HMC's dialect, or it has not opened yet.
+
+use std::sync::Arc;
+
+use hmc_core::region::{Epoch, WindowId};
+use hmc_core::slots::SlotId;
+use hmc_core::transport::{
+    CancelOutcome, DataCloseReason, DataPlane, Interest, Notes, PeerWindows, PostErrorKind,
+    Progress, Registration, Target, Transport,
+};
+use hmc_core::types::{Caps, ConnType};
+use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::work::{Completion, WorkRequest};
+use hmc_mem::os::mapped_window::MappedWindow;
+
+use crate::error::Error;
+use crate::memory::Region;
+use crate::transport::gate::Gate;
+use crate::transport::released::Released;
+use crate::transport::stream::PeerLife;
+use crate::transport::worker::Worker;
+
+/// No data plane.
+#[derive(Debug)]
+pub(crate) struct ControlOnly {
+    windows: WindowTable<Box<[WindowEntry]>>,
+}
+
+impl ControlOnly {
+    pub(crate) fn new() -> Self {
+        Self { windows: WindowTable::new(Box::new([])) }
+    }
+}
+
+impl Transport for ControlOnly {
+    type Error = PostErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::empty()
+    }
+
+    fn post(&mut self, _work: &WorkRequest) -> Result<(), PostErrorKind> {
+        Err(PostErrorKind::Unsupported)
+    }
+
+    fn poll(&mut self, _out: &mut [Completion]) -> usize {
+        0
+    }
+
+    fn cancel(&mut self, _op: SlotId) -> CancelOutcome {
+        CancelOutcome::Withdrawn
+    }
+}
+
+impl Registration for ControlOnly {
+    type Memory = Region;
+    type Released = Released;
+
+    fn add_memory(&mut self, _memory: &Region) {}
+
+    fn release_memory(&mut self, _all: bool) {}
+
+    fn take_released(&mut self) -> Released {
+        Released::default()
+    }
+}
+
+impl Target for ControlOnly {
+    type Windows = Box<[WindowEntry]>;
+    type Gate = Gate;
+    type Fault = Error;
+
+    fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
+        &mut self.windows
+    }
+}
+
+impl PeerWindows for ControlOnly {
+    type Mapped = Arc<MappedWindow>;
+
+    fn remove_window(&mut self, _id: WindowId, _epoch: Epoch) -> bool {
+        true
+    }
+}
+
+impl Progress for ControlOnly {
+    type Worker = Worker;
+
+    fn poll_peer(&mut self, _claimed: bool) -> bool {
+        false
+    }
+
+    fn interest(&mut self) -> Interest {
+        Interest::default()
+    }
+}
+
+impl Notes for ControlOnly {}
+
+impl DataPlane for ControlOnly {
+    type PeerLife = PeerLife;
+
+    fn kind(&self) -> Option<ConnType> {
+        None
+    }
+
+    fn close_reason(&self) -> Option<DataCloseReason> {
+        None
+    }
+
+    fn close(&mut self, _why: DataCloseReason) {}
+
+    fn peer_life(&self) -> PeerLife {
+        PeerLife::default()
+    }
+
+    fn peer_has_ended(&mut self) -> bool {
+        true
+    }
+
+    fn are_requests_fenced(&mut self) -> bool {
+        true
+    }
+
+    fn uses_memory_of(&mut self, _op: SlotId) -> bool {
+        false
+    }
+
+    fn bytes_moved(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn checks_accesses(&self) -> bool {
+        false
+    }
+
+    fn trust(&self) -> &'static str {
+        "no memory is exposed"
+    }
+}

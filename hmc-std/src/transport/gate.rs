@@ -1,0 +1,78 @@
+//! The gate of a revoked window, as its owner waits for it.
+
+use std::sync::Arc;
+
+use hmc_mem::gate::{Drain, WindowGate};
+use hmc_mem::os::memfd::Mapping;
+
+use crate::clock;
+use crate::until::{Stop, Until};
+
+/// The longest sleep between two looks at the peer's end, of which its gate tells nothing.
+const LONGEST_NAP_NS: u64 = 20_000_000;
+
+/// The gate of a revoked window, in a page that its owner shares with the peer. It drains when the peer's last copy ends.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) page: Arc<Mapping>,
+    /// Where the gate lies in the page.
+    pub(crate) at: u64,
+}
+
+impl Gate {
+    /// Whether nobody is inside any more, waiting up to `timeout`.
+    pub(crate) fn wait(&self, timeout: std::time::Duration) -> bool {
+        match self.page.bytes().word(self.at) {
+            Ok(word) => WindowGate::new(word).wait_drained(timeout) == Drain::Drained,
+            Err(_) => true,
+        }
+    }
+
+    /// Sleeps until nobody is inside any more, `is_over` says that nobody can be, or the wait is over.
+    pub(crate) fn wait_until(
+        &self,
+        until: Until,
+        mut is_over: impl FnMut() -> bool,
+    ) -> std::result::Result<(), Stop> {
+        let mut vigil = until.vigil();
+        loop {
+            let nap = clock::left(vigil.nap_until()).as_nanos().min(LONGEST_NAP_NS);
+            if self.wait(std::time::Duration::from_nanos(nap)) || is_over() {
+                return Ok(());
+            }
+            vigil.check()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hmc_core::time::{Duration, Instant};
+    use hmc_mem::gate::WindowGate;
+    use hmc_mem::os::memfd::Mapping;
+
+    use super::Gate;
+    use crate::clock;
+    use crate::until::{Stop, Until};
+
+    #[test]
+    fn the_wait_for_a_peer_that_stays_inside_can_be_interrupted() {
+        let page = Arc::new(Mapping::create(4096).expect("memory"));
+        let word = WindowGate::new(page.bytes().word(0).expect("aligned"));
+        word.open(1).expect("closed before");
+        word.enter(1).expect("open");
+        let fence = Gate { page: Arc::clone(&page), at: 0 };
+        let interrupted = Until::new(Instant::NEVER, Some(|| true));
+        assert_eq!(fence.wait_until(interrupted, || false), Err(Stop::Interrupted));
+        let soon = clock::now().after(Duration::from_millis(1));
+        assert_eq!(
+            fence.wait_until(Until::new(soon, Some(|| true)), || false),
+            Err(Stop::Deadline)
+        );
+        assert_eq!(fence.wait_until(interrupted, || true), Ok(()), "the peer has ended");
+        word.exit();
+        assert_eq!(fence.wait_until(interrupted, || false), Ok(()));
+    }
+}

@@ -1,0 +1,24 @@
+//! What a data plane does not use any more.
+
+/// Handles, registrations and mappings that a data plane released. They are dropped with it, without a lock: a drop may run code
+/// of the application, or take long.
+#[derive(Default)]
+pub(crate) struct Released(Vec<Box<dyn Send>>);
+
+impl Released {
+    /// Adds one.
+    pub(crate) fn push(&mut self, what: impl Send + 'static) {
+        self.0.push(Box::new(what));
+    }
+
+    /// Adds what another one has.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+}
+
+impl std::fmt::Debug for Released {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Released").field("count", &self.0.len()).finish()
+    }
+}
