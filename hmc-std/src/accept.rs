@@ -5,7 +5,6 @@ use std::sync::Arc;
 use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::ranks::{Admission, Identity};
 use hmc_core::types::{ConnType, Incarnation, Rank};
-use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
 use hmc_core::wire::hello::{Features, LinkToken};
 use hmc_core::wire::reject::RejectReason;
 
@@ -22,10 +21,8 @@ use crate::private::is_private;
 use crate::reconnect_info::ReconnectInfo;
 use crate::shared::Shared;
 use crate::socket::Socket;
-use crate::transport::AnyDataPlane;
-use crate::transport::shm::ShmDataPlane;
-use crate::transport::stream::{StreamDataPlane, StreamSetup};
-use crate::transport::ucx::UcxDataPlane;
+use crate::transport::data_plane::AnyDataPlane;
+use crate::transport::domain::{DataPlaneParams, Side};
 
 /// What the data plane of a link is made of.
 pub(crate) struct Way {
@@ -176,13 +173,16 @@ impl Shared {
         if !self.may_claim(link.peer, rank) || link.life() != Life::Opening {
             return Err(RejectReason::BadToken);
         }
-        let conn = match (channel, p.source) {
-            (ENDPOINT_SHM, Source::Uds { .. }) => ConnType::Shm,
-            (ENDPOINT_TCP, Source::Tcp(_)) => ConnType::Tcp,
-            (ENDPOINT_UCX, _) if self.ucx_begun().is_some() => ConnType::Ucx,
-            // Not over this kind of connection.
-            _ => return Err(RejectReason::WrongEndpoint),
-        };
+        let domain = self.domains.of_endpoint(channel).filter(|domain| {
+            domain.is_active()
+                && match p.source {
+                    Source::Uds { .. } => domain.side() != Side::Remote,
+                    Source::Tcp(_) => domain.side() != Side::Local,
+                }
+        });
+        // Not over this kind of connection.
+        let domain = domain.ok_or(RejectReason::WrongEndpoint)?;
+        let conn = domain.kind();
         let pid = match p.source {
             Source::Uds { pid } => Some(pid),
             Source::Tcp(_) => None,
@@ -208,7 +208,7 @@ impl Shared {
                 }
                 RejectReason::Busy
             })?;
-        if conn == ConnType::Shm {
+        if domain.side() == Side::Local {
             p.socket.let_descriptors_in();
         }
         p.control.accept_attach().map_err(|_| RejectReason::Busy)?;
@@ -234,25 +234,17 @@ impl Shared {
     /// The data plane on a connected socket.
     pub(crate) fn new_port(&self, way: Way) -> crate::error::Result<AnyDataPlane> {
         let Way { serial, conn, socket, peer, pid, near, features, inbox } = way;
-        let stream = StreamDataPlane::new(StreamSetup {
+        self.domains.find(conn)?.data_plane(DataPlaneParams {
+            serial,
             socket,
             peer,
-            local: conn == ConnType::Shm,
-            // UCX's lanes of shared memory reach it by themselves. Whose process came by TCP, its card tells.
-            near: conn == ConnType::Ucx && pid.is_some(),
             pid,
-            cma: self.config.cma,
-            batched_acks: features.contains(Features::BATCHED_ACKS),
-            windows: self.config.windows,
+            near,
+            features,
             inbox,
-        });
-        Ok(match conn {
-            ConnType::Shm => AnyDataPlane::new(ShmDataPlane::new(stream, self.life.as_deref())?),
-            ConnType::Ucx => {
-                let port = UcxDataPlane::new(stream, self.ucx()?, serial, near, &self.driver)?;
-                AnyDataPlane::new(port)
-            }
-            _ => AnyDataPlane::new(stream),
+            windows: self.config.windows,
+            cma: self.config.cma,
+            life: self.life.as_deref(),
         })
     }
 }

@@ -436,7 +436,7 @@ impl Communicator {
     #[doc(hidden)]
     pub fn find_ucx_registration(&self, region: &Region) -> Result<()> {
         self.shared.check_process()?;
-        self.shared.ucx()?.memory_of(region).map(drop)
+        self.shared.domains.find(ConnType::Ucx)?.register(region)
     }
 
     /// One round of progress, for [`crate::config::Progress::Manual`]: puts of peers land and

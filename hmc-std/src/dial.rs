@@ -23,8 +23,8 @@ use crate::private::{is_private, too_many};
 use crate::rest_socket::RestSocket;
 use crate::shared::Shared;
 use crate::socket::Socket;
-use crate::transport::AnyDataPlane;
-use crate::transport::loopback::LoopbackDataPlane;
+use crate::transport::data_plane::AnyDataPlane;
+use crate::transport::registry;
 use crate::until::{Stop, Until};
 
 impl Shared {
@@ -185,7 +185,7 @@ impl Shared {
             return Ok(link);
         }
         let inbox = self.new_inbox();
-        let port = LoopbackDataPlane::new(self.config.windows, Arc::clone(&inbox));
+        let port = registry::loopback(self.config.windows, Arc::clone(&inbox));
         let control = ControlConn::dial_cxx(rank, rank, clock::now())
             .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
         // A socket that never says anything stands for the control connection.
@@ -201,7 +201,7 @@ impl Shared {
             driver: Arc::clone(&self.driver),
             owner: self.owner(),
             ctrl: CtrlState::new(socket, control, CtrlState::new_framer()),
-            data: DataState::new(AnyDataPlane::new(port), self.config.slots, true, true),
+            data: DataState::new(port, self.config.slots, true, true),
             data_socket: None,
             inbox,
         });

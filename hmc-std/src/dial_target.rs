@@ -3,10 +3,9 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use hmc_core::types::ConnType;
-
 use crate::address::Address;
 use crate::error::{Error, ErrorKind, Result};
+use crate::transport::domain::Side;
 
 /// Where to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub(crate) enum DialTarget {
 }
 
 impl DialTarget {
-    /// Where a peer that was reached at `address` takes data connections of that kind: at the local socket or the TCP port that
+    /// Where a peer that was reached at `address` takes data connections of that side: at the local socket or the TCP port that
     /// it named.
     ///
     /// # Errors
@@ -27,10 +26,10 @@ impl DialTarget {
         address: &Address,
         shm: Option<&Path>,
         tcp: Option<u16>,
-        kind: ConnType,
+        side: Side,
     ) -> Result<Self> {
-        if let (ConnType::Shm, Some(path), _) | (ConnType::Ucx, Some(path), Some(_)) =
-            (kind, shm, address.folder())
+        if let (Side::Local, Some(path), _) | (Side::Either, Some(path), Some(_)) =
+            (side, shm, address.folder())
         {
             return Ok(Self::Path(path.to_path_buf()));
         }
@@ -60,7 +59,7 @@ mod tests {
     use super::DialTarget;
     use crate::address::Address;
     use crate::error::ErrorKind;
-    use hmc_core::types::ConnType::{self, Shm, Tcp, Ucx};
+    use crate::transport::domain::Side::{self, Either, Local, Remote};
     use std::path::Path;
 
     fn tcp(at: &str) -> Address {
@@ -74,42 +73,42 @@ mod tests {
     #[test]
     fn data_goes_where_the_peer_was_reached() {
         let uds = || Address::Uds("/dir".into());
-        let target = |address: &Address, kind: ConnType, port| {
-            DialTarget::of_data(address, Some(Path::new("/dir/data")), port, kind)
+        let target = |address: &Address, side: Side, port| {
+            DialTarget::of_data(address, Some(Path::new("/dir/data")), port, side)
         };
         let path = DialTarget::Path("/dir/data".into());
         let there = |at| DialTarget::Address(tcp(at));
         let rows = [
             // Shared memory goes by the socket that the peer named, however it was reached.
-            (uds(), Shm, None, path.clone()),
-            (tcp("127.0.0.1:7000"), Shm, Some(7001), path.clone()),
+            (uds(), Local, None, path.clone()),
+            (tcp("127.0.0.1:7000"), Local, Some(7001), path.clone()),
             // UCX only if the folder is known here.
-            (uds(), Ucx, Some(7001), path.clone()),
-            (local("127.0.0.2:7000"), Ucx, None, path),
-            (tcp("10.0.0.1:7000"), Ucx, Some(7001), there("10.0.0.1:7001")),
+            (uds(), Either, Some(7001), path.clone()),
+            (local("127.0.0.2:7000"), Either, None, path),
+            (tcp("10.0.0.1:7000"), Either, Some(7001), there("10.0.0.1:7001")),
             // TCP: the address at which it was reached, with the port that it named.
-            (tcp("10.0.0.1:7000"), Tcp, Some(7001), there("10.0.0.1:7001")),
-            (tcp("[::1]:7000"), Tcp, Some(7001), there("[::1]:7001")),
-            (uds(), Tcp, Some(7001), there("127.0.0.1:7001")),
+            (tcp("10.0.0.1:7000"), Remote, Some(7001), there("10.0.0.1:7001")),
+            (tcp("[::1]:7000"), Remote, Some(7001), there("[::1]:7001")),
+            (uds(), Remote, Some(7001), there("127.0.0.1:7001")),
             // An endpoint that was asked for by name, unless it stands for any.
-            (local("127.0.0.2:7000"), Tcp, Some(7001), there("127.0.0.2:7000")),
-            (local("0.0.0.0:7000"), Tcp, Some(7001), there("127.0.0.1:7001")),
-            (local("[::]:7000"), Tcp, Some(7001), there("127.0.0.1:7001")),
+            (local("127.0.0.2:7000"), Remote, Some(7001), there("127.0.0.2:7000")),
+            (local("0.0.0.0:7000"), Remote, Some(7001), there("127.0.0.1:7001")),
+            (local("[::]:7000"), Remote, Some(7001), there("127.0.0.1:7001")),
         ];
-        for (address, kind, port, want) in rows {
-            assert_eq!(target(&address, kind, port).unwrap(), want, "{address} {kind:?}");
+        for (address, side, port, want) in rows {
+            assert_eq!(target(&address, side, port).unwrap(), want, "{address} {side:?}");
         }
     }
 
     #[test]
     fn a_peer_without_a_port_says_so() {
         for address in [Address::Uds("/dir".into()), tcp("10.0.0.1:7000"), local("0.0.0.0:0")] {
-            let e = DialTarget::of_data(&address, None, None, Tcp).unwrap_err();
+            let e = DialTarget::of_data(&address, None, None, Remote).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Unavailable);
             let ip = if matches!(address, Address::Tcp(_)) { "10.0.0.1" } else { "127.0.0.1" };
             assert!(e.to_string().contains(&format!("no TCP listener at {ip} ")), "{e}");
         }
-        let no_socket = DialTarget::of_data(&tcp("10.0.0.1:7000"), None, Some(1), Shm).unwrap();
+        let no_socket = DialTarget::of_data(&tcp("10.0.0.1:7000"), None, Some(1), Local).unwrap();
         assert_eq!(no_socket, DialTarget::Address(tcp("10.0.0.1:1")));
     }
 }

@@ -9,8 +9,6 @@ use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::ranks::Identity;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Rank};
-use hmc_core::wire::advert::{ENDPOINT_SHM, ENDPOINT_TCP, ENDPOINT_UCX};
-use hmc_core::wire::hello::Features;
 use hmc_core::wire::reject::RejectReason;
 
 use crate::accept::Way;
@@ -30,6 +28,7 @@ use crate::reconnect_info::ReconnectInfo;
 use crate::retry::Retries;
 use crate::shared::Shared;
 use crate::socket::Socket;
+use crate::transport::domain::{Domain, PeerFacts, Side};
 
 /// What a dial needs next.
 #[derive(Debug)]
@@ -93,7 +92,7 @@ impl Dialing {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
         // Before anything is begun: it takes a moment, and may not be there.
-        let conn = shared.found(conn)?;
+        let conn = shared.activate(conn)?;
         if !is_private(rank) && shared.decide(Input::Dial { rank }) == Decision::No {
             return Ok(None);
         }
@@ -194,20 +193,12 @@ impl Dialing {
                         return Err(other_question());
                     };
                     // From here on who gives up gives the rank back, too.
-                    let (by_name, takes_part) = (self.conn == ConnType::Ucx, met.ucx);
-                    let kind = if by_name { ConnType::Ucx } else { ConnType::Shm };
-                    self.stage = Stage::Data(met, talk, kind);
-                    if by_name && !takes_part {
-                        return Err(no_ucx(
-                            "the peer takes no part in UCX: start its session with `ucx()`",
-                        ));
-                    }
-                    if by_name {
-                        continue;
-                    }
-                    if let Some(why) = self.no_shm(shared) {
-                        self.fall_back(shared, why)?;
-                    }
+                    let first = match self.conn {
+                        ConnType::Auto => shared.domains.next(None).map_or(self.conn, Domain::kind),
+                        named => named,
+                    };
+                    self.stage = Stage::Data(met, talk, first);
+                    self.skip_unfit(shared)?;
                 }
                 Stage::Data(..) if clock::now() < self.not_before => {
                     return Ok(Step::Pause(self.not_before));
@@ -217,7 +208,7 @@ impl Dialing {
                         &self.address,
                         met.shm.as_deref(),
                         met.tcp,
-                        *kind,
+                        shared.domains.find(*kind)?.side(),
                     )?));
                 }
                 Stage::Attach(.., kind, talk) => match (talk.advance(), *kind) {
@@ -263,15 +254,12 @@ impl Dialing {
                 }
             }
             Stage::Data(met, first, kind) => {
-                let channel = match kind {
-                    ConnType::Shm => ENDPOINT_SHM,
-                    ConnType::Ucx => ENDPOINT_UCX,
-                    _ => ENDPOINT_TCP,
-                };
+                let domain = shared.domains.find(kind)?;
+                let (channel, is_local) = (domain.endpoint(), domain.side() == Side::Local);
                 let token = met.token;
                 self.stage = Stage::Data(met, first, kind);
                 let attached = opened.and_then(|socket| {
-                    if kind == ConnType::Shm {
+                    if is_local {
                         socket.let_descriptors_in();
                     }
                     let control =
@@ -300,17 +288,23 @@ impl Dialing {
         }
     }
 
-    /// Why the data plane cannot be shared memory; `None` when that is worth trying.
-    fn no_shm(&self, shared: &Shared) -> Option<String> {
-        let Stage::Data(met, ..) = &self.stage else { return None };
-        if self.conn != ConnType::Auto && self.conn != ConnType::Shm {
-            return Some(String::new());
+    /// Passes over the transports that do not serve this peer.
+    ///
+    /// # Errors
+    /// `Unavailable`: the one that was asked for by name does not.
+    fn skip_unfit(&mut self, shared: &Shared) -> Result<()> {
+        while let Stage::Data(met, _, kind) | Stage::Attach(met, _, kind, _) = &self.stage {
+            let (kind, by_name) = (*kind, self.conn != ConnType::Auto);
+            let peer = PeerFacts {
+                same_host: met.host == shared.host,
+                has_local_socket: met.shm.is_some(),
+                endpoints: &met.endpoints,
+                features: met.features,
+            };
+            let Some(why) = shared.domains.find(kind)?.unfit(&peer, by_name) else { break };
+            self.pass_over(shared, kind, why)?;
         }
-        if met.host != shared.host {
-            return Some("the peer is on another host".to_owned());
-        }
-        let none = "the peer has no local socket (start it with a UDS folder)";
-        met.shm.is_none().then(|| none.to_owned())
+        Ok(())
     }
 
     /// The data connection of that kind came to nothing.
@@ -320,48 +314,26 @@ impl Dialing {
             self.again_by(kind);
             return Ok(());
         }
-        match kind {
-            // What this end lacks is said as it is.
-            ConnType::Shm if self.conn == kind && why.kind() == ErrorKind::SystemLimit => Err(why),
-            ConnType::Shm => self.fall_back(shared, why.to_string()),
-            ConnType::Ucx if self.conn == ConnType::Auto => {
-                self.go_on(ConnType::Ucx, why.to_string(), ConnType::Tcp);
-                Ok(())
-            }
-            _ => Err(why),
+        let is_last = shared.domains.next(Some(kind)).is_none();
+        if self.conn == ConnType::Auto && !is_last {
+            self.pass_over(shared, kind, why.to_string())?;
+            return self.skip_unfit(shared);
         }
+        let is_local = shared.domains.find(kind)?.side() == Side::Local;
+        // What this end lacks is said as it is.
+        if is_local && why.kind() != ErrorKind::SystemLimit {
+            return Err(unavailable(kind, &why.to_string()));
+        }
+        Err(why)
     }
 
-    /// No shared memory: the next best, unless shared memory was asked for by name.
-    fn fall_back(&mut self, shared: &Shared, why: String) -> Result<()> {
-        if self.conn == ConnType::Shm {
-            return Err(Error::new(ErrorKind::Unavailable, format!("no shm: {why}")));
-        }
-        if self.conn != ConnType::Auto && self.conn != ConnType::Tcp {
-            let what = self.conn;
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("{what} is not in this build; use auto, shm, tcp or ucx"),
-            ));
-        }
-        let next = match self.no_hardware(shared) {
-            _ if self.conn != ConnType::Auto => ConnType::Tcp,
-            None => ConnType::Ucx,
-            Some(why) => {
-                self.choices.push(Choice { conn: ConnType::Ucx, chosen: false, why });
-                ConnType::Tcp
-            }
-        };
-        self.go_on(ConnType::Shm, why, next);
+    /// Passes one kind over and tries the next, unless it was asked for by name.
+    fn pass_over(&mut self, shared: &Shared, kind: ConnType, why: String) -> Result<()> {
+        let next = shared.domains.next(Some(kind)).filter(|_| self.conn == ConnType::Auto);
+        let Some(next) = next else { return Err(unavailable(kind, &why)) };
+        self.choices.push(Choice { conn: kind, chosen: false, why });
+        self.again_by(next.kind());
         Ok(())
-    }
-
-    /// Passes one kind over and tries the next.
-    fn go_on(&mut self, passed: ConnType, why: String, next: ConnType) {
-        if !why.is_empty() {
-            self.choices.push(Choice { conn: passed, chosen: false, why });
-        }
-        self.again_by(next);
     }
 
     /// The data connection has to be opened, of that kind.
@@ -374,20 +346,6 @@ impl Dialing {
         };
     }
 
-    /// Why UCX is not chosen by itself: its lanes of hardware are what makes it worth its trust. `None` when it is.
-    fn no_hardware(&self, shared: &Shared) -> Option<String> {
-        let (Stage::Data(met, ..) | Stage::Attach(met, ..)) = &self.stage else { return None };
-        let why = match shared.ucx_begun() {
-            None => "this session takes no part in it",
-            Some(_) if !met.ucx => "the peer takes no part in it",
-            Some(ours) if ours.has_nic() && met.features.contains(Features::UCX_NIC) => {
-                return None;
-            }
-            Some(_) => "no RDMA hardware at both ends; ask for it by name",
-        };
-        Some(why.to_owned())
-    }
-
     /// Both connections are there: makes the link of them.
     fn link(&mut self, shared: &Shared) -> Result<Arc<Link>> {
         if shared.is_leaving() {
@@ -397,9 +355,10 @@ impl Dialing {
             return Err(other_question());
         };
         let (incarnation, kind, second) = (met.incarnation, *kind, Arc::clone(&second.socket));
+        let side = shared.domains.find(kind)?.side();
         let near = met.host == shared.host;
         let features = met.features;
-        let pid = second.fd().filter(|_| kind != ConnType::Tcp).and_then(local_peer);
+        let pid = second.fd().filter(|_| side != Side::Remote).and_then(local_peer);
         let inbox = shared.new_inbox();
         let serial = shared.next_serial();
         let port = shared.new_port(Way {
@@ -415,7 +374,7 @@ impl Dialing {
         let Stage::Attach(_, first, ..) = std::mem::replace(&mut self.stage, Stage::Over) else {
             return Err(other_question());
         };
-        self.note_choice(kind);
+        self.note_choice(shared, kind);
         let link = Link::new(LinkParts {
             session: shared.id,
             serial,
@@ -447,24 +406,21 @@ impl Dialing {
         Ok(link)
     }
 
-    fn note_choice(&mut self, kind: ConnType) {
+    fn note_choice(&mut self, shared: &Shared, kind: ConnType) {
         let mut note = |conn, chosen, why: &str| {
             self.choices.push(Choice { conn, chosen, why: why.to_owned() });
         };
-        match (kind, self.conn) {
-            (ConnType::Shm, wanted) => {
-                note(ConnType::Shm, true, "same host, proven by a passed descriptor");
-                if wanted == ConnType::Auto {
-                    note(ConnType::Tcp, false, "shm is faster");
-                }
-            }
-            (ConnType::Ucx, ConnType::Auto) => note(kind, true, "RDMA hardware at both ends"),
-            (_, ConnType::Auto) => note(kind, true, "what is left"),
-            _ => note(kind, true, "asked for by name"),
+        let Ok(domain) = shared.domains.find(kind) else { return };
+        let by_name = self.conn != ConnType::Auto && domain.side() != Side::Local;
+        note(kind, true, if by_name { "asked for by name" } else { domain.fit() });
+        let last = shared.domains.iter().last().filter(|last| last.kind() != kind);
+        if let (ConnType::Auto, Some(last)) = (self.conn, last) {
+            note(last.kind(), false, &format!("{kind} is faster"));
         }
     }
 }
 
-fn no_ucx(why: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("no ucx: {why}"))
+/// A transport that was asked for does not serve the peer.
+fn unavailable(kind: ConnType, why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("no {kind}: {why}"))
 }

@@ -35,8 +35,8 @@ pub(crate) enum Token {
     Pending(u32),
     /// Somebody rang the bell.
     Bell,
-    /// The UCX worker of that number has something to do.
-    Ucx(u32),
+    /// The shared worker of that number has something to do.
+    Worker(u32),
 }
 
 impl Token {
@@ -47,7 +47,7 @@ impl Token {
             Self::Listener(n) => (n, 2),
             Self::Pending(n) => (n, 3),
             Self::Bell => (0, 4),
-            Self::Ucx(n) => (n, 5),
+            Self::Worker(n) => (n, 5),
         };
         u64::from(n) << 3 | kind
     }
@@ -60,7 +60,7 @@ impl Token {
             2 => Self::Listener(n),
             3 => Self::Pending(n),
             4 => Self::Bell,
-            5 => Self::Ucx(n),
+            5 => Self::Worker(n),
             _ => return None,
         })
     }
@@ -286,7 +286,7 @@ mod tests {
             Token::Listener(1),
             Token::Pending(u32::MAX),
             Token::Bell,
-            Token::Ucx(3),
+            Token::Worker(3),
         ] {
             assert_eq!(Token::decode(t.encode()), Some(t));
         }

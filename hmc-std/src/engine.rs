@@ -95,7 +95,7 @@ impl Engine {
         if s.has_peers() {
             wake = wake.min(self.next_tick);
         }
-        if s.is_restless() {
+        if s.domains.must_poll() {
             wake = wake.min(now.after(WORKER_POLL));
         }
         if wake == Instant::NEVER { Duration::MAX } else { wake.since(now) }
@@ -126,8 +126,8 @@ impl Engine {
         if s.config.progress == Progress::Thread {
             busy |= s.serve_queued(&mut self.queued);
         }
-        if s.is_restless() {
-            s.serve_workers();
+        if s.domains.must_poll() {
+            s.tick_workers();
         }
         s.retire_ended();
         let now = clock::now();

@@ -35,8 +35,8 @@ pub(crate) struct Met {
     pub(crate) features: Features,
     pub(crate) shm: Option<PathBuf>,
     pub(crate) tcp: Option<u16>,
-    /// It takes part in UCX.
-    pub(crate) ucx: bool,
+    /// The kinds of endpoints that it announced.
+    pub(crate) endpoints: Vec<u8>,
 }
 
 /// A connection whose first words are being exchanged.
@@ -143,7 +143,7 @@ impl Met {
             features: w.hello.features,
             shm: None,
             tcp: None,
-            ucx: false,
+            endpoints: w.hello.endpoints.iter().map(|blob| blob.kind).collect(),
         };
         for blob in w.hello.endpoints.iter() {
             match blob.decode() {
@@ -151,7 +151,6 @@ impl Met {
                     met.shm = std::str::from_utf8(path).ok().map(PathBuf::from);
                 }
                 Ok(e @ EndpointDesc::Tcp { .. }) => met.tcp = e.port(),
-                Ok(EndpointDesc::Ucx { .. }) => met.ucx = true,
                 _ => {}
             }
         }

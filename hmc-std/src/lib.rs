@@ -102,11 +102,11 @@ pub mod testing;
 mod tokens;
 mod transport;
 mod ucx;
-mod ucx_session;
 mod until;
 mod wait_pool;
 mod wakers;
 pub mod window;
+mod workers;
 
 // The facade: what an application names most. Everything else is reached through its room.
 pub use address::Address;

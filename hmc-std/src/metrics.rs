@@ -7,6 +7,7 @@ use hmc_core::types::{ConnType, Rank};
 use crate::keeper::{Held, held};
 use crate::link::{Life, Link};
 use crate::shared::Shared;
+use crate::transport::domain::Domain;
 
 /// Counters of one peer since it connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl Stats {
             quarantined_bytes: shared.tally.window_bytes.load(Ordering::Acquire),
             quarantined_links: shared.tally.links.load(Ordering::Acquire),
             held: held(),
-            ucx_registrations: shared.ucx_begun().map_or(0, |plane| plane.registrations()),
+            ucx_registrations: shared.domains.iter().map(Domain::registrations).sum(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use hmc_core::limits::MAX_PENDING_CONNS;
-use hmc_core::types::{Incarnation, Rank};
+use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_mem::os::life::LifePage;
 use rustix::process::{Resource, getrlimit};
 
@@ -24,7 +24,7 @@ use crate::secret::SecretPlace;
 use crate::session::Session;
 use crate::shared::{Parts, Shared};
 use crate::starting::Starting;
-use crate::ucx::Plane;
+use crate::transport::registry::Domains;
 
 /// How many connections may be unproven at a time: they take a quarter of the descriptors that this process may open at most.
 fn places() -> usize {
@@ -42,8 +42,8 @@ pub struct Prepared {
     /// Where it listens over TCP, as the program named it.
     tcp: Option<String>,
     regions: Arc<RegionTable>,
-    /// UCX, once it was wanted, and what drives its workers: they stay together from session to session.
-    ucx: Option<(Arc<Plane>, Arc<Driver>)>,
+    /// The transports, once UCX was wanted, and what drives their workers: they stay together from session to session.
+    domains: Option<(Domains, Arc<Driver>)>,
     buffer: ConnBuffer,
     /// The session that was started last.
     last: Weak<Shared>,
@@ -53,8 +53,8 @@ pub struct Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         if self.origin.is_child() {
-            // UCX's objects are the parent's.
-            std::mem::forget(self.ucx.take());
+            // A transport's objects are the parent's.
+            std::mem::forget(self.domains.take());
         }
     }
 }
@@ -63,16 +63,24 @@ impl Prepared {
     pub(crate) fn new(config: Config, tcp: Option<String>) -> Result<Self> {
         config.check()?;
         let regions = Arc::new(RegionTable::default());
-        let ucx = if config.ucx.wanted { Some(begin_ucx(&config)?) } else { None };
-        let region = match &ucx {
-            Some((plane, _)) if config.buffer_bytes > 0 => {
-                plane.allocate(&regions, config.buffer_bytes)?
-            }
-            _ if config.lazy => regions.allocate_lazily(config.buffer_bytes)?,
-            _ => regions.allocate(config.buffer_bytes)?,
+        let domains = if config.ucx.wanted { Some(begin_ucx(&config)?) } else { None };
+        let active = domains.as_ref().filter(|_| config.buffer_bytes > 0);
+        let own = active.and_then(|(all, _)| all.allocate(&regions, config.buffer_bytes));
+        let region = match own {
+            Some(region) => region?,
+            None if config.lazy => regions.allocate_lazily(config.buffer_bytes)?,
+            None => regions.allocate(config.buffer_bytes)?,
         };
         let buffer = ConnBuffer::new(region)?;
-        Ok(Self { config, tcp, regions, ucx, buffer, last: Weak::new(), origin: Origin::here()? })
+        Ok(Self {
+            config,
+            tcp,
+            regions,
+            domains,
+            buffer,
+            last: Weak::new(),
+            origin: Origin::here()?,
+        })
     }
 
     /// The buffer that offsets of `put` and `get` will address.
@@ -96,7 +104,7 @@ impl Prepared {
             config: self.config.clone(),
             tcp: self.tcp.clone(),
             regions: Arc::clone(&self.regions),
-            ucx: None,
+            domains: None,
             buffer: self.buffer.clone(),
             last: Weak::new(),
             origin: Origin::here()?,
@@ -198,7 +206,7 @@ impl Prepared {
                 "this session accepts the dialect of the C++ HMC: whoever can connect, any local user too, may claim a free rank"
             );
         }
-        let (driver, plane) = self.drive(&config)?;
+        let (driver, domains) = self.drive(&config)?;
         let life = Arc::new(LifePage::new()?);
         let starting = Starting::begin(config.rank, &driver, &life)?;
         let doors = Listeners::new(&driver);
@@ -222,7 +230,7 @@ impl Prepared {
             incarnation: Incarnation(clock::wall_nanos()),
             origin: Origin::here()?,
             life: Some(life),
-            plane,
+            domains,
             places: places(),
         });
         let thread = starting.serve(&shared)?;
@@ -230,21 +238,25 @@ impl Prepared {
         Ok(Session::of(Communicator::new(shared, thread)))
     }
 
-    /// What drives a session with those settings, and its part in UCX.
-    fn drive(&mut self, config: &Config) -> Result<(Arc<Driver>, Option<Arc<Plane>>)> {
+    /// What drives a session with those settings, and its part in each transport.
+    fn drive(&mut self, config: &Config) -> Result<(Arc<Driver>, Domains)> {
         if !config.ucx.wanted {
-            return Ok((Arc::new(Driver::new(config.progress)?), None));
+            let driver = Arc::new(Driver::new(config.progress)?);
+            let domains = Domains::new(config, &driver);
+            return Ok((driver, domains));
         }
-        let (plane, driver) = match &self.ucx {
+        let (domains, driver) = match &self.domains {
             Some(both) => both,
-            None => self.ucx.insert(begin_ucx(config)?),
+            None => self.domains.insert(begin_ucx(config)?),
         };
-        Ok((Arc::clone(driver), Some(Arc::clone(plane))))
+        Ok((Arc::clone(driver), domains.clone()))
     }
 }
 
-fn begin_ucx(config: &Config) -> Result<(Arc<Plane>, Arc<Driver>)> {
+/// The transports of a session that takes part in UCX from its start.
+fn begin_ucx(config: &Config) -> Result<(Domains, Arc<Driver>)> {
     let driver = Arc::new(Driver::new(config.progress)?);
-    let plane = Plane::start(&config.ucx, config.progress, &driver)?;
-    Ok((plane, driver))
+    let domains = Domains::new(config, &driver);
+    domains.find(ConnType::Ucx)?.activate()?;
+    Ok((domains, driver))
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::types::{Access, ConnType, Incarnation, Rank};
-use hmc_core::wire::advert::{EndpointDesc, RegionAdvert, WindowBacking, WindowRole};
+use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::ControlMessage;
 
@@ -32,7 +32,8 @@ use crate::reconnect_info::ReconnectInfo;
 use crate::rest_socket::RestSocket;
 use crate::secret::KeptSecret;
 use crate::tokens::Tokens;
-use crate::ucx::Plane;
+use crate::transport::domain::Domain;
+use crate::transport::registry::Domains;
 use crate::until::{Stop, Until};
 use crate::wait_pool::WaitPool;
 use crate::wakers::Wakers;
@@ -65,8 +66,8 @@ pub(crate) struct Shared {
     pub(crate) places: usize,
     pub(crate) routes: Mutex<BTreeMap<Rank, ReconnectInfo>>,
     pub(crate) tokens: Mutex<Tokens>,
-    /// The session's part in UCX, once it has one.
-    pub(crate) plane: Mutex<Option<Arc<Plane>>>,
+    /// The session's part in each transport.
+    pub(crate) domains: Domains,
     pub(crate) links: Links,
     /// A link is over and was not retired since.
     pub(crate) ended: AtomicBool,
@@ -112,7 +113,7 @@ pub(crate) struct Parts {
     pub(crate) origin: Origin,
     /// Held by the session's thread.
     pub(crate) life: Option<Arc<LifePage>>,
-    pub(crate) plane: Option<Arc<Plane>>,
+    pub(crate) domains: Domains,
     /// How many connections may be unproven at a time.
     pub(crate) places: usize,
 }
@@ -138,7 +139,7 @@ impl Shared {
             places: parts.places,
             routes: Mutex::default(),
             tokens: Mutex::default(),
-            plane: Mutex::new(parts.plane),
+            domains: parts.domains,
             links: Links::default(),
             ended: AtomicBool::new(false),
             rest_socket: RestSocket::default(),
@@ -205,7 +206,7 @@ impl Shared {
     ) -> Result<Hello<'a>> {
         let mut features = Features::BATCHED_ACKS;
         features.set(Features::CMA, self.config.cma);
-        features.set(Features::UCX_NIC, self.ucx_begun().is_some_and(|plane| plane.has_nic()));
+        features |= self.domains.features();
         Ok(Hello {
             features,
             job: self.config.job,
@@ -230,8 +231,8 @@ impl Shared {
     pub(crate) fn endpoints(&self, came_by: Option<u32>, elsewhere: bool) -> EndpointList {
         let mut list = EndpointList::new();
         self.doors.tell(came_by, elsewhere, &mut list);
-        if self.ucx_begun().is_some() {
-            let _ = list.push(EndpointDesc::Ucx { address: &[] }.blob());
+        for blob in self.domains.iter().filter_map(Domain::announcement) {
+            let _ = list.push(blob);
         }
         list
     }
@@ -398,7 +399,7 @@ impl Shared {
     pub(crate) fn run_data_planes(&self) -> bool {
         // Every link is run anyway.
         self.driver.forget_queued();
-        let mut busy = self.crank_workers();
+        let mut busy = self.progress_workers();
         for link in self.links() {
             link.dequeue();
             busy |= link.turn_data(false);
@@ -414,7 +415,7 @@ impl Shared {
 
     pub(crate) fn has_peers(&self) -> bool {
         // One that is over has to be retired: it keeps descriptors and buffers until then.
-        !self.links.is_empty() || !lock(&self.pending).is_empty() || self.has_left_in_ucx()
+        !self.links.is_empty() || !lock(&self.pending).is_empty() || self.domains.has_leftovers()
     }
 
     pub(crate) fn listens(&self) -> bool {

@@ -24,10 +24,10 @@ use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::listen::tune_tcp;
 use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
+use crate::transport::data_plane::{AnyDataPlane, Fence};
 use crate::transport::loopback::LoopbackDataPlane;
 use crate::transport::shm::ShmDataPlane;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
-use crate::transport::{AnyDataPlane, Fence};
 
 /// Windows that each end can expose.
 const WINDOWS: usize = 64;

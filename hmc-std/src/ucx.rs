@@ -161,13 +161,15 @@ impl Plane {
         config: &Config,
         progress: Progress,
         driver: &Arc<Driver>,
+        first_worker: u32,
     ) -> Result<Arc<Self>> {
         let context = open(config)?;
         let library = context.library();
         let transports = context.transports();
         let nic = transports.iter().any(|t| is_hardware(t));
         let maps = transports.iter().any(|t| is_shared_memory(t));
-        let seats = Seats::new(&context, progress, driver, config.workers.unwrap_or(1), maps);
+        let shared = config.workers.unwrap_or(1);
+        let seats = Seats::new(&context, progress, driver, (shared, first_worker), maps);
         tracing::info!(version = %library.version(), path = %library.path().display(), "UCX");
         let registrations = AtomicU64::new(0);
         Ok(Arc::new(Self { context, seats, nic, maps, memories: Mutex::default(), registrations }))

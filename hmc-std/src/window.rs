@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::memory::{ConnBuffer, Span};
 use crate::op_id::LinkId;
 use crate::peer::Peer;
-use crate::transport::Fence;
+use crate::transport::data_plane::Fence;
 use crate::transport::stream::PeerLife;
 use crate::until::{Stop, Until};
 use crate::wakers::Wakers;

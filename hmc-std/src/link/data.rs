@@ -24,7 +24,7 @@ use hmc_mem::slot::SlotWord;
 use super::aftermath::{Aftermath, Hold};
 use crate::driver::Registered;
 use crate::memory::{Region, Span};
-use crate::transport::AnyDataPlane;
+use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::released::Released;
 use crate::wakers::Notice;
 use unasked::Unasked;

@@ -30,7 +30,7 @@ use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, SharedInbox};
 use crate::rest_socket::RestSocket;
 use crate::socket::Socket;
-use crate::transport::AnyDataPlane;
+use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::shm::ShmDataPlane;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
 use crate::wakers::Wakers;

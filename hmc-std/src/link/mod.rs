@@ -313,7 +313,11 @@ impl Link {
     }
 
     /// Gives an accepted link its data plane, which arrives on a second connection.
-    pub(crate) fn attach(&self, socket: Arc<Socket>, port: crate::transport::AnyDataPlane) -> bool {
+    pub(crate) fn attach(
+        &self,
+        socket: Arc<Socket>,
+        port: crate::transport::data_plane::AnyDataPlane,
+    ) -> bool {
         if self.data_socket.set(socket).is_err() {
             return false;
         }
@@ -363,7 +367,7 @@ mod tests {
     use super::{CLOSING, Choice, Life, lock};
     use crate::error::ErrorKind;
     use crate::node::inbox::{Message, Want};
-    use crate::transport::AnyDataPlane;
+    use crate::transport::data_plane::AnyDataPlane;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 

@@ -12,7 +12,7 @@ use super::{Life, Link, LinkParts};
 use crate::clock;
 use crate::node::inbox::Message;
 use crate::socket::Socket;
-use crate::transport::AnyDataPlane;
+use crate::transport::data_plane::AnyDataPlane;
 
 /// Bytes that a link's rest takes at most, but for its messages.
 const REST_BYTES: usize = 8 << 10;

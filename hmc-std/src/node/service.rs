@@ -36,7 +36,7 @@ impl Shared {
                 // Whoever dials waits for the answer, and answers that at once.
                 true
             }
-            Token::Ucx(n) => self.serve_worker(n),
+            Token::Worker(n) => self.poll_worker(n),
             // Doors and bells belong to the driver.
             Token::Listener(_) | Token::Bell => false,
         }
@@ -66,8 +66,8 @@ impl Shared {
         links: &mut Vec<Arc<Link>>,
     ) -> Instant {
         let mut ends = self.tick_strangers(now);
-        // UCX looks after its own connections now and then.
-        self.serve_workers();
+        // What a transport's library does by the clock.
+        self.tick_workers();
         self.links_into(links);
         let spread = spread(links);
         for link in links.drain(..) {

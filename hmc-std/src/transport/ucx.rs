@@ -5,6 +5,7 @@
 //! has come. The window's range, rights and epoch are checked here, in the initiator's process; where bytes go as messages
 //! ([`hmc_hw::ucx::am`]) the target judges them again, and alone decides. UCX's lanes of shared memory check nothing.
 
+pub(crate) mod domain;
 mod plane;
 
 use std::collections::VecDeque;

@@ -31,12 +31,12 @@ pub(super) struct Seats {
 }
 
 impl Seats {
-    /// Of `shared` workers for all but those that are `apart`.
+    /// Of `shared` workers for all but those that are `apart`. They are numbered from `first` on.
     pub(super) fn new(
         context: &Arc<Context>,
         progress: Progress,
         driver: &Arc<Driver>,
-        shared: u32,
+        (shared, first): (u32, u32),
         apart: bool,
     ) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Seats {
             apart,
             shared: Mutex::new((0..shared.max(1)).map(|_| None).collect()),
             all: Mutex::new([].into()),
-            next: AtomicU32::new(0),
+            next: AtomicU32::new(first),
         }
     }
 
@@ -73,7 +73,7 @@ impl Seats {
 
     fn add(&self) -> Result<Arc<Seat>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let seat = Seat::new(&self.context, Token::Ucx(number), self.progress, &self.driver)?;
+        let seat = Seat::new(&self.context, Token::Worker(number), self.progress, &self.driver)?;
         let mut all = lock(&self.all);
         *all = all.iter().chain([&seat]).map(Arc::clone).collect();
         Ok(seat)
@@ -86,7 +86,7 @@ impl Seats {
 
     /// The one that is watched by that number.
     pub(super) fn find(&self, number: u32) -> Option<Arc<Seat>> {
-        self.all().iter().find(|seat| seat.token() == Token::Ucx(number)).map(Arc::clone)
+        self.all().iter().find(|seat| seat.token() == Token::Worker(number)).map(Arc::clone)
     }
 
     /// Whether the link of a worker is gone, and no other may use it.

@@ -7,7 +7,7 @@ use hmc_core::transport::PostErrorKind;
 
 use super::{DataState, retire};
 use crate::link::aftermath::{Aftermath, Hold};
-use crate::transport::AnyDataPlane;
+use crate::transport::data_plane::AnyDataPlane;
 
 impl DataState {
     /// Takes the outcome of an operation, with what it still holds.

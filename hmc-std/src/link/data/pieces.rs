@@ -65,7 +65,7 @@ mod tests {
     use crate::link::aftermath::Aftermath;
     use crate::memory::RegionTable;
     use crate::node::inbox::Inbox;
-    use crate::transport::AnyDataPlane;
+    use crate::transport::data_plane::AnyDataPlane;
     use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
     const CHUNK: u64 = 1 << 20;

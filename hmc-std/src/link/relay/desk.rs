@@ -17,7 +17,7 @@ use super::ticket::Ticket;
 use crate::error::{Error, ErrorKind};
 use crate::link::aftermath::Aftermath;
 use crate::memory::{Region, Span};
-use crate::transport::Fence;
+use crate::transport::data_plane::Fence;
 
 /// A page: less would not make buffers cheaper.
 const SMALLEST_HALF_BYTES: u64 = 4096;

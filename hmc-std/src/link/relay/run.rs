@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::link::aftermath::{Aftermath, Hold};
 use crate::link::{Life, Link};
 use crate::memory::{Region, Span};
-use crate::transport::Fence;
+use crate::transport::data_plane::Fence;
 
 /// Notes for which storage is kept.
 const KEPT_NOTES: usize = 64;

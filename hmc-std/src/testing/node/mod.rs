@@ -37,6 +37,7 @@ use crate::secret::SecretPlace;
 use crate::shared::{Parts, Shared};
 use crate::socket::Socket;
 use crate::socket::pipe::{Held, Pipe, Touched};
+use crate::transport::registry::Domains;
 use crate::window::Window;
 
 pub use ask::Ask;
@@ -182,6 +183,7 @@ impl Node {
         for (to, from) in host.iter_mut().zip(settings.rank.to_le_bytes()) {
             *to = from;
         }
+        let domains = Domains::new(&config, &driver);
         let shared = Shared::new(Parts {
             config,
             driver,
@@ -193,7 +195,7 @@ impl Node {
             origin: crate::process::Origin::here()?,
             // No thread holds it.
             life: None,
-            plane: None,
+            domains,
             places: PENDING,
         });
         shared.news.count();

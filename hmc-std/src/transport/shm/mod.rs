@@ -27,6 +27,7 @@ use hmc_mem::os::words::PeerWords;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::stream::{Arrival, MAX_REQUESTS, Offer, StreamDataPlane, reserve_once};
 
+pub(crate) mod domain;
 mod exposed;
 mod heartbeat;
 mod mapped;

@@ -1,0 +1,176 @@
+//! The data plane of a link, of whatever transport.
+
+use std::fmt::Debug;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
+use hmc_core::slots::SlotId;
+use hmc_core::transport::{CancelOutcome, DataPlane, Note, PostErrorKind, Transport};
+use hmc_core::types::{Access, Caps, MemoryKind};
+use hmc_core::window::{WindowEntry, WindowTransition};
+use hmc_core::work::{Completion, WorkRequest};
+use hmc_mem::os::mapped_window::MappedWindow;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Region;
+use crate::transport::control_only::ControlOnly;
+use crate::transport::gate::Gate;
+use crate::transport::released::Released;
+use crate::transport::stream::PeerLife;
+use crate::transport::worker::Worker;
+
+/// What ends the peer's last access to a revoked window.
+pub(crate) type Fence = hmc_core::transport::Fence<Gate>;
+
+/// A data plane whose opaque types are those of this crate.
+pub(crate) trait HostDataPlane:
+    DataPlane<
+        Error = PostErrorKind,
+        Memory = Region,
+        Released = Released,
+        Windows = Box<[WindowEntry]>,
+        Gate = Gate,
+        Fault = Error,
+        Mapped = Arc<MappedWindow>,
+        Worker = Worker,
+        PeerLife = PeerLife,
+    > + Debug
+    + Send
+{
+}
+
+impl<T> HostDataPlane for T where
+    T: DataPlane<
+            Error = PostErrorKind,
+            Memory = Region,
+            Released = Released,
+            Windows = Box<[WindowEntry]>,
+            Gate = Gate,
+            Fault = Error,
+            Mapped = Arc<MappedWindow>,
+            Worker = Worker,
+            PeerLife = PeerLife,
+        > + Debug
+        + Send
+{
+}
+
+/// The data plane of a link. All calls to it are made under the link's lock.
+#[derive(Debug)]
+pub(crate) struct AnyDataPlane(Box<dyn HostDataPlane>);
+
+impl AnyDataPlane {
+    pub(crate) fn new(plane: impl HostDataPlane + 'static) -> Self {
+        Self(Box::new(plane))
+    }
+
+    /// Of a link that moves no payload.
+    pub(crate) fn none() -> Self {
+        Self::new(ControlOnly::new())
+    }
+
+    /// Exposes a range of `region` to the peer. Returns with it the note that the peer is to receive before it hears of the window,
+    /// written to `room`.
+    pub(crate) fn expose<'a>(
+        &mut self,
+        region: &Region,
+        local: LocalSlice,
+        access: Access,
+        entropy: u64,
+        room: &'a mut [u8],
+    ) -> Result<(WindowDesc, Option<Note<'a>>)> {
+        if self.0.kind().is_none() {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "a peer of the upstream dialect has no data plane here; connect natively",
+            ));
+        }
+        if access.contains(Access::WRITE) {
+            region.note_writable();
+        }
+        self.0.add_memory(region);
+        let exposed = self.0.windows().expose(local, MemoryKind::Cpu, access, entropy);
+        let exposed = exposed.map_err(|e| Error::new(ErrorKind::Full, e.to_string()))?;
+        match self.0.open(region, local, &exposed, room) {
+            Ok(note) => Ok((exposed, note)),
+            Err(e) => {
+                // Nobody was told of it.
+                let (id, epoch) = (exposed.window, exposed.epoch);
+                let _ = self.0.windows().apply(id, epoch, WindowTransition::Revoke);
+                self.0.free_window(id, epoch);
+                Err(e)
+            }
+        }
+    }
+
+    /// Begins to revoke a window, sends what that refuses, and returns which fence remains.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn begin_revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<Fence> {
+        let fence = self.0.revoke(id, epoch).map_err(|fault| {
+            Error::new(ErrorKind::NotFound, format!("the window cannot be revoked: {fault}"))
+        })?;
+        self.0.flush();
+        Ok(fence)
+    }
+
+    /// Whether the fence of a revoked window has passed.
+    pub(crate) fn has_passed(&self, fence: &Fence, id: WindowId, epoch: Epoch) -> bool {
+        match fence {
+            Fence::Passed => true,
+            Fence::Gate(gate) => gate.wait(std::time::Duration::ZERO),
+            Fence::PeerAck => self.0.is_released(id, epoch),
+        }
+    }
+
+    /// The deadline of a revocation passed before its fence.
+    pub(crate) fn quarantine(&mut self, id: WindowId, epoch: Epoch) {
+        // An error: its fence has passed meanwhile.
+        let _ = self.0.windows().apply(id, epoch, WindowTransition::Expire);
+    }
+
+    /// Why it has ended, in words, if it has.
+    pub(crate) fn why_closed(&self) -> Option<String> {
+        let why = self.0.close_reason()?;
+        let mut words = String::new();
+        // Writing to a string does not fail.
+        let _ = self.0.describe_close(why, &mut words);
+        Some(words)
+    }
+}
+
+impl Deref for AnyDataPlane {
+    type Target = dyn HostDataPlane;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl DerefMut for AnyDataPlane {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0
+    }
+}
+
+impl Transport for AnyDataPlane {
+    type Error = PostErrorKind;
+
+    fn caps(&self) -> Caps {
+        self.0.caps()
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
+        self.0.post(work)
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.0.poll(out)
+    }
+
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
+        self.0.cancel(op)
+    }
+}
