@@ -16,6 +16,9 @@ use std::process::Command;
 /// The bare-metal target: 32 bit, no 64-bit atomics, no operating system.
 const TARGET: &str = "thumbv7em-none-eabihf";
 
+/// The worked embedding, a project of its own.
+const EMBEDDED: &str = "examples/embedded/Cargo.toml";
+
 /// All that hmc-core may bring along, directly or not. The last five run at build time only.
 const KNOWN: [&str; 12] = [
     "hmc-core",
@@ -35,7 +38,11 @@ const KNOWN: [&str; 12] = [
 /// Runs all parts.
 pub(crate) fn run() -> Verdict {
     let root = tree::root();
-    all(embedding(&root), tools::has_target(TARGET).then(|| bare_metal(&root)))
+    let here = match embedding(&root) {
+        Verdict::Passed => Verdict::from_result(tests(&root)),
+        other => other,
+    };
+    all(here, tools::has_target(TARGET).then(|| bare_metal(&root)))
 }
 
 /// The parts that run on any machine: known dependencies only, and a program without `std` that runs.
@@ -95,7 +102,7 @@ fn strangers(list: &str) -> Vec<String> {
 
 fn bare_metal(root: &Path) -> Result<(), String> {
     // Each package alone: features that other members ask for must not leak in.
-    for package in [["--package", "hmc-core"], ["--package", "examples"]] {
+    for package in [["--package", "hmc-core"], ["--manifest-path", EMBEDDED]] {
         let out = shell::capture(
             shell::cargo()
                 .current_dir(root)
@@ -112,6 +119,19 @@ fn bare_metal(root: &Path) -> Result<(), String> {
     }
     println!("hmc-core and the embedding build for {TARGET}");
     Ok(())
+}
+
+/// The embedding's own tests; it is no member of the workspace.
+fn tests(root: &Path) -> Result<(), String> {
+    let mut command = shell::cargo();
+    command.current_dir(root).args(["test", "--quiet", "--locked", "--manifest-path", EMBEDDED]);
+    // Crates from elsewhere were built there for the workspace.
+    let out = shell::capture(command.arg("--target-dir").arg(root.join("target")))?;
+    if out.success {
+        return Ok(());
+    }
+    eprintln!("{}{}", out.stdout, out.stderr);
+    Err("the embedding's tests fail".to_owned())
 }
 
 fn host_program(root: &Path) -> Result<(), String> {
