@@ -4,8 +4,8 @@
 //! ([`node`]), a bus that copies between two memories ([`board`]), and the walkthrough that every
 //! program over HMC makes ([`run`]): say HELLO, learn of a window, put bytes into it, say so, leave.
 //! `bin/embedded.rs` runs it on a small stack with an operating system below. In the repository of HMC,
-//! `cargo xtask nostd` builds it for a bare-metal target, and links the same library into a program
-//! without libc and runs that.
+//! `cargo xtask nostd` builds it for a bare-metal target against the package of hmc-core, and links the
+//! same library into a program without libc and runs that.
 //!
 //! To embed the core elsewhere, copy this folder, let `Cargo.toml` name the hmc-core that you use,
 //! replace three things and keep the rest:

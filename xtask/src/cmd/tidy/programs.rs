@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The one program of tests that is built with `--cfg loom`, by a step of `test-sim`.
 const LOOM: &str = "hmc-mem/tests/loom.rs";
 
-/// The project outside the workspace whose tests `cargo xtask nostd` runs.
+/// The project outside the workspace whose tests `cargo xtask nostd` runs, against the package of hmc-core.
 const EMBEDDED: &str = "examples/embedded";
 
 /// Where the helpers of tests are that crates share.
