@@ -10,11 +10,12 @@
 mod common;
 mod data_support;
 
-use common::encode;
-use common::link::{acceptor_words, at, dialer_words, hand, outputs, pair};
+use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pair};
+use common::{TOKEN, encode};
 use data_support::{ScriptedTransport, transfer};
+use hmc_core::ctrl::conn::{ControlConn, CxxPolicy};
 use hmc_core::ctrl::framer::{Framer, Next};
-use hmc_core::ctrl::io::ControlEvent;
+use hmc_core::ctrl::io::{ControlEvent, Violation};
 use hmc_core::ctrl::ranks::{Admission, Identity, RankEntry, RankStorage, RankTable};
 use hmc_core::ctrl::state::ControlState;
 use hmc_core::limits::{MAX_FRAME_BYTES, PEER_DEAD_NS};
@@ -28,7 +29,9 @@ use hmc_core::time::Instant;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Incarnation, MemoryKind, Rank};
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
+use hmc_core::wire::hello::Hello;
 use hmc_core::wire::message::ControlMessage;
+use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -249,6 +252,46 @@ fn ranks_that_are_not_kept_are_given_twice() {
         let who = Identity { host: [host; 16], proven: true };
         assert_eq!(ranks.admit(Rank(3), Incarnation(1), who, at(0)), Admission::Accept);
     }
+}
+
+/// A dialer whose HELLO promises a proof, and the acceptor that received it.
+fn promised() -> (ControlConn, ControlConn) {
+    let mut d = ControlConn::dial(&Hello { proves: true, ..dialer_words() }, at(0)).unwrap();
+    let mut l = acceptor(CxxPolicy::Refused, 0);
+    let first = outputs(&mut d).frames.remove(0);
+    assert!(matches!(hand(&mut l, &first, 0), Ok(Some(ControlEvent::HelloReceived(_)))));
+    (d, l)
+}
+
+#[test]
+fn a_promised_proof_is_asked_for_by_the_owner_alone() {
+    let (mut d, mut l) = promised();
+    l.accept(&acceptor_words(), TOKEN, at(0)).unwrap();
+    assert_eq!(l.state(), ControlState::Ready, "nobody asked");
+    let welcome = outputs(&mut l).frames.remove(0);
+    assert!(matches!(hand(&mut d, &welcome, 1), Err(Violation::Unexpected(_))), "the dialer does");
+}
+
+#[test]
+fn a_proof_that_was_asked_for_is_compared() {
+    let (ours, theirs) = (Proof([1; 32]), Proof([2; 32]));
+    for (said, is_good) in [(theirs, true), (Proof([3; 32]), false)] {
+        let (mut d, mut l) = promised();
+        let challenge = Challenge { rank: Rank(1), nonce: [4; 16], proof: ours };
+        l.challenge(&challenge, theirs).unwrap();
+        let frame = outputs(&mut l).frames.remove(0);
+        assert_eq!(hand(&mut d, &frame, 1), Ok(Some(ControlEvent::Challenged(challenge))));
+        assert_eq!(d.prove(&ours, said), Ok(true));
+        let frame = outputs(&mut d).frames.remove(0);
+        let want = if is_good { Ok(Some(ControlEvent::Proven)) } else { Err(Violation::Unproven) };
+        assert_eq!(hand(&mut l, &frame, 2), want);
+    }
+    let (mut d, mut l) = promised();
+    l.challenge(&Challenge { rank: Rank(1), nonce: [4; 16], proof: theirs }, theirs).unwrap();
+    let frame = outputs(&mut l).frames.remove(0);
+    hand(&mut d, &frame, 1).unwrap();
+    assert_eq!(d.prove(&ours, theirs), Ok(false), "a false acceptor gets no proof");
+    assert!(outputs(&mut d).frames.is_empty());
 }
 
 #[test]
