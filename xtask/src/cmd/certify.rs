@@ -139,10 +139,12 @@ fn traced(tree: &Tree) -> Answer {
     }
     if findings.is_empty() {
         Answer::Proved(format!(
-            "{} rules of the wire and {} of {} faults name {} tests; {} wait for their transport",
+            "{} rules of the wire, {} of {} faults and {} assumptions of use name {} tests; \
+             {} wait for their transport",
             traced.rules,
             traced.faults,
             traced.faults.saturating_add(traced.later),
+            traced.assumptions,
             traced.tests,
             traced.later
         ))

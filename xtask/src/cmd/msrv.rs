@@ -2,7 +2,7 @@
 //!
 //! Every manifest takes it from the workspace or states the same number; clippy works with that
 //! number (`incompatible_msrv` finds a newer function); where that toolchain is installed, it
-//! checks the workspace.
+//! checks the workspace and the embedding (`examples/embedded`).
 
 use crate::manifest::Manifest;
 use crate::shell;
@@ -13,6 +13,12 @@ use std::time::Duration;
 
 /// Time for a check of the whole workspace by a cold toolchain.
 const CHECK: Duration = Duration::from_secs(1200);
+
+/// What that toolchain checks. The embedding is no member of the workspace.
+const CHECKED: [(&str, &[&str]); 2] = [
+    ("the workspace", &["--workspace"]),
+    ("the embedding", &["--manifest-path", "examples/embedded/Cargo.toml"]),
+];
 
 /// Compares the manifests, then tries the toolchain.
 pub(crate) fn run() -> Verdict {
@@ -30,19 +36,25 @@ pub(crate) fn run() -> Verdict {
             format!("`rustup toolchain install {version} --profile minimal`"),
         );
     }
-    let mut command = shell::cargo_of(&version);
-    command
-        .current_dir(&root)
-        .args(["check", "--workspace", "--locked", "--target-dir"])
-        .arg(root.join("target/msrv"));
-    match shell::stream(&mut command, CHECK) {
-        Ok(out) if out.success => Verdict::Passed,
-        Ok(out) => Verdict::failed(format!(
-            "the workspace does not check with Rust {version}: {}",
-            out.why()
-        )),
-        Err(why) => Verdict::Failed(why),
+    for (what, arguments) in CHECKED {
+        let mut command = shell::cargo_of(&version);
+        command
+            .current_dir(&root)
+            .args(["check", "--locked", "--target-dir"])
+            .arg(root.join("target/msrv"))
+            .args(arguments);
+        match shell::stream(&mut command, CHECK) {
+            Ok(out) if out.success => {}
+            Ok(out) => {
+                let why = out.why();
+                return Verdict::failed(format!(
+                    "{what} does not check with Rust {version}: {why}"
+                ));
+            }
+            Err(why) => return Verdict::Failed(why),
+        }
     }
+    Verdict::Passed
 }
 
 /// The version on which all manifests, and clippy, agree.

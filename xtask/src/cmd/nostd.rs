@@ -1,15 +1,20 @@
 //! `cargo xtask nostd`: hmc-core needs neither an operating system nor an allocator.
 //!
-//! Three parts: its dependency tree holds only crates that are known to be `core`-only; the worked
+//! Four parts: its dependency tree holds only crates that are known to be `core`-only; the worked
 //! embedding (`examples/embedded`) is linked into a static program without libc and without `std`
-//! (`xtask/bare`), and runs; and both build for a bare-metal target. A program with its own panic
-//! handler cannot be linked with `std` (duplicate lang item), so the first two show the claim on
-//! any machine ([`embedding`]). Without the target the third part did not run, and the command says so.
+//! (`xtask/bare`), and runs; the embedding's tests and program run with the package that
+//! `cargo package` makes of hmc-core ([`package`]); and the embedding with that package builds for a
+//! bare-metal target. A program with its own panic handler cannot be linked with `std` (duplicate lang
+//! item), so the first two show the claim on any machine ([`embedding`]). Without the target the last
+//! part did not run, and the command says so.
+
+mod package;
 
 use crate::shell;
 use crate::tools;
 use crate::tree;
 use crate::verdict::Verdict;
+use package::Package;
 use std::path::Path;
 use std::process::Command;
 
@@ -35,17 +40,26 @@ const KNOWN: [&str; 12] = [
 /// Runs all parts.
 pub(crate) fn run() -> Verdict {
     let root = tree::root();
-    all(embedding(&root), tools::has_target(TARGET).then(|| bare_metal(&root)))
+    let embedding = embedding(&root);
+    if embedding != Verdict::Passed {
+        return embedding;
+    }
+    let package = match Package::make(&root) {
+        Ok(package) => package,
+        Err(verdict) => return verdict,
+    };
+    let runs = Verdict::from_result(package.runs());
+    all(runs, tools::has_target(TARGET).then(|| package.builds_for(TARGET)))
 }
 
-/// The parts that run on any machine: known dependencies only, and a program without `std` that runs.
+/// The parts that need no other program: known dependencies only, and a program without `std` that runs.
 pub(crate) fn embedding(root: &Path) -> Verdict {
     Verdict::from_result(dependencies(root).and_then(|()| host_program(root)))
 }
 
 /// The verdict for all parts; `bare_metal` is `None` where the target is not installed.
-fn all(embedding: Verdict, bare_metal: Option<Result<(), String>>) -> Verdict {
-    match (embedding, bare_metal) {
+fn all(others: Verdict, bare_metal: Option<Result<(), String>>) -> Verdict {
+    match (others, bare_metal) {
         (Verdict::Passed, Some(built)) => Verdict::from_result(built),
         (Verdict::Passed, None) => Verdict::skipped(
             format!(
@@ -91,27 +105,6 @@ fn strangers(list: &str) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-fn bare_metal(root: &Path) -> Result<(), String> {
-    // Each package alone: features that other members ask for must not leak in.
-    for package in [["--package", "hmc-core"], ["--package", "examples"]] {
-        let out = shell::capture(
-            shell::cargo()
-                .current_dir(root)
-                .args(["build", "--quiet", "--release", "--lib", "--target", TARGET])
-                .args(package)
-                .arg("--target-dir")
-                .arg(root.join("target/nostd"))
-                .env_remove("RUSTFLAGS"),
-        )?;
-        if !out.success {
-            eprintln!("{}", out.stderr);
-            return Err(format!("{} does not build for {TARGET}", package.join(" ")));
-        }
-    }
-    println!("hmc-core and the embedding build for {TARGET}");
-    Ok(())
 }
 
 fn host_program(root: &Path) -> Result<(), String> {

@@ -27,7 +27,7 @@ struct Part {
 }
 
 /// Tests of the whole core, for every part. The unit tests always run.
-const EVERYWHERE: [&str; 3] = ["corners", "texts", "fuzz_corpus"];
+const EVERYWHERE: [&str; 4] = ["assumptions", "corners", "texts", "fuzz_corpus"];
 
 const PARTS: [Part; 5] = [
     Part {

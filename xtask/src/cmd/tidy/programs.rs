@@ -1,8 +1,8 @@
 //! The tests that run: functions with `#[test]` in files that a program of tests is compiled from, and functions of pytest;
 //! each with what may keep it from showing anything.
 //!
-//! A program of tests is made of a root (`src/lib.rs`, `src/main.rs`, `src/bin/*.rs`, `tests/*.rs` of a member of the workspace)
-//! and of the modules that it declares. A file that nobody declares is compiled by nobody.
+//! A program of tests is made of a root (`src/lib.rs`, `src/main.rs`, `src/bin/*.rs`, `tests/*.rs` of a member of the workspace
+//! or of [`EMBEDDED`]) and of the modules that it declares. A file that nobody declares is compiled by nobody.
 
 use super::items::{Function, Items, Module};
 use crate::cmd;
@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The one program of tests that is built with `--cfg loom`, by a step of `test-sim`.
 const LOOM: &str = "hmc-mem/tests/loom.rs";
+
+/// The project outside the workspace whose tests `cargo xtask nostd` runs, against the package of hmc-core.
+const EMBEDDED: &str = "examples/embedded";
 
 /// Where the helpers of tests are that crates share.
 const SHARED: [&str; 2] = ["tests/src/", "hmc-sim/src/conformance/"];
@@ -125,7 +128,7 @@ fn roots(tree: &Tree, loom: bool) -> Vec<(String, String)> {
     let crates = tree.crates();
     let members = members(tree);
     let mut out = Vec::new();
-    for of in crates.iter().filter(|c| members.contains(&c.folder)) {
+    for of in crates.iter().filter(|c| members.contains(&c.folder) || c.folder == EMBEDDED) {
         for file in of.rust(tree, &crates) {
             if is_root(of, &file.path) {
                 out.push((file.path.clone(), folder(&file.path)));
@@ -325,6 +328,7 @@ mod tests_of_programs {
             ("Cargo.toml", MANIFEST),
             ("a/Cargo.toml", "[package]\nname = \"a\"\n"),
             ("b/Cargo.toml", "[package]\nname = \"b\"\n"),
+            ("examples/embedded/Cargo.toml", "[package]\nname = \"embedded\"\n"),
             ("hmc-core/Cargo.toml", "[package]\nname = \"hmc-core\"\n"),
             ("tests/Cargo.toml", "[package]\nname = \"hmc-tests\"\n"),
         ];
@@ -352,6 +356,7 @@ mod tests_of_programs {
             (&[("a/tests/deep/x.rs", TEST)], false),
             (&[("a/benches/x.rs", TEST)], false),
             (&[("b/src/lib.rs", TEST)], false),
+            (&[("examples/embedded/src/lib.rs", TEST)], true),
             (&[("hmc-mem/tests/loom.rs", TEST)], true),
         ] {
             assert_eq!(known(files), is_compiled.then_some(None), "{files:?}");

@@ -1,5 +1,6 @@
-//! Requirements and their tests: each MUST of docs/WIRE.md, each row of docs/FAULTS.md, and each process that SECURITY.md
-//! says is kept out names the tests that show it, and each named test exists, runs, and is where it is said to be.
+//! Requirements and their tests: each MUST of docs/WIRE.md, each row of docs/FAULTS.md, each process that SECURITY.md
+//! says is kept out, and each assumption of use of docs/SAFETY.md names the tests that show it, and each named test exists,
+//! runs, and is where it is said to be. An assumption may name a command that proves it instead.
 //!
 //! A test is written `file::name`, where `file` is the end of its path without `.rs`. What a test
 //! shows is for a reader to judge; that it is compiled, is run by a command, and can fail is judged here ([`programs`]).
@@ -17,6 +18,15 @@ const FAULTS: &str = "docs/FAULTS.md";
 
 /// The page with the table of processes that proved nothing.
 const SECURITY: &str = "SECURITY.md";
+
+/// The page with the assumptions of use of hmc-core.
+const SAFETY: &str = "docs/SAFETY.md";
+
+/// How the number of an assumption begins.
+const ASSUMPTION: &str = "AoU-";
+
+/// How a proof is named.
+const PROOF: &str = "`cargo xtask ";
 
 /// The head of that table's last column.
 const SHOWN: &str = "shown by";
@@ -38,6 +48,8 @@ pub(crate) struct Traced {
     pub(crate) later: usize,
     /// Kinds of processes that proved nothing.
     pub(crate) processes: usize,
+    /// Assumptions of use of hmc-core.
+    pub(crate) assumptions: usize,
     /// Different tests that are named.
     pub(crate) tests: usize,
 }
@@ -52,7 +64,8 @@ pub(crate) fn trace(tree: &Tree) -> (Traced, Vec<Finding>) {
     let mut traced = Traced::default();
     let mut named = BTreeSet::new();
     let mut out = Vec::new();
-    let pages: [(&str, Reader); 3] = [(WIRE, wire), (FAULTS, faults), (SECURITY, processes)];
+    let pages: [(&str, Reader); 4] =
+        [(WIRE, wire), (FAULTS, faults), (SECURITY, processes), (SAFETY, assumptions)];
     for (path, reader) in pages {
         match tree.file(path) {
             Some(page) => reader(page, &tests, &mut traced, &mut named, &mut out),
@@ -165,6 +178,35 @@ fn processes(
     }
     if traced.processes == 0 {
         out.push(Finding::new(&page.path, 0, "the table of processes is missing"));
+    }
+}
+
+/// The assumptions are numbered without a gap, and each names the tests or the proof of the core's part.
+fn assumptions(
+    page: &File,
+    tests: &Tests,
+    traced: &mut Traced,
+    named: &mut BTreeSet<String>,
+    out: &mut Vec<Finding>,
+) {
+    for (line, row) in (1_usize..).zip(page.text.lines()) {
+        let cells = cells(row);
+        let Some(number) = cells.first().and_then(|c| c.strip_prefix(ASSUMPTION)) else {
+            continue;
+        };
+        traced.assumptions = traced.assumptions.saturating_add(1);
+        if number != traced.assumptions.to_string() {
+            let what = format!("{ASSUMPTION}{number} where {} belongs", traced.assumptions);
+            out.push(Finding::new(&page.path, line, what));
+        }
+        let evidence = cells.last().copied().unwrap_or_default();
+        if tests.cited(page, line, evidence, named, out) == 0 && !evidence.contains(PROOF) {
+            let what = format!("{ASSUMPTION}{number} names neither a test nor a proof");
+            out.push(Finding::new(&page.path, line, what));
+        }
+    }
+    if traced.assumptions == 0 {
+        out.push(Finding::new(&page.path, 0, "the assumptions of use are missing"));
     }
 }
 
@@ -296,6 +338,7 @@ mod tests {
             ("docs/WIRE.md", wire),
             ("docs/FAULTS.md", faults),
             ("SECURITY.md", SECURITY),
+            ("docs/SAFETY.md", SAFETY),
             ("hmc-py/tests/test_two.py", "def test_seen(pair):\n    assert pair\n"),
             ROOT,
             A,
@@ -315,6 +358,28 @@ mod tests {
     const WIRE: &str = "`MUST` is a word. It MUST\nhold [W1]. That MUST too [W2].\n\n| W1 | `a/tests/one::seen` |\n| W2 | `one::random` |\n";
 
     const SECURITY: &str = "By `one::random`.\n\n| who | shown by |\n| --- | --- |\n| any | `test_two::test_seen` |\n\n| a | b |\n";
+
+    const SAFETY: &str =
+        "| AoU-1 | a | b | `one::random` |\n| AoU-2 | `x::y` | b | `cargo xtask nopanic` |\n";
+
+    #[test]
+    fn an_assumption_needs_a_test_or_a_proof() {
+        let judge = |page: &str| {
+            let code = [ROOT, A, B, ("a/tests/one.rs", CODE), ("docs/SAFETY.md", page)];
+            let found = trace(&Tree::planted(&code)).1.into_iter().map(|f| f.to_string());
+            found.filter(|f| f.starts_with("docs/SAFETY.md")).collect::<Vec<_>>()
+        };
+        assert_eq!(judge(SAFETY), Vec::<String>::new());
+        let one = |page: &str, want: &str| {
+            let found = judge(page);
+            assert!(found.len() == 1 && found[0].contains(want), "{want}: {found:?}");
+        };
+        one(&SAFETY.replace("`cargo xtask nopanic`", "somebody"), ":2: AoU-2 names neither");
+        one(&SAFETY.replace("AoU-2", "AoU-3"), "AoU-3 where 2 belongs");
+        one(&SAFETY.replace("AoU-", "A"), "the assumptions of use are missing");
+        let gone = judge(&SAFETY.replace("one::random", "one::gone"));
+        assert_eq!(gone.len(), 2, "the test, and that there is none: {gone:?}");
+    }
 
     #[test]
     fn a_process_needs_a_test() {
@@ -344,7 +409,14 @@ mod tests {
         assert_eq!(findings, Vec::<String>::new());
         assert_eq!(
             traced,
-            Traced { rules: 2, faults: FAULT_ROWS, later: 0, processes: 1, tests: 3 }
+            Traced {
+                rules: 2,
+                faults: FAULT_ROWS,
+                later: 0,
+                processes: 1,
+                assumptions: 2,
+                tests: 3
+            }
         );
         let (traced, findings) = judge(WIRE, &rows("comes with UCX"));
         assert_eq!((findings.len(), traced.later), (0, FAULT_ROWS));

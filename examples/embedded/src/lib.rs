@@ -3,10 +3,12 @@
 //! Two nodes in one program, so that it can run anywhere: a control connection over two lines
 //! ([`node`]), a bus that copies between two memories ([`board`]), and the walkthrough that every
 //! program over HMC makes ([`run`]): say HELLO, learn of a window, put bytes into it, say so, leave.
-//! `main.rs` runs it on a small stack with an operating system below; `cargo xtask nostd` links the
+//! `bin/embedded.rs` runs it on a small stack with an operating system below. In the repository of HMC,
+//! `cargo xtask nostd` builds it for a bare-metal target against the package of hmc-core, and links the
 //! same library into a program without libc and runs that.
 //!
-//! To embed the core elsewhere, replace three things and keep the rest:
+//! To embed the core elsewhere, copy this folder, let `Cargo.toml` name the hmc-core that you use,
+//! replace three things and keep the rest:
 //!
 //! 1. [`board::Bus`], the one implementation of [`Transport`](hmc_core::transport::Transport): its
 //!    `post` fills a descriptor of your DMA engine, its `poll` reads the finished ones;

@@ -1,7 +1,7 @@
 //! Runs the embedding with an operating system below, on a stack of 64 KiB.
 //!
-//! `cargo run --package examples`. The same library without any operating system is run by
-//! `cargo xtask nostd`.
+//! `cargo run` in this project's folder. `cargo xtask nostd` runs the same library without any
+//! operating system.
 
 use embedded::board::Storage;
 use std::process::ExitCode;
