@@ -160,7 +160,7 @@ fn only_files_of_the_shared_folder_are_offered() {
     symlink(&secret, share.join("link")).unwrap();
     std::fs::create_dir(share.join("folder")).unwrap();
     let server = Server::start(&s, [OsStr::new("--share"), share.as_os_str()]);
-    server.get("shm", "link", &back).ran().badly(&["symbolic link"]);
+    server.get("shm", "link", &back).ran().badly(&["it is a symbolic link, which is not followed"]);
     server.get("shm", "folder", &back).ran().badly(&["not a regular file"]);
     server.get("shm", "missing", &back).ran().badly(&["no such file"]);
     server.get("shm", "../secret", &back).ran().badly(&["slash"]);

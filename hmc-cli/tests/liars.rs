@@ -15,7 +15,7 @@ use std::path::Path;
 
 use common::raw::{ABORT, DONE, EMPTIED, FULL, LEN, VALUE};
 use common::raw::{ask_for, empty, heard, layout, ring, tag};
-use common::{PATIENCE, Process, Scratch, Server, hmc};
+use common::{PATIENCE, Process, Scratch, Server, hmc, names};
 use hmc_std::{Address, Peer, Session};
 use serde_json::json;
 
@@ -87,6 +87,27 @@ fn a_put_takes_no_end_before_its_bytes_are_emptied() {
         });
         ran.badly(&["gave up", "do not understand each other"]);
     }
+}
+
+/// As one whose file was cut short meanwhile.
+#[test]
+fn a_get_says_why_its_sender_gave_up() {
+    const SHRANK: u64 = 4098;
+    let s = Scratch::new();
+    let (uds, back) = (s.path("uds"), s.dir("back"));
+    let session = Session::builder(0).uds(&uds).start().unwrap();
+    let mut command = hmc();
+    command.args(["get", "a", "--json", "--out"]).arg(&back).arg("--uds").arg(&uds);
+    let client = Process::start(command.args(["--rank", "9"]));
+    let peer = session.wait_peer(9, PATIENCE).unwrap();
+    assert!(heard(&peer)["ask"]["get"].is_object());
+    let meta = json!({"size": LEN, "mode": 0o644, "mtime_s": 0, "mtime_ns": 0});
+    peer.send_struct(json!({"sending": meta}).to_string().as_bytes()).unwrap();
+    peer.send_tag(ABORT | SHRANK).unwrap();
+    // The receiver's last word.
+    assert_eq!(tag(&peer), ABORT | SHRANK);
+    client.ran().badly(&["the sender gave up: the file became shorter while it was read"]);
+    assert_eq!(names(&back), [""; 0]);
 }
 
 #[test]

@@ -20,6 +20,17 @@ use hmc_mem::os::memfd::Mapping;
 use hmc_mem::shared::SharedError;
 use rustix::process::Pid;
 
+/// A process may reach itself wherever the calls are there at all.
+#[test]
+fn cma_is_found_to_work_where_a_copy_within_this_process_does() {
+    let (from, into) = (Mapping::create(1).unwrap(), Mapping::create(1).unwrap());
+    let address = u64::try_from(from.bytes().as_ptr().addr()).unwrap();
+    let me = rustix::process::getpid();
+    // SAFETY: the byte is in a mapping of this test, which is reached by copies only.
+    let copied = unsafe { cma::read(me, address, &into.bytes(), span(0, 1), || true) };
+    assert_eq!(cma::probe().works, copied.is_ok());
+}
+
 #[test]
 fn cma_copies_between_processes() {
     let status = cma::probe();

@@ -267,6 +267,21 @@ mod tests {
         std::fs::remove_dir(&dir).expect("clean");
     }
 
+    /// Which addresses lead to a listener is asked of the kernel, by connecting.
+    #[test]
+    fn a_listener_at_any_address_of_ipv6_is_at_localhost_if_it_takes_ipv4() {
+        let Ok(listener) = Listener::tcp("[::]:0".parse().expect("address")) else {
+            return eprintln!("skipped: no IPv6 here");
+        };
+        let port = listener.addr().expect("tcp").port();
+        let led = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        assert_eq!(listener.is_at_localhost(), led);
+        for (at, is) in [("127.0.0.1:0", true), ("0.0.0.0:0", true), ("127.0.0.2:0", false)] {
+            let listener = Listener::tcp(at.parse().expect("address")).expect("free");
+            assert_eq!(listener.is_at_localhost(), is, "{at}");
+        }
+    }
+
     #[test]
     fn a_busy_port_is_an_error_of_the_call() {
         let first = Listener::tcp("127.0.0.1:0".parse().expect("address")).expect("free");

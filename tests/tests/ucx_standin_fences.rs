@@ -81,6 +81,28 @@ fn a_window_s_registration_is_its_own_and_ends_with_it() {
     exposer.end(&stand_in);
 }
 
+/// A put of the peer's is under way into the window: its owner has it back once the peer says that UCX has given the put back.
+#[test]
+fn a_window_comes_back_when_the_put_into_it_has_ended() {
+    let stand_in = StandIn::take();
+    let exposer = Exposer::new(&stand_in);
+    let window = exposer.expose(0, 1);
+    let (session, to) = &exposer.peers[0];
+    let remote = to.remote_window(1, LONG).unwrap();
+    stand_in.rule("ucp_put_nbx", 1, Fate::Held);
+    let span = session.register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
+    let op = to.put_span(span, &remote, 0).unwrap();
+    until("it is under way", LONG, || (stand_in.count("held") == 1).then_some(()));
+    let e = window.revoke(SHORT).expect_err("the put is under way");
+    assert_eq!(e.kind(), ErrorKind::Quarantined, "{e}");
+    assert_eq!(exposer.quarantined(), LEN);
+    assert_eq!(stand_in.release(), 1);
+    until("the peer says that the put has ended", LONG, || exposer.region.take_all().ok());
+    assert_eq!(exposer.quarantined(), 0);
+    drop(op);
+    exposer.end(&stand_in);
+}
+
 /// How a link ends without the peer's word.
 #[derive(Clone, Copy, Debug)]
 enum End {

@@ -472,3 +472,6 @@ fn error(link: &Link, ending: RndvError, len: u64, role: RndvRole) -> Error {
     };
     e.with_peer(link.peer)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! What a message waits for before its memory is private again.
+
+use std::sync::Arc;
+
+use hmc_core::types::ConnType;
+use hmc_mem::gate::WindowGate;
+use hmc_mem::os::memfd::Mapping;
+
+use super::has_passed;
+use crate::link::ends::pair;
+use crate::transport::data_plane::Fence;
+use crate::transport::gate::Gate;
+
+#[test]
+fn a_window_comes_back_when_its_gate_is_left_though_the_peer_lives() {
+    let (near, _far) = pair(ConnType::Shm);
+    let (_region, window) = near.expose(1);
+    let page = Arc::new(Mapping::create(4096).expect("memory"));
+    let gate = WindowGate::new(page.bytes().word(0).expect("aligned"));
+    gate.open(1).expect("closed before");
+    gate.enter(1).expect("open");
+    gate.close();
+    let mut fence = Some(Fence::Gate(Gate { page: Arc::clone(&page), at: 0 }));
+    assert!(!has_passed(&near.link, &mut fence, &window), "a copy is inside");
+    assert!(fence.is_some());
+    gate.exit();
+    assert!(has_passed(&near.link, &mut fence, &window));
+    assert!(fence.is_none() && has_passed(&near.link, &mut fence, &window), "asked again");
+}
+
+#[test]
+fn a_window_comes_back_when_its_peer_has_ended_inside() {
+    let (near, far) = pair(ConnType::Shm);
+    let (_region, window) = near.expose(1);
+    let page = Arc::new(Mapping::create(4096).expect("memory"));
+    let gate = WindowGate::new(page.bytes().word(0).expect("aligned"));
+    gate.open(1).expect("closed before");
+    gate.enter(1).expect("open");
+    gate.close();
+    let mut fence = Some(Fence::Gate(Gate { page: Arc::clone(&page), at: 0 }));
+    assert!(!has_passed(&near.link, &mut fence, &window));
+    drop(far);
+    assert!(has_passed(&near.link, &mut fence, &window), "nobody is there to leave it");
+}
