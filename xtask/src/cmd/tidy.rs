@@ -5,6 +5,7 @@
 
 mod arrows;
 mod borrows;
+mod code_lines;
 mod documents;
 mod finding;
 mod items;
@@ -68,6 +69,7 @@ fn judge(tree: &Tree) -> Verdict {
     }
     println!("{}", layers::summary(tree));
     println!("unsafe per crate: {}", unsafety::summary(tree));
+    println!("{}", code_lines::summary(tree));
     if total == 0 {
         Verdict::Passed
     } else {
