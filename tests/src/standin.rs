@@ -89,27 +89,27 @@ fn load(file: &Path) -> Api {
     // It stays: hmc-hw keeps pointers into it.
     let library = Box::leak(Box::new(library));
     // SAFETY: the types are those of `hmc-sim/vendor/ucp/src/script.rs`.
-    let rule = unsafe { get(library, "hmc_standin_rule") };
+    let rule = unsafe { get(library, "hmc_fake_ucp_rule") };
     // SAFETY: as above.
-    let set = unsafe { get(library, "hmc_standin_set") };
+    let set = unsafe { get(library, "hmc_fake_ucp_set") };
     // SAFETY: as above.
-    let lane = unsafe { get(library, "hmc_standin_lane") };
+    let lane = unsafe { get(library, "hmc_fake_ucp_lane") };
     // SAFETY: as above.
-    let calls = unsafe { get(library, "hmc_standin_calls") };
+    let calls = unsafe { get(library, "hmc_fake_ucp_calls") };
     // SAFETY: as above.
-    let count = unsafe { get(library, "hmc_standin_count") };
+    let count = unsafe { get(library, "hmc_fake_ucp_count") };
     // SAFETY: as above.
-    let kill = unsafe { get(library, "hmc_standin_kill") };
+    let kill = unsafe { get(library, "hmc_fake_ucp_kill") };
     // SAFETY: as above.
-    let release = unsafe { get(library, "hmc_standin_release") };
+    let release = unsafe { get(library, "hmc_fake_ucp_release") };
     // SAFETY: as above.
-    let forget = unsafe { get(library, "hmc_standin_forget") };
+    let forget = unsafe { get(library, "hmc_fake_ucp_forget") };
     // SAFETY: as above.
-    let collect = unsafe { get(library, "hmc_standin_collect") };
+    let collect = unsafe { get(library, "hmc_fake_ucp_collect") };
     // SAFETY: as above.
-    let finding = unsafe { get(library, "hmc_standin_finding") };
+    let finding = unsafe { get(library, "hmc_fake_ucp_finding") };
     // SAFETY: as above.
-    let reset = unsafe { get(library, "hmc_standin_reset") };
+    let reset = unsafe { get(library, "hmc_fake_ucp_reset") };
     Api { rule, set, lane, calls, count, kill, release, forget, collect, finding, reset }
 }
 

@@ -266,7 +266,7 @@ fn threads_that_share_a_worker_make_its_calls_one_at_a_time() {
     let base = u64::try_from(first.there.start().as_ptr().expose_provenance()).unwrap();
     second.add_remote(first.window, base, &key).unwrap();
     second.add_local(first.local.key, Arc::clone(&first.here));
-    stand_in.set("linger", 2);
+    stand_in.set("yields", 2);
     stand_in.set("flush_delay", 2);
     let works: Vec<_> = (0..500).map(|n| first.request(n, Opcode::Put, 0, 0, 8)).collect();
     let over = AtomicBool::new(false);
@@ -298,7 +298,7 @@ fn threads_that_share_a_worker_make_its_calls_one_at_a_time() {
         over.store(true, Ordering::SeqCst);
     });
     assert_eq!(stand_in.finding(), None);
-    stand_in.set("linger", 0);
+    stand_in.set("yields", 0);
     drop((second, worker, first));
     stand_in.assert_clean();
 }

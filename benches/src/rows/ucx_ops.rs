@@ -156,7 +156,7 @@ fn set_knob(name: &core::ffi::CStr, value: u64) -> Res<()> {
     let library = std::mem::ManuallyDrop::new(library);
     type Set = unsafe extern "C" fn(*const core::ffi::c_char, u64) -> i32;
     // SAFETY: `hmc-sim/vendor/ucp/src/script.rs` declares it with this type.
-    let set = unsafe { library.get::<Set>("hmc_standin_set") }.map_err(text)?;
+    let set = unsafe { library.get::<Set>("hmc_fake_ucp_set") }.map_err(text)?;
     // SAFETY: a C string.
     match unsafe { set(name.as_ptr(), value) } {
         0 => Ok(()),

@@ -1,37 +1,37 @@
-//! How requests end: bytes move, flushes pass, endpoints fail and close.
+//! Completion of requests: bytes move, flushes complete, endpoints fail and close.
 
 use core::ffi::c_uint;
 
+use crate::faults::Order;
 use crate::handle::Handle;
 use crate::request::{Ended, HELD, What};
-use crate::rules::Order;
+use crate::state::{EpErrorCall, FakeUcp, Memory, PendingPut};
 use crate::sys::{self, ucs_status_t};
-use crate::world::{Memory, News, Staged, World};
 
-/// What one call of progress tells its caller's callbacks.
+/// The callbacks of one call of progress.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    pub(crate) news: Vec<News>,
+    pub(crate) errors: Vec<EpErrorCall>,
     pub(crate) ended: Vec<Ended>,
     pub(crate) count: c_uint,
 }
 
-impl World {
-    /// Whether memory of that name still holds these bytes.
+impl FakeUcp {
+    /// Returns `true` if the memory is registered and contains these bytes.
     fn holds(&self, memory: Handle, start: *const u8, len: usize) -> bool {
-        self.memories.get(memory).is_some_and(|Memory { start: from, len: room, .. }| {
+        self.memories.get(memory).is_some_and(|Memory { start: from, len: capacity, .. }| {
             let at = start.addr().wrapping_sub(from.addr());
-            at <= *room && len <= room - at
+            at <= *capacity && len <= capacity - at
         })
     }
 
-    /// Brings bytes into the target's memory, if it still is registered.
+    /// Writes bytes to the target's memory, if it is still registered.
     ///
     /// # Safety
-    /// `from` may be read for `len` bytes. Registered memory is valid, by its owner's word.
-    unsafe fn land(&mut self, from: *const u8, to: *mut u8, len: usize, target: Handle) {
+    /// `from` may be read for `len` bytes. Registered memory is valid; its owner vouches for it.
+    unsafe fn write_target(&mut self, from: *const u8, to: *mut u8, len: usize, target: Handle) {
         if !self.holds(target, to, len) {
-            self.books.late += 1;
+            self.counters.late += 1;
             return;
         }
         // SAFETY: the caller vouched for the source, the registration for the target; they may overlap.
@@ -41,8 +41,8 @@ impl World {
     /// Reads bytes of the target's memory.
     ///
     /// # Safety
-    /// `to` may be written for `len` bytes; as for `land`.
-    pub(crate) unsafe fn fetch(
+    /// `to` may be written for `len` bytes; as for `write_target`.
+    pub(crate) unsafe fn read_target(
         &mut self,
         from: *const u8,
         to: *mut u8,
@@ -50,18 +50,18 @@ impl World {
         target: Handle,
     ) {
         if !self.holds(target, from, len) {
-            self.books.late += 1;
+            self.counters.late += 1;
             return;
         }
-        // SAFETY: as in `land`.
+        // SAFETY: as in `write_target`.
         unsafe { core::ptr::copy(from, to, len) };
     }
 
-    /// Takes the bytes of a put out of their buffer: towards the target, or aside until a flush.
+    /// Reads the bytes of a put from their buffer and writes them to the target, or keeps them until a flush.
     ///
     /// # Safety
-    /// As for `land`.
-    pub(crate) unsafe fn carry(
+    /// As for `write_target`.
+    pub(crate) unsafe fn complete_put(
         &mut self,
         endpoint: Handle,
         seq: u64,
@@ -72,7 +72,7 @@ impl World {
     ) {
         if !self.script.knobs.staged {
             // SAFETY: the caller vouched for it.
-            return unsafe { self.land(from, there, len, target) };
+            return unsafe { self.write_target(from, there, len, target) };
         }
         let mut bytes = self.buffer();
         // SAFETY: the caller vouched for the source.
@@ -80,46 +80,48 @@ impl World {
         let landing = self.script.knobs.landing;
         let Some(e) = self.endpoints.get_mut(endpoint) else { return };
         let due = self.workers.get(e.worker).map_or(0, |w| w.tick.saturating_add(landing));
-        e.staged.push_back(Staged { seq, due, there, target, bytes });
+        e.pending_puts.push_back(PendingPut { seq, due, there, target, bytes });
     }
 
-    /// Lets bytes land that were not flushed for long.
-    fn land_late(&mut self, worker: Handle, tick: u64) {
-        for place in 0..self.endpoints.places() {
-            let Some(name) = self.endpoints.name(place) else { continue };
+    /// Writes bytes to the target that reached their time limit without a flush.
+    fn deliver_due(&mut self, worker: Handle, tick: u64) {
+        for index in 0..self.endpoints.len() {
+            let Some(name) = self.endpoints.name(index) else { continue };
             let e = self.endpoints.get(name).filter(|e| e.worker == worker);
-            let late = e.and_then(|e| e.staged.iter().rfind(|s| s.due <= tick)).map(|s| s.seq);
+            let late =
+                e.and_then(|e| e.pending_puts.iter().rfind(|s| s.due <= tick)).map(|s| s.seq);
             if let Some(seq) = late {
                 self.deliver(name, seq.saturating_add(1));
             }
         }
     }
 
-    /// Brings the bytes of ended puts before `seq` to the target.
+    /// Writes the bytes of completed puts before `seq` to the target.
     pub(crate) fn deliver(&mut self, endpoint: Handle, seq: u64) {
         let mut at = 0;
         while let Some(e) = self.endpoints.get_mut(endpoint) {
-            match e.staged.get(at) {
+            match e.pending_puts.get(at) {
                 None => return,
                 Some(staged) if staged.seq >= seq => at += 1,
                 Some(_) => {
-                    let Some(staged) = e.staged.remove(at) else { return };
+                    let Some(staged) = e.pending_puts.remove(at) else { return };
                     let (from, len) = (staged.bytes.as_ptr(), staged.bytes.len());
                     // SAFETY: the bytes are our own.
-                    unsafe { self.land(from, staged.there, len, staged.target) };
+                    unsafe { self.write_target(from, staged.there, len, staged.target) };
                     self.pool.push(staged.bytes);
                 }
             }
         }
     }
 
-    /// Whether a request must wait for one that was posted before it.
+    /// Returns `true` if a request must wait for an earlier one.
     fn waits(&self, name: Handle, pending: &[Handle]) -> bool {
         let Some(own) = self.requests.get(name) else { return false };
         if own.cancelled {
             return false;
         }
-        if own.what == What::Flush && self.endpoints.get(own.endpoint).is_none_or(|e| e.flying == 0)
+        if own.what == What::Flush
+            && self.endpoints.get(own.endpoint).is_none_or(|e| e.in_flight == 0)
         {
             return false;
         }
@@ -140,7 +142,7 @@ impl World {
         })
     }
 
-    /// Whether progress would move some request on, now or later.
+    /// Returns `true` if progress would advance a request, now or later.
     pub(crate) fn can_move(&self, worker: Handle) -> bool {
         let Some(w) = self.workers.get(worker) else { return false };
         let held = |n: &Handle| self.requests.get(*n).is_some_and(|r| r.due == HELD);
@@ -148,7 +150,7 @@ impl World {
             w.pending.iter().filter(|o| *o != n && held(o)).any(|o| self.waits(*n, &[*o]))
         };
         let lands = self.endpoints.names().any(|n| {
-            self.endpoints.get(n).is_some_and(|e| e.worker == worker && !e.staged.is_empty())
+            self.endpoints.get(n).is_some_and(|e| e.worker == worker && !e.pending_puts.is_empty())
         });
         lands || w.pending.iter().any(|n| !held(n) && !blocked(n))
     }
@@ -158,20 +160,20 @@ impl World {
         let Some(w) = self.workers.get_mut(worker) else { return Outcome::default() };
         w.tick += 1;
         let tick = w.tick;
-        self.land_late(worker, tick);
+        self.deliver_due(worker, tick);
         let Some(w) = self.workers.get_mut(worker) else { return Outcome::default() };
-        if w.pending.is_empty() && w.news.is_empty() {
+        if w.pending.is_empty() && w.errors.is_empty() {
             return Outcome::default();
         }
         let mut ended = core::mem::take(&mut w.ended);
-        let news = core::mem::take(&mut w.news);
+        let errors = core::mem::take(&mut w.errors);
         self.pass(worker, tick, What::is_data, &mut ended);
         self.pass(worker, tick, What::is_flush, &mut ended);
         self.arrange(&mut ended);
-        // The end of an endpoint is told after the ends of its requests.
+        // The close of an endpoint is reported after the completions of its requests.
         self.pass(worker, tick, |what| what == What::Close, &mut ended);
-        let count = c_uint::try_from(ended.len() + news.len()).unwrap_or(c_uint::MAX);
-        Outcome { news, ended, count }
+        let count = c_uint::try_from(ended.len() + errors.len()).unwrap_or(c_uint::MAX);
+        Outcome { errors, ended, count }
     }
 
     fn pass(&mut self, worker: Handle, tick: u64, of: fn(What) -> bool, ended: &mut Vec<Ended>) {
@@ -208,15 +210,15 @@ impl World {
         }
     }
 
-    /// Ends a request: what it does to memory happens now. What is to be told, if its owner wants to hear.
+    /// Completes a request: its memory access happens now. Returns its callback, unless its owner has freed it.
     pub(crate) fn end(&mut self, name: Handle) -> Option<Ended> {
         let r = self.requests.get_mut(name)?;
-        let (what, fate, endpoint, seq) = (r.what, r.fate, r.endpoint, r.seq);
+        let (what, result, endpoint, seq) = (r.what, r.result, r.endpoint, r.seq);
         let (here, there, len, target) = (r.here, r.there, r.len, r.target);
         let (memory, key, message) = (r.memory, r.key, r.message.take());
         let mut told =
-            Ended { request: name, callback: r.callback, user_data: r.user_data, status: fate };
-        self.books.ended += 1;
+            Ended { request: name, callback: r.callback, user_data: r.user_data, status: result };
+        self.counters.ended += 1;
         if what.is_data() {
             if let Some(m) = self.memories.get_mut(memory) {
                 m.users -= 1;
@@ -225,27 +227,27 @@ impl World {
                 k.users -= 1;
             }
             if let Some(e) = self.endpoints.get_mut(endpoint) {
-                e.flying -= 1;
+                e.in_flight -= 1;
             }
         }
-        // What failed has done half of its work: the bytes are old, new or mixed.
-        let moved = if fate == sys::UCS_OK { len } else { len / 2 };
+        // A failed request moves half of its bytes: the target has old, new or mixed bytes.
+        let moved = if result == sys::UCS_OK { len } else { len / 2 };
         match what {
             What::Put | What::Get if target == Handle::NONE => {}
-            What::Put if fate == sys::UCS_OK => {
-                // SAFETY: the caller keeps its buffer until this request has ended.
-                unsafe { self.carry(endpoint, seq, here, there, len, target) };
+            What::Put if result == sys::UCS_OK => {
+                // SAFETY: the caller keeps its buffer until this request has completed.
+                unsafe { self.complete_put(endpoint, seq, here, there, len, target) };
             }
             What::Put => {
                 // SAFETY: as above.
-                unsafe { self.land(here, there, moved, target) };
+                unsafe { self.write_target(here, there, moved, target) };
             }
             What::Get => {
                 // SAFETY: as above.
-                unsafe { self.fetch(there, here, moved, target) };
+                unsafe { self.read_target(there, here, moved, target) };
             }
             What::Message => {
-                if let Some(message) = message.filter(|_| fate == sys::UCS_OK) {
+                if let Some(message) = message.filter(|_| result == sys::UCS_OK) {
                     told.status = self.drop_into_inbox(endpoint, message);
                 }
             }
@@ -253,7 +255,7 @@ impl World {
                 if let Some(e) = self.endpoints.get_mut(endpoint) {
                     e.flushes -= 1;
                 }
-                if fate == sys::UCS_OK {
+                if result == sys::UCS_OK {
                     self.deliver(endpoint, seq);
                 }
             }
@@ -278,29 +280,29 @@ impl World {
         }
     }
 
-    /// Withdraws what is under way on an endpoint: it ends with `status`, that many calls of progress from now.
-    pub(crate) fn withdraw(&mut self, endpoint: Handle, status: ucs_status_t, delay: u64) {
+    /// Cancels the requests in flight on an endpoint: they complete with `status` after `delay` calls of progress.
+    pub(crate) fn cancel_all(&mut self, endpoint: Handle, status: ucs_status_t, delay: u64) {
         let Some(worker) = self.endpoints.get(endpoint).map(|e| e.worker) else { return };
         let Some(w) = self.workers.get(worker) else { return };
         let due = w.tick + delay;
         for name in &w.pending {
             if let Some(r) = self.requests.get_mut(*name).filter(|r| r.endpoint == endpoint) {
-                (r.due, r.fate, r.cancelled) = (due, status, true);
+                (r.due, r.result, r.cancelled) = (due, status, true);
             }
         }
         if let Some(e) = self.endpoints.get_mut(endpoint) {
-            e.staged.clear();
+            e.pending_puts.clear();
         }
     }
 
-    /// An endpoint fails: its error handler will be told, and nothing can be posted any more.
+    /// Fails an endpoint: its error handler will be called, and no request can be posted any more.
     pub(crate) fn fail(&mut self, endpoint: Handle, status: ucs_status_t) {
         let Some(e) = self.endpoints.get_mut(endpoint) else { return };
         e.failed = Some(status);
         let (worker, handler) = (e.worker, e.handler);
         if let (Some(handler), Some(w)) = (handler, self.workers.get_mut(worker)) {
-            w.news.push(News { handler, endpoint, status });
+            w.errors.push(EpErrorCall { handler, endpoint, status });
         }
-        self.kick(worker);
+        self.signal_worker(worker);
     }
 }

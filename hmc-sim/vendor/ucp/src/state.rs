@@ -1,4 +1,4 @@
-//! All state of the stand-in, under one lock, and what watches over its callers.
+//! All state of the fake library, under one lock, and the checks of its callers.
 
 use core::ffi::c_int;
 use std::alloc::Layout;
@@ -7,14 +7,14 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::faults::{CALLS, Call, Script};
 use crate::handle::{Handle, Kind, MAX_WORKERS, Slab};
 use crate::message::{Handler, Message};
 use crate::request::{Ended, Request};
-use crate::rules::{CALLS, Call, Script};
 use crate::sys;
 
-/// Room that is made at once for what may be under way.
-const ROOM: usize = 512;
+/// Initial capacity of the lists of operations in flight.
+const CAPACITY: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -27,9 +27,9 @@ pub(crate) struct Worker {
     /// Numbers all operations.
     pub(crate) seq: u64,
     pub(crate) pending: Vec<Handle>,
-    /// Callbacks to be made; it keeps its room between calls of progress.
+    /// Pending callbacks; the list keeps its capacity between calls of progress.
     pub(crate) ended: Vec<Ended>,
-    pub(crate) news: Vec<News>,
+    pub(crate) errors: Vec<EpErrorCall>,
     pub(crate) inbox: VecDeque<Message>,
     pub(crate) handlers: Vec<Handler>,
 }
@@ -42,10 +42,10 @@ impl Worker {
             armed: false,
             tick: 0,
             seq: 0,
-            pending: Vec::with_capacity(ROOM),
-            ended: Vec::with_capacity(ROOM),
-            news: Vec::with_capacity(8),
-            inbox: VecDeque::with_capacity(ROOM),
+            pending: Vec::with_capacity(CAPACITY),
+            ended: Vec::with_capacity(CAPACITY),
+            errors: Vec::with_capacity(8),
+            inbox: VecDeque::with_capacity(CAPACITY),
             handlers: Vec::new(),
         }
     }
@@ -53,7 +53,7 @@ impl Worker {
 
 /// A call of an error handler.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct News {
+pub(crate) struct EpErrorCall {
     pub(crate) handler: sys::ucp_err_handler_t,
     pub(crate) endpoint: Handle,
     pub(crate) status: sys::ucs_status_t,
@@ -64,13 +64,13 @@ pub(crate) struct Endpoint {
     pub(crate) worker: Handle,
     pub(crate) peer: Handle,
     pub(crate) handler: Option<sys::ucp_err_handler_t>,
-    /// The how many-th since the last reset: how a script names it.
+    /// Its number since the last reset, by which a script names it.
     pub(crate) ordinal: u64,
-    /// Puts, gets and messages that have not ended.
-    pub(crate) flying: usize,
+    /// Puts, gets and messages that have not completed.
+    pub(crate) in_flight: usize,
     pub(crate) flushes: u64,
-    /// Bytes of ended puts that no flush has brought to the target yet.
-    pub(crate) staged: VecDeque<Staged>,
+    /// Bytes of completed puts that no flush has written to the target yet.
+    pub(crate) pending_puts: VecDeque<PendingPut>,
     pub(crate) failed: Option<sys::ucs_status_t>,
     pub(crate) closed: bool,
 }
@@ -82,9 +82,9 @@ impl Endpoint {
             peer,
             handler: None,
             ordinal,
-            flying: 0,
+            in_flight: 0,
             flushes: 0,
-            staged: VecDeque::with_capacity(ROOM),
+            pending_puts: VecDeque::with_capacity(CAPACITY),
             failed: None,
             closed: false,
         }
@@ -92,7 +92,7 @@ impl Endpoint {
 }
 
 #[derive(Debug)]
-pub(crate) struct Staged {
+pub(crate) struct PendingPut {
     pub(crate) seq: u64,
     /// The tick at which the bytes land without a flush.
     pub(crate) due: u64,
@@ -124,25 +124,25 @@ pub(crate) struct Key {
     pub(crate) users: usize,
 }
 
-/// What is counted beside calls.
+/// Counters, besides those of calls.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct Counters {
     pub(crate) endpoints: u64,
-    /// The most flushes under way on one endpoint.
+    /// Maximum number of flushes in flight on one endpoint.
     pub(crate) flushes_max: u64,
     /// Accesses beyond their key's range or rights.
     pub(crate) refused: u64,
-    /// Bytes that came for memory which was unmapped.
+    /// Transfers to memory that was unmapped.
     pub(crate) late: u64,
-    /// Registrations that a NIC still serves although they were unmapped.
+    /// Registrations that remain in a NIC's cache although they were unmapped.
     pub(crate) cached: u64,
     pub(crate) ended: u64,
 }
 
-pub(crate) struct World {
+pub(crate) struct FakeUcp {
     pub(crate) script: Script,
-    pub(crate) books: Books,
-    /// Whether they have a cache of registrations.
+    pub(crate) counters: Counters,
+    /// `true` for a context with a registration cache.
     pub(crate) contexts: Slab<bool>,
     pub(crate) configs: Slab<bool>,
     pub(crate) workers: Slab<Worker>,
@@ -150,25 +150,25 @@ pub(crate) struct World {
     pub(crate) memories: Slab<Memory>,
     pub(crate) keys: Slab<Key>,
     pub(crate) requests: Slab<Request>,
-    /// Packed keys and addresses that were handed out.
-    pub(crate) papers: Vec<Box<[u8]>>,
-    /// Data of messages that their receiver keeps.
+    /// Packed keys and addresses that the caller owns.
+    pub(crate) packed: Vec<Box<[u8]>>,
+    /// Data of messages that their receiver has not released.
     pub(crate) kept: Vec<Vec<u8>>,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     pub(crate) pool: Vec<Vec<u8>>,
-    /// Sentences about misuse, while they are collected.
+    /// Descriptions of misuse, while they are collected.
     pub(crate) findings: Vec<String>,
     pub(crate) collects: bool,
-    /// What `ucp_ep_print_info` and `ucp_ep_query` name.
+    /// The lane that `ucp_ep_print_info` and `ucp_ep_query` report.
     pub(crate) lane: String,
 }
 
-// SAFETY: the pointers in it are the callers', who promise that what they name may be used by any thread that makes calls.
-unsafe impl Send for World {}
+// SAFETY: the pointers in it belong to the callers, who promise that any thread that makes calls may use their targets.
+unsafe impl Send for FakeUcp {}
 
-static WORLD: Mutex<World> = Mutex::new(World {
+static STATE: Mutex<FakeUcp> = Mutex::new(FakeUcp {
     script: Script::new(),
-    books: Books { endpoints: 0, flushes_max: 0, refused: 0, late: 0, cached: 0, ended: 0 },
+    counters: Counters { endpoints: 0, flushes_max: 0, refused: 0, late: 0, cached: 0, ended: 0 },
     contexts: Slab::new(Kind::Context),
     configs: Slab::new(Kind::Config),
     workers: Slab::new(Kind::Worker),
@@ -176,7 +176,7 @@ static WORLD: Mutex<World> = Mutex::new(World {
     memories: Slab::new(Kind::Memory),
     keys: Slab::new(Kind::Key),
     requests: Slab::new(Kind::Request),
-    papers: Vec::new(),
+    packed: Vec::new(),
     kept: Vec::new(),
     pool: Vec::new(),
     findings: Vec::new(),
@@ -184,19 +184,19 @@ static WORLD: Mutex<World> = Mutex::new(World {
     lane: String::new(),
 });
 
-pub(crate) fn world() -> MutexGuard<'static, World> {
-    WORLD.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn state() -> MutexGuard<'static, FakeUcp> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread that is inside a worker, by the worker's place; 0 for none.
+/// The thread that is inside a worker, by the worker's index; 0 for none.
 static INSIDE: [AtomicUsize; MAX_WORKERS] = [const { AtomicUsize::new(0) }; MAX_WORKERS];
 /// How often a thread yields while it is inside.
-pub(crate) static LINGER: AtomicU64 = AtomicU64::new(0);
+pub(crate) static YIELDS: AtomicU64 = AtomicU64::new(0);
 
 /// A call that is inside a worker.
-pub(crate) struct Inside {
-    place: usize,
-    /// What the worker's place holds when it is left: this thread, if the call came from a callback, else nobody.
+pub(crate) struct WorkerEntry {
+    index: usize,
+    /// The value that is restored at the exit: this thread, if the call came from a callback, else 0.
     before: usize,
 }
 
@@ -208,34 +208,34 @@ fn this_thread() -> usize {
 }
 
 /// Enters the worker that `object` belongs to. Callbacks may enter it again; another thread may not.
-pub(crate) fn enter(call: Call, object: Handle) -> Inside {
-    let (me, place) = (this_thread(), object.owner());
-    let before = INSIDE[place].swap(me, Ordering::AcqRel);
+pub(crate) fn enter(call: Call, object: Handle) -> WorkerEntry {
+    let (me, index) = (this_thread(), object.owner());
+    let before = INSIDE[index].swap(me, Ordering::AcqRel);
     if before != 0 && before != me {
-        world().misuse(call, "another thread is inside this worker, whose calls are serialised");
+        state().misuse(call, "another thread is inside this worker, whose calls are serialised");
     }
-    for _ in 0..LINGER.load(Ordering::Relaxed) {
+    for _ in 0..YIELDS.load(Ordering::Relaxed) {
         std::thread::yield_now();
     }
-    // Another thread, which should not be there, may have left before this one does.
-    Inside { place, before: if before == me { me } else { 0 } }
+    // Another thread, whose entry is a misuse, may exit before this one does.
+    WorkerEntry { index, before: if before == me { me } else { 0 } }
 }
 
-impl Drop for Inside {
+impl Drop for WorkerEntry {
     fn drop(&mut self) {
-        INSIDE[self.place].store(self.before, Ordering::Release);
+        INSIDE[self.index].store(self.before, Ordering::Release);
     }
 }
 
-impl World {
-    /// A caller did what it must not. Ends the process, unless findings are collected.
+impl FakeUcp {
+    /// Reports a call that the caller must not make. Aborts the process, unless findings are collected.
     #[cold]
     pub(crate) fn misuse(&mut self, call: Call, what: &str) -> sys::ucs_status_t {
         let name = CALLS[call as usize].1;
         let text = format!("{name}: {what}");
         if !self.collects {
-            // The last words of a process; there is nobody to tell when they cannot be written.
-            let _ = writeln!(std::io::stderr(), "stand-in libucp: {text}");
+            // The process aborts; an error of this write cannot be reported.
+            let _ = writeln!(std::io::stderr(), "fake libucp: {text}");
             std::process::abort();
         }
         self.findings.push(text);
@@ -269,19 +269,19 @@ impl World {
         self.workers.get_mut(name).ok_or(sys::UCS_ERR_INVALID_PARAM)
     }
 
-    /// An empty buffer, with room where one was used before.
+    /// Returns an empty buffer; a reused one has capacity.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         let mut buffer = self.pool.pop().unwrap_or_default();
         buffer.clear();
         buffer
     }
 
-    /// What an endpoint's lane is called.
+    /// Returns the name of an endpoint's lane.
     pub(crate) fn lane_name(&self) -> String {
         if self.lane.is_empty() { "rc_mlx5/mlx5_0:1".to_owned() } else { self.lane.clone() }
     }
 
-    /// Whether a lane is one of a NIC.
+    /// Returns `true` if a lane belongs to a NIC.
     pub(crate) fn has_nic(&self) -> bool {
         self.lane_name().split('+').any(|l| l.starts_with("rc_") || l.starts_with("dc_"))
     }
@@ -295,17 +295,17 @@ impl World {
             + self.memories.live()
             + self.keys.live()
             + self.requests.live()
-            + self.papers.len()
+            + self.packed.len()
             + self.kept.len()
     }
 }
 
-/// A status as the result of a call that may end later.
-pub(crate) fn answer(status: sys::ucs_status_t) -> sys::ucs_status_ptr_t {
+/// Encodes a status as the result of a call that may complete later.
+pub(crate) fn status_ptr(status: sys::ucs_status_t) -> sys::ucs_status_ptr_t {
     core::ptr::without_provenance_mut(isize::from(status).cast_unsigned())
 }
 
-/// The order as a caller gave it.
+/// Dereferences a parameter of a caller.
 ///
 /// # Safety
 /// `pointer` is null or points to a `T` that lives during the call.

@@ -1,4 +1,4 @@
-//! What the script says: which call fails and how, how late completions are, in which order, and what was counted.
+//! The script: which call fails and how, the delay and order of completions, and the counts of calls.
 
 use crate::sys::ucs_status_t;
 
@@ -49,22 +49,22 @@ pub(crate) fn call(text: &str) -> Option<Call> {
     CALLS.iter().find(|(_, name)| *name == text).map(|(call, _)| *call)
 }
 
-/// What becomes of a call.
+/// The scripted result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The call itself answers that status, and nothing is begun.
+    /// The call returns that status and starts nothing.
     Refuse(ucs_status_t),
-    /// It is begun, and its callback tells that status.
+    /// It starts, and its callback receives that status.
     Fail(ucs_status_t),
-    /// It ends that many calls of progress later.
+    /// It completes that many calls of progress later.
     Late(u64),
-    /// It ends when held operations are released, or its endpoint is closed by force.
+    /// It completes when held operations are released, or its endpoint is closed by force.
     Hold,
-    /// A flush never ends, and is forgotten. Anything else is held.
+    /// A flush never completes and is removed. Any other operation is held.
     Lose,
 }
 
-/// What a call that ends at once answers by the script.
+/// Returns the scripted status of a call that completes immediately.
 pub(crate) fn refused(action: Option<Action>) -> Option<ucs_status_t> {
     match action {
         Some(Action::Refuse(status) | Action::Fail(status)) => Some(status),
@@ -80,7 +80,7 @@ struct Rule {
     action: Action,
 }
 
-/// In which order the callbacks come of what ends in one call of progress.
+/// Order of the callbacks within one call of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Posted,
@@ -91,25 +91,25 @@ pub(crate) enum Order {
 /// Numbers that a test can set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knobs {
-    /// Calls of progress until a put's request ends; 0: it is done in the call, up to `immediate_bytes`.
+    /// Calls of progress until a put completes; 0: it completes in the call, up to `immediate_bytes`.
     pub(crate) put_delay: u64,
     pub(crate) get_delay: u64,
-    /// 0: a flush is done in the call when nothing is before it.
+    /// 0: a flush completes in the call if nothing is before it.
     pub(crate) flush_delay: u64,
     pub(crate) close_delay: u64,
     pub(crate) am_delay: u64,
-    /// Up to that many calls of progress more, by chance, for everything but a close.
+    /// Maximum random number of additional calls of progress, for all operations except a close.
     pub(crate) jitter: u64,
     pub(crate) immediate_bytes: u64,
-    /// Whether bytes of puts reach the target with a flush only, or after `landing` calls of progress.
+    /// Bytes of puts reach the target with a flush only, or after `landing` calls of progress.
     pub(crate) staged: bool,
     pub(crate) landing: u64,
     pub(crate) order: Order,
-    /// Whether `ucp_rkey_ptr` tells where memory lies, as lanes of shared memory do.
+    /// `ucp_rkey_ptr` returns the address of memory, as with lanes of shared memory.
     pub(crate) maps: bool,
     pub(crate) version: [u32; 3],
-    /// Times that a call yields inside a worker, so that a second thread can be caught there.
-    pub(crate) linger: u64,
+    /// Number of times that a call yields inside a worker, so that a second thread is detected there.
+    pub(crate) yields: u64,
 }
 
 const KNOBS: Knobs = Knobs {
@@ -125,7 +125,7 @@ const KNOBS: Knobs = Knobs {
     order: Order::Posted,
     maps: false,
     version: [1, 22, 0],
-    linger: 0,
+    yields: 0,
 };
 
 /// The script, its chance, and what was counted.
@@ -157,7 +157,7 @@ impl Script {
             "landing" => k.landing = value,
             "maps" => k.maps = value != 0,
             "staged" => k.staged = value != 0,
-            "linger" => k.linger = value,
+            "yields" => k.yields = value,
             "seed" => self.chance = value,
             "order" => {
                 k.order = match value {
@@ -209,7 +209,7 @@ impl Script {
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Calls of progress that something takes which takes `delay` by its knob.
+    /// Returns the number of calls of progress for an operation whose knob is `delay`.
     pub(crate) fn delay(&mut self, delay: u64) -> u64 {
         match self.knobs.jitter {
             0 => delay,
