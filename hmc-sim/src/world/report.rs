@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::run::{Failure, Summary};
-use super::stats::{ANSWERS, FAULTS, OUTSIDERS};
+use super::stats::{FAULTS, OUTSIDERS, RESULTS};
 
 /// Lines of a failure's trace that are shown.
 const TAIL_LINES: usize = 40;
@@ -26,8 +26,8 @@ impl fmt::Display for Summary {
         let stats = &self.stats;
         let mut line = |name: &str, value: String| writeln!(f, "{name:<24} {value:>16}");
         line("seeds", format!("{} ({} without faults)", self.seeds, self.clean))?;
-        line("operations", stats.asks.to_string())?;
-        for (name, count) in ANSWERS.iter().zip(stats.answers).filter(|(_, count)| *count > 0) {
+        line("operations", stats.requests.to_string())?;
+        for (name, count) in RESULTS.iter().zip(stats.results).filter(|(_, count)| *count > 0) {
             line(&format!("  {name}"), count.to_string())?;
         }
         line("messages", stats.messages.to_string())?;

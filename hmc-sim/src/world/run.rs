@@ -14,7 +14,7 @@ use super::script::{Plan, Step};
 use super::shrink::shrink;
 use super::stats::Stats;
 use super::swarm::RunShape;
-use super::trace::Print;
+use super::trace::TraceSink;
 
 /// What a campaign does.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Options {
     /// Threads; zero: one for each core.
     pub threads: usize,
     /// Gets every line of the trace (wants one thread and few seeds).
-    pub trace: Option<Print>,
+    pub trace: Option<TraceSink>,
     /// Stop after so many failures; zero: never.
     pub stop_after: usize,
     /// Arguments that a replay needs besides seed, ranks and hours.
