@@ -1,6 +1,6 @@
 //! The core's work queue over the NIC at full strength. Under everything that a legal NIC does wrong each
 //! operation ends once, memory is free when the work queue says so, bytes are what a plain vector says, and
-//! the detector has nothing to report. Under a rogue NIC it has.
+//! the access checker reports nothing. Under a rogue NIC it has.
 //!
 //! `HMC_TEST_SEED=N` runs one seed; a failure prints its own.
 
@@ -15,10 +15,10 @@ use hmc_core::time::Duration;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
-use hmc_sim::fault::{Faults, Rate, Rogue, Tally};
-use hmc_sim::net::SimNet;
+use hmc_sim::fault::{FaultCounts, Faults, Rate, Rogue};
 use hmc_sim::nic::{Config, Queue, SimNic};
 use hmc_sim::rng::Rng;
+use hmc_sim::sim_net::SimNet;
 
 const SEEDS: u64 = 2_400;
 const STEPS: u32 = 160;
@@ -61,7 +61,7 @@ struct World {
 /// How a seed went.
 struct End {
     findings: Vec<String>,
-    tally: Tally,
+    counts: FaultCounts,
     begun: usize,
 }
 
@@ -274,7 +274,7 @@ impl World {
         }
         let findings: Vec<_> = self.net.audit().iter().map(ToString::to_string).collect();
         assert!(!self.findings || !findings.is_empty(), "a finding was forgotten");
-        End { findings, tally: self.net.tally(), begun: self.begun }
+        End { findings, counts: self.net.counts(), begun: self.begun }
     }
 }
 
@@ -318,7 +318,7 @@ impl Drop for Naming {
 
 #[test]
 fn a_lane_survives_every_legal_fault() {
-    let mut sum = Tally::default();
+    let mut sum = FaultCounts::default();
     let mut begun = 0;
     for seed in seeds(SEEDS) {
         let faults = Faults::legal(&mut Rng::new(seed));
@@ -327,17 +327,17 @@ fn a_lane_survives_every_legal_fault() {
         assert!(end.findings.is_empty(), "{}", end.findings.join("\n"));
         begun += end.begun;
         for (sum, n) in [
-            (&mut sum.lost, end.tally.lost),
-            (&mut sum.doubled, end.tally.doubled),
-            (&mut sum.stale, end.tally.stale),
-            (&mut sum.failed, end.tally.failed),
-            (&mut sum.flushed, end.tally.flushed),
-            (&mut sum.queue_deaths, end.tally.queue_deaths),
-            (&mut sum.overruns, end.tally.overruns),
-            (&mut sum.deaths, end.tally.deaths),
-            (&mut sum.slow_fences, end.tally.slow_fences),
-            (&mut sum.busy, end.tally.busy),
-            (&mut sum.pieces, end.tally.pieces),
+            (&mut sum.lost, end.counts.lost),
+            (&mut sum.doubled, end.counts.doubled),
+            (&mut sum.stale, end.counts.stale),
+            (&mut sum.failed, end.counts.failed),
+            (&mut sum.flushed, end.counts.flushed),
+            (&mut sum.queue_deaths, end.counts.queue_deaths),
+            (&mut sum.overruns, end.counts.overruns),
+            (&mut sum.deaths, end.counts.deaths),
+            (&mut sum.slow_fences, end.counts.slow_fences),
+            (&mut sum.busy, end.counts.busy),
+            (&mut sum.pieces, end.counts.pieces),
         ] {
             *sum += n;
         }
@@ -377,7 +377,7 @@ fn a_rogue_nic_is_reported() {
             let faults = Faults { delay_max_ns: 3_000, rogue, ..Faults::CONDITIONS };
             let _naming = Naming(seed, faults);
             let end = run(seed, faults, false);
-            happened += usize::from(end.tally.rogue != 0);
+            happened += usize::from(end.counts.rogue != 0);
             reported += usize::from(!end.findings.is_empty());
             if seed == 7 {
                 println!("{name}: {}", end.findings.first().map_or("", |f| f));
@@ -394,7 +394,7 @@ fn a_rogue_nic_is_reported() {
 }
 
 #[test]
-fn the_same_seed_runs_the_same_way_with_and_without_the_detector() {
+fn the_same_seed_runs_the_same_way_with_and_without_the_access_checker() {
     for seed in 0..20 {
         let faults = Faults { death_after: None, ..Faults::legal(&mut Rng::new(seed)) };
         let trace = |watched: bool| {
@@ -427,7 +427,7 @@ fn the_same_seed_runs_the_same_way_with_and_without_the_detector() {
                     queue.fail_all(Failure::PeerDead, true);
                 }
             }
-            (log, net.tally())
+            (log, net.counts())
         };
         assert!(trace(false) == trace(true), "seed {seed}");
     }

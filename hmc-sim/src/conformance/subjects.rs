@@ -5,7 +5,7 @@ use hmc_core::transport::Transport;
 use hmc_core::types::Access;
 
 use super::subject::{Patience, Subject, Support};
-use crate::memory::Damage;
+use crate::memory::Corruption;
 use crate::nic::{Config, SimNic};
 use crate::plain::{PlainPair, PlainTransport};
 
@@ -48,7 +48,7 @@ fn margins(region: LocalRegion, mut read: impl FnMut(u64, &mut [u8])) -> Result<
     Ok(())
 }
 
-fn told(damage: Result<(), Damage>) -> Result<(), String> {
+fn told(damage: Result<(), Corruption>) -> Result<(), String> {
     damage.map_err(|d| d.to_string())
 }
 

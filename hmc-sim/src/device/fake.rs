@@ -13,9 +13,9 @@ use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
 
 use crate::fault::Rate;
-use crate::memory::{Damage, Memory};
+use crate::memory::{Corruption, Memory};
 use crate::rng::Rng;
-use crate::stream::{Happening, Job, Standing, Streams};
+use crate::stream::{EventStatus, Job, StreamStep, Streams};
 
 /// Virtual time that one question takes, in nanoseconds.
 const POLL_NS: u64 = 100;
@@ -187,8 +187,8 @@ impl FakeDevice {
         self.now_ns = self.now_ns.saturating_add(by_ns);
         while let Some((stream, what)) = self.streams.next(self.now_ns) {
             match what {
-                Happening::Begins(job) => self.spoil(job),
-                Happening::Ends(job) => self.end(stream, job),
+                StreamStep::Begins(job) => self.spoil(job),
+                StreamStep::Ends(job) => self.end(stream, job),
             }
         }
     }
@@ -215,7 +215,7 @@ impl FakeDevice {
     ///
     /// # Errors
     /// The first [`Damage`].
-    pub fn check(&self) -> Result<(), Damage> {
+    pub fn check(&self) -> Result<(), Corruption> {
         self.memory.check()
     }
 
@@ -385,14 +385,14 @@ impl Device for FakeDevice {
     fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
         self.advance(POLL_NS);
         self.live()?;
-        match self.streams.standing(mark) {
-            Standing::Unknown => Err(DeviceErrorKind::Other),
-            Standing::Ahead => Ok(false),
-            Standing::Failed => {
+        match self.streams.status(mark) {
+            EventStatus::Unknown => Err(DeviceErrorKind::Other),
+            EventStatus::Ahead => Ok(false),
+            EventStatus::Failed => {
                 self.land(mark);
                 Err(DeviceErrorKind::Other)
             }
-            Standing::Passed => {
+            EventStatus::Passed => {
                 self.land(mark);
                 Ok(true)
             }

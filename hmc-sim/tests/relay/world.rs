@@ -393,7 +393,7 @@ impl World {
         self.flush();
     }
 
-    /// The plain vectors: what succeeded is equal, and what was given back was not touched.
+    /// The plain vectors: what succeeded is equal, and bytes that were given back did not change.
     pub(crate) fn check(&mut self) {
         for (from, to) in [(0, 1), (1, 0)] {
             for (i, s) in self.ends[from].sources.iter().enumerate() {

@@ -1,9 +1,8 @@
-//! Two ends without time or chance: a request is done when it is posted.
+//! Two ends without latency or random numbers: a request is done when it is posted.
 //!
-//! This is what benchmarks measure: it looks every key up once and allocates nothing. What takes
-//! time or goes wrong lives in [`super::net`]; nothing of it may slow this path down. That is why an
-//! end of a net is reached through a [`Shell`] too, with one cold branch, and not through an `enum`
-//! above both: the compiler then makes one function of a work queue and this path (412 instructions for a
+//! Benchmarks measure this: it looks each key up once and allocates nothing. Latency and faults are in [`super::timed`], which
+//! must not slow this path down. That is why a [`FastFabric`] leads to a port of a timed fabric too, with one cold branch, and
+//! no `enum` is above both: the compiler then makes one function of a work queue and this path (412 instructions for a
 //! put, progress and wait; 427 with the `enum`).
 
 use std::cell::RefCell;
@@ -15,7 +14,7 @@ use hmc_core::transport::{CancelOutcome, PostErrorKind};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
-use super::net::Fabric;
+use super::timed::Fabric;
 use super::{Bytes, INBOX, NO_COMPLETION, check};
 use crate::memory::Memory;
 use crate::ring::Ring;
@@ -23,14 +22,14 @@ use crate::rng::Rng;
 
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum FabricSide {
     Near,
     Far,
 }
 
-/// One process: its memory, its windows towards the other, and what its NIC holds.
+/// One process: its memory, its windows towards the other, and the queues of its NIC.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct FabricEnd {
     pub(crate) memory: Memory,
     pub(crate) windows: WindowTable<Box<[WindowEntry]>>,
     done: Ring<Completion>,
@@ -39,7 +38,7 @@ pub(crate) struct End {
     alive: bool,
 }
 
-impl End {
+impl FabricEnd {
     fn new(depth: usize) -> Self {
         Self {
             memory: Memory::new(),
@@ -51,7 +50,7 @@ impl End {
         }
     }
 
-    /// The end of a shell around a net, whose ends are elsewhere: as small as can be.
+    /// An end of minimal size, for a fabric that leads to a port of a timed one.
     fn empty() -> Self {
         Self {
             memory: Memory::new(),
@@ -68,11 +67,11 @@ impl End {
     }
 }
 
-/// Accepts a request and does all of it.
+/// Accepts a request and completes it.
 #[inline]
-fn post_instantly(
-    here: &mut End,
-    there: &mut End,
+fn post_now(
+    here: &mut FabricEnd,
+    there: &mut FabricEnd,
     work: &WorkRequest,
     bytes: Bytes,
 ) -> Result<(), PostErrorKind> {
@@ -114,41 +113,41 @@ fn post_instantly(
     Ok(())
 }
 
-/// A port of a net.
+/// A port of a timed fabric.
 pub(crate) type NetPort = (Rc<RefCell<Fabric>>, usize);
 
-/// Two ends, or the way to one end of a net.
+/// Two ends, or the connection to one port of a timed fabric.
 #[derive(Debug)]
-pub(crate) struct Shell {
-    near: End,
-    far: End,
+pub(crate) struct FastFabric {
+    near: FabricEnd,
+    far: FabricEnd,
     now_ns: u64,
     rng: Rng,
     bytes: Bytes,
-    /// Nothing takes time or goes wrong: a request is done when it is posted.
-    instant: bool,
+    /// No latency and no faults: a request is done when it is posted.
+    zero_latency: bool,
     net: Option<NetPort>,
 }
 
-impl Shell {
+impl FastFabric {
     pub(crate) fn new(seed: u64, depth: usize, bytes: Bytes) -> Self {
-        let (near, far) = (End::new(depth), End::new(depth));
-        Self { near, far, now_ns: 0, rng: Rng::new(seed), bytes, instant: true, net: None }
+        let (near, far) = (FabricEnd::new(depth), FabricEnd::new(depth));
+        Self { near, far, now_ns: 0, rng: Rng::new(seed), bytes, zero_latency: true, net: None }
     }
 
     pub(crate) fn of_net(fabric: &Rc<RefCell<Fabric>>, port: usize) -> Self {
         Self {
-            near: End::empty(),
-            far: End::empty(),
+            near: FabricEnd::empty(),
+            far: FabricEnd::empty(),
             now_ns: 0,
             rng: Rng::new(0),
             bytes: Bytes::Move,
-            instant: false,
+            zero_latency: false,
             net: Some((Rc::clone(fabric), port)),
         }
     }
 
-    /// The port of a net that it leads to.
+    /// Returns the port of a timed fabric that it leads to.
     pub(crate) const fn net(&self) -> Option<&NetPort> {
         self.net.as_ref()
     }
@@ -161,35 +160,39 @@ impl Shell {
         &mut self.rng
     }
 
-    pub(crate) fn end(&mut self, place: Place) -> &mut End {
-        match place {
-            Place::Near => &mut self.near,
-            Place::Far => &mut self.far,
+    pub(crate) fn end(&mut self, side: FabricSide) -> &mut FabricEnd {
+        match side {
+            FabricSide::Near => &mut self.near,
+            FabricSide::Far => &mut self.far,
         }
     }
 
     #[inline]
-    fn both(&mut self, place: Place) -> (&mut End, &mut End) {
-        match place {
-            Place::Near => (&mut self.near, &mut self.far),
-            Place::Far => (&mut self.far, &mut self.near),
+    fn both(&mut self, side: FabricSide) -> (&mut FabricEnd, &mut FabricEnd) {
+        match side {
+            FabricSide::Near => (&mut self.near, &mut self.far),
+            FabricSide::Far => (&mut self.far, &mut self.near),
         }
     }
 
     /// The end dies. Nothing is in flight, so nothing else changes.
-    pub(crate) fn kill(&mut self, place: Place) {
-        self.end(place).alive = false;
+    pub(crate) fn kill(&mut self, side: FabricSide) {
+        self.end(side).alive = false;
     }
 
     #[inline]
-    pub(crate) fn post(&mut self, place: Place, work: &WorkRequest) -> Result<(), PostErrorKind> {
-        let (bytes, instant) = (self.bytes, self.instant);
-        let (here, there) = self.both(place);
+    pub(crate) fn post(
+        &mut self,
+        side: FabricSide,
+        work: &WorkRequest,
+    ) -> Result<(), PostErrorKind> {
+        let (bytes, zero_latency) = (self.bytes, self.zero_latency);
+        let (here, there) = self.both(side);
         if !here.alive || !there.alive {
             return Err(PostErrorKind::Disconnected);
         }
-        if instant {
-            return post_instantly(here, there, work, bytes);
+        if zero_latency {
+            return post_now(here, there, work, bytes);
         }
         // By value: the path that benchmarks measure then need not build the request in memory.
         self.post_to_net(*work)
@@ -213,17 +216,17 @@ impl Shell {
         fabric.borrow_mut().poll(*port, out, cost_ns)
     }
 
-    /// Time passes, and nothing waits for it.
+    /// Advances the time; no request waits for it.
     pub(crate) fn advance(&mut self, by_ns: u64) {
         self.now_ns = self.now_ns.saturating_add(by_ns);
     }
 
     #[inline]
-    pub(crate) fn poll(&mut self, place: Place, out: &mut [Completion], cost_ns: u64) -> usize {
-        if !self.instant {
+    pub(crate) fn poll(&mut self, side: FabricSide, out: &mut [Completion], cost_ns: u64) -> usize {
+        if !self.zero_latency {
             return self.poll_net(out, cost_ns);
         }
-        let here = self.end(place);
+        let here = self.end(side);
         let mut n = 0usize;
         for to in out {
             let Some(completion) = here.done.pop() else {
@@ -236,12 +239,12 @@ impl Shell {
         n
     }
 
-    /// What was accepted is done; only its completion may still wait to be polled.
-    pub(crate) fn cancel(&mut self, place: Place, op: SlotId) -> CancelOutcome {
+    /// Accepted requests are done; only a completion may wait for a poll.
+    pub(crate) fn cancel(&mut self, side: FabricSide, op: SlotId) -> CancelOutcome {
         if let Some((fabric, port)) = &self.net {
             return fabric.borrow_mut().cancel(*port, op);
         }
-        if self.end(place).done.iter().any(|c| c.op == op) {
+        if self.end(side).done.iter().any(|c| c.op == op) {
             CancelOutcome::Running
         } else {
             CancelOutcome::Withdrawn

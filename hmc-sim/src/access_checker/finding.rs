@@ -2,48 +2,48 @@
 
 use hmc_core::region::RegionKey;
 
-use super::history::{Event, Who};
+use super::history::{Actor, Event};
 
-/// Which rule was broken.
+/// A broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Breach {
-    /// A peer's request touched a range whose window was fenced.
+pub enum AccessViolation {
+    /// A peer's request accessed a range whose window was fenced.
     AfterFence,
-    /// A peer's request touched bytes outside the window that it named.
+    /// A peer's request accessed bytes outside the window that it named.
     OutsideWindow,
-    /// A peer's request did what its window does not allow.
+    /// A peer's request made an access that its window does not allow.
     WithoutRight,
-    /// A request touched memory of its own initiator after its completion, or after the owner was
-    /// told that it is free.
+    /// A request accessed memory of its own initiator after its completion, or after the memory was reported as free to the
+    /// owner.
     AfterCompletion,
-    /// A request touched a region that was deregistered.
+    /// A request accessed a region that was deregistered.
     AfterRelease,
-    /// A request touched memory of a process that died.
+    /// A request accessed memory of a process that died.
     AfterDeath,
     /// A guard byte beside a region changed.
     Guard,
-    /// A byte changed and nobody reported it.
+    /// A byte changed without a reported access.
     Unaccounted,
 }
 
-/// One broken rule.
+/// A broken rule and its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which.
-    pub breach: Breach,
+    /// The rule.
+    pub violation: AccessViolation,
     /// Virtual time, in nanoseconds.
     pub at_ns: u64,
     /// The end whose memory it is.
     pub end: u16,
     /// The region.
     pub key: RegionKey,
-    /// The first byte that was touched without right, from the region's start.
+    /// The first byte that was accessed without a right, from the region's start.
     pub at: u64,
-    /// How many bytes the access had.
+    /// Length of the access.
     pub len: u64,
-    /// Who touched it.
-    pub by: Who,
-    /// All that is known about the byte at `at`, oldest first.
+    /// The source of the access.
+    pub by: Actor,
+    /// The events of the byte at `at`, oldest first.
     pub history: Vec<Event>,
     /// Older events of the region that were forgotten.
     pub forgotten: u64,
@@ -51,11 +51,11 @@ pub struct Finding {
 
 impl core::fmt::Display for Finding {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { breach, at_ns, end, key, at, len, by, history, forgotten } = self;
+        let Self { violation, at_ns, end, key, at, len, by, history, forgotten } = self;
         let RegionKey { index, generation } = key;
         writeln!(
             f,
-            "{breach:?} at {at_ns} ns: {by} touched {len} bytes from byte {at} of region \
+            "{violation:?} at {at_ns} ns: {by} accessed {len} bytes from byte {at} of region \
              {index}:{generation} of end {end}; the history of that byte:"
         )?;
         if *forgotten != 0 {

@@ -1,10 +1,10 @@
-//! What happened to a byte, in the words of a report.
+//! Events of a byte, with their texts for reports.
 
 use hmc_core::slots::SlotId;
 
-/// Who did it.
+/// The source of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Actor {
     /// The process that owns the memory.
     Owner,
     /// A request of `from` towards `to`.
@@ -15,14 +15,14 @@ pub enum Who {
         to: u16,
         /// Its operation.
         op: SlotId,
-        /// Which of all requests that the fabric accepted.
+        /// Its number among all accepted requests of the fabric.
         ticket: u64,
     },
-    /// Nobody that the fabric knows of.
+    /// No source known to the fabric.
     Nobody,
 }
 
-impl core::fmt::Display for Who {
+impl core::fmt::Display for Actor {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Owner => f.write_str("the owner"),
@@ -34,12 +34,12 @@ impl core::fmt::Display for Who {
     }
 }
 
-/// What they did.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// The region came to be.
+pub enum EventKind {
+    /// The region was registered.
     Registered,
-    /// The region was given back.
+    /// The region was deregistered.
     Released,
     /// A window over the byte was opened.
     Opened {
@@ -49,7 +49,7 @@ pub enum What {
         epoch: u32,
     },
     /// The revocation of a window began.
-    Closing {
+    PendingRevoke {
         /// Its name.
         window: u64,
         /// Its epoch.
@@ -62,23 +62,23 @@ pub enum What {
         /// Its epoch.
         epoch: u32,
     },
-    /// A request that may touch the byte was accepted.
+    /// A request that may access the byte was accepted.
     Posted,
     /// That request completed or was withdrawn.
     Completed,
-    /// The owner was told that the byte is free.
+    /// The byte was reported as free to the owner.
     Reclaimed,
-    /// The byte was written, with every right.
+    /// The byte was written with the necessary rights.
     Wrote,
 }
 
-impl core::fmt::Display for What {
+impl core::fmt::Display for EventKind {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Registered => f.write_str("registered the region"),
             Self::Released => f.write_str("gave the region back"),
             Self::Opened { window, epoch } => write!(f, "opened window {window:#x}:{epoch}"),
-            Self::Closing { window, epoch } => {
+            Self::PendingRevoke { window, epoch } => {
                 write!(f, "began to revoke window {window:#x}:{epoch}")
             }
             Self::Fenced { window, epoch } => {
@@ -92,15 +92,15 @@ impl core::fmt::Display for What {
     }
 }
 
-/// One thing that happened to a range of a region.
+/// An event of a range of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Virtual time, in nanoseconds.
     pub at_ns: u64,
-    /// Who.
-    pub who: Who,
-    /// What.
-    pub what: What,
+    /// The source.
+    pub actor: Actor,
+    /// The kind.
+    pub kind: EventKind,
     /// The first byte, from the region's start.
     pub from: u64,
     /// The byte behind the last; `u64::MAX` for all of the region.
@@ -109,8 +109,8 @@ pub struct Event {
 
 impl core::fmt::Display for Event {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { at_ns, who, what, from, to } = self;
-        write!(f, "{at_ns:>10} ns  {who} {what}")?;
+        let Self { at_ns, actor, kind, from, to } = self;
+        write!(f, "{at_ns:>10} ns  {actor} {kind}")?;
         if *to == u64::MAX { Ok(()) } else { write!(f, ", bytes {from}..{to}") }
     }
 }

@@ -1,16 +1,16 @@
-//! A fabric of several simulated processes, its detector and its counts.
+//! A fabric of several simulated processes, its access checker and its counts.
 //!
 //! Connect two ends and each gets a [`SimNic`]; one process may have a connection to each of the
-//! others, and all of them reach the same regions. Faults, time and chance are the fabric's.
+//! others, and all of them reach the same regions. Faults, time and random numbers belong to the fabric.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use hmc_core::time::Instant;
 
-use crate::detector::{Detector, Finding};
-use crate::fabric::net::Fabric;
-use crate::fault::{Faults, Tally};
+use crate::access_checker::{AccessChecker, Finding};
+use crate::fabric::timed::Fabric;
+use crate::fault::{FaultCounts, Faults};
 use crate::nic::{Config, SimNic};
 
 /// Several simulated processes. Clones are handles of the same fabric.
@@ -28,7 +28,7 @@ impl SimNet {
         Self { fabric: Rc::new(RefCell::new(fabric)) }
     }
 
-    /// Connects two of them; `None` when there are no such two.
+    /// Connects two of them; `None` if one does not exist.
     #[must_use]
     pub fn connect(&self, a: u16, b: u16) -> Option<(SimNic, SimNic)> {
         let ports = self.fabric.borrow_mut().connect(usize::from(a), usize::from(b));
@@ -36,13 +36,12 @@ impl SimNet {
         Some((SimNic::of_net(&self.fabric, a), SimNic::of_net(&self.fabric, b)))
     }
 
-    /// Switches the detector on. Call it before anything is registered: what happened before is not
-    /// in its books.
+    /// Enables the access checker. Call it before the first registration: earlier events are not in its records.
     pub fn watch(&self) {
-        self.fabric.borrow_mut().detector = Some(Box::<Detector>::default());
+        self.fabric.borrow_mut().checker = Some(Box::<AccessChecker>::default());
     }
 
-    /// Changes the faults of what is posted from now on. Depths and paths stay as they are.
+    /// Changes the faults of requests that are posted from now on. Depths and paths stay as they are.
     pub fn set_faults(&self, faults: Faults) {
         self.fabric.borrow_mut().faults = faults;
     }
@@ -58,14 +57,14 @@ impl SimNet {
         Instant::from_nanos(self.fabric.borrow().now_ns)
     }
 
-    /// How often each thing happened.
+    /// Returns the counts of faults.
     #[must_use]
-    pub fn tally(&self) -> Tally {
-        self.fabric.borrow().tally
+    pub fn counts(&self) -> FaultCounts {
+        self.fabric.borrow().counts
     }
 
-    /// Compares every memory with its shadow, looks at guards and poison, and gives everything that
-    /// the detector found since [`Self::watch`]. Empty when it is off.
+    /// Compares all memories with their shadows, checks guards and poison, and returns all findings since [`Self::watch`]. Empty
+    /// if the checker is off.
     #[must_use]
     pub fn audit(&self) -> Vec<Finding> {
         self.fabric.borrow_mut().audit()
