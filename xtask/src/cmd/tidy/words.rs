@@ -16,7 +16,7 @@ const TALKERS: [&str; 7] =
     ["hmc-sim/src/conformance/", "hmc-cli/", "tests/", "benches/", "examples/", "xtask/", "fuzz/"];
 
 /// Where the environment is read: configuration, faces, development; seeds and the knobs of
-/// stand-ins that a test cannot pass otherwise.
+/// fakes that a test cannot pass otherwise.
 const ENVIRONMENT: [&str; 11] = [
     "hmc-std/src/config.rs",
     "hmc-cli/",

@@ -1,33 +1,32 @@
-//! The state of one stand-in, and the function through which its C functions reach it.
+//! The state of a fake library, and the access of its C functions to it.
 //!
-//! A C library has process-wide state, so its stand-in has too; it lives in the stand-in's own file,
-//! never in a release. A panic never leaves a C function.
+//! A C library has process-wide state, so a fake one has too; it is in the fake library's own file, never in a release. A panic never leaves a C function.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::knobs::Knobs;
 
-/// The state of a stand-in: its knobs, and what it stands for.
+/// The state of a fake library: its knobs, and the value that it simulates.
 #[derive(Debug)]
-pub struct Stand<T> {
+pub struct FakeState<T> {
     variable: &'static str,
     make: fn(&Knobs) -> T,
-    /// What a C function answers when the stand-in itself is broken.
+    /// The result of a C function after an error of the fake library itself.
     broken: i32,
     state: Mutex<Option<(Knobs, T)>>,
 }
 
-impl<T> Stand<T> {
-    /// A stand-in that reads its first knobs from the environment variable, when it is first used,
-    /// and makes its state of them. `broken` is the API's code for "unknown error".
+impl<T> FakeState<T> {
+    /// A fake library that reads its first knobs from the environment variable, at its first use, and
+    /// makes its state of them. `broken` is the API's code for "unknown error".
     #[must_use]
     pub const fn new(variable: &'static str, make: fn(&Knobs) -> T, broken: i32) -> Self {
         Self { variable, make, broken, state: Mutex::new(None) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(Knobs, T)>> {
-        // A panic was answered with `broken`; those that call after it may go on.
+        // A panic returned `broken`; later calls may continue.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,17 +42,17 @@ impl<T> Stand<T> {
         Ok(body(knobs, value))
     }
 
-    /// One call of a C function: counted, perhaps failed by a knob, else done by `body`.
+    /// One call of a C function: counted, then failed by a knob or executed by `body`.
     pub fn call(&self, function: &'static str, body: impl FnOnce(&mut T) -> i32) -> i32 {
         let run = || self.with(|knobs, value| knobs.count(function).unwrap_or_else(|| body(value)));
         catch_unwind(AssertUnwindSafe(run)).ok().and_then(Result::ok).unwrap_or(self.broken)
     }
 
-    /// Turns knobs. `reset` forgets all knobs, counts and state first; the environment is not read
-    /// again then. Settings hold for state that is made after them.
+    /// Changes knobs. `reset` removes all knobs, counts and state first; the environment is not read again then. Settings apply
+    /// to state that is created after them.
     ///
     /// # Errors
-    /// What made no sense.
+    /// The invalid entry.
     pub fn control(&self, text: &str) -> Result<(), String> {
         let rest = text.strip_prefix("reset");
         if let Some(rest) = rest {
@@ -73,37 +72,37 @@ impl<T> Stand<T> {
     }
 }
 
-/// Exports the two functions that every stand-in has, over its `static` [`Stand`]:
-/// `int hmc_fake_control(const char *text)` (0, or -1 when the text makes no sense; see
+/// Exports the two functions that every fake library has, over its `static` [`FakeState`]:
+/// `int hmc_fake_control(const char *text)` (0, or -1 if the text is invalid; see
 /// [`knobs`](crate::vendor::knobs)) and `uint64_t hmc_fake_calls(const char *function)`.
 #[macro_export]
-macro_rules! stand_in {
-    ($stand:ident) => {
-        /// Turns knobs of this stand-in.
+macro_rules! export_control {
+    ($state:ident) => {
+        /// Changes knobs of this fake library.
         ///
         /// # Safety
         /// `text` is a C string.
-        // SAFETY: the name carries the project's prefix, and one stand-in exports it once.
+        // SAFETY: the name carries the project's prefix, and one fake library exports it once.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn hmc_fake_control(text: *const ::core::ffi::c_char) -> i32 {
             // SAFETY: the caller vouched for a C string that lives during the call.
             let text = unsafe { ::core::ffi::CStr::from_ptr(text) };
-            match text.to_str().map(|text| $stand.control(text)) {
+            match text.to_str().map(|text| $state.control(text)) {
                 Ok(Ok(())) => 0,
                 _ => -1,
             }
         }
 
-        /// How often a function of this stand-in was called.
+        /// How often a function of this fake library was called.
         ///
         /// # Safety
         /// `function` is a C string.
-        // SAFETY: the name carries the project's prefix, and one stand-in exports it once.
+        // SAFETY: the name carries the project's prefix, and one fake library exports it once.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn hmc_fake_calls(function: *const ::core::ffi::c_char) -> u64 {
             // SAFETY: the caller vouched for a C string that lives during the call.
             let function = unsafe { ::core::ffi::CStr::from_ptr(function) };
-            function.to_str().map_or(0, |function| $stand.calls(function))
+            function.to_str().map_or(0, |function| $state.calls(function))
         }
     };
 }
