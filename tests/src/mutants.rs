@@ -66,12 +66,12 @@ fn hunt(options: &Options, mutant: Mutant) -> Hunt {
     let (mut first, end) = (options.first, options.first + options.limit);
     while first < end {
         activate(Some(mutant));
-        let left = options.time.saturating_sub(sum.wall);
+        let left = options.time.saturating_sub(sum.elapsed);
         let run = seeds(options, first, end - first, left);
         activate(None);
         sum.seeds += run.seeds;
         sum.requests += run.requests;
-        sum.wall += run.wall;
+        sum.elapsed += run.wall;
         let Some((seed, finding)) = run.found else { break };
         if run_plan(&Plan::generate(seed, &SHAPE), Sessions, false, None).result.is_ok() {
             sum.found = Some((seed, finding));

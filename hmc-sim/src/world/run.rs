@@ -88,7 +88,7 @@ pub struct Summary {
     /// Of all runs, whatever their order.
     pub hash: u64,
     /// Time it took.
-    pub wall: Duration,
+    pub elapsed: Duration,
     /// Processor time of all threads, where the system tells.
     pub cpu: Duration,
     /// Threads it took.
@@ -148,7 +148,7 @@ pub fn run<C: Cluster>(
     });
     let mut sum = sum.into_inner().unwrap_or_default();
     sum.failures.sort_by_key(|failure| failure.seed);
-    sum.wall = begin.elapsed();
+    sum.elapsed = begin.elapsed();
     sum
 }
 
