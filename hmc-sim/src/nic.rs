@@ -22,7 +22,7 @@ use crate::fabric::timed::Fabric;
 use crate::fabric::zero_latency::{FabricSide, FastFabric};
 use crate::fault::Faults;
 use crate::memory::Corruption;
-use crate::plain::framed;
+use crate::reference::framed;
 
 /// Virtual time that one poll takes, in nanoseconds.
 const POLL_NS: u64 = 100;

@@ -21,7 +21,7 @@ use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::transport::UcxTransport;
 use hmc_hw::ucx::worker::Worker;
 use hmc_mem::shared::SharedBytes;
-use hmc_sim::conformance::transport::{Patience, Subject, Support};
+use hmc_sim::conformance::transport::{IdleLimit, Subject, Support};
 
 /// Bytes around the window within its memory, which nobody may touch.
 const MARGIN: usize = 96;
@@ -196,14 +196,19 @@ pub struct Over {
     settings: Settings,
     /// The target's memory comes from UCX, whose lanes of shared memory map it.
     mapped: bool,
-    patience: Patience,
+    idle_limit: IdleLimit,
 }
 
 impl Over {
     /// The stand-in.
     #[must_use]
     pub fn stand_in(library: &'static Library) -> Self {
-        Self { library, settings: Settings::default(), mapped: false, patience: Patience::VIRTUAL }
+        Self {
+            library,
+            settings: Settings::default(),
+            mapped: false,
+            idle_limit: IdleLimit::VIRTUAL,
+        }
     }
 
     /// A real one with those lanes.
@@ -211,7 +216,7 @@ impl Over {
     pub fn lanes(library: &'static Library, tls: &str, mapped: bool) -> Self {
         let keys = vec![("TLS".to_owned(), tls.to_owned())];
         let settings = Settings { keys, ..Settings::default() };
-        Self { library, settings, mapped, patience: Patience::REAL }
+        Self { library, settings, mapped, idle_limit: IdleLimit::REAL }
     }
 }
 
@@ -471,7 +476,7 @@ impl Subject for Pair {
         self.built().check_margins()
     }
 
-    fn patience(&self) -> Patience {
-        self.over.patience
+    fn idle_limit(&self) -> IdleLimit {
+        self.over.idle_limit
     }
 }

@@ -15,7 +15,7 @@ use crate::access_checker::history::Actor;
 use crate::access_checker::{AccessChecker, MemAccess};
 use crate::fault::{FaultCounts, Faults};
 use crate::memory::copy;
-use crate::plain::admit;
+use crate::reference::admit;
 use crate::rng::Rng;
 
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use hmc_sim::fault::Faults;
 use hmc_sim::nic::{Config, SimNic};
 use hmc_sim::rng::Rng;
 
-/// What memory holds after it was given back.
+/// Bytes of memory after it was given back.
 const GIVEN_BACK: u8 = 0x5A;
 
 pub(crate) struct Source {
@@ -31,7 +31,7 @@ pub(crate) struct Source {
 
 pub(crate) struct Target {
     pub(crate) machine: Receiver,
-    /// What the receiver's memory is, once somebody wants the message.
+    /// The receiver's memory, after the message was matched.
     pub(crate) memory: Option<Memory>,
     pub(crate) copy: Option<CopyOut>,
     pub(crate) revoking: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Memory {
     pub(crate) window: WindowDesc,
 }
 
-/// One process: sources of its messages, targets of the peer's, and what the peer told it.
+/// One process: sources of its messages, targets of the peer's, and received control messages.
 pub(crate) struct End {
     pub(crate) queue: WorkQueue<SimNic, [Slot; 8]>,
     pub(crate) sources: Vec<Source>,
@@ -283,7 +283,7 @@ impl End {
     }
 
     pub(crate) fn end_target(&mut self, at: usize, why: RndvError) {
-        // Nobody ends what nobody wants.
+        // An unmatched message is not ended.
         if self.targets[at].memory.is_some() || why == RndvError::PeerDead {
             self.targets[at].machine.end(why);
             self.run_target(at);
@@ -311,7 +311,7 @@ impl End {
     }
 }
 
-/// What goes wrong, besides the fabric's own faults.
+/// Faults besides those of the fabric.
 #[derive(Clone, Copy)]
 pub(crate) struct Trouble {
     pub(crate) faults: Faults,
@@ -393,7 +393,7 @@ impl World {
         self.flush();
     }
 
-    /// The plain vectors: what succeeded is equal, and bytes that were given back did not change.
+    /// Compares with expected vectors: completed messages are equal, and bytes that were given back did not change.
     pub(crate) fn check(&mut self) {
         for (from, to) in [(0, 1), (1, 0)] {
             for (i, s) in self.ends[from].sources.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Peers die and windows are taken back; nothing hangs and nobody writes afterwards.
+//! Peers die and windows are revoked: all requests complete and none writes afterwards.
 
 use hmc_core::slots::SlotId;
 use hmc_core::transport::PostErrorKind;
@@ -6,8 +6,8 @@ use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
-use super::super::image::Image;
-use super::super::ledger::L;
+use super::super::completion_checker::L;
+use super::super::expected_memory::ExpectedMemory;
 use super::super::report::{Done, Stop};
 use super::super::subject::{Subject, Support};
 
@@ -34,17 +34,17 @@ fn begin<S: Subject>(l: L<'_, '_, S>, opcode: Opcode, turns: u64) -> Result<Vec<
     Ok(ops)
 }
 
-/// The answer of `post` other than `Busy`.
+/// Returns the result of `post` other than `Busy`.
 fn post_once<S: Subject>(
     l: L<'_, '_, S>,
     work: &WorkRequest,
 ) -> Result<Result<(), PostErrorKind>, Stop> {
-    let mut answer = Err(PostErrorKind::Busy);
+    let mut result = Err(PostErrorKind::Busy);
     l.turn_until("post is not busy", |l| {
-        answer = l.try_post(work);
-        answer != Err(PostErrorKind::Busy)
+        result = l.try_post(work);
+        result != Err(PostErrorKind::Busy)
     })?;
-    Ok(answer)
+    Ok(result)
 }
 
 pub(super) fn death_completes_everything<S: Subject>(l: L<'_, '_, S>) -> Done {
@@ -60,18 +60,18 @@ pub(super) fn death_completes_everything<S: Subject>(l: L<'_, '_, S>) -> Done {
             }
         }
         let late = l.request(Opcode::Put, 0, 0, 8);
-        let mut answer = post_once(l, &late)?;
-        if answer.is_ok() {
+        let mut result = post_once(l, &late)?;
+        if result.is_ok() {
             // It was accepted before the death was known: its completion makes the death known.
             match l.wait(late.op)? {
-                Err(Failure::PeerDead) => answer = post_once(l, &late)?,
+                Err(Failure::PeerDead) => result = post_once(l, &late)?,
                 end => return Err(Stop::Failed(format!("a put to a dead peer gave {end:?}"))),
             }
         }
         l.finish()?;
-        for answer in [answer, post_once(l, &late)?] {
-            if answer != Err(PostErrorKind::Disconnected) {
-                let why = format!("a post to a peer known to be dead gave {answer:?}");
+        for result in [result, post_once(l, &late)?] {
+            if result != Err(PostErrorKind::Disconnected) {
+                let why = format!("a post to a peer known to be dead gave {result:?}");
                 return Err(Stop::Failed(why));
             }
         }
@@ -79,18 +79,18 @@ pub(super) fn death_completes_everything<S: Subject>(l: L<'_, '_, S>) -> Done {
     Ok(())
 }
 
-/// When the gets of a dead peer have completed, their memory is free.
+/// After the gets of a dead peer have completed, their memory is free.
 pub(super) fn no_touch_after_death<S: Subject>(l: L<'_, '_, S>) -> Done {
     for turns in [0, 1, 5, 50, 300] {
         l.fresh(AT_ONCE * LEN, AT_ONCE * LEN, Access::all())?;
         l.need(Caps::GET)?;
-        let mut image = Image::paint(l);
+        let mut expected = ExpectedMemory::paint(l);
         begin(l, Opcode::Get, turns)?;
         must(l.subject.kill_peer())?;
         l.wait_all()?;
-        image.repaint_local(l);
+        expected.repaint_local(l);
         l.finish()?;
-        image.compare_local(l, "after the gets of a dead peer completed")?;
+        expected.compare_local(l, "after the gets of a dead peer completed")?;
     }
     Ok(())
 }
@@ -102,10 +102,10 @@ fn is_gone(failure: Failure) -> bool {
 
 pub(super) fn revoked_window_refuses<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.fresh(LEN, LEN, Access::all())?;
-    let mut image = Image::paint(l);
+    let mut expected = ExpectedMemory::paint(l);
     let before = l.request(Opcode::Put, 0, 0, 100);
     l.complete(&before)?;
-    image.apply(&before);
+    expected.apply(&before);
     must(l.subject.revoke())?;
     for opcode in [Opcode::Put, Opcode::Get, Opcode::PutNotify { tag: 4 }] {
         let caps = match opcode {
@@ -126,24 +126,24 @@ pub(super) fn revoked_window_refuses<S: Subject>(l: L<'_, '_, S>) -> Done {
                     return Err(Stop::Failed(why));
                 }
             }
-            image.compare(l, &format!("after a {opcode:?} on a revoked window"))?;
+            expected.compare(l, &format!("after a {opcode:?} on a revoked window"))?;
         }
     }
     l.finish()?;
     if !l.subject.notifications().is_empty() {
         return Err(Stop::Failed("a notify on a revoked window told its tag".to_owned()));
     }
-    image.compare(l, "long after accesses to a revoked window")
+    expected.compare(l, "long after accesses to a revoked window")
 }
 
-/// When `revoke` has returned, the owner may write and nobody writes over it.
+/// After `revoke` has returned, the owner may write and no request overwrites it.
 pub(super) fn revoke_is_a_fence<S: Subject>(l: L<'_, '_, S>) -> Done {
     for turns in [0, 1, 2, 5, 20, 100, 400] {
         l.fresh(AT_ONCE * LEN, AT_ONCE * LEN, Access::all())?;
-        let mut image = Image::paint(l);
+        let mut expected = ExpectedMemory::paint(l);
         let ops = begin(l, Opcode::Put, turns)?;
         must(l.subject.revoke())?;
-        image.repaint_remote(l);
+        expected.repaint_remote(l);
         l.finish()?;
         for op in ops {
             match l.outcomes(op) {
@@ -155,7 +155,7 @@ pub(super) fn revoke_is_a_fence<S: Subject>(l: L<'_, '_, S>) -> Done {
                 }
             }
         }
-        image.compare(l, &format!("{turns} turns and a revocation after the posts"))?;
+        expected.compare(l, &format!("{turns} turns and a revocation after the posts"))?;
     }
     Ok(())
 }

@@ -1,38 +1,38 @@
-//! What both memories should hold: plain vectors, changed as the requests say.
+//! Expected bytes of both memories, in vectors to which each request is applied.
 
 use hmc_core::work::{Opcode, WorkRequest};
 
-use super::ledger::Ledger;
+use super::completion_checker::CompletionChecker;
 use super::report::Stop;
 use super::subject::Subject;
 
 #[derive(Clone, Debug)]
-pub(super) struct Image {
+pub(super) struct ExpectedMemory {
     pub(super) local: Vec<u8>,
     pub(super) remote: Vec<u8>,
 }
 
-/// The places of a span in a vector.
-pub(super) fn places(offset: u64, len: u64) -> core::ops::Range<usize> {
+/// Returns the index range of a span in a vector.
+pub(super) fn index_range(offset: u64, len: u64) -> core::ops::Range<usize> {
     let place = |n: u64| usize::try_from(n).expect("test memory is small");
     place(offset)..place(offset + len)
 }
 
-impl Image {
-    /// Fills the region and the window of a fresh subject with chance.
-    pub(super) fn paint<S: Subject>(ledger: &mut Ledger<'_, S>) -> Self {
-        let sizes = (ledger.subject.local().extent, ledger.subject.remote().extent);
-        let local = ledger.rng.bytes(places(0, sizes.0.len()).end);
-        let remote = ledger.rng.bytes(places(0, sizes.1.len()).end);
-        ledger.subject.write_local(0, &local);
-        ledger.subject.write_remote(0, &remote);
+impl ExpectedMemory {
+    /// Fills the region and the window of a fresh subject with random bytes.
+    pub(super) fn paint<S: Subject>(checker: &mut CompletionChecker<'_, S>) -> Self {
+        let sizes = (checker.subject.local().extent, checker.subject.remote().extent);
+        let local = checker.rng.bytes(index_range(0, sizes.0.len()).end);
+        let remote = checker.rng.bytes(index_range(0, sizes.1.len()).end);
+        checker.subject.write_local(0, &local);
+        checker.subject.write_remote(0, &remote);
         Self { local, remote }
     }
 
-    /// Does what the request should do.
+    /// Applies a request.
     pub(super) fn apply(&mut self, work: &WorkRequest) {
-        let local = places(work.local.span.offset(), work.local.span.len());
-        let remote = places(work.remote.span.offset(), work.remote.span.len());
+        let local = index_range(work.local.span.offset(), work.local.span.len());
+        let remote = index_range(work.remote.span.offset(), work.remote.span.len());
         match work.opcode {
             Opcode::Put | Opcode::PutNotify { .. } => {
                 self.remote[remote].copy_from_slice(&self.local[local]);
@@ -42,37 +42,37 @@ impl Image {
     }
 
     /// The owner of the window writes all of it.
-    pub(super) fn repaint_remote<S: Subject>(&mut self, ledger: &mut Ledger<'_, S>) {
-        ledger.rng.fill(&mut self.remote);
-        ledger.subject.write_remote(0, &self.remote);
+    pub(super) fn repaint_remote<S: Subject>(&mut self, checker: &mut CompletionChecker<'_, S>) {
+        checker.rng.fill(&mut self.remote);
+        checker.subject.write_remote(0, &self.remote);
     }
 
     /// The initiator writes all of its region.
-    pub(super) fn repaint_local<S: Subject>(&mut self, ledger: &mut Ledger<'_, S>) {
-        ledger.rng.fill(&mut self.local);
-        ledger.subject.write_local(0, &self.local);
+    pub(super) fn repaint_local<S: Subject>(&mut self, checker: &mut CompletionChecker<'_, S>) {
+        checker.rng.fill(&mut self.local);
+        checker.subject.write_local(0, &self.local);
     }
 
     /// Compares both memories, without driving anything.
     pub(super) fn compare<S: Subject>(
         &self,
-        ledger: &mut Ledger<'_, S>,
+        checker: &mut CompletionChecker<'_, S>,
         when: &str,
     ) -> Result<(), Stop> {
         let mut remote = vec![0; self.remote.len()];
-        ledger.subject.read_remote(0, &mut remote);
+        checker.subject.read_remote(0, &mut remote);
         same(when, "remote", &remote, &self.remote)?;
-        self.compare_local(ledger, when)
+        self.compare_local(checker, when)
     }
 
     /// Compares the local memory.
     pub(super) fn compare_local<S: Subject>(
         &self,
-        ledger: &mut Ledger<'_, S>,
+        checker: &mut CompletionChecker<'_, S>,
         when: &str,
     ) -> Result<(), Stop> {
         let mut local = vec![0; self.local.len()];
-        ledger.subject.read_local(0, &mut local);
+        checker.subject.read_local(0, &mut local);
         same(when, "local", &local, &self.local)
     }
 }

@@ -1,4 +1,4 @@
-//! [`Bench`]: a device under test, and how cases work with it.
+//! [`Fixture`]: a device under test, and the operations of cases on it.
 
 use std::time::Instant;
 
@@ -7,26 +7,26 @@ use hmc_core::region::{LocalRegion, LocalSlice};
 
 use super::device_subject::DeviceSubject;
 use super::report::{Done, Stop};
-use super::subject::Patience;
+use super::subject::IdleLimit;
 use crate::rng::Rng;
 
 pub(super) const STREAM: StreamId = StreamId(0);
 
-/// What a case works with: a subject and ways to wait for it.
+/// The fixture of a case: a subject and ways to wait for it.
 #[derive(Debug)]
-pub(super) struct Bench<'s, S: DeviceSubject> {
+pub(super) struct Fixture<'s, S: DeviceSubject> {
     pub(super) subject: &'s mut S,
     pub(super) rng: Rng,
-    patience: Patience,
+    idle_limit: IdleLimit,
 }
 
-/// A bench as a case gets it.
-pub(super) type B<'b, 's, S> = &'b mut Bench<'s, S>;
+/// The fixture as a case gets it.
+pub(super) type B<'b, 's, S> = &'b mut Fixture<'s, S>;
 
-impl<'s, S: DeviceSubject> Bench<'s, S> {
+impl<'s, S: DeviceSubject> Fixture<'s, S> {
     pub(super) fn new(subject: &'s mut S) -> Self {
-        let (patience, rng) = (subject.patience(), Rng::new(subject.seed()));
-        Self { subject, rng, patience }
+        let (idle_limit, rng) = (subject.idle_limit(), Rng::new(subject.seed()));
+        Self { subject, rng, idle_limit }
     }
 
     /// Host memory with these bytes.
@@ -37,7 +37,7 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
         Ok(region)
     }
 
-    /// What host memory holds.
+    /// Returns the bytes of host memory.
     pub(super) fn host_bytes(&mut self, region: LocalRegion) -> Vec<u8> {
         let mut bytes =
             vec![0; usize::try_from(region.extent.len()).expect("test memory is small")];
@@ -48,7 +48,7 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
     /// Memory of the device.
     pub(super) fn alloc(&mut self, len: u64) -> Result<LocalRegion, Stop> {
         let mut last = None;
-        // A shortage may pass.
+        // A shortage may be temporary.
         for _ in 0..64 {
             match self.subject.device().alloc(len) {
                 Ok(region) => return Ok(region),
@@ -66,14 +66,14 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
         from: LocalSlice,
         to: LocalSlice,
     ) -> Result<StreamEvent, Stop> {
-        for _ in 0..self.patience.turns.min(1 << 20) {
+        for _ in 0..self.idle_limit.turns.min(1 << 20) {
             match self.subject.device().copy(stream, from, to) {
                 Ok(mark) if mark.stream != stream => {
                     return Err(format!("a copy in {stream:?} got {mark:?}").into());
                 }
                 Ok(mark) => return Ok(mark),
                 Err(e) if e.kind() == DeviceErrorKind::Busy => {
-                    // Whoever is busy must be asked about something to make progress.
+                    // A query makes a busy device progress.
                     self.subject.drive();
                     std::thread::yield_now();
                 }
@@ -83,10 +83,10 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
         Err("busy for ever".to_owned().into())
     }
 
-    /// Waits until a mark was passed.
+    /// Waits until a stream event has passed.
     pub(super) fn wait(&mut self, mark: StreamEvent) -> Result<(), Stop> {
         let begin = Instant::now();
-        for turn in 0..self.patience.turns {
+        for turn in 0..self.idle_limit.turns {
             match self.subject.device().passed(mark) {
                 Ok(true) => return Ok(()),
                 Ok(false) => self.subject.drive(),
@@ -94,7 +94,7 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
             }
             if turn.is_multiple_of(64) {
                 std::thread::yield_now();
-                if begin.elapsed() > self.patience.wall {
+                if begin.elapsed() > self.idle_limit.time {
                     break;
                 }
             }
@@ -116,7 +116,7 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
         Ok(region)
     }
 
-    /// What a region of the device holds.
+    /// Returns the bytes of a region of the device.
     pub(super) fn bytes(&mut self, region: LocalRegion) -> Result<Vec<u8>, Stop> {
         let blank = vec![0x5A; usize::try_from(region.extent.len()).expect("small")];
         let host = self.host(&blank)?;
@@ -124,9 +124,9 @@ impl<'s, S: DeviceSubject> Bench<'s, S> {
         Ok(self.host_bytes(host))
     }
 
-    /// Nothing may happen for a while.
+    /// Drives the device for a while, in which nothing may change.
     pub(super) fn settle(&mut self) {
-        for _ in 0..self.patience.settle {
+        for _ in 0..self.idle_limit.settle {
             self.subject.drive();
         }
     }

@@ -1,7 +1,7 @@
-//! Keeps account of one subject: what was accepted, what completed, and how long nothing happened.
+//! Records of one subject: accepted requests, completions, and the time without progress.
 //!
-//! Every case posts and polls through it, so that each of them catches completions that come twice,
-//! never, for nobody or with the wrong number of bytes.
+//! Each case posts and polls through it, so that each finds completions that are doubled, missing, of no request or with a
+//! wrong number of bytes.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,21 +13,21 @@ use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
 use super::report::Stop;
-use super::subject::{Patience, Subject};
+use super::subject::{IdleLimit, Subject};
 use crate::rng::Rng;
 
-/// What a request came to.
+/// The result of a request.
 pub(super) type Outcome = Result<u64, Failure>;
 
-/// Stands in the output array before a poll; no request has this name.
+/// Fills the output array before a poll; no request has this name.
 const NOBODY: Completion =
     Completion { op: SlotId { index: u16::MAX, generation: u32::MAX }, result: Ok(u64::MAX) };
 
 #[derive(Debug)]
-pub(super) struct Ledger<'s, S: Subject> {
+pub(super) struct CompletionChecker<'s, S: Subject> {
     pub(super) subject: &'s mut S,
     pub(super) rng: Rng,
-    patience: Patience,
+    idle_limit: IdleLimit,
     posted: u32,
     /// Bytes of each request that was accepted and has not completed.
     open: HashMap<SlotId, Vec<u64>>,
@@ -36,13 +36,13 @@ pub(super) struct Ledger<'s, S: Subject> {
     idle_since: Instant,
 }
 
-/// A ledger as a case gets it.
-pub(super) type L<'l, 's, S> = &'l mut Ledger<'s, S>;
+/// The checker as a case gets it.
+pub(super) type L<'l, 's, S> = &'l mut CompletionChecker<'s, S>;
 
-impl<'s, S: Subject> Ledger<'s, S> {
+impl<'s, S: Subject> CompletionChecker<'s, S> {
     pub(super) fn new(subject: &'s mut S) -> Self {
         Self {
-            patience: subject.patience(),
+            idle_limit: subject.idle_limit(),
             rng: Rng::new(subject.seed()),
             subject,
             posted: 0,
@@ -58,7 +58,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
         self.open.clear();
         self.done.clear();
         self.subject.fresh(local, window, access)?;
-        self.alive();
+        self.reset_idle();
         Ok(())
     }
 
@@ -124,15 +124,15 @@ impl<'s, S: Subject> Ledger<'s, S> {
             return Err(format!("poll wrote {n} completions into a buffer for {limit}").into());
         }
         for completion in &out[..n] {
-            self.book(completion)?;
+            self.record(completion)?;
         }
         if n != 0 {
-            self.alive();
+            self.reset_idle();
         }
         Ok(n)
     }
 
-    fn book(&mut self, completion: &Completion) -> Result<(), Stop> {
+    fn record(&mut self, completion: &Completion) -> Result<(), Stop> {
         let Completion { op, result } = *completion;
         let Some(lens) = self.open.get_mut(&op) else {
             return Err(format!(
@@ -156,12 +156,12 @@ impl<'s, S: Subject> Ledger<'s, S> {
         Ok(())
     }
 
-    fn alive(&mut self) {
+    fn reset_idle(&mut self) {
         self.idle_turns = 0;
         self.idle_since = Instant::now();
     }
 
-    /// Drives once and polls once. Ends the case when patience runs out.
+    /// Drives once and polls once. Fails the case at the idle limit.
     pub(super) fn turn(&mut self, limit: usize) -> Result<usize, Stop> {
         self.subject.drive();
         let n = self.poll(limit)?;
@@ -169,8 +169,8 @@ impl<'s, S: Subject> Ledger<'s, S> {
             self.idle_turns += 1;
             if self.idle_turns.is_multiple_of(64) {
                 std::thread::yield_now();
-                let late = self.idle_since.elapsed() > self.patience.wall;
-                if late || self.idle_turns > self.patience.turns {
+                let late = self.idle_since.elapsed() > self.idle_limit.time;
+                if late || self.idle_turns > self.idle_limit.turns {
                     return Err(format!(
                         "nothing happened for {} turns; open: {:?}",
                         self.idle_turns, self.open
@@ -188,7 +188,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
         what: &str,
         mut until: impl FnMut(&mut Self) -> bool,
     ) -> Result<(), Stop> {
-        self.alive();
+        self.reset_idle();
         while !until(self) {
             self.turn(8).map_err(|stop| match stop {
                 Stop::Failed(why) => Stop::Failed(format!("waiting until {what}: {why}")),
@@ -241,7 +241,7 @@ impl<'s, S: Subject> Ledger<'s, S> {
         Ok(())
     }
 
-    /// Cancels; what was withdrawn is not due any more.
+    /// Cancels; a withdrawn request is not due any more.
     pub(super) fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         let outcome = self.subject.transport().cancel(op);
         if outcome == CancelOutcome::Withdrawn {
@@ -250,16 +250,16 @@ impl<'s, S: Subject> Ledger<'s, S> {
         outcome
     }
 
-    /// Nothing may happen for a while.
+    /// Checks that no completion comes for a while.
     pub(super) fn settle(&mut self) -> Result<(), Stop> {
-        for _ in 0..self.patience.settle {
+        for _ in 0..self.idle_limit.settle {
             self.subject.drive();
             self.poll(4)?;
         }
         Ok(())
     }
 
-    /// Waits for all, lets the dust settle and looks at the guards.
+    /// Waits for all requests, then checks that no completion follows and that the guards are intact.
     pub(super) fn finish(&mut self) -> Result<(), Stop> {
         self.wait_all()?;
         self.settle()?;

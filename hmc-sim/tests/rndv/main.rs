@@ -1,6 +1,5 @@
-//! Messages of any size over the simulated NIC: random interleavings of notes, puts and copies, and
-//! endings at any step. What succeeds is equal to the source, each end ends once, and memory that was
-//! given back is never written again.
+//! Messages of any size over the simulated NIC: random interleavings of control messages, puts and copies, and aborts at any
+//! step. Completed messages equal their source, each end finishes once, and released memory is never written again.
 
 #![allow(
     clippy::arithmetic_side_effects,

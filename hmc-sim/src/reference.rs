@@ -1,8 +1,7 @@
 //! The smallest correct transport: two memories in one process and a queue.
 //!
-//! Read it as the reference of [`Transport`]'s rules. It checks at the target, moves bytes in
-//! `poll`, and can withdraw whatever is still queued. Broken transports for the suite's own tests
-//! wrap it.
+//! It is the reference of [`Transport`]'s rules: it checks at the target, moves bytes in `poll`, and withdraws any queued
+//! request. Broken transports for the suite's own tests wrap it.
 
 use std::collections::VecDeque;
 
@@ -16,14 +15,14 @@ use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use crate::memory::{Memory, copy};
 use crate::rng::Rng;
 
-/// Requests that it accepts before it answers `Busy`.
+/// Requests that it accepts before it returns `Busy`.
 const DEPTH: usize = 32;
 /// Tags that wait for the target to take them; more stay queued with their requests.
 const INBOX: usize = 1024;
 
 /// One initiator and one target, run by the initiator's `poll`.
 #[derive(Debug)]
-pub struct PlainTransport {
+pub struct RefTransport {
     local: Memory,
     target: Memory,
     windows: WindowTable<[WindowEntry; 4]>,
@@ -33,7 +32,7 @@ pub struct PlainTransport {
     alive: bool,
 }
 
-impl Default for PlainTransport {
+impl Default for RefTransport {
     fn default() -> Self {
         Self {
             local: Memory::new(),
@@ -47,13 +46,13 @@ impl Default for PlainTransport {
     }
 }
 
-impl AsMut<Self> for PlainTransport {
+impl AsMut<Self> for RefTransport {
     fn as_mut(&mut self) -> &mut Self {
         self
     }
 }
 
-impl PlainTransport {
+impl RefTransport {
     /// The initiator's memory.
     pub fn local_mut(&mut self) -> &mut Memory {
         &mut self.local
@@ -115,7 +114,7 @@ impl PlainTransport {
     }
 }
 
-/// What [`PlainTransport`] and the simulated NIC check before they accept a request.
+/// Checks a request for [`RefTransport`] and the simulated NIC before it is accepted.
 pub(crate) fn admit(local: &Memory, work: &WorkRequest) -> Result<(), PostErrorKind> {
     if work.local.span.len() != work.remote.span.len() {
         return Err(PostErrorKind::Other);
@@ -126,7 +125,7 @@ pub(crate) fn admit(local: &Memory, work: &WorkRequest) -> Result<(), PostErrorK
     Ok(())
 }
 
-impl Transport for PlainTransport {
+impl Transport for RefTransport {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
@@ -168,37 +167,37 @@ impl Transport for PlainTransport {
 
 /// A region at the initiator and a window in the middle of a larger region at the target.
 #[derive(Clone, Copy, Debug)]
-pub struct PlainPair {
+pub struct RefPair {
     /// The initiator's region.
     pub local: LocalRegion,
     /// The target's region.
     pub target: LocalRegion,
-    /// The window into it, which starts [`PlainPair::MARGIN`] bytes in.
+    /// The window into it, which starts [`RefPair::MARGIN`] bytes in.
     pub window: WindowDesc,
 }
 
-impl PlainPair {
+impl RefPair {
     /// Bytes of the target's region on each side of the window.
     pub const MARGIN: u64 = 96;
-    /// What those bytes hold.
+    /// The value of those bytes.
     pub const MARGIN_BYTE: u8 = 0x3C;
 }
 
-impl PlainTransport {
-    /// Registers and exposes what a test needs; `None` when the sizes cannot be had.
-    pub fn pair(&mut self, local: u64, window: u64, access: Access) -> Option<PlainPair> {
+impl RefTransport {
+    /// Registers and exposes the memory of a test; `None` if it cannot be allocated.
+    pub fn pair(&mut self, local: u64, window: u64, access: Access) -> Option<RefPair> {
         let local = self.local.register(local)?;
         let (target, slice) = framed(&mut self.target, window)?;
         let window = self.expose(slice, access)?;
-        Some(PlainPair { local, target, window })
+        Some(RefPair { local, target, window })
     }
 }
 
-/// Registers a region with a margin on both sides of `len` bytes, and gives the middle.
+/// Registers a region with a margin on both sides of `len` bytes, and returns the middle.
 pub(crate) fn framed(memory: &mut Memory, len: u64) -> Option<(LocalRegion, LocalSlice)> {
-    let target = memory.register(len.checked_add(PlainPair::MARGIN.checked_mul(2)?)?)?;
-    memory.get_mut(target.slice(0, target.extent.len()).ok()?)?.fill(PlainPair::MARGIN_BYTE);
-    let middle = target.slice(PlainPair::MARGIN, len).ok()?;
+    let target = memory.register(len.checked_add(RefPair::MARGIN.checked_mul(2)?)?)?;
+    memory.get_mut(target.slice(0, target.extent.len()).ok()?)?.fill(RefPair::MARGIN_BYTE);
+    let middle = target.slice(RefPair::MARGIN, len).ok()?;
     memory.get_mut(middle)?.fill(0xCD);
     Some((target, middle))
 }
