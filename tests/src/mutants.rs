@@ -46,7 +46,7 @@ struct Hunt {
     found: Option<(u64, Finding)>,
     seeds: u64,
     requests: u64,
-    wall: Duration,
+    elapsed: Duration,
 }
 
 /// What noticed it: the judge of bytes, answers and messages, or the watch over time.
@@ -71,7 +71,7 @@ fn hunt(options: &Options, mutant: Mutant) -> Hunt {
         activate(None);
         sum.seeds += run.seeds;
         sum.requests += run.requests;
-        sum.elapsed += run.wall;
+        sum.elapsed += run.elapsed;
         let Some((seed, finding)) = run.found else { break };
         if run_plan(&Plan::generate(seed, &SHAPE), Sessions, false, None).result.is_ok() {
             sum.found = Some((seed, finding));
@@ -121,7 +121,7 @@ fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
         found: found.into_inner().unwrap_or_default(),
         seeds: done.into_inner(),
         requests: requests.into_inner(),
-        wall: begun.elapsed(),
+        elapsed: begun.elapsed(),
     }
 }
 
@@ -135,7 +135,7 @@ fn short(text: &str) -> String {
 }
 
 fn report(mutant: Mutant, class: &str, hunt: &Hunt) {
-    let (name, s) = (format!("{mutant:?}"), hunt.wall.as_secs_f64());
+    let (name, s) = (format!("{mutant:?}"), hunt.elapsed.as_secs_f64());
     match &hunt.found {
         Some((seed, finding)) => {
             let (by, kind) = (noticed_by(finding.kind), format!("{:?}", finding.kind));
@@ -195,8 +195,8 @@ pub fn run(options: &Options) -> Result<(), String> {
             finding.kind, finding.text
         );
     } else {
-        let (n, requests, s) = (sound.seeds, sound.requests, sound.wall.as_secs_f64());
-        println!("without any planted bug: {n} seeds pass, {asks} operations, {s:.1} s");
+        let (n, requests, s) = (sound.seeds, sound.requests, sound.elapsed.as_secs_f64());
+        println!("without any planted bug: {n} seeds pass, {requests} operations, {s:.1} s");
     }
     println!(
         "{:<25} {:<34} {:<12} {:<12} {:>6} {:>9}",
