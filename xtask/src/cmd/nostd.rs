@@ -72,16 +72,16 @@ fn dependencies(root: &Path) -> Result<(), String> {
     if !out.success {
         return Err(out.stderr);
     }
-    let strangers = strangers(&out.stdout);
-    if strangers.is_empty() {
+    let unknown = unknown(&out.stdout);
+    if unknown.is_empty() {
         println!("hmc-core depends on known crates only");
         return Ok(());
     }
-    Err(format!("hmc-core must not depend on: {}", strangers.join(", ")))
+    Err(format!("hmc-core must not depend on: {}", unknown.join(", ")))
 }
 
 /// The crates of cargo's list that are not known.
-fn strangers(list: &str) -> Vec<String> {
+fn unknown(list: &str) -> Vec<String> {
     let mut names: Vec<String> = list
         .lines()
         .filter_map(|l| l.split_whitespace().next())
@@ -150,7 +150,7 @@ fn host_program(root: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{all, strangers};
+    use super::{all, unknown};
     use crate::verdict::Verdict;
 
     #[test]
@@ -164,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_crate_is_a_stranger() {
+    fn an_unknown_crate_is_found() {
         assert!(
-            strangers("hmc-core v0.1.0 (/x)\nbitflags v2.13.2\nzerocopy v0.8.1 (*)\n").is_empty()
+            unknown("hmc-core v0.1.0 (/x)\nbitflags v2.13.2\nzerocopy v0.8.1 (*)\n").is_empty()
         );
-        assert_eq!(strangers("hmc-core v0.1.0\nlog v0.4.0\nlog v0.4.0 (*)\n"), ["log"]);
+        assert_eq!(unknown("hmc-core v0.1.0\nlog v0.4.0\nlog v0.4.0 (*)\n"), ["log"]);
     }
 }

@@ -5,8 +5,8 @@
 
 mod single;
 
-use crate::answer::{Answer, Counts, Line, summary};
 use crate::shell;
+use crate::step_result::{Counts, Line, StepResult, summary};
 use crate::tree;
 use crate::verdict::Verdict;
 use single::{Run, Which};
@@ -149,7 +149,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
     }
     verdict(
         summary(&table),
-        table.iter().any(|l| matches!(l.answer.verdict, Verdict::Skipped { .. })),
+        table.iter().any(|l| matches!(l.result.verdict, Verdict::Skipped { .. })),
     )
 }
 
@@ -262,7 +262,7 @@ fn library_in(home: &Path) -> Option<PathBuf> {
 
 /// The conformance suite over single lanes, the partitions, the death in the middle of a message, ends under puts and sends that fail, then
 /// the process tests over all lanes of this machine and over TCP alone.
-fn suites(root: &Path, ucx: &Ucx) -> Answer {
+fn suites(root: &Path, ucx: &Ucx) -> StepResult {
     println!("with {} library", ucx.name);
     let lanes = Run {
         root,
@@ -295,7 +295,7 @@ fn suites(root: &Path, ucx: &Ucx) -> Answer {
 }
 
 /// The soak over each kind of lane.
-fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> Answer {
+fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> StepResult {
     let seconds = options.soak.unwrap_or(SOAK_SECS);
     let (secs, seed) = (seconds.to_string(), options.seed.to_string());
     let mut said = vec![("HMC_SOAK_SECS", Some(&*secs)), ("HMC_TEST_SEED", Some(&*seed))];
@@ -327,7 +327,7 @@ fn environment(
 #[cfg(test)]
 mod tests_of_verdicts {
     use super::{is_library, runs, verdict};
-    use crate::answer::Counts;
+    use crate::step_result::Counts;
     use crate::verdict::Verdict;
 
     #[test]

@@ -6,10 +6,10 @@
 //! the sum of cargo's own `test result` lines, plus one for each step that failed or was skipped
 //! as a whole.
 
-use crate::answer::{Answer, Line, summary, tests};
 use crate::cmd;
 use crate::record;
 use crate::shell;
+use crate::step_result::{Line, StepResult, summary, tests};
 use crate::tools;
 use crate::tree;
 use crate::verdict::Verdict;
@@ -57,7 +57,7 @@ pub(crate) struct Options {
 struct Step {
     name: &'static str,
     slow: bool,
-    run: fn(&Path) -> Answer,
+    run: fn(&Path) -> StepResult,
 }
 
 const STEPS: [Step; 14] = [
@@ -139,11 +139,11 @@ pub(crate) fn run(options: &Options) -> Verdict {
 
 /// Whether a step of an earlier run needs no other.
 fn stands(line: &Line, name: &str) -> bool {
-    line.name == name && !matches!(line.answer.verdict, Verdict::Skipped { .. })
+    line.name == name && !matches!(line.result.verdict, Verdict::Skipped { .. })
 }
 
 /// Checks the workspace for the other kind of processor. Nothing is linked or run: that needs its tools.
-fn other(root: &Path) -> Answer {
+fn other(root: &Path) -> StepResult {
     if !tools::has_target(OTHER) {
         return Verdict::skipped(
             format!("no standard library for {OTHER}"),
@@ -161,19 +161,19 @@ fn other(root: &Path) -> Answer {
 }
 
 /// Everything but the process tests, which want an optimised build, with the documents' examples.
-fn workspace(root: &Path) -> Answer {
+fn workspace(root: &Path) -> StepResult {
     let mut command = shell::cargo();
     command.args(["test", "--workspace", "--exclude", "hmc-tests", "--no-fail-fast"]);
     tests(command.current_dir(root), STEP)
 }
 
-fn processes(root: &Path) -> Answer {
+fn processes(root: &Path) -> StepResult {
     let mut command = shell::cargo();
     command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
     tests(command.current_dir(root), STEP)
 }
 
-fn loom(root: &Path) -> Answer {
+fn loom(root: &Path) -> StepResult {
     let mut command = shell::cargo();
     command
         .args([
@@ -195,7 +195,7 @@ fn loom(root: &Path) -> Answer {
     tests(command.current_dir(root), STEP)
 }
 
-fn miri(root: &Path, what: &[&str]) -> Answer {
+fn miri(root: &Path, what: &[&str]) -> StepResult {
     if !tools::has_extension("nightly", "miri") {
         return Verdict::skipped(
             "Miri is not installed",
@@ -220,7 +220,7 @@ fn miri(root: &Path, what: &[&str]) -> Answer {
 #[cfg(test)]
 mod tests_of_runs {
     use super::{STEPS, stands};
-    use crate::answer::{Answer, Line};
+    use crate::step_result::{Line, StepResult};
     use crate::verdict::Verdict;
     use std::time::Duration;
 
@@ -241,7 +241,7 @@ mod tests_of_runs {
     fn only_what_was_skipped_runs_again() {
         let line = |verdict: Verdict| Line {
             name: STEPS[0].name.to_owned(),
-            answer: Answer::from(verdict),
+            result: StepResult::from(verdict),
             time: Duration::ZERO,
         };
         assert!(stands(&line(Verdict::Passed), STEPS[0].name));

@@ -1,7 +1,7 @@
 //! What the rows of `cargo xtask attack` came to: read of their processes, judged, printed.
 
-use crate::answer::Counts;
 use crate::shell;
+use crate::step_result::Counts;
 use crate::verdict::Verdict;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -228,11 +228,11 @@ mod tests {
     #[test]
     fn the_words_of_a_panic_are_shown() {
         let stderr =
-            "thread 'main' (1) panicked at a.rs:1:1:\nno room\nnote: run with\n".to_owned();
+            "thread 'main' (1) panicked at a.rs:1:1:\nno space\nnote: run with\n".to_owned();
         let stdout = String::new();
         let out = Outcome { success: false, code: Some(101), timed_out: false, stdout, stderr };
         let said = read(&out).2;
-        assert!(said.contains("a.rs:1:1") && said.ends_with("no room"), "{said}");
+        assert!(said.contains("a.rs:1:1") && said.ends_with("no space"), "{said}");
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! One file for each room of hmc-core; in it every public function of that room, called by its
-//! path (`Type::function`), so that `cargo xtask nopanic` can see that none is missing.
+//! One file for each module of hmc-core. It calls every public function of that module by its path (`Type::function`), so that
+//! `cargo xtask nopanic` can check that none is missing.
 
-macro_rules! rooms {
-    ($($module:ident = $room:literal),* $(,)?) => {
-        $(#[cfg(any(not(one_room), room = $room))] mod $module;)*
+macro_rules! modules {
+    ($($module:ident = $name:literal),* $(,)?) => {
+        $(#[cfg(any(not(one_module), module = $name))] mod $module;)*
 
-        /// Calls all rooms, or the one that was asked for.
+        /// Calls all modules, or the selected one.
         pub(crate) fn all() {
-            $(#[cfg(any(not(one_room), room = $room))] $module::call();)*
+            $(#[cfg(any(not(one_module), module = $name))] $module::call();)*
         }
     };
 }
 
-rooms! {
+modules! {
     chunks = "chunks",
     ctrl_commands = "ctrl/commands",
     ctrl_conn = "ctrl/conn",
@@ -50,5 +50,5 @@ rooms! {
     work = "work",
 }
 
-#[cfg(seeded_panic)]
-pub(crate) mod seeded;
+#[cfg(planted_panic)]
+pub(crate) mod planted_panic;

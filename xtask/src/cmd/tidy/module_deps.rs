@@ -1,6 +1,6 @@
-//! Arrows between the rooms of hmc-core: who may import whom, and the two wings that may not meet.
+//! Dependencies between the modules of hmc-core: allowed imports, and the two planes that may not import each other.
 //!
-//! Test modules are left out: they may look anywhere.
+//! Test modules are left out: they may import any module.
 
 use super::finding::Finding;
 use super::paths::{below, without_tests};
@@ -9,24 +9,24 @@ use crate::tree::Tree;
 
 const CORE: &str = "hmc-core/src/";
 
-/// Where a room stands.
+/// The plane of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wing {
-    Ground,
+enum Plane {
+    Base,
     Data,
     Control,
 }
 
-use Wing::{Control, Data, Ground};
+use Plane::{Base, Control, Data};
 
-/// Every room, its wing, and the rooms that it may import besides the ground floor's. A folder's
-/// rooms count as one room, but for `wire` and `ctrl`, whose rooms stand alone.
-const ROOMS: [(&str, Wing, &[&str]); 33] = [
-    ("limits", Ground, &[]),
-    ("mutant", Ground, &[]),
-    ("time", Ground, &[]),
-    ("types", Ground, &[]),
-    ("range", Ground, &[]),
+/// Every module, its plane, and the modules that it may import besides the base modules. The modules of a folder count as one,
+/// except those of `wire` and `ctrl`.
+const MODULES: [(&str, Plane, &[&str]); 33] = [
+    ("limits", Base, &[]),
+    ("mutant", Base, &[]),
+    ("time", Base, &[]),
+    ("types", Base, &[]),
+    ("range", Base, &[]),
     ("region", Data, &[]),
     ("window", Data, &["region"]),
     ("work", Data, &["region", "window"]),
@@ -72,20 +72,20 @@ const ROOMS: [(&str, Wing, &[&str]); 33] = [
     ("ctrl/ranks", Control, &["ctrl/state", "wire/*"]),
 ];
 
-/// The bridges: these rooms of the control wing may name these of the data wing. Messages that
-/// revoke name a window and its epoch, as adverts do; messages of a rendezvous are of its module.
-const BRIDGES: [(&str, &[&str]); 4] = [
+/// Conversions: these modules of the control plane may import these of the data plane. Messages that revoke name a window and
+/// its epoch, as adverts do; messages of a rendezvous belong to its module.
+const CONVERSIONS: [(&str, &[&str]); 4] = [
     ("wire/advert", &["region"]),
     ("wire/message", &["region", "rndv"]),
     ("wire/rndv", &["region", "rndv"]),
     ("wire/data", &["region", "window", "work"]),
 ];
 
-fn room(name: &str) -> Option<&'static (&'static str, Wing, &'static [&'static str])> {
-    ROOMS.iter().find(|(n, ..)| *n == name)
+fn module(name: &str) -> Option<&'static (&'static str, Plane, &'static [&'static str])> {
+    MODULES.iter().find(|(n, ..)| *n == name)
 }
 
-/// The room that a path below the crate's root leads into.
+/// Returns the module that a path below the crate's root leads into.
 fn target(segments: &[String]) -> Option<String> {
     match segments {
         [first, second, ..] if first == "wire" || first == "ctrl" => {
@@ -104,12 +104,16 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let Some(name) = target(&segments) else {
             continue;
         };
-        // Heads of folders only declare their rooms.
+        // Heads of folders only declare their modules.
         if name == "lib" || path.ends_with("/mod") || name == "wire" || name == "ctrl" {
             continue;
         }
-        let Some((_, wing, may)) = room(&name) else {
-            out.push(Finding::new(&file.path, 0, "this room is in no row of the table of rooms"));
+        let Some((_, plane, may)) = module(&name) else {
+            out.push(Finding::new(
+                &file.path,
+                0,
+                "this module is in no row of the table of modules",
+            ));
             continue;
         };
         let source = without_tests(Source::split(&file.text));
@@ -117,26 +121,26 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let Some(to) = target(&path.segments).filter(|to| *to != name) else {
                 continue;
             };
-            let Some((_, to_wing, _)) = room(&to) else {
+            let Some((_, to_plane, _)) = module(&to) else {
                 out.push(Finding::new(
                     &file.path,
                     path.line,
-                    format!("`{to}` is no room of hmc-core"),
+                    format!("`{to}` is no module of hmc-core"),
                 ));
                 continue;
             };
-            let bridge =
-                BRIDGES.iter().any(|(b, to_rooms)| *b == name && to_rooms.contains(&to.as_str()));
+            let conversion =
+                CONVERSIONS.iter().any(|(b, modules)| *b == name && modules.contains(&to.as_str()));
             let within =
                 may.contains(&to.as_str()) || (to.starts_with("wire/") && may.contains(&"wire/*"));
-            let crosses = *to_wing != Ground && to_wing != wing && !bridge;
-            if crosses && *wing != Ground {
+            let crosses = *to_plane != Base && to_plane != plane && !conversion;
+            if crosses && *plane != Base {
                 out.push(Finding::new(
                     &file.path,
                     path.line,
-                    format!("{name} and {to} stand in different wings"),
+                    format!("{name} and {to} are in different planes"),
                 ));
-            } else if *to_wing != Ground && !within {
+            } else if *to_plane != Base && !within {
                 out.push(Finding::new(
                     &file.path,
                     path.line,
@@ -148,7 +152,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     out
 }
 
-/// Paths of a room in a folder that begin with `super::`, as paths from the crate's root.
+/// Returns the paths of a module in a folder that begin with `super::`, as paths from the crate's root.
 fn siblings(source: &Source, name: &str) -> Vec<super::paths::Below> {
     let Some((folder, _)) = name.split_once('/') else {
         return Vec::new();
@@ -165,12 +169,12 @@ mod tests {
     use super::check;
     use crate::tree::Tree;
 
-    fn findings(room: &str, text: &str) -> usize {
-        check(&Tree::planted(&[(&format!("hmc-core/src/{room}.rs"), text)])).len()
+    fn findings(module: &str, text: &str) -> usize {
+        check(&Tree::planted(&[(&format!("hmc-core/src/{module}.rs"), text)])).len()
     }
 
     #[test]
-    fn listed_arrows_pass() {
+    fn listed_dependencies_pass() {
         assert_eq!(
             findings("queue", "use crate::work::Failure;\nuse crate::limits::MAX_SLOTS;"),
             0

@@ -15,18 +15,18 @@ pub(crate) struct Counts {
 }
 
 /// What a step answers.
-pub(crate) struct Answer {
+pub(crate) struct StepResult {
     pub(crate) verdict: Verdict,
     pub(crate) counts: Counts,
 }
 
-impl From<Verdict> for Answer {
+impl From<Verdict> for StepResult {
     fn from(verdict: Verdict) -> Self {
         Self { verdict, counts: Counts::default() }
     }
 }
 
-impl Answer {
+impl StepResult {
     /// The answer for both; it failed if either did, and was skipped if either was.
     pub(crate) fn and(self, other: Self) -> Self {
         let sum = |a: u64, b: u64| a.saturating_add(b);
@@ -50,18 +50,18 @@ impl Answer {
 /// A line of the summary.
 pub(crate) struct Line {
     pub(crate) name: String,
-    pub(crate) answer: Answer,
+    pub(crate) result: StepResult,
     pub(crate) time: Duration,
 }
 
 impl Line {
     /// Runs a step, with a heading, and says what became of it.
-    pub(crate) fn of(name: String, run: impl FnOnce() -> Answer) -> Self {
+    pub(crate) fn of(name: String, run: impl FnOnce() -> StepResult) -> Self {
         println!("\n=== {name} ===");
         let begun = Instant::now();
-        let answer = run();
-        println!("--- {name}: {} {}", answer.verdict.word(), answer.verdict.detail());
-        Self { name, answer, time: begun.elapsed() }
+        let result = run();
+        println!("--- {name}: {} {}", result.verdict.word(), result.verdict.detail());
+        Self { name, result, time: begun.elapsed() }
     }
 }
 
@@ -71,32 +71,32 @@ pub(crate) fn summary(table: &[Line]) -> Counts {
         "\n{:<26} {:<8} {:>7}  {:>6} {:>6} {:>7}",
         "step", "verdict", "seconds", "passed", "failed", "skipped"
     );
-    for Line { name, answer, time } in table {
-        let c = answer.counts;
+    for Line { name, result, time } in table {
+        let c = result.counts;
         println!(
             "{name:<26} {:<8} {:>7.1}  {:>6} {:>6} {:>7}",
-            answer.verdict.word(),
+            result.verdict.word(),
             time.as_secs_f64(),
             c.passed,
             c.failed,
             c.skipped
         );
     }
-    for Line { name, answer, .. } in table {
-        if answer.verdict != Verdict::Passed {
-            println!("{name}: {} {}", answer.verdict.word(), answer.verdict.detail());
+    for Line { name, result, .. } in table {
+        if result.verdict != Verdict::Passed {
+            println!("{name}: {} {}", result.verdict.word(), result.verdict.detail());
         }
     }
-    let total = sum(table.iter().map(|line| &line.answer));
+    let total = sum(table.iter().map(|line| &line.result));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     total
 }
 
 /// The numbers of all steps. A step that failed or was skipped as a whole counts as one.
-fn sum<'a>(answers: impl Iterator<Item = &'a Answer>) -> Counts {
-    answers.fold(Counts::default(), |mut total, answer| {
-        let mut c = answer.counts;
-        match answer.verdict {
+fn sum<'a>(results: impl Iterator<Item = &'a StepResult>) -> Counts {
+    results.fold(Counts::default(), |mut total, result| {
+        let mut c = result.counts;
+        match result.verdict {
             Verdict::Failed(_) if c.failed == 0 => c.failed = 1,
             Verdict::Skipped { .. } => c.skipped = c.skipped.saturating_add(1),
             _ => {}
@@ -109,12 +109,12 @@ fn sum<'a>(answers: impl Iterator<Item = &'a Answer>) -> Counts {
 }
 
 /// Runs a `cargo test` and adds up its results.
-pub(crate) fn tests(command: &mut Command, limit: Duration) -> Answer {
+pub(crate) fn tests(command: &mut Command, limit: Duration) -> StepResult {
     match shell::stream(command, limit) {
         Ok(out) => {
             let counts = count(&out.stdout);
             let verdict = if out.success { ran(&out.stdout) } else { failed(&out) };
-            Answer { verdict, counts }
+            StepResult { verdict, counts }
         }
         Err(why) => Verdict::Failed(why).into(),
     }
@@ -162,7 +162,7 @@ fn each_ran(text: &str, programs: usize) -> Verdict {
 }
 
 /// Runs pytest and reads its summary.
-pub(crate) fn pytest(command: &mut Command, limit: Duration) -> Answer {
+pub(crate) fn pytest(command: &mut Command, limit: Duration) -> StepResult {
     match shell::stream(command, limit) {
         Ok(out) => {
             let counts = count_pytest(&out.stdout);
@@ -171,7 +171,7 @@ pub(crate) fn pytest(command: &mut Command, limit: Duration) -> Answer {
                 (true, 0) => Verdict::failed("no test was run"),
                 (true, _) => Verdict::Passed,
             };
-            Answer { verdict, counts }
+            StepResult { verdict, counts }
         }
         Err(why) => Verdict::Failed(why).into(),
     }
@@ -234,7 +234,7 @@ pub(crate) fn count(text: &str) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Counts, count, count_pytest, each_ran, ran, sum};
+    use super::{Counts, StepResult, count, count_pytest, each_ran, ran, sum};
     use crate::verdict::Verdict;
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
     fn a_failure_beside_a_skip_is_a_failure() {
         let (broken, missing) = (Verdict::failed("broken"), Verdict::skipped("a", "b"));
         let of = |one: &Verdict, other: &Verdict| {
-            Answer::from(one.clone()).and(Answer::from(other.clone())).verdict
+            StepResult::from(one.clone()).and(StepResult::from(other.clone())).verdict
         };
         assert_eq!(of(&missing, &broken), broken);
         assert_eq!(of(&broken, &missing), broken);
@@ -305,9 +305,9 @@ mod tests {
 
     #[test]
     fn a_step_that_failed_without_a_failed_test_is_not_lost() {
-        let broken = Answer::from(Verdict::failed("does not build"));
-        let missing = Answer::from(Verdict::skipped("a", "b"));
-        let red = Answer {
+        let broken = StepResult::from(Verdict::failed("does not build"));
+        let missing = StepResult::from(Verdict::skipped("a", "b"));
+        let red = StepResult {
             verdict: Verdict::failed("x"),
             counts: Counts { passed: 5, failed: 2, skipped: 0 },
         };

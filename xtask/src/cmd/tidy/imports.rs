@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// The crate whose root is a facade.
 const FACADE: &str = "hmc-std";
 
-/// Who may use the facade: faces, and code that stands for an application.
+/// Crates that may use the facade: front ends, and code in the role of an application.
 const APPLICATIONS: [&str; 6] =
     ["hmc-cli", "hmc-py", "hmc-tests", "hmc-benches", "examples", "xtask"];
 
@@ -36,18 +36,18 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 let facade = *name == FACADE
                     && (APPLICATIONS.contains(&c.name.as_str()) || (c.name == FACADE && !inside));
                 if !facade {
-                    judge(&file.path, &source, word, modules, &mut out);
+                    check_file(&file.path, &source, word, modules, &mut out);
                 }
             }
             if let Some((.., modules)) = own.filter(|_| inside) {
-                judge(&file.path, &source, "crate", modules, &mut out);
+                check_file(&file.path, &source, "crate", modules, &mut out);
             }
         }
     }
     out
 }
 
-fn judge(path: &str, source: &Source, root: &str, modules: &[String], out: &mut Vec<Finding>) {
+fn check_file(path: &str, source: &Source, root: &str, modules: &[String], out: &mut Vec<Finding>) {
     for p in below(source, root) {
         let Some(first) = p.segments.first() else {
             continue;

@@ -1,21 +1,21 @@
-//! Arrows between crates point down: each manifest's dependencies on our crates are in a table.
+//! Dependencies between crates go to lower layers: a table lists the allowed dependencies of each crate.
 
 use super::finding::Finding;
 use crate::tree::Tree;
 
-/// What a crate of a release may depend on, of ours and outside development.
+/// Our crates that a crate of a release may depend on, apart from development dependencies.
 const ALLOWED: [(&str, &[&str]); 7] = [
     ("hmc-core", &[]),
     ("hmc-mem", &["hmc-core"]),
     ("hmc-sim", &["hmc-core", "hmc-mem"]),
     ("hmc-hw", &["hmc-core", "hmc-mem"]),
     ("hmc-std", &["hmc-core", "hmc-mem", "hmc-hw"]),
-    // The face names ranks and kinds, which the core defines.
+    // The front end names ranks and kinds, which the core defines.
     ("hmc-cli", &["hmc-core", "hmc-std"]),
     ("hmc-py", &["hmc-std"]),
 ];
 
-/// Crates for development only: they look at every floor, and nothing may depend on them.
+/// Crates for development only: they may depend on any layer, and no crate may depend on them.
 const APART: [&str; 8] = [
     "hmc-tests",
     "hmc-benches",
@@ -27,10 +27,10 @@ const APART: [&str; 8] = [
     "hmc-bare",
 ];
 
-/// Of the crates apart, those that a crate apart may depend on.
+/// Crates for development that another of them may depend on.
 const SHARED_APART: [&str; 2] = ["examples", "hmc-vendor-ucp"];
 
-/// What hmc-core may depend on from elsewhere.
+/// Foreign crates that hmc-core may depend on.
 const CORE_FOREIGN: [&str; 3] = ["bitflags", "heapless", "zerocopy"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -45,12 +45,12 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             out.push(Finding::new(
                 &path,
                 0,
-                format!("crate {} is in no row of the table of arrows", c.name),
+                format!("crate {} is in no row of the table of dependencies", c.name),
             ));
         }
         for d in c.manifest.dependencies() {
             let name = d.name.as_str();
-            // Tests of a crate may look down at more, but never at a crate apart, nor up.
+            // Tests of a crate may depend on more lower layers, but never on a development crate or a higher layer.
             let allowed = match row {
                 Some(may) => {
                     may.contains(&name) || (d.dev && name == "hmc-sim" && c.name != "hmc-core")
@@ -71,7 +71,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                     format!("hmc-core may depend on {CORE_FOREIGN:?}, not on {name}"),
                 ));
             }
-            // Crates outside the workspace cannot ask its table for a version.
+            // Crates outside the workspace cannot use its table of versions.
             let stands_apart = c.manifest.has_section("workspace");
             if !stands_apart && !d.from_workspace {
                 out.push(Finding::new(
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_that_point_down_pass() {
+    fn dependencies_on_lower_layers_pass() {
         let none: [&str; 0] = [];
         assert_eq!(
             findings(

@@ -5,7 +5,7 @@ use crate::verdict::Verdict;
 
 /// What became of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ClaimResult {
     /// It holds; the figure that shows how far.
     Proved(String),
     /// It does not hold.
@@ -16,7 +16,7 @@ pub(super) enum Answer {
     LeftOut,
 }
 
-impl Answer {
+impl ClaimResult {
     pub(super) fn of(result: Result<String, String>) -> Self {
         match result {
             Ok(figure) => Self::Proved(figure),
@@ -58,11 +58,12 @@ impl Answer {
 pub(super) const NIGHTLY: &str = "`rustup toolchain install nightly --component miri,rust-src`";
 
 /// The answer where there is no nightly toolchain, or no such part of it.
-pub(super) fn without_nightly(part: Option<&str>) -> Option<Answer> {
+pub(super) fn without_nightly(part: Option<&str>) -> Option<ClaimResult> {
     let there = match part {
         Some(part) => tools::has_extension("nightly", part),
         None => tools::has_toolchain("nightly"),
     };
-    (!there)
-        .then(|| Answer::not_run(format!("no nightly {}", part.unwrap_or("toolchain")), NIGHTLY))
+    (!there).then(|| {
+        ClaimResult::not_run(format!("no nightly {}", part.unwrap_or("toolchain")), NIGHTLY)
+    })
 }
