@@ -1,6 +1,6 @@
-//! The passive process: does what lines on its standard input say, and answers `ok ...` or why not.
+//! The passive process: executes commands from its standard input, one a line, and replies `ok ...` or an error.
 //!
-//! It is the target of ours and the other end of every reference. It dies with its parent.
+//! It is the target of ours and the other end of every reference. It is killed with its parent.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -17,20 +17,20 @@ use crate::error::{Res, text};
 use crate::machine;
 use crate::reference::cma;
 use crate::reference::pages::{SharedPages, spin};
-use crate::reference::socket::{Door, PageBytes, Stream};
-use crate::reference::ucx_bare::End;
+use crate::reference::socket::{Listener, PageBytes, Stream};
+use crate::reference::ucx_raw::End;
 use crate::rows::group::{Member, What};
 use crate::rows::ucx::latency;
 
 #[derive(Default)]
-struct Passive {
+struct PeerProcess {
     sessions: HashMap<u32, Session>,
     windows: Vec<Window>,
     pages: Option<SharedPages>,
-    door: Option<Door>,
+    listener: Option<Listener>,
     stream: Option<Stream>,
     bytes: Option<PageBytes>,
-    bare: Option<End>,
+    raw: Option<End>,
     member: Option<Member>,
     /// Where the memory of the last heap window lies, and how long it is.
     heap: Option<(usize, usize)>,
@@ -38,15 +38,15 @@ struct Passive {
 
 /// Runs until standard input ends.
 pub(crate) fn main(cpu: Option<usize>) -> ExitCode {
-    // prctl(2), PR_SET_PDEATHSIG: nothing is left behind when the parent is killed.
+    // prctl(2), PR_SET_PDEATHSIG: the process ends when its parent is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     machine::raise_open_files();
-    // Without a processor of its own it does not stay on its parent's either.
+    // Without a processor of its own it is not pinned to its parent's.
     if let Err(why) = cpu.map_or_else(machine::unpin, machine::pin) {
         println!("{why}");
         return ExitCode::FAILURE;
     }
-    let mut me = Passive::default();
+    let mut me = PeerProcess::default();
     say("ok");
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match me.obey(&line) {
@@ -77,7 +77,7 @@ impl<'a> Words<'a> {
     }
 }
 
-impl Passive {
+impl PeerProcess {
     fn obey(&mut self, line: &str) -> Res<String> {
         let mut words = Words(line.split_whitespace());
         let w = &mut words;
@@ -91,8 +91,8 @@ impl Passive {
             "unwindow" => self.windows.clear(),
             "share" => return self.share(w),
             "flagref" => self.flag_reference(w)?,
-            "door" => return self.open_door(w),
-            "accept" => self.stream = Some(self.door.as_ref().ok_or("no door")?.accept()?),
+            "listen" => return self.listen(w),
+            "accept" => self.stream = Some(self.listener.as_ref().ok_or("no listener")?.accept()?),
             "echo" => {
                 let (size, rounds, spin) = (w.number()?, w.number()?, w.word()? == "spin");
                 let stream = self.stream()?;
@@ -103,12 +103,12 @@ impl Passive {
             "sink" => self.sink(w)?,
             "cma" => return self.cma(w),
             "idle" => self.idle(w)?,
-            "bare" => {
-                let end = self.bare.insert(End::new(w.number()?)?);
-                return end.card();
+            "raw" => {
+                let end = self.raw.insert(End::new(w.number()?)?);
+                return end.conn_info();
             }
-            "barepeer" => {
-                let end = self.bare.as_mut().ok_or("no bare end")?;
+            "rawpeer" => {
+                let end = self.raw.as_mut().ok_or("no raw end")?;
                 end.connect(w.word()?)?;
                 end.open()?;
             }
@@ -122,9 +122,9 @@ impl Passive {
                 let (what, len, times) = (What::parse(w.word()?)?, w.number()?, w.number()?);
                 self.member.as_mut().ok_or("no member")?.run(what, len, times)?;
             }
-            "bareserve" => self.bare()?.serve(w.number()?)?,
-            "bareflags" => {
-                latency::answer(self.bare()?, w.number()?, w.number()?, w.number()?)?;
+            "rawserve" => self.raw()?.serve(w.number()?)?,
+            "rawflags" => {
+                latency::answer(self.raw()?, w.number()?, w.number()?, w.number()?)?;
             }
             other => return Err(format!("unknown command {other}")),
         }
@@ -135,15 +135,15 @@ impl Passive {
         self.sessions.get(&rank).ok_or_else(|| format!("no session of rank {rank}"))
     }
 
-    fn bare(&self) -> Res<&End> {
-        self.bare.as_ref().ok_or_else(|| "no bare end".to_owned())
+    fn raw(&self) -> Res<&End> {
+        self.raw.as_ref().ok_or_else(|| "no raw end".to_owned())
     }
 
     fn stream(&mut self) -> Res<&mut Stream> {
         self.stream.as_mut().ok_or_else(|| "no stream".to_owned())
     }
 
-    /// `session RANK FOLDER BYTES [ucx]`: one that listens everywhere. Answers its TCP address.
+    /// `session RANK FOLDER BYTES [ucx]`: a session with all listeners. Replies with its TCP address.
     fn session(&mut self, w: &mut Words<'_>) -> Res<String> {
         let rank = w.number()?;
         let folder = w.word()?;
@@ -259,7 +259,7 @@ impl Passive {
         Ok(())
     }
 
-    /// `share BYTES cold|warm`: pages for the reference. Answers the descriptor.
+    /// `share BYTES cold|warm`: pages for the reference. Replies with the descriptor.
     fn share(&mut self, w: &mut Words<'_>) -> Res<String> {
         let pages = SharedPages::create(w.number()?)?;
         if w.word()? == "warm" {
@@ -270,16 +270,16 @@ impl Passive {
         Ok(fd.to_string())
     }
 
-    /// `door tcp` or `door PATH`. Answers the address.
-    fn open_door(&mut self, w: &mut Words<'_>) -> Res<String> {
+    /// `listen tcp` or `listen PATH`. Answers with the address.
+    fn listen(&mut self, w: &mut Words<'_>) -> Res<String> {
         let word = w.word()?;
         let path = (word != "tcp").then(|| Path::new(word));
-        let (door, address) = Door::open(path)?;
-        self.door = Some(door);
+        let (listener, address) = Listener::open(path)?;
+        self.listener = Some(listener);
         Ok(address)
     }
 
-    /// `sink SIZE COUNT`: receives messages, then says so with one byte.
+    /// `sink SIZE COUNT`: receives messages, then acknowledges with one byte.
     fn sink(&mut self, w: &mut Words<'_>) -> Res<()> {
         let size: usize = w.number()?;
         let count: u64 = w.number()?;
@@ -296,8 +296,8 @@ impl Passive {
         Ok(())
     }
 
-    /// `cma PID BYTES TIMES ADDRESS..`: reads by itself, from the places in turn, and answers the nanoseconds
-    /// of one.
+    /// `cma PID BYTES TIMES ADDRESS..`: reads from the addresses in turn, and replies with the nanoseconds of one
+    /// read.
     fn cma(&mut self, w: &mut Words<'_>) -> Res<String> {
         let pid = w.number()?;
         let size: usize = w.number()?;
@@ -312,8 +312,8 @@ impl Passive {
         };
         let begun = Instant::now();
         for address in addresses.iter().cycle().take(times as usize) {
-            // SAFETY: the window's region keeps the memory, which nobody borrows while it is exposed; the other
-            // process waits for this answer and has no operation under way.
+            // SAFETY: the window's region owns the memory, which is not borrowed while it is exposed; the other
+            // process waits for this reply and has no operation in flight.
             unsafe { cma::read(pid, *address, into, size)? };
         }
         let each = begun.elapsed().as_nanos() as f64 / f64::from(times);

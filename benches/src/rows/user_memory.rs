@@ -12,7 +12,7 @@ use hmc_std::memory::Span;
 use hmc_std::peer::Peer;
 use hmc_std::window::RemoteWindow;
 
-use crate::context::{Context, Duo};
+use crate::context::{Context, SessionPair};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, timed};
@@ -26,9 +26,9 @@ const DEPTH: u64 = 16;
 const DEPTH_BYTES: u64 = 128 * MIB;
 
 /// The row.
-pub(crate) struct Adopted;
+pub(crate) struct UserMemory;
 
-impl Row for Adopted {
+impl Row for UserMemory {
     fn name(&self) -> &'static str {
         "adopted"
     }
@@ -46,26 +46,26 @@ impl Row for Adopted {
     }
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
-        let mut duo = context.duo(4096, ConnType::Shm)?;
+        let mut pair = context.pair(4096, ConnType::Shm)?;
         let mut lines = Vec::new();
         for len in context.pick(vec![MIB, 16 * MIB], vec![MIB, 16 * MIB, 64 * MIB]) {
-            lines.push(outwards(context, &mut duo, len)?);
-            lines.extend(inwards(context, &mut duo, len)?);
+            lines.push(outwards(context, &mut pair, len)?);
+            lines.extend(inwards(context, &mut pair, len)?);
         }
         Ok(lines)
     }
 }
 
 /// A warm vector as a span.
-fn vector(duo: &Duo, len: u64) -> Res<Span> {
+fn vector(pair: &SessionPair, len: u64) -> Res<Span> {
     let bytes = vec![7u8; usize::try_from(len).map_err(text)?];
-    let region = duo.session.register_vec(bytes).map_err(text)?;
+    let region = pair.session.register_vec(bytes).map_err(text)?;
     region.take_all().map_err(text)
 }
 
-fn window(duo: &mut Duo, label: u64, len: u64, kind: &str) -> Res<RemoteWindow> {
-    duo.helper.ask(&format!("window 1 0 {label} {len} {kind} warm"))?;
-    duo.peer.remote_window(label, Duration::from_secs(10)).map_err(text)
+fn window(pair: &mut SessionPair, label: u64, len: u64, kind: &str) -> Res<RemoteWindow> {
+    pair.helper.ask(&format!("window 1 0 {label} {len} {kind} warm"))?;
+    pair.peer.remote_window(label, Duration::from_secs(10)).map_err(text)
 }
 
 /// Puts the span and takes it back.
@@ -77,17 +77,17 @@ fn put(peer: &Peer, span: &mut Option<Span>, window: &RemoteWindow) -> Res<()> {
     Ok(())
 }
 
-fn outwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
+fn outwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Line> {
     let n = usize::try_from(len).map_err(text)?;
-    let window = window(duo, len, len, "memfd")?;
-    let fd = duo.helper.ask(&format!("share {len} warm"))?;
-    let there = SharedPages::of_process(duo.helper.pid(), fd.parse().map_err(text)?, len)?;
+    let window = window(pair, len, len, "memfd")?;
+    let fd = pair.helper.ask(&format!("share {len} warm"))?;
+    let there = SharedPages::of_process(pair.helper.pid(), fd.parse().map_err(text)?, len)?;
     let source = vec![7u8; n];
-    let mut span = Some(vector(duo, len)?);
+    let mut span = Some(vector(pair, len)?);
     let times = u32::try_from((SAMPLE_BYTES / len).max(1)).map_err(text)?;
     let pairs = interleave(
         context.pick(15, 41),
-        || context.delay.timed(times, || put(&duo.peer, &mut span, &window)),
+        || context.delay.timed(times, || put(&pair.peer, &mut span, &window)),
         || {
             timed(times, || {
                 there.copy_in(0, &source);
@@ -95,7 +95,7 @@ fn outwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
             })
         },
     )?;
-    duo.helper.ask("unwindow")?;
+    pair.helper.ask("unwindow")?;
     Ok(Line::bandwidth(
         format!("shm put {} from adopted memory", size(len)),
         len,
@@ -105,20 +105,20 @@ fn outwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Line> {
 }
 
 /// Into adopted memory: with several operations under way, as for any bandwidth, and one by one.
-fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
-    let window = window(duo, len + 1, len, "heap")?;
+fn inwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Vec<Line>> {
+    let window = window(pair, len + 1, len, "heap")?;
     let depth = (DEPTH_BYTES / len).clamp(2, DEPTH);
-    let spans = (0..depth).map(|_| vector(duo, len)).collect::<Res<Vec<_>>>()?;
+    let spans = (0..depth).map(|_| vector(pair, len)).collect::<Res<Vec<_>>>()?;
     // The reference reads the same sources, into the same window: where pages lie moves the speed of a copy.
     let address = |s: &Span| s.as_slice().as_ptr().expose_provenance().to_string();
     let sources: Vec<_> = spans.iter().map(address).collect();
     let pid = std::process::id();
-    let peer = duo.peer.clone();
+    let peer = pair.peer.clone();
     let begin = |span: Span| peer.put_span(span, &window, 0).map_err(text);
     let end = |op: Op| op.wait(Duration::from_secs(30)).map(|(_, back)| back).map_err(text);
     let count = context.pick(15, 41);
     let mut bare = |sources: &[String], times: u32| {
-        let told = duo.helper.ask(&format!("cma {pid} {len} {times} {}", sources.join(" ")))?;
+        let told = pair.helper.ask(&format!("cma {pid} {len} {times} {}", sources.join(" ")))?;
         told.parse().map_err(text)
     };
     let mut idle: VecDeque<Span> = spans.into();
@@ -152,7 +152,7 @@ fn inwards(context: &Context, duo: &mut Duo, len: u64) -> Res<Vec<Line>> {
         || context.delay.timed(times, || put(&peer, &mut one, &window)),
         || bare(&sources[..1], times),
     )?;
-    duo.helper.ask("unwindow")?;
+    pair.helper.ask("unwindow")?;
     let name = format!("shm put {} into adopted memory (CMA)", size(len));
     Ok(vec![
         Line::bandwidth(format!("{name}, {depth} under way"), len, &several, Some(0.95)),

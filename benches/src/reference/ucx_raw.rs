@@ -1,7 +1,7 @@
-//! UCX without this library: puts and gets by bare calls of libucp, between the same two processes.
+//! UCX without this library: puts and gets by raw calls of libucp, between the same two processes.
 //!
 //! Both ends have a context, a worker and an endpoint of their own, memory of the kind that ours has, and the same UCX_TLS.
-//! Over TCP lanes the passive end makes progress while it is told to, in a busy loop.
+//! Over TCP lanes the passive end makes progress on request, in a busy loop.
 
 use std::sync::atomic::Ordering;
 
@@ -13,29 +13,29 @@ use super::pages::spin;
 use crate::error::{Res, text};
 use crate::helper::Helper;
 
-/// Bytes behind the payload: for the word by which the passive end is told to stop.
+/// Bytes behind the payload: for the word that stops the passive end.
 const TAIL_BYTES: usize = 64;
-/// Words there: how often the passive end was told to stop; its way is open; what is put; what nobody reads.
+/// Words there: the number of stops of the passive end; its path is open; the source of puts; an unused word.
 const STOP: usize = 0;
 const OPENED: usize = 8;
 const SCRATCH: usize = 16;
 const SPARE: usize = 24;
-/// Turns of the passive end after it was told to stop.
+/// Progress calls of the passive end after a stop.
 const LAST_TURNS: u32 = 1_000;
 
 /// One end.
 #[derive(Debug)]
 pub(crate) struct End {
-    bare: RawEndpoint,
+    raw: RawEndpoint,
     bytes: usize,
-    /// Whether UCX moves bytes only while the target makes progress: any bytes, and those of a get.
+    /// UCX moves bytes only while the target makes progress: any bytes, and those of a get.
     driven: bool,
     driven_gets: bool,
-    /// How often the passive end was told to stop.
+    /// The number of stops of the passive end.
     stops: u64,
 }
 
-/// Whether UCX_TLS leaves nothing but TCP.
+/// Returns `true` if UCX_TLS allows TCP only.
 pub(crate) fn only_tcp() -> bool {
     std::env::var("UCX_TLS").is_ok_and(|tls| tls.split(',').all(|t| matches!(t, "tcp" | "self")))
 }
@@ -47,47 +47,47 @@ impl End {
         let facts = hmc_std::probe::ucx().map_err(text)?;
         let search = Search { named: Some(facts.path), folders: Vec::new() };
         let library = Library::load(&search).map_err(text)?;
-        // The passive end sleeps between its turns, and a look after it, every 20 s, would hold up a flush until it wakes.
+        // The passive end sleeps between its turns; a keepalive, every 20 s, would delay a flush until it wakes.
         let keys = vec![("KEEPALIVE_INTERVAL".to_owned(), "inf".to_owned())];
         let user_tls = std::env::var("UCX_TLS").ok();
-        // UCX as it is by itself.
+        // UCX with its own settings.
         let user_keys = USER_KEYS.to_vec();
         let settings = Settings { keys, user_tls, user_keys, ..Settings::default() };
-        let bare = RawEndpoint::new(library, &settings, bytes + TAIL_BYTES).map_err(text)?;
-        Ok(Self { bare, bytes, driven: only_tcp(), driven_gets: true, stops: 0 })
+        let raw = RawEndpoint::new(library, &settings, bytes + TAIL_BYTES).map_err(text)?;
+        Ok(Self { raw, bytes, driven: only_tcp(), driven_gets: true, stops: 0 })
     }
 
-    /// What the other end needs, in hexadecimal.
-    pub(crate) fn card(&self) -> Res<String> {
-        let card = self.bare.conn_info().map_err(text)?;
-        Ok(card.iter().map(|b| format!("{b:02x}")).collect())
+    /// Returns the connection info for the other end, in hexadecimal.
+    pub(crate) fn conn_info(&self) -> Res<String> {
+        let info = self.raw.conn_info().map_err(text)?;
+        Ok(info.iter().map(|b| format!("{b:02x}")).collect())
     }
 
-    /// Makes the way to the end of that card.
-    pub(crate) fn connect(&mut self, card: &str) -> Res<()> {
+    /// Connects to the end of that connection info.
+    pub(crate) fn connect(&mut self, info: &str) -> Res<()> {
         let byte = |at: usize| {
-            let pair = card.get(at..at + 2).ok_or("a card of odd length")?;
+            let pair = info.get(at..at + 2).ok_or("connection info of odd length")?;
             u8::from_str_radix(pair, 16).map_err(text)
         };
-        let card: Vec<u8> = (0..card.len()).step_by(2).map(byte).collect::<Res<_>>()?;
-        self.bare.connect(&card).map_err(text)
+        let info: Vec<u8> = (0..info.len()).step_by(2).map(byte).collect::<Res<_>>()?;
+        self.raw.connect(&info).map_err(text)
     }
 
     /// The calls.
     pub(crate) fn calls(&self) -> Res<RawCalls<'_>> {
-        self.bare.calls().map_err(text)
+        self.raw.calls().map_err(text)
     }
 
     /// Two connected ends: one here and one in the helper.
     pub(crate) fn pair(helper: &mut Helper, bytes: u64) -> Res<Self> {
-        let card = helper.ask(&format!("bare {bytes}"))?;
+        let info = helper.ask(&format!("raw {bytes}"))?;
         let mut here = Self::new(usize::try_from(bytes).map_err(text)?)?;
-        here.connect(&card)?;
-        helper.tell(&format!("barepeer {}", here.card()?))?;
+        here.connect(&info)?;
+        helper.tell(&format!("rawpeer {}", here.conn_info()?))?;
         let calls = here.calls()?;
         put_now(&calls, here.bytes + SCRATCH, here.bytes + SPARE, 8)?;
         here.until(&calls, here.bytes + OPENED, 1)?;
-        // The other end makes progress until it is stopped.
+        // The other end makes progress until a stop.
         let get = calls.get(here.bytes + SCRATCH, here.bytes + SPARE, 8).map_err(text)?;
         let driven_gets = !get.is_done();
         calls.wait(get).map_err(text)?;
@@ -97,8 +97,8 @@ impl End {
         Ok(here)
     }
 
-    /// The passive end of [`End::pair`], after its way was made. A way opens while both ends make progress, and a word can be
-    /// seen before it is open: so each end goes on until the other says that its own way is.
+    /// The passive end of [`End::pair`], after it connected. A path opens while both ends make progress, and a word can arrive
+    /// before it is open: so each end continues until the other reports that its own path is open.
     pub(crate) fn open(&mut self) -> Res<()> {
         let calls = self.calls()?;
         self.store(&calls, self.bytes + SCRATCH, 1)?;
@@ -109,8 +109,8 @@ impl End {
         self.serve(1)
     }
 
-    /// Runs `job`, which puts, or gets if `gets`, while the passive end serves where UCX needs that: over TCP, and for gets
-    /// that it asks the target for. Elsewhere it sleeps, as with ours.
+    /// Runs `job`, which puts, or gets if `gets`, while the passive end makes progress if UCX needs that: over TCP, and for gets
+    /// that the target executes. Otherwise it sleeps, as with ours.
     pub(crate) fn served<R>(
         &mut self,
         helper: &mut Helper,
@@ -119,7 +119,7 @@ impl End {
     ) -> Res<R> {
         let serves = if gets { self.driven_gets } else { self.driven };
         if serves {
-            helper.tell(&format!("bareserve {}", self.stops + 1))?;
+            helper.tell(&format!("rawserve {}", self.stops + 1))?;
         }
         let result = job(&self.calls()?)?;
         if serves {
@@ -128,8 +128,8 @@ impl End {
         Ok(result)
     }
 
-    /// Tells the passive end to stop, and waits until it has. Without a flush: its answer could come to the passive end's
-    /// worker after the last turn that it takes.
+    /// Stops the passive end, and waits for it. Without a flush: its reply could arrive at the passive end's worker after its
+    /// last progress call.
     fn stop(&mut self, helper: &mut Helper) -> Res<()> {
         self.stops += 1;
         let calls = self.calls()?;
@@ -139,11 +139,11 @@ impl End {
         helper.hear_while(|| calls.progress()).map(drop)
     }
 
-    /// The passive end: makes progress until it was told to stop for the `n`th time.
+    /// The passive end: makes progress until the `n`th stop.
     pub(crate) fn serve(&self, n: u64) -> Res<()> {
         let calls = self.calls()?;
         self.until(&calls, self.bytes + STOP, n)?;
-        linger(&calls);
+        progress_a_while(&calls);
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl End {
         })
     }
 
-    /// One way of a ping-pong: changes the first and the last word of `len` bytes at `at`, puts them to `to`, visibly.
+    /// One direction of a ping-pong: changes the first and the last word of `len` bytes at `at`, puts them to `to`, visibly.
     pub(crate) fn ping(
         &self,
         calls: &RawCalls<'_>,
@@ -169,7 +169,7 @@ impl End {
         put_now(calls, at, to, len)
     }
 
-    /// The other way: waits for the last word. Without TCP lanes the bytes come by themselves.
+    /// The other direction: waits for the last word. Without TCP lanes the bytes come by themselves.
     pub(crate) fn pong(&self, calls: &RawCalls<'_>, at: usize, len: usize, value: u64) -> Res<()> {
         let last = calls.word(at + len - 8).ok_or("no word")?;
         spin(|| {
@@ -186,8 +186,8 @@ impl End {
     }
 }
 
-/// Progress after the last word has come: its acknowledgement may still wait for room.
-fn linger(calls: &RawCalls<'_>) {
+/// Progress after the last word has come: its acknowledgement may still wait for a credit.
+fn progress_a_while(calls: &RawCalls<'_>) {
     for _ in 0..LAST_TURNS {
         calls.progress();
     }
