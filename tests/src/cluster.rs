@@ -20,7 +20,7 @@ use hmc_std::testing::node as driven;
 use hmc_std::{Copy, Direction, Error, ErrorKind};
 
 use crate::metered;
-use crate::raw::{frame, hello_with};
+use crate::raw_frames::{frame, hello_with};
 
 /// Starts sans-IO sessions.
 #[derive(Clone, Copy, Debug, Default)]

@@ -29,7 +29,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::raw::{PATIENCE, frame, hello, hello_with, read_frame};
+use crate::raw_frames::{PATIENCE, frame, hello, hello_with, read_frame};
 
 /// A peer of rank 0 with both connections of its link.
 #[derive(Debug)]

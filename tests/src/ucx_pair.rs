@@ -202,7 +202,7 @@ pub struct Over {
 impl Over {
     /// The stand-in.
     #[must_use]
-    pub fn stand_in(library: &'static Library) -> Self {
+    pub fn fake_ucp(library: &'static Library) -> Self {
         Self {
             library,
             settings: Settings::default(),
@@ -232,7 +232,7 @@ impl Built {
         access: Access,
         life: u32,
     ) -> Result<Self, String> {
-        Self::over(&Over::stand_in(library), local_len, window_len, access, life)
+        Self::over(&Over::fake_ucp(library), local_len, window_len, access, life)
     }
 
     /// Two workers, connected.

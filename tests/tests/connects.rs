@@ -16,8 +16,8 @@ use hmc_std::{Address, ConnType, Error, ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::many::{self, connect};
-use hmc_tests::raw::{dial, hello, is_closed_after, say};
-use hmc_tests::scene::{TempDir, bound, count_of, cpu_of, files, status_of, until};
+use hmc_tests::env::{TempDir, bound, count_of, cpu_of, files, status_of, until};
+use hmc_tests::raw_frames::{dial, hello, is_closed_after, say};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);

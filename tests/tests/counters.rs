@@ -19,9 +19,9 @@ use hmc_std::{
     Access, Address, ConnType, Copy, Direction, ErrorKind, Message, Rank, Session, Want,
 };
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::pair::{ALL, Pair, both};
-use hmc_tests::raw::{dial, hello, is_closed_after, say};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::raw_frames::{dial, hello, is_closed_after, say};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

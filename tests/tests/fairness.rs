@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use hmc_std::memory::Span;
 use hmc_std::{Access, Address, ConnType, Session, Want};
-use hmc_tests::raw::{dial, say};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::raw_frames::{dial, say};
 
 const LONG: Duration = Duration::from_secs(20);
 const BLOCK: u64 = 8 << 20;

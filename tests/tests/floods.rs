@@ -23,9 +23,9 @@ use hmc_mem::os::io::IoOutcome;
 use hmc_tests::attack::floods::{
     BATCH, BESIDE, Flooded, INBOX, Scene, Via, data_frame, library, of_kind,
 };
-use hmc_tests::raw::frame;
+use hmc_tests::env::{number, skipped};
+use hmc_tests::raw_frames::frame;
 use hmc_tests::rogue::pour;
-use hmc_tests::scene::{number, skipped};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 

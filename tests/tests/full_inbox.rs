@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmc_std::{ConnType, ErrorKind, Message, Want};
+use hmc_tests::env::until;
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::until;
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_secs(5);

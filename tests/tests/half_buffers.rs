@@ -14,10 +14,10 @@ use std::time::Duration;
 use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_core::rndv::{RecvTarget, RndvMsg, RndvRole};
 use hmc_core::wire::message::ControlMessage;
+use hmc_tests::env::until;
 use hmc_tests::pair::pattern;
-use hmc_tests::raw::frame;
+use hmc_tests::raw_frames::frame;
 use hmc_tests::receiver::{Receiver, Sender, area, hear, take, tell};
-use hmc_tests::scene::until;
 use rustix::net::sockopt;
 
 const LONG: Duration = Duration::from_secs(30);

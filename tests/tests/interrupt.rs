@@ -20,7 +20,7 @@ use hmc_std::{
     SessionBuilder, Status, Want,
 };
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, bound, until};
+use hmc_tests::env::{TempDir, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);

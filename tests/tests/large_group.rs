@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, count_of, cpu_of, number, status_of};
+use hmc_tests::env::{TempDir, Via, count_of, cpu_of, number, status_of};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 /// How long each step may take.

@@ -11,9 +11,9 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, ErrorKind, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::raw::frame;
+use hmc_tests::env::{TempDir, count_of, until};
+use hmc_tests::raw_frames::frame;
 use hmc_tests::rogue::{Rogue, pour};
-use hmc_tests::scene::{TempDir, count_of, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

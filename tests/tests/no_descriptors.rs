@@ -10,8 +10,8 @@ use std::time::Duration;
 use hmc_core::types::Access;
 use hmc_std::{Peer, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, count_of, cpu_of, skipped, until};
 use hmc_tests::files::UnderWay;
-use hmc_tests::scene::{TempDir, count_of, cpu_of, skipped, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

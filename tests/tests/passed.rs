@@ -16,9 +16,9 @@ use hmc_mem::os::fd_passing::{allow, is_allowed, send_fd};
 use hmc_mem::os::io::IoError;
 use hmc_std::{ConnType, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::raw::{frame, hello};
+use hmc_tests::env::{TempDir, bound};
+use hmc_tests::raw_frames::{frame, hello};
 use hmc_tests::rogue::{Rogue, connect};
-use hmc_tests::scene::{TempDir, bound};
 use rustix::net::sockopt;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::Session;
+use hmc_tests::env::TempDir;
 use hmc_tests::events::Events;
-use hmc_tests::raw::{dial, hello, read_reject, say};
-use hmc_tests::scene::TempDir;
+use hmc_tests::raw_frames::{dial, hello, read_reject, say};
 use tracing::Level;
 
 const STRANGERS: usize = 200;

@@ -20,9 +20,9 @@ use hmc_std::ErrorKind::{
 };
 use hmc_std::{Address, ConnType, ErrorKind, Rank, Session, SessionBuilder, Want};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::errors::Errors;
-use hmc_tests::raw::{frame, read_frame};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::raw_frames::{frame, read_frame};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

@@ -17,10 +17,10 @@ use hmc_std::ErrorKind::{
     NotFound, PeerDead, Quarantined, Range, Stale, Unsupported,
 };
 use hmc_std::{Access, Address, ConnType, Copy, Direction, Error, Session, SessionBuilder, Want};
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::errors::Errors;
 use hmc_tests::inside::Inside;
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);

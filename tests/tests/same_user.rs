@@ -21,10 +21,10 @@ use hmc_std::address::Address;
 use hmc_std::{ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, ranks};
-use hmc_tests::raw::{
+use hmc_tests::env::{TempDir, bound, skipped, until};
+use hmc_tests::raw_frames::{
     dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, read_reject, say,
 };
-use hmc_tests::scene::{TempDir, bound, skipped, until};
 use rustix::net::{AddressFamily, SocketType};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

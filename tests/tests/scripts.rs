@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use hmc_core::types::Access;
 use hmc_std::{Copy, Direction, ErrorKind, OpId, Peer, Session};
-use hmc_tests::scene::{TempDir, Via, seed};
+use hmc_tests::env::{TempDir, Via, seed};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hmc_std::address::Address;
 use hmc_std::{ConnType, ErrorKind, OpId, Peer, Progress, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, bound, status_of, until};
+use hmc_tests::env::{TempDir, Via, bound, status_of, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, Error, ErrorKind, Peer, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, bound, skipped, until};
 use hmc_tests::pair::pattern;
-use hmc_tests::scene::{TempDir, bound, skipped, until};
 use hmc_tests::strace::Strace;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use hmc_std::{Access, ConnType, Peer, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::lent::{LEN as LENT, OWN, Owner, owned};
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::{TempDir, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

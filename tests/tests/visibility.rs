@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hmc_sim::rng::Rng;
 use hmc_std::{Peer, Session, Want};
-use hmc_tests::scene::{TempDir, Via, bound, seed};
+use hmc_tests::env::{TempDir, Via, bound, seed};
 
 const LONG: Duration = Duration::from_secs(20);
 const ROOM: u64 = 1 << 20;

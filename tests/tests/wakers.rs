@@ -10,7 +10,7 @@ use std::time::Duration;
 use hmc_std::Session;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::wakers::{self, connect, land, result, rings, target, waiting, waker};
-use hmc_tests::scene::until;
+use hmc_tests::env::until;
 
 const LIMIT: Duration = Duration::from_secs(30);
 

@@ -21,9 +21,9 @@ use hmc_std::Address;
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
-use crate::raw::{frame, hello};
+use crate::env::{TempDir, count_of, status_of, until};
+use crate::raw_frames::{frame, hello};
 use crate::rogue::{Rogue, Soft, pour};
-use crate::scene::{TempDir, count_of, status_of, until};
 
 const LONG: Duration = Duration::from_secs(20);
 /// What a session may hold beside what a row says.

@@ -16,8 +16,8 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
 
 use super::{Context, Outcome};
-use crate::raw::{dial, frame, hello, hello_with, is_closed_after, read_frame, say};
-use crate::scene::{TempDir, bound, until};
+use crate::env::{TempDir, bound, until};
+use crate::raw_frames::{dial, frame, hello, hello_with, is_closed_after, read_frame, say};
 
 const LONG: Duration = Duration::from_secs(60);
 /// A dead rank is kept for so long for the process that held it.

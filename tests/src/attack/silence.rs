@@ -8,9 +8,9 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, Error, ErrorKind, Peer, Session, Want};
 
 use super::{Context, Outcome};
-use crate::raw::frame;
+use crate::env::bound;
+use crate::raw_frames::frame;
 use crate::rogue::Rogue;
-use crate::scene::bound;
 
 const LONG: Duration = Duration::from_secs(10);
 /// A peer is dead after 2.5 s of silence; what waits for longer than this was not told.

@@ -9,9 +9,9 @@ use hmc_std::{ConnType, Held, Peer, Session};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
+use crate::env::{TempDir, until};
 use crate::lent::{LEN, Owner, owned};
 use crate::pair::Pair;
-use crate::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 /// What the source of a copy holds.

@@ -11,7 +11,7 @@ use hmc_std::future::OpFuture;
 use hmc_std::{ConnType, ErrorKind, Peer, Progress, Session};
 
 use super::{Context, Outcome};
-use crate::scene::until;
+use crate::env::until;
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// A waker that is to be called is called by then.

@@ -6,15 +6,15 @@
 //! area has one writer only, so its initiator knows what must be there. Choices come from the seed; when they happen does not.
 
 mod crew;
-mod crowd;
-mod drive;
 mod end;
-mod host;
+mod initiator;
 mod party;
+mod processes;
 mod range;
+mod resources;
 mod settings;
+mod target;
 mod totals;
-mod watch;
 
-pub use crowd::{run, serve};
-pub use settings::{Mortal, Settings};
+pub use processes::{run, serve};
+pub use settings::{KillableArgs, Settings};

@@ -14,9 +14,9 @@ use hmc_core::work::Failure;
 use hmc_std::{OpId, Peer, SharedWindow};
 
 use super::target::{INBOX, LONG, Target, fresh_rank};
-use crate::raw::frame;
+use crate::env::{Via, until};
+use crate::raw_frames::frame;
 use crate::rogue::{Rogue, pour};
-use crate::scene::{Via, until};
 
 /// Where the window lies in the area.
 pub const WINDOW_AT: u64 = 4096;

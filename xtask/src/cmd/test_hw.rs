@@ -27,21 +27,21 @@ const WHEEL: &str = "libucx-cu12==1.22.0";
 
 /// Tests with real processes that run over UCX as they do over our own transports.
 const PROCESS_TESTS: [&str; 7] =
-    ["death", "relay", "relay_ends", "revoke", "routes", "sessions", "visibility"];
+    ["peer_failure", "messages", "messages_abort", "revoke", "bindings", "sessions", "visibility"];
 
 /// Those of them that are about another transport by name, or about none: `test-sim` has them.
 const ELSEWHERE: [&str; 32] = [
-    "death::a_peer_that_dialed_first_is_dialed_again",
-    "death::a_stopped_peer_is_dead_by_its_silence_on_shm",
-    "death::a_stopped_peer_is_dead_by_its_silence_on_tcp",
-    "death::shm_the_dialer_is_killed_before_it_copies",
-    "death::shm_the_dialer_is_killed_under_a_copy",
-    "death::shm_the_listener_is_killed_before_it_copies",
-    "death::shm_the_listener_is_killed_under_a_copy",
-    "death::tcp_the_dialer_is_killed_with_its_buffers_full",
-    "death::tcp_the_listener_is_killed_with_its_buffers_full",
-    "death::the_higher_rank_waits_to_be_dialed",
-    "death::who_does_not_listen_dials_again",
+    "peer_failure::a_peer_that_dialed_first_is_dialed_again",
+    "peer_failure::a_stopped_peer_is_dead_by_its_silence_on_shm",
+    "peer_failure::a_stopped_peer_is_dead_by_its_silence_on_tcp",
+    "peer_failure::shm_the_dialer_is_killed_before_it_copies",
+    "peer_failure::shm_the_dialer_is_killed_under_a_copy",
+    "peer_failure::shm_the_listener_is_killed_before_it_copies",
+    "peer_failure::shm_the_listener_is_killed_under_a_copy",
+    "peer_failure::tcp_the_dialer_is_killed_with_its_buffers_full",
+    "peer_failure::tcp_the_listener_is_killed_with_its_buffers_full",
+    "peer_failure::the_higher_rank_waits_to_be_dialed",
+    "peer_failure::who_does_not_listen_dials_again",
     "revoke::no_late_byte_over_shm",
     "revoke::no_late_byte_over_shm_into_adopted_memory",
     "revoke::no_late_byte_over_tcp",
@@ -49,9 +49,9 @@ const ELSEWHERE: [&str; 32] = [
     "revoke::shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death",
     "revoke::whole_pages_come_back_from_a_stopped_peer_at_once",
     "revoke::windows_over_one_region_share_a_mapping",
-    "routes::memory_stays_until_what_uses_it_is_over",
-    "routes::the_address_is_that_of_the_bytes",
-    "routes::what_can_be_done_at_once_is_done_and_nothing_else",
+    "bindings::memory_stays_until_what_uses_it_is_over",
+    "bindings::the_address_is_that_of_the_bytes",
+    "bindings::what_can_be_done_at_once_is_done_and_nothing_else",
     "sessions::a_goodbye_without_an_answer_is_said",
     "sessions::a_named_transport_is_not_replaced_by_another",
     "sessions::a_thousand_peers_need_no_threads",
@@ -72,7 +72,7 @@ const UCX_TESTS: [&str; 9] = [
     "ucx_sessions",
     "ucx_fences",
     "ucx_quiet",
-    "ucx_killed",
+    "ucx_kill_mid_send",
     "ucx_exits",
     "ucx_failed_sends",
     "partition",

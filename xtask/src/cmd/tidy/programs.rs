@@ -378,7 +378,7 @@ mod tests_of_programs {
         };
         let hw = " = \"needs UCX: cargo xtask test-hw\"";
         assert_eq!(of("tests/tests/ucx_lanes.rs", hw), Some(None));
-        assert_eq!(of("tests/tests/relay.rs", hw), Some(None));
+        assert_eq!(of("tests/tests/messages.rs", hw), Some(None));
         let explore = " = \"minutes: `cargo xtask explore`\"";
         assert_eq!(of("hmc-core/tests/explore_windows.rs", explore), Some(None));
         for (path, reason) in [

@@ -5,10 +5,10 @@ use hmc_std::future::WaitError;
 use hmc_std::{ErrorKind, Peer, Region, RemoteWindow, Want};
 
 use super::end::{End, Of as _, Step};
-use super::host::{Note, SLOTS};
 use super::party::{PUTS, Party, WINDOW};
 use super::range::{at, range};
 use super::settings::LONG;
+use super::target::{Note, SLOTS};
 
 /// Puts that are in flight at once.
 const BURST: u64 = 8;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::scene::status_of;
+use crate::env::status_of;
 
 /// Room for chance: a link that is over keeps regions, of 4 MiB at the most each, until the next one takes its place.
 const SLACK_KIB: u64 = 48 << 10;

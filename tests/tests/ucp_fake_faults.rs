@@ -21,14 +21,14 @@ use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::Status;
 use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::worker::Worker;
-use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn};
+use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, FakeUcp, IO_ERROR, NO_MEMORY};
 use hmc_tests::ucx_pair::{Built, Rings, meet};
 
 const LEN: u64 = 1 << 16;
 const NOBODY: Completion = Completion { op: SlotId { index: 9, generation: 9 }, result: Ok(0) };
 
-fn built(stand_in: &StandIn) -> Built {
-    Built::new(stand_in.library(), LEN, LEN, Access::all(), 1).unwrap()
+fn built(fake_ucp: &FakeUcp) -> Built {
+    Built::new(fake_ucp.library(), LEN, LEN, Access::all(), 1).unwrap()
 }
 
 /// What became of each operation, by its index; each came once.
@@ -39,17 +39,17 @@ fn outcomes(completions: &[Completion]) -> BTreeMap<u16, Result<u64, Failure>> {
 }
 
 /// Drops the pair with all that is under way, and sees that everything comes back.
-fn end(stand_in: &StandIn, pair: Built) {
+fn end(fake_ucp: &FakeUcp, pair: Built) {
     drop(pair);
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 #[test]
 fn a_late_put_is_not_reported_early_and_holds_up_nobody() {
-    let stand_in = StandIn::take();
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
     pair.write_local(0, &[7; 64]);
-    stand_in.rule("ucp_put_nbx", 2, Fate::Late(200));
+    fake_ucp.rule("ucp_put_nbx", 2, CallResult::Late(200));
     let mut first = Vec::new();
     for (index, at) in [(0, 0), (1, 1000), (2, 2000)] {
         let work = pair.request(index, Opcode::Put, 0, at, 64);
@@ -65,33 +65,33 @@ fn a_late_put_is_not_reported_early_and_holds_up_nobody() {
         (pair.read_remote(1000, 64), pair.read_remote(2000, 64)),
         (vec![7; 64], vec![7; 64])
     );
-    end(&stand_in, pair);
+    end(&fake_ucp, pair);
 }
 
 #[test]
 fn a_refused_put_fails_alone() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for opcode in [Opcode::Put, Opcode::Get] {
-        let mut pair = built(&stand_in);
-        stand_in.rule("ucp_put_nbx", 2, Fate::Refused(IO_ERROR));
-        stand_in.rule("ucp_get_nbx", 2, Fate::Refused(IO_ERROR));
+        let mut pair = built(&fake_ucp);
+        fake_ucp.rule("ucp_put_nbx", 2, CallResult::Refused(IO_ERROR));
+        fake_ucp.rule("ucp_get_nbx", 2, CallResult::Refused(IO_ERROR));
         for index in 0..3 {
             pair.near.post(&pair.request(index, opcode, 0, 0, 64)).unwrap();
         }
         let all = outcomes(&pair.wait(3));
         let failed = Err(Failure::Transport(i32::from(IO_ERROR)));
         assert_eq!(all, BTreeMap::from([(0, Ok(64)), (1, failed), (2, Ok(64))]), "{opcode:?}");
-        end(&stand_in, pair);
-        stand_in.restart();
+        end(&fake_ucp, pair);
+        fake_ucp.restart();
     }
 }
 
 /// Its puts end with the endpoint, whose close shows that UCX has nothing of them any more.
 #[test]
 fn a_flush_that_is_lost_ends_with_its_endpoint() {
-    let stand_in = StandIn::take();
-    let mut pair = built(&stand_in);
-    stand_in.rule("ucp_ep_flush_nbx", 1, Fate::Lost);
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
+    fake_ucp.rule("ucp_ep_flush_nbx", 1, CallResult::Lost);
     for index in 0..3 {
         pair.near.post(&pair.request(index, Opcode::Put, 0, 0, 64)).unwrap();
     }
@@ -104,12 +104,12 @@ fn a_flush_that_is_lost_ends_with_its_endpoint() {
     let all = outcomes(&pair.wait(3));
     assert_eq!(all, BTreeMap::from([(0, dead), (1, dead), (2, dead)]));
     assert!(pair.near.0.is_idle() && pair.near.0.is_closed());
-    end(&stand_in, pair);
+    end(&fake_ucp, pair);
 }
 
 #[test]
 fn a_put_that_fails_later_fails_alone() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let broken = Failure::Transport(i32::from(IO_ERROR));
     // The endpoint's failure may be told after those of its requests.
     let lost = (CONNECTION_RESET, Failure::PeerDead);
@@ -119,18 +119,18 @@ fn a_put_that_fails_later_fails_alone() {
         (Opcode::Put, lost),
         (Opcode::Get, lost),
     ] {
-        let mut pair = built(&stand_in);
-        stand_in.set("put_delay", 2);
-        stand_in.rule("ucp_put_nbx", 2, Fate::Failed(status));
-        stand_in.rule("ucp_get_nbx", 2, Fate::Failed(status));
+        let mut pair = built(&fake_ucp);
+        fake_ucp.set("put_delay", 2);
+        fake_ucp.rule("ucp_put_nbx", 2, CallResult::Failed(status));
+        fake_ucp.rule("ucp_get_nbx", 2, CallResult::Failed(status));
         for index in 0..3 {
             pair.near.post(&pair.request(index, opcode, 0, 0, 64)).unwrap();
         }
         let all = outcomes(&pair.wait(3));
         let failed = Err(failure);
         assert_eq!(all, BTreeMap::from([(0, Ok(64)), (1, failed), (2, Ok(64))]), "{opcode:?}");
-        end(&stand_in, pair);
-        stand_in.restart();
+        end(&fake_ucp, pair);
+        fake_ucp.restart();
     }
 }
 
@@ -138,10 +138,10 @@ fn a_put_that_fails_later_fails_alone() {
 /// when it is closed.
 #[test]
 fn a_failed_flush_is_no_fence() {
-    let stand_in = StandIn::take();
-    for fate in [Fate::Refused(IO_ERROR), Fate::Failed(IO_ERROR)] {
-        let mut pair = built(&stand_in);
-        stand_in.rule("ucp_ep_flush_nbx", 1, fate);
+    let fake_ucp = FakeUcp::take();
+    for fate in [CallResult::Refused(IO_ERROR), CallResult::Failed(IO_ERROR)] {
+        let mut pair = built(&fake_ucp);
+        fake_ucp.rule("ucp_ep_flush_nbx", 1, fate);
         for index in 0..3 {
             pair.near.post(&pair.request(index, Opcode::Put, 0, 0, 64)).unwrap();
         }
@@ -156,18 +156,18 @@ fn a_failed_flush_is_no_fence() {
         let dead = Err(Failure::PeerDead);
         assert_eq!(all, BTreeMap::from([(0, dead), (1, dead), (2, dead)]));
         assert!(pair.near.0.is_window_unused(window));
-        end(&stand_in, pair);
-        stand_in.restart();
+        end(&fake_ucp, pair);
+        fake_ucp.restart();
     }
 }
 
 #[test]
 fn out_of_order_each_put_ends_once_and_when_its_bytes_are_there() {
-    let stand_in = StandIn::take();
-    stand_in.set("order", 1);
-    let mut pair = built(&stand_in);
-    stand_in.set("put_delay", 5);
-    stand_in.set("flush_delay", 3);
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.set("order", 1);
+    let mut pair = built(&fake_ucp);
+    fake_ucp.set("put_delay", 5);
+    fake_ucp.set("flush_delay", 3);
     let mut seen = 0;
     for round in 0..50u8 {
         for index in 0..40u16 {
@@ -183,8 +183,8 @@ fn out_of_order_each_put_ends_once_and_when_its_bytes_are_there() {
         }
     }
     assert_eq!(seen, 2000);
-    assert_eq!(stand_in.count("flushes_max"), 4, "no more than four flushes are of use");
-    end(&stand_in, pair);
+    assert_eq!(fake_ucp.count("flushes_max"), 4, "no more than four flushes are of use");
+    end(&fake_ucp, pair);
 }
 
 /// One turn; what it reports must be true already.
@@ -200,12 +200,12 @@ fn judge(pair: &mut Built, round: u8) -> usize {
 
 #[test]
 fn what_never_ends_keeps_its_memory_until_a_forced_close() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for close_delay in [0, 1, 20] {
-        let mut pair = built(&stand_in);
-        stand_in.set("close_delay", close_delay);
-        stand_in.rule("ucp_put_nbx", 1, Fate::Held);
-        stand_in.rule("ucp_get_nbx", 1, Fate::Held);
+        let mut pair = built(&fake_ucp);
+        fake_ucp.set("close_delay", close_delay);
+        fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
+        fake_ucp.rule("ucp_get_nbx", 1, CallResult::Held);
         pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 64)).unwrap();
         pair.near.post(&pair.request(1, Opcode::Get, 0, 0, 64)).unwrap();
         pair.near.post(&pair.request(2, Opcode::Put, 0, 64, 64)).unwrap();
@@ -229,22 +229,22 @@ fn what_never_ends_keeps_its_memory_until_a_forced_close() {
         assert!(pair.near.0.is_idle() && pair.near.0.is_closed());
         let refused = pair.near.post(&pair.request(3, Opcode::Put, 0, 0, 64));
         assert_eq!(refused, Err(PostErrorKind::Disconnected));
-        end(&stand_in, pair);
-        stand_in.restart();
+        end(&fake_ucp, pair);
+        fake_ucp.restart();
     }
 }
 
 /// A transport that goes while UCX has its requests leaves them, and what they use, to its worker.
 #[test]
 fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
-    let stand_in = StandIn::take();
-    let mut pair = built(&stand_in);
-    stand_in.rule("ucp_put_nbx", 1, Fate::Held);
-    stand_in.rule("ucp_ep_close_nbx", 1, Fate::Held);
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
+    fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
+    fake_ucp.rule("ucp_ep_close_nbx", 1, CallResult::Held);
     pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 64)).unwrap();
     pair.turn();
     let worker = Arc::clone(pair.near.0.worker());
-    let (here, unmapped) = (Arc::downgrade(&pair.here), stand_in.calls("ucp_mem_unmap"));
+    let (here, unmapped) = (Arc::downgrade(&pair.here), fake_ucp.calls("ucp_mem_unmap"));
     let Built { near, far, door, here: ours, there, .. } = pair;
     drop((near, ours));
     // The put was withdrawn by the close; the endpoint itself is not closed yet.
@@ -254,8 +254,8 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
         drop(guard.reap_orphans());
     }
     assert!(here.upgrade().is_some(), "its registration is held");
-    assert_eq!(stand_in.calls("ucp_mem_unmap"), unmapped);
-    assert_eq!(stand_in.release(), 1);
+    assert_eq!(fake_ucp.calls("ucp_mem_unmap"), unmapped);
+    assert_eq!(fake_ucp.release(), 1);
     for _ in 0..3 {
         let guard = worker.lock();
         guard.progress();
@@ -263,40 +263,40 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
     }
     assert!(here.upgrade().is_none(), "nothing uses it any more");
     drop((worker, far, door, there));
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 /// A worker that goes waits for requests of peers that are gone, but not for ever: what they use stays then.
 #[test]
 fn a_worker_that_goes_leaks_what_ucx_does_not_give_back() {
-    let stand_in = StandIn::take();
-    let mut pair = built(&stand_in);
-    stand_in.rule("ucp_put_nbx", 1, Fate::Held);
-    stand_in.rule("ucp_ep_close_nbx", 1, Fate::Held);
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
+    fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
+    fake_ucp.rule("ucp_ep_close_nbx", 1, CallResult::Held);
     pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 64)).unwrap();
     let begun = std::time::Instant::now();
     drop(pair);
     assert!(begun.elapsed() >= std::time::Duration::from_secs(2), "it waited");
-    assert_eq!((stand_in.count("workers"), stand_in.calls("ucp_worker_destroy")), (1, 1));
+    assert_eq!((fake_ucp.count("workers"), fake_ucp.calls("ucp_worker_destroy")), (1, 1));
     // The initiator's memory; the target's worker and memory, and both wireup pages, are gone.
-    assert_eq!((stand_in.count("memories"), stand_in.count("contexts")), (1, 1));
-    assert_eq!(stand_in.count("late"), 0);
+    assert_eq!((fake_ucp.count("memories"), fake_ucp.count("contexts")), (1, 1));
+    assert_eq!(fake_ucp.count("late"), 0);
 }
 
 #[test]
 fn an_endpoint_that_fails_under_operations_ends_each_once() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for purge in [true, false] {
-        let mut pair = built(&stand_in);
-        stand_in.set("put_delay", 40);
-        stand_in.set("get_delay", 40);
+        let mut pair = built(&fake_ucp);
+        fake_ucp.set("put_delay", 40);
+        fake_ucp.set("get_delay", 40);
         for index in 0..20 {
             let opcode = if index % 3 == 0 { Opcode::Get } else { Opcode::Put };
             pair.near.post(&pair.request(index, opcode, 0, 0, 64)).unwrap();
             pair.turn();
         }
         let rings = pair.rings.count();
-        assert_eq!(stand_in.kill(0, CONNECTION_RESET, purge), 1);
+        assert_eq!(fake_ucp.kill(0, CONNECTION_RESET, purge), 1);
         // Another thread's progress meets it.
         pair.near.0.worker().lock().progress();
         assert!(pair.rings.count() > rings, "whoever waits is told");
@@ -308,17 +308,17 @@ fn an_endpoint_that_fails_under_operations_ends_each_once() {
         assert_eq!(dead, 20, "purge {purge}: {all:?}");
         let refused = pair.near.post(&pair.request(30, Opcode::Put, 0, 0, 64));
         assert_eq!(refused, Err(PostErrorKind::Disconnected));
-        end(&stand_in, pair);
-        stand_in.restart();
+        end(&fake_ucp, pair);
+        fake_ucp.restart();
     }
 }
 
 #[test]
 fn a_failed_registration_says_what_to_do_and_harms_nothing() {
-    let stand_in = StandIn::take();
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
     let context = Arc::clone(pair.near.0.worker().context());
-    stand_in.rule("ucp_mem_map", 0, Fate::Refused(NO_MEMORY));
+    fake_ucp.rule("ucp_mem_map", 0, CallResult::Refused(NO_MEMORY));
     let e = Memory::allocate(&context, 1 << 20).expect_err("scripted");
     let text = e.to_string();
     for part in ["registering memory", "1048576 bytes", "Out of memory", "ulimit -l"] {
@@ -331,13 +331,13 @@ fn a_failed_registration_says_what_to_do_and_harms_nothing() {
         "what is registered serves on"
     );
     drop(context);
-    end(&stand_in, pair);
+    end(&fake_ucp, pair);
 }
 
 /// Every call of setting up fails once: an error with its status comes of it, and all that was made is given back.
 #[test]
 fn a_set_up_that_fails_half_way_gives_everything_back() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let calls = [
         "ucp_config_read",
         "ucp_config_modify",
@@ -354,16 +354,16 @@ fn a_set_up_that_fails_half_way_gives_everything_back() {
     for function in calls {
         let mut failed = 0;
         for nth in 1..=20 {
-            stand_in.rule(function, nth, Fate::Refused(IO_ERROR));
-            let made = Built::new(stand_in.library(), LEN, LEN, Access::all(), 1);
-            let reached = stand_in.calls(function) >= nth;
+            fake_ucp.rule(function, nth, CallResult::Refused(IO_ERROR));
+            let made = Built::new(fake_ucp.library(), LEN, LEN, Access::all(), 1);
+            let reached = fake_ucp.calls(function) >= nth;
             if let Err(text) = &made {
                 assert!(text.contains("UCX status -3"), "{function}, call {nth}: {text}");
                 failed += 1;
             }
             drop(made);
-            stand_in.assert_clean();
-            stand_in.restart();
+            fake_ucp.assert_clean();
+            fake_ucp.restart();
             if !reached {
                 break;
             }
@@ -377,38 +377,38 @@ fn a_set_up_that_fails_half_way_gives_everything_back() {
 /// The stand-in knows the keys in capitals.
 #[test]
 fn a_setting_that_is_refused_is_named() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let keys = vec![("tls".to_owned(), "tcp".to_owned())];
     let settings = Settings { keys, ..Settings::default() };
-    let text = Context::new(stand_in.library(), &settings).expect_err("no key").to_string();
+    let text = Context::new(fake_ucp.library(), &settings).expect_err("no key").to_string();
     assert!(text.contains("tls=tcp"), "{text}");
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 #[test]
 fn a_first_put_that_fails_is_a_failed_endpoint() {
-    let stand_in = StandIn::take();
-    for fate in [Fate::Refused(IO_ERROR), Fate::Failed(IO_ERROR)] {
-        let context = Context::new(stand_in.library(), &Settings::default()).unwrap();
+    let fake_ucp = FakeUcp::take();
+    for fate in [CallResult::Refused(IO_ERROR), CallResult::Failed(IO_ERROR)] {
+        let context = Context::new(fake_ucp.library(), &Settings::default()).unwrap();
         let (near, far) = (Worker::new(&context).unwrap(), Worker::new(&context).unwrap());
-        stand_in.rule("ucp_put_nbx", 1, fate);
+        fake_ucp.rule("ucp_put_nbx", 1, fate);
         let mut transport = meet(&near, &far, &Rings::default()).unwrap().transport;
         for _ in 0..10 {
             transport.advance();
         }
         assert_eq!(transport.failure(), Some(Status(IO_ERROR)), "{fate:?}");
         drop((transport, near, far, context));
-        stand_in.assert_clean();
-        stand_in.restart();
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
     }
 }
 
 /// Ten thousand puts need one registration, free each request once, and no more than four flushes at a time.
 #[test]
 fn registrations_are_used_again() {
-    let stand_in = StandIn::take();
-    let mut pair = built(&stand_in);
-    let (mapped, packed) = (stand_in.calls("ucp_mem_map"), stand_in.calls("ucp_rkey_pack"));
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
+    let (mapped, packed) = (fake_ucp.calls("ucp_mem_map"), fake_ucp.calls("ucp_rkey_pack"));
     let (mut posted, mut ended) = (0u32, 0);
     while ended < 10_000 {
         while posted < 10_000 {
@@ -424,24 +424,24 @@ fn registrations_are_used_again() {
         }
         ended += pair.turn().len();
     }
-    assert_eq!(stand_in.calls("ucp_mem_map"), mapped);
-    assert_eq!(stand_in.calls("ucp_rkey_pack"), packed);
-    assert!(stand_in.count("flushes_max") <= 4);
-    assert_eq!(stand_in.calls("ucp_request_free"), stand_in.count("ended"));
-    end(&stand_in, pair);
+    assert_eq!(fake_ucp.calls("ucp_mem_map"), mapped);
+    assert_eq!(fake_ucp.calls("ucp_rkey_pack"), packed);
+    assert!(fake_ucp.count("flushes_max") <= 4);
+    assert_eq!(fake_ucp.calls("ucp_request_free"), fake_ucp.count("ended"));
+    end(&fake_ucp, pair);
 }
 
 /// A first small put over messages goes at once; those that come before its answer share the next message, and nothing is
 /// begun with UCX for them until then: nobody has to be woken.
 #[test]
 fn small_puts_over_messages_share_the_next_one() {
-    let stand_in = StandIn::take();
-    stand_in.lane("tcp/eth0");
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("tcp/eth0");
+    let mut pair = built(&fake_ucp);
     assert!(pair.near.0.uses_am());
     let _ = pair.near.0.take_posted();
-    let before = stand_in.calls("ucp_am_send_nbx");
-    let sent = || stand_in.calls("ucp_am_send_nbx") - before;
+    let before = fake_ucp.calls("ucp_am_send_nbx");
+    let sent = || fake_ucp.calls("ucp_am_send_nbx") - before;
     pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 8)).unwrap();
     assert_eq!((sent(), pair.near.0.take_posted()), (1, true), "the first goes at once");
     for index in 1..40 {
@@ -454,18 +454,18 @@ fn small_puts_over_messages_share_the_next_one() {
     assert!(all.len() == 40 && all.values().all(|r| *r == Ok(8)));
     // Each of ours is answered by one.
     assert!(sent() <= 6, "{} messages for forty puts", sent());
-    end(&stand_in, pair);
+    end(&fake_ucp, pair);
 }
 
 /// What is small: a put of one byte more goes at once and alone.
 #[test]
 fn puts_of_a_kibibyte_share_a_message_and_longer_ones_do_not() {
-    let stand_in = StandIn::take();
-    stand_in.lane("tcp/eth0");
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("tcp/eth0");
+    let mut pair = built(&fake_ucp);
     for (len, at_once, most) in [(1024, 1, 4), (1025, 5, 10)] {
-        let before = stand_in.calls("ucp_am_send_nbx");
-        let sent = || stand_in.calls("ucp_am_send_nbx") - before;
+        let before = fake_ucp.calls("ucp_am_send_nbx");
+        let sent = || fake_ucp.calls("ucp_am_send_nbx") - before;
         for index in 0..5 {
             let at = u64::from(index) * 2048;
             pair.near.post(&pair.request(index, Opcode::Put, at, at, len)).unwrap();
@@ -476,21 +476,21 @@ fn puts_of_a_kibibyte_share_a_message_and_longer_ones_do_not() {
         // With the target's answers, of which each may serve several.
         assert!(sent() <= most, "{} messages for five puts of {len} bytes", sent());
     }
-    end(&stand_in, pair);
+    end(&fake_ucp, pair);
 }
 
 /// One flush serves all puts that were posted before it, and no more than four are under way.
 #[test]
 fn one_flush_serves_many_puts() {
-    let stand_in = StandIn::take();
-    let mut pair = built(&stand_in);
-    let before = stand_in.calls("ucp_ep_flush_nbx");
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
+    let before = fake_ucp.calls("ucp_ep_flush_nbx");
     for index in 0..64 {
         let at = u64::from(index) * 8;
         pair.near.post(&pair.request(index, Opcode::Put, at, at, 8)).unwrap();
     }
     assert_eq!(outcomes(&pair.wait(64)).len(), 64);
-    assert_eq!(stand_in.calls("ucp_ep_flush_nbx") - before, 1);
-    assert_eq!(stand_in.calls("ucp_put_nbx"), 65, "with the wireup put");
-    end(&stand_in, pair);
+    assert_eq!(fake_ucp.calls("ucp_ep_flush_nbx") - before, 1);
+    assert_eq!(fake_ucp.calls("ucp_put_nbx"), 65, "with the wireup put");
+    end(&fake_ucp, pair);
 }

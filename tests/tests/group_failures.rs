@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{Element, Error, ErrorKind, Exchange, Group, Reduce};
 use hmc_tests::actor::Actor;
-use hmc_tests::members::Members;
-use hmc_tests::scene::{Via, bound, until};
+use hmc_tests::env::{Via, bound, until};
+use hmc_tests::group_fixture::GroupFixture;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const MIB: usize = 1 << 20;
@@ -26,8 +26,8 @@ const DEAD_BY: Duration = Duration::from_secs(3);
 const DOOMED: u32 = 3;
 
 /// Ranks 0 to 2 in this process, and 3 in one of its own, all connected.
-fn with_a_doomed_member(via: Via) -> (Members, Actor) {
-    let members = Members::new(via, DOOMED);
+fn with_a_doomed_member(via: Via) -> (GroupFixture, Actor) {
+    let members = GroupFixture::new(via, DOOMED);
     let path = members.dir.path().display();
     let mut actor = Actor::session(ACTOR, &format!("rank={DOOMED} uds={path} tcp=127.0.0.1:0"));
     for session in &members.sessions {
@@ -39,7 +39,7 @@ fn with_a_doomed_member(via: Via) -> (Members, Actor) {
 
 /// What each of ranks 0 to 2 meets in a group of four, and when it returns.
 fn survivors(
-    members: &Members,
+    members: &GroupFixture,
     end: impl FnOnce() -> Instant,
     work: impl Fn(&Group) -> Result<(), Error> + Sync,
 ) -> (Instant, Vec<(Error, Instant)>) {
@@ -153,7 +153,7 @@ fn a_member_that_is_stopped_is_dead_by_its_silence() {
 #[test]
 fn a_member_that_leaves_after_its_part_harms_nobody() {
     for via in Via::all() {
-        let mut members = Members::new(via, 4);
+        let mut members = GroupFixture::new(via, 4);
         // The tree of four: number 0 sends to 1 and 2, number 2 sends to 3.
         let ranks = [3, 0, 1, 2];
         let groups: Vec<Group> =
@@ -200,7 +200,7 @@ fn lengths_that_differ_are_told_on_both_ends() {
     for via in Via::all() {
         for (first, second) in [(100, 101), (101, 100), (0, 8), (3 * MIB, 3 * MIB + 8)] {
             for both_send in [true, false] {
-                let members = Members::new(via, 2);
+                let members = GroupFixture::new(via, 2);
                 let met = members.each(|group| {
                     let len = if group.position() == 0 { first } else { second };
                     let (send, mut recv) = (vec![1; len], vec![0; 2 * len]);
@@ -233,7 +233,7 @@ fn check_lengths(via: Via, first: usize, second: usize, met: Vec<(Error, Error)>
 #[test]
 fn a_failure_of_one_is_passed_on() {
     for via in Via::all() {
-        let members = Members::new(via, 5);
+        let members = GroupFixture::new(via, 5);
         let begun = Instant::now();
         let met = members.each(|group| {
             let len = if group.position() == 2 { 50_000 } else { 40_000 };
@@ -253,7 +253,7 @@ fn a_failure_of_one_is_passed_on() {
 #[test]
 fn a_member_that_comes_late_learns_of_a_failure_too() {
     for via in Via::all() {
-        let members = Members::new(via, 3);
+        let members = GroupFixture::new(via, 3);
         let gate = Barrier::new(3);
         let met = members.each(|group| {
             gate.wait();
@@ -282,7 +282,7 @@ fn a_member_that_comes_late_learns_of_a_failure_too() {
 #[test]
 fn a_member_that_never_comes_is_waited_for_until_the_deadline() {
     for via in Via::all() {
-        let members = Members::new(via, 3);
+        let members = GroupFixture::new(via, 3);
         let wait = Duration::from_millis(300);
         let met = members.each(|group| {
             let group = group.clone().with_deadline(wait);
@@ -316,7 +316,7 @@ fn a_member_that_never_comes_is_waited_for_until_the_deadline() {
 #[test]
 fn nobody_stays_for_a_message_that_was_not_offered() {
     for via in Via::all() {
-        let members = Members::new(via, 2);
+        let members = GroupFixture::new(via, 2);
         let receive = || {
             let group = members.sessions[1].group(&[0, 1]).unwrap();
             let begun = Instant::now();
@@ -333,7 +333,7 @@ fn nobody_stays_for_a_message_that_was_not_offered() {
 
 #[test]
 fn one_collective_at_a_time() {
-    let members = Members::new(Via::Shm, 2);
+    let members = GroupFixture::new(Via::Shm, 2);
     let (tell, begun) = channel();
     std::thread::scope(|s| {
         let group = members.sessions[0].group(&[0, 1]).unwrap();
@@ -363,7 +363,7 @@ fn one_collective_at_a_time() {
 #[test]
 fn a_session_that_ends_ends_its_collectives() {
     for via in Via::all() {
-        let mut members = Members::new(via, 2);
+        let mut members = GroupFixture::new(via, 2);
         let gone = members.sessions.pop().unwrap();
         let stays = &members.sessions[0];
         let group = stays.group(&[0, 1]).unwrap();

@@ -9,13 +9,13 @@ use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport as _};
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
-use hmc_tests::standin::StandIn;
+use hmc_tests::fake_ucp::FakeUcp;
 use hmc_tests::ucx_pair::Built;
 
 const LEN: u64 = 4096;
 
-fn built(stand_in: &StandIn) -> Built {
-    Built::new(stand_in.library(), LEN, LEN, Access::all(), 1).unwrap()
+fn built(fake_ucp: &FakeUcp) -> Built {
+    Built::new(fake_ucp.library(), LEN, LEN, Access::all(), 1).unwrap()
 }
 
 /// Turns until nothing of the pair is under way.
@@ -28,7 +28,7 @@ fn settle(pair: &mut Built) {
 
 #[test]
 fn its_lanes_tell_who_reaches_memory_and_from_where() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for (lane, names, uses_am, may_use_am, shares_memory, is_same_host) in [
         ("rc_mlx5/mlx5_0:1", &["rc_mlx5"][..], false, false, false, false),
         ("rc_mlx5/mlx5_0:1+cma/memory", &["rc_mlx5", "cma"], false, false, true, false),
@@ -37,8 +37,8 @@ fn its_lanes_tell_who_reaches_memory_and_from_where() {
         ("tcp/eth0", &["tcp"], true, true, false, false),
         ("cma/memory", &["cma"], true, true, false, true),
     ] {
-        stand_in.lane(lane);
-        let pair = built(&stand_in);
+        fake_ucp.lane(lane);
+        let pair = built(&fake_ucp);
         let it = &pair.near.0;
         assert_eq!(it.lanes(), names);
         assert_eq!(
@@ -49,15 +49,15 @@ fn its_lanes_tell_who_reaches_memory_and_from_where() {
         assert_eq!(it.peer_pid(), Some(std::process::id()));
         assert_eq!(it.caps(), Caps::PUT | Caps::GET);
         drop(pair);
-        stand_in.assert_clean();
-        stand_in.restart();
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
     }
 }
 
 #[test]
 fn what_is_printed_for_debugging_names_the_parts() {
-    let stand_in = StandIn::take();
-    let pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    let pair = built(&fake_ucp);
     let text = format!("{pair:?}");
     for part in [
         "Memory { len: 4096",
@@ -73,14 +73,14 @@ fn what_is_printed_for_debugging_names_the_parts() {
     let worker = Arc::clone(pair.near.0.worker());
     assert!(format!("{:?}", worker.lock()).contains("Guard"), "{:?}", worker.lock());
     drop((pair, worker));
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 #[test]
 fn memory_that_is_not_kept_is_let_go_unless_it_is_used() {
-    let stand_in = StandIn::take();
-    stand_in.set("put_delay", 3);
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.set("put_delay", 3);
+    let mut pair = built(&fake_ucp);
     let (key, other) = (pair.local.key, RegionKey { index: 3, generation: 2 });
     assert!(pair.near.0.has_local(key) && !pair.near.0.has_local(other));
     assert!(pair.near.0.evict_locals(|k| k == key).is_empty());
@@ -95,16 +95,16 @@ fn memory_that_is_not_kept_is_let_go_unless_it_is_used() {
     assert!(evicted.len() == 1 && evicted.iter().all(|m| Arc::ptr_eq(m, &pair.here)));
     assert!(!pair.near.0.has_local(key));
     drop((evicted, pair));
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 /// Whoever sleeps has looked before whether there is something to do.
 #[test]
 fn there_is_work_while_something_waits_for_a_call_and_not_while_ucx_has_it() {
-    let stand_in = StandIn::take();
-    stand_in.set("put_delay", 20);
-    stand_in.set("flush_delay", 20);
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.set("put_delay", 20);
+    fake_ucp.set("flush_delay", 20);
+    let mut pair = built(&fake_ucp);
     settle(&mut pair);
     let _ = pair.near.0.take_progressed();
     let worker = Arc::clone(pair.near.0.worker());
@@ -128,14 +128,14 @@ fn there_is_work_while_something_waits_for_a_call_and_not_while_ucx_has_it() {
     assert!(pair.near.0.take_progressed() && !pair.near.0.take_progressed());
     settle(&mut pair);
     drop((pair, worker));
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 #[test]
 fn puts_that_wait_for_company_are_work() {
-    let stand_in = StandIn::take();
-    stand_in.lane("tcp/eth0");
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("tcp/eth0");
+    let mut pair = built(&fake_ucp);
     settle(&mut pair);
     pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 8)).unwrap();
     assert!(!pair.near.0.has_work(), "its message was sent");
@@ -144,13 +144,13 @@ fn puts_that_wait_for_company_are_work() {
     assert_eq!(pair.wait(2).len(), 2);
     settle(&mut pair);
     drop(pair);
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 #[test]
 fn an_operation_that_has_ended_is_reported_although_it_is_cancelled() {
-    let stand_in = StandIn::take();
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
     let put = pair.request(0, Opcode::Put, 0, 0, 8);
     assert_eq!(pair.near.cancel(put.op), CancelOutcome::Withdrawn, "it was never posted");
     pair.near.post(&put).unwrap();
@@ -169,14 +169,14 @@ fn an_operation_that_has_ended_is_reported_although_it_is_cancelled() {
     let tagged = pair.request(2, Opcode::PutNotify { tag: 1 }, 0, 0, 8);
     assert_eq!(pair.near.post(&tagged), Err(PostErrorKind::Unsupported));
     drop(pair);
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 #[test]
 fn only_the_window_that_the_peer_takes_back_is_left() {
-    let stand_in = StandIn::take();
-    stand_in.set("put_delay", 20);
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.set("put_delay", 20);
+    let mut pair = built(&fake_ucp);
     let window = pair.window.window;
     let other = WindowId(window.0 ^ (1 << 40));
     assert!(pair.near.0.remove_window(other));
@@ -190,14 +190,14 @@ fn only_the_window_that_the_peer_takes_back_is_left() {
     let revoked = Err(Failure::Window(WindowFault::Revoked));
     assert_eq!(pair.wait(1).first().map(|c| c.result), Some(revoked));
     drop(pair);
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }
 
 #[test]
 fn a_transport_is_closed_once_its_endpoint_is() {
-    let stand_in = StandIn::take();
-    stand_in.set("close_delay", 3);
-    let mut pair = built(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.set("close_delay", 3);
+    let mut pair = built(&fake_ucp);
     settle(&mut pair);
     assert!(!pair.near.0.is_closed());
     pair.near.0.close();
@@ -211,5 +211,5 @@ fn a_transport_is_closed_once_its_endpoint_is() {
         Err(PostErrorKind::Disconnected)
     );
     drop(pair);
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }

@@ -10,10 +10,12 @@ use hmc_std::{
     Access, ConnType, Copy, Direction, Error, ErrorKind, Message, Peer, Session, SessionBuilder,
     Want,
 };
-use hmc_tests::many;
+use hmc_tests::env::{TempDir, bound, until};
+use hmc_tests::fake_ucp::{
+    CONNECTION_RESET, CallResult, FakeUcp, IO_ERROR, NO_MEMORY, UNSUPPORTED,
+};
 use hmc_tests::pair::pattern;
-use hmc_tests::scene::{TempDir, bound, until};
-use hmc_tests::standin::{CONNECTION_RESET, Fate, IO_ERROR, NO_MEMORY, StandIn, UNSUPPORTED};
+use hmc_tests::small_transfers;
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
@@ -53,19 +55,19 @@ impl Two {
     }
 
     /// Ends both; then nothing is left in the library.
-    fn end(self, stand_in: &StandIn) {
+    fn end(self, fake_ucp: &FakeUcp) {
         let Self { target, source, peer, dir } = self;
         drop((peer, source, target, dir));
-        stand_in.await_clean();
+        fake_ucp.await_clean();
     }
 }
 
 #[test]
 fn sessions_move_bytes_over_ucx() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for (name, delay) in [("at once", 0), ("later", 5)] {
         for knob in ["put_delay", "get_delay", "flush_delay"] {
-            stand_in.set(knob, delay);
+            fake_ucp.set(knob, delay);
         }
         let two = Two::new(true);
         assert!(two.peer.explain().to_string().contains("ucx"), "{}", two.peer.explain());
@@ -86,45 +88,45 @@ fn sessions_move_bytes_over_ucx() {
             assert!(got == text);
             sent.join().unwrap().unwrap();
         });
-        assert!(stand_in.count("flushes_max") <= 4);
+        assert!(fake_ucp.count("flushes_max") <= 4);
         two.source.shutdown(LONG).unwrap();
         drop((two.peer, from, two.target));
-        stand_in.await_clean();
-        stand_in.restart();
+        fake_ucp.await_clean();
+        fake_ucp.restart();
     }
 }
 
 #[test]
 fn a_buffer_is_registered_once() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let two = Two::new(false);
     two.put_and_compare(2);
     // By now the other end too has read its key.
     two.target.wait_peer(0, LONG).unwrap().put(0, 0, 8).unwrap();
-    let (mapped, unpacked) = (stand_in.calls("ucp_mem_map"), stand_in.calls("ucp_ep_rkey_unpack"));
+    let (mapped, unpacked) = (fake_ucp.calls("ucp_mem_map"), fake_ucp.calls("ucp_ep_rkey_unpack"));
     for n in 0..10_000 {
         two.peer.put(n % 4096, n % 8192, 8).unwrap();
     }
-    assert_eq!(stand_in.calls("ucp_mem_map"), mapped);
-    assert_eq!(stand_in.calls("ucp_ep_rkey_unpack"), unpacked);
-    two.end(&stand_in);
+    assert_eq!(fake_ucp.calls("ucp_mem_map"), mapped);
+    assert_eq!(fake_ucp.calls("ucp_ep_rkey_unpack"), unpacked);
+    two.end(&fake_ucp);
 }
 
 #[test]
 fn a_session_that_cannot_begin_says_why() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let calls = [
         ("ucp_init_version", 1),
         // The session's buffer.
         ("ucp_mem_map", 1),
     ];
     for (function, nth) in calls {
-        stand_in.rule(function, nth, Fate::Refused(NO_MEMORY));
+        fake_ucp.rule(function, nth, CallResult::Refused(NO_MEMORY));
         let e = Session::builder(0).buffer(MIB).ucx().start().expect_err("scripted");
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{function}: {e}");
         assert!(e.to_string().contains("ulimit -l"), "{function}: {e}");
-        stand_in.assert_clean();
-        stand_in.restart();
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
     }
 }
 
@@ -132,44 +134,44 @@ fn a_session_that_cannot_begin_says_why() {
 /// the next one works, and nobody else is harmed.
 #[test]
 fn a_link_that_cannot_begin_says_why() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     // Each link has a worker of its own.
-    stand_in.lane("posix/memory");
+    fake_ucp.lane("posix/memory");
     let two = Two::new(true);
     for function in ["ucp_worker_create", "ucp_mem_map"] {
         let third = Session::builder(2).buffer(MIB).ucx().start().unwrap();
         let connect = || third.connect_with(1, &two.dir.address(), ConnType::Ucx, LONG);
         // The end that is asked comes first.
-        stand_in.rule(function, 2, Fate::Refused(NO_MEMORY));
+        fake_ucp.rule(function, 2, CallResult::Refused(NO_MEMORY));
         let e = connect().expect_err("scripted");
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{function}: {e}");
         assert!(e.to_string().contains("ulimit -l"), "{function}: {e}");
         two.put_and_compare(6);
-        stand_in.rule(function, 1, Fate::Refused(NO_MEMORY));
+        fake_ucp.rule(function, 1, CallResult::Refused(NO_MEMORY));
         let e = connect().expect_err("scripted");
         assert_eq!(e.kind(), ErrorKind::Refused, "{function}: {e}");
         assert!(e.to_string().contains("cannot take another peer now"), "{function}: {e}");
         connect().expect("the next one").put(0, 0, MIB).unwrap();
     }
-    two.end(&stand_in);
+    two.end(&fake_ucp);
 }
 
 /// Many small transfers, over memory that is mapped, memory that lanes reach, and messages.
 #[test]
 fn many_at_once() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let reaching = "rc_mlx5/mlx5_0:1";
     for (lane, maps) in [("posix/memory", 1), (reaching, 0), ("posix/memory", 0), ("tcp/lo", 0)] {
         for test in [
-            many::lists_are_run_whole,
-            many::lists_of_another_life_are_refused,
-            many::names_are_given_and_taken,
+            small_transfers::lists_are_run_whole,
+            small_transfers::lists_of_another_life_are_refused,
+            small_transfers::names_are_given_and_taken,
         ] {
-            stand_in.lane(lane);
-            stand_in.set("maps", maps);
+            fake_ucp.lane(lane);
+            fake_ucp.set("maps", maps);
             test(ConnType::Ucx);
-            stand_in.await_clean();
-            stand_in.restart();
+            fake_ucp.await_clean();
+            fake_ucp.restart();
         }
     }
 }
@@ -178,32 +180,32 @@ fn many_at_once() {
 /// lanes they do. A worker goes with its link.
 #[test]
 fn peers_that_could_stop_each_other_share_no_worker() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for (lane, workers) in [("posix/memory", 6), ("tcp/lo", 4)] {
-        stand_in.lane(lane);
+        fake_ucp.lane(lane);
         let two = Two::new(true);
         let others = [2, 3].map(|rank| Session::builder(rank).buffer(MIB).ucx().start().unwrap());
         let peers = others
             .each_ref()
             .map(|other| other.connect_with(1, &two.dir.address(), ConnType::Ucx, LONG).unwrap());
-        assert_eq!(stand_in.count("workers"), workers, "{lane}");
+        assert_eq!(fake_ucp.count("workers"), workers, "{lane}");
         drop((peers, others));
-        let left = || (stand_in.count("workers") == 2).then_some(());
+        let left = || (fake_ucp.count("workers") == 2).then_some(());
         until("their workers are gone", LONG, left);
         two.put_and_compare(7);
-        two.end(&stand_in);
-        stand_in.restart();
+        two.end(&fake_ucp);
+        fake_ucp.restart();
     }
 }
 
 /// Memory that cannot be registered fails what wanted it, with what to do, and comes back; the link goes on.
 #[test]
 fn memory_that_cannot_be_registered_fails_its_operation_only() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let two = Two::new(true);
     let from = two.target.peer(0).unwrap();
     let theirs = two.target.register_vec(vec![0; 8192]).unwrap();
-    stand_in.rule("ucp_mem_map", 1, Fate::Refused(NO_MEMORY));
+    fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(NO_MEMORY));
     let span = theirs.take_all().unwrap();
     let (e, span) = from.expose(span, Access::all(), 1).expect_err("scripted");
     is_shortage(&e);
@@ -211,10 +213,10 @@ fn memory_that_cannot_be_registered_fails_its_operation_only() {
     let remote = two.peer.remote_window(2, LONG).unwrap();
 
     let ours = two.source.register_vec(pattern(8192, 9)).unwrap();
-    stand_in.rule("ucp_mem_map", 1, Fate::Refused(NO_MEMORY));
+    fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(NO_MEMORY));
     let failed = two.peer.put_span(ours.take_all().unwrap(), &remote, 0).expect_err("scripted");
     is_shortage(&failed.error);
-    stand_in.rule("ucp_mem_map", 1, Fate::Refused(IO_ERROR));
+    fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(IO_ERROR));
     let failed = two.peer.get_span(failed.span.unwrap(), &remote, 0).expect_err("scripted");
     assert_eq!(failed.error.kind(), ErrorKind::Io, "{}", failed.error);
     assert!(failed.error.to_string().contains("UCX status -3"), "{}", failed.error);
@@ -226,7 +228,7 @@ fn memory_that_cannot_be_registered_fails_its_operation_only() {
     back.read_at(0, &mut got).unwrap();
     assert!(got == pattern(8192, 9));
     drop((span, back, ours, theirs, from));
-    two.end(&stand_in);
+    two.end(&fake_ucp);
 }
 
 /// Too little memory, how much was wanted, and what to do about it.
@@ -240,20 +242,20 @@ fn is_shortage(e: &Error) {
 
 #[test]
 fn an_endpoint_that_fails_ends_the_link_and_the_next_one_works() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for purge in [true, false] {
         let two = Two::new(true);
-        stand_in.set("put_delay", 1);
-        stand_in.rule("ucp_put_nbx", 0, Fate::Held);
+        fake_ucp.set("put_delay", 1);
+        fake_ucp.rule("ucp_put_nbx", 0, CallResult::Held);
         let ops: Vec<_> = (0..10).map(|n| two.peer.put_nb(0, n * 64, 64).unwrap()).collect();
-        assert!(stand_in.kill(0, CONNECTION_RESET, purge) >= 1);
+        assert!(fake_ucp.kill(0, CONNECTION_RESET, purge) >= 1);
         for op in ops {
             let e = two.peer.wait(op).expect_err("the endpoint has failed");
             assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
         }
         let e = two.peer.put(0, 0, 8).expect_err("the link is over");
         assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
-        stand_in.forget_rules();
+        fake_ucp.forget_rules();
         let Two { target, source, peer, dir } = two;
         drop(peer);
         let peer = until("it can be connected again", LONG, || {
@@ -261,62 +263,62 @@ fn an_endpoint_that_fails_ends_the_link_and_the_next_one_works() {
         });
         let two = Two { target, source, peer, dir };
         two.put_and_compare(4);
-        two.end(&stand_in);
-        stand_in.restart();
+        two.end(&fake_ucp);
+        fake_ucp.restart();
     }
 }
 
 /// A put that never ends meets its deadline. Its memory is held until the link is given up, and comes back then.
 #[test]
 fn a_put_that_never_ends_meets_its_deadline() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let two = Two::new(true);
-    stand_in.rule("ucp_put_nbx", 1, Fate::Held);
+    fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
     let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
     let e = two.peer.transfer_within(Direction::Put, copy, Duration::from_millis(100));
     assert_eq!(e.expect_err("it never ends").kind(), ErrorKind::DeadlineExceeded);
-    assert_eq!(stand_in.count("held"), 1);
-    two.end(&stand_in);
+    assert_eq!(fake_ucp.count("held"), 1);
+    two.end(&fake_ucp);
 }
 
 /// What a session had exposed is in the peer's reach until UCX has given back what the peer began, and not only until the link
 /// is over.
 #[test]
 fn windows_of_a_session_that_has_ended_come_back_after_the_last_request() {
-    let stand_in = StandIn::take();
-    stand_in.lane("rc_mlx5/mlx5_0:1+cma/memory");
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("rc_mlx5/mlx5_0:1+cma/memory");
     let Two { target, source, peer, dir } = Two::new(true);
     let region = target.register_vec(vec![0; 4096]).unwrap();
     let from = target.wait_peer(0, LONG).unwrap();
     let window = from.expose(region.take_all().unwrap(), Access::all(), 1);
     let window = window.map_err(|(e, _)| e).unwrap();
     let remote = peer.remote_window(1, LONG).unwrap();
-    stand_in.rule("ucp_put_nbx", 1, Fate::Held);
+    fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
     let span = source.register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
     let op = peer.put_span(span, &remote, 0).unwrap();
-    until("it is under way", LONG, || (stand_in.count("held") == 1).then_some(()));
+    until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
     // The target's is the first. Of calls of progress with nothing else to do ten are a second.
-    stand_in.rule("ucp_ep_close_nbx", 2, Fate::Late(10));
+    fake_ucp.rule("ucp_ep_close_nbx", 2, CallResult::Late(10));
     drop((window, from));
     let _ = target.shutdown(Duration::from_millis(1));
-    assert_ne!(stand_in.count("requests"), 0, "the put is under way when the session has ended");
+    assert_ne!(fake_ucp.count("requests"), 0, "the put is under way when the session has ended");
     let span = until("the memory comes back", LONG, || region.take_all().ok());
-    assert_eq!(stand_in.count("requests"), 0, "requests for memory that came back");
+    assert_eq!(fake_ucp.count("requests"), 0, "requests for memory that came back");
     drop((span, op, peer, source, dir, region));
-    stand_in.await_clean();
+    fake_ucp.await_clean();
 }
 
 /// A session that was prepared without UCX takes part in it from its start, if it is there, and does without if not.
 #[test]
 fn a_prepared_buffer_takes_part_in_ucx_later() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(4 * MIB).ucx().start().unwrap();
     let mut prepared = Session::builder(0).buffer(4 * MIB).prepare().unwrap();
     let bytes = pattern(MIB, 3);
     prepared.buffer().write_at(0, &bytes).unwrap();
     prepared.use_ucx(true);
-    stand_in.rule("ucp_init_version", 1, Fate::Refused(UNSUPPORTED));
+    fake_ucp.rule("ucp_init_version", 1, CallResult::Refused(UNSUPPORTED));
     let e = prepared.start().expect_err("scripted");
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     prepared.use_ucx(false);
@@ -341,18 +343,18 @@ fn a_prepared_buffer_takes_part_in_ucx_later() {
         assert_eq!(crc(prepared.buffer(), 2 * MIB), crc(target.buffer(), 0));
         source.shutdown(LONG).unwrap();
     }
-    assert_eq!(stand_in.count("contexts"), 2, "the target's and one of the prepared buffer");
+    assert_eq!(fake_ucp.count("contexts"), 2, "the target's and one of the prepared buffer");
     drop((prepared, target));
-    stand_in.await_clean();
+    fake_ucp.await_clean();
 }
 
 /// Buffers beside the sessions' own, over UCX: adopted memory, and pages of ours.
 #[test]
 fn routes_move_bytes_over_ucx() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for delay in [0, 5] {
-        stand_in.set("put_delay", delay);
-        stand_in.set("flush_delay", delay);
+        fake_ucp.set("put_delay", delay);
+        fake_ucp.set("flush_delay", delay);
         let two = Two::new(true);
         let bytes = pattern(2 * MIB, 9);
         for adopted in [true, false] {
@@ -384,19 +386,19 @@ fn routes_move_bytes_over_ucx() {
             drop(route);
         }
         two.put_and_compare(4);
-        two.end(&stand_in);
+        two.end(&fake_ucp);
     }
 }
 
 /// Who judges what the peer does is told: by messages it is the target, by lanes that reach memory it is not.
 #[test]
 fn explanations_tell_whether_the_target_checks() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for (lane, checks, words) in
         [(Some("tcp/eth0"), true, "of every message"), (None, false, "check memory keys")]
     {
         if let Some(lane) = lane {
-            stand_in.lane(lane);
+            fake_ucp.lane(lane);
         }
         let two = Two::new(true);
         two.put_and_compare(1);
@@ -406,16 +408,16 @@ fn explanations_tell_whether_the_target_checks() {
             assert!(chosen.why.contains("; lanes: "), "{}", chosen.why);
             assert!(explanation.trust.contains(words), "{lane:?}: {}", explanation.trust);
         }
-        two.end(&stand_in);
-        stand_in.restart();
+        two.end(&fake_ucp);
+        fake_ucp.restart();
     }
 }
 
 /// A caller that waits drives its worker; after that the session's own thread does, so that what comes is served.
 #[test]
 fn messages_are_served_after_a_wait() {
-    let stand_in = StandIn::take();
-    stand_in.lane("tcp/eth0");
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("tcp/eth0");
     // Nothing but messages and its ticks, four in a second, wakes the thread.
     let two = Two::with(true, |builder| builder.heartbeat(None));
     let back = two.target.peer(0).unwrap();
@@ -430,14 +432,14 @@ fn messages_are_served_after_a_wait() {
     }
     assert!(begun.elapsed() < bound(Duration::from_secs(3)), "only ticks woke the thread");
     drop(back);
-    two.end(&stand_in);
+    two.end(&fake_ucp);
 }
 
 /// The target of messages fences a window at once, and may expose another at its index while messages to the first are under way.
 #[test]
 fn a_window_is_exposed_again_under_messages_to_the_old_one() {
-    let stand_in = StandIn::take();
-    stand_in.lane("tcp/eth0");
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("tcp/eth0");
     let two = Two::new(true);
     let region = two.target.register_vec(vec![0; 4096]).unwrap();
     let from = two.target.wait_peer(0, LONG).unwrap();
@@ -445,13 +447,13 @@ fn a_window_is_exposed_again_under_messages_to_the_old_one() {
     let window = expose(region.take_all().unwrap(), 1);
     let old = two.peer.remote_window(1, LONG).unwrap();
     let source = two.source.register_vec(vec![7; 4096]).unwrap();
-    stand_in.rule("ucp_am_send_nbx", 1, Fate::Held);
+    fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Held);
     let op = two.peer.put_span(source.take_all().unwrap(), &old, 0).unwrap();
-    until("it is under way", LONG, || (stand_in.count("held") == 1).then_some(()));
+    until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
     let span = window.revoke(LONG).unwrap();
     let window = expose(span, 2);
     let new = two.peer.remote_window(2, LONG).unwrap();
-    assert_eq!(stand_in.release(), 1);
+    assert_eq!(fake_ucp.release(), 1);
     let Err(WaitError::Failed(e)) = op.wait(LONG) else { panic!("a put into a revoked window") };
     assert_eq!(e.error.kind(), ErrorKind::NotFound, "{e}");
     let op = two.peer.put_span(e.span.unwrap(), &new, 0).unwrap();
@@ -459,5 +461,5 @@ fn a_window_is_exposed_again_under_messages_to_the_old_one() {
     assert!(two.peer.is_connected());
     let span = window.revoke(LONG).unwrap();
     drop((span, from, region, source, old, new));
-    two.end(&stand_in);
+    two.end(&fake_ucp);
 }

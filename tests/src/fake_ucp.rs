@@ -1,7 +1,7 @@
 //! The stand-in for libucp, as a test scripts it: which call fails and how, and what was counted.
 //!
 //! It is built as a dependency of the tests and lies beside them. Its state is the process's, so tests of one file take
-//! turns: [`StandIn::take`] waits for its own.
+//! turns: [`FakeUcp::take`] waits for its own.
 
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use hmc_sim::vendor::library::beside;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum CallResult {
     /// The call answers that status, and nothing is begun.
     Refused(i8),
     /// It is begun and ends with that status, half done.
@@ -55,14 +55,14 @@ struct Api {
 }
 
 /// The library, for one test at a time.
-pub struct StandIn {
+pub struct FakeUcp {
     api: &'static Api,
     _turn: MutexGuard<'static, ()>,
 }
 
-impl std::fmt::Debug for StandIn {
+impl std::fmt::Debug for FakeUcp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StandIn").finish_non_exhaustive()
+        f.debug_struct("FakeUcp").finish_non_exhaustive()
     }
 }
 
@@ -129,7 +129,7 @@ pub fn set_in(file: &Path, numbers: &[(&str, u64)]) {
     }
 }
 
-impl StandIn {
+impl FakeUcp {
     /// Waits for this test's turn and resets the library. From here on it is the UCX of this process.
     ///
     /// # Panics
@@ -140,11 +140,11 @@ impl StandIn {
         static API: OnceLock<Api> = OnceLock::new();
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let api = API.get_or_init(|| load(&file()));
-        let stand_in = Self { api, _turn: turn };
+        let fake_ucp = Self { api, _turn: turn };
         // What a test that failed has left.
         (api.reset)();
-        assert_eq!(stand_in.library().path(), file());
-        stand_in
+        assert_eq!(fake_ucp.library().path(), file());
+        fake_ucp
     }
 
     /// It, as hmc-hw sees it.
@@ -161,13 +161,13 @@ impl StandIn {
     ///
     /// # Panics
     /// When there is no such function.
-    pub fn rule(&self, function: &str, nth: u64, fate: Fate) {
+    pub fn rule(&self, function: &str, nth: u64, fate: CallResult) {
         let (action, value) = match fate {
-            Fate::Refused(status) => (1, i64::from(status)),
-            Fate::Failed(status) => (2, i64::from(status)),
-            Fate::Late(more) => (3, more),
-            Fate::Held => (4, 0),
-            Fate::Lost => (5, 0),
+            CallResult::Refused(status) => (1, i64::from(status)),
+            CallResult::Failed(status) => (2, i64::from(status)),
+            CallResult::Late(more) => (3, more),
+            CallResult::Held => (4, 0),
+            CallResult::Lost => (5, 0),
         };
         // SAFETY: a C string that outlives the call.
         let done = unsafe { (self.api.rule)(text(function).as_ptr(), nth, action, value) };
@@ -246,7 +246,7 @@ impl StandIn {
         }
     }
 
-    /// As [`StandIn::assert_clean`], once background threads have done their part.
+    /// As [`FakeUcp::assert_clean`], once background threads have done their part.
     ///
     /// # Panics
     /// When something is left.
@@ -269,7 +269,7 @@ impl StandIn {
     }
 }
 
-impl Drop for StandIn {
+impl Drop for FakeUcp {
     fn drop(&mut self) {
         (self.api.reset)();
     }

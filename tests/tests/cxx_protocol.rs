@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hmc_std::{Address, ErrorKind, Message, Session, SessionBuilder, Want};
+use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::events::Events;
-use hmc_tests::raw::{PATIENCE, dial, is_closed_after, say};
-use hmc_tests::scene::{TempDir, bound, until};
+use hmc_tests::raw_frames::{PATIENCE, dial, is_closed_after, say};
 use tracing::Level;
 use tracing::field::Field;
 

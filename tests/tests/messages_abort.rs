@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_std::{Delivery, ErrorKind, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, Via, bound, until};
 use hmc_tests::pair::{Pair, both, pattern, transports};
-use hmc_tests::scene::{TempDir, Via, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use hmc_hw::ucx::library::{Library, LoadError, Search, Version};
 use hmc_sim::vendor::library::without;
-use hmc_tests::scene::TempDir;
-use hmc_tests::standin::{file, set_in};
+use hmc_tests::env::TempDir;
+use hmc_tests::fake_ucp::{file, set_in};
 
 fn load(named: &Path) -> Result<&'static Library, LoadError> {
     Library::load(&Search { named: Some(named.to_owned()), ..Search::default() })

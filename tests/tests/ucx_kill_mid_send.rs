@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{Access, ConnType, Peer, Session, Span, Window};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{skipped, until};
+use hmc_tests::env::{skipped, until};
 use hmc_tests::strace::Strace;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

@@ -11,14 +11,14 @@ use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::worker::Worker;
 use hmc_mem::os::exit::at_exit;
 use hmc_std::{ConnType, Session};
-use hmc_tests::scene::{TempDir, until};
-use hmc_tests::standin::StandIn;
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::fake_ucp::FakeUcp;
 
 const LONG: Duration = Duration::from_secs(20);
 /// What threads call that wait or serve peers, and those that register memory.
 const CALLS: [&str; 2] = ["ucp_worker_progress", "ucp_mem_map"];
 
-static LIBRARY: OnceLock<&'static StandIn> = OnceLock::new();
+static LIBRARY: OnceLock<&'static FakeUcp> = OnceLock::new();
 /// They live when the process ends.
 static SESSIONS: Mutex<Option<(Session, Session)>> = Mutex::new(None);
 /// It lives then, too, and no thread uses it.
@@ -49,8 +49,8 @@ extern "C" fn look_for_a_while() {
 fn load() {
     // Registered before the library is loaded, it runs after what is registered then.
     assert!(at_exit(look_for_a_while));
-    let stand_in: &'static StandIn = Box::leak(Box::new(StandIn::take()));
-    assert!(LIBRARY.set(stand_in).is_ok());
+    let fake_ucp: &'static FakeUcp = Box::leak(Box::new(FakeUcp::take()));
+    assert!(LIBRARY.set(fake_ucp).is_ok());
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use hmc_std::{ErrorKind, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::raw::is_closed_after;
-use hmc_tests::scene::{TempDir, skipped};
+use hmc_tests::env::{TempDir, skipped};
+use hmc_tests::raw_frames::is_closed_after;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 
@@ -110,7 +110,7 @@ fn another_users_process_is_turned_away() {
     assert!(said == "closed" || why.contains("Reset"), "another user was let in: {said} {why}");
     // Ours is served.
     let mut own = UnixStream::connect(&path).unwrap();
-    own.set_read_timeout(Some(hmc_tests::raw::PATIENCE)).unwrap();
+    own.set_read_timeout(Some(hmc_tests::raw_frames::PATIENCE)).unwrap();
     use std::io::Write as _;
     own.write_all(b"no hello at all, and long enough").unwrap();
     assert!(is_closed_after(&mut own));

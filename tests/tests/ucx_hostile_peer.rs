@@ -14,8 +14,8 @@ use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Completion, Opcode};
 use hmc_hw::ucx::raw::RawEndpoint;
 use hmc_hw::ucx::settings::Settings;
-use hmc_tests::scene::seed;
-use hmc_tests::standin::{Fate, NO_MEMORY, StandIn};
+use hmc_tests::env::seed;
+use hmc_tests::fake_ucp::{CallResult, FakeUcp, NO_MEMORY};
 use hmc_tests::ucx_pair::Built;
 
 const WINDOW: u64 = 4096;
@@ -33,15 +33,15 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(stand_in: &StandIn, access: Access) -> Self {
-        stand_in.lane("tcp/eth0");
-        let pair = Built::new(stand_in.library(), WINDOW, WINDOW, access, 3).unwrap();
+    fn new(fake_ucp: &FakeUcp, access: Access) -> Self {
+        fake_ucp.lane("tcp/eth0");
+        let pair = Built::new(fake_ucp.library(), WINDOW, WINDOW, access, 3).unwrap();
         let held: Vec<u8> = (0..=255u8).cycle().take(4096).collect();
         pair.write_remote(0, &held);
         let info = pair.far.conn_info(&pair.door).unwrap();
         // Two lengths, then the number: `Worker::conn_info`.
         let door = u64::from_le_bytes(info[4..12].try_into().unwrap());
-        let mut liar = RawEndpoint::new(stand_in.library(), &Settings::default(), 4096).unwrap();
+        let mut liar = RawEndpoint::new(fake_ucp.library(), &Settings::default(), 4096).unwrap();
         liar.connect(&info).unwrap();
         Self { pair, liar, door, held }
     }
@@ -93,8 +93,8 @@ impl Scene {
 /// The control of these tests: the frame with nothing wrong in it writes.
 #[test]
 fn the_truth_is_written() {
-    let stand_in = StandIn::take();
-    let mut scene = Scene::new(&stand_in, Access::all());
+    let fake_ucp = FakeUcp::take();
+    let mut scene = Scene::new(&fake_ucp, Access::all());
     let frame = scene.write(64);
     scene.say(&frame, &[LIE; 64]);
     assert_eq!(scene.pair.read_remote(0, 65)[..64], [LIE; 64]);
@@ -105,8 +105,8 @@ fn the_truth_is_written() {
 /// it was sent.
 #[test]
 fn accesses_beyond_a_window_write_nothing() {
-    let stand_in = StandIn::take();
-    let mut scene = Scene::new(&stand_in, Access::all());
+    let fake_ucp = FakeUcp::take();
+    let mut scene = Scene::new(&fake_ucp, Access::all());
     let truth = scene.write(64);
     let other = |index: u16| WindowId::new(index, 0x5EED << 16 | 3 << 32);
     let lies: [(&str, DataFrame); 9] = [
@@ -137,8 +137,8 @@ fn accesses_beyond_a_window_write_nothing() {
 
 #[test]
 fn a_window_that_is_only_read_is_not_written() {
-    let stand_in = StandIn::take();
-    let mut scene = Scene::new(&stand_in, Access::READ);
+    let fake_ucp = FakeUcp::take();
+    let mut scene = Scene::new(&fake_ucp, Access::READ);
     let frame = scene.write(64);
     scene.say(&frame, &[LIE; 64]);
     scene.assert_untouched("a window to be read");
@@ -148,14 +148,14 @@ fn a_window_that_is_only_read_is_not_written() {
 /// After its owner has closed a window nothing gets in, though no peer was told.
 #[test]
 fn a_closed_window_stays_as_it_is() {
-    let stand_in = StandIn::take();
-    let mut scene = Scene::new(&stand_in, Access::all());
+    let fake_ucp = FakeUcp::take();
+    let mut scene = Scene::new(&fake_ucp, Access::all());
     let frame = scene.write(64);
     scene.pair.door.close(scene.pair.window.window);
     scene.say(&frame, &[LIE; 64]);
     scene.assert_untouched("a closed window");
     // Of an operation whose first piece came before.
-    let mut scene = Scene::new(&stand_in, Access::all());
+    let mut scene = Scene::new(&fake_ucp, Access::all());
     let first = DataFrame { total: 128, ..frame };
     scene.say(&first, &[1; 64]);
     scene.held[..64].fill(1);
@@ -168,8 +168,8 @@ fn a_closed_window_stays_as_it_is() {
 /// Messages that no honest peer sends end the link: nothing that follows can be trusted.
 #[test]
 fn messages_against_the_rules_end_the_link() {
-    let stand_in = StandIn::take();
-    let frame = Scene::new(&stand_in, Access::all()).write(64);
+    let fake_ucp = FakeUcp::take();
+    let frame = Scene::new(&fake_ucp, Access::all()).write(64);
     let kind = |kind| DataFrame { kind, len: 0, ..frame };
     let bare = DataFrame { len: 0, ..frame };
     let short = [0; DATA_FRAME_BYTES - 1];
@@ -188,7 +188,7 @@ fn messages_against_the_rules_end_the_link() {
         ("a part of a frame behind an answer", DataFrame::ack(3, 1), &short),
     ];
     for (why, lie, data) in lies {
-        let mut scene = Scene::new(&stand_in, Access::all());
+        let mut scene = Scene::new(&fake_ucp, Access::all());
         assert_eq!(scene.pair.door.violation(), None);
         scene.say(&lie, data);
         scene.assert_untouched(why);
@@ -199,10 +199,10 @@ fn messages_against_the_rules_end_the_link() {
 }
 
 /// An honest pair, somebody else who reaches the initiator's worker, and the number of the initiator's door.
-fn beside_an_initiator(stand_in: &StandIn) -> (Built, RawEndpoint, [u8; 8]) {
-    let pair = Scene::new(stand_in, Access::all()).pair;
+fn beside_an_initiator(fake_ucp: &FakeUcp) -> (Built, RawEndpoint, [u8; 8]) {
+    let pair = Scene::new(fake_ucp, Access::all()).pair;
     let info = pair.near.0.worker().conn_info(&pair.home).unwrap();
-    let mut liar = RawEndpoint::new(stand_in.library(), &Settings::default(), 4096).unwrap();
+    let mut liar = RawEndpoint::new(fake_ucp.library(), &Settings::default(), 4096).unwrap();
     liar.connect(&info).unwrap();
     // Two lengths, then the number: `Worker::conn_info`.
     (pair, liar, info[4..12].try_into().unwrap())
@@ -213,8 +213,8 @@ fn beside_an_initiator(stand_in: &StandIn) -> (Built, RawEndpoint, [u8; 8]) {
 #[test]
 fn a_get_is_not_answered_by_a_word() {
     use hmc_core::transport::Transport as _;
-    let stand_in = StandIn::take();
-    let (mut pair, liar, number) = beside_an_initiator(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    let (mut pair, liar, number) = beside_an_initiator(&fake_ucp);
     let work = pair.request(9, Opcode::Get, 0, 0, 64);
     pair.near.post(&work).unwrap();
     // The first use of the first record.
@@ -238,9 +238,9 @@ fn a_get_is_not_answered_by_a_word() {
 #[test]
 fn a_get_that_was_not_sent_takes_no_bytes() {
     use hmc_core::transport::Transport as _;
-    let stand_in = StandIn::take();
-    let (mut pair, liar, number) = beside_an_initiator(&stand_in);
-    stand_in.rule("ucp_am_send_nbx", 1, Fate::Refused(NO_MEMORY));
+    let fake_ucp = FakeUcp::take();
+    let (mut pair, liar, number) = beside_an_initiator(&fake_ucp);
+    fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Refused(NO_MEMORY));
     let work = pair.request(9, Opcode::Get, 0, 0, 64);
     pair.near.post(&work).unwrap();
     let done = pair.wait(1);
@@ -261,8 +261,8 @@ fn a_get_that_was_not_sent_takes_no_bytes() {
 /// Heads that are none, and doors that are not there, are nobody's: they harm neither the link nor memory.
 #[test]
 fn messages_for_nobody_are_passed_over() {
-    let stand_in = StandIn::take();
-    let mut scene = Scene::new(&stand_in, Access::all());
+    let fake_ucp = FakeUcp::take();
+    let mut scene = Scene::new(&fake_ucp, Access::all());
     let frame = scene.write(64);
     for door in [scene.door + 1, scene.door ^ (1 << 32), scene.door | 0xFFFF, 0, u64::MAX] {
         let header = [&door.to_le_bytes()[..], &frame.emit()].concat();
@@ -297,12 +297,12 @@ impl Chance {
 /// Whatever comes, by chance: only an open window changes, within its range, and nothing ends this process.
 #[test]
 fn whatever_comes_reaches_open_windows_only() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     let seed = seed(11);
     println!("HMC_TEST_SEED={seed}");
     for round in 0..40 {
         let mut chance = Chance(seed.wrapping_add(round));
-        let mut scene = Scene::new(&stand_in, Access::all());
+        let mut scene = Scene::new(&fake_ucp, Access::all());
         let open = chance.below(4) != 0;
         if !open {
             scene.pair.door.close(scene.pair.window.window);

@@ -17,8 +17,8 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_sim::rng::Rng;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::raw::{dial, hello, is_closed_after, read_reject, say};
-use hmc_tests::scene::{TempDir, bound, files, seed, status_of, until};
+use hmc_tests::env::{TempDir, bound, files, seed, status_of, until};
+use hmc_tests::raw_frames::{dial, hello, is_closed_after, read_reject, say};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -289,7 +289,7 @@ fn a_process_of_version_1_is_refused_by_both_ends() {
     assert!(is_closed_after(&mut old));
     // Its listener answered a later version so.
     let reject = hmc_core::wire::message::ControlMessage::Reject(RejectReason::Version { ours: 1 });
-    let at = other_program(hmc_tests::raw::frame(&reject).leak());
+    let at = other_program(hmc_tests::raw_frames::frame(&reject).leak());
     let e = server.connect(7, &Address::Tcp(at)).expect_err("another version");
     assert_eq!(e.kind(), ErrorKind::Version, "{e}");
     assert!(e.to_string().contains("speaks version 1, this process version 2"), "{e}");
@@ -335,7 +335,7 @@ fn what_answers_a_dial_may_be_anything() {
     assert!(took >= Duration::from_millis(290) && took < bound(Duration::from_secs(1)), "{took:?}");
     // A later version.
     let reject = hmc_core::wire::message::ControlMessage::Reject(RejectReason::Version { ours: 9 });
-    let later = other_program(hmc_tests::raw::frame(&reject).leak());
+    let later = other_program(hmc_tests::raw_frames::frame(&reject).leak());
     let e = s.connect(1, &Address::Tcp(later)).expect_err("another version");
     assert_eq!(e.kind(), ErrorKind::Version, "{e}");
     assert!(e.to_string().contains('9'), "{e}");

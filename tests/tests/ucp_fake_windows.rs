@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use hmc_std::{Access, ConnType, ErrorKind, Peer, Session, Want};
-use hmc_tests::scene::{TempDir, until};
-use hmc_tests::standin::StandIn;
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::fake_ucp::FakeUcp;
 
 const LONG: Duration = Duration::from_secs(20);
 const LEN: u64 = 4096;
@@ -29,8 +29,8 @@ fn pair(dir: &TempDir) -> (Session, Session, Peer, Peer) {
 fn a_window_that_is_known_can_be_used() {
     const ROUNDS: u64 = 3000;
     const THREADS: u64 = 4;
-    let stand_in = StandIn::take();
-    stand_in.lane("rc_mlx5/mlx5_0:1");
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("rc_mlx5/mlx5_0:1");
     let dir = TempDir::new();
     let (target, source, peer, back) = pair(&dir);
     std::thread::scope(|s| {
@@ -58,15 +58,15 @@ fn a_window_that_is_known_can_be_used() {
         }
     });
     drop((peer, back, source, target));
-    stand_in.await_clean();
+    fake_ucp.await_clean();
 }
 
 /// The peer does not read, so that nothing more can be said to it: what it cannot be told of is not exposed, and takes none of
 /// its places.
 #[test]
 fn a_window_that_the_peer_cannot_be_told_of_is_closed() {
-    let stand_in = StandIn::take();
-    stand_in.lane("tcp/eth0");
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("tcp/eth0");
     let dir = TempDir::new();
     let (target, source, peer, back) = pair(&dir);
     let tags = 4 * INBOX;
@@ -90,5 +90,5 @@ fn a_window_that_the_peer_cannot_be_told_of_is_closed() {
     peer.remote_window(7, LONG).unwrap();
     drop(window.revoke(LONG).unwrap());
     drop((region, peer, back, source, target));
-    stand_in.await_clean();
+    fake_ucp.await_clean();
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use hmc_std::config::Progress;
 use hmc_std::memory::HeapBytes;
 use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::fake_ucp::{CallResult, FakeUcp};
 use hmc_tests::pooled::Pooled;
-use hmc_tests::scene::{TempDir, until};
-use hmc_tests::standin::{Fate, StandIn};
 
 const LONG: Duration = Duration::from_secs(20);
 const LEN: u64 = 4096;
@@ -66,29 +66,29 @@ fn told<T: Send + 'static>() -> (impl Fn(T) + Send + Sync + 'static, Receiver<T>
 /// A message that UCX still has is a copy: nothing of the memory that it was made of is in use.
 #[test]
 fn memory_of_messages_comes_back_before_ucx_has_sent_them() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for panics in [false, true] {
-        stand_in.lane(MESSAGES);
+        fake_ucp.lane(MESSAGES);
         let (target, dir) = target(1);
         let source = Session::builder(0).buffer(LEN).ucx().start().unwrap();
         let peer = connect(&source, 1, &dir);
         let (tell, told) = told();
-        let hold = || stand_in.rule("ucp_am_send_nbx", 1, Fate::Held);
+        let hold = || fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Held);
         end_under(&source, &target, (hold, true), move || {
             tell(());
             assert!(!panics, "an owner of the test panics");
         });
         drop(peer);
         assert_eq!(told.recv_timeout(LONG), Ok(()), "memory that nothing uses is held");
-        assert_eq!(stand_in.count("held"), 1, "the message is under way");
+        assert_eq!(fake_ucp.count("held"), 1, "the message is under way");
         let counted = || (source.stats().panics_caught == u64::from(panics)).then_some(());
         until("a panic is counted", LONG, counted);
         goes_on(&source);
-        stand_in.forget_rules();
-        assert_eq!(stand_in.release(), 1);
+        fake_ucp.forget_rules();
+        assert_eq!(fake_ucp.release(), 1);
         drop((source, target, dir));
-        stand_in.await_clean();
-        stand_in.restart();
+        fake_ucp.await_clean();
+        fake_ucp.restart();
     }
 }
 
@@ -105,15 +105,15 @@ fn goes_on(source: &Session) {
 /// what it panics with ends nothing.
 #[test]
 fn an_owner_whose_memory_ucx_has_held_may_use_the_worker() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for (panics, busy) in [(false, true), (true, true), (false, false), (true, false)] {
-        stand_in.lane(REACHING);
+        fake_ucp.lane(REACHING);
         let (target, dir) = target(1);
         let (third, third_dir) = self::target(3);
         let source = Session::builder(0).buffer(LEN).ucx().start().unwrap();
         let (peer, other) = (connect(&source, 1, &dir), connect(&source, 3, &third_dir));
         let (tell, told) = told();
-        let hold = || stand_in.rule("ucp_ep_close_nbx", 0, Fate::Held);
+        let hold = || fake_ucp.rule("ucp_ep_close_nbx", 0, CallResult::Held);
         let user = other.clone();
         end_under(&source, &target, (hold, busy), move || {
             // Both peers have one worker.
@@ -122,31 +122,31 @@ fn an_owner_whose_memory_ucx_has_held_may_use_the_worker() {
             assert!(!panics, "an owner of the test panics");
         });
         drop(peer);
-        assert!(stand_in.count("held") >= 1);
+        assert!(fake_ucp.count("held") >= 1);
         let early = told.recv_timeout(Duration::from_millis(300));
         assert_eq!(early, Err(RecvTimeoutError::Timeout), "UCX has not closed the endpoint");
-        stand_in.forget_rules();
-        let _ = stand_in.release();
+        fake_ucp.forget_rules();
+        let _ = fake_ucp.release();
         assert_eq!(told.recv_timeout(LONG), Ok(Ok(LEN)));
         let counted = || (source.stats().panics_caught == u64::from(panics)).then_some(());
         until("a panic is counted", LONG, counted);
         goes_on(&source);
         drop((other, source, third, third_dir, target, dir));
-        stand_in.await_clean();
-        stand_in.restart();
+        fake_ucp.await_clean();
+        fake_ucp.restart();
     }
 }
 
 /// A session that its callers drive gives workers of peers that are gone back, too.
 #[test]
 fn workers_of_peers_that_are_gone_go_whoever_drives_the_session() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for (progress, calls) in [(Progress::Manual, true), (Progress::Thread, false)] {
-        stand_in.lane("posix/memory");
+        fake_ucp.lane("posix/memory");
         let (target, dir) = target(1);
         let source = Session::builder(0).buffer(LEN).ucx().progress(progress).start().unwrap();
-        let before = stand_in.count("workers");
-        stand_in.rule("ucp_ep_close_nbx", 0, Fate::Late(5));
+        let before = fake_ucp.count("workers");
+        fake_ucp.rule("ucp_ep_close_nbx", 0, CallResult::Late(5));
         for _ in 0..5 {
             let peer = connect(&source, 1, &dir);
             peer.put(0, 0, 64).unwrap();
@@ -156,11 +156,11 @@ fn workers_of_peers_that_are_gone_go_whoever_drives_the_session() {
             if calls {
                 source.progress();
             }
-            (stand_in.count("workers") == before).then_some(())
+            (fake_ucp.count("workers") == before).then_some(())
         });
-        stand_in.forget_rules();
+        fake_ucp.forget_rules();
         drop((source, target, dir));
-        stand_in.await_clean();
-        stand_in.restart();
+        fake_ucp.await_clean();
+        fake_ucp.restart();
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use hmc_std::{Address, ConnType, ErrorKind, Session};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(30);
 

@@ -12,10 +12,10 @@ use hmc_std::{Address, Error, Session};
 
 use super::crew::Crew;
 use super::party::BUFFER;
-use super::settings::{LONG, Mortal, SOON, Settings};
+use super::resources::{Use, judge};
+use super::settings::{KillableArgs, LONG, SOON, Settings};
 use super::totals::Totals;
-use super::watch::{Use, judge};
-use crate::scene::{TempDir, Via, until};
+use crate::env::{TempDir, Via, until};
 
 /// The sessions of the process that lives on.
 const HOMES: [u32; 2] = [0, 1];
@@ -37,13 +37,13 @@ fn session(rank: u32, dir: &std::path::Path, settings: &Settings) -> Result<Sess
 }
 
 /// A process that may be killed.
-struct Killable {
+struct KillableProcess {
     child: Child,
     stdin: Option<ChildStdin>,
     rank: u32,
 }
 
-impl Killable {
+impl KillableProcess {
     fn start(rank: u32, home: &Path, settings: &Settings, seed: u64) -> Result<Self, String> {
         let this = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
         let mut command = Command::new(this);
@@ -79,7 +79,7 @@ impl Killable {
     }
 }
 
-impl Drop for Killable {
+impl Drop for KillableProcess {
     fn drop(&mut self) {
         self.kill();
     }
@@ -166,8 +166,8 @@ fn keep_killing(
     crew: &Crew,
     home: &Path,
     rng: &mut Rng,
-) -> Result<(u64, Vec<Killable>), String> {
-    let start = |rank, rng: &mut Rng| Killable::start(rank, home, settings, rng.next_u64());
+) -> Result<(u64, Vec<KillableProcess>), String> {
+    let start = |rank, rng: &mut Rng| KillableProcess::start(rank, home, settings, rng.next_u64());
     let mut mortals = Vec::new();
     for rank in MORTALS {
         mortals.push(start(rank, rng)?);
@@ -182,7 +182,7 @@ fn keep_killing(
         if let Some(fault) = crew.fault(SOON) {
             return Err(fault);
         }
-        if let Some(fault) = mortals.iter_mut().find_map(Killable::has_ended) {
+        if let Some(fault) = mortals.iter_mut().find_map(KillableProcess::has_ended) {
             return Err(fault);
         }
         if settings.kills && begun.elapsed() > next {
@@ -201,7 +201,7 @@ fn keep_killing(
 ///
 /// # Errors
 /// Words: the first thing that went wrong.
-pub fn serve(mortal: &Mortal) -> Result<(), String> {
+pub fn serve(mortal: &KillableArgs) -> Result<(), String> {
     let settings = &mortal.settings;
     let asked = Arc::<AtomicBool>::default();
     let over = Arc::clone(&asked);

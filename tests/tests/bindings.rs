@@ -20,8 +20,8 @@ use hmc_std::{
     Access, ConnBuffer, ConnType, Copy, Direction, ErrorKind, Message, RemoteWindow, Route,
     Session, SharedWindow, Want,
 };
+use hmc_tests::env::{TempDir, Via, until};
 use hmc_tests::pair::{ALL, Pair, pattern, transports};
-use hmc_tests::scene::{TempDir, Via, until};
 
 const LONG: Duration = Duration::from_secs(30);
 const MIB: u64 = 1 << 20;

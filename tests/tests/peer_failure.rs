@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hmc_core::types::Access;
 use hmc_std::{Error, ErrorKind, Peer, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, bound, until};
+use hmc_tests::env::{TempDir, Via, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const MIB: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 //! every delay that UCX may have.
 
 use hmc_sim::conformance::transport::run;
-use hmc_tests::standin::StandIn;
+use hmc_tests::fake_ucp::FakeUcp;
 use hmc_tests::ucx_pair::{Over, Pair, WITHOUT_TAGS};
 
 /// A lane that reaches memory, one that reaches what it maps, and one that only sends messages.
@@ -30,21 +30,21 @@ const WEATHERS: [(&str, Weather); 7] = [
 
 #[test]
 fn the_suite_passes_over_every_kind_of_ucx() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for ((name, weather), lane) in WEATHERS.iter().flat_map(|w| LANES.map(|lane| (w, lane))) {
-        stand_in.lane(lane);
+        fake_ucp.lane(lane);
         for (knob, value) in *weather {
-            stand_in.set(knob, *value);
+            fake_ucp.set(knob, *value);
         }
-        let report = run(|| Pair::new(Over::stand_in(stand_in.library())));
+        let report = run(|| Pair::new(Over::fake_ucp(fake_ucp.library())));
         println!("{name}, {lane}:\n{report}");
         report.assert_passed_but(&format!("{name}, {lane}"), &WITHOUT_TAGS);
-        assert!(stand_in.count("flushes_max") <= 4, "{name}");
+        assert!(fake_ucp.count("flushes_max") <= 4, "{name}");
         // Each of the two paths was taken.
         let mapped = weather.contains(&("maps", 1));
         let by_messages = !lane.starts_with("rc") && (lane.starts_with("tcp") || !mapped);
-        assert_eq!(stand_in.calls("ucp_am_send_nbx") != 0, by_messages, "{name}, {lane}");
-        stand_in.assert_clean();
-        stand_in.restart();
+        assert_eq!(fake_ucp.calls("ucp_am_send_nbx") != 0, by_messages, "{name}, {lane}");
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, ErrorKind, OpId, Peer, Progress, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, bound, until};
+use hmc_tests::env::{TempDir, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

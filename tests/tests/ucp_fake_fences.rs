@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use hmc_std::{Access, Address, ConnType, ErrorKind, Peer, Rank, Region, Session, Window};
-use hmc_tests::scene::until;
-use hmc_tests::standin::{CONNECTION_RESET, ENDPOINT_TIMEOUT, Fate, StandIn};
+use hmc_tests::env::until;
+use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, ENDPOINT_TIMEOUT, FakeUcp};
 
 const LONG: Duration = Duration::from_secs(20);
 /// Within which nothing comes back that must not.
@@ -24,8 +24,8 @@ struct Exposer {
 }
 
 impl Exposer {
-    fn new(stand_in: &StandIn) -> Self {
-        stand_in.lane(NIC);
+    fn new(fake_ucp: &FakeUcp) -> Self {
+        fake_ucp.lane(NIC);
         let session = Session::builder(1).tcp("127.0.0.1:0").redial(false).buffer(4096).ucx();
         let session = session.start().unwrap();
         let at = Address::Tcp(session.tcp_addr().unwrap());
@@ -51,18 +51,18 @@ impl Exposer {
         self.session.stats().quarantined_bytes
     }
 
-    fn end(self, stand_in: &StandIn) {
+    fn end(self, fake_ucp: &FakeUcp) {
         drop(self);
-        stand_in.await_clean();
-        stand_in.restart();
+        fake_ucp.await_clean();
+        fake_ucp.restart();
     }
 }
 
 /// The registration of a region lasts as long as some link uses it for operations: a window must have one of its own.
 #[test]
 fn a_window_s_registration_is_its_own_and_ends_with_it() {
-    let stand_in = StandIn::take();
-    let exposer = Exposer::new(&stand_in);
+    let fake_ucp = FakeUcp::take();
+    let exposer = Exposer::new(&fake_ucp);
     let theirs = exposer.peers[1].0.register_vec(vec![0; 4096]).unwrap();
     let back = exposer.peers[1].0.wait_peer(1, LONG).unwrap();
     let target = back.expose(theirs.take_all().unwrap(), Access::all(), 1);
@@ -72,13 +72,13 @@ fn a_window_s_registration_is_its_own_and_ends_with_it() {
     let span = exposer.region.take_all().unwrap();
     drop(to.put_span(span, &remote, 0).unwrap().wait(LONG).unwrap());
 
-    let before = stand_in.count("memories");
+    let before = fake_ucp.count("memories");
     let window = exposer.expose(0, 2);
-    assert_eq!(stand_in.count("memories"), before + 1, "the window shares a registration");
+    assert_eq!(fake_ucp.count("memories"), before + 1, "the window shares a registration");
     drop(window.revoke(LONG).unwrap());
-    assert_eq!(stand_in.count("memories"), before, "the window's registration is there");
+    assert_eq!(fake_ucp.count("memories"), before, "the window's registration is there");
     drop((target, theirs, back, to, remote));
-    exposer.end(&stand_in);
+    exposer.end(&fake_ucp);
 }
 
 /// How a link ends without the peer's word.
@@ -99,10 +99,10 @@ const ENDS: [End; 4] = [
 
 impl End {
     /// Ends the link to rank 0.
-    fn happen(self, stand_in: &StandIn, exposer: &Exposer) {
+    fn happen(self, fake_ucp: &FakeUcp, exposer: &Exposer) {
         let peer = exposer.session.peer(0).unwrap();
         match self {
-            Self::Fails(number, status) => assert_eq!(stand_in.kill(number, status, true), 1),
+            Self::Fails(number, status) => assert_eq!(fake_ucp.kill(number, status, true), 1),
             Self::Left => drop(peer.disconnect(Duration::ZERO)),
         }
         until("the link is over", LONG, || (!peer.is_connected()).then_some(()));
@@ -110,21 +110,21 @@ impl End {
 }
 
 /// Lets all endpoints be closed.
-fn release_all(stand_in: &StandIn) {
-    stand_in.forget_rules();
-    assert!(stand_in.release() >= 1, "no endpoint was being closed");
+fn release_all(fake_ucp: &FakeUcp) {
+    fake_ucp.forget_rules();
+    assert!(fake_ucp.release() >= 1, "no endpoint was being closed");
 }
 
 /// The end of the stream is no word of such a peer, and none will come: its windows come back all the same.
 #[test]
 fn windows_come_back_however_the_link_to_a_nic_ends() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for end in ENDS {
         for revokes in [true, false] {
-            let exposer = Exposer::new(&stand_in);
+            let exposer = Exposer::new(&fake_ucp);
             let window = exposer.expose(0, 2);
-            let before = stand_in.count("memories");
-            end.happen(&stand_in, &exposer);
+            let before = fake_ucp.count("memories");
+            end.happen(&fake_ucp, &exposer);
             if revokes {
                 let back = window.revoke(LONG);
                 assert!(back.is_ok(), "{end:?}: {:?}", back.err());
@@ -132,10 +132,10 @@ fn windows_come_back_however_the_link_to_a_nic_ends() {
                 drop(window);
             }
             let span = until("the window comes back", LONG, || exposer.region.take_all().ok());
-            assert!(stand_in.count("memories") < before, "{end:?}: its registration is there");
+            assert!(fake_ucp.count("memories") < before, "{end:?}: its registration is there");
             until("nothing is held back", LONG, || (exposer.quarantined() == 0).then_some(()));
             drop(span);
-            exposer.end(&stand_in);
+            exposer.end(&fake_ucp);
         }
     }
 }
@@ -143,38 +143,38 @@ fn windows_come_back_however_the_link_to_a_nic_ends() {
 /// Until UCX has closed our endpoint the queue pair may serve the peer.
 #[test]
 fn no_window_comes_back_before_the_endpoint_is_closed() {
-    let stand_in = StandIn::take();
+    let fake_ucp = FakeUcp::take();
     for end in ENDS {
-        let exposer = Exposer::new(&stand_in);
+        let exposer = Exposer::new(&fake_ucp);
         let window = exposer.expose(0, 2);
-        stand_in.rule("ucp_ep_close_nbx", 0, Fate::Held);
-        end.happen(&stand_in, &exposer);
-        let before = stand_in.count("memories");
+        fake_ucp.rule("ucp_ep_close_nbx", 0, CallResult::Held);
+        end.happen(&fake_ucp, &exposer);
+        let before = fake_ucp.count("memories");
         let e = window.revoke(SHORT).expect_err("the endpoint is open");
         assert_eq!(e.kind(), ErrorKind::Quarantined, "{end:?}: {e}");
         assert_eq!(exposer.quarantined(), LEN, "{end:?}");
         assert!(exposer.region.take_all().is_err(), "{end:?}");
-        release_all(&stand_in);
+        release_all(&fake_ucp);
         drop(until("the window comes back", LONG, || exposer.region.take_all().ok()));
-        assert!(stand_in.count("memories") < before, "{end:?}: its registration is there");
+        assert!(fake_ucp.count("memories") < before, "{end:?}: its registration is there");
         until("nothing is held back", LONG, || (exposer.quarantined() == 0).then_some(()));
-        exposer.end(&stand_in);
+        exposer.end(&fake_ucp);
     }
 }
 
 /// The session's buffer is exposed without a window that could be taken back: the process holds it after the link's end.
 #[test]
 fn the_buffer_is_held_until_the_endpoint_is_closed() {
-    let stand_in = StandIn::take();
-    let exposer = Exposer::new(&stand_in);
-    stand_in.rule("ucp_ep_close_nbx", 0, Fate::Held);
-    End::Fails(1, CONNECTION_RESET).happen(&stand_in, &exposer);
+    let fake_ucp = FakeUcp::take();
+    let exposer = Exposer::new(&fake_ucp);
+    fake_ucp.rule("ucp_ep_close_nbx", 0, CallResult::Held);
+    End::Fails(1, CONNECTION_RESET).happen(&fake_ucp, &exposer);
     let held = || {
         let all = hmc_std::held();
         all.iter().filter(|h| h.peer == Rank(0)).map(|h| h.bytes).sum::<u64>()
     };
     until("the process holds it", LONG, || (held() == LEN).then_some(()));
-    release_all(&stand_in);
+    release_all(&fake_ucp);
     until("it is given back", LONG, || (held() == 0).then_some(()));
-    exposer.end(&stand_in);
+    exposer.end(&fake_ucp);
 }

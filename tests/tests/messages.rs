@@ -19,8 +19,8 @@ use std::time::Duration;
 use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
 use hmc_std::memory::SharedBytes;
 use hmc_std::{Delivery, ErrorKind, OpError};
+use hmc_tests::env::{Via, until};
 use hmc_tests::pair::{Pair, both, pattern, transports};
-use hmc_tests::scene::{Via, until};
 
 const LONG: Duration = Duration::from_secs(30);
 const HALF: u64 = RNDV_HALF_BYTES;

@@ -7,7 +7,7 @@ use hmc_core::range::Extent;
 use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Opcode};
-use hmc_tests::standin::StandIn;
+use hmc_tests::fake_ucp::FakeUcp;
 use hmc_tests::ucx_pair::Built;
 
 const LEN: u64 = 4096;
@@ -31,9 +31,9 @@ fn transfer(pair: &Built, opcode: Opcode, (here, there): (u64, u64), lens: (u64,
 
 #[test]
 fn each_transfer_of_a_list_lies_within_both_ends() {
-    let stand_in = StandIn::take();
-    stand_in.set("maps", 1);
-    let mut pair = Built::new(stand_in.library(), LEN, LEN, Access::all(), 1).unwrap();
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.set("maps", 1);
+    let mut pair = Built::new(fake_ucp.library(), LEN, LEN, Access::all(), 1).unwrap();
     for opcode in [Opcode::Put, Opcode::Get] {
         let good = transfer(&pair, opcode, (0, 0), (8, 8));
         let last = transfer(&pair, opcode, (LEN - 8, LEN - 8), (8, 8));
@@ -53,5 +53,5 @@ fn each_transfer_of_a_list_lies_within_both_ends() {
         }
     }
     drop(pair);
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }

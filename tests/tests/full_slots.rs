@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use hmc_std::{ErrorKind, OpId, Peer, Session};
-use hmc_tests::scene::{TempDir, Via, until};
+use hmc_tests::env::{TempDir, Via, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const LEN: u64 = 64 << 10;

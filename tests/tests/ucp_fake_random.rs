@@ -19,7 +19,7 @@ use hmc_core::types::Access;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::transport::UcxTransport;
 use hmc_sim::rng::Rng;
-use hmc_tests::standin::{CONNECTION_RESET, ENDPOINT_TIMEOUT, Fate, IO_ERROR, StandIn};
+use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, ENDPOINT_TIMEOUT, FakeUcp, IO_ERROR};
 use hmc_tests::ucx_pair::{Built, Rings, meet};
 
 /// Ranges of which each belongs to one operation at a time.
@@ -37,7 +37,7 @@ struct Place {
 }
 
 struct Run<'a> {
-    stand_in: &'a StandIn,
+    fake_ucp: &'a FakeUcp,
     rng: Rng,
     pair: Built,
     places: Vec<Place>,
@@ -55,17 +55,17 @@ fn len(work: &WorkRequest) -> usize {
 }
 
 impl<'a> Run<'a> {
-    fn new(stand_in: &'a StandIn, seed: u64) -> Self {
+    fn new(fake_ucp: &'a FakeUcp, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let total = u64::from(PLACES) * PLACE;
-        let pair = Built::new(stand_in.library(), total, total, Access::all(), 1).unwrap();
-        stand_in.set("seed", rng.next_u64());
+        let pair = Built::new(fake_ucp.library(), total, total, Access::all(), 1).unwrap();
+        fake_ucp.set("seed", rng.next_u64());
         for knob in ["put_delay", "get_delay", "flush_delay", "close_delay", "jitter"] {
-            stand_in.set(knob, rng.below(6));
+            fake_ucp.set(knob, rng.below(6));
         }
-        stand_in.set("order", rng.below(3));
-        stand_in.set("staged", rng.below(4).min(1));
-        stand_in.set("immediate_bytes", rng.below(2 * PLACE));
+        fake_ucp.set("order", rng.below(3));
+        fake_ucp.set("staged", rng.below(4).min(1));
+        fake_ucp.set("immediate_bytes", rng.below(2 * PLACE));
         let size = usize::try_from(PLACE).unwrap();
         let places = (0..PLACES).map(|n| {
             let (here, there) = (rng.bytes(size), rng.bytes(size));
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
             Place { here, there, work: None }
         });
         let places = places.collect();
-        Self { stand_in, rng, pair, places, done: 0, over: false }
+        Self { fake_ucp, rng, pair, places, done: 0, over: false }
     }
 
     /// A fault for some call to come.
@@ -83,12 +83,12 @@ impl<'a> Run<'a> {
         let call = calls[self.rng.index(calls.len())];
         let status = [IO_ERROR, CONNECTION_RESET, ENDPOINT_TIMEOUT][self.rng.index(3)];
         let fate = match self.rng.below(8) {
-            0 => Fate::Refused(status),
-            1 | 2 => Fate::Failed(status),
-            3 => Fate::Held,
-            _ => Fate::Late(i64::try_from(self.rng.below(60)).unwrap()),
+            0 => CallResult::Refused(status),
+            1 | 2 => CallResult::Failed(status),
+            3 => CallResult::Held,
+            _ => CallResult::Late(i64::try_from(self.rng.below(60)).unwrap()),
         };
-        self.stand_in.rule(call, 1 + self.rng.below(10), fate);
+        self.fake_ucp.rule(call, 1 + self.rng.below(10), fate);
     }
 
     fn post(&mut self) {
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
                 1 => self.cancel(),
                 2 if self.rng.below(40) == 0 && !self.over => {
                     let status = [CONNECTION_RESET, ENDPOINT_TIMEOUT][self.rng.index(2)];
-                    self.over = self.stand_in.kill(0, status, self.rng.below(2) == 0) != 0;
+                    self.over = self.fake_ucp.kill(0, status, self.rng.below(2) == 0) != 0;
                 }
                 3 if self.rng.below(60) == 0 => {
                     self.pair.near.0.close();
@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
                 }
                 4..=9 => self.turn(),
                 10 => {
-                    let _ = self.stand_in.release();
+                    let _ = self.fake_ucp.release();
                 }
                 _ => self.post(),
             }
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
         }
         // What is held ends by a release, or by giving the peer up.
         if self.rng.below(2) == 0 {
-            let _ = self.stand_in.release();
+            let _ = self.fake_ucp.release();
         } else {
             self.pair.near.0.close();
             self.over = true;
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
             if !self.is_busy() {
                 break;
             }
-            let _ = self.stand_in.release();
+            let _ = self.fake_ucp.release();
             self.turn();
         }
         assert!(!self.is_busy(), "operations never end");
@@ -223,24 +223,24 @@ impl<'a> Run<'a> {
             self.turn();
         }
         self.compare();
-        assert!(self.stand_in.count("flushes_max") <= 4);
+        assert!(self.fake_ucp.count("flushes_max") <= 4);
         drop(self.pair);
-        self.stand_in.assert_clean();
-        assert_eq!(self.stand_in.calls("ucp_request_free"), self.stand_in.count("ended"));
+        self.fake_ucp.assert_clean();
+        assert_eq!(self.fake_ucp.calls("ucp_request_free"), self.fake_ucp.count("ended"));
         self.done
     }
 }
 
 #[test]
 fn random_scripts_end_every_operation_once_and_touch_nothing_else() {
-    let stand_in = StandIn::take();
-    let seeds = match hmc_tests::scene::said("HMC_TEST_SEED") {
+    let fake_ucp = FakeUcp::take();
+    let seeds = match hmc_tests::env::said("HMC_TEST_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..SEEDS,
     };
     let mut done = 0;
     for seed in seeds.clone() {
-        let play = std::panic::AssertUnwindSafe(|| Run::new(&stand_in, seed).play());
+        let play = std::panic::AssertUnwindSafe(|| Run::new(&fake_ucp, seed).play());
         match std::panic::catch_unwind(play) {
             Ok(n) => done += n,
             Err(e) => {
@@ -248,7 +248,7 @@ fn random_scripts_end_every_operation_once_and_touch_nothing_else() {
                 std::panic::resume_unwind(e);
             }
         }
-        stand_in.restart();
+        fake_ucp.restart();
     }
     println!("{} seeds, {done} operations", seeds.end - seeds.start);
     assert!(done > 20 * (seeds.end - seeds.start), "{done} operations in all");
@@ -257,17 +257,17 @@ fn random_scripts_end_every_operation_once_and_touch_nothing_else() {
 /// Two peers' transports, driven by a thread each, and a third thread that serves their worker: UCX sees one at a time.
 #[test]
 fn threads_that_share_a_worker_make_its_calls_one_at_a_time() {
-    let stand_in = StandIn::take();
-    stand_in.collect();
-    let mut first = Built::new(stand_in.library(), 4096, 4096, Access::all(), 1).unwrap();
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.collect();
+    let mut first = Built::new(fake_ucp.library(), 4096, 4096, Access::all(), 1).unwrap();
     let worker = Arc::clone(first.near.0.worker());
     let mut second = meet(&worker, &first.far, &Rings::default()).unwrap().transport;
     let key = first.there.pack().unwrap();
     let base = u64::try_from(first.there.start().as_ptr().expose_provenance()).unwrap();
     second.add_remote(first.window, base, &key).unwrap();
     second.add_local(first.local.key, Arc::clone(&first.here));
-    stand_in.set("yields", 2);
-    stand_in.set("flush_delay", 2);
+    fake_ucp.set("yields", 2);
+    fake_ucp.set("flush_delay", 2);
     let works: Vec<_> = (0..500).map(|n| first.request(n, Opcode::Put, 0, 0, 8)).collect();
     let over = AtomicBool::new(false);
     let drive = |transport: &mut UcxTransport| {
@@ -297,8 +297,8 @@ fn threads_that_share_a_worker_make_its_calls_one_at_a_time() {
         other.join().unwrap();
         over.store(true, Ordering::SeqCst);
     });
-    assert_eq!(stand_in.finding(), None);
-    stand_in.set("yields", 0);
+    assert_eq!(fake_ucp.finding(), None);
+    fake_ucp.set("yields", 0);
     drop((second, worker, first));
-    stand_in.assert_clean();
+    fake_ucp.assert_clean();
 }

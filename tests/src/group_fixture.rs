@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use hmc_std::{Address, Group, Session, SessionBuilder};
 
-use crate::scene::{TempDir, Via};
+use crate::env::{TempDir, Via};
 
 const LONG: Duration = Duration::from_secs(30);
 
 /// Sessions of ranks 0, 1, ... that are all connected with each other.
 #[derive(Debug)]
-pub struct Members {
+pub struct GroupFixture {
     /// By rank.
     pub sessions: Vec<Session>,
     /// Where they listen.
@@ -18,7 +18,7 @@ pub struct Members {
     via: Via,
 }
 
-impl Members {
+impl GroupFixture {
     /// Connects `count` sessions.
     ///
     /// # Panics
