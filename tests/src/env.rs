@@ -102,7 +102,7 @@ impl TempDir {
             return program.to_path_buf();
         }
         let copy = self.0.join("program");
-        std::fs::copy(program, &copy).expect("room for a copy");
+        std::fs::copy(program, &copy).expect("space for a copy");
         copy
     }
 

@@ -1,4 +1,4 @@
-//! The stand-in for libucp, as a test scripts it: which call fails and how, and what was counted.
+//! The fake libucp, with the script of a test: failing calls, and counters.
 //!
 //! It is built as a dependency of the tests and lies beside them. Its state is the process's, so tests of one file take
 //! turns: [`FakeUcp::take`] waits for its own.
@@ -72,20 +72,20 @@ impl std::fmt::Debug for FakeUcp {
 /// When it is not there.
 #[must_use]
 pub fn file() -> PathBuf {
-    beside("hmc_vendor_ucp").expect("cargo builds the stand-in with the tests")
+    beside("hmc_vendor_ucp").expect("cargo builds the fake libucp with the tests")
 }
 
 /// # Safety
 /// `F` is the type of that function.
 unsafe fn get<F: Copy>(library: &libloading::Library, name: &str) -> F {
     // SAFETY: the caller vouched for the type.
-    *unsafe { library.get::<F>(name) }.expect("a function of the stand-in")
+    *unsafe { library.get::<F>(name) }.expect("a function of the fake libucp")
 }
 
-/// Loads a file that is the stand-in, or a copy of it.
+/// Loads a file that is the fake libucp, or a copy of it.
 fn load(file: &Path) -> Api {
-    // SAFETY: the stand-in is ours: it runs nothing when it is loaded.
-    let library = unsafe { libloading::Library::new(file) }.expect("the stand-in can be loaded");
+    // SAFETY: the fake libucp is ours: it runs nothing when it is loaded.
+    let library = unsafe { libloading::Library::new(file) }.expect("the fake libucp can be loaded");
     // It stays: hmc-hw keeps pointers into it.
     let library = Box::leak(Box::new(library));
     // SAFETY: the types are those of `hmc-sim/vendor/ucp/src/script.rs`.
@@ -117,7 +117,7 @@ fn text(text: &str) -> CString {
     CString::new(text).expect("no zero in it")
 }
 
-/// Sets numbers of a file that is the stand-in, or a copy of it, before anybody else loads it.
+/// Sets numbers of a file that is the fake libucp, or a copy of it, before anybody else loads it.
 ///
 /// # Panics
 /// When there is no number of that name.
@@ -223,11 +223,11 @@ impl FakeUcp {
     /// The oldest finding.
     #[must_use]
     pub fn finding(&self) -> Option<String> {
-        let mut room = vec![0; 512];
+        let mut text = vec![0; 512];
         // SAFETY: it may be written for its length.
-        let len = unsafe { (self.api.finding)(room.as_mut_ptr(), room.len()) };
-        room.truncate(len);
-        (len != 0).then(|| String::from_utf8_lossy(&room).into_owned())
+        let len = unsafe { (self.api.finding)(text.as_mut_ptr(), text.len()) };
+        text.truncate(len);
+        (len != 0).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Everything was given back: each registration, key, endpoint, worker and request. No access was refused, no bytes

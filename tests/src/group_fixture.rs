@@ -1,4 +1,4 @@
-//! Sessions of this process that are all connected with each other, and what their groups do, each in a thread.
+//! Sessions of this process that are all connected with each other, and their groups, each in a thread.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl GroupFixture {
         }
     }
 
-    /// How often a whole nap passed although there was something to do (`PeerStats::overslept`), of all of them.
+    /// Returns the number of parks that timed out although work was there (`PeerStats::overslept`), of all sessions.
     #[must_use]
     pub fn overslept(&self) -> u64 {
         self.sessions.iter().flat_map(|s| s.stats().peers).map(|p| p.overslept).sum()

@@ -1,4 +1,4 @@
-//! Shared parts of the tests: processes to kill, places to put sockets, and patience.
+//! Shared parts of the tests: processes to kill, folders for sockets, and time limits.
 
 #![allow(
     clippy::arithmetic_side_effects,

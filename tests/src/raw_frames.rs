@@ -14,19 +14,19 @@ use hmc_core::wire::reject::RejectReason;
 /// How long a raw peer waits for bytes.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The native HELLO of `rank`, said to `expected`, as a whole frame.
+/// Returns the native HELLO of `rank` for `expected`, as a whole frame.
 ///
 /// # Panics
-/// Never: the frame has room.
+/// Never: the buffer is as long as the frame.
 #[must_use]
 pub fn hello(rank: u32, job: u64, expected: u32) -> Vec<u8> {
     hello_with(rank, job, expected, |h| h)
 }
 
-/// The same with other words.
+/// The same with other fields.
 ///
 /// # Panics
-/// Never: the frame has room.
+/// Never: the buffer is as long as the frame.
 #[must_use]
 pub fn hello_with<'a>(
     rank: u32,
@@ -59,11 +59,11 @@ pub const fn hello_of(rank: u32, job: u64, expected: u32) -> Hello<'static> {
 /// A message as bytes.
 ///
 /// # Panics
-/// Never: the room is what the message asked for.
+/// Never: the buffer has the length that the message reports.
 #[must_use]
 pub fn frame(m: &ControlMessage<'_>) -> Vec<u8> {
     let mut bytes = vec![0; m.emitted_len()];
-    m.emit(&mut Writer::new(&mut bytes)).expect("room");
+    m.emit(&mut Writer::new(&mut bytes)).expect("space");
     bytes
 }
 

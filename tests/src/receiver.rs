@@ -167,7 +167,7 @@ pub fn take(
         each(&frame, &payload);
         left -= u64::from(frame.len);
         if acknowledges && frame.flags.contains(hmc_core::wire::data::DataFlags::LAST) {
-            data.write_all(&DataFrame::ack(frame.seq, 1).emit()).expect("room");
+            data.write_all(&DataFrame::ack(frame.seq, 1).emit()).expect("space");
         }
     }
 }

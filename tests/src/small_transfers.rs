@@ -11,7 +11,7 @@ use crate::pair::{Pair, pattern};
 const LONG: Duration = Duration::from_secs(20);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-const ROOM: u64 = 4 * MIB;
+const BUFFER: u64 = 4 * MIB;
 
 /// `count` copies of `len` bytes, of which no two touch, in another order there than here.
 fn scattered(count: u64, len: u64) -> Vec<Copy> {
@@ -31,22 +31,23 @@ fn read(session: &hmc_std::Session, at: u64, len: u64) -> Vec<u8> {
 /// # Panics
 /// When it does not.
 pub fn lists_are_run_whole(conn: ConnType) {
-    let pair = Pair::new(conn, ROOM);
+    let pair = Pair::new(conn, BUFFER);
     let (near, far) = (pair.sender(), pair.receiver());
-    let source = pattern(ROOM, 3);
+    let source = pattern(BUFFER, 3);
     for (count, len) in [(64, 8), (1, 64 * KIB), (16, 100 * KIB), (256, 4 * KIB), (2, MIB), (0, 0)]
     {
         let copies = scattered(count, len);
         // A session's link to itself has one buffer: its second half is the other end.
-        let shift = if conn == ConnType::Loopback { ROOM / 2 } else { 0 };
-        let fits = copies.iter().all(|c| c.local_offset.max(c.remote_offset) + len + shift <= ROOM);
+        let shift = if conn == ConnType::Loopback { BUFFER / 2 } else { 0 };
+        let fits =
+            copies.iter().all(|c| c.local_offset.max(c.remote_offset) + len + shift <= BUFFER);
         if !fits {
             continue;
         }
         let copies: Vec<Copy> =
             copies.iter().map(|c| Copy { remote_offset: c.remote_offset + shift, ..*c }).collect();
         near.buffer().write_at(0, &source).expect("within the buffer");
-        far.buffer().fill(shift, ROOM - shift, 0xEE).expect("within the buffer");
+        far.buffer().fill(shift, BUFFER - shift, 0xEE).expect("within the buffer");
         let put = pair.a.prepare(Direction::Put, &copies).expect("it fits");
         pair.a.run_batch(&put).expect("a living peer");
         let mut whole = vec![0xEE; source.len()];
@@ -54,12 +55,12 @@ pub fn lists_are_run_whole(conn: ConnType) {
             let (to, from) = (range(c.remote_offset, len), range(c.local_offset, len));
             whole[to].copy_from_slice(&source[from]);
         }
-        let there = range(shift, ROOM - shift);
-        assert!(read(far, shift, ROOM - shift) == whole[there], "{conn:?}: {count} x {len}");
+        let there = range(shift, BUFFER - shift);
+        assert!(read(far, shift, BUFFER - shift) == whole[there], "{conn:?}: {count} x {len}");
         // And back, over other bytes.
-        near.buffer().fill(0, ROOM - shift, 0x11).expect("within the buffer");
+        near.buffer().fill(0, BUFFER - shift, 0x11).expect("within the buffer");
         if shift != 0 {
-            near.buffer().write_at(shift, &whole[range(shift, ROOM - shift)]).expect("it fits");
+            near.buffer().write_at(shift, &whole[range(shift, BUFFER - shift)]).expect("it fits");
         }
         let get = pair.a.prepare(Direction::Get, &copies).expect("it fits");
         pair.a.run_batch(&get).expect("a living peer");
@@ -68,7 +69,7 @@ pub fn lists_are_run_whole(conn: ConnType) {
             assert!(read(near, c.local_offset, len) == want, "{conn:?}: {count} x {len}, back");
         }
     }
-    let outside = Copy { local_offset: 0, remote_offset: ROOM - 4, len: 8 };
+    let outside = Copy { local_offset: 0, remote_offset: BUFFER - 4, len: 8 };
     let e = pair.a.prepare(Direction::Put, &[outside]).expect_err("outside");
     assert_eq!(e.kind(), ErrorKind::Range, "{e}");
 }
@@ -78,14 +79,14 @@ fn overslept(session: &hmc_std::Session) -> u64 {
     session.stats().peers.iter().map(|p| p.overslept).sum()
 }
 
-/// Whoever sleeps until an operation ends, or a message comes, is woken by it: nobody relies on naps, which are there for
-/// what no socket tells of.
+/// A thread that waits for an operation or a message is woken by it: no wait relies on poll timeouts, which exist for events
+/// without a socket.
 ///
 /// # Panics
 /// When many do.
 pub fn nobody_oversleeps(conn: ConnType, more: impl Fn(SessionBuilder) -> SessionBuilder) {
     const TIME: Duration = Duration::from_secs(1);
-    let pair = Pair::with(conn, ROOM, |builder| more(builder.spin(Duration::ZERO)));
+    let pair = Pair::with(conn, BUFFER, |builder| more(builder.spin(Duration::ZERO)));
     let (a, b) = (&pair.a, &pair.b);
     // One who waits, and one who looks instead and so ends what the other waits for. Both then let go of the link: nothing
     // else comes that would wake a sleeper.
@@ -182,7 +183,7 @@ pub fn names_are_given_and_taken(conn: ConnType) {
     near.buffer().write_at(0, &source).expect("within the buffer");
     for round in 0..3 {
         let mut ops: Vec<_> = (0..64)
-            .map(|n| peer.put_nb(n * 64, 32 * KIB + n * 64, 64 - round).expect("there is room"))
+            .map(|n| peer.put_nb(n * 64, 32 * KIB + n * 64, 64 - round).expect("there is space"))
             .collect();
         // The last one first, and one of them by any.
         let last = ops.pop().expect("64");
@@ -204,12 +205,12 @@ pub fn names_are_given_and_taken(conn: ConnType) {
         }
     }
     // More than there are slots, and none waited for meanwhile.
-    let begin = |_| peer.put_nb(0, 32 * KIB, 8).expect("those that have ended make room");
+    let begin = |_| peer.put_nb(0, 32 * KIB, 8).expect("completed operations free slots");
     let names: Vec<_> = (0..1000).map(begin).collect();
     for op in names {
         assert_eq!(peer.wait(op).expect("a living peer"), 8);
     }
-    let op = peer.put_nb(0, 32 * KIB, 8).expect("room");
+    let op = peer.put_nb(0, 32 * KIB, 8).expect("space");
     assert_eq!(peer.wait(op).expect("a living peer"), 8);
     let puts = near.stats().peers.iter().map(|p| p.puts).sum::<u64>();
     assert!(puts > 3 * 64, "{puts} puts were counted");

@@ -1,4 +1,4 @@
-//! Two workers of this process over UCX or the stand-in for it, one with a window for the other: the subject of the
+//! Two workers of this process over UCX or the fake libucp, one with a window for the other: the subject of the
 //! conformance suite, and of tests that script faults.
 
 use std::ptr::NonNull;
@@ -59,11 +59,11 @@ impl Notify for Rings {
 pub struct Built {
     /// The transport under test.
     pub near: Near,
-    /// The target's way back, where it answers messages.
+    /// The target's transport to the initiator, for replies.
     pub back: Option<UcxTransport>,
-    /// Where messages come in at the target.
-    pub door: Arc<AmTarget>,
-    /// Where messages come in at the initiator.
+    /// The AM target at the target.
+    pub am_target: Arc<AmTarget>,
+    /// The AM target at the initiator.
     pub home: Arc<AmTarget>,
     /// The target's worker.
     pub far: Arc<Worker>,
@@ -75,11 +75,11 @@ pub struct Built {
     pub window: WindowDesc,
     /// The initiator's region.
     pub local: LocalRegion,
-    /// Who is told of news.
+    /// The counter of notifications.
     pub rings: Rings,
 }
 
-/// The transport, brought down by its owner as soon as its endpoint has failed, as hmc-std does.
+/// The transport, which its owner closes after its endpoint has failed, as hmc-std does.
 #[derive(Debug)]
 pub struct Near(pub UcxTransport);
 
@@ -166,7 +166,7 @@ pub struct Met {
     /// The way there.
     pub transport: UcxTransport,
     /// Where messages come in there.
-    pub door: Arc<AmTarget>,
+    pub am_target: Arc<AmTarget>,
     /// Where they come in here.
     pub home: Arc<AmTarget>,
     /// The way back, if messages are to be answered.
@@ -186,7 +186,7 @@ pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met,
         let info = near.conn_info(&ours)?;
         UcxTransport::new(far, &theirs, &info, false)
     });
-    Ok(Met { transport, door: theirs, home: ours, back: back.transpose()? })
+    Ok(Met { transport, am_target: theirs, home: ours, back: back.transpose()? })
 }
 
 /// Over which UCX two workers meet, and how.
@@ -200,7 +200,7 @@ pub struct Over {
 }
 
 impl Over {
-    /// The stand-in.
+    /// The fake libucp.
     #[must_use]
     pub fn fake_ucp(library: &'static Library) -> Self {
         Self {
@@ -221,7 +221,7 @@ impl Over {
 }
 
 impl Built {
-    /// Two workers over the stand-in, connected.
+    /// Two workers over the fake libucp, connected.
     ///
     /// # Errors
     /// What UCX said.
@@ -268,7 +268,7 @@ impl Built {
             kind: MemoryKind::Cpu,
         };
         let rings = Rings::default();
-        let Met { mut transport, door, home, mut back } =
+        let Met { mut transport, am_target, home, mut back } =
             meet(&near, &far, &rings).map_err(text)?;
         let limit = Instant::now() + LONG;
         while !transport.is_wired_up() || back.as_ref().is_some_and(|b| !b.is_wired_up()) {
@@ -287,8 +287,19 @@ impl Built {
         let local = LocalRegion { key: KEY, extent: Extent::new(local_len), kind: MemoryKind::Cpu };
         let all = Extent::new(number(whole));
         let place = all.span(Side::Local, number(MARGIN), window_len).map_err(|e| e.to_string())?;
-        door.open(window, Arc::clone(&there), place);
-        Ok(Self { near: Near(transport), back, door, home, far, here, there, window, local, rings })
+        am_target.open(window, Arc::clone(&there), place);
+        Ok(Self {
+            near: Near(transport),
+            back,
+            am_target,
+            home,
+            far,
+            here,
+            there,
+            window,
+            local,
+            rings,
+        })
     }
 
     /// A request within both ranges.
@@ -454,7 +465,7 @@ impl Subject for Pair {
     fn revoke(&mut self) -> Support {
         let built = self.built_mut();
         let window = built.window.window;
-        built.door.close(window);
+        built.am_target.close(window);
         let limit = Instant::now() + LONG;
         let mut left = built.near.0.remove_window(window);
         while !left {

@@ -292,15 +292,15 @@ fn what_is_not_allowed_is_said() {
 fn memory_and_windows_of_others_are_refused() {
     for conn in Via::all().into_iter().map(Via::conn) {
         let t = Two::new(conn, (false, false));
-        let stranger = Session::builder(9).buffer(4096).start().unwrap();
-        let other = shared(&stranger, false, LEN);
+        let foreign = Session::builder(9).buffer(4096).start().unwrap();
+        let other = shared(&foreign, false, LEN);
         let e = t.pair.a.between(&other, &t.remote).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         let e = t.pair.a.expose_buffer(&other, 0, 8, Access::all(), 1).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-        let e = t.pair.sender().share(stranger.allocate(64).unwrap()).unwrap_err();
+        let e = t.pair.sender().share(foreign.allocate(64).unwrap()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-        let span = stranger.allocate(64).unwrap().take_all().unwrap();
+        let span = foreign.allocate(64).unwrap().take_all().unwrap();
         let (e, span) = t.pair.a.expose(span, Access::all(), 3).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         let e = t.pair.a.put_span(span, &t.remote, 0).unwrap_err();

@@ -74,7 +74,7 @@ fn said(builder: SessionBuilder) -> String {
 }
 
 #[test]
-fn who_accepts_upstream_is_warned_at_its_start() {
+fn a_session_that_accepts_cxx_warns_at_its_start() {
     let builder = || Session::builder(1).tcp("127.0.0.1:0");
     let warned = said(builder().accept_upstream());
     let line = warned.lines().find(|line| line.contains("dialect of the C++ HMC"));
@@ -130,7 +130,7 @@ fn a_node_of_the_cpp_hmc_is_served_over_tcp_and_uds() {
 }
 
 #[test]
-fn upstream_is_refused_where_it_was_not_asked_for() {
+fn cxx_is_refused_where_it_was_not_accepted() {
     let server = Session::builder(1).tcp("127.0.0.1:0").start().unwrap();
     let mut s = dial(server.tcp_addr().unwrap());
     assert!(say(&mut s, &hello(3)));
@@ -153,10 +153,10 @@ fn upstream_is_refused_where_it_was_not_asked_for() {
 
 #[test]
 fn a_node_of_the_cpp_hmc_can_be_dialed() {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = door.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
     let s = Session::builder(258).start().unwrap();
-    let node = std::thread::spawn(move || -> TcpStream { door.accept().unwrap().0 });
+    let node = std::thread::spawn(move || -> TcpStream { listener.accept().unwrap().0 });
     let peer = s.connect_upstream(7, &Address::Tcp(at), PATIENCE).unwrap();
     let mut node = node.join().unwrap();
     node.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -182,8 +182,8 @@ fn a_node_that_is_dialed_does_not_take_a_kept_rank() {
     first.connect(0, &Address::Uds(dir.path().into())).unwrap();
     drop(first);
     until("it is gone", LONG, || (s.peer(1).is_err()).then_some(()));
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = Address::Tcp(door.local_addr().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = Address::Tcp(listener.local_addr().unwrap());
     let e = s.connect_upstream(1, &at, LONG).expect_err("the rank is kept");
     assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
     // It can come and be dialed again.

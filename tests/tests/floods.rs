@@ -136,7 +136,7 @@ fn data_floods(via: Via, kinds: &[DataKind]) {
                     }
                 });
             }
-            if let Some(soft) = &mut rogue.soft {
+            if let Some(soft) = &mut rogue.am {
                 for n in n..n + BATCH {
                     let bytes = data_frame(kind, n, &rogue.window, address);
                     let (frame, data) = bytes.split_at(DATA_FRAME_BYTES);

@@ -1,5 +1,5 @@
-//! More operations than a session has slots: what begins one waits until another has ended, and the names of those that
-//! have ended stay good.
+//! More operations than a session has slots: a new one waits until another has completed, and the ids of completed ones stay
+//! valid.
 
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic")]
 
@@ -31,16 +31,16 @@ fn pair(via: Via) -> (Session, Session, Peer, TempDir) {
 fn one_thread_begins_many_and_waits_for_them_afterwards() {
     for via in Via::all() {
         let (_a, _b, peer, _dir) = pair(via);
-        let ops: Vec<OpId> = (0..MANY).map(|_| peer.put_nb(0, 0, LEN).expect("room")).collect();
+        let ops: Vec<OpId> = (0..MANY).map(|_| peer.put_nb(0, 0, LEN).expect("space")).collect();
         for op in ops.iter().rev() {
             until("it has ended", LONG, || peer.test(*op).unwrap().then_some(()));
             peer.cancel(*op).expect("it has ended, and its name is good");
             assert_eq!(peer.wait_within(*op, LONG).unwrap(), LEN, "{via:?}");
             assert_eq!(peer.wait(*op).unwrap_err().kind(), ErrorKind::Stale);
         }
-        // Lists, spans and messages find room too.
+        // Lists, spans and messages get slots too.
         let copy = hmc_std::Copy { local_offset: 0, remote_offset: 0, len: 8 };
-        let ops: Vec<OpId> = (0..20).map(|_| peer.put_batch(&[copy; 3]).expect("room")).collect();
+        let ops: Vec<OpId> = (0..20).map(|_| peer.put_batch(&[copy; 3]).expect("space")).collect();
         for op in ops {
             assert_eq!(peer.wait(op).unwrap(), 24);
         }
@@ -48,10 +48,10 @@ fn one_thread_begins_many_and_waits_for_them_afterwards() {
 }
 
 #[test]
-fn messages_find_room_beside_operations_that_nobody_waits_for() {
+fn messages_find_slots_beside_operations_without_a_waiter() {
     for via in Via::all() {
         let (_a, b, peer, _dir) = pair(via);
-        let ops: Vec<OpId> = (0..4).map(|_| peer.put_nb(0, 0, LEN).expect("room")).collect();
+        let ops: Vec<OpId> = (0..4).map(|_| peer.put_nb(0, 0, LEN).expect("space")).collect();
         let got = std::thread::scope(|scope| {
             let got = scope.spawn(|| {
                 let mut out = vec![0; 1 << 20];
@@ -65,7 +65,7 @@ fn messages_find_room_beside_operations_that_nobody_waits_for() {
     }
 }
 
-/// Outcomes that nobody has asked for are kept up to a limit. Beyond it nothing is begun, and whoever asks for one makes room.
+/// Outcomes without a waiter are kept up to a limit. Beyond it no operation starts, and a query of one frees a slot.
 #[test]
 fn operations_that_nobody_waits_for_are_limited() {
     const KEPT: usize = 1 << 16;
@@ -85,7 +85,7 @@ fn operations_that_nobody_waits_for_are_limited() {
         for op in ops.drain(..10) {
             assert_eq!(peer.wait(op).expect("its name is good"), 8, "{via:?}");
         }
-        peer.put_nb(0, 0, 8).expect("room again");
+        peer.put_nb(0, 0, 8).expect("space again");
     }
 }
 
@@ -99,7 +99,7 @@ impl Wake for Unpark {
 }
 
 #[test]
-fn futures_are_pending_while_there_is_no_room() {
+fn futures_are_pending_while_no_slot_is_free() {
     for via in Via::all() {
         let (_a, _b, peer, _dir) = pair(via);
         let make = |_| Box::pin(peer.put_async(0, 0, LEN).expect("nothing is waited for"));

@@ -252,7 +252,7 @@ fn random_collectives_agree_with_plain_models() {
             let before = members.overslept();
             play_random(&members, seed + u64::from(count), 30);
             let slept = members.overslept() - before;
-            assert_eq!(slept, 0, "{via:?}, {count} members: something rang no bell");
+            assert_eq!(slept, 0, "{via:?}, {count} members: a wake was missing");
         }
     }
 }
@@ -445,7 +445,7 @@ fn groups_of_some_and_messages_of_others() {
             assert!(out == bytes);
         }
     });
-    assert_eq!(members.overslept(), 0, "something rang no bell");
+    assert_eq!(members.overslept(), 0, "a wake was missing");
     // The same ranks in other orders.
     for ranks in [[0, 1, 2, 3], [2, 0, 3, 1]] {
         members.each_of(&ranks, |group| {

@@ -49,7 +49,7 @@ fn received(place: RecvTarget) -> (Vec<u8>, u64) {
             assert_eq!(peer.recv_tag().unwrap(), tag);
         }
         let begun = puts(&sender);
-        // From here on it reads, with room as sockets have it.
+        // From here on it reads, with buffers of usual size.
         sockopt::set_socket_recv_buffer_size(&rogue.data, 4 << 20).unwrap();
         let mut got = vec![0; usize::try_from(LEN).unwrap()];
         let data = &mut rogue.data;

@@ -1,5 +1,4 @@
-//! Whoever comes to the door: silent, slow, malformed, oversized, mistaken, in masses. None of them
-//! harms the others.
+//! Clients of a listener: silent, slow, malformed, oversized, mistaken, and very many. None of them harms the others.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -22,7 +21,7 @@ use hmc_tests::raw_frames::{dial, hello, is_closed_after, read_reject, say};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
-/// A stranger has 2 s for its first words.
+/// A pending connection has 2 s for its HELLO.
 const HELLO_BY: Duration = Duration::from_millis(2500);
 
 fn serve(rank: u32) -> (Session, SocketAddr) {
@@ -42,7 +41,7 @@ fn assert_serves(at: SocketAddr, rank: u32, as_rank: u32) {
 }
 
 #[test]
-fn silent_and_slow_strangers_delay_nobody_and_are_sent_away() {
+fn silent_and_slow_clients_delay_nobody_and_are_closed() {
     let (server, at) = serve(1);
     let start = Instant::now();
     let mut silent: Vec<_> = (0..8).map(|_| dial(at)).collect();
@@ -65,7 +64,7 @@ fn silent_and_slow_strangers_delay_nobody_and_are_sent_away() {
         (server.stats().strangers_refused >= 9).then_some(())
     });
     for s in &mut silent {
-        assert!(is_closed_after(s), "a silent stranger was kept");
+        assert!(is_closed_after(s), "a silent client was kept");
     }
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(1500), "sent away after only {took:?}");
@@ -74,7 +73,7 @@ fn silent_and_slow_strangers_delay_nobody_and_are_sent_away() {
 }
 
 #[test]
-fn masses_of_strangers_make_way_for_one_another() {
+fn many_pending_connections_evict_one_another() {
     let mut actor = Actor::session(ACTOR, "rank=1 tcp=127.0.0.1:0 buffer=65536");
     let at = actor.tcp.unwrap();
     let places = MAX_PENDING_CONNS.min(files() / 4);
@@ -119,7 +118,7 @@ fn garbage_is_refused_and_harms_nobody() {
     assert_serves(at, 1, 3);
 }
 
-/// Eight bytes that claim 4 GiB, from a stranger and from a peer: refused on the header alone.
+/// Eight bytes that claim 4 GiB, from a pending connection and from a peer: refused on the header alone.
 #[test]
 fn a_length_of_4_gib_costs_no_memory() {
     let mut actor = Actor::session(ACTOR, "rank=1 tcp=127.0.0.1:0 buffer=65536 upstream");
@@ -144,8 +143,8 @@ fn a_length_of_4_gib_costs_no_memory() {
     // The first of each kind pays for code that was never touched before.
     for round in 0..4u32 {
         let cases = [
-            ("a native stranger", claim(2, 0xC0, None, 0)),
-            ("an upstream stranger", claim(2, 0x80, None, 0)),
+            ("a native client", claim(2, 0xC0, None, 0)),
+            ("a client of the C++ HMC", claim(2, 0x80, None, 0)),
             ("an integer of a peer", claim(1, 0, Some(100 + 4 * round), 0)),
             ("a struct of a peer", claim(2, 0, Some(101 + 4 * round), 16)),
         ];
@@ -219,7 +218,7 @@ fn the_first_of_two_clients_with_one_rank_wins() {
 }
 
 #[test]
-fn strangers_learn_why_they_are_refused() {
+fn clients_learn_why_they_are_refused() {
     let server =
         Session::builder(1).tcp("127.0.0.1:0").job(77).buffer(4096).start().expect("a session");
     let at = server.tcp_addr().unwrap();
@@ -297,11 +296,11 @@ fn a_process_of_version_1_is_refused_by_both_ends() {
 
 /// A program that says `words` to whoever comes, or nothing.
 fn other_program(words: &'static [u8]) -> SocketAddr {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = door.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let mut kept = Vec::new();
-        for s in door.incoming().take(4) {
+        for s in listener.incoming().take(4) {
             let mut s = s.unwrap();
             let _ = s.write_all(words);
             kept.push(s);
@@ -341,9 +340,9 @@ fn what_answers_a_dial_may_be_anything() {
     assert!(e.to_string().contains('9'), "{e}");
 }
 
-/// Descriptors used up: the door pauses, those inside are not disturbed, and it opens again.
+/// All descriptors are used: the listener pauses, links are not disturbed, and it accepts again later.
 #[test]
-fn used_up_descriptors_pause_the_door_only() {
+fn used_up_descriptors_pause_the_listener_only() {
     let mut actor = Actor::session(ACTOR, "rank=1 tcp=127.0.0.1:0 buffer=65536");
     let at = actor.tcp.unwrap();
     let friend = Session::builder(2).buffer(1 << 16).start().unwrap();
@@ -376,10 +375,10 @@ fn used_up_descriptors_pause_the_door_only() {
     let watched = Instant::now();
     until("a second passes", LONG, || (watched.elapsed().as_millis() > 1000).then_some(()));
     let used = cpu_ticks(actor.pid()) - before;
-    assert!(used <= 20, "{used} ticks of CPU in a second with a full door");
+    assert!(used <= 20, "{used} ticks of CPU in a second with a full listener");
     actor.ask("files 100000");
     drop(crowd);
-    until("the door is open again", LONG, || late.connect(1, &Address::Tcp(at)).ok())
+    until("the listener is open again", LONG, || late.connect(1, &Address::Tcp(at)).ok())
         .put(0, 0, 64)
         .expect("a put");
 }
@@ -393,7 +392,7 @@ fn a_dial_that_came_to_nothing_says_why_it_is_not_shm() {
     let count =
         |actor: &Actor| std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
     let open = count(&actor);
-    // Somewhere between room for a link and none for its connections, its pages cannot be made.
+    // Between descriptors for a link and none for its connections, its pages cannot be created.
     let told = (0..16).rev().find_map(|more| {
         actor.ask(&format!("files {}", open + more));
         let s = Session::builder(2).buffer(4096).redial(false).start().unwrap();

@@ -1,4 +1,4 @@
-//! Doors while a session runs: who listens behind one, found without its rank; opened, closed and opened again.
+//! Listeners while a session runs: the process behind one is found without its rank; opened, closed and opened again.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic")]
 
@@ -32,7 +32,7 @@ fn whoever_listens_is_connected_by_its_address() {
     assert_eq!(&got, b"by address");
     let back = a.wait_peer(9, LONG).unwrap();
     assert_eq!(back.address().map(|x| x.ip()), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
-    assert_ne!(back.address(), b.tcp_addr(), "the connection's port, not the door's");
+    assert_ne!(back.address(), b.tcp_addr(), "the connection's port, not the listener's");
     // Again, and from the other side: the peer that there is.
     let again = b.connect_any(&at(&a), ConnType::Auto, LONG).unwrap();
     assert_eq!(again.rank().0, 7);
@@ -72,8 +72,8 @@ fn a_folder_with_one_process_needs_no_rank() {
     let peer = me.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap();
     assert_eq!((peer.rank().0, peer.address()), (6, None));
     assert_eq!(peer.conn(), Some(ConnType::Shm));
-    let stranger = Session::builder(8).start().unwrap();
-    let e = stranger.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    let outsider = Session::builder(8).start().unwrap();
+    let e = outsider.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains("(5, 6)"), "it names them: {e}");
     drop((me, peer));
@@ -81,10 +81,10 @@ fn a_folder_with_one_process_needs_no_rank() {
     let e = twin.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
     drop(other);
-    let e = stranger.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    let e = outsider.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     let nowhere = Address::Uds(dir.path().join("none"));
-    let e = stranger.connect_any(&nowhere, ConnType::Auto, LONG).unwrap_err();
+    let e = outsider.connect_any(&nowhere, ConnType::Auto, LONG).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
 }
 
@@ -100,8 +100,8 @@ fn what_is_nobody_to_connect_to_is_said_in_words() {
     let any = Session::builder(3).insecure().tcp("0.0.0.0:0").start().unwrap();
     for ip in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(127, 0, 0, 9)] {
         let port = any.tcp_addr().unwrap().port();
-        let door = Address::Tcp(SocketAddr::from((ip, port)));
-        let e = any.connect_any(&door, ConnType::Auto, LONG).unwrap_err();
+        let address = Address::Tcp(SocketAddr::from((ip, port)));
+        let e = any.connect_any(&address, ConnType::Auto, LONG).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{ip}: {e}");
     }
     // Another process with the same rank is no self.
@@ -139,7 +139,7 @@ fn puts(from: &Session, peer: &hmc_std::Peer, to: &Session, value: u8) {
 }
 
 #[test]
-fn doors_open_and_close_while_links_live() {
+fn listeners_open_and_close_while_links_are_up() {
     let host = Session::builder(0).buffer(4096).start().unwrap();
     assert_eq!(host.tcp_addr(), None);
     let first = host.listen_tcp("127.0.0.1:0").unwrap();
@@ -170,7 +170,7 @@ fn doors_open_and_close_while_links_live() {
 }
 
 #[test]
-fn a_local_door_leaves_nothing_behind() {
+fn a_local_listener_leaves_nothing_behind() {
     let dir = TempDir::new();
     let host = Session::builder(0).buffer(4096).start().unwrap();
     for round in 1..10 {
@@ -195,7 +195,7 @@ fn a_local_door_leaves_nothing_behind() {
 }
 
 #[test]
-fn strangers_are_kept_out_until_they_are_let_in_by_name() {
+fn clients_without_proof_are_refused_until_they_are_allowed() {
     let host = Session::builder(0).buffer(4096).start().unwrap();
     let e = host.listen_tcp("0.0.0.0:0").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
@@ -212,23 +212,23 @@ fn strangers_are_kept_out_until_they_are_let_in_by_name() {
     puts(&guest, &peer, &host, 3);
 }
 
-/// Whoever comes by one of several doors is told of that one: the others may be out of its reach.
+/// A client of one of several listeners gets its address: the others may be unreachable for it.
 #[test]
-fn each_door_leads_to_both_connections() {
+fn each_listener_leads_to_both_connections() {
     let host = Session::builder(0).buffer(4096).start().unwrap();
-    let doors: Vec<_> =
+    let addresses: Vec<_> =
         (1..5).map(|n| host.listen_tcp(&format!("127.0.0.{n}:0")).unwrap()).collect();
-    assert_eq!(host.tcp_addr(), doors.first().copied());
-    for (rank, door) in (1..).zip(&doors) {
+    assert_eq!(host.tcp_addr(), addresses.first().copied());
+    for (rank, address) in (1..).zip(&addresses) {
         let guest = Session::builder(rank).buffer(4096).start().unwrap();
-        let peer = guest.connect_with(0, &tcp(*door), ConnType::Tcp, LONG).unwrap();
+        let peer = guest.connect_with(0, &tcp(*address), ConnType::Tcp, LONG).unwrap();
         puts(&guest, &peer, &host, 9);
-        assert_eq!(peer.address(), Some(*door));
+        assert_eq!(peer.address(), Some(*address));
     }
 }
 
 #[test]
-fn the_end_of_a_session_closes_its_doors_whoever_holds_its_peers() {
+fn the_end_of_a_session_closes_its_listeners_while_peers_exist() {
     let host = session(0);
     let (addr, at_host) = (host.tcp_addr().unwrap(), at(&host));
     let guest = session(1);

@@ -70,7 +70,7 @@ fn every_length_arrives_from_slices_to_slices() {
         for (i, len) in lengths.into_iter().enumerate() {
             for first in [true, false] {
                 let bytes = pattern(len, i as u64);
-                // More room than the message is long: its length is told.
+                // A buffer longer than the message: its length is reported.
                 let mut out = vec![0xEE; len as usize + 100];
                 let (sent, got) = both(first, || p.a.send_data(&bytes), || p.b.recv_data(&mut out));
                 sent.unwrap();
@@ -105,11 +105,11 @@ fn every_length_arrives_between_buffers_and_spans() {
             for adopted in [false, true] {
                 let mut src = source.take(i as u64, len).unwrap();
                 src.write_at(0, &bytes).unwrap();
-                let room = len + 10;
+                let space = len + 10;
                 let dst = if adopted {
-                    p.receiver().register_vec(vec![0xEE; room as usize]).unwrap()
+                    p.receiver().register_vec(vec![0xEE; space as usize]).unwrap()
                 } else {
-                    p.receiver().allocate(room).unwrap()
+                    p.receiver().allocate(space).unwrap()
                 };
                 let receive = p.b.recv_data_span(dst.take_all().unwrap()).unwrap();
                 let send = p.a.send_data_span(src).unwrap();
@@ -200,7 +200,7 @@ fn both_directions_at_once() {
 }
 
 #[test]
-fn a_receiver_with_less_room_refuses_on_both_ends_and_nothing_is_written() {
+fn a_receiver_with_less_space_refuses_on_both_ends_and_nothing_is_written() {
     for conn in transports() {
         let p = Pair::new(conn, 8 * MIB);
         for len in [100, 4 * HALF] {
@@ -209,9 +209,9 @@ fn a_receiver_with_less_room_refuses_on_both_ends_and_nothing_is_written() {
             let (sent, got) = both(true, || p.a.send_data(&bytes), || p.b.recv_data(&mut out));
             for e in [sent.unwrap_err(), got.unwrap_err()] {
                 assert_eq!(e.kind(), ErrorKind::Length, "{conn:?}: {e}");
-                let (long, room) = (len.to_string(), (len - 1).to_string());
+                let (long, space) = (len.to_string(), (len - 1).to_string());
                 let text = e.to_string();
-                assert!(text.contains(&long) && text.contains(&room), "{text}");
+                assert!(text.contains(&long) && text.contains(&space), "{text}");
             }
             assert!(out.iter().all(|b| *b == 0xEE), "{conn:?}: bytes were written");
             let dst = p.receiver().allocate(len - 1).unwrap();

@@ -29,7 +29,7 @@ fn relative_folders_and_secrets_are_where_they_were_named() {
     let local: Address = "uds://s".parse().unwrap();
     assert_eq!(target.uds_path().unwrap(), here.path().join("s/hmc_ctrl_rank_1.sock"));
     dial(2, &local, ConnType::Shm).expect("in the same folder");
-    // A session is not a stranger to itself, however its folder is written.
+    // A session recognises itself, however its folder is written.
     let e = target.connect_any(&local, ConnType::Auto, LONG).expect_err("itself");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
 

@@ -1,4 +1,4 @@
-//! UCX's transport over the stand-in for libucp keeps the promises of the conformance suite, in every order and with
+//! UCX's transport over the fake libucp keeps the promises of the conformance suite, in every order and with
 //! every delay that UCX may have.
 
 use hmc_sim::conformance::transport::run;
@@ -9,10 +9,10 @@ use hmc_tests::ucx_pair::{Over, Pair, WITHOUT_TAGS};
 const LANES: [&str; 3] = ["rc_mlx5/mlx5_0:1", "posix/memory", "tcp/eth0"];
 
 /// Settings of the script, by name.
-type Weather = &'static [(&'static str, u64)];
+type Knobs = &'static [(&'static str, u64)];
 
 /// Kinds of UCX: what it does at once, what later, in which order callbacks come, when bytes can be read.
-const WEATHERS: [(&str, Weather); 7] = [
+const CONDITIONS: [(&str, Knobs); 7] = [
     ("as a rule", &[]),
     (
         "everything at once",
@@ -31,9 +31,9 @@ const WEATHERS: [(&str, Weather); 7] = [
 #[test]
 fn the_suite_passes_over_every_kind_of_ucx() {
     let fake_ucp = FakeUcp::take();
-    for ((name, weather), lane) in WEATHERS.iter().flat_map(|w| LANES.map(|lane| (w, lane))) {
+    for ((name, knobs), lane) in CONDITIONS.iter().flat_map(|w| LANES.map(|lane| (w, lane))) {
         fake_ucp.lane(lane);
-        for (knob, value) in *weather {
+        for (knob, value) in *knobs {
             fake_ucp.set(knob, *value);
         }
         let report = run(|| Pair::new(Over::fake_ucp(fake_ucp.library())));
@@ -41,7 +41,7 @@ fn the_suite_passes_over_every_kind_of_ucx() {
         report.assert_passed_but(&format!("{name}, {lane}"), &WITHOUT_TAGS);
         assert!(fake_ucp.count("flushes_max") <= 4, "{name}");
         // Each of the two paths was taken.
-        let mapped = weather.contains(&("maps", 1));
+        let mapped = knobs.contains(&("maps", 1));
         let by_messages = !lane.starts_with("rc") && (lane.starts_with("tcp") || !mapped);
         assert_eq!(fake_ucp.calls("ucp_am_send_nbx") != 0, by_messages, "{name}, {lane}");
         fake_ucp.assert_clean();

@@ -1,5 +1,5 @@
 //! The rule by which `ConnType::Auto` takes UCX: where there is no shared memory, and both ends have lanes of RDMA hardware.
-//! The stand-in for libucp has whatever devices a test gives it.
+//! The fake libucp has whatever devices a test gives it.
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 

@@ -1,4 +1,4 @@
-//! What a transport over UCX says of itself, over the stand-in for libucp: its lanes, its work, what it holds.
+//! What a transport over UCX says of itself, over the fake libucp: its lanes, its work, what it holds.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 

@@ -245,7 +245,7 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
     pair.turn();
     let worker = Arc::clone(pair.near.0.worker());
     let (here, unmapped) = (Arc::downgrade(&pair.here), fake_ucp.calls("ucp_mem_unmap"));
-    let Built { near, far, door, here: ours, there, .. } = pair;
+    let Built { near, far, am_target, here: ours, there, .. } = pair;
     drop((near, ours));
     // The put was withdrawn by the close; the endpoint itself is not closed yet.
     for _ in 0..50 {
@@ -262,7 +262,7 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
         drop(guard.reap_orphans());
     }
     assert!(here.upgrade().is_none(), "nothing uses it any more");
-    drop((worker, far, door, there));
+    drop((worker, far, am_target, there));
     fake_ucp.assert_clean();
 }
 
@@ -374,7 +374,7 @@ fn a_set_up_that_fails_half_way_gives_everything_back() {
     }
 }
 
-/// The stand-in knows the keys in capitals.
+/// The fake libucp knows the keys in capitals.
 #[test]
 fn a_setting_that_is_refused_is_named() {
     let fake_ucp = FakeUcp::take();

@@ -1,4 +1,4 @@
-//! Windows of a peer that a NIC alone connects, over the stand-in for libucp: the end of the window's registration and of
+//! Windows of a peer that a NIC alone connects, over the fake libucp: the end of the window's registration and of
 //! our endpoint keeps it out, however the link ended.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]

@@ -1,4 +1,4 @@
-//! What UCX still has of a link that is over, by the stand-in for libucp: memory that it does not use comes back at once, the
+//! What UCX still has of a link that is over, by the fake libucp: memory that it does not use comes back at once, the
 //! rest when UCX has given it back, and owners of memory, which are the application's code, are dropped without a lock.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]

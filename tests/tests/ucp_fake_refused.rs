@@ -14,7 +14,7 @@ fn load(named: &Path) -> Result<&'static Library, LoadError> {
     Library::load(&Search { named: Some(named.to_owned()), ..Search::default() })
 }
 
-/// A copy of the stand-in in a folder of its own, without some symbols.
+/// A copy of the fake libucp in a folder of its own, without some symbols.
 fn copy(dir: &TempDir, name: &str, lacking: &[&str]) -> PathBuf {
     let folder = dir.path().join(name);
     std::fs::create_dir(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! Whole sessions over the stand-in for libucp: bytes move over `ConnType::Ucx`, faults of UCX are errors that say what to
+//! Whole sessions over the fake libucp: bytes move over `ConnType::Ucx`, faults of UCX are errors that say what to
 //! do, a session outlives them, and everything is given back in the end.
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]

@@ -1,4 +1,4 @@
-//! Windows over the stand-in for libucp: a peer that hears of one has its key, and one that the peer cannot be told of is closed.
+//! Windows over the fake libucp: a peer that hears of one has its key, and one that the peer cannot be told of is closed.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -86,7 +86,7 @@ fn a_window_that_the_peer_cannot_be_told_of_is_closed() {
         assert_eq!(exposed(), before, "failure {label}");
     }
     (0..tags).for_each(|_| drop(peer.recv(Want::Any, LONG).unwrap()));
-    let window = until("there is room", LONG, || expose(7).ok());
+    let window = until("there is space", LONG, || expose(7).ok());
     peer.remote_window(7, LONG).unwrap();
     drop(window.revoke(LONG).unwrap());
     drop((region, peer, back, source, target));

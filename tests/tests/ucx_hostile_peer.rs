@@ -1,5 +1,5 @@
-//! What a stranger or a peer of another make sends to a door, over the stand-in for libucp: it reaches open windows within
-//! their ranges and rights, and nothing else; who breaks the rules of the messages loses the link.
+//! Messages of an unknown or incompatible peer to an AM target, over the fake libucp: they reach open windows within their
+//! ranges and rights only; a peer that breaks the rules of the messages loses the link.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -23,11 +23,11 @@ const LIE: u8 = 0xBD;
 /// Turns of both ends in which a message has surely come.
 const TURNS: usize = 20;
 
-/// An honest pair over messages, and somebody else who reaches the target's worker and knows the door's number.
+/// A correct pair over messages, and a third party that reaches the target's worker and knows the id of its AM target.
 struct Scene {
     pair: Built,
     liar: RawEndpoint,
-    door: u64,
+    target_id: u64,
     /// What the window holds.
     held: Vec<u8>,
 }
@@ -38,12 +38,12 @@ impl Scene {
         let pair = Built::new(fake_ucp.library(), WINDOW, WINDOW, access, 3).unwrap();
         let held: Vec<u8> = (0..=255u8).cycle().take(4096).collect();
         pair.write_remote(0, &held);
-        let info = pair.far.conn_info(&pair.door).unwrap();
+        let info = pair.far.conn_info(&pair.am_target).unwrap();
         // Two lengths, then the number: `Worker::conn_info`.
-        let door = u64::from_le_bytes(info[4..12].try_into().unwrap());
+        let target_id = u64::from_le_bytes(info[4..12].try_into().unwrap());
         let mut liar = RawEndpoint::new(fake_ucp.library(), &Settings::default(), 4096).unwrap();
         liar.connect(&info).unwrap();
-        Self { pair, liar, door, held }
+        Self { pair, liar, target_id, held }
     }
 
     /// A frame that writes `len` bytes at the window's begin.
@@ -63,7 +63,7 @@ impl Scene {
     }
 
     fn say(&mut self, frame: &DataFrame, data: &[u8]) {
-        let header = [&self.door.to_le_bytes()[..], &frame.emit()].concat();
+        let header = [&self.target_id.to_le_bytes()[..], &frame.emit()].concat();
         self.send(&header, data);
     }
 
@@ -151,7 +151,7 @@ fn a_closed_window_stays_as_it_is() {
     let fake_ucp = FakeUcp::take();
     let mut scene = Scene::new(&fake_ucp, Access::all());
     let frame = scene.write(64);
-    scene.pair.door.close(scene.pair.window.window);
+    scene.pair.am_target.close(scene.pair.window.window);
     scene.say(&frame, &[LIE; 64]);
     scene.assert_untouched("a closed window");
     // Of an operation whose first piece came before.
@@ -160,7 +160,7 @@ fn a_closed_window_stays_as_it_is() {
     scene.say(&first, &[1; 64]);
     scene.held[..64].fill(1);
     scene.assert_untouched("the first piece");
-    scene.pair.door.close(scene.pair.window.window);
+    scene.pair.am_target.close(scene.pair.window.window);
     scene.say(&DataFrame { offset: 64, ..first }, &[LIE; 64]);
     scene.assert_untouched("the second piece");
 }
@@ -189,16 +189,16 @@ fn messages_against_the_rules_end_the_link() {
     ];
     for (why, lie, data) in lies {
         let mut scene = Scene::new(&fake_ucp, Access::all());
-        assert_eq!(scene.pair.door.violation(), None);
+        assert_eq!(scene.pair.am_target.violation(), None);
         scene.say(&lie, data);
         scene.assert_untouched(why);
         assert!(scene.given_up(), "{why}");
-        let violation = scene.pair.door.violation().expect("the link ends for a reason");
+        let violation = scene.pair.am_target.violation().expect("the link ends for a reason");
         assert_eq!(violation.to_string(), why);
     }
 }
 
-/// An honest pair, somebody else who reaches the initiator's worker, and the number of the initiator's door.
+/// A correct pair, a third party that reaches the initiator's worker, and the id of the initiator's AM target.
 fn beside_an_initiator(fake_ucp: &FakeUcp) -> (Built, RawEndpoint, [u8; 8]) {
     let pair = Scene::new(fake_ucp, Access::all()).pair;
     let info = pair.near.0.worker().conn_info(&pair.home).unwrap();
@@ -258,17 +258,19 @@ fn a_get_that_was_not_sent_takes_no_bytes() {
     assert_eq!(pair.read_local(0, 64), [0; 64]);
 }
 
-/// Heads that are none, and doors that are not there, are nobody's: they harm neither the link nor memory.
+/// Messages with malformed headers or unknown target ids are dropped: they harm neither the link nor memory.
 #[test]
 fn messages_for_nobody_are_passed_over() {
     let fake_ucp = FakeUcp::take();
     let mut scene = Scene::new(&fake_ucp, Access::all());
     let frame = scene.write(64);
-    for door in [scene.door + 1, scene.door ^ (1 << 32), scene.door | 0xFFFF, 0, u64::MAX] {
-        let header = [&door.to_le_bytes()[..], &frame.emit()].concat();
+    for target_id in
+        [scene.target_id + 1, scene.target_id ^ (1 << 32), scene.target_id | 0xFFFF, 0, u64::MAX]
+    {
+        let header = [&target_id.to_le_bytes()[..], &frame.emit()].concat();
         scene.send(&header, &[LIE; 64]);
     }
-    let header = [&scene.door.to_le_bytes()[..], &frame.emit()].concat();
+    let header = [&scene.target_id.to_le_bytes()[..], &frame.emit()].concat();
     for len in 0..header.len() {
         scene.send(&header[..len], &[LIE; 64]);
     }
@@ -305,10 +307,10 @@ fn whatever_comes_reaches_open_windows_only() {
         let mut scene = Scene::new(&fake_ucp, Access::all());
         let open = chance.below(4) != 0;
         if !open {
-            scene.pair.door.close(scene.pair.window.window);
+            scene.pair.am_target.close(scene.pair.window.window);
         }
         for _ in 0..50 {
-            let mut message = scene.door.to_le_bytes().to_vec();
+            let mut message = scene.target_id.to_le_bytes().to_vec();
             let mut frame = scene.write(64);
             frame.seq = u32::try_from(chance.below(1 << 32)).unwrap();
             frame.offset = chance.below(WINDOW + 200);
@@ -319,7 +321,7 @@ fn whatever_comes_reaches_open_windows_only() {
                 data.extend_from_slice(&frame.emit());
                 data.extend_from_slice(&[LIE; 64]);
             }
-            // Some bytes of it are others: of the frame more often than of its door.
+            // Some bytes of it differ: of the frame more often than of its target id.
             for _ in 0..chance.below(4) {
                 let from = if chance.below(8) == 0 { 0 } else { 8 };
                 let at = from + usize::try_from(chance.below(32)).unwrap();

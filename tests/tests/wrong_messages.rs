@@ -1,4 +1,4 @@
-//! Messages of UCX against the rules, sent to a session that serves others, over the stand-in for libucp: each ends its link
+//! Messages of UCX against the rules, sent to a session that serves others, over the fake libucp: each ends its link
 //! for its reason and changes no byte that the rules do not give it; an honest peer goes on.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]

@@ -99,7 +99,7 @@ pub fn deaf(context: &mut Context) -> Outcome {
         let began = Instant::now();
         let end = loop {
             // A heartbeat.
-            rogue.control.write_all(&frame(&ControlMessage::Ping(1))).expect("room");
+            rogue.control.write_all(&frame(&ControlMessage::Ping(1))).expect("space");
             if let Ok(end) = told.recv_timeout(Duration::from_millis(200)) {
                 waits.join().expect("no panic");
                 break Some(end);

@@ -1,12 +1,12 @@
-//! What a process uses: it must not grow while the soak goes on.
+//! Resources of a process: they must not grow during the soak.
 
 use std::time::Duration;
 
 use crate::env::status_of;
 
-/// Room for chance: a link that is over keeps regions, of 4 MiB at the most each, until the next one takes its place.
+/// Tolerance: a closed link keeps regions, of 4 MiB at the most each, until the next one takes its place.
 const SLACK_KIB: u64 = 48 << 10;
-/// A link that is over keeps what it had mapped of its peer until the next one: four buffers of 12 MiB at the most.
+/// A closed link keeps its mappings of its peer until the next one: four buffers of 12 MiB at the most.
 const SLACK_MAPPED_KIB: u64 = 56 << 10;
 const SLACK_FILES: u64 = 4;
 const SLACK_THREADS: u64 = 1;
