@@ -1,4 +1,4 @@
-//! Peers as the seeds name them: by the address and port where they listen, and by what moves the bytes.
+//! Peers as the C++ HMC names them: by the address and port of their listener, and by the transport.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, ToSocketAddrs as _};
@@ -13,15 +13,15 @@ use crate::args::{Conn, Port};
 use crate::errors::{OrRaise, refuse};
 use crate::names::is_same;
 
-/// How long somebody who is being connected may hold up a call that names nobody who is.
-pub(crate) const ARRIVAL: Duration = Duration::from_secs(2);
+/// How long a connecting peer may delay a call that names no connected one.
+pub(crate) const CONNECT_GRACE: Duration = Duration::from_secs(2);
 
-/// Waits for those who are being connected: a tag of theirs may have come, and the program relies on it.
-pub(crate) fn let_in(py: Python<'_>, session: &Session) -> PyResult<()> {
+/// Waits for connecting peers: the program may rely on a tag of theirs that has come.
+pub(crate) fn wait_connecting(py: Python<'_>, session: &Session) -> PyResult<()> {
     py.detach(|| {
-        let until = Instant::now().checked_add(ARRIVAL);
+        let until = Instant::now().checked_add(CONNECT_GRACE);
         for rank in session.arriving() {
-            let left = until.map_or(ARRIVAL, |u| u.saturating_duration_since(Instant::now()));
+            let left = until.map_or(CONNECT_GRACE, |u| u.saturating_duration_since(Instant::now()));
             match session.wait_peer(rank, left) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
                 _ => {}
@@ -32,33 +32,32 @@ pub(crate) fn let_in(py: Python<'_>, session: &Session) -> PyResult<()> {
     .or_raise(py)
 }
 
-/// Ranks of sessions that a process makes only because it is connected to a peer over another transport already. Who is looked
-/// for by an address is found by its first rank.
+/// Ranks of sessions that a process makes only because it is connected to a peer over another transport already. A process that is looked up by an address is found by its first rank.
 pub(crate) const SECOND_RANKS: Range<u32> = 3072..4096;
 
-/// One such name.
+/// One such key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct PeerKey {
     ip: IpAddr,
     port: u16,
     conn: u8,
 }
 
-/// Who is at a place.
+/// The peer of a key.
 struct Known {
     peer: StdPeer,
-    /// The link of the same process that its tags take, where that is another one.
+    /// The link of the same process for its tags, if that is another one.
     tags: Option<StdPeer>,
 }
 
-/// Who is where.
-pub(crate) struct Places {
-    known: RwLock<HashMap<Place, Known>>,
-    /// Names that were ended: they are no guesses any more.
-    ended: RwLock<HashSet<Place>>,
+/// Peers by key.
+pub(crate) struct PeerTable {
+    known: RwLock<HashMap<PeerKey, Known>>,
+    /// Ended keys: they are not guessed any more.
+    ended: RwLock<HashSet<PeerKey>>,
     /// Addresses of this process: peers over a local socket are at them.
     own: RwLock<Vec<IpAddr>>,
-    /// Whether a peer that came over another transport than the one that is named will do.
+    /// A peer over another transport than the named one is accepted.
     fallback: bool,
 }
 
@@ -90,13 +89,13 @@ fn ip_of(py: Python<'_>, text: &str) -> PyResult<IpAddr> {
     })
 }
 
-impl Place {
+impl PeerKey {
     pub(crate) fn of(py: Python<'_>, ip: &str, port: Port, conn: Conn) -> PyResult<Self> {
         Ok(Self { ip: ip_of(py, ip)?, port: port.0, conn: conn.0 })
     }
 }
 
-impl Places {
+impl PeerTable {
     pub(crate) fn new(fallback: bool) -> Self {
         Self {
             known: RwLock::default(),
@@ -106,39 +105,39 @@ impl Places {
         }
     }
 
-    /// Those of a session beside this one: nobody is known yet.
+    /// Returns an empty table for another session of this process.
     pub(crate) fn beside(&self) -> Self {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner).clone();
         Self { own: RwLock::new(own), ..Self::new(self.fallback) }
     }
 
-    pub(crate) fn insert(&self, place: Place, peer: StdPeer, tags: Option<StdPeer>) {
-        self.ended.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
+    pub(crate) fn insert(&self, key: PeerKey, peer: StdPeer, tags: Option<StdPeer>) {
+        self.ended.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
         let known = Known { peer, tags };
-        let old = self.known.write().unwrap_or_else(PoisonError::into_inner).insert(place, known);
+        let old = self.known.write().unwrap_or_else(PoisonError::into_inner).insert(key, known);
         drop(old);
     }
 
-    /// The peer at a place in its present life.
-    pub(crate) fn renew(&self, place: Place, fresh: &StdPeer) {
+    /// Replaces the peer of a key by its present incarnation.
+    pub(crate) fn renew(&self, key: PeerKey, fresh: &StdPeer) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get_mut(&place) {
+        if let Some(known) = known.get_mut(&key) {
             known.peer = fresh.clone();
         }
     }
 
-    /// Who is known by a name, and the link that its tags take; nobody from here on.
-    pub(crate) fn remove(&self, place: Place) -> Option<(StdPeer, Option<StdPeer>)> {
-        let known = self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&place);
+    /// Removes a key. Returns its peer, and the link for its tags.
+    pub(crate) fn remove(&self, key: PeerKey) -> Option<(StdPeer, Option<StdPeer>)> {
+        let known = self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
         known.map(|k| (k.peer, k.tags))
     }
 
-    /// A name was ended.
-    pub(crate) fn end(&self, place: Place) {
-        self.ended.write().unwrap_or_else(PoisonError::into_inner).insert(place);
+    /// Ends a key.
+    pub(crate) fn end(&self, key: PeerKey) {
+        self.ended.write().unwrap_or_else(PoisonError::into_inner).insert(key);
     }
 
-    /// Whether some name stands for a peer, or its tags go over that link.
+    /// Returns `true` if a key refers to a peer, or its tags use that link.
     pub(crate) fn names(&self, peer: &StdPeer) -> bool {
         let is = |p: &StdPeer| is_same(p, peer);
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -157,11 +156,11 @@ impl Places {
         drop(all);
     }
 
-    /// The peer that is known by a name, alive or dead.
+    /// Returns the peer of a key, connected or not.
     #[inline]
-    pub(crate) fn known(&self, place: Place) -> Option<StdPeer> {
+    pub(crate) fn known(&self, key: PeerKey) -> Option<StdPeer> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&place).map(|k| k.peer.clone())
+        known.get(&key).map(|k| k.peer.clone())
     }
 
     /// The peer of a session at an address, if it is known by that alone.
@@ -169,17 +168,17 @@ impl Places {
         &self,
         py: Python<'_>,
         session: &Session,
-        place: Place,
+        key: PeerKey,
         ip: &str,
     ) -> PyResult<Option<StdPeer>> {
-        if self.ended.read().unwrap_or_else(PoisonError::into_inner).contains(&place) {
+        if self.ended.read().unwrap_or_else(PoisonError::into_inner).contains(&key) {
             return Ok(None);
         }
-        let wanted = conn_of(py, place.conn)?;
-        let own = self.own.read().unwrap_or_else(PoisonError::into_inner).contains(&place.ip);
-        let is_here = own || place.ip.is_loopback();
+        let wanted = conn_of(py, key.conn)?;
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner).contains(&key.ip);
+        let is_here = own || key.ip.is_loopback();
         let is_there = |p: &StdPeer| match p.address() {
-            Some(addr) => addr.ip() == place.ip,
+            Some(addr) => addr.ip() == key.ip,
             None => is_here,
         };
         let any = self.fallback || wanted == ConnType::Auto;
@@ -212,14 +211,14 @@ impl Places {
     }
 }
 
-/// Says that nobody is at a place.
+/// Returns the error for a key without a peer.
 #[cold]
-pub(crate) fn nobody(py: Python<'_>, place: Place, ip: &str) -> PyResult<PyErr> {
+pub(crate) fn nobody(py: Python<'_>, key: PeerKey, ip: &str) -> PyResult<PyErr> {
     let what = format!(
         "no peer at {ip}:{} over {}: call connect() with that address, port and conn, or wait until it has connected \
          (check_conn)",
-        place.port,
-        conn_of(py, place.conn)?
+        key.port,
+        conn_of(py, key.conn)?
     );
     Ok(refuse(py, ErrorKind::NotFound, what))
 }

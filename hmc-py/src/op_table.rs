@@ -1,4 +1,4 @@
-//! Transfers that were begun by the seeds' calls, which know them by numbers. The sessions over one buffer know each other's.
+//! Transfers that calls of the C++ HMC's API posted, which names them by numbers. The sessions over one buffer share them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,29 +8,29 @@ use hmc_std::error::Result;
 use hmc_std::identity;
 use hmc_std::{Error, ErrorKind, OpId, Session};
 
-use crate::places::Place;
+use crate::peer_table::PeerKey;
 
-/// How long an operation that was cancelled may take to end.
+/// Time limit for the completion of a cancelled operation.
 const CANCELLED: Duration = Duration::from_secs(1);
 
-/// Within what time a thread that took the outcome of a transfer has said so.
-const SAID: Duration = Duration::from_secs(1);
+/// Time within which a thread that took the outcome of a transfer reports it.
+const REPORTED: Duration = Duration::from_secs(1);
 
-/// Those that nobody has waited for.
-pub(crate) struct Begun {
+/// Transfers that no call has waited for.
+pub(crate) struct OpTable {
     table: Mutex<HashMap<u64, State>>,
     /// Notified whenever a transfer is no longer open.
     ended: Condvar,
 }
 
 enum State {
-    /// Begun at the session of that number by that name. A peer here would keep a link that is over, and its descriptors.
-    Open(OpId, u64, Place),
-    /// Its name was ended: what became of it.
+    /// Posted at the session of that number for that key. A peer here would keep a closed link, and its descriptors.
+    Open(OpId, u64, PeerKey),
+    /// Its key was ended: the outcome.
     Over(Result<()>),
 }
 
-impl Begun {
+impl OpTable {
     pub(crate) fn new() -> Self {
         Self { table: Mutex::default(), ended: Condvar::new() }
     }
@@ -39,19 +39,17 @@ impl Begun {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a transfer; never 0, and never one that another transfer of the process has.
-    pub(crate) fn number(&self, op: OpId, session: u64, place: Place) -> u64 {
+    /// Inserts a transfer and returns its number; never 0, and unique in the process.
+    pub(crate) fn insert(&self, op: OpId, session: u64, key: PeerKey) -> u64 {
         let n = identity::next();
-        self.table().insert(n, State::Open(op, session, place));
+        self.table().insert(n, State::Open(op, session, key));
         n
     }
 
-    /// Waits for all of them, whatever becomes of each. 0 is the number of one that has ended. `find` gives the session of a
-    /// number.
+    /// Waits for all of them, even if some fail. 0 is the number of a completed one. `find` returns the session of a number.
     ///
     /// # Errors
-    /// `NotFound` for a number that is none, before anything is waited for; then the first failure, those of `find` among them. One that has not ended in
-    /// time can be waited for again.
+    /// `NotFound` for an unknown number, before any wait; then the first failure, those of `find` among them. One that has not completed before the deadline can be waited for again.
     pub(crate) fn wait(
         &self,
         find: impl Fn(u64) -> Result<Arc<Session>>,
@@ -94,11 +92,12 @@ impl Begun {
         let session = find(session).inspect_err(|_| self.set(n, None))?;
         let ended = session.wait_within(op, timeout).map(drop);
         if is_taken(&ended) {
-            // By another thread that waits for it or ends its name, which now says so in the table.
+            // By another thread that waits for it or ends its key, which now updates the table.
             let open =
                 |table: &mut HashMap<u64, State>| matches!(table.get(&n), Some(State::Open(..)));
-            let said = self.ended.wait_timeout_while(self.table(), SAID, |table| open(table));
-            let (mut table, _) = said.unwrap_or_else(PoisonError::into_inner);
+            let reported =
+                self.ended.wait_timeout_while(self.table(), REPORTED, |table| open(table));
+            let (mut table, _) = reported.unwrap_or_else(PoisonError::into_inner);
             return if open(&mut table) { ended } else { taken(&mut table, n) };
         }
         if !runs_on(&session, op, &ended) {
@@ -107,7 +106,7 @@ impl Begun {
         ended
     }
 
-    /// Says that a transfer is no longer open: it can be asked for once more, or it was waited for.
+    /// Marks a transfer as no longer open: its outcome can be taken once, or it was waited for.
     fn set(&self, n: u64, over: Option<State>) {
         let mut table = self.table();
         let known = table.remove(&n);
@@ -115,16 +114,16 @@ impl Begun {
         self.ended.notify_all();
     }
 
-    /// Waits until the transfers that were begun at a session by a name have ended, and has those end that have not in time.
-    /// What became of each can be asked for as before.
+    /// Waits until the transfers of a session and a key have completed, and cancels those that have not before the deadline. The
+    /// outcome of each can be taken as before.
     ///
     /// # Errors
     /// `Interrupted`.
-    pub(crate) fn end(&self, session: &Session, place: Place, timeout: Duration) -> Result<()> {
+    pub(crate) fn end(&self, session: &Session, key: PeerKey, timeout: Duration) -> Result<()> {
         let open: Vec<(u64, OpId)> = {
             let table = self.table();
             let of = |(n, state): (&u64, &State)| match state {
-                State::Open(op, at, by) if *by == place && *at == session.id() => Some((*n, *op)),
+                State::Open(op, at, by) if *by == key && *at == session.id() => Some((*n, *op)),
                 State::Open(..) | State::Over(_) => None,
             };
             table.iter().filter_map(of).collect()
@@ -141,7 +140,7 @@ impl Begun {
                 let _ = session.cancel(op);
                 ended = session.wait_within(op, CANCELLED).map(drop);
             }
-            // What another thread took, it gives to its caller.
+            // An outcome that another thread took goes to that thread's caller.
             if !is_taken(&ended) {
                 self.set(n, Some(State::Over(ended)));
             }
@@ -150,7 +149,8 @@ impl Begun {
     }
 }
 
-/// What became of a transfer that is not open. One that is not in the table was named twice, or waited for by another thread.
+/// Returns the outcome of a transfer that is not open. One that is not in the table was passed twice, or another thread waited
+/// for it.
 fn taken(table: &mut HashMap<u64, State>, n: u64) -> Result<()> {
     match table.remove(&n) {
         Some(State::Over(ended)) => ended,
@@ -158,12 +158,12 @@ fn taken(table: &mut HashMap<u64, State>, n: u64) -> Result<()> {
     }
 }
 
-/// Whether another thread has the operation's outcome.
+/// Returns `true` if another thread has the operation's outcome.
 fn is_taken(ended: &Result<()>) -> bool {
     ended.as_ref().is_err_and(|e| e.kind() == ErrorKind::Stale)
 }
 
-/// Whether a wait came back before the operation's end.
+/// Returns `true` if a wait returned before the operation's completion.
 fn runs_on(session: &Session, op: OpId, ended: &Result<()>) -> bool {
     ended.as_ref().is_err_and(|e| {
         matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::Interrupted)
@@ -171,7 +171,7 @@ fn runs_on(session: &Session, op: OpId, ended: &Result<()>) -> bool {
     })
 }
 
-/// What is left of a time, whenever it is asked for.
+/// Returns a function that gives the rest of a time limit.
 fn time_left(timeout: Duration) -> impl Fn() -> Duration {
     let until = Instant::now().checked_add(timeout);
     move || until.map_or(Duration::MAX, |u| u.saturating_duration_since(Instant::now()))

@@ -13,7 +13,7 @@ use hmc_std::{
 };
 use pyo3::prelude::*;
 
-use crate::data::Sweep;
+use crate::data::DropDeferred;
 use crate::errors::{OrRaise, interrupted, refuse};
 
 enum State {
@@ -60,7 +60,7 @@ enum Beginning {
 }
 
 /// The life of one session.
-pub(crate) struct Life {
+pub(crate) struct SessionState {
     beginning: Mutex<Beginning>,
     /// Once it is there, or why it is not.
     buffer: OnceLock<Result<ConnBuffer>>,
@@ -68,7 +68,7 @@ pub(crate) struct Life {
     origin: Origin,
 }
 
-impl Drop for Life {
+impl Drop for SessionState {
     fn drop(&mut self) {
         if self.origin.is_child() {
             // A thread of the parent, whose name may be that of one of the child's by now.
@@ -84,11 +84,11 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "this session was closed")
 }
 
-impl Life {
+impl SessionState {
     /// A buffer of `bytes` bytes with those settings. What can be refused at once is.
     pub(crate) fn begin(builder: SessionBuilder, bytes: u64, at_once: bool) -> Result<Self> {
         let origin = Origin::here()?;
-        let life = |beginning, buffer| Self {
+        let state = |beginning, buffer| Self {
             beginning: Mutex::new(beginning),
             buffer,
             state: RwLock::new(State::Prepared),
@@ -97,7 +97,7 @@ impl Life {
         if at_once || bytes < LONG {
             let prepared = builder.prepare()?;
             let buffer = OnceLock::from(Ok(prepared.buffer().clone()));
-            return Ok(life(Beginning::Made(Box::new(prepared)), buffer));
+            return Ok(state(Beginning::Made(Box::new(prepared)), buffer));
         }
         builder.check()?;
         let thread = std::thread::Builder::new().name("hmc-buffer".to_owned());
@@ -110,7 +110,7 @@ impl Life {
         let making = making.map_err(|e| {
             Error::new(ErrorKind::SystemLimit, format!("cannot start a thread: {e}"))
         })?;
-        Ok(life(Beginning::Making(making, signal), OnceLock::new()))
+        Ok(state(Beginning::Making(making, signal), OnceLock::new()))
     }
 
     /// Another session to be over the same buffer.
@@ -212,7 +212,7 @@ impl Life {
     /// The session, while it runs.
     pub(crate) fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
         self.check_process().or_raise(py)?;
-        drop(Sweep);
+        drop(DropDeferred);
         let (kind, what) = match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Live(session) => return Ok(Arc::clone(session)),
             State::Prepared => (

@@ -1,4 +1,4 @@
-//! What is told of sessions and peers, as plain dicts.
+//! Statistics and reports of sessions and peers, as dicts.
 
 use hmc_std::metrics::Stats;
 use hmc_std::{ConnType, Explanation, Held, Session};
@@ -7,7 +7,7 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-/// Where a session listens, as ``connect`` takes it.
+/// Returns the listeners of a session, in the form that ``connect`` accepts.
 pub(crate) fn addresses(session: &Session) -> Vec<String> {
     let tcp = session.tcp_addrs().into_iter().map(|a| format!("tcp://{a}"));
     let (uds, folder) =
@@ -15,7 +15,7 @@ pub(crate) fn addresses(session: &Session) -> Vec<String> {
     tcp.chain(uds.iter().filter_map(folder)).collect()
 }
 
-/// Memory that peers may still use, each piece.
+/// Returns each range of memory that peers may still access.
 pub(crate) fn held<'py>(py: Python<'py>, all: &[Held]) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let piece = |h: &Held| {
         let out = PyDict::new(py);
@@ -61,7 +61,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, 
     Ok(out)
 }
 
-/// Which transport was chosen, and why.
+/// Returns the chosen transport, with the reasons.
 pub(crate) fn explanation<'py>(py: Python<'py>, e: &Explanation) -> PyResult<Bound<'py, PyDict>> {
     let out = PyDict::new(py);
     out.set_item("conn", e.conn.map(ConnType::name))?;
