@@ -38,9 +38,9 @@ pub const WITHOUT_TAGS: [&str; 3] =
 
 /// Counts how often it is rung.
 #[derive(Clone, Debug, Default)]
-pub struct Rings(Arc<AtomicU64>);
+pub struct CountingNotify(Arc<AtomicU64>);
 
-impl Rings {
+impl CountingNotify {
     /// So far.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -48,7 +48,7 @@ impl Rings {
     }
 }
 
-impl Notify for Rings {
+impl Notify for CountingNotify {
     fn notify(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -58,7 +58,7 @@ impl Notify for Rings {
 #[derive(Debug)]
 pub struct Built {
     /// The transport under test.
-    pub near: Near,
+    pub near: AutoClose,
     /// The target's transport to the initiator, for replies.
     pub back: Option<UcxTransport>,
     /// The AM target at the target.
@@ -76,20 +76,20 @@ pub struct Built {
     /// The initiator's region.
     pub local: LocalRegion,
     /// The counter of notifications.
-    pub rings: Rings,
+    pub notifications: CountingNotify,
 }
 
 /// The transport, which its owner closes after its endpoint has failed, as hmc-std does.
 #[derive(Debug)]
-pub struct Near(pub UcxTransport);
+pub struct AutoClose(pub UcxTransport);
 
-impl Drop for Near {
+impl Drop for AutoClose {
     fn drop(&mut self) {
         crate::links::moved("ucx", self.0.bytes_moved());
     }
 }
 
-impl Transport for Near {
+impl Transport for AutoClose {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
@@ -177,9 +177,13 @@ pub struct Met {
 ///
 /// # Errors
 /// What UCX said.
-pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met, UcxError> {
-    let ours = near.new_am_target(Box::new(rings.clone()))?;
-    let theirs = far.new_am_target(Box::new(Rings::default()))?;
+pub fn meet(
+    near: &Arc<Worker>,
+    far: &Arc<Worker>,
+    notifications: &CountingNotify,
+) -> Result<Met, UcxError> {
+    let ours = near.new_am_target(Box::new(notifications.clone()))?;
+    let theirs = far.new_am_target(Box::new(CountingNotify::default()))?;
     let transport = UcxTransport::new(near, &ours, &far.conn_info(&theirs)?, false)?;
     // Whoever only copies memory needs no way back.
     let back = transport.may_use_am().then(|| {
@@ -191,7 +195,7 @@ pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met,
 
 /// Over which UCX two workers meet, and how.
 #[derive(Clone, Debug)]
-pub struct Over {
+pub struct UcxSetup {
     library: &'static Library,
     settings: Settings,
     /// The target's memory comes from UCX, whose lanes of shared memory map it.
@@ -199,7 +203,7 @@ pub struct Over {
     idle_limit: IdleLimit,
 }
 
-impl Over {
+impl UcxSetup {
     /// The fake libucp.
     #[must_use]
     pub fn fake_ucp(library: &'static Library) -> Self {
@@ -232,27 +236,27 @@ impl Built {
         access: Access,
         life: u32,
     ) -> Result<Self, String> {
-        Self::over(&Over::fake_ucp(library), local_len, window_len, access, life)
+        Self::with_setup(&UcxSetup::fake_ucp(library), local_len, window_len, access, life)
     }
 
     /// Two workers, connected.
     ///
     /// # Errors
     /// What UCX said.
-    pub fn over(
-        over: &Over,
+    pub fn with_setup(
+        setup: &UcxSetup,
         local_len: u64,
         window_len: u64,
         access: Access,
         life: u32,
     ) -> Result<Self, String> {
         let text = |e: hmc_hw::ucx::context::UcxError| e.to_string();
-        let context = Context::new(over.library, &over.settings).map_err(text)?;
+        let context = Context::new(setup.library, &setup.settings).map_err(text)?;
         let (near, far) =
             (Worker::new(&context).map_err(text)?, Worker::new(&context).map_err(text)?);
         let here = owned(&context, size(local_len).max(1))?;
         let whole = size(window_len) + 2 * MARGIN;
-        let there = if over.mapped {
+        let there = if setup.mapped {
             Memory::allocate(&context, whole).map(Arc::new).map_err(text)?
         } else {
             owned(&context, whole)?
@@ -267,9 +271,9 @@ impl Built {
             access,
             kind: MemoryKind::Cpu,
         };
-        let rings = Rings::default();
+        let notifications = CountingNotify::default();
         let Met { mut transport, am_target, home, mut back } =
-            meet(&near, &far, &rings).map_err(text)?;
+            meet(&near, &far, &notifications).map_err(text)?;
         let limit = Instant::now() + LONG;
         while !transport.is_wired_up() || back.as_ref().is_some_and(|b| !b.is_wired_up()) {
             if Instant::now() >= limit {
@@ -289,7 +293,7 @@ impl Built {
         let place = all.span(Side::Local, number(MARGIN), window_len).map_err(|e| e.to_string())?;
         am_target.open(window, Arc::clone(&there), place);
         Ok(Self {
-            near: Near(transport),
+            near: AutoClose(transport),
             back,
             am_target,
             home,
@@ -298,7 +302,7 @@ impl Built {
             there,
             window,
             local,
-            rings,
+            notifications,
         })
     }
 
@@ -393,7 +397,7 @@ impl Built {
 /// A pair as the conformance suite wants it.
 #[derive(Debug)]
 pub struct Pair {
-    over: Over,
+    setup: UcxSetup,
     built: Option<Built>,
     lives: u32,
 }
@@ -401,8 +405,8 @@ pub struct Pair {
 impl Pair {
     /// None yet.
     #[must_use]
-    pub const fn new(over: Over) -> Self {
-        Self { over, built: None, lives: 0 }
+    pub const fn new(setup: UcxSetup) -> Self {
+        Self { setup, built: None, lives: 0 }
     }
 
     fn built(&self) -> &Built {
@@ -415,16 +419,17 @@ impl Pair {
 }
 
 impl Subject for Pair {
-    type T = Near;
+    type T = AutoClose;
 
     fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
         self.built = None;
         self.lives += 1;
-        self.built = Some(Built::over(&self.over, local_len, window_len, access, self.lives)?);
+        self.built =
+            Some(Built::with_setup(&self.setup, local_len, window_len, access, self.lives)?);
         Ok(())
     }
 
-    fn transport(&mut self) -> &mut Near {
+    fn transport(&mut self) -> &mut AutoClose {
         &mut self.built_mut().near
     }
 
@@ -488,6 +493,6 @@ impl Subject for Pair {
     }
 
     fn idle_limit(&self) -> IdleLimit {
-        self.over.idle_limit
+        self.setup.idle_limit
     }
 }

@@ -3,7 +3,7 @@
 
 use hmc_sim::conformance::transport::run;
 use hmc_tests::fake_ucp::FakeUcp;
-use hmc_tests::ucx_pair::{Over, Pair, WITHOUT_TAGS};
+use hmc_tests::ucx_pair::{Pair, UcxSetup, WITHOUT_TAGS};
 
 /// A lane that reaches memory, one that reaches what it maps, and one that only sends messages.
 const LANES: [&str; 3] = ["rc_mlx5/mlx5_0:1", "posix/memory", "tcp/eth0"];
@@ -36,7 +36,7 @@ fn the_suite_passes_over_every_kind_of_ucx() {
         for (knob, value) in *knobs {
             fake_ucp.set(knob, *value);
         }
-        let report = run(|| Pair::new(Over::fake_ucp(fake_ucp.library())));
+        let report = run(|| Pair::new(UcxSetup::fake_ucp(fake_ucp.library())));
         println!("{name}, {lane}:\n{report}");
         report.assert_passed_but(&format!("{name}, {lane}"), &WITHOUT_TAGS);
         assert!(fake_ucp.count("flushes_max") <= 4, "{name}");

@@ -22,7 +22,7 @@ use hmc_hw::ucx::result::Status;
 use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::worker::Worker;
 use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, FakeUcp, IO_ERROR, NO_MEMORY};
-use hmc_tests::ucx_pair::{Built, Rings, meet};
+use hmc_tests::ucx_pair::{Built, CountingNotify, meet};
 
 const LEN: u64 = 1 << 16;
 const NOBODY: Completion = Completion { op: SlotId { index: 9, generation: 9 }, result: Ok(0) };
@@ -295,11 +295,11 @@ fn an_endpoint_that_fails_under_operations_ends_each_once() {
             pair.near.post(&pair.request(index, opcode, 0, 0, 64)).unwrap();
             pair.turn();
         }
-        let rings = pair.rings.count();
+        let notifications = pair.notifications.count();
         assert_eq!(fake_ucp.kill(0, CONNECTION_RESET, purge), 1);
         // Another thread's progress meets it.
         pair.near.0.worker().lock().progress();
-        assert!(pair.rings.count() > rings, "whoever waits is told");
+        assert!(pair.notifications.count() > notifications, "whoever waits is told");
         assert_eq!(pair.near.0.failure(), Some(Status(CONNECTION_RESET)));
         let all = outcomes(&pair.wait(20));
         assert_eq!(all.len(), 20);
@@ -392,7 +392,7 @@ fn a_first_put_that_fails_is_a_failed_endpoint() {
         let context = Context::new(fake_ucp.library(), &Settings::default()).unwrap();
         let (near, far) = (Worker::new(&context).unwrap(), Worker::new(&context).unwrap());
         fake_ucp.rule("ucp_put_nbx", 1, fate);
-        let mut transport = meet(&near, &far, &Rings::default()).unwrap().transport;
+        let mut transport = meet(&near, &far, &CountingNotify::default()).unwrap().transport;
         for _ in 0..10 {
             transport.advance();
         }
