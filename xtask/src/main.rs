@@ -42,7 +42,7 @@ enum Command {
     Nostd,
     /// Visit every state of the models of handshakes and of windows
     Explore,
-    /// What is claimed of hmc-core, what became of each claim, and the figure
+    /// Check the claims made for hmc-core, and print the result and the figure of each
     Certify(cmd::certify::Options),
     /// Run the fuzz targets for a while
     Fuzz(cmd::fuzz::Options),

@@ -1,4 +1,4 @@
-//! What became of the steps of an earlier run: kept in a file, so that a later run does only what could not run then.
+//! The results of the steps of an earlier run, in a file: a later run executes only the steps that could not run then.
 
 use crate::step_result::{Counts, Line, StepResult};
 use crate::verdict::Verdict;

@@ -1,4 +1,4 @@
-//! What a step of a test run answers: a verdict, and how many tests passed, failed and were skipped.
+//! The result of a step of a test run: a verdict, and the numbers of passed, failed and skipped tests.
 
 use crate::failures;
 use crate::shell::{self, Outcome};
@@ -14,7 +14,7 @@ pub(crate) struct Counts {
     pub(crate) skipped: u64,
 }
 
-/// What a step answers.
+/// The result of a step.
 pub(crate) struct StepResult {
     pub(crate) verdict: Verdict,
     pub(crate) counts: Counts,
@@ -55,7 +55,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Runs a step, with a heading, and says what became of it.
+    /// Runs a step, with a heading, and prints its result.
     pub(crate) fn of(name: String, run: impl FnOnce() -> StepResult) -> Self {
         println!("\n=== {name} ===");
         let begun = Instant::now();
@@ -120,7 +120,7 @@ pub(crate) fn tests(command: &mut Command, limit: Duration) -> StepResult {
     }
 }
 
-/// A run of tests that failed: how it ended, and the failed tests with what they said.
+/// A run of tests that failed: its exit, and the failed tests with their output.
 fn failed(out: &Outcome) -> Verdict {
     Verdict::Failed(out.why() + &failures::of(&out.stdout))
 }
@@ -193,10 +193,10 @@ fn count_pytest(text: &str) -> Counts {
     }
 }
 
-/// How a test says that it was not run here, and why. Its harness takes it for passed.
+/// The mark by which a test reports that it did not run here, with the reason. Its harness counts it as passed.
 const SKIPPED: &str = "SKIPPED: ";
 
-/// How a test that ran says how many cases of it could not be asked, `SKIPPED CASES: 3 of ..`.
+/// The mark by which a test reports how many of its cases it skipped, `SKIPPED CASES: 3 of ..`.
 const CASES: &str = "SKIPPED CASES: ";
 
 /// How a program of tests begins its last line.

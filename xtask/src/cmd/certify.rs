@@ -1,4 +1,4 @@
-//! `cargo xtask certify`: what is claimed of hmc-core, what became of each claim, and the figure.
+//! `cargo xtask certify`: the claims made for hmc-core, the result of each, and the figure.
 //!
 //! One table. A claim is proved, has failed, or was not run; what a machine lacks a tool for is never
 //! counted as proved. Without `--full` the two scores that take long (coverage and mutants) are left
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// What a check is given.
+/// The arguments of a check.
 struct CheckContext<'a> {
     root: &'a Path,
     tree: &'a Tree,

@@ -1,7 +1,7 @@
 //! `cargo xtask nopanic`: proves by linking that no public function of hmc-core can panic.
 //!
-//! The driver (`xtask/nopanic`) is a `no_std` program whose panic handler calls a symbol that
-//! nobody defines, built with fat LTO. If the optimiser can show that no panic is reachable, the
+//! The driver (`xtask/nopanic`) is a `no_std` program whose panic handler calls an undefined
+//! symbol, built with fat LTO. If the optimiser can show that no panic is reachable, the
 //! handler is dropped and the program links; otherwise the linker names the symbol. Three parts:
 //! every public function of the core is called by the driver ([`functions`]); the driver links; and
 //! a driver with one planted `bytes[i]` does not.
@@ -13,7 +13,7 @@ use crate::tree::{self, Tree};
 use crate::verdict::Verdict;
 use std::path::Path;
 
-/// The symbol that nobody defines.
+/// The undefined symbol.
 const SYMBOL: &str = "hmc_core_contains_a_panic_path";
 
 /// The driver's folder.

@@ -4,7 +4,7 @@
 //! embedding (`examples/embedded`) is linked into a static program without libc and without `std`
 //! (`xtask/bare`), and runs; and both build for a bare-metal target. A program with its own panic
 //! handler cannot be linked with `std` (duplicate lang item), so the first two show the claim on
-//! any machine ([`embedding`]). Without the target the third part did not run, and the command says so.
+//! any machine ([`embedding`]). Without the target the third part does not run, and the command reports that.
 
 use crate::shell;
 use crate::tools;

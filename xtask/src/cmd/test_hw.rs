@@ -169,7 +169,7 @@ fn verdict(total: Counts, missing: bool) -> Verdict {
     Verdict::Passed
 }
 
-/// What `HMC_UCX_LIB` says, if anything.
+/// The value of `HMC_UCX_LIB`, if any.
 fn named_by_user() -> Option<OsString> {
     std::env::var_os("HMC_UCX_LIB").filter(|name| !name.is_empty())
 }
@@ -208,7 +208,7 @@ fn system(_: &Path, install: bool) -> Result<Ucx, Verdict> {
                 command.args(DEBIAN);
             }
             let done = shell::stream(&mut command, INSTALL).map_err(Verdict::Failed)?;
-            // Without strace two tests say that it is missing.
+            // Without strace two tests report that it is missing.
             if !done.success && !is_there() {
                 let why = format!("`{}`: {}", shell::shown(&command), done.why());
                 return Err(Verdict::skipped(why, "`apt install libucx0` as root"));

@@ -1,7 +1,7 @@
 //! `cargo xtask test-sim`: every test that needs no hardware, in order, with a summary.
 //!
 //! A step that fails does not stop the others. A step that cannot run here is shown as skipped
-//! with what to do about it, never as passed. `--keep FILE` notes what became of each; `--after FILE` runs those that were
+//! with what to do about it, never as passed. `--keep FILE` stores the result of each; `--after FILE` runs those that were
 //! skipped as a whole then, when something has been installed. The last line is `N passed, N failed, N skipped`:
 //! the sum of cargo's own `test result` lines, plus one for each step that failed or was skipped
 //! as a whole.
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Leave out the slow steps: msrv, the other processor, process tests, attacks, Python, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
-    /// Write what became of each step to FILE
+    /// Write the result of each step to FILE
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
     /// Run only the steps that were skipped in the run that FILE is of; the table and the sum have the others as they were
@@ -188,7 +188,7 @@ fn loom(root: &Path) -> StepResult {
         ])
         .arg("--target-dir")
         .arg(root.join("target/loom"))
-        // Each model says how many executions it had.
+        // Each model reports its number of executions.
         .args(["--", "--nocapture"])
         .env("LOOM_MAX_PREEMPTIONS", PREEMPTIONS)
         .env("RUSTFLAGS", "--cfg loom");

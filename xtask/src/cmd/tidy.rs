@@ -48,7 +48,7 @@ const RULES: [(&str, Rule); 15] = [
     ("variables of the environment", variables::check),
 ];
 
-/// Runs all rules over the project and prints what they found.
+/// Runs all rules over the project and prints their findings.
 pub(crate) fn run() -> Verdict {
     match Tree::read(&tree::root()) {
         Ok(tree) => check(&tree),

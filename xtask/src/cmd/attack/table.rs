@@ -48,7 +48,7 @@ pub(super) fn row(line: &str) -> Option<Row> {
     Some(Row { name: next()?, document: next()?, mutant: next()?, promise: next()? })
 }
 
-/// What a process came to.
+/// The result of a process.
 pub(super) fn read(out: &shell::Outcome) -> (End, u64, String) {
     if let Some((end, attempts, seen)) = out.stdout.lines().rev().find_map(outcome)
         && out.success
@@ -67,7 +67,7 @@ pub(super) fn read(out: &shell::Outcome) -> (End, u64, String) {
     }
 }
 
-/// Reads the line in which a process says how its row ended.
+/// Reads the line in which a process reports the result of its row.
 fn outcome(line: &str) -> Option<(End, u64, String)> {
     let mut words = line.strip_prefix("outcome\t")?.splitn(3, '\t');
     let (word, attempts) = (words.next()?, words.next()?.parse().ok()?);
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(ended(Some(0), false, ""), End::Unmade, "it said nothing");
         assert_eq!(ended(Some(0), false, "outcome\theld\t0\tnothing\n"), End::Unmade);
         assert_eq!(ended(Some(0), false, "x\noutcome\theld\t2\ta b\n"), End::Held);
-        // What it said before it crashed does not count.
+        // Its output before a crash does not count.
         assert_eq!(ended(None, false, "outcome\theld\t2\ta b\n"), End::Broken);
         assert_eq!(outcome("outcome\tfine\t2\ta"), None);
     }

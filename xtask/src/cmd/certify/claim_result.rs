@@ -1,9 +1,9 @@
-//! What became of a claim of `certify`.
+//! The result of a claim of `certify`.
 
 use crate::tools;
 use crate::verdict::Verdict;
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ClaimResult {
     /// It holds; the figure that shows how far.

@@ -2,7 +2,7 @@
 //!
 //! A copy of the core in which every function stands alone (`#[inline(never)]` before each) is linked
 //! with the driver of `nopanic`, which calls all of them, and with a `core` built with the same flags. The compiler notes the frame of every function (`-Z emit-stack-sizes`),
-//! and the disassembly says who calls whom, so the program is a closed graph: see [`graph`]. Indirect calls
+//! and the disassembly shows the calls, so the program is a closed graph: see [`graph`]. Indirect calls
 //! cannot be followed; only texts (`Display`) make any, and they are left out of the claim.
 
 mod graph;
@@ -59,7 +59,7 @@ fn measure(root: &Path) -> Result<String, String> {
     judge(&program)
 }
 
-/// What the graph says, against the bounds.
+/// Compares the graph with the bounds.
 fn judge(program: &Program) -> Result<String, String> {
     if let Some(line) = program.float() {
         return Err(format!("an instruction of floating point: {line}"));

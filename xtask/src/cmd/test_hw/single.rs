@@ -42,14 +42,14 @@ pub(super) struct Run<'a> {
     pub(super) limit: Duration,
 }
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     /// UCX moved so many bytes, and so many cases of it were skipped.
     OverUcx { bytes: u64, cases: u64 },
     /// As its listing says, none.
     WithoutBytes,
-    /// It said that it could not run.
+    /// It reported that it could not run.
     Skipped,
     /// Why it is no pass.
     Failed(String),
@@ -229,7 +229,7 @@ fn build(root: &Path, programs: &[&str]) -> Result<Vec<(String, PathBuf)>, Strin
     }
 }
 
-/// The programs of tests in what cargo says of a build.
+/// The programs of tests in cargo's messages of a build.
 fn executables(messages: &str) -> Vec<(String, PathBuf)> {
     let of = |line: &str| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;

@@ -2,7 +2,7 @@
 //! each with what may keep it from showing anything.
 //!
 //! A program of tests is made of a root (`src/lib.rs`, `src/main.rs`, `src/bin/*.rs`, `tests/*.rs` of a member of the workspace)
-//! and of the modules that it declares. A file that nobody declares is compiled by nobody.
+//! and of the modules that it declares. A file without a declaration is not compiled.
 
 use super::items::{Function, Items, Module};
 use crate::cmd;
