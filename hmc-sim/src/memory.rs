@@ -219,7 +219,7 @@ impl Memory {
     /// Checks all guards and all bytes of deregistered regions.
     ///
     /// # Errors
-    /// The first [`Damage`].
+    /// The first [`Corruption`].
     pub fn check(&self) -> Result<(), Corruption> {
         for (index, slot) in (0..=u16::MAX).zip(&self.slots) {
             if let Some(at) = slot.block.as_ref().and_then(Block::broken_guard) {

@@ -329,7 +329,7 @@ impl SimNic {
     /// Checks guards and poison of this end's memory, without the records of the access checker.
     ///
     /// # Errors
-    /// The first [`Damage`].
+    /// The first [`Corruption`].
     pub fn check(&self) -> Result<(), Corruption> {
         match &self.wire() {
             Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).memory.check(),

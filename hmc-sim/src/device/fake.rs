@@ -213,7 +213,7 @@ impl FakeDevice {
     /// Looks for bytes that nobody may write and somebody wrote.
     ///
     /// # Errors
-    /// The first [`Damage`].
+    /// The first [`Corruption`].
     pub fn check(&self) -> Result<(), Corruption> {
         self.memory.check()
     }
