@@ -1,4 +1,4 @@
-//! What every row is given: how thorough to be, which processors to use, a folder of its own.
+//! The context of each row: thoroughness, processors, a folder of its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ use crate::measure::Delay;
 pub(crate) struct Context {
     /// Fewer samples and sizes.
     pub(crate) quick: bool,
-    /// What is wasted on our side, for the self-test.
+    /// The delay that is added on our side, for the self-test.
     pub(crate) delay: Delay,
     home: Option<usize>,
     away: Option<usize>,
@@ -69,7 +69,7 @@ impl Drop for Unpinned {
 }
 
 /// Two connected sessions: ours here (rank 0) and one in a helper process (rank 1).
-pub(crate) struct Duo {
+pub(crate) struct SessionPair {
     /// The peer, seen from here.
     pub(crate) peer: Peer,
     /// Ours.
@@ -98,7 +98,7 @@ impl Context {
         Self { quick: self.quick, delay: Delay(share), home: self.home, away: self.away }
     }
 
-    /// Whether two processes can run at the same time; spinning rows make no sense otherwise.
+    /// Checks that two processes can run at the same time; spinning rows need that.
     pub(crate) fn two_cpus(&self) -> Res<()> {
         if self.away.is_some() {
             return Ok(());
@@ -127,20 +127,20 @@ impl Context {
         Ok(Unpinned { home: self.home })
     }
 
-    /// A helper process that runs where it likes.
+    /// A helper process without a pinned processor.
     pub(crate) fn loose_helper() -> Res<Helper> {
         Helper::start(None)
     }
 
     /// Two connected sessions with warm buffers of `bytes` each.
-    pub(crate) fn duo(&self, bytes: u64, via: ConnType) -> Res<Duo> {
+    pub(crate) fn pair(&self, bytes: u64, via: ConnType) -> Res<SessionPair> {
         let folder = Folder::new(&std::env::temp_dir())?;
         let mut helper = self.helper()?;
         let over = if via == ConnType::Ucx { "ucx" } else { "" };
         let told = helper.ask(&format!("session 1 {} {bytes} {over}", folder.path().display()))?;
         let mut session = Session::builder(0).buffer(bytes);
         if via == ConnType::Ucx {
-            // Both ends spin beside the threads that beat: on a busy machine a beat is late without anything being wrong.
+            // Both ends spin beside the heartbeat threads: on a busy machine a heartbeat may be late without a fault.
             session = session.ucx().heartbeat(None);
         }
         let session = session.start().map_err(text)?;
@@ -154,6 +154,6 @@ impl Context {
         if peer.conn() != Some(via) {
             return Err(format!("asked for {via:?}, got {:?}", peer.conn()));
         }
-        Ok(Duo { peer, session, helper, _folder: folder })
+        Ok(SessionPair { peer, session, helper, _folder: folder })
     }
 }

@@ -1,4 +1,4 @@
-//! The other process, seen from here: started, told, heard, and always ended by its own handle.
+//! The handle of the other process: starts it, sends commands, receives replies, and ends it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Res, text};
 
-/// How long any one answer may take.
+/// Time limit of one reply.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A passive process. Dropping it kills it.
@@ -56,7 +56,7 @@ impl Helper {
         self.child.id()
     }
 
-    /// Tells it something.
+    /// Sends a command.
     pub(crate) fn tell(&mut self, line: &str) -> Res<()> {
         writeln!(self.stdin, "{line}").map_err(|e| format!("the helper process is gone: {e}"))
     }
@@ -89,13 +89,13 @@ impl Helper {
         }
     }
 
-    /// Tells it something and hears the answer.
+    /// Sends a command and receives the reply.
     pub(crate) fn ask(&mut self, line: &str) -> Res<String> {
         self.tell(line)?;
         self.hear()
     }
 
-    /// Lets `for_how_long` pass, in which it must say nothing.
+    /// Lets `for_how_long` pass, in which it must print nothing.
     pub(crate) fn stay_quiet(&mut self, for_how_long: Duration) -> Res<()> {
         match self.lines.recv_timeout(for_how_long) {
             Err(RecvTimeoutError::Timeout) => Ok(()),

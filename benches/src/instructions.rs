@@ -1,5 +1,4 @@
-//! The instructions of one put + progress + wait over the simulated NIC: a count that does not move
-//! with the load of the machine, compared with the stored one in `benches/instructions.txt`.
+//! The instructions of one put + progress + wait over the simulated NIC: a count that does not depend on the load of the machine, compared with the stored one in `benches/instructions.txt`.
 //!
 //! Counted by callgrind as the difference of two runs of this program, divided by the difference of
 //! their operations, so that start and end cancel out.
@@ -15,26 +14,26 @@ use objects::Split;
 const FEW: u32 = 2_000;
 const MANY: u32 = 22_000;
 
-/// What the operations of the hidden mode go over.
+/// The transport of the operations of the hidden mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Over {
-    /// A lane over the simulated NIC.
+    /// A work queue over the simulated NIC.
     Sim,
     /// Two sessions over shared memory: put.
     SessionPut,
-    /// The same by a route.
+    /// The same by a binding.
     SessionRoute,
     /// The same by `put_nb` and `wait`.
     SessionNamed,
-    /// UCX's transport over the stand-in for libucp, put by put.
+    /// UCX's transport over the fake libucp, put by put.
     UcxTransport,
-    /// The same, with a library that answers each flush at once, as lanes of shared memory do.
+    /// The same, with a library that completes each flush at once, as lanes of shared memory do.
     UcxAtOnce,
     /// The same, with memory that is mapped, as sessions' buffers are over lanes of shared memory.
     UcxMapped,
     /// The same as the first, sixteen puts before a flush.
     UcxMany,
-    /// A lane over that.
+    /// A work queue over that.
     UcxLane,
 }
 
@@ -88,7 +87,7 @@ pub(crate) fn count(over: Over) -> Res<f64> {
     Ok(many.saturating_sub(few) as f64 / f64::from(MANY - FEW))
 }
 
-/// Instructions of one operation: ours, and those of the stand-in for libucp.
+/// Instructions of one operation: ours, and those of the fake libucp.
 pub(crate) fn ours(over: Over) -> Res<(f64, f64)> {
     let (few, many) = (profiled(over, FEW)?, profiled(over, MANY)?);
     let each = |few: u64, many: u64| many.saturating_sub(few) as f64 / f64::from(MANY - FEW);
@@ -99,7 +98,7 @@ fn profiled(over: Over, ops: u32) -> Res<Split> {
     let file = std::env::temp_dir().join(format!("hmc-callgrind-{}", std::process::id()));
     let counted = callgrind(over, ops, &file);
     let profile = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()));
-    // What cannot be removed is left to the system.
+    // An error of the removal is ignored.
     let _ = std::fs::remove_file(&file);
     counted?;
     let exe = std::env::current_exe().map_err(text)?;

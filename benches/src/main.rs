@@ -4,7 +4,7 @@
 //! warmth, and gives the median of the ratios of neighbouring samples. The passive end is a process
 //! of its own: this program again, started with `--passive` and driven by lines on a pipe.
 //! Reading order: [`mod@line`] (a line of the report), [`measure`] (how samples are taken), [`helper`] and
-//! [`passive`] (the other process), [`rows`] (one file for each row of the table).
+//! [`peer_process`] (the other process), [`rows`] (one file for each row of the table).
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
@@ -21,7 +21,7 @@ mod line;
 mod machine;
 mod measure;
 mod ops;
-mod passive;
+mod peer_process;
 mod reference;
 mod report;
 mod row;
@@ -98,7 +98,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.passive {
-        return passive::main(arguments.cpu);
+        return peer_process::main(arguments.cpu);
     }
     if let Some(count) = arguments.ops {
         return ops::run(arguments.over, count);

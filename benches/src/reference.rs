@@ -4,4 +4,4 @@ pub(crate) mod cma;
 pub(crate) mod pages;
 pub(crate) mod perftest;
 pub(crate) mod socket;
-pub(crate) mod ucx_bare;
+pub(crate) mod ucx_raw;

@@ -1,6 +1,5 @@
 //! The rows of the table, one file each.
 
-mod adopted;
 mod batch;
 mod ctrl;
 mod file_put;
@@ -16,6 +15,7 @@ mod tcp_bandwidth;
 mod tcp_latency;
 pub(crate) mod ucx;
 pub(crate) mod ucx_ops;
+mod user_memory;
 
 use crate::row::Row;
 
@@ -31,7 +31,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(tcp_latency::TcpLatency { first_line_only: false }),
         Box::new(ctrl::Ctrl),
         Box::new(idle_peers::IdlePeers),
-        Box::new(adopted::Adopted),
+        Box::new(user_memory::UserMemory),
         Box::new(batch::Batches),
         Box::new(messages::Messages),
         Box::new(group::Groups),

@@ -1,7 +1,7 @@
-//! The measurement measured: a delay of 10 % on our side must show as that in the ratio.
+//! Test of the measurement: a delay of 10 % on our side must be visible as such in the ratio.
 //!
 //! Runs with the delay stand between two without. The two without are the control: when they differ
-//! the machine is too noisy to say anything, and that is what is said.
+//! the machine is too noisy, and the test reports that.
 
 use crate::context::Context;
 use crate::error::Res;
@@ -11,16 +11,16 @@ use crate::rows::self_test_rows;
 
 /// The share of our time that is wasted.
 const SHARE: f64 = 0.10;
-/// Ratios with over without that are believed: 1/1.1 = 0.909 and what noise may add.
+/// Plausible ratios with over without: 1/1.1 = 0.909 and what noise may add.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.87..=0.95;
 /// The same for two runs without.
 const QUIET: std::ops::RangeInclusive<f64> = 0.97..=1.03;
-/// Whole attempts before it is given up: other work on the machine may spoil one.
+/// Attempts before the test fails: other work on the machine may spoil one.
 const ATTEMPTS: usize = 5;
 /// Runs without, with and without in each attempt.
 const TURNS: usize = 11;
 
-/// What one attempt showed.
+/// The result of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Seen {
     /// The ratio with the delay over the ratio without.
@@ -29,7 +29,7 @@ struct Seen {
     control: f64,
 }
 
-/// What to make of it.
+/// The conclusion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
     Shown,
@@ -70,7 +70,7 @@ fn attempt(row: &dyn Row, context: &Context) -> Res<Seen> {
 /// Runs it.
 ///
 /// # Errors
-/// What was seen, when a quiet machine did not show the delay.
+/// The ratios, if a quiet machine did not show the delay.
 pub(crate) fn run(context: &Context) -> Res<()> {
     for row in self_test_rows() {
         let name = row.name();

@@ -8,7 +8,7 @@ use crate::error::{Res, text};
 
 /// How samples are taken when not beside a reference.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// Each when it is asked for.
     Asked,
     /// So many of one series of a row, by its number; none of the others.
@@ -20,7 +20,7 @@ pub(crate) enum Way {
     },
 }
 
-static WAY: OnceLock<Way> = OnceLock::new();
+static WAY: OnceLock<Direction> = OnceLock::new();
 /// The next series of the row.
 static SERIES: AtomicU32 = AtomicU32::new(0);
 /// The share of our time that is wasted, in its bits.
@@ -32,8 +32,8 @@ pub(crate) fn are_taken() -> bool {
 }
 
 /// Takes samples that way from here on, and wastes `waste` of our time.
-pub(crate) fn take(way: Way, waste: f64) {
-    let _ = WAY.set(way);
+pub(crate) fn take(direction: Direction, waste: f64) {
+    let _ = WAY.set(direction);
     WASTE.store(waste.to_bits(), Ordering::Relaxed);
 }
 
@@ -49,12 +49,12 @@ pub(crate) fn waste() -> f64 {
 
 /// The samples of a series, and its number in the row; `None` where a reference is measured.
 pub(crate) fn samples(mut ours: impl FnMut() -> Res<f64>) -> Option<Res<(u32, Vec<f64>)>> {
-    let way = WAY.get()?;
+    let direction = WAY.get()?;
     let number = SERIES.fetch_add(1, Ordering::Relaxed);
-    let samples = match *way {
-        Way::Asked => asked(ours),
-        Way::Fixed { series, .. } if series != number => Ok(Vec::new()),
-        Way::Fixed { samples, .. } => (0..samples).map(|_| ours()).collect(),
+    let samples = match *direction {
+        Direction::Asked => asked(ours),
+        Direction::Fixed { series, .. } if series != number => Ok(Vec::new()),
+        Direction::Fixed { samples, .. } => (0..samples).map(|_| ours()).collect(),
     };
     Some(samples.map(|samples| (number, samples)))
 }
@@ -86,7 +86,7 @@ pub(crate) fn hear() -> Res<Option<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SERIES, WAY, Way, samples, waste};
+    use super::{Direction, SERIES, WAY, samples, waste};
     use crate::measure::{interleave, timed};
     use std::sync::atomic::Ordering;
 
@@ -96,7 +96,7 @@ mod tests {
         assert!(samples(|| Ok(1.0)).is_none() && waste() == 0.0);
         let both = interleave(3, || Ok(2.0), || Ok(1.0)).expect("samples");
         assert!((both.time_ratio() - 2.0).abs() < 1e-9 && both.number().is_none());
-        WAY.set(Way::Fixed { series: 1, samples: 4 }).expect("samples");
+        WAY.set(Direction::Fixed { series: 1, samples: 4 }).expect("samples");
         let never = || Err("the reference is not measured".to_owned());
         SERIES.store(0, Ordering::Relaxed);
         let first = interleave(3, || Ok(2.0), never).expect("samples");

@@ -1,7 +1,7 @@
 //! Samples on request: a program of old code and one of new code take the same series, one sample each at a time.
 //!
-//! Who runs them (`cargo xtask bench --against`) writes `row NAME`, and after each `turn` either `go` or `enough`; the program
-//! answers a row with one line of JSON. Neither measures a reference then: each is the other's. With `--count` a series has a
+//! The caller (`cargo xtask bench --against`) writes `row NAME`, and after each `turn` either `go` or `enough`; the program
+//! replies to a row with one line of JSON. Neither measures a reference: each is the reference of the other. With `--count` a series has a
 //! fixed number of samples instead, whose instructions callgrind counts.
 
 use std::process::ExitCode;
@@ -11,11 +11,11 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::Res;
 use crate::row::Row;
-use crate::series::{self, Way, hear, say};
+use crate::series::{self, Direction, hear, say};
 
 /// Runs the rows that are named, until there are no more lines.
 pub(crate) fn serve(rows: &[Box<dyn Row>], context: &Context, delay: f64) -> Res<ExitCode> {
-    series::take(Way::Asked, delay);
+    series::take(Direction::Asked, delay);
     while let Some(line) = hear()? {
         let name = line.strip_prefix("row ").unwrap_or_default();
         let row = rows.iter().find(|row| row.name() == name);
@@ -35,7 +35,7 @@ pub(crate) fn serve(rows: &[Box<dyn Row>], context: &Context, delay: f64) -> Res
 
 /// Does `samples` samples of one series of a row, and says which the row has.
 pub(crate) fn count(row: &dyn Row, context: &Context, series: u32, samples: u32) -> Res<ExitCode> {
-    series::take(Way::Fixed { series, samples }, 0.0);
+    series::take(Direction::Fixed { series, samples }, 0.0);
     row.run(context)?;
     Ok(ExitCode::SUCCESS)
 }

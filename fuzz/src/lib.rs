@@ -1,5 +1,4 @@
-//! The bodies of the fuzz targets, which are the bodies of ordinary tests: those replay `corpus/` through the
-//! same functions on a stable compiler.
+//! The bodies of the fuzz targets are also the bodies of ordinary tests, which replay `corpus/` on a stable compiler.
 
 use bodies::{Body, Subject};
 use std::sync::OnceLock;
@@ -9,7 +8,7 @@ pub mod bodies;
 #[path = "../../hmc-std/tests/bodies/config.rs"]
 pub mod config;
 
-/// Runs a body; against the subject with the planted bug where `HMC_FUZZ_PLANTED=1` asks for it.
+/// Runs a body; against the subject with the planted bug if `HMC_FUZZ_PLANTED=1`.
 pub fn drive(body: Body, bytes: &[u8]) {
     static SUBJECT: OnceLock<Subject> = OnceLock::new();
     let subject = SUBJECT.get_or_init(|| match std::env::var("HMC_FUZZ_PLANTED").as_deref() {

@@ -13,8 +13,8 @@ use crate::errors::refuse;
 
 /// What holds the bytes.
 #[allow(dead_code, reason = "held for their drops")]
-pub(crate) enum Keep {
-    Buffer(Lent),
+pub(crate) enum BufferOwner {
+    Buffer(BufferView),
     Object(Py<PyAny>),
     Tensor(Tensor),
     /// A copy in C order of an object with gaps.
@@ -23,9 +23,9 @@ pub(crate) enum Keep {
 
 /// What an object exports by the buffer protocol, until this is dropped. The view stays where it is: exporters may know its
 /// address.
-pub(crate) struct Lent(Box<ffi::Py_buffer>);
+pub(crate) struct BufferView(Box<ffi::Py_buffer>);
 
-impl Lent {
+impl BufferView {
     /// Asks an object for its buffer.
     pub(crate) fn of(obj: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(ffi::Py_buffer::new());
@@ -57,7 +57,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for BufferView {
     fn drop(&mut self) {
         // At the interpreter's end nobody wants it back.
         // SAFETY: filled by `of`, and released once.
@@ -74,7 +74,7 @@ pub(crate) struct Array {
     /// In bytes; `None` for C order without gaps.
     pub(crate) strides: Option<Vec<isize>>,
     pub(crate) writable: bool,
-    pub(crate) keep: Keep,
+    pub(crate) keep: BufferOwner,
 }
 
 /// How many bytes an array has, if that is a number.
@@ -84,7 +84,7 @@ fn bytes_of(item: usize, shape: &[usize]) -> Option<usize> {
 
 impl Array {
     /// The array that a buffer is.
-    pub(crate) fn of_buffer(py: Python<'_>, buffer: Lent) -> PyResult<Self> {
+    pub(crate) fn of_buffer(py: Python<'_>, buffer: BufferView) -> PyResult<Self> {
         if has_objects(buffer.format()) {
             return Err(objects());
         }
@@ -111,7 +111,7 @@ impl Array {
             strides: buffer.numbers(view.strides).filter(|s| s.len() == shape.len()),
             shape,
             writable: view.readonly == 0,
-            keep: Keep::Buffer(buffer),
+            keep: BufferOwner::Buffer(buffer),
         };
         array.forget_plain_strides();
         Ok(array)
@@ -164,7 +164,7 @@ impl Array {
             shape,
             strides,
             writable: false,
-            keep: Keep::Object(obj.clone().unbind()),
+            keep: BufferOwner::Object(obj.clone().unbind()),
         };
         array.forget_plain_strides();
         if data.is_instance_of::<PyTuple>() {
@@ -174,19 +174,19 @@ impl Array {
             return Ok(array);
         }
         // Bytes that hold the data themselves.
-        let lent = Lent::of(&data)?;
+        let lent = BufferView::of(&data)?;
         let offset = match interface.get_item("offset")? {
             Some(offset) => offset.extract()?,
             None => 0usize,
         };
-        let room = lent.len().checked_sub(offset);
-        if array.strides.is_some() || room.is_none_or(|room| array.len(py).is_ok_and(|n| n > room))
+        let rest = lent.len().checked_sub(offset);
+        if array.strides.is_some() || rest.is_none_or(|rest| array.len(py).is_ok_and(|n| n > rest))
         {
             return Err(odd("names other bytes than its data has"));
         }
         array.start = lent.0.buf.cast::<u8>().wrapping_add(offset);
         array.writable = lent.0.readonly == 0;
-        array.keep = Keep::Buffer(lent);
+        array.keep = BufferOwner::Buffer(lent);
         Ok(array)
     }
 

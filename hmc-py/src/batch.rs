@@ -3,7 +3,7 @@
 use hmc_std::{Batch as StdBatch, Peer as StdPeer};
 use pyo3::prelude::*;
 
-use crate::data::Sweep;
+use crate::data::DropDeferred;
 use crate::errors::OrRaise;
 use crate::op::Op;
 use crate::time;
@@ -23,12 +23,12 @@ use crate::time;
 pub(crate) struct Batch {
     peer: StdPeer,
     batch: StdBatch,
-    _sweep: Sweep,
+    _deferred: DropDeferred,
 }
 
 impl Batch {
     pub(crate) fn new(peer: StdPeer, batch: StdBatch) -> Self {
-        Self { peer, batch, _sweep: Sweep }
+        Self { peer, batch, _deferred: DropDeferred }
     }
 }
 

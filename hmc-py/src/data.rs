@@ -1,6 +1,6 @@
-//! The bytes of Python objects: found, checked, and held while they are used.
+//! The bytes of Python objects: found, checked, and owned while they are used.
 //!
-//! Three doors, in this order: the buffer protocol (bytes, bytearray, memoryview, NumPy, array), NumPy's array interface
+//! Three protocols, in this order: the buffer protocol (bytes, bytearray, memoryview, NumPy, array), NumPy's array interface
 //! (dtypes that the buffer protocol has no name for), DLPack (torch, and all others). Strides are honoured or refused, never
 //! misread; arrays of Python objects are refused.
 
@@ -13,7 +13,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::array::{Array, Keep, Lent, no_devices};
+use crate::array::{Array, BufferOwner, BufferView, no_devices};
 use crate::dlpack::import::import;
 use crate::errors::refuse;
 use crate::lazy;
@@ -27,7 +27,7 @@ pub(crate) struct Bytes {
     pub(crate) start: *mut u8,
     len: usize,
     pub(crate) writable: bool,
-    _keep: Keep,
+    _keep: BufferOwner,
 }
 
 // SAFETY: the bytes are reached by address only; what keeps them is a reference to a Python object, which PyO3 lets go of on
@@ -37,35 +37,35 @@ unsafe impl Send for Bytes {}
 unsafe impl Sync for Bytes {}
 
 /// Bytes that are registered. Whoever lets go of them last may be a thread that must not wait for the interpreter: what holds
-/// them is put aside then, for the next call ([`Sweep`]).
-pub(crate) struct Registered(Option<Bytes>);
+/// them is put aside then, for the next call ([`DropDeferred`]).
+pub(crate) struct RegisteredBytes(Option<Bytes>);
 
 /// What registered bytes were held by, to be let go of by somebody who is attached to the interpreter: the newest, which leads
 /// to the others. Without a lock: a forked child would find it locked for ever if a thread of its parent had it then.
-static PUT_ASIDE: AtomicPtr<Aside> = AtomicPtr::new(ptr::null_mut());
+static DEFERRED: AtomicPtr<Deferred> = AtomicPtr::new(ptr::null_mut());
 
 /// One of those.
-struct Aside {
+struct Deferred {
     bytes: Bytes,
-    older: *mut Aside,
+    older: *mut Deferred,
 }
 
-impl From<Bytes> for Registered {
+impl From<Bytes> for RegisteredBytes {
     fn from(bytes: Bytes) -> Self {
         Self(Some(bytes))
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredBytes {
     fn drop(&mut self) {
         let Some(bytes) = self.0.take() else { return };
-        let new = Box::into_raw(Box::new(Aside { bytes, older: ptr::null_mut() }));
-        let mut newest = PUT_ASIDE.load(Ordering::Relaxed);
+        let new = Box::into_raw(Box::new(Deferred { bytes, older: ptr::null_mut() }));
+        let mut newest = DEFERRED.load(Ordering::Relaxed);
         loop {
             // SAFETY: from a box; nobody else knows it before the exchange below has been made.
             unsafe { (*new).older = newest };
             // Release: who takes it finds it whole.
-            let put = PUT_ASIDE.compare_exchange(newest, new, Ordering::Release, Ordering::Relaxed);
+            let put = DEFERRED.compare_exchange(newest, new, Ordering::Release, Ordering::Relaxed);
             match put {
                 Ok(_) => return,
                 Err(other) => newest = other,
@@ -77,25 +77,25 @@ impl Drop for Registered {
 // SAFETY: the object's memory neither moves nor goes while the reference (or the export of its buffer) is held. Other code made it,
 // so that whatever is in it is a value. It may be registered more than once and written by Python code at any time: this module
 // never borrows a span of it as a slice.
-unsafe impl StableBytes for Registered {
+unsafe impl StableBytes for RegisteredBytes {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         self.0.as_ref().map_or((std::ptr::null_mut(), 0), |b| (b.start, b.len))
     }
 }
 
 /// Lets go of what was put aside, when it is dropped itself: the last field of what holds registered memory.
-pub(crate) struct Sweep;
+pub(crate) struct DropDeferred;
 
-impl Drop for Sweep {
+impl Drop for DropDeferred {
     fn drop(&mut self) {
-        if PUT_ASIDE.load(Ordering::Relaxed).is_null() {
+        if DEFERRED.load(Ordering::Relaxed).is_null() {
             return;
         }
         // All of them, so that nobody else has any.
-        let mut next = PUT_ASIDE.swap(ptr::null_mut(), Ordering::Acquire);
+        let mut next = DEFERRED.swap(ptr::null_mut(), Ordering::Acquire);
         let mut all = Vec::new();
         while !next.is_null() {
-            // SAFETY: from a box (`Registered::drop`), and taken out of the list, where it was once, by the swap above.
+            // SAFETY: from a box (`RegisteredBytes::drop`), and taken out of the list, where it was once, by the swap above.
             let aside = unsafe { Box::from_raw(next) };
             next = aside.older;
             all.push(aside.bytes);
@@ -137,7 +137,7 @@ fn array_of(obj: &Bound<'_, PyAny>, copies: bool, lasts: bool) -> PyResult<Array
     // SAFETY: an object, and the interpreter is ours.
     if unsafe { ffi::PyObject_CheckBuffer(obj.as_ptr()) } == 1 {
         lazy::no_mask(obj)?;
-        match Lent::of(obj) {
+        match BufferView::of(obj) {
             Ok(buffer) => return Array::of_buffer(py, buffer),
             // Of a dtype that buffers have no name for.
             Err(e) if !obj.hasattr(intern!(py, "__array_interface__"))? => return Err(e),
@@ -201,7 +201,7 @@ fn packed(array: Array, py: Python<'_>) -> PyResult<Bytes> {
         return Err(refuse(py, ErrorKind::Interrupted, "packing an array was interrupted"));
     }
     let (start, writable) = (out.as_mut_ptr(), false);
-    Ok(Bytes { start, len, writable, _keep: Keep::Packed(out) })
+    Ok(Bytes { start, len, writable, _keep: BufferOwner::Packed(out) })
 }
 
 /// The bytes of a source, in C order: where they lie, or a copy when the object has gaps. For a call that uses them until it
@@ -250,5 +250,5 @@ pub(crate) fn place(obj: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 /// `len` bytes at `address` are readable (and writable, if they are written) as long as this lives.
 pub(crate) unsafe fn at(address: usize, len: usize) -> Bytes {
     let start = std::ptr::with_exposed_provenance_mut(address);
-    Bytes { start, len, writable: true, _keep: Keep::Packed(Vec::new()) }
+    Bytes { start, len, writable: true, _keep: BufferOwner::Packed(Vec::new()) }
 }

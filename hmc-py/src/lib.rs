@@ -1,39 +1,38 @@
 //! The native half of the Python package `hmc`: sessions, peers, regions and operations of hmc-std as Python objects.
 //!
-//! What a user sees is in `python/hmc`; here arguments go in and answers come out. Every call that may block lets other
-//! Python threads run, and ends when a signal's handler has raised something (`errors`). `data` finds the bytes of
-//! `array`s, `dlpack` those of torch and others, `pack` copies those with gaps, `lazy` knows those whose bytes are not what they
-//! show, `args` reads numbers; `session`, `native`, `parts`, `peer`, `region`, `op`,
-//! `group` are the objects; `bell` tells event loops, `log` hands on what the library says; `interpreter` says who may load
-//! all of this.
+//! The public API is in `python/hmc`; this half converts arguments and results. Each call that may block lets other
+//! Python threads run, and returns when a signal's handler has raised an exception (`errors`). `data` finds the bytes of
+//! `array`s, `dlpack` those of torch and others, `pack` copies those with gaps, `lazy` recognises those whose bytes are not their values, `args` reads numbers; `session`, `native`, `parts`, `peer`, `region`, `op`,
+//! `group` are the objects; `loop_waker` wakes event loops, `log` passes the library's log records on; `interpreter` checks who may load
+//! the module.
 
 mod args;
 mod array;
 mod batch;
-mod begun;
-mod bell;
 mod data;
+mod dicts;
 mod dlpack;
 mod errors;
 mod group;
 mod interpreter;
 mod lazy;
-mod life;
 mod log;
+mod loop_waker;
 mod names;
 mod native;
 mod op;
+mod op_table;
 mod pack;
 mod parts;
 mod peer;
-mod places;
+mod peer_table;
 mod region;
 mod remote;
 mod session;
+mod session_state;
 mod settings;
 mod tags;
 mod time;
-mod told;
 mod view;
 
 use pyo3::prelude::*;
@@ -44,7 +43,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Before the classes, which is why they are not listed by a `mod`.
     interpreter::require_main(module.py())?;
     module.add_class::<batch::Batch>()?;
-    module.add_class::<bell::Bell>()?;
+    module.add_class::<loop_waker::LoopWaker>()?;
     module.add_class::<group::RawGroup>()?;
     module.add_class::<op::Op>()?;
     module.add_class::<peer::Peer>()?;
@@ -56,7 +55,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(default_uds_dir, module)?)?;
     module.add_function(wrap_pyfunction!(job_of, module)?)?;
     module.add_function(wrap_pyfunction!(rank_of, module)?)?;
-    module.add("SECOND_RANKS", (places::SECOND_RANKS.start, places::SECOND_RANKS.end))?;
+    module.add("SECOND_RANKS", (peer_table::SECOND_RANKS.start, peer_table::SECOND_RANKS.end))?;
     module.add_function(wrap_pyfunction!(held, module)?)?;
     module.add_function(wrap_pyfunction!(log::end_log, module)?)?;
     log::begin();
@@ -86,6 +85,6 @@ fn rank_of(number: u32) -> u32 {
 #[pyfunction]
 fn held(py: Python<'_>) -> PyResult<Vec<Bound<'_, pyo3::types::PyDict>>> {
     // Arrays that came back meanwhile go now.
-    drop(data::Sweep);
-    told::held(py, &py.detach(hmc_std::held))
+    drop(data::DropDeferred);
+    dicts::held(py, &py.detach(hmc_std::held))
 }

@@ -1,7 +1,7 @@
-//! What the library says, handed to Python's `logging`.
+//! Log records of the library, passed to Python's `logging`.
 //!
-//! A session's thread must never wait for the interpreter lock: it leaves its words in a bounded queue, and a thread of its own
-//! takes them to the logger `hmc` (UCX's to `hmc.ucx`). When the queue is full, words are dropped and counted. That thread ends
+//! A session's thread must never wait for the interpreter lock: it puts its records into a bounded queue, and a thread of its own
+//! passes them to the logger `hmc` (UCX's to `hmc.ucx`). If the queue is full, records are dropped and counted. That thread ends
 //! before the interpreter does: handlers that run while the interpreter is taken down abort the process.
 
 use std::convert::Infallible;
@@ -19,23 +19,23 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Messages that may wait.
-const ROOM: usize = 1024;
+/// Capacity of the queue.
+const CAPACITY: usize = 1024;
 
 /// How long the end of the interpreter waits for handlers.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// One message.
-struct Words {
+struct LogLine {
     /// As `logging` numbers them.
     level: u8,
     ucx: bool,
     text: String,
 }
 
-/// Takes what is said anywhere in the library.
-struct Ear {
-    /// Made with its thread by the first message: a program that hears nothing has neither. Of this process, or of the one that
+/// Receives the log records of the whole library.
+struct LogLayer {
+    /// Made with its thread by the first message: a program without log records has neither. Of this process, or of the one that
     /// it was forked from.
     queue: AtomicPtr<Queue>,
     dropped: AtomicU64,
@@ -47,7 +47,7 @@ struct Queue {
     /// `None` when the system refused: then no fork is noticed here.
     process: Option<Origin>,
     /// `None` has the thread look whether it is to end.
-    words: SyncSender<Option<Words>>,
+    words: SyncSender<Option<LogLine>>,
     /// Its thread ends when the queue is empty.
     ends: AtomicBool,
     /// Its thread ends whatever is in the queue.
@@ -75,7 +75,7 @@ impl Queue {
     fn end(&self) {
         let Some(thread) = self.thread() else { return };
         self.ends.store(true, Ordering::SeqCst);
-        // Where there is no room it has words to find.
+        // If the queue is full, the thread has records to process.
         let _ = self.words.try_send(None);
         match thread.ended.recv_timeout(ENDING) {
             Err(RecvTimeoutError::Disconnected) => drop(thread.handle.join()),
@@ -85,7 +85,7 @@ impl Queue {
     }
 }
 
-impl Ear {
+impl LogLayer {
     /// This process's queue.
     fn queue(&self) -> &'static Queue {
         loop {
@@ -96,7 +96,7 @@ impl Ear {
                 return queue;
             }
             // That of the parent stays as it is: a thread that is not here may be in the middle of it.
-            let (words, receiver) = sync_channel(ROOM);
+            let (words, receiver) = sync_channel(CAPACITY);
             let new = Box::into_raw(Box::new(Queue {
                 process: Origin::here().ok(),
                 words,
@@ -142,7 +142,7 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Ear {
+impl Subscriber for LogLayer {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::INFO && !metadata.is_span()
     }
@@ -174,7 +174,7 @@ impl Subscriber for Ear {
         if lost > 0 {
             let _ = write!(line.0, "; messages dropped before: {lost}");
         }
-        let words = Words { level, ucx: event.metadata().target() == "ucx", text: line.0 };
+        let words = LogLine { level, ucx: event.metadata().target() == "ucx", text: line.0 };
         if let Err(TrySendError::Full(_)) = self.queue().words.try_send(Some(words)) {
             self.dropped.fetch_add(lost.saturating_add(1), Ordering::Relaxed);
         }
@@ -186,7 +186,7 @@ impl Subscriber for Ear {
 }
 
 /// Takes messages to Python until the queue is ended, or there is no interpreter any more.
-fn carry(queue: &Queue, words: &Receiver<Option<Words>>) {
+fn carry(queue: &Queue, words: &Receiver<Option<LogLine>>) {
     while !queue.late.load(Ordering::SeqCst) {
         let ends = queue.ends.load(Ordering::SeqCst);
         let next = if ends { words.try_recv().ok() } else { words.recv().ok() };
@@ -206,7 +206,7 @@ fn carry(queue: &Queue, words: &Receiver<Option<Words>>) {
 /// From here on what the library says goes to `logging`; once in a process.
 pub(crate) fn begin() {
     // Somebody else's, within this library: there is none.
-    let _ = tracing::subscriber::set_global_default(Ear {
+    let _ = tracing::subscriber::set_global_default(LogLayer {
         queue: AtomicPtr::new(ptr::null_mut()),
         dropped: AtomicU64::new(0),
         over: AtomicBool::new(false),
@@ -219,7 +219,7 @@ pub(crate) fn begin() {
 pub(crate) fn end_log(py: Python<'_>) {
     py.detach(|| {
         tracing::dispatcher::get_default(|dispatch| {
-            let Some(ear) = dispatch.downcast_ref::<Ear>() else { return };
+            let Some(ear) = dispatch.downcast_ref::<LogLayer>() else { return };
             ear.over.store(true, Ordering::SeqCst);
             // SAFETY: as in `Ear::queue`.
             let queue = unsafe { ear.queue.load(Ordering::Acquire).as_ref() };

@@ -21,13 +21,13 @@ pub(crate) struct Core {
 impl Core {
     /// The session's buffer, waiting until it is there.
     pub(crate) fn buffer(&self, py: Python<'_>) -> PyResult<ConnBuffer> {
-        let life = &self.parts.own.life;
-        let made = life.buffer_now();
-        made.unwrap_or_else(|| py.detach(|| life.buffer())).or_raise(py)
+        let state = &self.parts.own.state;
+        let made = state.buffer_now();
+        made.unwrap_or_else(|| py.detach(|| state.buffer())).or_raise(py)
     }
 
     /// The session, if it has started.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
-        self.parts.own.life.session(py)
+        self.parts.own.state.session(py)
     }
 }

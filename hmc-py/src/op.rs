@@ -11,9 +11,9 @@ use hmc_std::future::OpFuture;
 use hmc_std::{Error, ErrorKind, OpId, Peer};
 use pyo3::prelude::*;
 
-use crate::bell::{Bell, Ring};
-use crate::data::Sweep;
+use crate::data::DropDeferred;
 use crate::errors::{OrRaise, interrupted, raise};
+use crate::loop_waker::{LoopWaker, LoopWakerInner};
 use crate::time;
 
 /// How often a thread that leaves the waiting to another one looks for signals.
@@ -22,7 +22,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// What an operation is at the moment.
 enum State {
     /// A transfer, known by its name.
-    Named(OpId),
+    Posted(OpId),
     /// A transfer that tells the listeners when it ends.
     Watched(OpFuture),
     /// A message under way.
@@ -76,7 +76,7 @@ pub(crate) struct Op {
     /// The state is another one, or nobody waits any more.
     changed: Condvar,
     listeners: Arc<Listeners>,
-    _sweep: Sweep,
+    _deferred: DropDeferred,
 }
 
 /// What the one who waits waits for.
@@ -88,11 +88,17 @@ enum Lead {
 impl Op {
     fn new(peer: Peer, state: State) -> Self {
         let (inner, listeners) = (Inner { state, led: false }, Arc::default());
-        Self { peer, inner: Mutex::new(inner), changed: Condvar::new(), listeners, _sweep: Sweep }
+        Self {
+            peer,
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            listeners,
+            _deferred: DropDeferred,
+        }
     }
 
     pub(crate) fn transfer(peer: Peer, op: OpId) -> Self {
-        Self::new(peer, State::Named(op))
+        Self::new(peer, State::Posted(op))
     }
 
     pub(crate) fn message(peer: Peer, delivery: Delivery) -> Self {
@@ -121,8 +127,8 @@ impl Op {
             if left.is_zero() && !self.has_ended(&inner.state) {
                 return Ok(None);
             }
-            let nap = left.clamp(Duration::from_millis(1), SLICE);
-            drop(self.changed.wait_timeout(inner, nap));
+            let park = left.clamp(Duration::from_millis(1), SLICE);
+            drop(self.changed.wait_timeout(inner, park));
             // Without the lock: the handler may use this operation.
             if interrupted() {
                 return Err(Error::new(ErrorKind::Interrupted, "the wait was interrupted"));
@@ -160,7 +166,7 @@ impl Op {
     /// Whether a transfer has ended, of which another thread takes the result.
     fn has_ended(&self, state: &State) -> bool {
         // One that is unknown has been taken.
-        matches!(state, State::Named(op) if self.peer.test(*op).unwrap_or(true))
+        matches!(state, State::Posted(op) if self.peer.test(*op).unwrap_or(true))
     }
 
     /// Looks whether it has ended; if not, `listener` is told when it has.
@@ -173,7 +179,7 @@ impl Op {
         if inner.led {
             return false;
         }
-        if let State::Named(op) = &inner.state {
+        if let State::Posted(op) = &inner.state {
             match self.peer.watch(*op) {
                 Ok(future) => inner.state = State::Watched(future),
                 Err(e) => inner.state = State::Over(Err(e)),
@@ -182,7 +188,7 @@ impl Op {
         let waker = Waker::from(Arc::clone(&self.listeners));
         let mut cx = Context::from_waker(&waker);
         let ended = match &mut inner.state {
-            State::Over(_) | State::Named(_) => return true,
+            State::Over(_) | State::Posted(_) => return true,
             State::Watched(future) => Pin::new(future).poll(&mut cx),
             State::Message(delivery) => {
                 delivery.poll_ref(&mut cx).map(|r| r.map(|(n, _)| n).map_err(Error::from))
@@ -199,7 +205,7 @@ impl Op {
 impl Drop for Op {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let State::Named(op) = inner.state {
+        if let State::Posted(op) = inner.state {
             // As a future that is dropped: nobody can wait for it any more, and it leaves its slot when it ends.
             drop(self.peer.watch(op));
         }
@@ -214,11 +220,11 @@ impl State {
             if let Self::Watched(future) = std::mem::replace(self, Self::Over(Err(gone)))
                 && let Some(op) = future.into_id()
             {
-                *self = Self::Named(op);
+                *self = Self::Posted(op);
             }
         }
         match self {
-            Self::Named(op) => Some(Lead::Transfer(*op)),
+            Self::Posted(op) => Some(Lead::Transfer(*op)),
             Self::Message(delivery) => Some(Lead::Message(Arc::clone(delivery))),
             Self::Watched(_) | Self::Over(_) => None,
         }
@@ -240,7 +246,7 @@ impl Op {
         self.peer.check_process().or_raise(py)?;
         let timeout = time::timeout(py, timeout, self.peer.deadline())?;
         let ended = py.detach(|| self.finish(timeout));
-        drop(Sweep);
+        drop(DropDeferred);
         let ended = ended.or_raise(py)?;
         ended.ok_or_else(|| {
             let what = "the operation has not ended yet; wait again, or cancel it";
@@ -255,7 +261,7 @@ impl Op {
         Ok(py.detach(|| {
             let name = match &self.lock().state {
                 State::Over(_) => return true,
-                State::Named(op) => Some(*op),
+                State::Posted(op) => Some(*op),
                 State::Watched(future) => future.id(),
                 State::Message(_) => None,
             };
@@ -272,7 +278,7 @@ impl Op {
         self.peer.check_process().or_raise(py)?;
         let cancelled = py.detach(|| match &self.lock().state {
             State::Over(_) => Ok(()),
-            State::Named(op) => self.peer.cancel(*op),
+            State::Posted(op) => self.peer.cancel(*op),
             State::Watched(future) => future.id().map_or(Ok(()), |op| self.peer.cancel(op)),
             State::Message(delivery) => {
                 delivery.cancel();
@@ -297,22 +303,22 @@ impl Op {
         self.peer.rank().0
     }
 
-    /// Rings ``bell`` with ``key`` when it has ended. True when it has already; it may ring all the same.
-    fn _watch(&self, py: Python<'_>, bell: &Bell, key: u64) -> PyResult<bool> {
+    /// Wakes ``waker`` with ``key`` when it has completed. True if it has already; a wake may follow nevertheless.
+    fn _watch(&self, py: Python<'_>, waker: &LoopWaker, key: u64) -> PyResult<bool> {
         self.peer.check_process().or_raise(py)?;
-        let waker = Waker::from(Arc::new(Knock { ring: bell.ring(), key }));
+        let waker = Waker::from(Arc::new(LoopWake { inner: waker.inner(), key }));
         Ok(py.detach(|| self.look(Some(waker))))
     }
 }
 
 /// Wakes an event loop.
-struct Knock {
-    ring: Arc<Ring>,
+struct LoopWake {
+    inner: Arc<LoopWakerInner>,
     key: u64,
 }
 
-impl Wake for Knock {
+impl Wake for LoopWake {
     fn wake(self: Arc<Self>) {
-        self.ring.knock(self.key);
+        self.inner.wake(self.key);
     }
 }

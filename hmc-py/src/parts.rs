@@ -7,20 +7,20 @@ use hmc_std::error::Result;
 use hmc_std::{ErrorKind, Message, Peer as StdPeer, Session, Want};
 use pyo3::prelude::*;
 
-use crate::begun::Begun;
-use crate::data::Sweep;
+use crate::data::DropDeferred;
 use crate::errors::OrRaise;
-use crate::life::{Life, closed};
 use crate::names::Names;
-use crate::places::{ARRIVAL, Place, Places, let_in, nobody};
+use crate::op_table::OpTable;
+use crate::peer_table::{CONNECT_GRACE, PeerKey, PeerTable, nobody, wait_connecting};
+use crate::session_state::{SessionState, closed};
 
 /// How long a call waits at one of several sessions for a peer to appear before it looks at the others.
 const SLICE: Duration = Duration::from_millis(5);
 
 /// One of them.
 pub(crate) struct Part {
-    pub(crate) life: Life,
-    pub(crate) places: Places,
+    pub(crate) state: SessionState,
+    pub(crate) places: PeerTable,
     pub(crate) names: Names,
 }
 
@@ -28,23 +28,23 @@ pub(crate) struct Part {
 pub(crate) struct Parts {
     pub(crate) own: Arc<Part>,
     all: Arc<RwLock<Vec<Weak<Part>>>>,
-    pub(crate) begun: Arc<Begun>,
+    pub(crate) begun: Arc<OpTable>,
 }
 
 /// One that runs.
 type Live = (Arc<Part>, Arc<Session>);
 
 impl Parts {
-    pub(crate) fn new(life: Life, places: Places) -> Self {
-        let own = Arc::new(Part { life, places, names: Names::new() });
+    pub(crate) fn new(state: SessionState, places: PeerTable) -> Self {
+        let own = Arc::new(Part { state, places, names: Names::new() });
         let all = Arc::new(RwLock::new(vec![Arc::downgrade(&own)]));
-        Self { own, all, begun: Arc::new(Begun::new()) }
+        Self { own, all, begun: Arc::new(OpTable::new()) }
     }
 
     /// Another one, which has not started.
     pub(crate) fn beside(&self) -> Result<Self> {
-        let life = self.own.life.beside()?;
-        let own = Arc::new(Part { life, places: self.own.places.beside(), names: Names::new() });
+        let state = self.own.state.beside()?;
+        let own = Arc::new(Part { state, places: self.own.places.beside(), names: Names::new() });
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|part| part.strong_count() != 0);
         all.push(Arc::downgrade(&own));
@@ -64,7 +64,7 @@ impl Parts {
     /// # Errors
     /// `Closed`.
     pub(crate) fn session(&self, id: u64) -> Result<Arc<Session>> {
-        let of = |part: &Part| part.life.running().filter(|session| session.id() == id);
+        let of = |part: &Part| part.state.running().filter(|session| session.id() == id);
         let other = || self.all().iter().find_map(|part| of(part));
         of(&self.own).or_else(other).ok_or_else(closed)
     }
@@ -74,20 +74,20 @@ impl Parts {
     /// # Errors
     /// Why this one does not, where none does; `Forked`.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Vec<Live>> {
-        self.own.life.check_process().or_raise(py)?;
-        drop(Sweep);
+        self.own.state.check_process().or_raise(py)?;
+        drop(DropDeferred);
         let all = self.all().into_iter();
         let live: Vec<Live> =
-            all.filter_map(|p| Some((Arc::clone(&p), p.life.running()?))).collect();
+            all.filter_map(|p| Some((Arc::clone(&p), p.state.running()?))).collect();
         if live.is_empty() {
-            self.own.life.session(py)?;
+            self.own.state.session(py)?;
         }
         Ok(live)
     }
 
     /// Refuses to go on where none of them runs.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        if self.own.life.session(py).is_err() {
+        if self.own.state.session(py).is_err() {
             self.live(py)?;
         }
         Ok(())
@@ -95,24 +95,24 @@ impl Parts {
 
     /// The peer of a place at which no connected peer of this session is known to be.
     #[cold]
-    pub(crate) fn find(&self, py: Python<'_>, place: Place, ip: &str) -> PyResult<StdPeer> {
+    pub(crate) fn find(&self, py: Python<'_>, key: PeerKey, ip: &str) -> PyResult<StdPeer> {
         let live = self.live(py)?;
-        let known = self.all().into_iter().find_map(|part| Some((part.places.known(place)?, part)));
+        let known = self.all().into_iter().find_map(|part| Some((part.places.known(key)?, part)));
         if let Some((old, part)) = known {
             if old.is_connected() {
                 return Ok(old);
             }
             for (_, session) in &live {
-                let_in(py, session)?;
+                wait_connecting(py, session)?;
             }
             // One that came back has a new life.
             let fresh = old.newest().or_raise(py)?;
             if fresh.is_connected() {
-                part.places.renew(place, &fresh);
+                part.places.renew(key, &fresh);
             }
             return Ok(fresh);
         }
-        self.guess(py, &live, place, ip)?.map_or_else(|| Err(nobody(py, place, ip)?), Ok)
+        self.guess(py, &live, key, ip)?.map_or_else(|| Err(nobody(py, key, ip)?), Ok)
     }
 
     /// Who connected to one of them has no port that was dialed: it is known by its address alone. A peer of this session that is
@@ -121,14 +121,14 @@ impl Parts {
         &self,
         py: Python<'_>,
         live: &[Live],
-        place: Place,
+        key: PeerKey,
         ip: &str,
     ) -> PyResult<Option<StdPeer>> {
         for (_, session) in live {
-            let look = || self.own.places.guess(py, session, place, ip);
+            let look = || self.own.places.guess(py, session, key, ip);
             let mut found = look()?;
             if found.is_none() {
-                let_in(py, session)?;
+                wait_connecting(py, session)?;
                 found = look()?;
             }
             if found.is_some() {
@@ -143,23 +143,23 @@ impl Parts {
     pub(crate) fn end(
         &self,
         py: Python<'_>,
-        place: Place,
+        key: PeerKey,
         ip: &str,
         timeout: Duration,
     ) -> PyResult<()> {
         let (live, all) = (self.live(py)?, self.all());
-        let (peer, tags) = match all.iter().find_map(|part| part.places.remove(place)) {
+        let (peer, tags) = match all.iter().find_map(|part| part.places.remove(key)) {
             Some(known) => known,
-            None => match self.guess(py, &live, place, ip)? {
+            None => match self.guess(py, &live, key, ip)? {
                 Some(peer) => (peer, None),
                 None => return Ok(()),
             },
         };
-        self.own.places.end(place);
+        self.own.places.end(key);
         py.detach(|| {
             let until = Instant::now().checked_add(timeout);
             let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
-            self.begun.end(&*self.session(peer.session_id())?, place, left())?;
+            self.begun.end(&*self.session(peer.session_id())?, key, left())?;
             let links = std::iter::once(&peer).chain(&tags).filter(|p| !self.is_placed(p));
             links.map(|link| link.disconnect(left())).fold(Ok(()), Result::and)
         })
@@ -178,7 +178,7 @@ impl Parts {
         let mut gone = None;
         for (part, session) in live {
             if live.len() > 1 && session.arriving().contains(&rank) {
-                let _ = session.wait_peer(rank, ARRIVAL);
+                let _ = session.wait_peer(rank, CONNECT_GRACE);
             }
             match part.names.peer(session, name) {
                 Ok(peer) if peer.is_connected() => return Ok(peer),

@@ -9,13 +9,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::batch::Batch;
-use crate::data::{self, Sweep};
+use crate::data::{self, DropDeferred};
 use crate::errors::{OrRaise, refuse};
 use crate::names::int_of;
 use crate::native::Core;
 use crate::op::Op;
 use crate::region::{Region, Remote, Window};
-use crate::{time, told};
+use crate::{dicts, time};
 
 /// A connected peer.
 ///
@@ -44,7 +44,7 @@ struct Ends {
     local: u64,
     remote: u64,
     len: u64,
-    _sweep: Sweep,
+    _deferred: DropDeferred,
 }
 
 impl Peer {
@@ -88,7 +88,7 @@ impl Peer {
             None => self.inner.remote_buffer().or_raise(py)?,
         };
         let route = self.inner.between(&buffer, &remote).or_raise(py)?;
-        Ok(Ends { route, local: local_offset, remote: remote_offset, len, _sweep: Sweep })
+        Ok(Ends { route, local: local_offset, remote: remote_offset, len, _deferred: DropDeferred })
     }
 }
 
@@ -134,8 +134,8 @@ impl Peer {
 
     fn __repr__(&self) -> String {
         let conn = self.conn().unwrap_or("control only");
-        let life = if self.inner.is_connected() { "connected" } else { "gone" };
-        format!("<hmc.Peer {}: {conn}, {life}>", self.inner.rank())
+        let state = if self.inner.is_connected() { "connected" } else { "gone" };
+        format!("<hmc.Peer {}: {conn}, {state}>", self.inner.rank())
     }
 
     /// Copies ``nbytes`` bytes from ``local_offset`` of ``src`` to ``remote_offset`` of the peer's buffer, or of ``window``,
@@ -209,7 +209,7 @@ impl Peer {
         Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
     }
 
-    /// Begins a get and returns it as an ``Op``. Waits for room as ``put_nb`` does.
+    /// Begins a get and returns it as an ``Op``. Waits for a slot as ``put_nb`` does.
     #[pyo3(signature = (dst = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None))]
     fn get_nb(
         &self,
@@ -420,7 +420,7 @@ impl Peer {
     /// Which transport was chosen, why, and why not the others: a dict with ``conn``, ``choices``, ``trust``,
     /// ``target_checks``, ``slower`` and ``text``.
     fn explain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        told::explanation(py, &self.inner.explain())
+        dicts::explanation(py, &self.inner.explain())
     }
 
     /// For measurements: seconds of one put of ``nbytes`` bytes, in the mean of ``count``, without Python in between.

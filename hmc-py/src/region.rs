@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
-use crate::data::{self, Sweep};
+use crate::data::{self, DropDeferred};
 use crate::dlpack::export::export;
 use crate::dlpack::tensor::HERE;
 use crate::errors::{OrRaise, raise, refuse};
@@ -36,7 +36,7 @@ pub(crate) struct Region {
     /// The array whose memory it is; none for memory of ours.
     owner: Option<Py<PyAny>>,
     readonly: bool,
-    _sweep: Sweep,
+    _deferred: DropDeferred,
 }
 
 /// A length that was left out is the object's own.
@@ -64,7 +64,7 @@ fn unfilled(py: Python<'_>, nbytes: usize) -> PyResult<(Bound<'_, PyByteArray>, 
 
 impl Region {
     pub(crate) fn new(buffer: ConnBuffer, owner: Option<Py<PyAny>>, readonly: bool) -> Self {
-        Self { buffer, owner, readonly, _sweep: Sweep }
+        Self { buffer, owner, readonly, _deferred: DropDeferred }
     }
 
     /// Refuses what would change memory that the application may only read.
@@ -315,13 +315,13 @@ pub(crate) struct Window {
     nbytes: u64,
     deadline: Duration,
     origin: Origin,
-    _sweep: Sweep,
+    _deferred: DropDeferred,
 }
 
 impl Window {
     pub(crate) fn new(inner: SharedWindow, nbytes: u64, deadline: Duration) -> Result<Self, Error> {
         let (access, origin) = (Mutex::new(Access::Open(inner)), Origin::here()?);
-        Ok(Self { access, nbytes, deadline, origin, _sweep: Sweep })
+        Ok(Self { access, nbytes, deadline, origin, _deferred: DropDeferred })
     }
 
     fn end(&self, timeout: Duration) -> Result<(), Error> {
@@ -362,7 +362,7 @@ impl Window {
         let timeout = crate::time::timeout(py, timeout, self.deadline)?;
         let ended = py.detach(|| self.end(timeout));
         // What the window alone held goes now.
-        drop(Sweep);
+        drop(DropDeferred);
         ended.or_raise(py)
     }
 

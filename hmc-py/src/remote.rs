@@ -4,7 +4,7 @@ use hmc_std::{Address, ConnBuffer, Copy, Direction, OpId, Peer};
 use pyo3::prelude::*;
 
 use crate::args::Count;
-use crate::data::{self, Registered};
+use crate::data::{self, RegisteredBytes};
 use crate::errors::OrRaise as _;
 use crate::native::Core;
 
@@ -57,14 +57,14 @@ impl Core {
         writes: bool,
     ) -> PyResult<hmc_std::Region> {
         let bytes = data::lasting(obj, writes)?;
-        self.live(py)?.register(Registered::from(bytes)).or_raise(py)
+        self.live(py)?.register(RegisteredBytes::from(bytes)).or_raise(py)
     }
 
     /// An object's bytes as memory that is addressed by offset.
     pub(crate) fn share(&self, py: Python<'_>, bytes: data::Bytes) -> PyResult<ConnBuffer> {
         let session = self.live(py)?;
         session
-            .register(Registered::from(bytes))
+            .register(RegisteredBytes::from(bytes))
             .and_then(|region| session.share(region))
             .or_raise(py)
     }

@@ -7,26 +7,26 @@ use pyo3::types::{PyBytes, PyDict, PyInt};
 use crate::args::{Conn, Count, Name, Port};
 use crate::errors::{OrRaise, refuse};
 use crate::group::RawGroup;
-use crate::life::Life;
 use crate::native::Core;
 use crate::parts::Parts;
 use crate::peer::Peer;
-use crate::places::{Place, Places, conn_of};
+use crate::peer_table::{PeerKey, PeerTable, conn_of};
 use crate::region::Region;
 use crate::remote::{address_of, copy};
+use crate::session_state::SessionState;
 use crate::settings::Who;
-use crate::{data, settings, told};
+use crate::{data, dicts, settings};
 
 impl Core {
     /// The peer of a place, and the place.
     #[inline]
-    fn at(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn) -> PyResult<(StdPeer, Place)> {
-        let place = Place::of(py, ip, port, conn)?;
-        let peer = match self.parts.own.places.known(place) {
+    fn at(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn) -> PyResult<(StdPeer, PeerKey)> {
+        let key = PeerKey::of(py, ip, port, conn)?;
+        let peer = match self.parts.own.places.known(key) {
             Some(peer) if peer.is_connected() => peer,
-            _ => self.parts.find(py, place, ip)?,
+            _ => self.parts.find(py, key, ip)?,
         };
-        Ok((peer, place))
+        Ok((peer, key))
     }
 
     fn wrap(slf: &Bound<'_, Self>, peer: StdPeer) -> PyResult<Py<Peer>> {
@@ -46,9 +46,10 @@ impl Core {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (builder, wanted) = settings::builder(py, buffer_size, num_chs, settings)?;
-        let life = py.detach(|| Life::begin(builder, buffer_size, wanted.ucx)).or_raise(py)?;
+        let state =
+            py.detach(|| SessionState::begin(builder, buffer_size, wanted.ucx)).or_raise(py)?;
         Ok(Self {
-            parts: Parts::new(life, Places::new(wanted.fallback)),
+            parts: Parts::new(state, PeerTable::new(wanted.fallback)),
             waits: wanted.waits,
             ucx: wanted.ucx,
         })
@@ -75,16 +76,16 @@ impl Core {
 
     /// Refuses to go on in a forked child: before a lock is taken, that a thread which the child does not have may hold.
     fn _check_process(&self, py: Python<'_>) -> PyResult<()> {
-        self.parts.own.life.check_process().or_raise(py)
+        self.parts.own.state.check_process().or_raise(py)
     }
 
     /// Whether it has a rank and a thread.
     #[getter]
     fn _is_live(&self) -> bool {
-        self.parts.own.life.is_live()
+        self.parts.own.state.is_live()
     }
 
-    /// Starts it: from here on it has a rank. Doors are opened before anybody can be met.
+    /// Starts it: from now on it has a rank. Listeners are opened before any peer can connect.
     #[pyo3(signature = (rank, *, tcp = None, uds = None, ucx = false, num_chs = 1, **who))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn _start(
@@ -98,7 +99,7 @@ impl Core {
         who: Option<Who>,
     ) -> PyResult<()> {
         let started = py.detach(|| {
-            self.parts.own.life.start(|prepared| {
+            self.parts.own.state.start(|prepared| {
                 prepared.set_rank(rank);
                 prepared.clear_doors();
                 if let Some(addr) = tcp {
@@ -119,7 +120,7 @@ impl Core {
 
     /// Gives the rank back, so that another can be tried. Only while there are no peers.
     fn _unstart(&self, py: Python<'_>) {
-        py.detach(|| self.parts.own.life.unstart());
+        py.detach(|| self.parts.own.state.unstart());
     }
 
     #[getter]
@@ -136,7 +137,7 @@ impl Core {
     /// Where it listens, as ``connect`` takes it.
     #[getter]
     fn addresses(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(told::addresses(&*self.live(py)?))
+        Ok(dicts::addresses(&*self.live(py)?))
     }
 
     #[pyo3(signature = (addr, *, insecure = false))]
@@ -240,8 +241,8 @@ impl Core {
         tags: Option<&Peer>,
     ) -> PyResult<()> {
         self._check_process(py)?;
-        let (place, tags) = (Place::of(py, ip, port, conn)?, tags.map(|p| p.inner.clone()));
-        self.parts.own.places.insert(place, peer.inner.clone(), tags);
+        let (key, tags) = (PeerKey::of(py, ip, port, conn)?, tags.map(|p| p.inner.clone()));
+        self.parts.own.places.insert(key, peer.inner.clone(), tags);
         Ok(())
     }
 
@@ -261,8 +262,8 @@ impl Core {
         conn: Conn,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let (place, timeout) = (Place::of(py, ip, port, conn)?, self.waits.own(py, timeout)?);
-        self.parts.end(py, place, ip, timeout)
+        let (key, timeout) = (PeerKey::of(py, ip, port, conn)?, self.waits.own(py, timeout)?);
+        self.parts.end(py, key, ip, timeout)
     }
 
     /// The peer of a place of the seeds.
@@ -393,9 +394,9 @@ impl Core {
         nbytes: Count,
         conn: Conn,
     ) -> PyResult<u64> {
-        let (peer, place) = self.at(py, ip, port, conn)?;
+        let (peer, key) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Put, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.parts.begun.number(op, peer.session_id(), place))
+        Ok(self.parts.begun.insert(op, peer.session_id(), key))
     }
 
     /// Begins a get and returns its number, for ``wait``.
@@ -414,9 +415,9 @@ impl Core {
         nbytes: Count,
         conn: Conn,
     ) -> PyResult<u64> {
-        let (peer, place) = self.at(py, ip, port, conn)?;
+        let (peer, key) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Get, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.parts.begun.number(op, peer.session_id(), place))
+        Ok(self.parts.begun.insert(op, peer.session_id(), key))
     }
 
     /// Waits for the transfers of these numbers, whatever becomes of each; then raises the first failure.
@@ -459,18 +460,18 @@ impl Core {
 
     /// Counters of the session and its peers, as dicts.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        told::stats(py, &self.live(py)?.stats())
+        dicts::stats(py, &self.live(py)?.stats())
     }
 
     /// Ends the session in order: waits for what was begun, says goodbye, closes. Its buffer stays readable.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.parts.own.life.check_process().or_raise(py)?;
+        self.parts.own.state.check_process().or_raise(py)?;
         let timeout = self.waits.closing(py, timeout)?;
         py.detach(|| {
             self.parts.own.places.clear();
             self.parts.own.names.clear();
-            self.parts.own.life.close(timeout)
+            self.parts.own.state.close(timeout)
         })
         .or_raise(py)
     }

@@ -9,7 +9,7 @@ use crate::errors::{interrupted, refuse};
 use crate::time::{self, Waits};
 
 /// What is not the builder's part.
-pub(crate) struct Wanted {
+pub(crate) struct SessionArgs {
     /// The buffer is UCX's own.
     pub(crate) ucx: bool,
     /// Another transport than the one that is named will do.
@@ -97,7 +97,7 @@ pub(crate) fn builder(
     buffer_size: u64,
     num_chs: u32,
     settings: Option<&Bound<'_, PyDict>>,
-) -> PyResult<(SessionBuilder, Wanted)> {
+) -> PyResult<(SessionBuilder, SessionArgs)> {
     let mut builder =
         Session::builder(0).buffer(buffer_size).num_channels(num_chs).interrupt(interrupted);
     let environment = Environment::read();
@@ -139,5 +139,5 @@ pub(crate) fn builder(
         };
     }
     let waits = Waits::new(builder.call_deadline(), given);
-    Ok((builder, Wanted { ucx, fallback, waits }))
+    Ok((builder, SessionArgs { ucx, fallback, waits }))
 }

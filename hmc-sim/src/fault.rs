@@ -1,12 +1,12 @@
-//! What goes wrong, and how often.
+//! Network conditions and faults, and their rates.
 //!
-//! Three kinds, never to be mixed up:
+//! Three kinds, strictly separate:
 //! - *Network conditions* (delay, rate, reordering, refusals for lack of space, fences that take time) are legal:
 //!   a correct caller must tolerate them.
-//! - *Faults* (lost, doubled, stale and failed completions, flushed queues, death) break the promises
-//!   of a transport as real NICs do. A caller survives them, and its memory stays safe.
-//! - A [`Rogue`] NIC touches memory that it must not touch. No caller can survive that; the
-//!   [detector](crate::detector) has to report it.
+//! - *Faults* (lost, doubled, stale and failed completions, flushed queues, death) break the rules of a transport
+//!   as real NICs do. A caller survives them, and its memory stays safe.
+//! - A [`Rogue`] NIC accesses memory without a right. No caller can survive that; the
+//!   [access checker](crate::access_checker) has to report it.
 
 use crate::rng::Rng;
 
@@ -32,7 +32,7 @@ impl Rate {
         Self(n.saturating_mul(10_000))
     }
 
-    /// Throws the dice. [`Rate::NEVER`] takes nothing from the generator.
+    /// Samples the rate. [`Rate::NEVER`] takes nothing from the generator.
     #[must_use]
     pub fn hits(self, rng: &mut Rng) -> bool {
         self.0 != 0 && rng.below(1_000_000) < u64::from(self.0)
@@ -84,11 +84,11 @@ pub struct Faults {
     pub completion_depth: Option<usize>,
     /// Fault: the far end dies when this many requests were accepted. Row 8.
     pub death_after: Option<u64>,
-    /// What a NIC does that no NIC may do.
+    /// Behaviour that no NIC may have.
     pub rogue: Rogue,
 }
 
-/// What a broken NIC does. Each of these must lead to a finding of the detector.
+/// Faults of a broken NIC. Each of these must lead to a finding of the access checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rogue {
     /// After the completion of a request its bytes move once more, whoever owns the memory by then.
@@ -116,7 +116,7 @@ impl Rogue {
 }
 
 impl Faults {
-    /// Nothing goes wrong and nothing takes time.
+    /// No faults and no latency.
     pub const NONE: Self = Self {
         delay_max_ns: 0,
         latency_ns: 0,
@@ -180,7 +180,7 @@ impl Faults {
 
 /// How often each thing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct FaultCounts {
     /// Requests that were accepted.
     pub accepted: u64,
     /// Pieces that moved.
@@ -211,7 +211,7 @@ pub struct Tally {
     pub rogue: u64,
 }
 
-impl Tally {
+impl FaultCounts {
     /// Everything that went wrong.
     #[must_use]
     pub fn faults(&self) -> u64 {

@@ -59,14 +59,14 @@ impl Block {
 }
 
 #[derive(Debug)]
-struct Place {
+struct RegionSlot {
     generation: u32,
     block: Option<Block>,
 }
 
-/// A byte that nobody may write was written.
+/// A byte was written without a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
+pub enum Corruption {
     /// Beside a region: the byte's distance from the start of its guards.
     Guard {
         /// The region.
@@ -81,7 +81,7 @@ pub enum Damage {
     },
 }
 
-impl core::fmt::Display for Damage {
+impl core::fmt::Display for Corruption {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Guard { key, at } => {
@@ -92,47 +92,47 @@ impl core::fmt::Display for Damage {
     }
 }
 
-impl core::error::Error for Damage {}
+impl core::error::Error for Corruption {}
 
 /// The registered memory of one simulated process.
 #[derive(Debug, Default)]
 pub struct Memory {
-    places: Vec<Place>,
+    slots: Vec<RegionSlot>,
     deregistered: Vec<(RegionKey, Block)>,
 }
 
 impl Memory {
-    /// No memory at all.
+    /// An empty table.
     #[must_use]
     pub const fn new() -> Self {
-        Self { places: Vec::new(), deregistered: Vec::new() }
+        Self { slots: Vec::new(), deregistered: Vec::new() }
     }
 
-    /// Registers `len` fresh bytes (each 0xCD). Places of deregistered regions are used again, under a new
-    /// generation. `None` when the table is full or the length cannot be had on this machine.
+    /// Registers `len` fresh bytes (each 0xCD). Slots of deregistered regions are reused, under a new generation.
+    /// `None` if the table is full or the memory cannot be allocated.
     pub fn register(&mut self, len: u64) -> Option<LocalRegion> {
         let block = Block::new(len)?;
         let extent = block.extent;
-        let free = self.places.iter().position(|p| p.block.is_none());
-        let at = free.unwrap_or(self.places.len());
+        let free = self.slots.iter().position(|p| p.block.is_none());
+        let at = free.unwrap_or(self.slots.len());
         if at >= MAX_REGIONS {
             return None;
         }
         if free.is_none() {
-            self.places.push(Place { generation: 0, block: None });
+            self.slots.push(RegionSlot { generation: 0, block: None });
         }
-        let place = self.places.get_mut(at)?;
-        place.generation = place.generation.checked_add(1)?;
-        place.block = Some(block);
-        let key = RegionKey { index: u16::try_from(at).ok()?, generation: place.generation };
+        let slot = self.slots.get_mut(at)?;
+        slot.generation = slot.generation.checked_add(1)?;
+        slot.block = Some(block);
+        let key = RegionKey { index: u16::try_from(at).ok()?, generation: slot.generation };
         Some(LocalRegion { key, extent, kind: MemoryKind::Cpu })
     }
 
-    /// Takes the region out of the table and poisons its bytes. Whether there was one.
+    /// Removes the region from the table and poisons its bytes. Returns `true` if there was one.
     pub fn deregister(&mut self, key: RegionKey) -> bool {
-        let place = self.places.get_mut(usize::from(key.index));
+        let slot = self.slots.get_mut(usize::from(key.index));
         let Some(mut block) =
-            place.filter(|p| p.generation == key.generation).and_then(|p| p.block.take())
+            slot.filter(|p| p.generation == key.generation).and_then(|p| p.block.take())
         else {
             return false;
         };
@@ -146,8 +146,8 @@ impl Memory {
 
     #[inline]
     fn block(&self, key: RegionKey) -> Option<&Block> {
-        let place = self.places.get(usize::from(key.index))?;
-        place.block.as_ref().filter(|_| place.generation == key.generation)
+        let slot = self.slots.get(usize::from(key.index))?;
+        slot.block.as_ref().filter(|_| slot.generation == key.generation)
     }
 
     /// Whether the range lies in a registered region.
@@ -168,12 +168,12 @@ impl Memory {
     #[must_use]
     #[inline]
     pub fn get_mut(&mut self, slice: LocalSlice) -> Option<&mut [u8]> {
-        let place = self.places.get_mut(usize::from(slice.key.index))?;
-        let block = place.block.as_mut();
-        block.filter(|_| place.generation == slice.key.generation)?.get_mut(slice.span)
+        let slot = self.slots.get_mut(usize::from(slice.key.index))?;
+        let block = slot.block.as_mut();
+        block.filter(|_| slot.generation == slice.key.generation)?.get_mut(slice.span)
     }
 
-    /// Copies bytes out of a region. Whether the range was known; if not, `out` is untouched.
+    /// Copies bytes out of a region. Whether the range was known; if not, `out` does not change.
     pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
         let Some(from) = slice(region, offset, out.len()).and_then(|s| self.get(s)) else {
             return false;
@@ -191,7 +191,7 @@ impl Memory {
         true
     }
 
-    /// As [`Self::get_mut`], whatever became of the region: what a broken NIC does.
+    /// As [`Self::get_mut`], also for a deregistered region: for rogue NICs.
     pub(crate) fn raw(&mut self, slice: LocalSlice) -> Option<&mut [u8]> {
         self.anywhere(slice.key)?.get_mut(slice.span)
     }
@@ -203,8 +203,8 @@ impl Memory {
     }
 
     fn anywhere(&mut self, key: RegionKey) -> Option<&mut Block> {
-        let place = self.places.get_mut(usize::from(key.index));
-        let live = place.filter(|p| p.generation == key.generation).and_then(|p| p.block.as_mut());
+        let slot = self.slots.get_mut(usize::from(key.index));
+        let live = slot.filter(|p| p.generation == key.generation).and_then(|p| p.block.as_mut());
         let dead = &mut self.deregistered;
         live.or_else(|| dead.iter_mut().find(|(k, _)| *k == key).map(|(_, block)| block))
     }
@@ -216,21 +216,21 @@ impl Memory {
         block.bytes.get(block.body.clone())
     }
 
-    /// Looks at every guard and every deregistered byte.
+    /// Checks all guards and all bytes of deregistered regions.
     ///
     /// # Errors
-    /// The first [`Damage`].
-    pub fn check(&self) -> Result<(), Damage> {
-        for (index, place) in (0..=u16::MAX).zip(&self.places) {
-            if let Some(at) = place.block.as_ref().and_then(Block::broken_guard) {
-                let key = RegionKey { index, generation: place.generation };
-                return Err(Damage::Guard { key, at });
+    /// The first [`Corruption`].
+    pub fn check(&self) -> Result<(), Corruption> {
+        for (index, slot) in (0..=u16::MAX).zip(&self.slots) {
+            if let Some(at) = slot.block.as_ref().and_then(Block::broken_guard) {
+                let key = RegionKey { index, generation: slot.generation };
+                return Err(Corruption::Guard { key, at });
             }
         }
         for (nth, (_, block)) in self.deregistered.iter().enumerate() {
             let body = block.bytes.get(block.body.clone()).unwrap_or_default();
             if block.broken_guard().is_some() || body.iter().any(|b| *b != POISON) {
-                return Err(Damage::UseAfterFree { nth });
+                return Err(Corruption::UseAfterFree { nth });
             }
         }
         Ok(())
@@ -257,7 +257,7 @@ pub fn copy(src: &Memory, from: LocalSlice, dst: &mut Memory, to: LocalSlice) ->
 
 #[cfg(test)]
 mod tests {
-    use super::{Damage, FRESH, Memory};
+    use super::{Corruption, FRESH, Memory};
     use hmc_core::range::Extent;
     use hmc_core::region::LocalSlice;
 
@@ -289,15 +289,15 @@ mod tests {
     fn damage_is_found() {
         let mut m = Memory::new();
         let r = m.register(4).expect("memory");
-        let live = m.places.first_mut().and_then(|p| p.block.as_mut()).expect("a block");
+        let live = m.slots.first_mut().and_then(|p| p.block.as_mut()).expect("a block");
         *live.bytes.last_mut().expect("a guard") = 0;
-        assert_eq!(m.check(), Err(Damage::Guard { key: r.key, at: 131 }));
+        assert_eq!(m.check(), Err(Corruption::Guard { key: r.key, at: 131 }));
 
         let mut m = Memory::new();
         let r = m.register(4).expect("memory");
         assert!(m.deregister(r.key));
         let (_, dead) = m.deregistered.first_mut().expect("a block");
         *dead.bytes.get_mut(65).expect("a byte") = 7;
-        assert_eq!(m.check(), Err(Damage::UseAfterFree { nth: 0 }));
+        assert_eq!(m.check(), Err(Corruption::UseAfterFree { nth: 0 }));
     }
 }

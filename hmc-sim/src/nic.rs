@@ -1,9 +1,8 @@
 //! A simulated NIC: two connected ends, each a [`Transport`] to the other.
 //!
 //! The target checks every access against its [`WindowTable`](hmc_core::window::WindowTable).
-//! Queues are bounded, completions come late and out of order, and with [`Faults`] promises are
-//! broken on purpose. Time is virtual: it passes when an end is polled or [`SimNic::advance`] is
-//! called, never by itself. All ends live in one thread; [`crate::net`] has more than two.
+//! Queues are bounded, completions come late and out of order, and with [`Faults`] the rules of a transport are broken on purpose. Time is virtual: it passes when an end is polled or [`SimNic::advance`] is
+//! called, never by itself. All ends live in one thread; [`crate::sim_net`] has more than two.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,12 +17,12 @@ use hmc_core::window::WindowTransition;
 use hmc_core::work::{Completion, WorkRequest};
 
 pub use crate::fabric::Bytes;
-use crate::fabric::instant::{Place, Shell};
-use crate::fabric::net::Fabric;
 pub use crate::fabric::port::{Path, Queue};
+use crate::fabric::timed::Fabric;
+use crate::fabric::zero_latency::{FabricSide, FastFabric};
 use crate::fault::Faults;
-use crate::memory::Damage;
-use crate::plain::framed;
+use crate::memory::Corruption;
+use crate::reference::framed;
 
 /// Virtual time that one poll takes, in nanoseconds.
 const POLL_NS: u64 = 100;
@@ -31,7 +30,7 @@ const POLL_NS: u64 = 100;
 /// How a pair of NICs is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The seed of all chance.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Network conditions and faults.
     pub faults: Faults,
@@ -51,20 +50,20 @@ impl Config {
 /// One end of a connection between two simulated processes.
 #[derive(Debug)]
 pub struct SimNic {
-    shell: Rc<RefCell<Shell>>,
-    place: Place,
+    fabric: Rc<RefCell<FastFabric>>,
+    side: FabricSide,
 }
 
-/// Which world it lives in.
+/// The fabric that it is connected to.
 #[derive(Debug)]
 enum Wire {
-    /// Everything is done when it is posted.
-    Instant(Rc<RefCell<Shell>>, Place),
+    /// A request is done when it is posted.
+    ZeroLatency(Rc<RefCell<FastFabric>>, FabricSide),
     /// Time, network conditions and faults; the number of the port.
     Net(Rc<RefCell<Fabric>>, usize),
 }
 
-/// What a benchmark needs; see [`SimNic::pair_fast`].
+/// A pair for benchmarks; see [`SimNic::pair_fast`].
 #[derive(Debug)]
 pub struct FastPair {
     /// The initiator.
@@ -81,11 +80,11 @@ pub struct FastPair {
 
 impl SimNic {
     /// Two connected ends. With [`Faults::NONE`] nothing takes time: a request is done when it is
-    /// posted. (A [`SimNet`](crate::net::SimNet) takes its time without faults too, and has a detector.)
+    /// posted. (A [`SimNet`](crate::sim_net::SimNet) takes its time without faults too, and has an access checker.)
     #[must_use]
     pub fn pair(config: Config) -> (Self, Self) {
         if config.faults == Faults::NONE {
-            return Self::instant(Shell::new(config.seed, config.depth, Bytes::Move));
+            return Self::zero_latency(FastFabric::new(config.seed, config.depth, Bytes::Move));
         }
         let Config { seed, faults, depth } = config;
         let fabric = Rc::new(RefCell::new(Fabric::new(seed, faults, depth, 2)));
@@ -97,31 +96,31 @@ impl SimNic {
     /// A pair for benchmarks: ideal conditions, no faults, one region here and one window there. A
     /// request is done when `post` returns, and `poll` hands out its completion; neither allocates.
     /// With [`Bytes::Skip`] no byte moves (keys, ranges, window and epoch are checked all the same),
-    /// so that what is measured is everything but the copy. `None` when the sizes cannot be had.
+    /// to measure the cost without the copy. `None` if the memory cannot be allocated.
     #[must_use]
     pub fn pair_fast(local_len: u64, window_len: u64, bytes: Bytes) -> Option<FastPair> {
-        let (near, far) = Self::instant(Shell::new(0, 256, bytes));
+        let (near, far) = Self::zero_latency(FastFabric::new(0, 256, bytes));
         let local = near.register(local_len)?;
         let target = far.register(window_len)?;
         let remote = far.expose(target.slice(0, window_len).ok()?, Access::all())?;
         Some(FastPair { near, far, local, target, remote })
     }
 
-    fn instant(world: Shell) -> (Self, Self) {
-        let shell = Rc::new(RefCell::new(world));
-        let near = Self { shell: Rc::clone(&shell), place: Place::Near };
-        (near, Self { shell, place: Place::Far })
+    fn zero_latency(fabric: FastFabric) -> (Self, Self) {
+        let fabric = Rc::new(RefCell::new(fabric));
+        let near = Self { fabric: Rc::clone(&fabric), side: FabricSide::Near };
+        (near, Self { fabric, side: FabricSide::Far })
     }
 
     pub(crate) fn of_net(fabric: &Rc<RefCell<Fabric>>, port: usize) -> Self {
-        let shell = Rc::new(RefCell::new(Shell::of_net(fabric, port)));
-        Self { shell, place: Place::Near }
+        let fabric = Rc::new(RefCell::new(FastFabric::of_net(fabric, port)));
+        Self { fabric, side: FabricSide::Near }
     }
 
     fn wire(&self) -> Wire {
-        match self.shell.borrow().net() {
+        match self.fabric.borrow().net() {
             Some((fabric, port)) => Wire::Net(Rc::clone(fabric), *port),
-            None => Wire::Instant(Rc::clone(&self.shell), self.place),
+            None => Wire::ZeroLatency(Rc::clone(&self.fabric), self.side),
         }
     }
 
@@ -129,15 +128,17 @@ impl SimNic {
     #[must_use]
     pub fn register(&self, len: u64) -> Option<LocalRegion> {
         match &self.wire() {
-            Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.register(len),
+            Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).memory.register(len),
             Wire::Net(fabric, port) => fabric.borrow_mut().register(*port, len),
         }
     }
 
-    /// Forgets a region of this end's process and poisons its bytes. Whether there was one.
+    /// Removes a region of this end's process and poisons its bytes. Returns `true` if there was one.
     pub fn deregister(&self, key: RegionKey) -> bool {
         match &self.wire() {
-            Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.deregister(key),
+            Wire::ZeroLatency(fabric, side) => {
+                fabric.borrow_mut().end(*side).memory.deregister(key)
+            }
             Wire::Net(fabric, port) => fabric.borrow_mut().deregister(*port, key),
         }
     }
@@ -146,10 +147,10 @@ impl SimNic {
     #[must_use]
     pub fn expose(&self, range: LocalSlice, access: Access) -> Option<WindowDesc> {
         match &self.wire() {
-            Wire::Instant(world, place) => {
-                let mut world = world.borrow_mut();
-                let entropy = world.rng().next_u64();
-                let windows = &mut world.end(*place).windows;
+            Wire::ZeroLatency(fabric, side) => {
+                let mut fabric = fabric.borrow_mut();
+                let entropy = fabric.rng().next_u64();
+                let windows = &mut fabric.end(*side).windows;
                 windows.expose(range, MemoryKind::Cpu, access, entropy).ok()
             }
             Wire::Net(fabric, port) => {
@@ -165,7 +166,9 @@ impl SimNic {
         access: Access,
     ) -> Option<(LocalRegion, WindowDesc)> {
         let (target, slice) = match &self.wire() {
-            Wire::Instant(world, place) => framed(&mut world.borrow_mut().end(*place).memory, len)?,
+            Wire::ZeroLatency(fabric, side) => {
+                framed(&mut fabric.borrow_mut().end(*side).memory, len)?
+            }
             Wire::Net(fabric, port) => {
                 framed(&mut fabric.borrow_mut().host_of(*port).0.memory, len)?
             }
@@ -173,15 +176,15 @@ impl SimNic {
         Some((target, self.expose(slice, access)?))
     }
 
-    /// Takes a window of this end back, and returns when its fence has passed: virtual time goes on
-    /// as long as that takes, and until then the other end's requests may land.
+    /// Revokes a window of this end, and returns after its fence: virtual time advances until then, and the other end's requests
+    /// may access it meanwhile.
     pub fn revoke(&self, window: &WindowDesc) {
         match &self.wire() {
-            Wire::Instant(world, place) => {
-                let mut world = world.borrow_mut();
+            Wire::ZeroLatency(fabric, side) => {
+                let mut fabric = fabric.borrow_mut();
                 for step in [WindowTransition::Revoke, WindowTransition::Fence] {
-                    // A window that is gone already needs no revocation.
-                    let _ = world.end(*place).windows.apply(window.window, window.epoch, step);
+                    // A window that is revoked already needs no revocation.
+                    let _ = fabric.end(*side).windows.apply(window.window, window.epoch, step);
                 }
             }
             Wire::Net(fabric, port) => {
@@ -195,34 +198,33 @@ impl SimNic {
         }
     }
 
-    /// Begins to take a window back; [`Self::is_fenced`] says when nobody can use it any more. It
-    /// takes up to [`Faults::fence_max_ns`] of virtual time.
+    /// Begins to revoke a window; [`Self::is_fenced`] returns `true` when no access is possible any more. It takes up to [`Faults::fence_max_ns`] of virtual time.
     pub fn begin_revoke(&self, window: &WindowDesc) {
         match &self.wire() {
-            Wire::Instant(..) => self.revoke(window),
+            Wire::ZeroLatency(..) => self.revoke(window),
             Wire::Net(fabric, port) => {
                 fabric.borrow_mut().begin_revoke(*port, window);
             }
         }
     }
 
-    /// Whether a window of this end is gone for good.
+    /// Returns `true` if a window of this end is fenced.
     #[must_use]
     pub fn is_fenced(&self, window: &WindowDesc) -> bool {
         match &self.wire() {
-            Wire::Instant(world, place) => {
-                let mut world = world.borrow_mut();
-                world.end(*place).windows.entry(window.window, window.epoch).is_err()
+            Wire::ZeroLatency(fabric, side) => {
+                let mut fabric = fabric.borrow_mut();
+                fabric.end(*side).windows.entry(window.window, window.epoch).is_err()
             }
             Wire::Net(fabric, port) => fabric.borrow_mut().is_fenced(*port, window),
         }
     }
 
-    /// This end's process dies: it answers `Disconnected`, its memory is never touched again, and
-    /// the requests from it and to it complete as virtual time passes.
+    /// This end's process dies: it returns `Disconnected`, its memory is never accessed again, and the requests from it
+    /// and to it complete as virtual time passes.
     pub fn kill(&self) {
         match &self.wire() {
-            Wire::Instant(world, place) => world.borrow_mut().kill(*place),
+            Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().kill(*side),
             Wire::Net(fabric, port) => {
                 let mut fabric = fabric.borrow_mut();
                 let (_, host) = fabric.host_of(*port);
@@ -231,18 +233,17 @@ impl SimNic {
         }
     }
 
-    /// Where the request queue of this end stands.
+    /// Returns the state of the request queue of this end.
     #[must_use]
     pub fn queue(&self) -> Queue {
         match &self.wire() {
-            Wire::Instant(..) => Queue::Ready,
+            Wire::ZeroLatency(..) => Queue::Ready,
             Wire::Net(fabric, port) => fabric.borrow_mut().port(*port).queue,
         }
     }
 
-    /// Destroys the request queue of this end: what it held touches no memory any more and never
-    /// completes. This is the initiator's fence; `post` answers `Disconnected`. On an instant pair
-    /// nothing is ever in flight, and nothing happens.
+    /// Destroys the request queue of this end: its requests access no memory any more and never complete. This is the
+    /// initiator's fence; `post` returns `Disconnected`. With zero latency nothing is in flight, and nothing happens.
     pub fn destroy_queue(&self) {
         if let Wire::Net(fabric, port) = &self.wire() {
             fabric.borrow_mut().destroy(*port);
@@ -265,8 +266,8 @@ impl SimNic {
         }
     }
 
-    /// Tells the detector that the owner takes a range of its own for free: no request that was
-    /// posted before may touch it any more.
+    /// Reports to the access checker that a range is free for its owner: no request that was posted before may access it any
+    /// more.
     pub fn reclaim(&self, range: LocalSlice) {
         if let Wire::Net(fabric, port) = &self.wire() {
             fabric.borrow_mut().reclaim(*port, range);
@@ -276,8 +277,8 @@ impl SimNic {
     /// Copies bytes out of this end's memory. Whether the range was known.
     pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
         match &self.wire() {
-            Wire::Instant(world, place) => {
-                world.borrow_mut().end(*place).memory.read(region, offset, out)
+            Wire::ZeroLatency(fabric, side) => {
+                fabric.borrow_mut().end(*side).memory.read(region, offset, out)
             }
             Wire::Net(fabric, port) => {
                 fabric.borrow_mut().host_of(*port).0.memory.read(region, offset, out)
@@ -288,8 +289,8 @@ impl SimNic {
     /// Copies bytes into this end's memory. Whether the range was known.
     pub fn write(&self, region: LocalRegion, offset: u64, bytes: &[u8]) -> bool {
         match &self.wire() {
-            Wire::Instant(world, place) => {
-                world.borrow_mut().end(*place).memory.write(region, offset, bytes)
+            Wire::ZeroLatency(fabric, side) => {
+                fabric.borrow_mut().end(*side).memory.write(region, offset, bytes)
             }
             Wire::Net(fabric, port) => {
                 let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -303,7 +304,7 @@ impl SimNic {
     /// Takes the oldest tag that this end received.
     pub fn take_tag(&self) -> Option<u64> {
         match &self.wire() {
-            Wire::Instant(world, place) => world.borrow_mut().end(*place).take_tag(),
+            Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).take_tag(),
             Wire::Net(fabric, port) => fabric.borrow_mut().port(*port).inbox.pop(),
         }
     }
@@ -311,7 +312,7 @@ impl SimNic {
     /// Lets virtual time pass; the requests of all ends run.
     pub fn advance(&self, by_ns: u64) {
         match &self.wire() {
-            Wire::Instant(world, _) => world.borrow_mut().advance(by_ns),
+            Wire::ZeroLatency(fabric, _) => fabric.borrow_mut().advance(by_ns),
             Wire::Net(fabric, _) => fabric.borrow_mut().advance(by_ns),
         }
     }
@@ -320,19 +321,18 @@ impl SimNic {
     #[must_use]
     pub fn now(&self) -> Instant {
         Instant::from_nanos(match &self.wire() {
-            Wire::Instant(world, _) => world.borrow().now_ns(),
+            Wire::ZeroLatency(fabric, _) => fabric.borrow().now_ns(),
             Wire::Net(fabric, _) => fabric.borrow().now_ns,
         })
     }
 
-    /// Looks for bytes of this end that nobody may write and somebody wrote: guards and poison only,
-    /// without the detector's books.
+    /// Checks guards and poison of this end's memory, without the records of the access checker.
     ///
     /// # Errors
-    /// The first [`Damage`].
-    pub fn check(&self) -> Result<(), Damage> {
+    /// The first [`Corruption`].
+    pub fn check(&self) -> Result<(), Corruption> {
         match &self.wire() {
-            Wire::Instant(world, place) => world.borrow_mut().end(*place).memory.check(),
+            Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).memory.check(),
             Wire::Net(fabric, port) => fabric.borrow_mut().host_of(*port).0.memory.check(),
         }
     }
@@ -348,15 +348,15 @@ impl Transport for SimNic {
     /// `CompleteWhen::Local` is treated as `Visible`, which promises more.
     #[inline]
     fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
-        self.shell.borrow_mut().post(self.place, work)
+        self.fabric.borrow_mut().post(self.side, work)
     }
 
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        self.shell.borrow_mut().poll(self.place, out, POLL_NS)
+        self.fabric.borrow_mut().poll(self.side, out, POLL_NS)
     }
 
     fn cancel(&mut self, op: SlotId) -> CancelOutcome {
-        self.shell.borrow_mut().cancel(self.place, op)
+        self.fabric.borrow_mut().cancel(self.side, op)
     }
 }

@@ -1,7 +1,6 @@
 //! Streams of copies in virtual time: one after the other within a stream, in any order between them.
 //!
-//! It knows names of ranges only and moves no byte: whoever owns the memory runs what [`Streams::next`]
-//! hands out.
+//! It has keys of ranges only and moves no byte: the owner of the memory executes the steps that [`Streams::next`] returns.
 
 use std::collections::VecDeque;
 
@@ -22,16 +21,16 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Whether it uses any byte of the range.
+    /// Returns `true` if it uses any byte of the range.
     pub(crate) fn meets(&self, range: LocalSlice) -> bool {
         let meet = |mine: LocalSlice| mine.key == range.key && mine.span.overlaps(range.span);
         meet(self.from) || meet(self.to)
     }
 }
 
-/// What happens next.
+/// A step of a stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Happening {
+pub(crate) enum StreamStep {
     /// The copy begins.
     Begins(Job),
     /// It is done, or has failed.
@@ -47,16 +46,16 @@ struct Stream {
     last_due_ns: u64,
 }
 
-/// What is known about a mark.
+/// The status of a stream event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Nothing was ever submitted there.
+pub(crate) enum EventStatus {
+    /// No such copy was submitted.
     Unknown,
-    /// Something before it is still to be done.
+    /// A copy before it is not done.
     Ahead,
     /// All before it is done.
     Passed,
-    /// All before it has ended, and not all of it well.
+    /// All before it has completed, some of it with an error.
     Failed,
 }
 
@@ -104,21 +103,21 @@ impl Streams {
         Some(StreamEvent { stream: id, number })
     }
 
-    /// The mark behind everything that was submitted to a stream.
+    /// Returns the event after all submitted copies of a stream.
     pub(crate) fn last(&self, id: StreamId) -> Option<StreamEvent> {
         let stream = self.streams.get(usize::from(id.0))?;
         Some(StreamEvent { stream: id, number: stream.submitted })
     }
 
-    /// What happens next until `now_ns`, in any stream.
-    pub(crate) fn next(&mut self, now_ns: u64) -> Option<(StreamId, Happening)> {
+    /// Returns the next step until `now_ns`, in any stream.
+    pub(crate) fn next(&mut self, now_ns: u64) -> Option<(StreamId, StreamStep)> {
         for (id, stream) in (0..=u16::MAX).zip(&mut self.streams) {
             let Some(job) = stream.jobs.front_mut() else {
                 continue;
             };
             if !job.begun {
                 job.begun = true;
-                return Some((StreamId(id), Happening::Begins(*job)));
+                return Some((StreamId(id), StreamStep::Begins(*job)));
             }
             if job.due_ns <= now_ns {
                 let job = *job;
@@ -127,33 +126,33 @@ impl Streams {
                 if job.fails {
                     stream.failed = stream.failed.or(Some(job.number));
                 }
-                return Some((StreamId(id), Happening::Ends(job)));
+                return Some((StreamId(id), StreamStep::Ends(job)));
             }
         }
         None
     }
 
-    pub(crate) fn standing(&self, mark: StreamEvent) -> Standing {
+    pub(crate) fn status(&self, mark: StreamEvent) -> EventStatus {
         let Some(stream) = self.streams.get(usize::from(mark.stream.0)) else {
-            return Standing::Unknown;
+            return EventStatus::Unknown;
         };
         if mark.number > stream.submitted {
-            Standing::Unknown
+            EventStatus::Unknown
         } else if mark.number > stream.done {
-            Standing::Ahead
+            EventStatus::Ahead
         } else if stream.failed.is_some_and(|n| n <= mark.number) {
-            Standing::Failed
+            EventStatus::Failed
         } else {
-            Standing::Passed
+            EventStatus::Passed
         }
     }
 
-    /// Copies that were accepted and have not ended.
+    /// Returns the accepted copies that have not completed.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = &Job> {
         self.streams.iter().flat_map(|s| &s.jobs)
     }
 
-    /// Whether a copy in flight uses the region.
+    /// Returns `true` if a copy in flight uses the region.
     pub(crate) fn uses(&self, key: RegionKey) -> bool {
         self.jobs().any(|job| job.from.key == key || job.to.key == key)
     }

@@ -1,5 +1,5 @@
-//! The suite is worth its name only if broken transports fail it. Each flaw here wraps the plain
-//! transport, and must be caught by the case that is meant for it.
+//! Broken transports must fail the suite. Each flaw here wraps the reference transport, and the case that is meant for it must
+//! find it.
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
@@ -9,9 +9,9 @@ use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
-use hmc_sim::conformance::subjects::PlainSubject;
+use hmc_sim::conformance::subjects::RefSubject;
 use hmc_sim::conformance::transport::{Report, run};
-use hmc_sim::plain::{PlainPair, PlainTransport};
+use hmc_sim::reference::{RefPair, RefTransport};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
@@ -27,11 +27,11 @@ enum Flaw {
     EarlyPut,
     /// Loses every seventh completion.
     Lost,
-    /// Tells every seventh completion twice.
+    /// Reports every seventh completion twice.
     Twice,
     /// Polls more than its buffer holds and drops the rest.
     DropsWhatDoesNotFit,
-    /// Says `Busy` to every fifth request, and does it all the same.
+    /// Returns `Busy` for every fifth request, and executes it.
     BusyButAccepted,
     /// A refused access never returns its credit.
     LeaksCredit,
@@ -41,60 +41,60 @@ enum Flaw {
     TagTwice,
     /// Delivers the tag of a refused put.
     TagOfRefused,
-    /// Never looks at the window's limit.
+    /// Does not check the window's limit.
     IgnoresLimit,
-    /// Never looks at the window's rights.
+    /// Does not check the window's rights.
     IgnoresAccess,
-    /// Never looks at the window's epoch.
+    /// Does not check the window's epoch.
     IgnoresEpoch,
-    /// Never looks at the window's name.
+    /// Does not check the window's name.
     IgnoresName,
-    /// Goes on after a revocation.
+    /// Continues after a revocation.
     IgnoresRevocation,
-    /// Takes any local key for the only one.
+    /// Accepts any local key as the only one.
     IgnoresLocalKey,
     /// Reports refused accesses as done.
     ReportsRefusedAsDone,
-    /// Says `Withdrawn` and moves the bytes later.
+    /// Returns `Withdrawn` and moves the bytes later.
     MovesAfterWithdrawn,
-    /// Says `Withdrawn` and completes all the same.
+    /// Returns `Withdrawn` and completes the request.
     CompletesAfterWithdrawn,
-    /// Says `Running` and forgets the request.
+    /// Returns `Running` and drops the request.
     RunningButGone,
     /// Moves the bytes of each put once more after its completion.
     MovesAgain,
-    /// Forgets what was in flight when the peer died.
+    /// Drops the requests in flight when the peer dies.
     ForgetsAtDeath,
     /// Accepts requests to a dead peer.
     PostsToTheDead,
-    /// Writes what a get of a dead peer brought after the get's completion.
+    /// Writes the bytes of a get of a dead peer after the get's completion.
     MovesAfterDeath,
     /// Reads the source of a put after its local completion.
     EarlyLocal,
-    /// Withdraws whatever is queued, of whatever operation.
+    /// Withdraws all queued requests, of any operation.
     CancelsAll,
-    /// Does what it says that it cannot.
+    /// Executes operations that it reports as unsupported.
     HidesCapability,
-    /// Takes a span that leaves the region for its start.
+    /// Moves a span that leaves the region to its start.
     BendsLocalSpan,
     /// Completes an operation once, however many requests it has.
     OncePerOperation,
-    /// Does nothing at all for requests without bytes, tags included.
+    /// Ignores requests without bytes, including their tags.
     SkipsEmpty,
 }
 
-/// Requests of the wrapper's own making carry this bit; their completions stay inside.
+/// Requests of the wrapper's own making carry this bit; the wrapper consumes their completions.
 const HIDDEN: u32 = 1 << 31;
 
 struct Broken {
-    plain: PlainTransport,
+    reference: RefTransport,
     flaw: Flaw,
-    pair: PlainPair,
-    /// The whole of the target's region, with every right: the way around the checks.
+    pair: RefPair,
+    /// The whole of the target's region, with all rights: it bypasses the checks.
     whole: WindowDesc,
     /// Requests to be posted at the poll after the next.
     late: Vec<(u8, WorkRequest)>,
-    /// Gets whose memory is to be written though the peer is dead.
+    /// Gets whose memory is written although the peer is dead.
     doomed: Vec<(u8, WorkRequest)>,
     /// Accepted and not completed.
     open: Vec<WorkRequest>,
@@ -103,18 +103,18 @@ struct Broken {
     leaked: usize,
 }
 
-impl AsMut<PlainTransport> for Broken {
-    fn as_mut(&mut self) -> &mut PlainTransport {
-        &mut self.plain
+impl AsMut<RefTransport> for Broken {
+    fn as_mut(&mut self) -> &mut RefTransport {
+        &mut self.reference
     }
 }
 
 impl Broken {
-    fn new(mut plain: PlainTransport, pair: PlainPair, flaw: Flaw) -> Self {
+    fn new(mut reference: RefTransport, pair: RefPair, flaw: Flaw) -> Self {
         let all = pair.target.slice(0, pair.target.extent.len()).expect("a region");
-        let whole = plain.expose(all, Access::all()).expect("a place");
+        let whole = reference.expose(all, Access::all()).expect("a place");
         Self {
-            plain,
+            reference,
             flaw,
             pair,
             whole,
@@ -132,9 +132,9 @@ impl Broken {
         self.counted.is_multiple_of(n)
     }
 
-    /// The same bytes by the way around the checks, if the target has them at all.
+    /// Returns a request for the same bytes that bypasses the checks, if the target has them.
     fn around(&self, work: &WorkRequest) -> Option<WorkRequest> {
-        let offset = work.remote.span.offset().checked_add(PlainPair::MARGIN)?;
+        let offset = work.remote.span.offset().checked_add(RefPair::MARGIN)?;
         let remote = self.whole.slice(offset, work.remote.span.len()).ok()?;
         Some(WorkRequest { remote, ..*work })
     }
@@ -152,7 +152,7 @@ impl Broken {
         WorkRequest { op, ..*work }
     }
 
-    /// What a transport with this flaw posts instead.
+    /// Returns the request that a transport with this flaw posts instead.
     fn twist(&self, work: &WorkRequest) -> WorkRequest {
         let window = self.pair.window;
         let put = work.opcode != Opcode::Get;
@@ -203,7 +203,7 @@ impl Broken {
         for (wait, work) in &mut self.doomed {
             *wait = wait.saturating_sub(1);
             if *wait == 0
-                && let Some(bytes) = self.plain.local_mut().get_mut(work.local)
+                && let Some(bytes) = self.reference.local_mut().get_mut(work.local)
             {
                 bytes.fill(0xEE);
             }
@@ -211,8 +211,8 @@ impl Broken {
         self.doomed.retain(|(wait, _)| *wait != 0);
         while let Some(at) = self.late.iter().position(|(wait, _)| *wait == 0) {
             let (_, work) = self.late.swap_remove(at);
-            // What is refused even now is forgotten: it is hidden anyway.
-            let _ = self.plain.post(&Self::hide(&work));
+            // A request that is refused even now is dropped: it is hidden.
+            let _ = self.reference.post(&Self::hide(&work));
         }
     }
 
@@ -257,8 +257,8 @@ impl Transport for Broken {
 
     fn caps(&self) -> Caps {
         match self.flaw {
-            Flaw::HidesCapability => self.plain.caps().difference(Caps::GET),
-            _ => self.plain.caps(),
+            Flaw::HidesCapability => self.reference.caps().difference(Caps::GET),
+            _ => self.reference.caps(),
         }
     }
 
@@ -284,21 +284,21 @@ impl Transport for Broken {
             }
             (Flaw::TagFirst, Opcode::PutNotify { .. }) => {
                 let tag = empty.unwrap_or(*work);
-                self.plain.post(&Self::hide(&tag))?;
-                self.plain.post(&WorkRequest { opcode: Opcode::Put, ..*work })?;
+                self.reference.post(&Self::hide(&tag))?;
+                self.reference.post(&WorkRequest { opcode: Opcode::Put, ..*work })?;
             }
             (Flaw::TagTwice, Opcode::PutNotify { .. }) => {
-                self.plain.post(work)?;
+                self.reference.post(work)?;
                 self.late.extend(empty.map(|w| (2, w)));
             }
-            (Flaw::PostsToTheDead, _) => match self.plain.post(work) {
+            (Flaw::PostsToTheDead, _) => match self.reference.post(work) {
                 Err(PostErrorKind::Disconnected) => {
                     self.ready.push(Completion { op: work.op, result: Err(Failure::PeerDead) });
                     return Ok(());
                 }
                 other => other?,
             },
-            _ => self.plain.post(&twisted)?,
+            _ => self.reference.post(&twisted)?,
         }
         if self.flaw == Flaw::BusyButAccepted && self.every(5) {
             return Err(PostErrorKind::Busy);
@@ -309,10 +309,10 @@ impl Transport for Broken {
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
         let blank = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
-        // One at a time unless the flaw needs more, so that the order of things can be seen.
+        // One at a time unless the flaw needs more, so that the order is visible.
         let mut some = [blank; 8];
         let limit = if self.flaw == Flaw::DropsWhatDoesNotFit { 8 } else { 1 };
-        let n = self.plain.poll(&mut some[..limit]);
+        let n = self.reference.poll(&mut some[..limit]);
         for completion in &some[..n] {
             self.take(*completion);
         }
@@ -335,22 +335,22 @@ impl Transport for Broken {
         match (self.flaw, at) {
             (Flaw::CancelsAll, _) => {
                 for work in self.open.drain(..) {
-                    self.plain.cancel(work.op);
+                    self.reference.cancel(work.op);
                 }
                 CancelOutcome::Withdrawn
             }
             (Flaw::CompletesAfterWithdrawn, _) => CancelOutcome::Withdrawn,
             (Flaw::RunningButGone, Some(_)) => {
-                self.plain.cancel(op);
+                self.reference.cancel(op);
                 CancelOutcome::Running
             }
             (Flaw::MovesAfterWithdrawn, Some(at)) => {
                 self.late.push((3, self.open.swap_remove(at)));
-                self.plain.cancel(op)
+                self.reference.cancel(op)
             }
             (_, Some(at)) => {
                 self.open.swap_remove(at);
-                self.plain.cancel(op)
+                self.reference.cancel(op)
             }
             (_, None) => CancelOutcome::Withdrawn,
         }
@@ -358,7 +358,7 @@ impl Transport for Broken {
 }
 
 fn report(flaw: Flaw) -> Report {
-    run(|| PlainSubject::new(move |plain, pair| Broken::new(plain, pair, flaw)))
+    run(|| RefSubject::new(move |reference, pair| Broken::new(reference, pair, flaw)))
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn the_wrapper_itself_is_correct() {
     report(Flaw::None).assert_all_passed();
 }
 
-/// The flaw must be caught, and by the case that is meant for it.
+/// The case that is meant for the flaw must find it.
 #[track_caller]
 fn caught(flaw: Flaw, by: &str) {
     let report = report(flaw);
@@ -420,12 +420,12 @@ caught! {
     skips_empty: SkipsEmpty by "zero_length";
 }
 
-/// The way around the checks stays within the target's own region, margins included.
+/// The bypass of the checks stays within the target's own region, including margins.
 #[test]
 fn the_way_around_is_real() {
-    let mut plain = PlainTransport::default();
-    let pair = plain.pair(64, 64, Access::READ).expect("memory");
-    let broken = Broken::new(plain, pair, Flaw::IgnoresLimit);
+    let mut reference = RefTransport::default();
+    let pair = reference.pair(64, 64, Access::READ).expect("memory");
+    let broken = Broken::new(reference, pair, Flaw::IgnoresLimit);
     let beyond = Extent::new(200).span(Side::Remote, 60, 10).expect("in 200");
     let mut work = WorkRequest {
         op: SlotId { index: 0, generation: 1 },
@@ -436,5 +436,5 @@ fn the_way_around_is_real() {
     };
     work.remote.span = beyond;
     let around = broken.around(&work).expect("within the region");
-    assert_eq!(around.remote.span.offset(), 60 + PlainPair::MARGIN);
+    assert_eq!(around.remote.span.offset(), 60 + RefPair::MARGIN);
 }

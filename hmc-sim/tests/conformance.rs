@@ -1,13 +1,13 @@
 //! The correct transports of this crate pass the suite, under any network conditions.
 
-use hmc_sim::conformance::subjects::{PlainSubject, SimSubject};
+use hmc_sim::conformance::subjects::{RefSubject, SimSubject};
 use hmc_sim::conformance::transport::run;
 use hmc_sim::fault::{Faults, Rate};
 use hmc_sim::nic::Config;
 
 #[test]
-fn the_plain_transport_passes() {
-    run(|| PlainSubject::new(|plain, _| plain)).assert_all_passed();
+fn the_reference_transport_passes() {
+    run(|| RefSubject::new(|reference, _| reference)).assert_all_passed();
 }
 
 #[test]

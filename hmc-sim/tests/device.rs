@@ -1,5 +1,4 @@
-//! The devices of this crate pass the suite for devices, under any conditions, and broken ones fail it by
-//! the case that is meant for them.
+//! The devices of this crate pass the suite for devices, under any conditions; broken ones fail the case that is meant for them.
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
@@ -12,14 +11,14 @@ use hmc_sim::conformance::transport::Report;
 use hmc_sim::device::fake::{Config, FakeDevice};
 use hmc_sim::fault::Rate;
 
-/// What the plain host device cannot be asked: it has one stream, may not be filled, and is never lost.
+/// Cases that the host device does not support: it has one stream, may not be filled, and is never lost.
 const LACKING: [&str; 4] =
     ["streams_run_side_by_side", "memory_comes_back", "memory_runs_out", "loss_is_for_ever"];
 
 #[test]
-fn the_plain_host_device_passes() {
+fn the_host_device_passes() {
     let report = run(HostSubject::default);
-    report.assert_passed_but("the plain host device", &LACKING);
+    report.assert_passed_but("the host device", &LACKING);
 }
 
 #[test]

@@ -8,10 +8,10 @@ use hmc_core::transport::{PostErrorKind, Transport};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
-use hmc_sim::detector::Breach;
+use hmc_sim::access_checker::AccessViolation;
 use hmc_sim::fault::{Faults, Rate, Rogue};
-use hmc_sim::net::SimNet;
 use hmc_sim::nic::{Config, Path, Queue, SimNic};
+use hmc_sim::sim_net::SimNet;
 
 const LEN: u64 = 4096;
 const BLANK: Completion = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
@@ -194,7 +194,7 @@ fn one_failed_request_flushes_all_behind_it() {
     let refused = Err(Failure::Window(WindowFault::StaleEpoch));
     assert_eq!(done.iter().filter(|c| c.result == refused).count(), 1);
     let count = done.iter().filter(flushed).count();
-    assert!(count > 0 && u64::try_from(count).expect("small") == rig.net.tally().flushed);
+    assert!(count > 0 && u64::try_from(count).expect("small") == rig.net.counts().flushed);
     assert_eq!((rig.near.queue(), rig.put(0)), (Queue::Error, Err(PostErrorKind::Disconnected)));
     rig.near.renew_queue();
     assert_eq!(rig.put(0), Ok(()));
@@ -213,7 +213,7 @@ fn an_overrun_kills_the_queue_and_only_destroying_it_is_a_fence() {
     for _ in 0..50 {
         rig.net.advance(10_000);
     }
-    assert_eq!((rig.near.queue(), rig.net.tally().overruns), (Queue::Error, 1));
+    assert_eq!((rig.near.queue(), rig.net.counts().overruns), (Queue::Error, 1));
     assert_eq!(rig.put(0), Err(PostErrorKind::Disconnected));
     assert_eq!(rig.drain(500).len(), 3, "the other completions are lost");
     rig.near.destroy_queue();
@@ -269,7 +269,7 @@ fn a_dying_queue_flushes() {
     let mut rig = Rig::new(8, Faults { queue_death: Rate::ALWAYS, ..CALM }, 8);
     let accepted = (0..8).filter(|index| rig.put(*index).is_ok()).count();
     assert_eq!(rig.drain(300).len(), accepted);
-    assert_eq!((rig.near.queue(), rig.net.tally().queue_deaths), (Queue::Error, 1));
+    assert_eq!((rig.near.queue(), rig.net.counts().queue_deaths), (Queue::Error, 1));
     rig.quiet();
 }
 
@@ -284,14 +284,14 @@ fn a_write_after_release_is_found_with_its_history() {
         rig.net.advance(1_000);
     }
     let findings = rig.net.audit();
-    let of = |breach| findings.iter().find(|f| f.breach == breach);
-    let late = of(Breach::AfterRelease).expect("the target's memory was touched");
+    let of = |violation| findings.iter().find(|f| f.violation == violation);
+    let late = of(AccessViolation::AfterRelease).expect("the target's memory was accessed");
     let text = late.to_string();
     for part in ["AfterRelease", "of end 1", "opened window", "gave the region back", "wrote"] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
-    assert!(of(Breach::AfterCompletion).is_some(), "the source was read again");
-    // The poison shows the same without the detector's word.
+    assert!(of(AccessViolation::AfterCompletion).is_some(), "the source was read again");
+    // The poison shows the same without the access checker.
     assert!(rig.far.check().is_err());
 }
 
@@ -301,6 +301,6 @@ fn a_byte_behind_the_last_window_is_a_broken_guard() {
     let mut rig = Rig::new(10, Faults { rogue, ..CALM }, 8);
     rig.put(7).expect("accepted");
     while rig.drain(1).is_empty() {}
-    let breaches: Vec<_> = rig.net.audit().iter().map(|f| f.breach).collect();
-    assert_eq!(breaches, [Breach::OutsideWindow, Breach::Guard]);
+    let breaches: Vec<_> = rig.net.audit().iter().map(|f| f.violation).collect();
+    assert_eq!(breaches, [AccessViolation::OutsideWindow, AccessViolation::Guard]);
 }

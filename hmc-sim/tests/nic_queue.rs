@@ -1,6 +1,6 @@
-//! The core's work queue over the NIC at full strength. Under everything that a legal NIC does wrong each
-//! operation ends once, memory is free when the work queue says so, bytes are what a plain vector says, and
-//! the detector has nothing to report. Under a rogue NIC it has.
+//! The core's work queue over the NIC with all faults. Under all faults of a legal NIC each operation completes once, memory is
+//! free when the work queue reports it, bytes are as in an expected vector, and the access checker reports nothing. A rogue
+//! NIC is reported.
 //!
 //! `HMC_TEST_SEED=N` runs one seed; a failure prints its own.
 
@@ -15,10 +15,10 @@ use hmc_core::time::Duration;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
-use hmc_sim::fault::{Faults, Rate, Rogue, Tally};
-use hmc_sim::net::SimNet;
+use hmc_sim::fault::{FaultCounts, Faults, Rate, Rogue};
 use hmc_sim::nic::{Config, Queue, SimNic};
 use hmc_sim::rng::Rng;
+use hmc_sim::sim_net::SimNet;
 
 const SEEDS: u64 = 2_400;
 const STEPS: u32 = 160;
@@ -28,7 +28,7 @@ const RANGES: u64 = 24;
 const RANGE: u64 = 192;
 const PATIENCE_NS: u64 = 150_000;
 
-/// What the test knows of an operation whose memory is not free yet.
+/// The record of an operation whose memory is not free yet.
 struct Held {
     range: u64,
     put: bool,
@@ -45,9 +45,9 @@ struct World {
     local: LocalRegion,
     target: LocalRegion,
     remote: WindowDesc,
-    /// The window is being taken back.
+    /// The window is being revoked.
     revoking: bool,
-    /// What memory should hold; `None` where a failed operation left anything at all.
+    /// Expected bytes; `None` where a failed operation left undefined bytes.
     here: Vec<Option<Vec<u8>>>,
     there: Vec<Option<Vec<u8>>>,
     held: HashMap<SlotId, Held>,
@@ -58,10 +58,10 @@ struct World {
     findings: bool,
 }
 
-/// How a seed went.
+/// The result of a seed.
 struct End {
     findings: Vec<String>,
-    tally: Tally,
+    counts: FaultCounts,
     begun: usize,
 }
 
@@ -104,7 +104,7 @@ impl World {
         let put = self.rng.below(2) == 0;
         let bytes = self.rng.bytes(usize::try_from(RANGE).expect("small"));
         let place = usize::try_from(range).expect("small");
-        // The source is private until it is posted: nobody else may be in it.
+        // The source is private until it is posted: no other access is allowed.
         if put {
             assert!(self.queue.transport().write(self.local, range * RANGE, &bytes));
             self.here[place] = Some(bytes.clone());
@@ -129,7 +129,7 @@ impl World {
             Ok(op) => {
                 self.free.swap_remove(at);
                 self.begun += 1;
-                // Until its outcome is known its destination holds anything.
+                // Until its outcome is known the bytes of its destination are undefined.
                 let destination = if put { &mut self.there } else { &mut self.here };
                 destination[place] = None;
                 let held = Held { range, put, bytes, doubtful: self.revoking, taken: false };
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Destroys the queue, which frees all memory, and begins anew where both ends live.
+    /// Destroys the queue, which frees all memory, and renews it if both ends live.
     fn fence(&mut self) {
         self.queue.transport().destroy_queue();
         self.queue.fail_all(Failure::PeerDead, true);
@@ -157,7 +157,7 @@ impl World {
         self.free.push(held.range);
     }
 
-    /// Takes the outcomes that are known, and what the work queue says is free.
+    /// Takes known outcomes and fenced memory.
     fn take(&mut self) {
         let open: Vec<_> = self.held.iter().filter(|(_, h)| !h.taken).map(|(op, _)| *op).collect();
         for op in open {
@@ -219,14 +219,14 @@ impl World {
         }
     }
 
-    /// The window is gone: its owner writes what it likes and must read that again later.
+    /// The window is revoked: its owner writes bytes, which must be the same later.
     fn expose_anew(&mut self) {
         for range in 0..RANGES {
             let bytes = self.rng.bytes(usize::try_from(RANGE).expect("small"));
             assert!(self.far.write(self.target, range * RANGE, &bytes));
             self.there[usize::try_from(range).expect("small")] = Some(bytes);
         }
-        // Nothing of the old window may land behind this, so old operations are not asked about it.
+        // No access by the old window may follow, so old operations are not checked against it.
         for held in self.held.values_mut().filter(|h| h.put) {
             held.bytes =
                 self.there[usize::try_from(held.range).expect("small")].clone().expect("s");
@@ -263,7 +263,7 @@ impl World {
         }
         assert!(self.far.is_fenced(&self.remote), "a revocation never ended");
         self.findings |= !self.net.audit().is_empty();
-        // All of it is the owners' now, and nothing may change it.
+        // All memory belongs to its owners now, and no byte may change.
         let [local, remote] =
             [0, 1].map(|_| self.rng.bytes(usize::try_from(RANGES * RANGE).expect("s")));
         assert!(self.queue.transport().write(self.local, 0, &local));
@@ -274,7 +274,7 @@ impl World {
         }
         let findings: Vec<_> = self.net.audit().iter().map(ToString::to_string).collect();
         assert!(!self.findings || !findings.is_empty(), "a finding was forgotten");
-        End { findings, tally: self.net.tally(), begun: self.begun }
+        End { findings, counts: self.net.counts(), begun: self.begun }
     }
 }
 
@@ -286,7 +286,7 @@ fn run(seed: u64, faults: Faults, lawful: bool) -> End {
             world.compare();
         }
         if !lawful && step % 4 == 0 {
-            // What is written over later would not show at the end.
+            // A byte that is overwritten later would not be visible at the end.
             world.findings |= !world.net.audit().is_empty();
         }
     }
@@ -305,7 +305,7 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// Says which seed it was when the test panics.
+/// Prints the seed if the test panics.
 struct Naming(u64, Faults);
 
 impl Drop for Naming {
@@ -317,8 +317,8 @@ impl Drop for Naming {
 }
 
 #[test]
-fn a_lane_survives_every_legal_fault() {
-    let mut sum = Tally::default();
+fn a_work_queue_survives_every_legal_fault() {
+    let mut sum = FaultCounts::default();
     let mut begun = 0;
     for seed in seeds(SEEDS) {
         let faults = Faults::legal(&mut Rng::new(seed));
@@ -327,24 +327,24 @@ fn a_lane_survives_every_legal_fault() {
         assert!(end.findings.is_empty(), "{}", end.findings.join("\n"));
         begun += end.begun;
         for (sum, n) in [
-            (&mut sum.lost, end.tally.lost),
-            (&mut sum.doubled, end.tally.doubled),
-            (&mut sum.stale, end.tally.stale),
-            (&mut sum.failed, end.tally.failed),
-            (&mut sum.flushed, end.tally.flushed),
-            (&mut sum.queue_deaths, end.tally.queue_deaths),
-            (&mut sum.overruns, end.tally.overruns),
-            (&mut sum.deaths, end.tally.deaths),
-            (&mut sum.slow_fences, end.tally.slow_fences),
-            (&mut sum.busy, end.tally.busy),
-            (&mut sum.pieces, end.tally.pieces),
+            (&mut sum.lost, end.counts.lost),
+            (&mut sum.doubled, end.counts.doubled),
+            (&mut sum.stale, end.counts.stale),
+            (&mut sum.failed, end.counts.failed),
+            (&mut sum.flushed, end.counts.flushed),
+            (&mut sum.queue_deaths, end.counts.queue_deaths),
+            (&mut sum.overruns, end.counts.overruns),
+            (&mut sum.deaths, end.counts.deaths),
+            (&mut sum.slow_fences, end.counts.slow_fences),
+            (&mut sum.busy, end.counts.busy),
+            (&mut sum.pieces, end.counts.pieces),
         ] {
             *sum += n;
         }
     }
     println!("{begun} operations, {sum:?}");
     if seeds(SEEDS).count() > 1 {
-        // A fault that never comes would make this test say nothing about it.
+        // A fault that never happens would not be tested.
         for (name, n) in [
             ("lost", sum.lost),
             ("doubled", sum.doubled),
@@ -361,7 +361,7 @@ fn a_lane_survives_every_legal_fault() {
     }
 }
 
-/// Each way to be a rogue, and that it is found in every seed in which it happened.
+/// Each kind of rogue is found in each seed in which it happened.
 #[test]
 fn a_rogue_nic_is_reported() {
     let half = Rate::percent(50);
@@ -377,7 +377,7 @@ fn a_rogue_nic_is_reported() {
             let faults = Faults { delay_max_ns: 3_000, rogue, ..Faults::CONDITIONS };
             let _naming = Naming(seed, faults);
             let end = run(seed, faults, false);
-            happened += usize::from(end.tally.rogue != 0);
+            happened += usize::from(end.counts.rogue != 0);
             reported += usize::from(!end.findings.is_empty());
             if seed == 7 {
                 println!("{name}: {}", end.findings.first().map_or("", |f| f));
@@ -387,14 +387,14 @@ fn a_rogue_nic_is_reported() {
         if seeds(60).count() > 1 {
             assert!(happened > 20, "{name} happened in {happened} seeds only");
         }
-        // A bit that flipped twice is right again.
+        // A bit that flipped twice is correct again.
         let hidden = if name == "flipped" { happened / 10 } else { 0 };
         assert!(reported + hidden >= happened, "{name}: {reported} of {happened} were reported");
     }
 }
 
 #[test]
-fn the_same_seed_runs_the_same_way_with_and_without_the_detector() {
+fn the_same_seed_runs_the_same_way_with_and_without_the_access_checker() {
     for seed in 0..20 {
         let faults = Faults { death_after: None, ..Faults::legal(&mut Rng::new(seed)) };
         let trace = |watched: bool| {
@@ -427,7 +427,7 @@ fn the_same_seed_runs_the_same_way_with_and_without_the_detector() {
                     queue.fail_all(Failure::PeerDead, true);
                 }
             }
-            (log, net.tally())
+            (log, net.counts())
         };
         assert!(trace(false) == trace(true), "seed {seed}");
     }

@@ -1,5 +1,5 @@
-//! A work queue over the simulated NIC, under network conditions and every fault: each operation ends exactly
-//! once, memory is free when the work queue says so, and nothing hangs.
+//! A work queue over the simulated NIC, under network conditions and every fault: each operation completes exactly
+//! once, memory is free when the work queue reports it, and none hangs.
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
@@ -22,11 +22,11 @@ const SLOTS: usize = 16;
 const RANGE: u64 = 512;
 const PATIENCE_NS: u64 = 200_000;
 
-/// What the test knows of an operation whose memory is not free yet.
+/// The record of an operation whose memory is not free yet.
 struct Held {
     range: u64,
     put: bool,
-    /// What the destination must hold if the operation succeeds.
+    /// Expected bytes of the destination if the operation succeeds.
     bytes: Vec<u8>,
     taken: bool,
 }

@@ -1,4 +1,4 @@
-//! The frame of the vendor stand-ins, end to end: a stand-in is built, loaded with dlopen and driven,
+//! The support for fake vendor libraries, end to end: a fake library is built, loaded with dlopen and driven,
 //! fails when it is told to, and can lack a symbol.
 
 #![allow(unsafe_code, reason = "functions of a C library cannot be called without it")]
@@ -30,7 +30,7 @@ struct Vendor {
 }
 
 fn load(path: &Path) -> Library {
-    // SAFETY: the stand-in is ours: it runs nothing when it is loaded or dropped.
+    // SAFETY: the fake library is ours: it runs nothing when it is loaded or dropped.
     unsafe { Library::new(path) }.expect("a library that was just built")
 }
 
@@ -47,12 +47,12 @@ impl Vendor {
     /// `T` is the type of that function.
     unsafe fn get<T>(&self, name: &str) -> Symbol<'_, T> {
         // SAFETY: the caller vouched for the type.
-        unsafe { self.library.get(name.as_bytes()) }.expect("a symbol of the stand-in")
+        unsafe { self.library.get(name.as_bytes()) }.expect("a symbol of the fake library")
     }
 
     fn control(&self, text: &str) -> c_int {
         let text = CString::new(text).expect("no zero in it");
-        // SAFETY: `stand_in!` exports it with this type.
+        // SAFETY: `export_control!` exports it with this type.
         let control = unsafe { self.get::<Control>("hmc_fake_control") };
         // SAFETY: the text is a C string that outlives the call.
         unsafe { control(text.as_ptr()) }
@@ -60,7 +60,7 @@ impl Vendor {
 
     fn calls(&self, function: &str) -> u64 {
         let function = CString::new(function).expect("no zero in it");
-        // SAFETY: `stand_in!` exports it with this type.
+        // SAFETY: `export_control!` exports it with this type.
         let calls = unsafe { self.get::<Calls>("hmc_fake_calls") };
         // SAFETY: the name is a C string that outlives the call.
         unsafe { calls(function.as_ptr()) }
@@ -144,7 +144,7 @@ fn addresses_of_the_device_are_checked() {
     assert_eq!(vendor.malloc(4000), Err(2), "the memory has run out");
     assert_eq!(vendor.text(2), "out of memory");
     for (to, size) in [(first.wrapping_byte_add(1), 4000), (second.wrapping_byte_add(4000), 1)] {
-        // SAFETY: refused before anything is touched; the host's range is good anyway.
+        // SAFETY: refused before any access; the host's range is valid.
         assert_eq!(unsafe { vendor.copy(to, host.as_ptr().cast(), size, 0) }, 1);
     }
     // SAFETY: no memory of the host is named.
@@ -218,7 +218,7 @@ fn a_symbol_can_be_missing() {
 }
 
 #[test]
-fn a_stand_in_that_there_is_not_is_an_error() {
+fn a_missing_fake_library_is_an_error() {
     let err = build("no_such_stand_in").expect_err("there is none");
     assert!(err.contains("no_such_stand_in"), "{err}");
 }

@@ -21,7 +21,7 @@ use world_toy::{Bug, Toys};
 const SEEDS_FOR_A_BUG: u64 = 300;
 
 fn campaign(bug: Bug, seeds: u64, threads: usize) -> Summary {
-    let shape = RunShape { relay: true, ..RunShape::default() };
+    let shape = RunShape { rndv: true, ..RunShape::default() };
     let options = Options { seeds, threads, shape, ..Options::default() };
     run(&options, || Toys(bug), |_| {})
 }
@@ -35,9 +35,9 @@ fn an_honest_toy_passes() {
         panic!("{failure}");
     }
     assert_eq!(sum.seeds, seeds);
-    assert!(sum.stats.asks > 100 * seeds && sum.stats.all_faults() > seeds);
+    assert!(sum.stats.requests > 100 * seeds && sum.stats.all_faults() > seeds);
     assert!(sum.stats.faults.iter().all(|count| *count > 0), "every kind of fault happened");
-    assert!(sum.stats.answers[0] > sum.stats.asks / 2, "most asks do something");
+    assert!(sum.stats.results[0] > sum.stats.requests / 2, "most requests do something");
 }
 
 fn is_found(bug: Bug, kinds: &[Kind]) {
@@ -79,7 +79,7 @@ found! {
     lost_on_reset: LostOnReset => Hang | Late;
     done_on_reset: DoneOnReset => NotDone;
     late_after_revoke: LateAfterRevoke => StrayBytes | NotDone;
-    two_answers: TwoAnswers => Answers;
+    two_answers: TwoAnswers => Results;
     hang_on_partition: HangOnPartition => Late | Hang | Stuck;
     wrong_offset: WrongOffset => NotDone | StrayBytes;
     notify_overtakes: NotifyOvertakes => NotDone;
@@ -120,8 +120,8 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn many_ranks_and_long_times_pass() {
     for shape in [
-        RunShape { ranks: Some(64), asks: Some(500), ..RunShape::default() },
-        RunShape { ranks: Some(4), asks: Some(60), hours: 2, ..RunShape::default() },
+        RunShape { ranks: Some(64), requests: Some(500), ..RunShape::default() },
+        RunShape { ranks: Some(4), requests: Some(60), hours: 2, ..RunShape::default() },
     ] {
         let options = Options { seeds: 2, shape, ..Options::default() };
         let sum = run(&options, || Toys(Bug::None), |_| {});

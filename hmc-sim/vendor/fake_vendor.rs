@@ -1,4 +1,4 @@
-//! `libfake_vendor.so`: the smallest stand-in. A GPU runtime with five ideas: memory, copies that take
+//! `libfake_vendor.so`: the smallest fake library. A GPU runtime with five ideas: memory, copies that take
 //! time, streams, codes and their texts. Read it as the pattern for others.
 //!
 //! Codes: 0 done, 1 bad argument, 2 out of memory, 600 not ready, 700 device lost, 999 anything else.
@@ -7,8 +7,8 @@ use core::ffi::{c_char, c_int, c_void};
 
 use hmc_core::device::{DeviceErrorKind, StreamId};
 use hmc_core::types::MemoryKind;
+use hmc_sim::vendor::fake_state::FakeState;
 use hmc_sim::vendor::gpu::Gpu;
-use hmc_sim::vendor::stand::Stand;
 
 const DONE: c_int = 0;
 const BAD_ARGUMENT: c_int = 1;
@@ -17,10 +17,10 @@ const NOT_READY: c_int = 600;
 const LOST: c_int = 700;
 const UNKNOWN: c_int = 999;
 
-static STAND: Stand<Gpu> =
-    Stand::new("HMC_FAKE_VENDOR", |knobs| Gpu::new(MemoryKind::NvidiaGpu, knobs), UNKNOWN);
+static STATE: FakeState<Gpu> =
+    FakeState::new("HMC_FAKE_VENDOR", |knobs| Gpu::new(MemoryKind::NvidiaGpu, knobs), UNKNOWN);
 
-hmc_sim::stand_in!(STAND);
+hmc_sim::export_control!(STATE);
 
 fn code<T>(result: Result<T, DeviceErrorKind>) -> c_int {
     match result {
@@ -50,7 +50,7 @@ fn address(pointer: *const c_void) -> u64 {
 // SAFETY: no other library has a function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_malloc(out: *mut *mut c_void, size: usize) -> c_int {
-    STAND.call("fake_malloc", |gpu| {
+    STATE.call("fake_malloc", |gpu| {
         if out.is_null() {
             return BAD_ARGUMENT;
         }
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn fake_malloc(out: *mut *mut c_void, size: usize) -> c_in
 // SAFETY: no other library has a function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_free(memory: *mut c_void) -> c_int {
-    STAND.call("fake_free", |gpu| code(gpu.free(address(memory))))
+    STATE.call("fake_free", |gpu| code(gpu.free(address(memory))))
 }
 
 /// `int fake_stream_create(unsigned short *out)`
@@ -77,7 +77,7 @@ pub extern "C" fn fake_free(memory: *mut c_void) -> c_int {
 // SAFETY: no other library has a function of this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_stream_create(out: *mut u16) -> c_int {
-    STAND.call("fake_stream_create", |gpu| {
+    STATE.call("fake_stream_create", |gpu| {
         if out.is_null() {
             return BAD_ARGUMENT;
         }
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn fake_memcpy_async(
     size: usize,
     stream: u16,
 ) -> c_int {
-    STAND.call("fake_memcpy_async", |gpu| {
+    STATE.call("fake_memcpy_async", |gpu| {
         let (to, from) = (address(to), address(from));
         // SAFETY: the caller vouched for the same.
         code(unsafe { gpu.copy_async(to, from, number(size), StreamId(stream)) })
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn fake_memcpy_async(
 // SAFETY: no other library has a function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_stream_query(stream: u16) -> c_int {
-    STAND.call("fake_stream_query", |gpu| match gpu.query(StreamId(stream)) {
+    STATE.call("fake_stream_query", |gpu| match gpu.query(StreamId(stream)) {
         Ok(false) => NOT_READY,
         passed => code(passed),
     })
@@ -124,7 +124,7 @@ pub extern "C" fn fake_stream_query(stream: u16) -> c_int {
 // SAFETY: no other library has a function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_stream_sync(stream: u16) -> c_int {
-    STAND.call("fake_stream_sync", |gpu| code(gpu.synchronize(StreamId(stream))))
+    STATE.call("fake_stream_sync", |gpu| code(gpu.synchronize(StreamId(stream))))
 }
 
 /// `const char *fake_error_string(int code)`: never null, also for codes that there are not.

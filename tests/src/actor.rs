@@ -215,7 +215,7 @@ impl Actor {
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
         let path = format!("/proc/{}/stat", self.pid());
-        super::scene::until("the actor has stopped", Duration::from_secs(10), || {
+        super::env::until("the actor has stopped", Duration::from_secs(10), || {
             let stat = std::fs::read_to_string(&path).ok()?;
             let (_, rest) = stat.rsplit_once(") ")?;
             rest.starts_with('T').then_some(())
@@ -250,7 +250,7 @@ impl Actor {
     /// When it does not end.
     pub fn dismiss(mut self) -> std::process::ExitStatus {
         self.stdin = None;
-        super::scene::until("the actor ends", Duration::from_secs(20), || {
+        super::env::until("the actor ends", Duration::from_secs(20), || {
             self.child.try_wait().expect("a child")
         })
     }

@@ -1,6 +1,6 @@
-//! Joins the simulated world to the real session logic: a rank of the world is a driven session of hmc-std.
+//! Joins the simulated world to the real session logic: a rank of the world is a sans-IO session of hmc-std.
 //!
-//! Only names are translated here; nothing is decided.
+//! It translates names only and makes no decisions.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use hmc_core::wire::held::of_message;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_sim::world::node::{
-    Answer, Area, Ask, Boot, Cluster, ConnId, Fault, Input, Message, Node, Output, Outsider,
-    OutsiderBytes, Piece,
+    BatchPart, Cluster, ConnId, MemoryArea, Node, NodeConfig, NodeInput, NodeMessage, NodeOutput,
+    Outsider, OutsiderBytes, Request, RequestError, RequestResult,
 };
 use hmc_std::testing::node as driven;
 use hmc_std::{Copy, Direction, Error, ErrorKind};
 
 use crate::metered;
-use crate::raw::{frame, hello_with};
+use crate::raw_frames::{frame, hello_with};
 
-/// Boots driven sessions.
+/// Starts sans-IO sessions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sessions;
 
@@ -32,7 +32,7 @@ pub struct SessionNode(driven::Node);
 impl Cluster for Sessions {
     type Node = SessionNode;
 
-    fn boot(&mut self, boot: &Boot) -> SessionNode {
+    fn boot(&mut self, boot: &NodeConfig) -> SessionNode {
         let settings = driven::Settings {
             rank: boot.rank,
             start: boot.incarnation,
@@ -100,7 +100,7 @@ fn nth(kind: ControlKind, n: u32) -> ControlMessage<'static> {
     }
 }
 
-fn copy(piece: Piece) -> Copy {
+fn copy(piece: BatchPart) -> Copy {
     Copy { local_offset: piece.local, remote_offset: piece.remote, len: piece.len }
 }
 
@@ -111,8 +111,8 @@ fn access(read: bool, write: bool) -> Access {
     access
 }
 
-/// The ask in the session's words.
-fn translate(ask: &Ask) -> driven::Ask {
+/// The request as one of hmc-std's sans-IO session.
+fn translate(request: &Request) -> driven::Ask {
     let transfer =
         |rank, direction, piece| driven::Ask::Transfer { rank, direction, copy: copy(piece) };
     let window = |rank, label, direction, piece| driven::Ask::Window {
@@ -121,106 +121,108 @@ fn translate(ask: &Ask) -> driven::Ask {
         direction,
         copy: copy(piece),
     };
-    match *ask {
-        Ask::Connect { rank } => driven::Ask::Connect { rank },
-        Ask::Disconnect { peer } => driven::Ask::Disconnect { rank: peer },
-        Ask::Leave => driven::Ask::Leave,
-        Ask::Put { peer, piece } => transfer(peer, Direction::Put, piece),
-        Ask::Get { peer, piece } => transfer(peer, Direction::Get, piece),
-        Ask::PutNotify { peer, piece, tag } => {
+    match *request {
+        Request::Connect { rank } => driven::Ask::Connect { rank },
+        Request::Disconnect { peer } => driven::Ask::Disconnect { rank: peer },
+        Request::Leave => driven::Ask::Leave,
+        Request::Put { peer, piece } => transfer(peer, Direction::Put, piece),
+        Request::Get { peer, piece } => transfer(peer, Direction::Get, piece),
+        Request::PutNotify { peer, piece, tag } => {
             driven::Ask::PutNotify { rank: peer, copy: copy(piece), tag }
         }
-        Ask::PutBatch { peer, ref list } => {
+        Request::PutBatch { peer, ref list } => {
             let list = list.iter().copied().map(copy).collect();
             driven::Ask::PutBatch { rank: peer, list }
         }
-        Ask::Tag { peer, tag } => driven::Ask::Tag { rank: peer, tag },
-        Ask::Int { peer, value } => driven::Ask::Int { rank: peer, value },
-        Ask::Struct { peer, ref bytes } => driven::Ask::Struct { rank: peer, bytes: bytes.clone() },
-        Ask::Expose { peer, label, len, read, write } => {
+        Request::Tag { peer, tag } => driven::Ask::Tag { rank: peer, tag },
+        Request::Int { peer, value } => driven::Ask::Int { rank: peer, value },
+        Request::Struct { peer, ref bytes } => {
+            driven::Ask::Struct { rank: peer, bytes: bytes.clone() }
+        }
+        Request::Expose { peer, label, len, read, write } => {
             driven::Ask::Expose { rank: peer, label, len, access: access(read, write) }
         }
-        Ask::PutWindow { peer, label, piece } => window(peer, label, Direction::Put, piece),
-        Ask::GetWindow { peer, label, piece } => window(peer, label, Direction::Get, piece),
-        Ask::Revoke { label, patience_ns } => {
+        Request::PutWindow { peer, label, piece } => window(peer, label, Direction::Put, piece),
+        Request::GetWindow { peer, label, piece } => window(peer, label, Direction::Get, piece),
+        Request::Revoke { label, patience_ns } => {
             driven::Ask::Revoke { label, patience: Duration::from_nanos(patience_ns) }
         }
-        Ask::Cancel { ticket } => driven::Ask::Cancel { ticket },
-        Ask::Send { peer, local, len } => driven::Ask::Send { rank: peer, offset: local, len },
-        Ask::Recv { peer, local, len } => {
+        Request::Cancel { ticket } => driven::Ask::Cancel { ticket },
+        Request::Send { peer, local, len } => driven::Ask::Send { rank: peer, offset: local, len },
+        Request::Recv { peer, local, len } => {
             driven::Ask::Recv { rank: peer, offset: local, room: len }
         }
     }
 }
 
-fn fault(e: &Error) -> Fault {
+fn request_error(e: &Error) -> RequestError {
     match e.kind() {
-        ErrorKind::PeerDead => Fault::PeerDead,
-        ErrorKind::DeadlineExceeded => Fault::Deadline,
-        ErrorKind::Cancelled => Fault::Cancelled,
-        ErrorKind::Revoked => Fault::Revoked,
-        ErrorKind::StaleEpoch => Fault::StaleEpoch,
-        ErrorKind::Range => Fault::OutOfRange,
-        ErrorKind::Access => Fault::Access,
-        ErrorKind::Quarantined => Fault::Quarantined,
-        ErrorKind::NotFound if e.peer().is_some() => Fault::NotConnected,
-        ErrorKind::NotFound => Fault::Unknown,
-        ErrorKind::DuplicateRank => Fault::Duplicate,
-        ErrorKind::Full | ErrorKind::Busy => Fault::Full,
-        ErrorKind::Closed => Fault::Closed,
-        ErrorKind::Unsupported => Fault::Unsupported,
-        _ => Fault::Other(e.to_string()),
+        ErrorKind::PeerDead => RequestError::PeerDead,
+        ErrorKind::DeadlineExceeded => RequestError::Deadline,
+        ErrorKind::Cancelled => RequestError::Cancelled,
+        ErrorKind::Revoked => RequestError::Revoked,
+        ErrorKind::StaleEpoch => RequestError::StaleEpoch,
+        ErrorKind::Range => RequestError::OutOfRange,
+        ErrorKind::Access => RequestError::Access,
+        ErrorKind::Quarantined => RequestError::Quarantined,
+        ErrorKind::NotFound if e.peer().is_some() => RequestError::NotConnected,
+        ErrorKind::NotFound => RequestError::Unknown,
+        ErrorKind::DuplicateRank => RequestError::Duplicate,
+        ErrorKind::Full | ErrorKind::Busy => RequestError::Full,
+        ErrorKind::Closed => RequestError::Closed,
+        ErrorKind::Unsupported => RequestError::Unsupported,
+        _ => RequestError::Other(e.to_string()),
     }
 }
 
-fn message(m: hmc_std::Message) -> Message {
+fn message(m: hmc_std::Message) -> NodeMessage {
     match m {
-        hmc_std::Message::Tag(tag) => Message::Tag(tag),
-        hmc_std::Message::Int(n) => Message::Int(n),
-        hmc_std::Message::Struct(bytes) => Message::Struct(bytes),
-        hmc_std::Message::Notify(tag) => Message::Notify(tag),
+        hmc_std::Message::Tag(tag) => NodeMessage::Tag(tag),
+        hmc_std::Message::Int(n) => NodeMessage::Int(n),
+        hmc_std::Message::Struct(bytes) => NodeMessage::Struct(bytes),
+        hmc_std::Message::Notify(tag) => NodeMessage::Notify(tag),
     }
 }
 
-fn label(area: Area) -> Option<u64> {
+fn label(area: MemoryArea) -> Option<u64> {
     match area {
-        Area::Buffer => None,
-        Area::Window(label) => Some(label),
+        MemoryArea::Buffer => None,
+        MemoryArea::Window(label) => Some(label),
     }
 }
 
 impl Node for SessionNode {
-    fn handle(&mut self, now: Instant, input: Input<'_>) {
+    fn handle(&mut self, now: Instant, input: NodeInput<'_>) {
         use driven::Input as In;
         let input = match input {
-            Input::Opened { ticket, conn } => In::Opened { ticket, conn: conn.0 },
-            Input::Failed { ticket } => In::Failed { ticket },
-            Input::Accepted { conn, from } => In::Accepted { conn: conn.0, from },
-            Input::Bytes { conn, bytes } => In::Bytes { conn: conn.0, bytes },
-            Input::SendSpace { conn, bytes } => In::Room { conn: conn.0, bytes },
-            Input::Closed { conn, reset } => In::Closed { conn: conn.0, reset },
-            Input::Tick => In::Tick,
-            Input::Ask { ticket, ask } => In::Ask { ticket, ask: translate(ask) },
+            NodeInput::Opened { ticket, conn } => In::Opened { ticket, conn: conn.0 },
+            NodeInput::Failed { ticket } => In::Failed { ticket },
+            NodeInput::Accepted { conn, from } => In::Accepted { conn: conn.0, from },
+            NodeInput::Bytes { conn, bytes } => In::Bytes { conn: conn.0, bytes },
+            NodeInput::SendSpace { conn, bytes } => In::Room { conn: conn.0, bytes },
+            NodeInput::Closed { conn, reset } => In::Closed { conn: conn.0, reset },
+            NodeInput::Tick => In::Tick,
+            NodeInput::Request { ticket, request } => In::Ask { ticket, ask: translate(request) },
         };
         self.0.handle(now, input);
     }
 
-    fn poll(&mut self) -> Option<Output> {
+    fn poll(&mut self) -> Option<NodeOutput> {
         use driven::Output as Out;
         Some(match self.0.poll()? {
-            Out::Connect { ticket, to } => Output::Connect { ticket, to },
-            Out::Send { conn, bytes } => Output::Send { conn: ConnId(conn), bytes },
-            Out::Taken { conn, bytes } => Output::Taken { conn: ConnId(conn), bytes },
-            Out::Close { conn } => Output::Close { conn: ConnId(conn) },
+            Out::Connect { ticket, to } => NodeOutput::Connect { ticket, to },
+            Out::Send { conn, bytes } => NodeOutput::Send { conn: ConnId(conn), bytes },
+            Out::Taken { conn, bytes } => NodeOutput::Taken { conn: ConnId(conn), bytes },
+            Out::Close { conn } => NodeOutput::Close { conn: ConnId(conn) },
             Out::Answer { ticket, result: Ok(bytes) } => {
-                Output::Answer { ticket, answer: Answer::Done { bytes } }
+                NodeOutput::Result { ticket, result: RequestResult::Done { bytes } }
             }
             Out::Answer { ticket, result: Err(e) } => {
-                Output::Answer { ticket, answer: Answer::Failed(fault(&e)) }
+                NodeOutput::Result { ticket, result: RequestResult::Failed(request_error(&e)) }
             }
-            Out::Message { from, message: m } => Output::Message { from, message: message(m) },
-            Out::PeerUp { rank, start } => Output::PeerUp { rank, incarnation: start },
-            Out::PeerDown { rank } => Output::PeerDown { rank },
+            Out::Message { from, message: m } => NodeOutput::Message { from, message: message(m) },
+            Out::PeerUp { rank, start } => NodeOutput::PeerUp { rank, incarnation: start },
+            Out::PeerDown { rank } => NodeOutput::PeerDown { rank },
         })
     }
 
@@ -228,11 +230,11 @@ impl Node for SessionNode {
         self.0.wake_at()
     }
 
-    fn read(&self, area: Area, offset: u64, out: &mut [u8]) -> bool {
+    fn read(&self, area: MemoryArea, offset: u64, out: &mut [u8]) -> bool {
         self.0.read(label(area), offset, out)
     }
 
-    fn write(&mut self, area: Area, offset: u64, bytes: &[u8]) -> bool {
+    fn write(&mut self, area: MemoryArea, offset: u64, bytes: &[u8]) -> bool {
         self.0.write(label(area), offset, bytes)
     }
 }

@@ -41,7 +41,7 @@ impl UnderWay {
         let mut control = SendAncillaryBuffer::new(&mut space);
         let input = std::io::stdin();
         let fds = [input.as_fd(); Self::COUNT];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "room for all");
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "space for all");
         sendmsg(&near, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).expect("sent");
         Self { _near: near, _far: far }
     }

@@ -15,9 +15,9 @@ use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
 use hmc_std::Address;
 
-use crate::raw::{PATIENCE, read_frame};
+use crate::env::until;
+use crate::raw_frames::{PATIENCE, read_frame};
 use crate::rogue::Rogue;
-use crate::scene::until;
 
 /// Bytes of the page of window words, and the name under which it travels (`hmc-std/src/transport/shm/mod.rs`).
 const PAGE_BYTES: u64 = 4096;

@@ -1,4 +1,4 @@
-//! Shared parts of the tests: processes to kill, places to put sockets, and patience.
+//! Shared parts of the tests: processes to kill, folders for sockets, and time limits.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -16,14 +16,15 @@ pub mod cluster;
 pub mod counting;
 #[cfg(hmc_mutants)]
 pub mod elsewhere;
+pub mod env;
 pub mod errors;
 pub mod events;
+pub mod fake_ucp;
 pub mod files;
+pub mod group_fixture;
 pub mod inside;
 pub mod lent;
 pub mod links;
-pub mod many;
-pub mod members;
 pub mod metered;
 #[cfg(hmc_mutants)]
 pub mod mutants;
@@ -31,12 +32,11 @@ pub mod net;
 pub mod pair;
 pub mod planted;
 pub mod pooled;
-pub mod raw;
+pub mod raw_frames;
 pub mod receiver;
 pub mod rogue;
-pub mod scene;
+pub mod small_transfers;
 pub mod soak;
-pub mod standin;
 pub mod strace;
 pub mod ucx_pair;
 pub mod wrong;

@@ -19,7 +19,8 @@ use crate::cluster::Sessions;
 use crate::elsewhere::{self, Test};
 
 /// As `cargo xtask sim` draws it, so that a seed means the same there.
-const SHAPE: RunShape = RunShape { ranks: None, asks: None, hours: 0, relay: true, more_faults: 0 };
+const SHAPE: RunShape =
+    RunShape { ranks: None, requests: None, hours: 0, rndv: true, more_faults: 0 };
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -44,8 +45,8 @@ struct Hunt {
     /// The lowest seed that failed.
     found: Option<(u64, Finding)>,
     seeds: u64,
-    asks: u64,
-    wall: Duration,
+    requests: u64,
+    elapsed: Duration,
 }
 
 /// What noticed it: the judge of bytes, answers and messages, or the watch over time.
@@ -53,7 +54,7 @@ const fn noticed_by(kind: Kind) -> &'static str {
     match kind {
         Kind::Late | Kind::Hang | Kind::Stuck | Kind::Livelock => "liveness",
         Kind::Panic => "panic",
-        Kind::Border | Kind::Health => "border",
+        Kind::Interface | Kind::Health => "border",
         Kind::StrayBytes => "stray bytes",
         _ => "oracle",
     }
@@ -65,12 +66,12 @@ fn hunt(options: &Options, mutant: Mutant) -> Hunt {
     let (mut first, end) = (options.first, options.first + options.limit);
     while first < end {
         activate(Some(mutant));
-        let left = options.time.saturating_sub(sum.wall);
+        let left = options.time.saturating_sub(sum.elapsed);
         let run = seeds(options, first, end - first, left);
         activate(None);
         sum.seeds += run.seeds;
-        sum.asks += run.asks;
-        sum.wall += run.wall;
+        sum.requests += run.requests;
+        sum.elapsed += run.elapsed;
         let Some((seed, finding)) = run.found else { break };
         if run_plan(&Plan::generate(seed, &SHAPE), Sessions, false, None).result.is_ok() {
             sum.found = Some((seed, finding));
@@ -85,7 +86,7 @@ fn hunt(options: &Options, mutant: Mutant) -> Hunt {
 /// Runs seeds until one fails, or enough passed, or the time is up.
 fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
     let begun = Instant::now();
-    let (next, done, asks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (next, done, requests) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
     let found: Mutex<Option<(u64, Finding)>> = Mutex::new(None);
     let worker = || {
@@ -97,7 +98,7 @@ fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
             let seed = first + index;
             let plan = Plan::generate(seed, &SHAPE);
             let outcome = run_plan(&plan, Sessions, false, None);
-            asks.fetch_add(outcome.stats.asks, Ordering::Relaxed);
+            requests.fetch_add(outcome.stats.requests, Ordering::Relaxed);
             done.fetch_add(1, Ordering::Relaxed);
             if let (Err(finding), Ok(mut found)) = (outcome.result, found.lock()) {
                 stop.store(true, Ordering::Relaxed);
@@ -119,8 +120,8 @@ fn seeds(options: &Options, first: u64, limit: u64, time: Duration) -> Hunt {
     Hunt {
         found: found.into_inner().unwrap_or_default(),
         seeds: done.into_inner(),
-        asks: asks.into_inner(),
-        wall: begun.elapsed(),
+        requests: requests.into_inner(),
+        elapsed: begun.elapsed(),
     }
 }
 
@@ -134,7 +135,7 @@ fn short(text: &str) -> String {
 }
 
 fn report(mutant: Mutant, class: &str, hunt: &Hunt) {
-    let (name, s) = (format!("{mutant:?}"), hunt.wall.as_secs_f64());
+    let (name, s) = (format!("{mutant:?}"), hunt.elapsed.as_secs_f64());
     match &hunt.found {
         Some((seed, finding)) => {
             let (by, kind) = (noticed_by(finding.kind), format!("{:?}", finding.kind));
@@ -194,8 +195,8 @@ pub fn run(options: &Options) -> Result<(), String> {
             finding.kind, finding.text
         );
     } else {
-        let (n, asks, s) = (sound.seeds, sound.asks, sound.wall.as_secs_f64());
-        println!("without any planted bug: {n} seeds pass, {asks} operations, {s:.1} s");
+        let (n, requests, s) = (sound.seeds, sound.requests, sound.elapsed.as_secs_f64());
+        println!("without any planted bug: {n} seeds pass, {requests} operations, {s:.1} s");
     }
     println!(
         "{:<25} {:<34} {:<12} {:<12} {:>6} {:>9}",
@@ -219,5 +220,5 @@ pub fn run(options: &Options) -> Result<(), String> {
     let s = begun.elapsed().as_secs_f64();
     println!("{found} of {all} planted bugs found, each within {most} seeds; {s:.0} s in all");
     let failed = usize::from(sound.found.is_some());
-    campaign::bugs(campaign::seeds(options.green, sound.seeds, sound.asks, failed), found, all)
+    campaign::bugs(campaign::seeds(options.green, sound.seeds, sound.requests, failed), found, all)
 }

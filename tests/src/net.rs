@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::scene::until;
+use crate::env::until;
 
 /// How long a cable may take to be noticed.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hmc_std::{ConnType, Peer, Session, SessionBuilder};
 
-use crate::scene::{TempDir, Via};
+use crate::env::{TempDir, Via};
 
 const LONG: Duration = Duration::from_secs(30);
 

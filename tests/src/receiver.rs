@@ -11,9 +11,9 @@ use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Peer, Session};
 
-use crate::raw::{PATIENCE, frame, read_frame};
+use crate::env::TempDir;
+use crate::raw_frames::{PATIENCE, frame, read_frame};
 use crate::rogue::Rogue;
-use crate::scene::TempDir;
 
 /// A session of rank 0, and a peer of it that receives messages by hand over TCP.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ pub fn take(
         each(&frame, &payload);
         left -= u64::from(frame.len);
         if acknowledges && frame.flags.contains(hmc_core::wire::data::DataFlags::LAST) {
-            data.write_all(&DataFrame::ack(frame.seq, 1).emit()).expect("room");
+            data.write_all(&DataFrame::ack(frame.seq, 1).emit()).expect("space");
         }
     }
 }

@@ -29,7 +29,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::raw::{PATIENCE, frame, hello, hello_with, read_frame};
+use crate::raw_frames::{PATIENCE, frame, hello, hello_with, read_frame};
 
 /// A peer of rank 0 with both connections of its link.
 #[derive(Debug)]
@@ -38,41 +38,41 @@ pub struct Rogue {
     pub control: File,
     /// The data stream.
     pub data: File,
-    /// The window that rank 0 told it.
+    /// The window that rank 0 announced.
     pub window: WindowDesc,
-    /// How rank 0's worker of UCX is reached; empty over other transports.
+    /// Connection info of rank 0's UCX worker; empty over other transports.
     pub info: Vec<u8>,
-    /// Its workers, once it has gone there.
-    pub soft: Option<Soft>,
+    /// Its workers, after they connected to rank 0's.
+    pub am: Option<AmSender>,
 }
 
-/// A peer's end of UCX that sends messages, and reads nothing: what it is answered goes to another worker, which makes no
-/// progress once both ends know each other.
+/// A peer's UCX end that sends messages, and reads nothing: replies go to another worker, which makes no progress after the
+/// wireup.
 #[derive(Debug)]
-pub struct Soft {
+pub struct AmSender {
     from: RawEndpoint,
     deaf: RawEndpoint,
-    door: u64,
+    target_id: u64,
 }
 
-/// The number of a greeting at its sender: the answer to it says that the way is open (`WIREUP` in
+/// The number of a wireup message at its sender: the reply to it shows that the path is open (`WIREUP` in
 /// `hmc-hw/src/ucx/peer/am_sending.rs`).
 const GREETING: u32 = u32::MAX;
-/// Bytes of the window that a rogue says it has, and of one that takes more than any socket does.
+/// Bytes of the window that a rogue announces, and of one that holds more than any socket buffer.
 const OWN_BYTES: u64 = 4096;
 const WIDE_BYTES: u64 = 64 << 20;
 /// Bytes of a page of window words.
 const PAGE_BYTES: u64 = 4096;
 
-impl Soft {
+impl AmSender {
     /// Sends a data frame with what follows it. `None`: it cannot.
     #[must_use]
     pub fn say(&mut self, frame: &[u8], data: &[u8]) -> Option<()> {
-        let header = [&self.door.to_le_bytes()[..], frame].concat();
+        let header = [&self.target_id.to_le_bytes()[..], frame].concat();
         self.from.calls().ok()?.message(&header, data).ok()
     }
 
-    /// Waits until both ways are open. UCX up to 1.13 ends the process at the other end if a peer goes before that ("got REP
+    /// Waits until both paths are open. UCX up to 1.13 ends the process at the other end if a peer closes before that ("got REP
     /// message", docs/UCX.md).
     ///
     /// # Panics
@@ -105,7 +105,7 @@ pub fn connect(to: &Address) -> File {
         Address::Tcp(at) => {
             let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
             let fd = fd.expect("a socket");
-            // Little room for what it never reads.
+            // A small receive buffer: it never reads.
             sockopt::set_socket_recv_buffer_size(&fd, 4096).expect("a socket");
             rustix::net::connect(&fd, at).expect("a listener");
             fd
@@ -132,7 +132,7 @@ const fn channel_of(data: &Address) -> u8 {
 #[must_use]
 pub fn greet(to: &Address, hello: &[u8]) -> (File, LinkToken) {
     let mut control = connect(to);
-    control.write_all(hello).expect("room");
+    control.write_all(hello).expect("space");
     let (header, payload) = read_frame(&mut control).expect("an answer");
     match ControlMessage::parse(header, &payload) {
         Ok(ControlMessage::Welcome(welcome)) => (control, welcome.token),
@@ -155,7 +155,7 @@ pub fn attach(
 ) -> Result<File, RejectReason> {
     let mut data = connect(to);
     let attach = ControlMessage::Attach { rank: Rank(rank), token, channel };
-    data.write_all(&frame(&attach)).expect("room");
+    data.write_all(&frame(&attach)).expect("space");
     let (header, payload) = read_frame(&mut data).expect("an answer");
     match ControlMessage::parse(header, &payload) {
         Ok(ControlMessage::AttachAck) => Ok(data),
@@ -230,7 +230,7 @@ impl Rogue {
     /// Sends a data frame with a descriptor beside it.
     ///
     /// # Panics
-    /// When there is no room for it.
+    /// If the socket does not accept it.
     pub fn pass(&self, frame: &DataFrame, fd: impl AsFd) {
         let frame = frame.emit();
         let sent = send_fd(&self.data, fd, &frame).expect("a local socket");
@@ -286,9 +286,9 @@ impl Rogue {
         }
     }
 
-    fn join_by(rank: u32, hello: &[u8], doors: [&Address; 2], channel: u8, bytes: u64) -> Self {
-        let (mut control, token) = greet(doors[0], hello);
-        let data = attach(doors[1], rank, token, channel).expect("attached");
+    fn join_by(rank: u32, hello: &[u8], listeners: [&Address; 2], channel: u8, bytes: u64) -> Self {
+        let (mut control, token) = greet(listeners[0], hello);
+        let data = attach(listeners[1], rank, token, channel).expect("attached");
         let mut info = Vec::new();
         let window = loop {
             let (header, payload) = read_frame(&mut control).expect("its window");
@@ -306,8 +306,8 @@ impl Rogue {
             backing: WindowBacking::Process,
             role: WindowRole::Default,
         };
-        control.write_all(&frame(&ControlMessage::Advert(advert))).expect("room");
-        Self { control, data, window, info, soft: None }
+        control.write_all(&frame(&ControlMessage::Advert(advert))).expect("space");
+        Self { control, data, window, info, am: None }
     }
 
     /// Joins rank 0 as `rank` in the dialect of the C++ HMC, which has no data stream and no windows.
@@ -317,9 +317,9 @@ impl Rogue {
     #[must_use]
     pub fn join_upstream(rank: u32, control: &Address) -> Self {
         let mut control = connect(control);
-        control.write_all(&hello_v1(Rank(rank))).expect("room");
+        control.write_all(&hello_v1(Rank(rank))).expect("space");
         let data = control.try_clone().expect("a descriptor");
-        Self { control, data, window: own_window(OWN_BYTES), info: Vec::new(), soft: None }
+        Self { control, data, window: own_window(OWN_BYTES), info: Vec::new(), am: None }
     }
 
     /// Goes to rank 0's worker by messages over TCP lanes of UCX.
@@ -329,21 +329,21 @@ impl Rogue {
     pub fn meet(&mut self, library: &'static Library) {
         let keys = vec![("TLS".to_owned(), "tcp".to_owned())];
         let settings = Settings { keys, ..Settings::default() };
-        let bare = || {
-            let mut bare = RawEndpoint::new(library, &settings, 4096).expect("a worker");
-            bare.connect(&self.info).expect("connection info");
-            bare
+        let raw = || {
+            let mut raw = RawEndpoint::new(library, &settings, 4096).expect("a worker");
+            raw.connect(&self.info).expect("connection info");
+            raw
         };
-        let (from, deaf) = (bare(), bare());
+        let (from, deaf) = (raw(), raw());
         let info = deaf.conn_info().expect("connection info");
         let blob = EndpointBlob { kind: ENDPOINT_UCX, bytes: &info };
-        self.control.write_all(&frame(&ControlMessage::Endpoint(blob))).expect("room");
+        self.control.write_all(&frame(&ControlMessage::Endpoint(blob))).expect("space");
         // Two lengths, then the number (`Worker::conn_info`).
-        let door = u64::from_le_bytes(self.info[4..12].try_into().expect("8 bytes"));
-        let mut soft = Soft { from, deaf, door };
-        soft.say(&DataFrame::new(DataKind::Write, 0).emit(), &[]).expect("a way");
-        soft.say(&DataFrame::ack(GREETING, 1).emit(), &[]).expect("a way");
-        self.soft = Some(soft);
+        let target_id = u64::from_le_bytes(self.info[4..12].try_into().expect("8 bytes"));
+        let mut am = AmSender { from, deaf, target_id };
+        am.say(&DataFrame::new(DataKind::Write, 0).emit(), &[]).expect("a way");
+        am.say(&DataFrame::ack(GREETING, 1).emit(), &[]).expect("a way");
+        self.am = Some(am);
     }
 
     /// Tells rank 0 a key to its window, which has none of the memory that the key is for.
@@ -352,15 +352,15 @@ impl Rogue {
     /// When it is not at rank 0's worker.
     pub fn tell_key(&mut self) {
         let info =
-            self.soft.as_ref().expect("it is there").deaf.conn_info().expect("connection info");
+            self.am.as_ref().expect("it is there").deaf.conn_info().expect("connection info");
         // The key is the end of it; its length and the address that it is for stand at the begin.
         let key_bytes = usize::from(u16::from_le_bytes([info[2], info[3]]));
         let base = u64::from_le_bytes(info[12..20].try_into().expect("8 bytes"));
         let mut storage = [0; 4096];
         let key = &info[info.len() - key_bytes..];
         let key = UcxKey::compose(&wide_window(), base, key, &mut storage);
-        let blob = EndpointDesc::UcxKey(key.expect("room"));
-        self.control.write_all(&frame(&ControlMessage::Endpoint(blob.blob()))).expect("room");
+        let blob = EndpointDesc::UcxKey(key.expect("space"));
+        self.control.write_all(&frame(&ControlMessage::Endpoint(blob.blob()))).expect("space");
     }
 
     /// Whether the other end has hung up.
@@ -379,7 +379,7 @@ fn can_write(to: &File) -> bool {
     rustix::event::poll(&mut fds, Some(&soon)).is_ok_and(|n| n > 0)
 }
 
-/// Sends as much of `bytes` from `sent` on as there is room for, without waiting long. `None`: the other end hung up.
+/// Sends as much of `bytes` from `sent` on as the socket accepts, without a long wait. `None`: the other end closed.
 ///
 /// # Panics
 /// When the socket cannot be used.

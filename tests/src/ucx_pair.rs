@@ -1,4 +1,4 @@
-//! Two workers of this process over UCX or the stand-in for it, one with a window for the other: the subject of the
+//! Two workers of this process over UCX or the fake libucp, one with a window for the other: the subject of the
 //! conformance suite, and of tests that script faults.
 
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::transport::UcxTransport;
 use hmc_hw::ucx::worker::Worker;
 use hmc_mem::shared::SharedBytes;
-use hmc_sim::conformance::transport::{Patience, Subject, Support};
+use hmc_sim::conformance::transport::{IdleLimit, Subject, Support};
 
 /// Bytes around the window within its memory, which nobody may touch.
 const MARGIN: usize = 96;
@@ -38,9 +38,9 @@ pub const WITHOUT_TAGS: [&str; 3] =
 
 /// Counts how often it is rung.
 #[derive(Clone, Debug, Default)]
-pub struct Rings(Arc<AtomicU64>);
+pub struct CountingNotify(Arc<AtomicU64>);
 
-impl Rings {
+impl CountingNotify {
     /// So far.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -48,7 +48,7 @@ impl Rings {
     }
 }
 
-impl Notify for Rings {
+impl Notify for CountingNotify {
     fn notify(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -58,12 +58,12 @@ impl Notify for Rings {
 #[derive(Debug)]
 pub struct Built {
     /// The transport under test.
-    pub near: Near,
-    /// The target's way back, where it answers messages.
+    pub near: AutoClose,
+    /// The target's transport to the initiator, for replies.
     pub back: Option<UcxTransport>,
-    /// Where messages come in at the target.
-    pub door: Arc<AmTarget>,
-    /// Where messages come in at the initiator.
+    /// The AM target at the target.
+    pub am_target: Arc<AmTarget>,
+    /// The AM target at the initiator.
     pub home: Arc<AmTarget>,
     /// The target's worker.
     pub far: Arc<Worker>,
@@ -75,21 +75,21 @@ pub struct Built {
     pub window: WindowDesc,
     /// The initiator's region.
     pub local: LocalRegion,
-    /// Who is told of news.
-    pub rings: Rings,
+    /// The counter of notifications.
+    pub notifications: CountingNotify,
 }
 
-/// The transport, brought down by its owner as soon as its endpoint has failed, as hmc-std does.
+/// The transport, which its owner closes after its endpoint has failed, as hmc-std does.
 #[derive(Debug)]
-pub struct Near(pub UcxTransport);
+pub struct AutoClose(pub UcxTransport);
 
-impl Drop for Near {
+impl Drop for AutoClose {
     fn drop(&mut self) {
         crate::links::moved("ucx", self.0.bytes_moved());
     }
 }
 
-impl Transport for Near {
+impl Transport for AutoClose {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
@@ -166,7 +166,7 @@ pub struct Met {
     /// The way there.
     pub transport: UcxTransport,
     /// Where messages come in there.
-    pub door: Arc<AmTarget>,
+    pub am_target: Arc<AmTarget>,
     /// Where they come in here.
     pub home: Arc<AmTarget>,
     /// The way back, if messages are to be answered.
@@ -177,33 +177,42 @@ pub struct Met {
 ///
 /// # Errors
 /// What UCX said.
-pub fn meet(near: &Arc<Worker>, far: &Arc<Worker>, rings: &Rings) -> Result<Met, UcxError> {
-    let ours = near.new_am_target(Box::new(rings.clone()))?;
-    let theirs = far.new_am_target(Box::new(Rings::default()))?;
+pub fn meet(
+    near: &Arc<Worker>,
+    far: &Arc<Worker>,
+    notifications: &CountingNotify,
+) -> Result<Met, UcxError> {
+    let ours = near.new_am_target(Box::new(notifications.clone()))?;
+    let theirs = far.new_am_target(Box::new(CountingNotify::default()))?;
     let transport = UcxTransport::new(near, &ours, &far.conn_info(&theirs)?, false)?;
     // Whoever only copies memory needs no way back.
     let back = transport.may_use_am().then(|| {
         let info = near.conn_info(&ours)?;
         UcxTransport::new(far, &theirs, &info, false)
     });
-    Ok(Met { transport, door: theirs, home: ours, back: back.transpose()? })
+    Ok(Met { transport, am_target: theirs, home: ours, back: back.transpose()? })
 }
 
 /// Over which UCX two workers meet, and how.
 #[derive(Clone, Debug)]
-pub struct Over {
+pub struct UcxSetup {
     library: &'static Library,
     settings: Settings,
     /// The target's memory comes from UCX, whose lanes of shared memory map it.
     mapped: bool,
-    patience: Patience,
+    idle_limit: IdleLimit,
 }
 
-impl Over {
-    /// The stand-in.
+impl UcxSetup {
+    /// The fake libucp.
     #[must_use]
-    pub fn stand_in(library: &'static Library) -> Self {
-        Self { library, settings: Settings::default(), mapped: false, patience: Patience::VIRTUAL }
+    pub fn fake_ucp(library: &'static Library) -> Self {
+        Self {
+            library,
+            settings: Settings::default(),
+            mapped: false,
+            idle_limit: IdleLimit::VIRTUAL,
+        }
     }
 
     /// A real one with those lanes.
@@ -211,12 +220,12 @@ impl Over {
     pub fn lanes(library: &'static Library, tls: &str, mapped: bool) -> Self {
         let keys = vec![("TLS".to_owned(), tls.to_owned())];
         let settings = Settings { keys, ..Settings::default() };
-        Self { library, settings, mapped, patience: Patience::REAL }
+        Self { library, settings, mapped, idle_limit: IdleLimit::REAL }
     }
 }
 
 impl Built {
-    /// Two workers over the stand-in, connected.
+    /// Two workers over the fake libucp, connected.
     ///
     /// # Errors
     /// What UCX said.
@@ -227,27 +236,27 @@ impl Built {
         access: Access,
         life: u32,
     ) -> Result<Self, String> {
-        Self::over(&Over::stand_in(library), local_len, window_len, access, life)
+        Self::with_setup(&UcxSetup::fake_ucp(library), local_len, window_len, access, life)
     }
 
     /// Two workers, connected.
     ///
     /// # Errors
     /// What UCX said.
-    pub fn over(
-        over: &Over,
+    pub fn with_setup(
+        setup: &UcxSetup,
         local_len: u64,
         window_len: u64,
         access: Access,
         life: u32,
     ) -> Result<Self, String> {
         let text = |e: hmc_hw::ucx::context::UcxError| e.to_string();
-        let context = Context::new(over.library, &over.settings).map_err(text)?;
+        let context = Context::new(setup.library, &setup.settings).map_err(text)?;
         let (near, far) =
             (Worker::new(&context).map_err(text)?, Worker::new(&context).map_err(text)?);
         let here = owned(&context, size(local_len).max(1))?;
         let whole = size(window_len) + 2 * MARGIN;
-        let there = if over.mapped {
+        let there = if setup.mapped {
             Memory::allocate(&context, whole).map(Arc::new).map_err(text)?
         } else {
             owned(&context, whole)?
@@ -262,9 +271,9 @@ impl Built {
             access,
             kind: MemoryKind::Cpu,
         };
-        let rings = Rings::default();
-        let Met { mut transport, door, home, mut back } =
-            meet(&near, &far, &rings).map_err(text)?;
+        let notifications = CountingNotify::default();
+        let Met { mut transport, am_target, home, mut back } =
+            meet(&near, &far, &notifications).map_err(text)?;
         let limit = Instant::now() + LONG;
         while !transport.is_wired_up() || back.as_ref().is_some_and(|b| !b.is_wired_up()) {
             if Instant::now() >= limit {
@@ -282,8 +291,19 @@ impl Built {
         let local = LocalRegion { key: KEY, extent: Extent::new(local_len), kind: MemoryKind::Cpu };
         let all = Extent::new(number(whole));
         let place = all.span(Side::Local, number(MARGIN), window_len).map_err(|e| e.to_string())?;
-        door.open(window, Arc::clone(&there), place);
-        Ok(Self { near: Near(transport), back, door, home, far, here, there, window, local, rings })
+        am_target.open(window, Arc::clone(&there), place);
+        Ok(Self {
+            near: AutoClose(transport),
+            back,
+            am_target,
+            home,
+            far,
+            here,
+            there,
+            window,
+            local,
+            notifications,
+        })
     }
 
     /// A request within both ranges.
@@ -377,7 +397,7 @@ impl Built {
 /// A pair as the conformance suite wants it.
 #[derive(Debug)]
 pub struct Pair {
-    over: Over,
+    setup: UcxSetup,
     built: Option<Built>,
     lives: u32,
 }
@@ -385,8 +405,8 @@ pub struct Pair {
 impl Pair {
     /// None yet.
     #[must_use]
-    pub const fn new(over: Over) -> Self {
-        Self { over, built: None, lives: 0 }
+    pub const fn new(setup: UcxSetup) -> Self {
+        Self { setup, built: None, lives: 0 }
     }
 
     fn built(&self) -> &Built {
@@ -399,16 +419,17 @@ impl Pair {
 }
 
 impl Subject for Pair {
-    type T = Near;
+    type T = AutoClose;
 
     fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
         self.built = None;
         self.lives += 1;
-        self.built = Some(Built::over(&self.over, local_len, window_len, access, self.lives)?);
+        self.built =
+            Some(Built::with_setup(&self.setup, local_len, window_len, access, self.lives)?);
         Ok(())
     }
 
-    fn transport(&mut self) -> &mut Near {
+    fn transport(&mut self) -> &mut AutoClose {
         &mut self.built_mut().near
     }
 
@@ -449,7 +470,7 @@ impl Subject for Pair {
     fn revoke(&mut self) -> Support {
         let built = self.built_mut();
         let window = built.window.window;
-        built.door.close(window);
+        built.am_target.close(window);
         let limit = Instant::now() + LONG;
         let mut left = built.near.0.remove_window(window);
         while !left {
@@ -471,7 +492,7 @@ impl Subject for Pair {
         self.built().check_margins()
     }
 
-    fn patience(&self) -> Patience {
-        self.over.patience
+    fn idle_limit(&self) -> IdleLimit {
+        self.setup.idle_limit
     }
 }

@@ -17,7 +17,7 @@ pub mod target;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use crate::scene::Via;
+use crate::env::Via;
 use rig::Rig;
 use target::Target;
 

@@ -15,8 +15,8 @@ use hmc_core::limits::MAX_PENDING_CONNS;
 use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::raw::{PATIENCE, hello, read_frame, say};
-use hmc_tests::scene::{bound, count_of, files, skipped, until};
+use hmc_tests::env::{bound, count_of, files, skipped, until};
+use hmc_tests::raw_frames::{PATIENCE, hello, read_frame, say};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hmc_std::{Copy, Direction, Peer, Route, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::counting::Counting;
-use hmc_tests::scene::{TempDir, Via};
+use hmc_tests::env::{TempDir, Via};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();

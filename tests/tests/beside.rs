@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use hmc_std::{Address, ConnType, Peer, Prepared, Session, rank_of};
-use hmc_tests::scene::{TempDir, Via, until};
+use hmc_tests::env::{TempDir, Via, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const KIB: u64 = 1 << 10;

@@ -5,7 +5,7 @@ use hmc_tests::attack::Context;
 use hmc_tests::attack::bystanders::{
     Scene, other_processes, written_though_a_child_has_the_stream,
 };
-use hmc_tests::scene::{number, skipped};
+use hmc_tests::env::{number, skipped};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const MIB: usize = 1 << 20;

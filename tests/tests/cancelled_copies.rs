@@ -19,7 +19,7 @@ use hmc_std::config::Progress;
 use hmc_std::future::WaitError;
 use hmc_std::testing::{self, End, Wire};
 use hmc_std::{ConnType, Copy, Direction, ErrorKind, OpId, Peer, Session, Want};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport as _;
 use hmc_core::types::{Access, Caps};
-use hmc_sim::conformance::transport::{Patience, Subject, Support, run};
+use hmc_sim::conformance::transport::{IdleLimit, Subject, Support, run};
 use hmc_std::Region;
 use hmc_std::testing::{self, End, Wire};
 
@@ -166,8 +166,8 @@ impl Subject for Pair {
         Ok(())
     }
 
-    fn patience(&self) -> Patience {
-        Patience { turns: u64::MAX, wall: Duration::from_secs(10), settle: 200 }
+    fn idle_limit(&self) -> IdleLimit {
+        IdleLimit { turns: u64::MAX, time: Duration::from_secs(10), settle: 200 }
     }
 
     fn seed(&self) -> u64 {

@@ -16,8 +16,8 @@ use hmc_std::{Address, ConnType, Error, ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::many::{self, connect};
-use hmc_tests::raw::{dial, hello, is_closed_after, say};
-use hmc_tests::scene::{TempDir, bound, count_of, cpu_of, files, status_of, until};
+use hmc_tests::env::{TempDir, bound, count_of, cpu_of, files, status_of, until};
+use hmc_tests::raw_frames::{dial, hello, is_closed_after, say};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
@@ -128,10 +128,10 @@ fn a_flood_delays_honest_peers_by_half_a_second_at_most() {
 
 /// A relay that hangs up on the first `refusals` connections and hands on the others.
 fn moody_relay(to: SocketAddr, refusals: usize) -> SocketAddr {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = door.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        for (n, near) in door.incoming().enumerate() {
+        for (n, near) in listener.incoming().enumerate() {
             let Ok(near) = near else { return };
             if n < refusals {
                 // Unread bytes make this a reset, none an end of the stream.
@@ -225,13 +225,13 @@ fn a_listener_that_always_hangs_up_is_dialed_until_the_deadline() {
     });
 }
 
-/// A listener whose queue is full: whoever comes sleeps until there is room.
+/// A listener whose queue is full: a dialer blocks until it has space.
 #[test]
 fn who_waits_before_a_full_queue_uses_no_processor() {
     use std::os::unix::net::UnixListener;
     let dir = TempDir::new();
-    let door = UnixListener::bind(dir.path().join("hmc_ctrl_rank_0.sock")).unwrap();
-    rustix::net::listen(&door, 1).unwrap();
+    let listener = UnixListener::bind(dir.path().join("hmc_ctrl_rank_0.sock")).unwrap();
+    rustix::net::listen(&listener, 1).unwrap();
     let path = dir.path().join("hmc_ctrl_rank_0.sock");
     let queue: Vec<_> = std::iter::from_fn(|| {
         let fd = rustix::net::socket_with(
@@ -245,17 +245,17 @@ fn who_waits_before_a_full_queue_uses_no_processor() {
         rustix::net::connect(&fd, &to).ok().map(|()| fd)
     })
     .collect();
-    println!("{} wait before the door", queue.len());
+    println!("{} wait in the queue of the listener", queue.len());
     let mut actor = Actor::session(ACTOR, "rank=1");
     let before = cpu_of(actor.pid());
     let said = actor.try_ask(&format!("connect 0 {} auto 1500", dir.address()));
     let used = cpu_of(actor.pid()) - before;
     assert!(said.as_ref().is_err_and(|e| e.contains("DeadlineExceeded")), "{said:?}");
     assert!(used < Duration::from_millis(300), "{used:?} of processor time in 1.5 s of waiting");
-    // There is room again.
+    // The queue has space again.
     actor.tell(&format!("connect 0 {} auto 500", dir.address()));
     std::thread::scope(|scope| {
-        scope.spawn(|| (0..=queue.len()).for_each(|_| drop(door.accept().unwrap())));
+        scope.spawn(|| (0..=queue.len()).for_each(|_| drop(listener.accept().unwrap())));
         let said = actor.answer();
         assert!(said.as_ref().is_err_and(|e| e.contains("DeadlineExceeded")), "{said:?}");
     });

@@ -19,9 +19,9 @@ use hmc_std::{
     Access, Address, ConnType, Copy, Direction, ErrorKind, Message, Rank, Session, Want,
 };
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::pair::{ALL, Pair, both};
-use hmc_tests::raw::{dial, hello, is_closed_after, say};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::raw_frames::{dial, hello, is_closed_after, say};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -253,9 +253,9 @@ fn connections_that_are_turned_away_are_counted_once() {
     let count = || session.stats().strangers_refused;
     // A wrong job, another rank than ours, ours, and one beyond all ranks.
     for words in [hello(9, 77, 0), hello(9, 0, 3), hello(0, 0, 0), hello(5000, 0, 0)] {
-        let mut stranger = dial(at);
-        assert!(say(&mut stranger, &words));
-        assert!(is_closed_after(&mut stranger));
+        let mut client = dial(at);
+        assert!(say(&mut client, &words));
+        assert!(is_closed_after(&mut client));
     }
     until("four are counted", LONG, || (count() == 4).then_some(()));
     // No frame, and one that hangs up without a word.

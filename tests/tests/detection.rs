@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{ErrorKind, Peer, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, bound, number};
+use hmc_tests::env::{TempDir, Via, bound, number};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);

@@ -15,8 +15,8 @@ use hmc_sim::rng::Rng;
 use hmc_std::peer::Route;
 use hmc_std::window::RemoteWindow;
 use hmc_std::{ConnBuffer, ConnType, ErrorKind, Peer, Session};
+use hmc_tests::env::{seed, until};
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::{seed, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const LEN: u64 = 1 << 20;

@@ -13,9 +13,9 @@ use std::time::Duration;
 use hmc_sim::rng::Rng;
 use hmc_std::{ConnType, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, number, until};
 use hmc_tests::lent::Owner;
 use hmc_tests::planted;
-use hmc_tests::scene::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use hmc_std::memory::Span;
 use hmc_std::{Access, Address, ConnType, Session, Want};
-use hmc_tests::raw::{dial, say};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::raw_frames::{dial, say};
 
 const LONG: Duration = Duration::from_secs(20);
 const BLOCK: u64 = 8 << 20;
 const LABEL: u64 = 5;
 
-/// A peer that always has copies queued at the target (puts into adopted memory, which the target's
-/// background thread does itself) leaves room for another's puts and for the time: heartbeats go on.
+/// A peer that always has copies queued at the target (puts into user memory, which the target's background thread executes)
+/// does not delay another's puts and timers: heartbeats continue.
 #[test]
 fn queued_copies_of_one_peer_do_not_shut_out_another() {
     let dir = TempDir::new();
@@ -36,8 +36,8 @@ fn queued_copies_of_one_peer_do_not_shut_out_another() {
     let (busy, to_target) = session(0, ConnType::Shm);
     let (_quiet, other) = session(2, ConnType::Tcp);
     let vector = || vec![0u8; usize::try_from(BLOCK).unwrap()];
-    let room = target.register_vec(vector()).unwrap().take_all().unwrap();
-    let _window = target.peer(0).unwrap().expose(room, Access::all(), LABEL).unwrap();
+    let space = target.register_vec(vector()).unwrap().take_all().unwrap();
+    let _window = target.peer(0).unwrap().expose(space, Access::all(), LABEL).unwrap();
     let window = to_target.remote_window(LABEL, LONG).unwrap();
     let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

@@ -23,9 +23,9 @@ use hmc_mem::os::io::IoOutcome;
 use hmc_tests::attack::floods::{
     BATCH, BESIDE, Flooded, INBOX, Scene, Via, data_frame, library, of_kind,
 };
-use hmc_tests::raw::frame;
+use hmc_tests::env::{number, skipped};
+use hmc_tests::raw_frames::frame;
 use hmc_tests::rogue::pour;
-use hmc_tests::scene::{number, skipped};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 
@@ -136,7 +136,7 @@ fn data_floods(via: Via, kinds: &[DataKind]) {
                     }
                 });
             }
-            if let Some(soft) = &mut rogue.soft {
+            if let Some(soft) = &mut rogue.am {
                 for n in n..n + BATCH {
                     let bytes = data_frame(kind, n, &rogue.window, address);
                     let (frame, data) = bytes.split_at(DATA_FRAME_BYTES);

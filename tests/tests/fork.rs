@@ -16,7 +16,7 @@ use hmc_std::{
     Access, ConnType, Copy, Direction, Element, ErrorKind, Exchange, Reduce, Session, Want,
 };
 use hmc_tests::child::in_child;
-use hmc_tests::scene::TempDir;
+use hmc_tests::env::TempDir;
 
 /// How a call in the child ended.
 #[derive(Debug, PartialEq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hmc_std::{Access, Copy, Direction, Session};
 use hmc_tests::child::in_child;
-use hmc_tests::scene::TempDir;
+use hmc_tests::env::TempDir;
 
 /// The descriptors of this process beyond the three usual ones, and what they are of.
 fn descriptors() -> BTreeMap<i32, String> {

@@ -1,4 +1,4 @@
-//! Inboxes that are full: their limits hold whoever waits, and what stopped for them goes on as soon as there is room.
+//! Full inboxes: their limits hold for each waiter, and stopped connections continue as soon as there is space.
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmc_std::{ConnType, ErrorKind, Message, Want};
+use hmc_tests::env::until;
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::until;
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ fn who_waits_for_one_message_keeps_no_more_of_the_others_than_the_limit() {
         assert_eq!(held, LIMIT, "{conn:?}");
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded);
         assert!(e.to_string().contains("the inbox of this peer is full"), "{e}");
-        // What it waited for comes once there is room.
+        // The message comes after the inbox has space.
         for _ in 0..LIMIT {
             assert_eq!(pair.b.recv(Want::Tag, LONG).unwrap(), Message::Tag(1));
         }
@@ -55,7 +55,7 @@ fn who_waits_for_one_message_keeps_no_more_of_the_others_than_the_limit() {
     }
 }
 
-/// Room that a waiter makes is used although the waiter itself has gone: the peer's puts need nobody here.
+/// Space that a waiter frees is used although the waiter itself has returned: the peer's puts need no caller here.
 #[test]
 fn a_stream_that_stopped_for_a_waiter_goes_on_without_it() {
     let pair = Pair::with(ConnType::Tcp, 4096, |b| b.inbox(1, 1 << 20));
@@ -92,7 +92,7 @@ fn a_connection_that_stopped_for_bytes_goes_on() {
                     pair.a.send_struct_within(&message(n), LONG).unwrap();
                 }
             });
-            // It has room for a little less than this many.
+            // Its capacity is a little less than this.
             let most = limit / 6500;
             until("its inbox is full", LONG, || (held(&pair) + 4 > most).then_some(()));
             for n in 0..count {

@@ -14,9 +14,9 @@ use std::time::Duration;
 use hmc_sim::rng::Rng;
 use hmc_std::memory::SharedBytes;
 use hmc_std::{Element, ErrorKind, Exchange, Group, Progress, Reduce};
-use hmc_tests::members::Members;
+use hmc_tests::env::{Via, seed};
+use hmc_tests::group_fixture::GroupFixture;
 use hmc_tests::pair::pattern;
-use hmc_tests::scene::{Via, seed};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -218,7 +218,7 @@ fn play(group: &Group, at: usize, step: Step) {
 }
 
 /// Plays the same random steps as all members, each of which dawdles now and then.
-fn play_random(members: &Members, seed: u64, steps: usize) {
+fn play_random(members: &GroupFixture, seed: u64, steps: usize) {
     let ranks: Vec<u32> = {
         // Positions are not ranks.
         let mut ranks: Vec<u32> = (0..members.sessions.len() as u32).collect();
@@ -247,12 +247,12 @@ fn random_collectives_agree_with_plain_models() {
     let seed = seed(1);
     for via in Via::all() {
         for count in 1..=8 {
-            let members = Members::new(via, count);
+            let members = GroupFixture::new(via, count);
             // Connecting has waits of its own.
             let before = members.overslept();
             play_random(&members, seed + u64::from(count), 30);
             let slept = members.overslept() - before;
-            assert_eq!(slept, 0, "{via:?}, {count} members: something rang no bell");
+            assert_eq!(slept, 0, "{via:?}, {count} members: a wake was missing");
         }
     }
 }
@@ -260,7 +260,7 @@ fn random_collectives_agree_with_plain_models() {
 #[test]
 fn every_element_and_operation_in_every_length() {
     for via in Via::all() {
-        let members = Members::new(via, 3);
+        let members = GroupFixture::new(via, 3);
         members.each(|group| {
             let mut at = 0;
             for element in Element::ALL {
@@ -280,7 +280,7 @@ fn every_element_and_operation_in_every_length() {
 fn every_exchange_in_every_length() {
     for via in Via::all() {
         for (count, lengths) in [(2, &LENGTHS[..]), (3, &LENGTHS[..10]), (5, &LENGTHS[8..12])] {
-            let members = Members::new(via, count);
+            let members = GroupFixture::new(via, count);
             members.each(|group| {
                 let mut at = 0;
                 for len in lengths.iter().copied() {
@@ -301,7 +301,7 @@ fn every_exchange_in_every_length() {
 #[test]
 fn barriers_hold_until_all_have_come() {
     for count in [2, 3, 4, 7] {
-        let members = Members::new(Via::Shm, count);
+        let members = GroupFixture::new(Via::Shm, count);
         let come = AtomicUsize::new(0);
         members.each(|group| {
             let mut own = Rng::new(group.position() as u64);
@@ -321,7 +321,7 @@ fn barriers_hold_until_all_have_come() {
 /// Vectors that do not fit into the memory that a reduction takes.
 #[test]
 fn long_vectors_are_reduced_piece_by_piece() {
-    let members = Members::new(Via::Shm, 3);
+    let members = GroupFixture::new(Via::Shm, 3);
     members.each(|group| {
         let (element, op) = (Element::I32, Reduce::Sum);
         play(group, 0, Step::ReduceScatter { element, op, count: 3 * MIB + 1 });
@@ -332,7 +332,7 @@ fn long_vectors_are_reduced_piece_by_piece() {
 /// More members than exchange all at once.
 #[test]
 fn ten_members() {
-    let members = Members::new(Via::Shm, 10);
+    let members = GroupFixture::new(Via::Shm, 10);
     play_random(&members, seed(100), 30);
     members.each(|group| {
         let (element, op) = (Element::F64, Reduce::Max);
@@ -347,7 +347,7 @@ fn ten_members() {
 /// Numbers with a fraction: the order is the one that the documents tell, and all have the same bits.
 #[test]
 fn sums_have_one_order_and_all_have_the_same_bits() {
-    let members = Members::new(Via::Shm, 5);
+    let members = GroupFixture::new(Via::Shm, 5);
     let number = |rank: usize, i: usize| {
         let bytes = pattern(4 * (i as u64 % 97 + 1), (rank * 1000 + i) as u64);
         let bits = u32::from_ne_bytes(bytes[bytes.len() - 4..].try_into().unwrap());
@@ -387,7 +387,7 @@ fn sums_have_one_order_and_all_have_the_same_bits() {
 #[test]
 fn members_without_a_background_thread() {
     for via in Via::all() {
-        let members = Members::with(via, 3, |b| b.progress(Progress::Manual));
+        let members = GroupFixture::with(via, 3, |b| b.progress(Progress::Manual));
         play_random(&members, seed(200), 40);
     }
 }
@@ -396,7 +396,7 @@ fn members_without_a_background_thread() {
 #[test]
 fn a_waiting_member_serves_others_without_a_background_thread() {
     let brief = Duration::from_secs(10);
-    let members = Members::with(Via::Tcp, 3, |b| b.progress(Progress::Manual).deadline(brief));
+    let members = GroupFixture::with(Via::Tcp, 3, |b| b.progress(Progress::Manual).deadline(brief));
     let groups: Vec<Group> =
         members.sessions[..2].iter().map(|s| s.group(&[0, 1]).unwrap()).collect();
     std::thread::scope(|s| {
@@ -409,7 +409,7 @@ fn a_waiting_member_serves_others_without_a_background_thread() {
 /// Groups of some of the ranks, one after the other, and beside the messages of others.
 #[test]
 fn groups_of_some_and_messages_of_others() {
-    let members = Members::new(Via::Shm, 4);
+    let members = GroupFixture::new(Via::Shm, 4);
     std::thread::scope(|s| {
         s.spawn(|| {
             members.each_of(&[3, 0], |group| {
@@ -445,7 +445,7 @@ fn groups_of_some_and_messages_of_others() {
             assert!(out == bytes);
         }
     });
-    assert_eq!(members.overslept(), 0, "something rang no bell");
+    assert_eq!(members.overslept(), 0, "a wake was missing");
     // The same ranks in other orders.
     for ranks in [[0, 1, 2, 3], [2, 0, 3, 1]] {
         members.each_of(&ranks, |group| {
@@ -457,7 +457,7 @@ fn groups_of_some_and_messages_of_others() {
 
 #[test]
 fn what_makes_no_sense_is_refused_before_anything_moves() {
-    let members = Members::with(Via::Shm, 2, |b| b.deadline(Duration::from_millis(300)));
+    let members = GroupFixture::with(Via::Shm, 2, |b| b.deadline(Duration::from_millis(300)));
     let kind = |e: hmc_std::Error| e.kind();
     let first = &members.sessions[0];
     assert_eq!(first.group(&[0, 1, 0]).map_err(kind).unwrap_err(), ErrorKind::InvalidConfig);

@@ -14,10 +14,10 @@ use std::time::Duration;
 use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_core::rndv::{RecvTarget, RndvMsg, RndvRole};
 use hmc_core::wire::message::ControlMessage;
+use hmc_tests::env::until;
 use hmc_tests::pair::pattern;
-use hmc_tests::raw::frame;
+use hmc_tests::raw_frames::frame;
 use hmc_tests::receiver::{Receiver, Sender, area, hear, take, tell};
-use hmc_tests::scene::until;
 use rustix::net::sockopt;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ fn received(place: RecvTarget) -> (Vec<u8>, u64) {
             assert_eq!(peer.recv_tag().unwrap(), tag);
         }
         let begun = puts(&sender);
-        // From here on it reads, with room as sockets have it.
+        // From here on it reads, with buffers of usual size.
         sockopt::set_socket_recv_buffer_size(&rogue.data, 4 << 20).unwrap();
         let mut got = vec![0; usize::try_from(LEN).unwrap()];
         let data = &mut rogue.data;

@@ -20,7 +20,7 @@ use hmc_std::{
     SessionBuilder, Status, Want,
 };
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, bound, until};
+use hmc_tests::env::{TempDir, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
@@ -145,7 +145,7 @@ fn blocking_transfers_end_and_their_operations_run_on() {
     );
     let batch = p.prepare(Direction::Put, &[Copy { remote_offset: 4 * LEN, ..copy }]).unwrap();
     assert_interrupted("run_batch", interrupted(|| p.run_batch(&batch)));
-    // All five are still under way: there is no room for a sixth, and no byte has come.
+    // All five are still in flight: no slot is free for a sixth, and no byte has come.
     assert_interrupted("put_nb", interrupted(|| p.put_nb(0, 0, LEN)));
     let mut got = [0];
     s.target.buffer().read_at(4 * LEN, &mut got).unwrap();
@@ -228,7 +228,7 @@ fn receives_end_and_messages_are_not_lost() {
 }
 
 #[test]
-fn a_send_that_waits_for_room_ends() {
+fn a_send_that_waits_for_a_slot_ends() {
     let s = Silent::new(ConnType::Tcp, |b| b);
     let bytes = vec![1; 1 << 20];
     let sent = interrupted(|| {
@@ -336,7 +336,7 @@ fn goodbyes_end() {
     }
 }
 
-/// Threads that wait on one link: one leads, the others sleep until it has news for them. Each has a hook of its own.
+/// Threads that wait on one link: one leads, the others park until it notifies them. Each has a hook of its own.
 #[test]
 fn leader_and_followers_are_asked_alike() {
     let s = Silent::new(ConnType::Tcp, |b| b);
@@ -395,7 +395,7 @@ fn a_deadline_that_has_passed_is_no_interruption() {
     let e = s.peer.transfer_within(Direction::Put, copy, Duration::from_millis(120)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
     assert!(ask.asked.load(Ordering::Acquire) > 0);
-    // What needs no nap asks nobody.
+    // A call that does not park does not call the hook.
     ask.asked.store(0, Ordering::Release);
     ask.stop.store(true, Ordering::Release);
     let me = s.source.loopback().unwrap();
@@ -470,10 +470,13 @@ fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
         Actor::session(ACTOR, &format!("rank=2 uds={} buffer={LEN}", dir.path().display()));
     source.connect(2, &dir.address()).unwrap();
     stopped.stop();
-    let door = source.uds_path().unwrap();
+    let socket = source.uds_path().unwrap();
     let got = fork_in(|| {
         let ended = Communicator::shutdown(&source, short);
-        assert!(FORKED[0].load(Ordering::SeqCst) != 2 || door.exists(), "the child took the door");
+        assert!(
+            FORKED[0].load(Ordering::SeqCst) != 2 || socket.exists(),
+            "the child removed the socket"
+        );
         ended
     });
     stopped.resume();

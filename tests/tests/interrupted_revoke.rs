@@ -16,8 +16,8 @@ use hmc_core::types::Access;
 use hmc_mem::gate::GateError;
 use hmc_mem::os::memfd::Mapping;
 use hmc_std::{Error, ErrorKind, Peer, Rank, Region, Session, Status, Window};
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::inside::Inside;
-use hmc_tests::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const PAGE: u64 = 4096;

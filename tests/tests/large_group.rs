@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, count_of, cpu_of, number, status_of};
+use hmc_tests::env::{TempDir, Via, count_of, cpu_of, number, status_of};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 /// How long each step may take.
@@ -40,10 +40,10 @@ fn all(actors: &mut [Actor], commands: &[String]) -> Duration {
 
 /// They connect with each other at once and pass a barrier, do nothing for longer than a peer may be silent, and pass
 /// another one on the same links.
-fn meet(via: Via, door: &str, at: impl Fn(&Actor) -> String) {
+fn meet(via: Via, address: &str, at: impl Fn(&Actor) -> String) {
     let _alone = ALONE.lock();
     let count = members();
-    let settings = |n| format!("rank={n} {door} buffer=4096 slots=1");
+    let settings = |n| format!("rank={n} {address} buffer=4096 slots=1");
     let mut actors: Vec<_> = (0..count).map(|n| Actor::session(ACTOR, &settings(n))).collect();
     let before = status_of(actors[0].pid(), "VmRSS");
     let addresses: Vec<_> = actors.iter().map(at).collect();
@@ -77,7 +77,7 @@ fn meet(via: Via, door: &str, at: impl Fn(&Actor) -> String) {
     all(&mut actors, &join);
     assert_eq!(files(&actors), at_first, "descriptors before and after an idle time");
     for actor in &mut actors {
-        assert_eq!(actor.ask("stats"), "0 0", "peers lost, strangers refused");
+        assert_eq!(actor.ask("stats"), "0 0", "peers lost, connections refused");
     }
 }
 
@@ -89,12 +89,12 @@ fn members_of_a_large_group_meet_over_tcp() {
 #[test]
 fn members_of_a_large_group_meet_over_shm() {
     let dir = TempDir::new();
-    let door = format!("uds={}", dir.path().display());
-    meet(Via::Shm, &door, |_| dir.address().to_string());
+    let address = format!("uds={}", dir.path().display());
+    meet(Via::Shm, &address, |_| dir.address().to_string());
 }
 
-/// A process whose descriptors are used up says so when it dials, and has no room for others: it is not taken for one of
-/// another user, nor takes them for such, because there is none left to read the secret by.
+/// A process without free descriptors reports that when it dials, and accepts no others: neither end mistakes the other for a
+/// process of another user, although no descriptor is left to read the secret.
 #[test]
 fn used_up_descriptors_are_named() {
     // A link takes two: one is left, or none.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hmc_std::{ErrorKind, Message, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, until};
+use hmc_tests::env::{TempDir, Via, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

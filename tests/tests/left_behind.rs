@@ -11,9 +11,9 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, ErrorKind, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::raw::frame;
+use hmc_tests::env::{TempDir, count_of, until};
+use hmc_tests::raw_frames::frame;
 use hmc_tests::rogue::{Rogue, pour};
-use hmc_tests::scene::{TempDir, count_of, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -38,7 +38,7 @@ impl Scene {
         self.actor.ask("live").parse().unwrap()
     }
 
-    /// Joins as `rank`, sends all there is room for, and ends.
+    /// Joins as `rank`, sends as much as the sockets accept, and ends.
     fn visit(&mut self, rank: u32, bytes: &[u8]) {
         let address = self.dir.address();
         let mut rogue = Rogue::join(rank, &address, &address);
@@ -140,8 +140,8 @@ fn is_seen_to_end(session: &Session, rank: u32, mut rogue: Rogue, last: fn(&mut 
     assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
 }
 
-/// A session with a door of each kind, and where they are.
-fn doors(dir: &TempDir, heartbeat: Option<Duration>) -> (Session, [Address; 2]) {
+/// Returns a session with a listener of each kind, and their addresses.
+fn listening(dir: &TempDir, heartbeat: Option<Duration>) -> (Session, [Address; 2]) {
     let session = Session::builder(0).uds(dir.path()).tcp("127.0.0.1:0").insecure_loopback();
     let session = session.heartbeat(heartbeat).buffer(65_536).accept_upstream().start().unwrap();
     let tcp = Address::Tcp(session.tcp_addr().unwrap());
@@ -152,19 +152,19 @@ fn doors(dir: &TempDir, heartbeat: Option<Duration>) -> (Session, [Address; 2]) 
 #[test]
 fn a_full_inbox_hides_no_end_of_a_node_of_the_cxx_hmc() {
     let dir = TempDir::new();
-    let (session, doors) = doors(&dir, None);
-    for (rank, door) in (1..).zip(&doors) {
-        is_seen_to_end(&session, rank, Rogue::join_upstream(rank, door), |_| ());
+    let (session, addresses) = listening(&dir, None);
+    for (rank, address) in (1..).zip(&addresses) {
+        is_seen_to_end(&session, rank, Rogue::join_upstream(rank, address), |_| ());
     }
 }
 
-/// The tag of a put waits for room, too, so that neither connection is read; and no heartbeat finds it gone.
+/// The tag of a put waits for space, too, so that neither connection is read; and no heartbeat detects the exit.
 #[test]
 fn a_full_inbox_hides_no_end_of_both_connections() {
     let dir = TempDir::new();
-    let (session, doors) = doors(&dir, None);
-    for (rank, door) in (1..).zip(&doors) {
-        is_seen_to_end(&session, rank, Rogue::join_mute(rank, door, &doors[1]), |rogue| {
+    let (session, addresses) = listening(&dir, None);
+    for (rank, address) in (1..).zip(&addresses) {
+        is_seen_to_end(&session, rank, Rogue::join_mute(rank, address, &addresses[1]), |rogue| {
             let mut put = DataFrame::new(DataKind::Write, 0);
             (put.window, put.epoch) = (rogue.window.window, rogue.window.epoch);
             put.flags = DataFlags::LAST | DataFlags::NOTIFY;
@@ -173,11 +173,11 @@ fn a_full_inbox_hides_no_end_of_both_connections() {
     }
 }
 
-/// Over TCP the end comes behind all that was sent, for which neither kernel has room.
+/// Over TCP the end follows all sent bytes, for which neither kernel has buffer space.
 #[test]
 fn a_heartbeat_finds_the_end_behind_a_full_connection() {
     let dir = TempDir::new();
-    let (session, [_, tcp]) = doors(&dir, Some(Duration::from_millis(500)));
+    let (session, [_, tcp]) = listening(&dir, Some(Duration::from_millis(500)));
     let mut rogue = Rogue::join(1, &tcp, &tcp);
     let peer = session.wait_peer(1, LONG).unwrap();
     let many = frame(&ControlMessage::Struct(&vec![3; 64 << 10])).repeat(1024);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMode, RndvMsg, RndvRole};
 use hmc_std::{Address, Delivery, ErrorKind, OpError, Region, Session};
+use hmc_tests::env::until;
 use hmc_tests::receiver::{Receiver, Sender, area};
-use hmc_tests::scene::until;
 
 const LONG: Duration = Duration::from_secs(20);
 const LEN: u64 = 5000;

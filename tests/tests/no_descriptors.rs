@@ -10,8 +10,8 @@ use std::time::Duration;
 use hmc_core::types::Access;
 use hmc_std::{Peer, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, count_of, cpu_of, skipped, until};
 use hmc_tests::files::UnderWay;
-use hmc_tests::scene::{TempDir, count_of, cpu_of, skipped, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ fn crowded() -> (Actor, Session, Peer, TempDir) {
     let mut actor = Actor::session(ACTOR, &format!("rank=1 buffer={LEN}"));
     assert_eq!(actor.ask(&format!("connect 0 uds://{} shm 20000", dir.path().display())), "shm");
     let peer = s.wait_peer(1, LONG).unwrap();
-    // All below the limit are in use: those above it, if there are any, make no room.
+    // All below the limit are in use: those above it, if any, do not help.
     actor.ask(&format!("files {}", count_of(actor.pid(), "fd")));
     let e = actor.try_ask("expose 0 1 4096 1 own").expect_err("no descriptor");
     assert!(e.starts_with("SystemLimit"), "{e}");

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use hmc_core::limits::PEER_DEAD_NS;
 use hmc_std::memory::HeapBytes;
 use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::pooled::Pooled;
-use hmc_tests::scene::{TempDir, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -18,9 +18,9 @@ use hmc_core::types::Access;
 use hmc_std::future::{Op, WaitError};
 use hmc_std::{Copy, Direction, Error, ErrorKind, Peer, Region, Session, Span, Want, Window};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{Via, bound, cpu_of, skipped, until};
 use hmc_tests::net::{DEVICE, Host, Net};
 use hmc_tests::pair::pattern;
-use hmc_tests::scene::{Via, bound, cpu_of, skipped, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

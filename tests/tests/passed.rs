@@ -16,9 +16,9 @@ use hmc_mem::os::fd_passing::{allow, is_allowed, send_fd};
 use hmc_mem::os::io::IoError;
 use hmc_std::{ConnType, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::raw::{frame, hello};
+use hmc_tests::env::{TempDir, bound};
+use hmc_tests::raw_frames::{frame, hello};
 use hmc_tests::rogue::{Rogue, connect};
-use hmc_tests::scene::{TempDir, bound};
 use rustix::net::sockopt;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -27,9 +27,9 @@ const LONG: Duration = Duration::from_secs(30);
 /// A socket whose last close(2) waits for 12 s: it has bytes to send that nobody takes (SO_LINGER, socket(7)). With it,
 /// its other end.
 fn slow_to_close() -> (OwnedFd, TcpStream) {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut near = TcpStream::connect(door.local_addr().unwrap()).unwrap();
-    let (far, _) = door.accept().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
     near.set_nonblocking(true).unwrap();
     while near.write(&[0; 65_536]).is_ok() {}
     near.set_nonblocking(false).unwrap();

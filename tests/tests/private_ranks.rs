@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use hmc_std::{Address, ConnType, ErrorKind, Peer, Session};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -10,8 +10,8 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_std::{Address, ConnType, Session};
 use hmc_tests::attack::Context;
 use hmc_tests::attack::ranks::{self, KEPT, OTHER_HOST, claim, claims};
-use hmc_tests::raw::{PATIENCE, dial, read_frame, read_reject, say};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::raw_frames::{PATIENCE, dial, read_frame, read_reject, say};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hmc_std::{ConnType, ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, reaped};
-use hmc_tests::scene::{TempDir, number, until};
+use hmc_tests::env::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

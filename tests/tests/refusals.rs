@@ -1,4 +1,4 @@
-//! Refused strangers are told of in the log, and cannot fill it. Alone in its file: it has the process's subscriber of
+//! Refused clients are reported in the log, and cannot fill it. Alone in its file: it has the process's subscriber of
 //! `tracing`.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::Session;
+use hmc_tests::env::TempDir;
 use hmc_tests::events::Events;
-use hmc_tests::raw::{dial, hello, read_reject, say};
-use hmc_tests::scene::TempDir;
+use hmc_tests::raw_frames::{dial, hello, read_reject, say};
 use tracing::Level;
 
-const STRANGERS: usize = 200;
+const CLIENTS: usize = 200;
 static WARNINGS: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
-fn many_refused_strangers_are_few_warnings() {
+fn many_refused_clients_are_few_warnings() {
     let count = Events::new(Level::WARN, |_| {
         WARNINGS.fetch_add(1, Ordering::Relaxed);
     });
@@ -26,7 +26,7 @@ fn many_refused_strangers_are_few_warnings() {
     let server = Session::builder(1).tcp("127.0.0.1:0").secret_file(dir.path().join("secret"));
     let server = server.start().unwrap();
     let begun = Instant::now();
-    for _ in 0..STRANGERS {
+    for _ in 0..CLIENTS {
         let mut s = dial(server.tcp_addr().unwrap());
         assert!(say(&mut s, &hello(2, 0, 1)));
         assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hmc_std::{Address, ConnType, ErrorKind, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::env::{TempDir, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -29,7 +29,7 @@ fn relative_folders_and_secrets_are_where_they_were_named() {
     let local: Address = "uds://s".parse().unwrap();
     assert_eq!(target.uds_path().unwrap(), here.path().join("s/hmc_ctrl_rank_1.sock"));
     dial(2, &local, ConnType::Shm).expect("in the same folder");
-    // A session is not a stranger to itself, however its folder is written.
+    // A session recognises itself, however its folder is written.
     let e = target.connect_any(&local, ConnType::Auto, LONG).expect_err("itself");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
 

@@ -20,9 +20,9 @@ use hmc_std::ErrorKind::{
 };
 use hmc_std::{Address, ConnType, ErrorKind, Rank, Session, SessionBuilder, Want};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::errors::Errors;
-use hmc_tests::raw::{frame, read_frame};
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::raw_frames::{frame, read_frame};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -160,10 +160,10 @@ fn dials_that_lead_nowhere() {
 
 /// A program at a TCP port that answers whoever says hello with those bytes.
 fn answers(bytes: Vec<u8>) -> Address {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = door.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        let (mut s, _) = door.accept().unwrap();
+        let (mut s, _) = listener.accept().unwrap();
         let _ = read_frame(&mut s);
         let _ = s.write_all(&bytes);
         // It waits until the dialer has hung up.
@@ -204,14 +204,14 @@ fn answers_that_refuse() {
 fn a_busy_peer_is_refused_at_the_deadline() {
     let mut e = Errors::new();
     let near = Session::builder(0).insecure_loopback().start().unwrap();
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = Address::Tcp(door.local_addr().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = Address::Tcp(listener.local_addr().unwrap());
     std::thread::scope(|s| {
         let dial =
             s.spawn(|| near.connect_with(1, &at, ConnType::Auto, Duration::from_millis(300)));
-        door.set_nonblocking(true).unwrap();
+        listener.set_nonblocking(true).unwrap();
         until("the dial is over", LONG, || {
-            if let Ok((mut other, _)) = door.accept() {
+            if let Ok((mut other, _)) = listener.accept() {
                 other.set_nonblocking(false).unwrap();
                 let _ = read_frame(&mut other);
                 let _ = other.write_all(&frame(&ControlMessage::Reject(RejectReason::Busy)));

@@ -17,10 +17,10 @@ use hmc_std::ErrorKind::{
     NotFound, PeerDead, Quarantined, Range, Stale, Unsupported,
 };
 use hmc_std::{Access, Address, ConnType, Copy, Direction, Error, Session, SessionBuilder, Want};
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::errors::Errors;
 use hmc_tests::inside::Inside;
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -58,10 +58,10 @@ fn operations_that_cannot_be() {
     e.add("recv", nothing, DeadlineExceeded, rank, &["waiting for a message", "wait longer"]);
     let window = a.remote_window(77, SHORT);
     e.add("window", window, DeadlineExceeded, rank, &["labelled 77", "look at the peer"]);
-    // A message of more bytes than the receiver has room for.
+    // A message of more bytes than the receiver's buffer.
     let sent = a.send_data_nb(0, 100).unwrap();
     let got = p.b.recv_data_within(&mut [0; 10], LONG);
-    e.add("room", got, Length, Some(0), &["100 bytes", "room for 10", "nothing was written"]);
+    e.add("space", got, Length, Some(0), &["100 bytes", "room for 10", "nothing was written"]);
     e.add("length", sent.wait(LONG), Length, rank, &["100 bytes", "room for 10"]);
     let sends: Vec<_> = (0..MAX_RNDV).map(|_| a.send_data_nb(0, 8).unwrap()).collect();
     e.add("messages", a.send_data_nb(0, 8), Full, rank, &["64 messages", "wait for some"]);

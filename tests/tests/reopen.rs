@@ -2,7 +2,7 @@
 //! nobody in, and no revocation waits for an initiator that is not there.
 
 use hmc_tests::attack::{Context, reopen};
-use hmc_tests::scene::number;
+use hmc_tests::env::number;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 

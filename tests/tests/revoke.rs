@@ -16,7 +16,7 @@ use hmc_sim::rng::Rng;
 use hmc_std::future::WaitError;
 use hmc_std::{ErrorKind, Peer, Region, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, bound, seed, until};
+use hmc_tests::env::{TempDir, Via, bound, seed, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

@@ -14,9 +14,9 @@ use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
 use hmc_std::future::WaitError;
 use hmc_std::{ConnType, ErrorKind, Peer, RemoteWindow, Session, SharedWindow, Span, Window};
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::inside::Inside;
 use hmc_tests::pair::{ALL, Pair};
-use hmc_tests::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;

@@ -21,15 +21,15 @@ use hmc_std::address::Address;
 use hmc_std::{ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, ranks};
-use hmc_tests::raw::{
+use hmc_tests::env::{TempDir, bound, skipped, until};
+use hmc_tests::raw_frames::{
     dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, read_reject, say,
 };
-use hmc_tests::scene::{TempDir, bound, skipped, until};
 use rustix::net::{AddressFamily, SocketType};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 /// The local socket of rank 1.
-const DOOR: &str = "hmc_ctrl_rank_1.sock";
+const SOCKET: &str = "hmc_ctrl_rank_1.sock";
 
 fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("hmc-user-{name}-{}", std::process::id()));
@@ -46,10 +46,10 @@ fn server(secret: &Path) -> (Session, SocketAddr) {
     (s, at)
 }
 
-/// What a stranger did before: no proof, and nothing is its own.
+/// A client without a proof, and without memory or rank of its own.
 #[test]
-fn a_stranger_on_loopback_gets_no_rank() {
-    let (dir, words) = (scratch("stranger"), hello(2, 0, 1));
+fn a_client_without_proof_gets_no_rank_on_loopback() {
+    let (dir, words) = (scratch("client"), hello(2, 0, 1));
     let (server, at) = server(&dir.join("secret"));
     let mut s = dial(at);
     assert!(say(&mut s, &words));
@@ -119,7 +119,7 @@ fn nothing_but_the_proof_is_believed() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Who promises a proof and says nothing more is sent away as any stranger is: two seconds after it came.
+/// A client that announces a proof and sends nothing more is closed as any pending connection is: after two seconds.
 #[test]
 fn who_promises_a_proof_has_two_seconds_for_it() {
     let dir = scratch("late");
@@ -165,10 +165,10 @@ fn a_listener_that_proves_nothing_is_not_believed() {
     ranks::by_a_listener(&mut Context::rounds(ACTOR, 2)).expect_held();
 }
 
-/// Passes connections to `door` on to `at`, both ways, until one cannot be.
-fn relay(door: TcpListener, at: SocketAddr) {
+/// Forwards connections to `listener` to `at`, in both directions, until one fails.
+fn proxy(listener: TcpListener, at: SocketAddr) {
     std::thread::spawn(move || {
-        for a in door.incoming().map_while(Result::ok) {
+        for a in listener.incoming().map_while(Result::ok) {
             let Ok(b) = TcpStream::connect(at) else { return };
             for (mut from, to) in [(a.try_clone().unwrap(), b.try_clone().unwrap()), (b, a)] {
                 std::thread::spawn(move || {
@@ -183,15 +183,15 @@ fn relay(door: TcpListener, at: SocketAddr) {
 /// A relay has another endpoint than the one that was asked for, and cannot change what was asked for. Where both ends do
 /// without proofs, one that passes on the same port works.
 #[test]
-fn a_relay_between_two_who_know_the_secret_is_refused() {
+fn a_proxy_between_two_who_know_the_secret_is_refused() {
     let dir = scratch("relay");
     let (server, at) = server(&dir.join("secret"));
     let s = Session::builder(2).secret_file(dir.join("secret")).start().unwrap();
     for there in ["127.0.0.1:0".parse().unwrap(), SocketAddr::new([127, 0, 0, 2].into(), at.port())]
     {
-        let door = TcpListener::bind(there).unwrap();
-        let there = door.local_addr().unwrap();
-        relay(door, at);
+        let listener = TcpListener::bind(there).unwrap();
+        let there = listener.local_addr().unwrap();
+        proxy(listener, at);
         let e = s.connect(1, &Address::Tcp(there)).expect_err("a relay");
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         for said in ["does not listen at the address", "ssh -L", "insecure_loopback"] {
@@ -202,9 +202,9 @@ fn a_relay_between_two_who_know_the_secret_is_refused() {
     let open = |rank| Session::builder(rank).insecure_loopback().buffer(4096);
     let lax = open(1).tcp("127.0.0.1:0").start().unwrap();
     let at = lax.tcp_addr().unwrap();
-    let door = TcpListener::bind(("127.0.0.2", at.port())).unwrap();
-    let there = door.local_addr().unwrap();
-    relay(door, at);
+    let listener = TcpListener::bind(("127.0.0.2", at.port())).unwrap();
+    let there = listener.local_addr().unwrap();
+    proxy(listener, at);
     let s = open(2).start().unwrap();
     let peer = s.connect(1, &Address::Tcp(there)).expect("both allow it");
     peer.put(0, 0, 8).expect("a put");
@@ -268,10 +268,10 @@ fn a_dialer_is_not_made_to_answer_its_own_challenge() {
     for ip in [[127, 0, 0, 1], [127, 0, 0, 2]] {
         // The same port where that can be had.
         let port = if ip[3] == 1 { 0 } else { at.port() };
-        let door = TcpListener::bind((std::net::IpAddr::from(ip), port)).unwrap();
-        let there = door.local_addr().unwrap();
+        let listener = TcpListener::bind((std::net::IpAddr::from(ip), port)).unwrap();
+        let there = listener.local_addr().unwrap();
         let mirror = std::thread::spawn(move || {
-            let (mut victim, _) = door.accept().unwrap();
+            let (mut victim, _) = listener.accept().unwrap();
             let (header, payload) = read_frame(&mut victim).unwrap();
             let mut back = dial(at);
             assert!(say(&mut back, &[&header.to_bytes()[..], &payload].concat()));
@@ -325,7 +325,7 @@ fn a_local_peer_of_another_network_is_told_no_port() {
     let _server = Session::builder(1).tcp("127.0.0.1:0").uds(dir.path()).buffer(0).start().unwrap();
     let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
     let ports = |rank, netns| {
-        let mut stream = std::os::unix::net::UnixStream::connect(dir.path().join(DOOR)).unwrap();
+        let mut stream = std::os::unix::net::UnixStream::connect(dir.path().join(SOCKET)).unwrap();
         let asked = Asked::new([0; 16], 0, netns);
         say(&mut stream, &hello_with(rank, 0, 1, |h| Hello { asked: &asked, ..h }));
         let (header, payload) = read_frame(&mut stream).unwrap();

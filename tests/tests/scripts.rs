@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use hmc_core::types::Access;
 use hmc_std::{Copy, Direction, ErrorKind, OpId, Peer, Session};
-use hmc_tests::scene::{TempDir, Via, seed};
+use hmc_tests::env::{TempDir, Via, seed};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(20);
 const HALF: usize = 96 << 10;
 /// The last bytes of each half, for puts that only flush.
 const SCRATCH: usize = 8;
-const ROOM: usize = HALF - SCRATCH;
+const AREA: usize = HALF - SCRATCH;
 
 #[derive(Clone, Debug)]
 struct Move {
@@ -61,18 +61,18 @@ enum Step {
 
 fn movement() -> impl Strategy<Value = Move> {
     let len = prop_oneof![4 => 0usize..300, 2 => 0usize..9000, 1 => 0usize..60_000];
-    (0..ROOM, 0..ROOM, len).prop_map(|(local, remote, len)| Move {
+    (0..AREA, 0..AREA, len).prop_map(|(local, remote, len)| Move {
         local,
         remote,
-        len: len.min(ROOM - local).min(ROOM - remote),
+        len: len.min(AREA - local).min(AREA - remote),
     })
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        2 => (0..ROOM, 1usize..4000, any::<u8>()).prop_map(|(at, len, byte)| Step::Write {
+        2 => (0..AREA, 1usize..4000, any::<u8>()).prop_map(|(at, len, byte)| Step::Write {
             at,
-            len: len.min(ROOM - at),
+            len: len.min(AREA - at),
             byte,
         }),
         4 => (any::<bool>(), movement()).prop_map(|(put, m)| Step::Now(put, m)),
@@ -216,7 +216,7 @@ impl World<'_> {
     /// After a cancellation the destination is old, new or mixed, and settled once something posted
     /// later is done.
     fn adopt(&mut self, f: &Flying) {
-        self.peer.put(big(ROOM), big(HALF + ROOM), big(SCRATCH)).unwrap();
+        self.peer.put(big(AREA), big(HALF + AREA), big(SCRATCH)).unwrap();
         for m in &f.moves {
             let mut now = vec![0; m.len];
             let (old, new, model, range) = if f.put {
@@ -239,9 +239,9 @@ impl World<'_> {
     fn compare(&self, what: &dyn std::fmt::Debug) {
         let mut got = vec![0; HALF];
         self.source.buffer().read_at(0, &mut got).unwrap();
-        assert!(got[..ROOM] == self.local[..ROOM], "the local half differs after {what:?}");
+        assert!(got[..AREA] == self.local[..AREA], "the local half differs after {what:?}");
         self.target.buffer().read_at(big(HALF), &mut got).unwrap();
-        assert!(got[..ROOM] == self.remote[..ROOM], "the remote half differs after {what:?}");
+        assert!(got[..AREA] == self.remote[..AREA], "the remote half differs after {what:?}");
     }
 
     fn finish(&mut self) {
@@ -279,7 +279,7 @@ impl World<'_> {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Write { at, len, byte } => {
-                let m = Move { local: *at, remote: ROOM, len: *len };
+                let m = Move { local: *at, remote: AREA, len: *len };
                 // As a get into these bytes would have to wait.
                 self.clear_way(false, &m);
                 self.finish_readers(&m);

@@ -1,5 +1,4 @@
-//! Sessions as a whole: how they end, who drives them, and that two of them in one process are
-//! strangers.
+//! Sessions as a whole: their end, their progress, and that two of them in one process share nothing.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use hmc_std::address::Address;
 use hmc_std::{ConnType, ErrorKind, OpId, Peer, Progress, Session, Want};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via, bound, status_of, until};
+use hmc_tests::env::{TempDir, Via, bound, status_of, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -205,8 +204,8 @@ fn manual_progress_moves_bytes_only_when_asked() {
     }
 }
 
-/// More operations than one turn has room for end with one acknowledgement: each of their futures wakes,
-/// although nobody drives the session.
+/// More operations than one poll can process complete with one acknowledgement: each of their futures wakes, although no
+/// caller drives the session.
 #[test]
 fn every_future_of_a_crowd_wakes() {
     for via in Via::all() {
@@ -253,7 +252,7 @@ impl std::task::Wake for Flag {
 
 /// Two pairs of sessions with the same ranks in one process: neither sees anything of the other.
 #[test]
-fn two_sessions_in_one_process_are_strangers() {
+fn two_sessions_in_one_process_share_nothing() {
     let (a, b) = (TempDir::new(), TempDir::new());
     let (server_a, server_b) = (server(&a, 4096), server(&b, 4096));
     let (client_a, to_a) = client(&a, 0, 4096, Via::Shm);
@@ -376,13 +375,13 @@ fn a_rank_that_was_refused_is_followed_by_another() {
         let mut prepared = Session::builder(7).buffer(MIB).tcp("127.0.0.1:0").prepare().unwrap();
         prepared.buffer().fill(0, 4096, 0x5A).unwrap();
         let refused = prepared.start().unwrap();
-        let door = refused.tcp_addr().unwrap();
+        let address = refused.tcp_addr().unwrap();
         let e = refused.connect_with(1, &dir.address(), via.conn(), LONG).expect_err("it is taken");
         assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{via:?}: {e}");
         let e = prepared.start().expect_err("the first one runs");
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{via:?}: {e}");
         drop(refused);
-        prepared.listen_tcp(&door.to_string());
+        prepared.listen_tcp(&address.to_string());
         let mut kept = Vec::new();
         for rank in 8..12 {
             prepared.set_rank(rank);
@@ -434,7 +433,7 @@ fn explain_tells_of_a_slower_path() {
 
 /// Who ends with a peer that does not answer says so each time, whichever of its threads finds that the time is over.
 #[test]
-fn a_goodbye_without_an_answer_is_said() {
+fn a_bye_without_a_reply_is_reported() {
     const SESSIONS: u32 = 48;
     let actor = Actor::session(ACTOR, "rank=0 tcp=127.0.0.1:0 buffer=4096");
     let at = Address::Tcp(actor.tcp.unwrap());

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, ErrorKind, Message, Session, Want};
+use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::pair::{ALL, Pair};
-use hmc_tests::scene::{TempDir, bound, until};
 
 const SHORT: Duration = Duration::from_millis(30);
 const LONG: Duration = Duration::from_secs(30);

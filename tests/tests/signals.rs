@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hmc_std::Session;
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, Via};
+use hmc_tests::env::{TempDir, Via};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use hmc_tests::scene::{number, seed};
+use hmc_tests::env::{number, seed};
 
 /// A short one, for every run of the tests.
 const SHORT_SECS: u64 = 4;

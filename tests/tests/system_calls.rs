@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, skipped, until};
+use hmc_tests::env::{TempDir, skipped, until};
 use hmc_tests::strace::Strace;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

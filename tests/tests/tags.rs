@@ -15,7 +15,7 @@ use hmc_std::{Message, Session, Want};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::tags::{self, BATCH, ENDS, PATHS, receiver, tags_of};
-use hmc_tests::scene::{TempDir, number, until};
+use hmc_tests::env::{TempDir, number, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

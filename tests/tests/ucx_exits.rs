@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hmc_std::{ConnType, Session};
 use hmc_tests::actor::Actor;
-use hmc_tests::scene::{TempDir, until};
+use hmc_tests::env::{TempDir, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

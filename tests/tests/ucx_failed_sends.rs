@@ -1,7 +1,7 @@
 //! A send over UCX's TCP lanes that fails costs the link to that peer, and nothing else: neither the process nor the links
 //! to others.
 //!
-//! A reset that arrives between the word that a socket has room and the send into it is rare. `strace` lets each of the
+//! A reset that arrives between the readiness of a socket and the send into it is rare. `strace` lets each of the
 //! first sends of a process fail in turn, as if the peer had reset the connection just then: at the beginning of a message,
 //! and in its middle, where UCX up to 1.22 at least ends what it sends without a copy twice.
 
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, Error, ErrorKind, Peer, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, bound, skipped, until};
 use hmc_tests::pair::pattern;
-use hmc_tests::scene::{TempDir, bound, skipped, until};
 use hmc_tests::strace::Strace;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -160,7 +160,7 @@ fn leaves_a_rest(call: &str) -> bool {
         // sendto(FD, BYTES, LENGTH, FLAGS, NULL, 0)
         None => asked.rsplit(", ").nth(3).and_then(|length| length.parse().ok()).unwrap(),
     };
-    // Else it is an error: there was no room at all.
+    // Else it is an error: the socket accepted nothing.
     sent.parse::<u64>().map_or_else(|_| sent.contains("EAGAIN"), |sent| sent < asked)
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use hmc_std::{Access, ConnType, Peer, Session};
 use hmc_tests::actor::Actor;
+use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::lent::{LEN as LENT, OWN, Owner, owned};
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::{TempDir, bound, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -35,7 +35,7 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
         let dir = TempDir::new();
         let session = Session::builder(1).uds(dir.path()).ucx().ucx_key("TLS", lanes);
         let session = session.tcp("127.0.0.1:0").buffer(4096).start().unwrap();
-        // By either door: over TCP the kernel does not say whose process it is.
+        // By either listener: over TCP the kernel does not report the peer's process.
         for by_tcp in [false, true] {
             let address = address_of(&session, &dir, by_tcp);
             let mut actor = Actor::session(ACTOR, &format!("rank=0 ucx tls={lanes} buffer=4096"));

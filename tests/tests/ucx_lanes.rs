@@ -3,7 +3,7 @@
 
 use hmc_hw::ucx::library::{Library, Search};
 use hmc_sim::conformance::transport::run;
-use hmc_tests::ucx_pair::{Over, Pair, WITHOUT_TAGS};
+use hmc_tests::ucx_pair::{Pair, UcxSetup, WITHOUT_TAGS};
 
 /// `mapped`: the target's memory comes from UCX.
 fn suite(tls: &str, mapped: bool) {
@@ -12,7 +12,7 @@ fn suite(tls: &str, mapped: bool) {
     let library = Library::load(&Search { named, ..Search::default() });
     let library = library.expect("cargo xtask test-hw found it");
     println!("UCX {} at {}", library.version(), library.path().display());
-    let report = run(|| Pair::new(Over::lanes(library, tls, mapped)));
+    let report = run(|| Pair::new(UcxSetup::lanes(library, tls, mapped)));
     println!("{tls}:\n{report}");
     report.assert_passed_but(tls, &WITHOUT_TAGS);
 }

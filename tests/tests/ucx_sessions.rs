@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use hmc_std::{ConnType, Session, SessionBuilder};
-use hmc_tests::scene::TempDir;
+use hmc_tests::env::TempDir;
 
 const LONG: Duration = Duration::from_secs(20);
 const KIB: u64 = 1 << 10;
@@ -76,7 +76,9 @@ fn auto_prefers_what_checks_by_itself() {
 fn nobody_oversleeps() {
     for lanes in ["tcp", "posix,cma", "sysv", "all"] {
         println!("{lanes}:");
-        hmc_tests::many::nobody_oversleeps(ConnType::Ucx, |part| part.ucx_key("TLS", lanes));
+        hmc_tests::small_transfers::nobody_oversleeps(ConnType::Ucx, |part| {
+            part.ucx_key("TLS", lanes)
+        });
     }
 }
 

@@ -16,9 +16,9 @@ use hmc_std::future::WaitError;
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::unfenced::{self, Scene, THEIRS, end, held_of};
+use hmc_tests::env::{TempDir, until};
 use hmc_tests::lent::{LEN, Owner};
 use hmc_tests::pair::Pair;
-use hmc_tests::scene::{TempDir, until};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@
 use std::io::{ErrorKind, Write as _};
 use std::process::{Command, Stdio};
 
-use hmc_tests::scene::{TempDir, skipped};
+use hmc_tests::env::{TempDir, skipped};
 
 /// What it reports wrongly.
 const SUPPRESSIONS: &str = concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/valgrind.supp");

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use hmc_sim::rng::Rng;
 use hmc_std::{Peer, Session, Want};
-use hmc_tests::scene::{TempDir, Via, bound, seed};
+use hmc_tests::env::{TempDir, Via, bound, seed};
 
 const LONG: Duration = Duration::from_secs(20);
-const ROOM: u64 = 1 << 20;
+const BUFFER: u64 = 1 << 20;
 /// Pairs of put and tag, over all transports and ways.
 const PAIRS: u64 = 100_000;
 
 /// Mostly small, now and then up to 1 MiB.
 fn size(rng: &mut Rng) -> u64 {
     match rng.below(1000) {
-        0 => 1 + rng.below(ROOM),
+        0 => 1 + rng.below(BUFFER),
         1..=20 => 1 + rng.below(64 << 10),
         21..=200 => 1 + rng.below(4096),
         _ => 1 + rng.below(64),
@@ -39,7 +39,7 @@ fn what(seed: u64, n: u64) -> (u64, u8) {
 /// sender may write again.
 fn receive(target: &Session, source: u32, seed: u64, pairs: u64, notify: bool) {
     let peer = target.wait_peer(source, LONG).unwrap();
-    let mut seen = vec![0; usize::try_from(ROOM).unwrap()];
+    let mut seen = vec![0; usize::try_from(BUFFER).unwrap()];
     for n in 0..pairs {
         let tag = if notify {
             peer.recv_notify().unwrap()
@@ -75,8 +75,8 @@ fn run(via: Via, notify: bool, pairs: u64) {
     let seed = seed(5);
     let dir = TempDir::new();
     let target =
-        Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(ROOM).start().unwrap();
-    let source = Session::builder(0).buffer(ROOM).start().unwrap();
+        Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(BUFFER).start().unwrap();
+    let source = Session::builder(0).buffer(BUFFER).start().unwrap();
     let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -124,16 +124,16 @@ fn ucx_put_notify() {
 /// The tags of a loopback link, in one thread.
 #[test]
 fn loopback() {
-    let s = Session::builder(0).buffer(ROOM).start().unwrap();
+    let s = Session::builder(0).buffer(BUFFER).start().unwrap();
     let peer = s.loopback().unwrap();
     for n in 0..2000 {
         let (len, byte) = what(3, n);
-        let len = len.min(ROOM / 2);
+        let len = len.min(BUFFER / 2);
         s.buffer().fill(0, len, byte).unwrap();
-        peer.put_notify(0, ROOM / 2, len, n).unwrap();
+        peer.put_notify(0, BUFFER / 2, len, n).unwrap();
         assert_eq!(peer.recv_notify().unwrap(), n);
         let mut seen = vec![0; usize::try_from(len).unwrap()];
-        s.buffer().read_at(ROOM / 2, &mut seen).unwrap();
+        s.buffer().read_at(BUFFER / 2, &mut seen).unwrap();
         assert!(seen.iter().all(|b| *b == byte));
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use hmc_std::Session;
 use hmc_tests::attack::Context;
-use hmc_tests::attack::wakers::{self, connect, land, result, rings, target, waiting, waker};
-use hmc_tests::scene::until;
+use hmc_tests::attack::wakers::{self, connect, land, notifies, result, target, waiting, waker};
+use hmc_tests::env::until;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -32,15 +32,15 @@ fn a_panic_that_panics_when_it_is_dropped_is_caught_and_counted() {
     }
     let (source, target) = (Session::builder(0).buffer(1 << 16).start().unwrap(), target(1));
     let peer = connect(&source, &target, 1);
-    let (bell, rung) = channel();
+    let (wakes, woken) = channel();
     let first = waiting(&peer, &waker(|| std::panic::panic_any(Again)));
     until("the panic is counted", LIMIT, || {
         target.progress();
         (source.stats().panics_caught == 1).then_some(())
     });
     assert_eq!(result(first), Poll::Ready(Ok(64)));
-    let second = waiting(&peer, &rings(&bell, "second"));
-    land(&target, "a later future wakes", || rung.try_recv().ok());
+    let second = waiting(&peer, &notifies(&wakes, "second"));
+    land(&target, "a later future wakes", || woken.try_recv().ok());
     assert_eq!(result(second), Poll::Ready(Ok(64)));
 }
 
@@ -59,12 +59,12 @@ fn a_waker_may_call_the_session() {
     let source = Arc::new(Session::builder(0).buffer(1 << 16).start().unwrap());
     let target = target(1);
     let peer = connect(&source, &target, 1);
-    let (bell, rung) = channel();
+    let (wakes, woken) = channel();
     let (again, session) = (peer.clone(), Arc::clone(&source));
     let future = waiting(
         &peer,
         &waker(move || {
-            let inner = waiting(&again, &rings(&bell, "inner"));
+            let inner = waiting(&again, &notifies(&wakes, "inner"));
             again.send_tag(5).unwrap();
             let own = session.loopback().unwrap();
             own.put(0, 64, 64).unwrap();
@@ -73,12 +73,12 @@ fn a_waker_may_call_the_session() {
             let _ = inner.into_id();
             let last = again.put_nb(0, 0, 64).unwrap();
             let _ = session.wait_within(last, LIMIT);
-            let _ = bell.send("outer");
+            let _ = wakes.send("outer");
         }),
     );
     let mut heard = Vec::new();
     land(&target, "both wake", || {
-        heard.extend(rung.try_iter());
+        heard.extend(woken.try_iter());
         (heard.contains(&"outer") && heard.contains(&"inner")).then_some(())
     });
     assert_eq!(target.ctrl_recv(0).unwrap(), 5);

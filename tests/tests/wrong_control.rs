@@ -23,9 +23,9 @@ use hmc_core::wire::hello::LinkToken;
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
-use hmc_tests::raw::{frame, hello, is_closed_after, read_frame, read_reject};
+use hmc_tests::env::until;
+use hmc_tests::raw_frames::{frame, hello, is_closed_after, read_frame, read_reject};
 use hmc_tests::rogue::{connect, greet};
-use hmc_tests::scene::until;
 use hmc_tests::wrong::BOTH;
 use hmc_tests::wrong::malformed::hex;
 use hmc_tests::wrong::rig::Rig;
@@ -90,9 +90,9 @@ fn malformed_first_words_are_turned_away() {
         let mut target = Target::new(*via);
         let begun = Instant::now();
         for (what, bytes, _) in &rows {
-            let mut stranger = connect(&target.address());
-            let _ = stranger.write_all(bytes);
-            assert!(is_closed_after(&mut stranger), "{via:?} {what}: it is kept");
+            let mut client = connect(&target.address());
+            let _ = client.write_all(bytes);
+            assert!(is_closed_after(&mut client), "{via:?} {what}: it is kept");
         }
         assert!(begun.elapsed() < LONG, "{via:?}: {:?}", begun.elapsed());
         assert_eq!(target.session.peers().len(), 1, "one of them became a peer");
@@ -205,9 +205,9 @@ fn nothing_but_hello_or_attach_comes_first() {
         first.push(("Bye", frame(&ControlMessage::Bye)));
         for (kind, bytes) in first {
             let rank = fresh_rank();
-            let mut stranger = connect(&target.address());
-            let _ = stranger.write_all(&[bytes, hello(rank, 0, 0)].concat());
-            assert!(is_closed_after(&mut stranger), "{via:?} {kind}: it is kept");
+            let mut client = connect(&target.address());
+            let _ = client.write_all(&[bytes, hello(rank, 0, 0)].concat());
+            assert!(is_closed_after(&mut client), "{via:?} {kind}: it is kept");
             let known =
                 target.session.arriving().contains(&rank) || target.session.check_conn(rank);
             assert!(!known, "{via:?} {kind}: it was let in");
@@ -236,11 +236,11 @@ fn unknown_abilities_that_are_mandatory_are_refused() {
         for unknown in [1, 0x8000] {
             let mut words = hello(fresh_rank(), 0, 0);
             words[FIXED_AT + 6..FIXED_AT + 8].copy_from_slice(&u16::to_le_bytes(unknown));
-            let mut stranger = connect(&target.address());
-            stranger.write_all(&words).unwrap();
-            let why = read_reject(&mut stranger);
+            let mut client = connect(&target.address());
+            client.write_all(&words).unwrap();
+            let why = read_reject(&mut client);
             assert_eq!(why, Some(RejectReason::Mandatory { unknown }), "{via:?}");
-            assert!(is_closed_after(&mut stranger));
+            assert!(is_closed_after(&mut client));
         }
         target.assert_unharmed("unknown abilities");
     }

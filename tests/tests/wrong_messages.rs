@@ -1,4 +1,4 @@
-//! Messages of UCX against the rules, sent to a session that serves others, over the stand-in for libucp: each ends its link
+//! Messages of UCX against the rules, sent to a session that serves others, over the fake libucp: each ends its link
 //! for its reason and changes no byte that the rules do not give it; an honest peer goes on.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use hmc_core::wire::data::DataKind;
-use hmc_tests::scene::until;
-use hmc_tests::standin::{Fate, StandIn};
+use hmc_tests::env::until;
+use hmc_tests::fake_ucp::{CallResult, FakeUcp};
 use hmc_tests::wrong::messages::{CASES, TOO_MANY};
 use hmc_tests::wrong::rig::{Rig, WINDOW};
 use hmc_tests::wrong::target::{LONG, Target};
@@ -20,10 +20,10 @@ const GETS: &str = "more gets than were agreed";
 const SENDS: u32 = 8;
 
 /// UCX with lanes that only send messages.
-fn messages_only() -> StandIn {
-    let stand_in = StandIn::take();
-    stand_in.lane("tcp/eth0");
-    stand_in
+fn messages_only() -> FakeUcp {
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("tcp/eth0");
+    fake_ucp
 }
 
 #[test]
@@ -35,11 +35,11 @@ fn messages_against_the_rules_end_the_link() {
 fn played() -> &'static BTreeSet<&'static str> {
     static PLAYED: OnceLock<BTreeSet<&str>> = OnceLock::new();
     PLAYED.get_or_init(|| {
-        let stand_in = messages_only();
-        let mut target = Target::over_ucx(stand_in.library());
+        let fake_ucp = messages_only();
+        let mut target = Target::over_ucx(fake_ucp.library());
         play(CASES, &mut target);
         drop(target);
-        stand_in.await_clean();
+        fake_ucp.await_clean();
         CASES.iter().map(|case| case.check).collect()
     })
 }
@@ -47,26 +47,26 @@ fn played() -> &'static BTreeSet<&'static str> {
 /// Gets are answered as fast as messages leave. Those of the answers do not, here.
 #[test]
 fn more_gets_than_agreed_end_the_link() {
-    let stand_in = messages_only();
-    let mut target = Target::over_ucx(stand_in.library());
+    let fake_ucp = messages_only();
+    let mut target = Target::over_ucx(fake_ucp.library());
     let mut rig = Rig::new(&mut target);
     let get = rig.request(DataKind::Read, 1, WINDOW);
     for _ in 0..SENDS {
-        let before = stand_in.calls("ucp_am_send_nbx");
+        let before = fake_ucp.calls("ucp_am_send_nbx");
         // The request is the next message, its answer the one after.
-        stand_in.rule("ucp_am_send_nbx", 2, Fate::Held);
+        fake_ucp.rule("ucp_am_send_nbx", 2, CallResult::Held);
         rig.send(&get, &[]);
         until("it is answered", LONG, || {
-            (stand_in.calls("ucp_am_send_nbx") == before + 2).then_some(())
+            (fake_ucp.calls("ucp_am_send_nbx") == before + 2).then_some(())
         });
     }
-    stand_in.forget_rules();
+    fake_ucp.forget_rules();
     for _ in 0..TOO_MANY {
         rig.send(&get, &[]);
     }
     rig.assert_ended("gets without end", GETS);
     drop(target);
-    stand_in.await_clean();
+    fake_ucp.await_clean();
 }
 
 /// All checks that end a link over messages are among those above: a new one needs a case that reaches it.

@@ -16,7 +16,7 @@ use hmc_core::rndv::{RecvTarget, RndvId, RndvMsg, RndvRole};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Error, ErrorKind, Peer};
-use hmc_tests::raw::{frame, read_frame};
+use hmc_tests::raw_frames::{frame, read_frame};
 use hmc_tests::rogue::wide_window;
 use hmc_tests::wrong::BOTH;
 use hmc_tests::wrong::rig::Rig;

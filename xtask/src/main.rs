@@ -1,17 +1,17 @@
 //! `cargo xtask NAME`: the commands by which this project checks itself.
 //!
-//! One file of [`cmd`] for each command; the rooms beside it are what they share. Nothing here is
+//! One file of [`cmd`] for each command; the modules beside it are shared by commands. Nothing here is
 //! part of a release, and no crate may depend on it. Start with `cmd/test_sim.rs`, which runs the
 //! others in order.
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic"))]
 
-mod answer;
 mod cmd;
 mod failures;
 mod manifest;
 mod record;
 mod shell;
 mod source;
+mod step_result;
 mod tools;
 mod tree;
 mod verdict;
@@ -34,7 +34,7 @@ enum Command {
     TestSim(cmd::test_sim::Options),
     /// Run the suites over the real libraries and devices of this machine; 77 when one is missing
     TestHw(cmd::test_hw::Options),
-    /// Check the house rules: arrows, imports, file length, unsafe, documents, words
+    /// Check the rules of the project: dependencies, imports, file length, unsafe, documents, words
     Tidy,
     /// Prove that hmc-core links without any panic
     Nopanic(cmd::nopanic::Options),
@@ -42,7 +42,7 @@ enum Command {
     Nostd,
     /// Visit every state of the models of handshakes and of windows
     Explore,
-    /// What is claimed of hmc-core, what became of each claim, and the figure
+    /// Check the claims made for hmc-core, and print the result and the figure of each
     Certify(cmd::certify::Options),
     /// Run the fuzz targets for a while
     Fuzz(cmd::fuzz::Options),

@@ -1,6 +1,6 @@
-//! What became of the steps of an earlier run: kept in a file, so that a later run does only what could not run then.
+//! The results of the steps of an earlier run, in a file: a later run executes only the steps that could not run then.
 
-use crate::answer::{Answer, Counts, Line};
+use crate::step_result::{Counts, Line, StepResult};
 use crate::verdict::Verdict;
 use std::path::Path;
 use std::time::Duration;
@@ -25,14 +25,14 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Line>, String> {
 }
 
 fn json(line: &Line) -> serde_json::Value {
-    let (reason, remedy) = match &line.answer.verdict {
+    let (reason, remedy) = match &line.result.verdict {
         Verdict::Passed => ("", ""),
         Verdict::Failed(why) => (why.as_str(), ""),
         Verdict::Skipped { reason, remedy } => (reason.as_str(), remedy.as_str()),
     };
-    let counts = line.answer.counts;
+    let counts = line.result.counts;
     serde_json::json!({
-        "step": line.name, "verdict": line.answer.verdict.word(), "reason": reason, "remedy": remedy,
+        "step": line.name, "verdict": line.result.verdict.word(), "reason": reason, "remedy": remedy,
         "passed": counts.passed, "failed": counts.failed, "skipped": counts.skipped, "seconds": line.time.as_secs_f64(),
     })
 }
@@ -53,13 +53,13 @@ fn parse(line: &str) -> Option<Line> {
         skipped: number("skipped")?,
     };
     let time = Duration::try_from_secs_f64(json.get("seconds")?.as_f64()?).ok()?;
-    Some(Line { name: text("step")?, answer: Answer { verdict, counts }, time })
+    Some(Line { name: text("step")?, result: StepResult { verdict, counts }, time })
 }
 
 #[cfg(test)]
 mod tests {
     use super::{json, parse};
-    use crate::answer::{Answer, Counts, Line};
+    use crate::step_result::{Counts, Line, StepResult};
     use crate::verdict::Verdict;
     use std::time::Duration;
 
@@ -69,11 +69,11 @@ mod tests {
         for verdict in
             [Verdict::Passed, Verdict::failed("why"), Verdict::skipped("no x", "install x")]
         {
-            let answer = Answer { verdict: verdict.clone(), counts };
+            let result = StepResult { verdict: verdict.clone(), counts };
             let line =
-                Line { name: "a step".to_owned(), answer, time: Duration::from_millis(1500) };
+                Line { name: "a step".to_owned(), result, time: Duration::from_millis(1500) };
             let read = parse(&json(&line).to_string()).unwrap();
-            assert_eq!((read.answer.verdict, read.answer.counts), (verdict, counts));
+            assert_eq!((read.result.verdict, read.result.counts), (verdict, counts));
             assert_eq!((read.name, read.time), (line.name, line.time));
         }
         assert!(parse("{}").is_none() && parse("nothing").is_none());

@@ -1,4 +1,4 @@
-//! Runs other programs: with a heading, a deadline, and a copy of what they print.
+//! Runs other programs: with a heading, a deadline, and a copy of their output.
 //!
 //! A program that outlives its deadline is killed together with all its descendants, so a hanging
 //! test cannot hang the run.
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// What a program did.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Whether it ended by itself with status 0.
@@ -22,9 +22,9 @@ pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     /// Whether it was killed at its deadline.
     pub(crate) timed_out: bool,
-    /// What it wrote to stdout.
+    /// Its output on stdout.
     pub(crate) stdout: String,
-    /// What it wrote to stderr; empty when that went to the terminal.
+    /// Its output on stderr; empty if that went to the terminal.
     pub(crate) stderr: String,
 }
 

@@ -1,4 +1,4 @@
-//! What became of a check: passed, failed, or skipped for a reason that has a remedy.
+//! The verdict of a check: passed, failed, or skipped for a reason that has a remedy.
 //!
 //! A check that cannot run is never counted as passed.
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 /// The exit status of a command that could not run (the convention of automake and of Meson).
 const EXIT_SKIPPED: u8 = 77;
 
-/// What became of a check.
+/// The verdict of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It holds.

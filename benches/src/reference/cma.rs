@@ -1,4 +1,4 @@
-//! process_vm_readv(2), bare.
+//! process_vm_readv(2), by raw calls.
 
 use crate::error::Res;
 

@@ -1,6 +1,6 @@
 //! Plain copies and flags in memory that two processes map.
 //!
-//! The pages come from the same room as ours, so that size, alignment, page size and sharing are
+//! The pages come from the same pool as ours, so that size, alignment, page size and sharing are
 //! equal; the copies are the compiler's `memcpy` and the flags are plain atomics.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};

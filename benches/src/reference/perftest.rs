@@ -79,9 +79,9 @@ impl Perftest {
         times: u64,
         options: &[&str],
     ) -> Res<Said> {
-        let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
-        let port = door.local_addr().map_err(text)?.port();
-        drop(door);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
+        let port = listener.local_addr().map_err(text)?.port();
+        drop(listener);
         let (home, away) = context.processors();
         let mut server = self.command(port, away);
         server.args(options);

@@ -19,30 +19,30 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
-/// A door.
-pub(crate) enum Door {
+/// A listener.
+pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-impl Door {
-    /// Opens one: at `path`, or on a loopback port. Gives its address too.
+impl Listener {
+    /// Listens at `path`, or on a loopback port. Returns its address too.
     pub(crate) fn open(path: Option<&Path>) -> Res<(Self, String)> {
         if let Some(path) = path {
             let _ = std::fs::remove_file(path);
-            let door = UnixListener::bind(path).map_err(text)?;
-            return Ok((Self::Unix(door), path.display().to_string()));
+            let listener = UnixListener::bind(path).map_err(text)?;
+            return Ok((Self::Unix(listener), path.display().to_string()));
         }
-        let door = TcpListener::bind("127.0.0.1:0").map_err(text)?;
-        let address = door.local_addr().map_err(text)?.to_string();
-        Ok((Self::Tcp(door), address))
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(text)?;
+        let address = listener.local_addr().map_err(text)?.to_string();
+        Ok((Self::Tcp(listener), address))
     }
 
-    /// The next caller.
+    /// Accepts the next connection.
     pub(crate) fn accept(&self) -> Res<Stream> {
         match self {
-            Self::Tcp(door) => Stream::of_tcp(door.accept().map_err(text)?.0),
-            Self::Unix(door) => Stream::of_unix(door.accept().map_err(text)?.0),
+            Self::Tcp(listener) => Stream::of_tcp(listener.accept().map_err(text)?.0),
+            Self::Unix(listener) => Stream::of_unix(listener.accept().map_err(text)?.0),
         }
     }
 }
@@ -61,7 +61,7 @@ impl Stream {
         Ok(Self::Unix(s))
     }
 
-    /// Knocks: a path has a slash.
+    /// Connects: a path has a slash.
     pub(crate) fn connect(address: &str) -> Res<Self> {
         if address.contains('/') {
             return Self::of_unix(UnixStream::connect(address).map_err(text)?);
@@ -124,8 +124,8 @@ pub(crate) struct PingPong {
 impl PingPong {
     /// Connects to the helper: at `path`, or over TCP. Messages have `size` bytes.
     pub(crate) fn open(helper: &mut Helper, path: Option<&Path>, size: usize) -> Res<Self> {
-        let door = path.map_or_else(|| "tcp".to_owned(), |p| p.display().to_string());
-        let address = helper.ask(&format!("door {door}"))?;
+        let listener = path.map_or_else(|| "tcp".to_owned(), |p| p.display().to_string());
+        let address = helper.ask(&format!("listen {listener}"))?;
         let stream = Stream::connect(&address)?;
         helper.ask("accept")?;
         Ok(Self { stream, size })
@@ -164,7 +164,7 @@ fn again(mut call: impl FnMut() -> std::io::Result<usize>) -> Res<usize> {
             Ok(0) => return Err("the other end closed".to_owned()),
             Ok(n) => return Ok(n),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            // A blocking socket says this after its time-out.
+            // A blocking socket returns this after its time limit.
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 if begun.elapsed() >= PATIENCE {
                     return Err(format!("nothing moved for {} s", PATIENCE.as_secs()));
@@ -184,7 +184,7 @@ pub(crate) struct PageBytes {
 }
 
 impl PageBytes {
-    /// `len` bytes, all touched.
+    /// `len` bytes, all written once.
     pub(crate) fn new(len: usize) -> Self {
         let all = vec![7u8; len + 4096];
         let start = all.as_ptr().align_offset(4096).min(4096);

@@ -49,10 +49,10 @@ impl Row for Batches {
     }
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
-        let mut duo = context.duo(BUFFER_BYTES, ConnType::Shm)?;
-        let fd = duo.helper.ask(&format!("share {BUFFER_BYTES} warm"))?;
+        let mut pair = context.pair(BUFFER_BYTES, ConnType::Shm)?;
+        let fd = pair.helper.ask(&format!("share {BUFFER_BYTES} warm"))?;
         let there =
-            SharedPages::of_process(duo.helper.pid(), fd.parse().map_err(text)?, BUFFER_BYTES)?;
+            SharedPages::of_process(pair.helper.pid(), fd.parse().map_err(text)?, BUFFER_BYTES)?;
         let here = SharedPages::create(BUFFER_BYTES)?;
         here.warm()?;
         let copies: Vec<Copy> = places(1)
@@ -79,7 +79,7 @@ impl Row for Batches {
                 Ok(())
             })
         };
-        let peer = &duo.peer;
+        let peer = &pair.peer;
         let count = context.pick(41, 161);
         let plain = interleave(
             count,

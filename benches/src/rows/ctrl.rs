@@ -43,12 +43,12 @@ impl Row for Ctrl {
 }
 
 fn one(context: &Context, via: ConnType, socket: &str) -> Res<Vec<Line>> {
-    let mut duo = context.duo(4096, via)?;
+    let mut pair = context.pair(4096, via)?;
     let folder = Folder::new(&std::env::temp_dir())?;
     let path = (via == ConnType::Shm).then(|| folder.path().join("s"));
-    let mut bare = PingPong::open(&mut duo.helper, path.as_deref(), BYTES)?;
-    let peer = duo.peer.clone();
-    let helper = RefCell::new(&mut duo.helper);
+    let mut bare = PingPong::open(&mut pair.helper, path.as_deref(), BYTES)?;
+    let peer = pair.peer.clone();
+    let helper = RefCell::new(&mut pair.helper);
     let tags = || {
         helper.borrow_mut().tell(&format!("tags 1 0 {}", WARM_ROUNDS + ROUNDS))?;
         let round = || {

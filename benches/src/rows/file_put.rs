@@ -49,16 +49,16 @@ impl Row for FilePut {
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let hmc = beside("hmc")?;
         let bytes: u64 = context.pick(256 << 20, 1 << 30);
-        room_for(3 * bytes)?;
+        check_free_space(3 * bytes)?;
         let folder = Folder::new(Path::new(MEMORY))?;
         let file = folder.path().join("file.bin");
         write_file(&file, bytes)?;
-        let doors = Folder::new(&std::env::temp_dir())?;
+        let sockets = Folder::new(&std::env::temp_dir())?;
         let into = folder.path().join("into");
         std::fs::create_dir(&into).map_err(text)?;
         // Both programs may use every processor, as they would for a user.
         let _unpinned = context.unpinned()?;
-        let _server = serve(&hmc, doors.path(), &into)?;
+        let _server = serve(&hmc, sockets.path(), &into)?;
         let copy = folder.path().join("copy.bin");
         let arrived = into.join("file.bin");
         let pairs = interleave(
@@ -70,7 +70,7 @@ impl Row for FilePut {
                     .arg("put")
                     .arg(&file)
                     .arg("--uds")
-                    .arg(doors.path())
+                    .arg(sockets.path())
                     .args(["--peer", "1", "--via", "shm"]))?;
                 let got = std::fs::metadata(&arrived)
                     .map_err(|e| format!("{}: {e}", arrived.display()))?;
@@ -105,7 +105,7 @@ fn beside(name: &str) -> Res<PathBuf> {
     Err(format!("no {} there; build hmc-cli in the same profile", path.display()))
 }
 
-fn room_for(bytes: u64) -> Res<()> {
+fn check_free_space(bytes: u64) -> Res<()> {
     let s = rustix::fs::statvfs(MEMORY).map_err(|e| format!("{MEMORY}: {e}"))?;
     let free = s.f_bavail * s.f_frsize;
     if free > bytes {
@@ -133,10 +133,10 @@ fn write_file(path: &Path, bytes: u64) -> Res<()> {
 }
 
 /// Starts `hmc serve` and waits until it says something or its socket is there.
-fn serve(hmc: &Path, doors: &Path, into: &Path) -> Res<Server> {
+fn serve(hmc: &Path, sockets: &Path, into: &Path) -> Res<Server> {
     let mut child = Command::new(hmc)
         .args(["serve", "--rank", "1", "--overwrite", "--uds"])
-        .arg(doors)
+        .arg(sockets)
         .arg("--into")
         .arg(into)
         .stdin(Stdio::null())

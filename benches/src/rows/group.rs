@@ -61,8 +61,8 @@ impl Member {
         let session = session.start().map_err(text)?;
         session.buffer().fill(0, 2 * MOST as u64, 1).map_err(text)?;
         for other in 0..rank {
-            let door = Address::Uds(folder.to_path_buf());
-            session.connect_with(other, &door, ConnType::Shm, PATIENCE).map_err(text)?;
+            let listener = Address::Uds(folder.to_path_buf());
+            session.connect_with(other, &listener, ConnType::Shm, PATIENCE).map_err(text)?;
         }
         let (group, ranks) = (None, (0..count).collect());
         Ok(Self { session, group, ranks, send: vec![1; MOST], recv: vec![2; MOST] })

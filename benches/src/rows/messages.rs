@@ -39,11 +39,11 @@ impl Row for Messages {
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let mut lines = Vec::new();
         for via in [ConnType::Shm, ConnType::Tcp] {
-            let mut duo = context.duo(16 * MIB, via)?;
-            let peer = duo.peer.clone();
+            let mut pair = context.pair(16 * MIB, via)?;
+            let peer = pair.peer.clone();
             for len in [8, 64 << 10, MIB, 16 * MIB] {
                 let count = (SAMPLE_BYTES / len).min(MOST);
-                let helper = RefCell::new(&mut duo.helper);
+                let helper = RefCell::new(&mut pair.helper);
                 let pairs = interleave(
                     context.pick(3, 7),
                     || {

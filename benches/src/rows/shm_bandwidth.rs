@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hmc_core::types::ConnType;
 
-use crate::context::{Context, Duo};
+use crate::context::{Context, SessionPair};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{Pairs, interleave, timed};
@@ -45,8 +45,8 @@ impl Row for ShmBandwidth {
         let most = sizes.last().copied().unwrap_or(MIB);
         let sizes = if self.first_size_only { vec![MIB] } else { sizes };
         let most = if self.first_size_only { MIB } else { most };
-        let mut duo = context.duo(most, ConnType::Shm)?;
-        let there = SharedPages::of_session(duo.helper.pid(), most)?;
+        let mut pair = context.pair(most, ConnType::Shm)?;
+        let there = SharedPages::of_session(pair.helper.pid(), most)?;
         let here = SharedPages::of_session(std::process::id(), most)?;
         // Enters every page into this process's table, as the session's own mapping has them.
         there.warm()?;
@@ -58,7 +58,7 @@ impl Row for ShmBandwidth {
             let n = usize::try_from(len).map_err(text)?;
             let puts = interleave(
                 count,
-                || context.delay.timed(times, || duo.peer.put(0, 0, len).map_err(text)),
+                || context.delay.timed(times, || pair.peer.put(0, 0, len).map_err(text)),
                 || {
                     timed(times, || {
                         there.copy_from(0, &here, 0, n);
@@ -72,7 +72,7 @@ impl Row for ShmBandwidth {
             }
             let gets = interleave(
                 count,
-                || context.delay.timed(times, || duo.peer.get(0, 0, len).map_err(text)),
+                || context.delay.timed(times, || pair.peer.get(0, 0, len).map_err(text)),
                 || {
                     timed(times, || {
                         here.copy_from(0, &there, 0, n);
@@ -82,7 +82,7 @@ impl Row for ShmBandwidth {
             )?;
             lines.push(Line::bandwidth(format!("shm get {}", size(len)), len, &gets, Some(0.95)));
         }
-        let pairs = fresh(&mut duo, context.pick(3, 7))?;
+        let pairs = fresh(&mut pair, context.pick(3, 7))?;
         lines.push(
             Line::bandwidth(
                 format!("shm put {} of fresh memory to fresh memory", size(FRESH_BYTES)),
@@ -97,32 +97,32 @@ impl Row for ShmBandwidth {
 }
 
 /// First touch: the source was never touched, the target never by this process.
-fn fresh(duo: &mut Duo, count: usize) -> Res<Pairs> {
+fn fresh(pair: &mut SessionPair, count: usize) -> Res<Pairs> {
     let mut label = 100u64;
-    let cell = std::cell::RefCell::new(duo);
+    let cell = std::cell::RefCell::new(pair);
     interleave(
         count,
         || {
-            let duo = &mut *cell.borrow_mut();
+            let pair = &mut *cell.borrow_mut();
             label += 1;
-            duo.helper.ask(&format!("window 1 0 {label} {FRESH_BYTES} memfd cold"))?;
-            let window = duo.peer.remote_window(label, Duration::from_secs(10)).map_err(text)?;
-            let region = duo.session.allocate(FRESH_BYTES).map_err(text)?;
+            pair.helper.ask(&format!("window 1 0 {label} {FRESH_BYTES} memfd cold"))?;
+            let window = pair.peer.remote_window(label, Duration::from_secs(10)).map_err(text)?;
+            let region = pair.session.allocate(FRESH_BYTES).map_err(text)?;
             let span = region.take_all().map_err(text)?;
             let mut span = Some(span);
             let ns = timed(1, || {
                 let span = span.take().ok_or("put twice")?;
-                let op = duo.peer.put_span(span, &window, 0).map_err(text)?;
+                let op = pair.peer.put_span(span, &window, 0).map_err(text)?;
                 op.wait(Duration::from_secs(30)).map(drop).map_err(text)
             })?;
-            duo.helper.ask("unwindow")?;
+            pair.helper.ask("unwindow")?;
             Ok(ns)
         },
         || {
-            let duo = &mut *cell.borrow_mut();
-            let fd = duo.helper.ask(&format!("share {FRESH_BYTES} cold"))?;
+            let pair = &mut *cell.borrow_mut();
+            let fd = pair.helper.ask(&format!("share {FRESH_BYTES} cold"))?;
             let fd = fd.parse().map_err(text)?;
-            let there = SharedPages::of_process(duo.helper.pid(), fd, FRESH_BYTES)?;
+            let there = SharedPages::of_process(pair.helper.pid(), fd, FRESH_BYTES)?;
             let here = SharedPages::create(FRESH_BYTES)?;
             let n = usize::try_from(FRESH_BYTES).map_err(text)?;
             timed(1, || {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use hmc_core::types::ConnType;
 
-use crate::context::{Context, Duo};
+use crate::context::{Context, SessionPair};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{alone, interleave, timed};
@@ -40,19 +40,19 @@ impl Row for ShmLatency {
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         context.two_cpus()?;
-        let mut duo = context.duo(1 << 20, ConnType::Shm)?;
-        let fd = duo.helper.ask(&format!("share {PAGES_BYTES} warm"))?;
+        let mut pair = context.pair(1 << 20, ConnType::Shm)?;
+        let fd = pair.helper.ask(&format!("share {PAGES_BYTES} warm"))?;
         let pages =
-            SharedPages::of_process(duo.helper.pid(), fd.parse().map_err(text)?, PAGES_BYTES)?;
+            SharedPages::of_process(pair.helper.pid(), fd.parse().map_err(text)?, PAGES_BYTES)?;
         let sizes: &[u64] = if self.first_size_only { &[8] } else { &[8, 64, 512, 4096] };
         let mut lines = Vec::new();
         let seq = RefCell::new(1u64);
-        let duo = RefCell::new(&mut duo);
+        let pair = RefCell::new(&mut pair);
         for &len in sizes {
             let pairs = interleave(
                 context.pick(15, 51),
-                || ours(context, *duo.borrow_mut(), &mut seq.borrow_mut(), len),
-                || reference(*duo.borrow_mut(), &pages, &mut seq.borrow_mut(), len),
+                || ours(context, *pair.borrow_mut(), &mut seq.borrow_mut(), len),
+                || reference(*pair.borrow_mut(), &pages, &mut seq.borrow_mut(), len),
             )?;
             lines.push(Line::latency(
                 format!("shm put {} until seen", size(len)),
@@ -61,7 +61,7 @@ impl Row for ShmLatency {
                 Some(1.5),
             ));
         }
-        let call = || timed(1_000, || duo.borrow().peer.put(0, 0, 8).map_err(text));
+        let call = || timed(1_000, || pair.borrow().peer.put(0, 0, 8).map_err(text));
         let calls = alone(context.pick(101, 501), call)?;
         lines.push(
             Line::alone("shm put 8 B, the call alone", &calls, ("ns", 1.0), None)
@@ -71,11 +71,11 @@ impl Row for ShmLatency {
     }
 }
 
-fn ours(context: &Context, duo: &mut Duo, seq: &mut u64, len: u64) -> Res<f64> {
+fn ours(context: &Context, pair: &mut SessionPair, seq: &mut u64, len: u64) -> Res<f64> {
     let first = *seq;
     *seq += WARM_ROUNDS + ROUNDS;
-    duo.helper.tell(&format!("flags 1 0 {len} {first} {} both", WARM_ROUNDS + ROUNDS))?;
-    let buffer = duo.session.buffer();
+    pair.helper.tell(&format!("flags 1 0 {len} {first} {} both", WARM_ROUNDS + ROUNDS))?;
+    let buffer = pair.session.buffer();
     let seen = |at: u64, n: u64| buffer.load_flag(at).is_ok_and(|v| v == n);
     let mut n = first;
     let mut round = || {
@@ -83,7 +83,7 @@ fn ours(context: &Context, duo: &mut Duo, seq: &mut u64, len: u64) -> Res<f64> {
         if len > 8 {
             buffer.store_flag(len - 8, n).map_err(text)?;
         }
-        duo.peer.put(0, 0, len).map_err(text)?;
+        pair.peer.put(0, 0, len).map_err(text)?;
         spin(|| seen(8192 + len - 8, n) && seen(8192, n))?;
         n += 1;
         Ok(())
@@ -92,15 +92,15 @@ fn ours(context: &Context, duo: &mut Duo, seq: &mut u64, len: u64) -> Res<f64> {
         round()?;
     }
     let ns = context.delay.timed(ROUNDS as u32, round)?;
-    duo.helper.hear()?;
+    pair.helper.hear()?;
     Ok(ns)
 }
 
-fn reference(duo: &mut Duo, pages: &SharedPages, seq: &mut u64, len: u64) -> Res<f64> {
+fn reference(pair: &mut SessionPair, pages: &SharedPages, seq: &mut u64, len: u64) -> Res<f64> {
     let first = *seq;
     *seq += WARM_ROUNDS + ROUNDS;
     let len = usize::try_from(len).map_err(text)?;
-    duo.helper.tell(&format!("flagref {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
+    pair.helper.tell(&format!("flagref {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
     let mut body = vec![9u8; len - 8];
     let mut n = first;
     let mut round = || {
@@ -119,6 +119,6 @@ fn reference(duo: &mut Duo, pages: &SharedPages, seq: &mut u64, len: u64) -> Res
         round()?;
     }
     let ns = timed(ROUNDS as u32, round)?;
-    duo.helper.hear()?;
+    pair.helper.hear()?;
     Ok(ns)
 }

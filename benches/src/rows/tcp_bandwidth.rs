@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use hmc_core::types::ConnType;
 
-use crate::context::{Context, Duo};
+use crate::context::{Context, SessionPair};
 use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{Delay, interleave, timed};
@@ -40,21 +40,21 @@ impl Row for TcpBandwidth {
         let sizes = context.pick(vec![MIB, 16 * MIB], vec![MIB, 4 * MIB, 16 * MIB, 64 * MIB]);
         let total = context.pick(128 * MIB, 256 * MIB);
         let most = sizes.last().copied().unwrap_or(MIB);
-        let mut duo = context.duo(most, ConnType::Tcp)?;
-        let address = duo.helper.ask("door tcp")?;
+        let mut pair = context.pair(most, ConnType::Tcp)?;
+        let address = pair.helper.ask("listen tcp")?;
         let stream = RefCell::new(Stream::connect(&address)?);
-        duo.helper.ask("accept")?;
+        pair.helper.ask("accept")?;
         let mut source = PageBytes::new(usize::try_from(most).map_err(text)?);
-        let duo = RefCell::new(&mut duo);
+        let pair = RefCell::new(&mut pair);
         let mut lines = Vec::new();
         for len in sizes {
             let count = total / len;
             let bytes = source.bytes();
             let pairs = interleave(
                 context.pick(5, 11),
-                || Ok(ours(*duo.borrow_mut(), len, count, context.delay)? / count as f64),
+                || Ok(ours(*pair.borrow_mut(), len, count, context.delay)? / count as f64),
                 || {
-                    duo.borrow_mut().helper.tell(&format!("sink {len} {count}"))?;
+                    pair.borrow_mut().helper.tell(&format!("sink {len} {count}"))?;
                     let mut stream = stream.borrow_mut();
                     let message = &bytes[..usize::try_from(len).map_err(text)?];
                     let ns = timed(1, || {
@@ -63,7 +63,7 @@ impl Row for TcpBandwidth {
                         }
                         stream.recv(&mut [0])
                     })?;
-                    duo.borrow_mut().helper.hear()?;
+                    pair.borrow_mut().helper.hear()?;
                     Ok(ns / count as f64)
                 },
             )?;
@@ -79,19 +79,19 @@ impl Row for TcpBandwidth {
 }
 
 /// Nanoseconds for `count` puts, as many in flight as fit the limit.
-fn ours(duo: &Duo, len: u64, count: u64, delay: Delay) -> Res<f64> {
+fn ours(pair: &SessionPair, len: u64, count: u64, delay: Delay) -> Res<f64> {
     let depth = usize::try_from((IN_FLIGHT_BYTES / len).max(2)).map_err(text)?;
     let mut flying = VecDeque::with_capacity(depth);
     delay.timed(1, || {
         for _ in 0..count {
             if flying.len() == depth {
                 let op = flying.pop_front().ok_or("nothing in flight")?;
-                duo.peer.wait(op).map_err(text)?;
+                pair.peer.wait(op).map_err(text)?;
             }
-            flying.push_back(duo.peer.put_nb(0, 0, len).map_err(text)?);
+            flying.push_back(pair.peer.put_nb(0, 0, len).map_err(text)?);
         }
         for op in flying.drain(..) {
-            duo.peer.wait(op).map_err(text)?;
+            pair.peer.wait(op).map_err(text)?;
         }
         Ok(())
     })

@@ -38,9 +38,9 @@ impl Row for TcpLatency {
     }
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
-        let mut duo = context.duo(4096, ConnType::Tcp)?;
-        let mut bare = PingPong::open(&mut duo.helper, None, BYTES)?;
-        let peer = duo.peer.clone();
+        let mut pair = context.pair(4096, ConnType::Tcp)?;
+        let mut bare = PingPong::open(&mut pair.helper, None, BYTES)?;
+        let peer = pair.peer.clone();
         let rounds = if self.first_line_only { FEW_ROUNDS } else { ROUNDS };
         let put = || {
             let once = || peer.put(0, 0, BYTES as u64).map_err(text);
@@ -48,7 +48,7 @@ impl Row for TcpLatency {
             context.delay.timed(rounds, once)
         };
         let count = context.pick(15, 31);
-        let mut sample = |spin| bare.sample(&mut duo.helper, spin, WARM_ROUNDS, rounds);
+        let mut sample = |spin| bare.sample(&mut pair.helper, spin, WARM_ROUNDS, rounds);
         let blocking = interleave(count, put, || sample(false))?;
         let first = Line::latency("tcp put 64 B, acknowledged", 1.0, &blocking, Some(1.2));
         if self.first_line_only {

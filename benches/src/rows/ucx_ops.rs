@@ -1,4 +1,4 @@
-//! put + poll over UCX's transport: what our own logic costs, with a stand-in in libucp's place that does almost nothing.
+//! put + poll over UCX's transport: what our own logic costs, with a fake in libucp's place that does almost nothing.
 //!
 //! Each put is done when a flush after it has passed, and one flush serves all that are posted before it: what a put costs
 //! is measured in rounds of sixteen. One alone has a flush alone, which is a second request with a call-back of its own:
@@ -45,7 +45,7 @@ impl Notify for NoNotify {
     fn notify(&self) {}
 }
 
-/// Two workers of this process over the stand-in.
+/// Two workers of this process over the fake.
 struct Pair {
     near: UcxTransport,
     transfer: Transfer,
@@ -61,8 +61,8 @@ impl Pair {
         let (ours, far) = (Worker::new(&ucx).map_err(text)?, Worker::new(&ucx).map_err(text)?);
         let here = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
         let there = Arc::new(Memory::allocate(&ucx, BYTES).map_err(text)?);
-        let door = |worker: &Worker| worker.new_am_target(Box::new(NoNotify)).map_err(text);
-        let (here_in, there_in) = (door(&ours)?, door(&far)?);
+        let target = |worker: &Worker| worker.new_am_target(Box::new(NoNotify)).map_err(text);
+        let (here_in, there_in) = (target(&ours)?, target(&far)?);
         let info = far.conn_info(&there_in).map_err(text)?;
         let mut near = UcxTransport::new(&ours, &here_in, &info, false).map_err(text)?;
         for _ in 0..1000 {
@@ -121,13 +121,13 @@ impl Pair {
 }
 
 /// A work queue over such a transport.
-struct Laned {
+struct QueueOver {
     queue: WorkQueue<UcxTransport, [Slot; 64]>,
     transfer: Transfer,
     _rest: (Arc<Worker>, Arc<Memory>),
 }
 
-impl Laned {
+impl QueueOver {
     fn new() -> Res<Self> {
         let Pair { near, transfer, _far, _there } = Pair::new()?;
         Ok(Self { queue: WorkQueue::new(near, [Slot::FREE; 64]), transfer, _rest: (_far, _there) })
@@ -148,19 +148,19 @@ impl Laned {
     }
 }
 
-/// Sets a number of the stand-in's script.
+/// Sets a number of the fake's script.
 fn set_knob(name: &core::ffi::CStr, value: u64) -> Res<()> {
-    // SAFETY: the stand-in is ours: it runs nothing when it is loaded.
+    // SAFETY: the fake is ours: it runs nothing when it is loaded.
     let library = unsafe { libloading::Library::new(beside("hmc_vendor_ucp")?) }.map_err(text)?;
     // It stays, and its script with it.
     let library = std::mem::ManuallyDrop::new(library);
     type Set = unsafe extern "C" fn(*const core::ffi::c_char, u64) -> i32;
     // SAFETY: `hmc-sim/vendor/ucp/src/script.rs` declares it with this type.
-    let set = unsafe { library.get::<Set>("hmc_standin_set") }.map_err(text)?;
+    let set = unsafe { library.get::<Set>("hmc_fake_ucp_set") }.map_err(text)?;
     // SAFETY: a C string.
     match unsafe { set(name.as_ptr(), value) } {
         0 => Ok(()),
-        _ => Err("the stand-in has no such knob".to_owned()),
+        _ => Err("the fake has no such knob".to_owned()),
     }
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn run_ops(over: Over, count: u32) -> Res<()> {
             set_knob(c"maps", 1)?;
             Pair::new()?.rounds(count, 1)
         }
-        Over::UcxLane => Laned::new()?.rounds(count),
+        Over::UcxLane => QueueOver::new()?.rounds(count),
         Over::UcxMany => Pair::new()?.rounds(count, AT_ONCE),
         _ => Pair::new()?.rounds(count, 1),
     }
@@ -195,7 +195,7 @@ impl Row for UcxOps {
     }
 
     fn reference(&self) -> &'static str {
-        "nothing; those of the stand-in for libucp are counted apart"
+        "nothing; those of the fake libucp are counted apart"
     }
 
     fn target(&self) -> &'static str {
@@ -211,14 +211,15 @@ impl Row for UcxOps {
             (Over::UcxTransport, "put + its own flush + poll", None),
             (Over::UcxLane, "put + its own flush + progress + wait by a work queue", None),
         ] {
-            let name = format!("UCX stand-in: our instructions for one {name}");
+            let name = format!("fake UCX: our instructions for one {name}");
             lines.push(match instructions::ours(over) {
-                Ok((ours, library)) => Line::value(name, ours, "", bound)
-                    .noted(format!("the stand-in: {library:.0} more")),
+                Ok((ours, library)) => {
+                    Line::value(name, ours, "", bound).noted(format!("the fake: {library:.0} more"))
+                }
                 Err(why) => Line::missing(name, "", why),
             });
         }
-        let (mut pair, mut laned) = (Pair::new()?, Laned::new()?);
+        let (mut pair, mut laned) = (Pair::new()?, QueueOver::new()?);
         set_knob(c"maps", 1)?;
         let mut mapped = Pair::new()?;
         set_knob(c"maps", 0)?;
@@ -230,7 +231,7 @@ impl Row for UcxOps {
         pair.rounds(OPS, AT_ONCE)?;
         mapped.rounds(OPS, 1)?;
         laned.rounds(OPS)?;
-        let name = "UCX stand-in: allocations in all of these";
+        let name = "fake UCX: allocations in all of these";
         lines.push(Line::value(name, (allocations::so_far() - before) as f64, "", Some(0.0)));
         Ok(lines)
     }

@@ -50,9 +50,9 @@ pub const TARGETS: [Target; 10] = [
     Target { name: "data_frame", body: wire::data_frame, class: Some(wire::data_class) },
     Target { name: "handshake", body: handshake::handshake, class: Some(handshake::class) },
     Target { name: "proof", body: proof::proof, class: Some(proof::class) },
-    Target { name: "upstream", body: cxx::cxx, class: Some(cxx::class) },
+    Target { name: "cxx_protocol", body: cxx::cxx, class: Some(cxx::class) },
     Target { name: "control_stream", body: control::control_stream, class: Some(control::class) },
     Target { name: "window", body: window::window, class: None },
-    Target { name: "lane", body: queue::queue, class: None },
+    Target { name: "queue", body: queue::queue, class: None },
     Target { name: "chunks", body: chunks::chunks, class: None },
 ];

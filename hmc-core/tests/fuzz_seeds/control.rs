@@ -265,9 +265,9 @@ pub(crate) fn proofs() -> Vec<Seed> {
     seeds
 }
 
-/// What a C++ peer says, in pieces of 16 bytes.
-pub(crate) fn upstream() -> Vec<Seed> {
-    const T: &str = "upstream";
+/// Streams of a peer of the C++ HMC, in chunks of 16 bytes.
+pub(crate) fn cxx_protocol() -> Vec<Seed> {
+    const T: &str = "cxx_protocol";
     let hello = encode(&ControlMessage::HelloV1 { rank: Rank(3) });
     let int = encode(&ControlMessage::Int32(-5));
     let tag = encode(&ControlMessage::Tag(77));

@@ -58,7 +58,7 @@ pub(crate) fn all() -> Vec<Seed> {
     seeds.extend(control::states());
     seeds.extend(control::handshakes());
     seeds.extend(control::proofs());
-    seeds.extend(control::upstream());
+    seeds.extend(control::cxx_protocol());
     seeds.extend(scripts::all());
     seeds
 }

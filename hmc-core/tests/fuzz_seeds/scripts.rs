@@ -31,12 +31,12 @@ pub(crate) fn all() -> Vec<Seed> {
             vec![1, 0, 0, 50, 1, 3, 0, 3, 0, 0, 0, 3, 0, 0, 2, 1, 0, 0, 0, 1, 1, 3, 0, 0, 1],
         ),
         // Post, finish, progress, take, events.
-        Seed::plain("lane", "one", vec![0, 0, 1, 50, 6, 0, 0, 9, 10, 0, 15]),
+        Seed::plain("queue", "one", vec![0, 0, 1, 50, 6, 0, 0, 9, 10, 0, 15]),
         // Post, cancel while it runs, finish, progress, events.
-        Seed::plain("lane", "cancelled", vec![1, 0, 1, 50, 11, 0, 0, 6, 0, 0, 9, 15, 10, 0]),
+        Seed::plain("queue", "cancelled", vec![1, 0, 1, 50, 11, 0, 0, 6, 0, 0, 9, 15, 10, 0]),
         // A batch of three, fed in parts, whose peer goes away.
         Seed::plain(
-            "lane",
+            "queue",
             "batch",
             vec![2, 3, 3, 50, 4, 0, 2, 5, 0, 4, 0, 1, 5, 0, 14, 255, 1, 15],
         ),
@@ -48,7 +48,7 @@ pub(crate) fn all() -> Vec<Seed> {
         Seed::plain("chunks", "beyond", vec![0xE0, 0xE0, 1, 0, 1, 0xE0, 4, 0xE0]),
     ];
     let mut rng = Rng::new(0x5EED);
-    for target in ["window", "lane", "chunks"] {
+    for target in ["window", "queue", "chunks"] {
         for i in 0..DRAWN {
             let n = if target == "chunks" { 12 } else { 20 + 8 * i };
             let bytes = (0..n).map(|_| rng.next_u64() as u8).collect();

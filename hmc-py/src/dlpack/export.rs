@@ -9,14 +9,14 @@ use pyo3::prelude::*;
 use super::tensor::{
     CPU, DataType, Device, PLAIN, Plain, READ_ONLY, Raw, UINT, VERSION, VERSIONED, Versioned,
 };
-use crate::data::Sweep;
+use crate::data::DropDeferred;
 
 /// What an exported tensor points to.
 struct Exported {
     shape: [i64; 1],
     strides: [i64; 1],
     _keep: ConnBuffer,
-    _sweep: Sweep,
+    _deferred: DropDeferred,
 }
 
 /// # Safety
@@ -74,7 +74,7 @@ pub(crate) fn export<'py>(
         ));
     }
     let (shape, strides, _keep) = ([len], [1], buffer.clone());
-    let out = Box::into_raw(Box::new(Exported { shape, strides, _keep, _sweep: Sweep }));
+    let out = Box::into_raw(Box::new(Exported { shape, strides, _keep, _deferred: DropDeferred }));
     let tensor = Raw {
         data: buffer.as_ptr().cast(),
         device: Device { kind: CPU, id: 0 },

@@ -15,7 +15,7 @@ use super::tensor::{
     CPU, CUDA_HOST, PLAIN, Plain, READ_ONLY, ROCM_HOST, Raw, Tensor, USED_PLAIN, USED_VERSIONED,
     VERSION, VERSIONED, Versioned,
 };
-use crate::array::{Array, Keep, no_devices};
+use crate::array::{Array, BufferOwner, no_devices};
 use crate::errors::refuse;
 
 /// Takes a tensor by its `__dlpack__`.
@@ -132,7 +132,8 @@ fn array_of(py: Python<'_>, raw: &Raw, writable: bool, tensor: Tensor) -> PyResu
     let offset =
         usize::try_from(raw.byte_offset).map_err(|_| odd("an offset beyond all memory"))?;
     let start = raw.data.cast::<u8>().wrapping_add(offset);
-    let mut array = Array { start, item, shape, strides, writable, keep: Keep::Tensor(tensor) };
+    let mut array =
+        Array { start, item, shape, strides, writable, keep: BufferOwner::Tensor(tensor) };
     array.forget_plain_strides();
     Ok(array)
 }

@@ -1,11 +1,11 @@
-//! The suite that every device must pass, and what it needs to know of one.
+//! The suite that each device must pass.
 //!
 //! Implement [`DeviceSubject`] for your device and call [`run`]. Each case gets a fresh subject. No
-//! case sleeps: it asks for a mark until it was passed, for as long as its
-//! [`Patience`](super::transport::Patience).
+//! case sleeps: it queries a stream event until it has passed, within its
+//! [`IdleLimit`](super::transport::IdleLimit).
 
-use super::device_bench::Bench;
 use super::device_cases::{self, DeviceCase};
+use super::device_fixture::Fixture;
 pub use super::device_subject::DeviceSubject;
 use super::report::{Report, caught};
 
@@ -15,10 +15,10 @@ pub fn run<S: DeviceSubject>(make: impl Fn() -> S) -> Report {
         caught(|| {
             let mut subject = make();
             subject.fresh()?;
-            let mut bench = Bench::new(&mut subject);
-            (case.body)(&mut bench)?;
-            bench.settle();
-            Ok(bench.subject.check()?)
+            let mut fixture = Fixture::new(&mut subject);
+            (case.body)(&mut fixture)?;
+            fixture.settle();
+            Ok(fixture.subject.check()?)
         })
     };
     let cases = device_cases::all::<S>();

@@ -4,7 +4,7 @@ use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, Stream
 use hmc_core::range::Extent;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 
-use super::device_bench::{B, Bench, STREAM, fail, part, refusal, same, whole};
+use super::device_fixture::{B, Fixture, STREAM, fail, part, refusal, same, whole};
 use super::device_memory::{
     free_waits_for_copies, freed_keys_are_dead, loss_is_for_ever, memory_comes_back,
     memory_runs_out, regions_are_apart,
@@ -16,7 +16,7 @@ use super::report::{Done, Stop};
 #[derive(Debug)]
 pub(super) struct DeviceCase<S: DeviceSubject> {
     pub(super) name: &'static str,
-    pub(super) body: fn(&mut Bench<'_, S>) -> Done,
+    pub(super) body: fn(&mut Fixture<'_, S>) -> Done,
 }
 
 macro_rules! cases {
@@ -72,18 +72,18 @@ fn to_the_device_and_back<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
 }
 
 fn ranges_and_neighbours<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
-    let (mut image, patch) = (b.rng.bytes(2000), b.rng.bytes(2000));
-    let (region, source) = (b.filled(&image)?, b.host(&patch)?);
+    let (mut expected, patch) = (b.rng.bytes(2000), b.rng.bytes(2000));
+    let (region, source) = (b.filled(&expected)?, b.host(&patch)?);
     for (from, to, len) in [(0, 0, 1), (0, 1999, 1), (13, 7, 100), (999, 998, 1001), (5, 500, 64)] {
         b.copied(part(source, from, len), part(region, to, len))?;
         let (f, t, n) = (place(from), place(to), place(len));
-        image[t..t + n].copy_from_slice(&patch[f..f + n]);
-        same(&format!("{len} bytes from {from} to {to}"), &b.bytes(region)?, &image)?;
+        expected[t..t + n].copy_from_slice(&patch[f..f + n]);
+        same(&format!("{len} bytes from {from} to {to}"), &b.bytes(region)?, &expected)?;
         // And out again, beside bytes that are not its own.
         let host = b.host(&patch)?;
         b.copied(part(region, to, len), part(host, from, len))?;
         let mut want = patch.clone();
-        want[f..f + n].copy_from_slice(&image[t..t + n]);
+        want[f..f + n].copy_from_slice(&expected[t..t + n]);
         same(&format!("{len} bytes out"), &b.host_bytes(host), &want)?;
     }
     Ok(())
@@ -351,12 +351,12 @@ fn unknown_streams_and_marks<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
 fn random_script<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     const SIZE: u64 = 2048;
     for _ in 0..4 {
-        let mut images = Vec::new();
+        let mut expected_regions = Vec::new();
         let mut regions = Vec::new();
         for n in 0..4 {
             let bytes = b.rng.bytes(place(SIZE));
             regions.push(if n < 2 { b.host(&bytes)? } else { b.filled(&bytes)? });
-            images.push(bytes);
+            expected_regions.push(bytes);
         }
         let mut last = None;
         for _ in 0..150 {
@@ -372,13 +372,13 @@ fn random_script<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
             let (x, y) = if b.rng.below(2) == 0 { (low, high) } else { (high, low) };
             let stream = STREAM;
             last = Some(b.copy(stream, part(regions[from], x, len), part(regions[to], y, len))?);
-            let piece = images[from][place(x)..place(x + len)].to_vec();
-            images[to][place(y)..place(y + len)].copy_from_slice(&piece);
+            let piece = expected_regions[from][place(x)..place(x + len)].to_vec();
+            expected_regions[to][place(y)..place(y + len)].copy_from_slice(&piece);
         }
         b.wait(last.expect("many"))?;
-        for (n, (region, image)) in regions.iter().zip(&images).enumerate() {
+        for (n, (region, expected)) in regions.iter().zip(&expected_regions).enumerate() {
             let got = if n < 2 { b.host_bytes(*region) } else { b.bytes(*region)? };
-            same(&format!("region {n} after a script"), &got, image)?;
+            same(&format!("region {n} after a script"), &got, expected)?;
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! Cases of the suite for devices: memory is given out, given back, runs out, and is lost.
+//! Cases of the suite for devices: memory is allocated, freed, exhausted, and lost.
 
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind};
 
-use super::device_bench::{B, STREAM, fail, part, refusal, same, whole};
+use super::device_fixture::{B, STREAM, fail, part, refusal, same, whole};
 use super::device_subject::DeviceSubject;
 use super::report::{Done, Stop};
 use super::subject::Support;
@@ -43,7 +43,7 @@ pub(super) fn free_waits_for_copies<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
         let mark = b.copy(STREAM, whole(region), whole(end))?;
         let free = b.subject.device().free(region.key).map_err(|e| e.kind());
         match free {
-            // Then nothing is in flight any more.
+            // Then no copy is in flight any more.
             Ok(()) => match b.subject.device().passed(mark) {
                 Ok(true) => {}
                 other => return fail(format!("freed while a copy ran: {other:?}")),
@@ -116,7 +116,7 @@ pub(super) fn memory_runs_out<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     if kind != DeviceErrorKind::NoSpace || all.len() < 4 {
         return fail(format!("{} pieces of an eighth, then {kind:?}", all.len()));
     }
-    // What does not fit costs nothing: the others live, and what is freed can be had again.
+    // A refused allocation has no effect: the others stay, and freed memory can be allocated again.
     for (region, bytes) in &all {
         let end = b.host(&[0; 64])?;
         b.copied(part(*region, 0, 64), whole(end))?;

@@ -1,9 +1,9 @@
-//! [`DeviceSubject`]: what the suite of devices needs to know of one.
+//! [`DeviceSubject`]: a device under test.
 
 use hmc_core::device::Device;
 use hmc_core::region::LocalRegion;
 
-use super::subject::{Patience, Support};
+use super::subject::{IdleLimit, Support};
 
 /// A device under test, and host memory that it can reach.
 pub trait DeviceSubject {
@@ -30,9 +30,9 @@ pub trait DeviceSubject {
     fn streams(&self) -> u16 {
         1
     }
-    /// Lets the device make progress where it does not by itself.
+    /// Lets the device make progress if it does not by itself.
     fn drive(&mut self) {}
-    /// Bytes that may be allocated in all, where a test may use them up.
+    /// Bytes that can be allocated in all, if a test may use them up.
     fn capacity(&self) -> Option<u64> {
         None
     }
@@ -40,18 +40,18 @@ pub trait DeviceSubject {
     fn lose(&mut self) -> Support {
         Support::Unsupported("this device cannot be lost on purpose")
     }
-    /// Looks for bytes that nobody may write and somebody wrote.
+    /// Checks for bytes that were written without a right.
     ///
     /// # Errors
-    /// What was found.
+    /// The first such byte.
     fn check(&mut self) -> Result<(), String> {
         Ok(())
     }
     /// How long a case waits for this subject.
-    fn patience(&self) -> Patience {
-        Patience::REAL
+    fn idle_limit(&self) -> IdleLimit {
+        IdleLimit::REAL
     }
-    /// The seed of the suite's own chance.
+    /// The seed of the suite's own random numbers.
     fn seed(&self) -> u64 {
         1
     }

@@ -1,10 +1,10 @@
-//! The devices that this crate brings, bare or wrapped, as subjects.
+//! The devices of this crate, alone or wrapped, as subjects.
 
 use hmc_core::device::Device;
 use hmc_core::region::LocalRegion;
 
 use super::device_subject::DeviceSubject;
-use super::subject::{Patience, Support};
+use super::subject::{IdleLimit, Support};
 use crate::device::fake::{Config, FakeDevice};
 use crate::device::host::HostDevice;
 
@@ -92,8 +92,8 @@ where
         }
     }
 
-    fn patience(&self) -> Patience {
-        Patience::VIRTUAL
+    fn idle_limit(&self) -> IdleLimit {
+        IdleLimit::VIRTUAL
     }
 
     fn seed(&self) -> u64 {
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// The plain host device.
+/// The host device.
 #[derive(Debug, Default)]
 pub struct HostSubject {
     device: HostDevice,
@@ -135,7 +135,7 @@ impl DeviceSubject for HostSubject {
         self.device.check().map_err(|damage| damage.to_string())
     }
 
-    fn patience(&self) -> Patience {
-        Patience::VIRTUAL
+    fn idle_limit(&self) -> IdleLimit {
+        IdleLimit::VIRTUAL
     }
 }

@@ -1,4 +1,4 @@
-//! Suites that an implementation of a border trait must pass, whoever wrote it.
+//! Suites that each implementation of an interface (trait) must pass.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -7,14 +7,14 @@
 )]
 
 mod cases;
+mod completion_checker;
 pub mod device;
-mod device_bench;
 mod device_cases;
+mod device_fixture;
 mod device_memory;
 mod device_subject;
 pub mod device_subjects;
-mod image;
-mod ledger;
+mod expected_memory;
 mod report;
 mod subject;
 pub mod subjects;

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Why a case ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The transport broke a promise.
+    /// The transport broke a rule.
     Failed(String),
-    /// The transport has no such thing.
+    /// The transport does not support it.
     Skipped(String),
 }
 
@@ -20,7 +20,7 @@ impl From<String> for Stop {
 /// How a case ends.
 pub(super) type Done = Result<(), Stop>;
 
-/// What became of each case.
+/// The result of each case.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(super) lines: Vec<(&'static str, Done)>,
@@ -40,7 +40,7 @@ impl Report {
         })
     }
 
-    /// The cases that the transport cannot be asked, with the reason.
+    /// The cases that the transport does not support, with the reason.
     pub fn skipped(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.lines.iter().filter_map(|(name, end)| match end {
             Err(Stop::Skipped(why)) => Some((*name, why.as_str())),
@@ -56,9 +56,7 @@ impl Report {
         self.assert_passed_but("a subject that skips none", &[]);
     }
 
-    /// Ends the test unless every case of the suite passed but those of `skipped`, and unless each of these was skipped. A
-    /// subject that lacks something says so: its skipped cases are written to standard output, where `cargo xtask` counts
-    /// them. `of` names the subject.
+    /// Ends the test unless every case of the suite passed but those of `skipped`, and unless each of these was skipped. The skipped cases are written to standard output, where `cargo xtask` counts them. `of` names the subject.
     ///
     /// # Panics
     /// With the whole report when a case failed, or was skipped and is not listed, or the other way round.
@@ -71,7 +69,7 @@ impl Report {
         assert_eq!(left, listed, "{of}: the cases that are skipped, and those that may be\n{self}");
         if let Some(line) = self.skips(of) {
             use std::io::Write as _;
-            // Not by `println!`, which the harness keeps to itself. In one piece: other tests print too.
+            // Not by `println!`, which the harness captures. In one write: other tests print too.
             let line = format!("\n{line}\n");
             std::io::stdout().write_all(line.as_bytes()).expect("standard output is open");
         }
@@ -102,7 +100,7 @@ impl core::fmt::Display for Report {
 
 /// Runs a body on a subject of its own. A panic fails it.
 pub(super) fn caught(body: impl FnOnce() -> Done) -> Done {
-    // The subject is dropped whatever happens, so nobody sees it half changed.
+    // The subject is dropped in any case, so a partial change is not visible.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

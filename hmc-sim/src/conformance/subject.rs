@@ -1,4 +1,4 @@
-//! [`Subject`]: what the suite of transports needs to know of one.
+//! [`Subject`]: a transport under test.
 
 use core::time::Duration;
 
@@ -6,31 +6,31 @@ use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport;
 use hmc_core::types::Access;
 
-/// Whether a subject could do what a case asked for.
+/// The result of an action that a case requests of its subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It was done.
+    /// The action was done.
     Done,
-    /// This transport has no such thing; the case is reported as skipped, with this reason.
+    /// The transport does not support it; the case is reported as skipped, with this reason.
     Unsupported(&'static str),
 }
 
-/// How long a case waits for something to happen, counted from the last completion.
+/// How long a case waits without progress, counted from the last completion.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct IdleLimit {
     /// Turns (one drive and one poll each) without any completion.
     pub turns: u64,
     /// Time without any completion.
-    pub wall: Duration,
-    /// Turns after the end of a case in which nothing more may happen.
+    pub time: Duration,
+    /// Turns after the end of a case, in which no completion and no change of memory may happen.
     pub settle: u64,
 }
 
-impl Patience {
+impl IdleLimit {
     /// For a transport whose peer is another thread or process.
-    pub const REAL: Self = Self { turns: u64::MAX, wall: Duration::from_secs(30), settle: 2_000 };
+    pub const REAL: Self = Self { turns: u64::MAX, time: Duration::from_secs(30), settle: 2_000 };
     /// For a transport that runs only when it is driven.
-    pub const VIRTUAL: Self = Self { turns: 20_000, wall: Duration::from_secs(30), settle: 200 };
+    pub const VIRTUAL: Self = Self { turns: 20_000, time: Duration::from_secs(30), settle: 200 };
 }
 
 /// A pair of ends of one transport: the initiator, whose [`Transport`] is tested, and its target.
@@ -60,27 +60,27 @@ pub trait Subject {
     /// Reads straight from the window's memory, as its owner does: it must move nothing and wait
     /// for nothing. Not used after a kill.
     fn read_remote(&mut self, offset: u64, out: &mut [u8]);
-    /// Lets the target and the world make progress. Does nothing where they do so by themselves.
+    /// Lets the target and the fabric make progress. Does nothing if they do so by themselves.
     /// Must not poll the initiator's completions.
     fn drive(&mut self);
     /// All tags that were delivered at the target since `fresh`.
     fn notifications(&mut self) -> Vec<u64>;
-    /// The target takes the window back. Returns when its fence was reached.
+    /// The target revokes the window. Returns after its fence.
     fn revoke(&mut self) -> Support;
-    /// The target dies, or the link to it is cut for good.
+    /// The target dies, or the link to it is cut permanently.
     fn kill_peer(&mut self) -> Support;
-    /// Looks for bytes that nobody may write and somebody wrote.
+    /// Checks for bytes that were written without a right.
     ///
     /// # Errors
-    /// What was found.
+    /// The first such byte.
     fn check(&mut self) -> Result<(), String> {
         Ok(())
     }
-    /// How long a case waits for this subject.
-    fn patience(&self) -> Patience {
-        Patience::REAL
+    /// Returns how long a case waits for this subject.
+    fn idle_limit(&self) -> IdleLimit {
+        IdleLimit::REAL
     }
-    /// The seed of the suite's own chance, for payloads and scripts.
+    /// The seed of the suite's own random numbers, for payloads and scripts.
     fn seed(&self) -> u64 {
         1
     }

@@ -1,68 +1,68 @@
-//! The subjects that this crate brings: the plain transport, bare or wrapped, and the simulated NIC.
+//! The subjects of this crate: the reference transport, alone or wrapped, and the simulated NIC.
 
 use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport;
 use hmc_core::types::Access;
 
-use super::subject::{Patience, Subject, Support};
-use crate::memory::Damage;
+use super::subject::{IdleLimit, Subject, Support};
+use crate::memory::Corruption;
 use crate::nic::{Config, SimNic};
-use crate::plain::{PlainPair, PlainTransport};
+use crate::reference::{RefPair, RefTransport};
 
-/// The plain transport, or something that wraps it, as a subject.
+/// The reference transport, or a wrapper of it, as a subject.
 #[derive(Debug)]
-pub struct PlainSubject<W, F> {
+pub struct RefSubject<W, F> {
     wrap: F,
-    built: Option<(W, PlainPair)>,
+    built: Option<(W, RefPair)>,
     tags: Vec<u64>,
 }
 
-impl<W, F> PlainSubject<W, F>
+impl<W, F> RefSubject<W, F>
 where
-    W: Transport + AsMut<PlainTransport>,
-    F: Fn(PlainTransport, PlainPair) -> W,
+    W: Transport + AsMut<RefTransport>,
+    F: Fn(RefTransport, RefPair) -> W,
 {
-    /// A subject whose transport is what `wrap` makes of a plain one and its only pair.
+    /// A subject whose transport `wrap` makes of a reference transport and its only pair.
     pub const fn new(wrap: F) -> Self {
         Self { wrap, built: None, tags: Vec::new() }
     }
 
-    fn pair(&self) -> PlainPair {
+    fn pair(&self) -> RefPair {
         self.built.as_ref().expect("fresh was called").1
     }
 
-    fn plain(&mut self) -> &mut PlainTransport {
+    fn reference(&mut self) -> &mut RefTransport {
         self.built.as_mut().expect("fresh was called").0.as_mut()
     }
 }
 
-/// What a margin around a window says about its bytes.
+/// Checks the margins around a window.
 fn margins(region: LocalRegion, mut read: impl FnMut(u64, &mut [u8])) -> Result<(), String> {
-    for offset in [0, region.extent.len().saturating_sub(PlainPair::MARGIN)] {
+    for offset in [0, region.extent.len().saturating_sub(RefPair::MARGIN)] {
         let mut margin = [0; 96];
         read(offset, &mut margin);
-        if let Some(at) = margin.iter().position(|b| *b != PlainPair::MARGIN_BYTE) {
+        if let Some(at) = margin.iter().position(|b| *b != RefPair::MARGIN_BYTE) {
             return Err(format!("byte {at} of the margin at {offset} of the target was written"));
         }
     }
     Ok(())
 }
 
-fn told(damage: Result<(), Damage>) -> Result<(), String> {
+fn text_of(damage: Result<(), Corruption>) -> Result<(), String> {
     damage.map_err(|d| d.to_string())
 }
 
-impl<W, F> Subject for PlainSubject<W, F>
+impl<W, F> Subject for RefSubject<W, F>
 where
-    W: Transport + AsMut<PlainTransport>,
-    F: Fn(PlainTransport, PlainPair) -> W,
+    W: Transport + AsMut<RefTransport>,
+    F: Fn(RefTransport, RefPair) -> W,
 {
     type T = W;
 
     fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
-        let mut plain = PlainTransport::default();
-        let pair = plain.pair(local_len, window_len, access).ok_or("no memory")?;
-        self.built = Some(((self.wrap)(plain, pair), pair));
+        let mut reference = RefTransport::default();
+        let pair = reference.pair(local_len, window_len, access).ok_or("no memory")?;
+        self.built = Some(((self.wrap)(reference, pair), pair));
         self.tags.clear();
         Ok(())
     }
@@ -81,53 +81,53 @@ where
 
     fn write_local(&mut self, offset: u64, bytes: &[u8]) {
         let region = self.pair().local;
-        assert!(self.plain().local_mut().write(region, offset, bytes));
+        assert!(self.reference().local_mut().write(region, offset, bytes));
     }
 
     fn read_local(&mut self, offset: u64, out: &mut [u8]) {
         let region = self.pair().local;
-        assert!(self.plain().local_mut().read(region, offset, out));
+        assert!(self.reference().local_mut().read(region, offset, out));
     }
 
     fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
         let region = self.pair().target;
-        assert!(self.plain().target_mut().write(region, PlainPair::MARGIN + offset, bytes));
+        assert!(self.reference().target_mut().write(region, RefPair::MARGIN + offset, bytes));
     }
 
     fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
         let region = self.pair().target;
-        assert!(self.plain().target_mut().read(region, PlainPair::MARGIN + offset, out));
+        assert!(self.reference().target_mut().read(region, RefPair::MARGIN + offset, out));
     }
 
     fn drive(&mut self) {}
 
     fn notifications(&mut self) -> Vec<u64> {
-        let more = self.plain().take_tags();
+        let more = self.reference().take_tags();
         self.tags.extend(more);
         self.tags.clone()
     }
 
     fn revoke(&mut self) -> Support {
         let window = self.pair().window;
-        self.plain().revoke(&window);
+        self.reference().revoke(&window);
         Support::Done
     }
 
     fn kill_peer(&mut self) -> Support {
-        self.plain().kill();
+        self.reference().kill();
         Support::Done
     }
 
     fn check(&mut self) -> Result<(), String> {
         let region = self.pair().target;
-        let plain = self.plain();
-        margins(region, |offset, out| assert!(plain.target_mut().read(region, offset, out)))?;
-        told(plain.local_mut().check())?;
-        told(plain.target_mut().check())
+        let reference = self.reference();
+        margins(region, |offset, out| assert!(reference.target_mut().read(region, offset, out)))?;
+        text_of(reference.local_mut().check())?;
+        text_of(reference.target_mut().check())
     }
 
-    fn patience(&self) -> Patience {
-        Patience::VIRTUAL
+    fn idle_limit(&self) -> IdleLimit {
+        IdleLimit::VIRTUAL
     }
 }
 
@@ -193,12 +193,12 @@ impl Subject for SimSubject {
     }
 
     fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
-        let at = PlainPair::MARGIN + offset;
+        let at = RefPair::MARGIN + offset;
         assert!(self.built().far.write(self.built().target, at, bytes));
     }
 
     fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
-        let at = PlainPair::MARGIN + offset;
+        let at = RefPair::MARGIN + offset;
         assert!(self.built().far.read(self.built().target, at, out));
     }
 
@@ -227,12 +227,12 @@ impl Subject for SimSubject {
     fn check(&mut self) -> Result<(), String> {
         let Built { near, far, target, .. } = self.built();
         margins(*target, |offset, out| assert!(far.read(*target, offset, out)))?;
-        told(near.check())?;
-        told(far.check())
+        text_of(near.check())?;
+        text_of(far.check())
     }
 
-    fn patience(&self) -> Patience {
-        Patience::VIRTUAL
+    fn idle_limit(&self) -> IdleLimit {
+        IdleLimit::VIRTUAL
     }
 
     fn seed(&self) -> u64 {

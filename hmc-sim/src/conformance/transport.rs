@@ -1,15 +1,15 @@
-//! The suite that every transport must pass, and what it needs to know of one.
+//! The suite that each transport must pass.
 //!
 //! Implement [`Subject`] for a pair of ends of your transport and call [`run`]. Each case gets a
-//! fresh subject. No case sleeps: it drives the subject until something happened, for at most as
-//! long as its [`Patience`].
+//! fresh subject. No case sleeps: it drives the subject until its condition holds, within its
+//! [`IdleLimit`].
 
 use super::cases;
 pub use super::cases::Case;
-use super::ledger::Ledger;
+use super::completion_checker::CompletionChecker;
 use super::report::caught;
 pub use super::report::{Report, Stop};
-pub use super::subject::{Patience, Subject, Support};
+pub use super::subject::{IdleLimit, Subject, Support};
 
 /// All cases.
 #[must_use]
@@ -24,8 +24,8 @@ pub fn cases<S: Subject>() -> Vec<Case<S>> {
 pub fn run_case<S: Subject>(case: &Case<S>, make: impl FnOnce() -> S) -> Result<(), Stop> {
     let body = || {
         let mut subject = make();
-        let mut ledger = Ledger::new(&mut subject);
-        (case.body)(&mut ledger)
+        let mut checker = CompletionChecker::new(&mut subject);
+        (case.body)(&mut checker)
     };
     caught(body)
 }

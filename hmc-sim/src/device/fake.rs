@@ -1,9 +1,8 @@
 //! A device whose memory the host cannot reach.
 //!
-//! Its bytes lie in vectors of its own; what leaves it are keys. Copies run in streams, in virtual
-//! time: it passes when [`Device::passed`] is asked or [`FakeDevice::advance`] is called. From the
-//! beginning of a copy until its end the destination holds garbage, and what goes to the host lands
-//! there only when somebody asks whether it did. So whoever looks too early sees that it was.
+//! Its bytes are in its own vectors, behind keys. Copies run in streams, in virtual time, which passes with each call of
+//! [`Device::passed`] and [`FakeDevice::advance`]. From the start of a copy to its end the destination has garbage, and bytes
+//! for the host arrive only with a query of the copy. So a read that is too early gets wrong bytes.
 
 use std::collections::HashMap;
 
@@ -13,21 +12,21 @@ use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
 
 use crate::fault::Rate;
-use crate::memory::{Damage, Memory};
+use crate::memory::{Corruption, Memory};
 use crate::rng::Rng;
-use crate::stream::{Happening, Job, Standing, Streams};
+use crate::stream::{EventStatus, Job, StreamStep, Streams};
 
-/// Virtual time that one question takes, in nanoseconds.
+/// Virtual time of one query, in nanoseconds.
 const POLL_NS: u64 = 100;
-/// What the destination of a running copy holds.
+/// The bytes of the destination of a running copy.
 const GARBAGE: u8 = 0xBB;
 
-/// How a fake device behaves.
+/// Parameters of a fake device.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The seed of all chance.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// What it pretends to be; not `Cpu`.
+    /// The kind that it simulates; not `Cpu`.
     pub kind: MemoryKind,
     /// Memory that it has. Row 43 (out of memory, which is no loss: free something and try again).
     pub capacity_bytes: u64,
@@ -39,9 +38,9 @@ pub struct Config {
     pub delay_max_ns: u64,
     /// Condition: a copy is refused as `Busy` though the queue is not full.
     pub busy: Rate,
-    /// Condition: memory is refused as `NoSpace` though there is some. Row 43.
+    /// Condition: memory is refused as `NoSpace` although some is free. Row 43.
     pub no_space: Rate,
-    /// Fault: a copy fails with `Other`, and so does every mark behind it in its stream.
+    /// Fault: a copy fails with `Other`, and so does each later event of its stream.
     pub failed: Rate,
     /// Fault: the device is lost when this many copies were accepted. Row 43 (a sticky error).
     pub lost_after: Option<u64>,
@@ -80,7 +79,7 @@ pub struct FakeDevice {
     foreign: HashMap<RegionKey, Box<dyn HostBytes + Send>>,
     used_bytes: u64,
     streams: Streams,
-    /// Copies to the host that have ended and were not asked for, by stream and number.
+    /// Completed copies to the host without a query, by stream and number.
     landing: Vec<(StreamEvent, LocalSlice, Vec<u8>)>,
     now_ns: u64,
     accepted: u64,
@@ -141,7 +140,7 @@ impl FakeDevice {
         Some(region)
     }
 
-    /// Forgets host memory. Whether there was some, and no copy in flight uses it.
+    /// Removes host memory. Returns `true` if it was registered and no copy in flight uses it.
     pub fn forget(&mut self, key: RegionKey) -> bool {
         let is_host = self.regions.get(&key).is_some_and(|r| r.kind == MemoryKind::Cpu);
         if !is_host || self.in_use(key) {
@@ -152,7 +151,7 @@ impl FakeDevice {
         self.memory.deregister(key)
     }
 
-    /// Writes host memory. Whether the range was known; memory of the device never is.
+    /// Writes host memory. Returns `false` for an unknown range and for memory of the device.
     pub fn host_write(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]) -> bool {
         let Some(range) = self.host_range(region, offset, bytes.len(), "written") else {
             return false;
@@ -160,7 +159,7 @@ impl FakeDevice {
         self.store(range, bytes)
     }
 
-    /// Reads host memory. Whether the range was known; memory of the device never is.
+    /// Reads host memory. Returns `false` for an unknown range and for memory of the device.
     pub fn host_read(&mut self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
         let range = self.host_range(region, offset, out.len(), "read");
         let Some(bytes) = range.and_then(|range| self.load(range)) else {
@@ -176,7 +175,7 @@ impl FakeDevice {
         self.streams.open()
     }
 
-    /// The mark behind everything that was submitted to a stream.
+    /// Returns the event after all submitted copies of a stream.
     #[must_use]
     pub fn last_mark(&self, stream: StreamId) -> Option<StreamEvent> {
         self.streams.last(stream)
@@ -187,13 +186,13 @@ impl FakeDevice {
         self.now_ns = self.now_ns.saturating_add(by_ns);
         while let Some((stream, what)) = self.streams.next(self.now_ns) {
             match what {
-                Happening::Begins(job) => self.spoil(job),
-                Happening::Ends(job) => self.end(stream, job),
+                StreamStep::Begins(job) => self.spoil(job),
+                StreamStep::Ends(job) => self.end(stream, job),
             }
         }
     }
 
-    /// The device is lost: everything fails from now on, and nothing is a fence any more. Copies that
+    /// The device is lost: each call fails from now on, and no event is a fence any more. Copies that
     /// were accepted may still run.
     pub const fn lose(&mut self) {
         self.lost = true;
@@ -214,8 +213,8 @@ impl FakeDevice {
     /// Looks for bytes that nobody may write and somebody wrote.
     ///
     /// # Errors
-    /// The first [`Damage`].
-    pub fn check(&self) -> Result<(), Damage> {
+    /// The first [`Corruption`].
+    pub fn check(&self) -> Result<(), Corruption> {
         self.memory.check()
     }
 
@@ -385,14 +384,14 @@ impl Device for FakeDevice {
     fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
         self.advance(POLL_NS);
         self.live()?;
-        match self.streams.standing(mark) {
-            Standing::Unknown => Err(DeviceErrorKind::Other),
-            Standing::Ahead => Ok(false),
-            Standing::Failed => {
+        match self.streams.status(mark) {
+            EventStatus::Unknown => Err(DeviceErrorKind::Other),
+            EventStatus::Ahead => Ok(false),
+            EventStatus::Failed => {
                 self.land(mark);
                 Err(DeviceErrorKind::Other)
             }
-            Standing::Passed => {
+            EventStatus::Passed => {
                 self.land(mark);
                 Ok(true)
             }

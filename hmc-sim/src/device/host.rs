@@ -6,7 +6,7 @@ use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
 
-use crate::memory::{Damage, Memory};
+use crate::memory::{Corruption, Memory};
 
 /// Host memory as a device.
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ impl HostDevice {
     /// Looks for bytes that nobody may write and somebody wrote.
     ///
     /// # Errors
-    /// The first [`Damage`].
-    pub fn check(&self) -> Result<(), Damage> {
+    /// The first [`Corruption`].
+    pub fn check(&self) -> Result<(), Corruption> {
         self.memory.check()
     }
 

@@ -1,13 +1,13 @@
-//! Regions and windows of an end: made, opened, taken back by a fence that may take time, gone.
+//! Regions and windows of an end: registration, exposure, revocation with a fence that may take time.
 
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, WindowDesc};
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::{WindowState, WindowTransition};
 
 use super::end_number;
-use super::net::Fabric;
-use super::port::Closing;
-use crate::detector::Finding;
+use super::port::PendingRevoke;
+use super::timed::Fabric;
+use crate::access_checker::Finding;
 
 impl Fabric {
     /// Exposes a range to the other end of the connection.
@@ -21,21 +21,21 @@ impl Fabric {
         let entropy = self.rng.next_u64();
         let (end, peer) = (self.port(port).host, self.port(port).peer_host);
         let window = self.port(port).windows.expose(range, kind, access, entropy).ok()?;
-        if let Some(detector) = &mut self.detector {
+        if let Some(checker) = &mut self.checker {
             let (end, peer) = (end_number(end), end_number(peer));
             let name = (window.window.0, window.epoch.0);
-            detector.opened(self.now_ns, end, peer, range, name, access);
+            checker.opened(self.now_ns, end, peer, range, name, access);
         }
         Some(window)
     }
 
-    /// Begins to take a window back. Gives the time when its fence passes.
+    /// Begins to revoke a window. Returns the time when its fence passes.
     pub(crate) fn begin_revoke(&mut self, port: usize, window: &WindowDesc) -> u64 {
         if let Some(closing) = self.closing(port, window) {
             return closing.due_ns;
         }
         let Ok(entry) = self.port(port).windows.entry(window.window, window.epoch) else {
-            // A window that is gone already needs no revocation.
+            // A window that is revoked already needs no revocation.
             return self.now_ns;
         };
         if entry.state() == WindowState::Free {
@@ -48,22 +48,22 @@ impl Fabric {
         };
         let due_ns = self.now_ns.saturating_add(takes_ns);
         let end = end_number(self.port(port).host);
-        if let Some(detector) = &mut self.detector {
-            detector.closing(self.now_ns, end, range, (window.window.0, window.epoch.0));
+        if let Some(checker) = &mut self.checker {
+            checker.closing(self.now_ns, end, range, (window.window.0, window.epoch.0));
         }
-        self.tally.slow_fences = self.tally.slow_fences.saturating_add(u64::from(takes_ns != 0));
-        self.port(port).closing.push(Closing { window: *window, range, due_ns });
+        self.counts.slow_fences = self.counts.slow_fences.saturating_add(u64::from(takes_ns != 0));
+        self.port(port).closing.push(PendingRevoke { window: *window, range, due_ns });
         self.pass_fences(port);
         due_ns
     }
 
-    fn closing(&mut self, port: usize, window: &WindowDesc) -> Option<Closing> {
+    fn closing(&mut self, port: usize, window: &WindowDesc) -> Option<PendingRevoke> {
         let name = (window.window, window.epoch);
         let closing = &self.port(port).closing;
         closing.iter().find(|c| (c.window.window, c.window.epoch) == name).copied()
     }
 
-    /// Whether nobody can use the window any more.
+    /// Returns `true` if no access to the window is possible any more.
     pub(crate) fn is_fenced(&mut self, port: usize, window: &WindowDesc) -> bool {
         let entry = self.port(port).windows.entry(window.window, window.epoch);
         entry.map_or(true, |entry| entry.state() == WindowState::Free)
@@ -79,18 +79,18 @@ impl Fabric {
                 let _ = self.port(port).windows.apply(window, epoch, step);
             }
             let end = end_number(self.port(port).host);
-            if let Some(detector) = &mut self.detector {
-                detector.fenced(closing.due_ns, end, closing.range, (window.0, epoch.0));
+            if let Some(checker) = &mut self.checker {
+                checker.fenced(closing.due_ns, end, closing.range, (window.0, epoch.0));
             }
         }
     }
 
-    /// Forgets a region of an end and poisons its bytes. Whether there was one.
+    /// Removes a region of an end and poisons its bytes. Returns `true` if there was one.
     pub(crate) fn deregister(&mut self, port: usize, key: RegionKey) -> bool {
         let (host, end) = self.host_of(port);
         let known = host.memory.deregister(key);
-        if let (true, Some(detector)) = (known, &mut self.detector) {
-            detector.released(self.now_ns, end_number(end), key);
+        if let (true, Some(checker)) = (known, &mut self.checker) {
+            checker.released(self.now_ns, end_number(end), key);
         }
         known
     }
@@ -99,43 +99,43 @@ impl Fabric {
     pub(crate) fn register(&mut self, port: usize, len: u64) -> Option<LocalRegion> {
         let (host, end) = self.host_of(port);
         let region = host.memory.register(len)?;
-        if let Some(detector) = &mut self.detector {
+        if let Some(checker) = &mut self.checker {
             let host = self.hosts.get(end)?;
             let bytes = host.memory.all(region.key)?;
-            detector.registered(self.now_ns, end_number(end), region.key, bytes);
+            checker.registered(self.now_ns, end_number(end), region.key, bytes);
         }
         Some(region)
     }
 
-    /// The owner writes. Whether the range was known.
+    /// The owner writes. Returns `true` if the range is registered.
     pub(crate) fn owner_writes(&mut self, port: usize, range: LocalSlice, bytes: &[u8]) -> bool {
         let (host, end) = self.host_of(port);
         let Some(to) = host.memory.get_mut(range) else {
             return false;
         };
         to.copy_from_slice(bytes);
-        if let Some(detector) = &mut self.detector {
-            detector.owner_wrote(self.now_ns, end_number(end), range, bytes);
+        if let Some(checker) = &mut self.checker {
+            checker.owner_wrote(self.now_ns, end_number(end), range, bytes);
         }
         true
     }
 
-    /// The owner was told that a range of its own is free.
+    /// A range was reported as free to its owner.
     pub(crate) fn reclaim(&mut self, port: usize, range: LocalSlice) {
         let end = end_number(self.port(port).host);
-        if let Some(detector) = &mut self.detector {
-            detector.reclaimed(self.now_ns, end, range);
+        if let Some(checker) = &mut self.checker {
+            checker.reclaimed(self.now_ns, end, range);
         }
     }
 
-    /// Everything that the detector found.
+    /// Returns all findings of the access checker.
     pub(crate) fn audit(&mut self) -> Vec<Finding> {
-        let Some(detector) = &mut self.detector else {
+        let Some(checker) = &mut self.checker else {
             return Vec::new();
         };
         for (end, host) in self.hosts.iter().enumerate() {
-            detector.audit(self.now_ns, end_number(end), &host.memory);
+            checker.audit(self.now_ns, end_number(end), &host.memory);
         }
-        detector.findings().0
+        checker.findings().0
     }
 }

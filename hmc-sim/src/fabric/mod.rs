@@ -1,14 +1,14 @@
-//! The worlds between simulated NICs: one without time, one with all of it.
+//! The fabrics between simulated NICs: one with zero latency, one with virtual time.
 //!
-//! Nothing here sleeps, reads a clock or draws entropy.
+//! Nothing here sleeps, reads a clock or uses entropy.
 
+mod access;
 mod fence;
-pub(crate) mod flight;
-pub(crate) mod instant;
-pub(crate) mod net;
+pub(crate) mod in_flight;
 pub(crate) mod port;
 mod rogue;
-mod touch;
+pub(crate) mod timed;
+pub(crate) mod zero_latency;
 
 use hmc_core::region::LocalSlice;
 use hmc_core::slots::SlotId;
@@ -19,20 +19,20 @@ use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 /// Tags that wait at a target until it takes them. Requests behind a full inbox wait.
 const INBOX: usize = 1024;
 
-/// What value fills unused places of a completion ring.
+/// Fills unused entries of a completion ring.
 const NO_COMPLETION: Completion =
     Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
 
-/// Whether requests move bytes.
+/// Selects whether requests move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bytes {
-    /// They do.
+    /// Requests move bytes.
     Move,
-    /// They are checked and counted only: what remains is the cost of everything but the copy.
+    /// Requests are checked and counted only, to measure the cost without the copy.
     Skip,
 }
 
-/// Asks the target's windows what range a request means.
+/// Returns the range of a request by the target's windows.
 #[inline]
 fn check(
     windows: &WindowTable<Box<[WindowEntry]>>,
@@ -48,7 +48,7 @@ fn check(
         .map_err(Failure::Window)
 }
 
-/// The number of an end as reports show it.
+/// Returns the number of an end in reports.
 fn end_number(host: usize) -> u16 {
     u16::try_from(host).unwrap_or(u16::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a simulated process and its queues consist of.
+//! A simulated process and its queues.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use hmc_core::region::{LocalSlice, WindowDesc};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::Completion;
 
-use super::flight::{Flight, Ghost};
+use super::in_flight::{InFlight, Replay};
 use super::{INBOX, NO_COMPLETION};
 use crate::memory::Memory;
 use crate::ring::Ring;
 
-/// Polled completions that a NIC may tell once more.
-const TOLD: usize = 16;
+/// Polled completions that a NIC may report once more.
+const POLLED_KEPT: usize = 16;
 
 /// One process.
 #[derive(Debug)]
@@ -28,36 +28,36 @@ impl Host {
     }
 }
 
-/// How long bytes take from one end to another.
+/// Latency and rate from one end to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Path {
-    /// Virtual nanoseconds, one way.
+    /// Virtual nanoseconds, one direction.
     pub latency_ns: u64,
     /// Bytes that the wire carries in a virtual microsecond; 0 is no limit.
     pub bytes_per_us: u64,
 }
 
 impl Path {
-    /// How long the wire is busy with so many bytes.
+    /// Returns how long the wire is busy with `len` bytes.
     pub(crate) fn wire_ns(self, len: u64) -> u64 {
         len.saturating_mul(1000).checked_div(self.bytes_per_us).unwrap_or(0)
     }
 }
 
-/// Where a request queue stands.
+/// The state of a request queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// It takes requests.
+    /// It accepts requests.
     Ready,
-    /// It takes none; what it held is flushed, or lost.
+    /// It accepts none; its requests are flushed, or lost.
     Error,
-    /// It is gone, and so is everything it held.
+    /// It is destroyed with all its requests.
     Destroyed,
 }
 
 /// A revocation that was not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Closing {
+pub(crate) struct PendingRevoke {
     pub(crate) window: WindowDesc,
     pub(crate) range: LocalSlice,
     pub(crate) due_ns: u64,
@@ -71,15 +71,15 @@ pub(crate) struct Port {
     pub(crate) peer: usize,
     pub(crate) peer_host: usize,
     pub(crate) windows: WindowTable<Box<[WindowEntry]>>,
-    pub(crate) closing: Vec<Closing>,
-    pub(crate) flights: Vec<Flight>,
-    pub(crate) ghosts: Vec<Ghost>,
+    pub(crate) closing: Vec<PendingRevoke>,
+    pub(crate) in_flight: Vec<InFlight>,
+    pub(crate) replays: Vec<Replay>,
     pub(crate) done: Ring<Completion>,
-    pub(crate) told: VecDeque<Completion>,
+    pub(crate) polled: VecDeque<Completion>,
     pub(crate) inbox: Ring<u64>,
     pub(crate) depth: usize,
     pub(crate) queue: Queue,
-    /// When the queue dies by itself.
+    /// When the queue fails by itself.
     pub(crate) dies_ns: u64,
     pub(crate) path: Path,
     /// When the wire is free again.
@@ -100,10 +100,10 @@ impl Port {
             peer_host,
             windows: WindowTable::new(vec![WindowEntry::FREE; MAX_WINDOWS_PER_PEER].into()),
             closing: Vec::new(),
-            flights: Vec::with_capacity(depth),
-            ghosts: Vec::new(),
+            in_flight: Vec::with_capacity(depth),
+            replays: Vec::new(),
             done: Ring::new(places, NO_COMPLETION),
-            told: VecDeque::with_capacity(TOLD),
+            polled: VecDeque::with_capacity(POLLED_KEPT),
             inbox: Ring::new(INBOX, 0),
             depth,
             queue: Queue::Ready,
@@ -113,18 +113,18 @@ impl Port {
         }
     }
 
-    /// Whether another request would be one too many. With a completion queue of its own size only
-    /// the request queue is counted, which is the mistake to be simulated.
+    /// Returns `true` if the queue is full. With a completion queue of its own size only the request queue is counted, which is
+    /// the mistake to be simulated.
     pub(crate) fn is_full(&self, own_places: bool) -> bool {
         let unpolled = if own_places { 0 } else { self.done.len() };
-        self.flights.len().saturating_add(unpolled) >= self.depth
+        self.in_flight.len().saturating_add(unpolled) >= self.depth
     }
 
-    /// Remembers a completion that was polled.
+    /// Keeps a polled completion for a second report.
     pub(crate) fn remember(&mut self, completion: Completion) {
-        if self.told.len() >= TOLD {
-            self.told.pop_front();
+        if self.polled.len() >= POLLED_KEPT {
+            self.polled.pop_front();
         }
-        self.told.push_back(completion);
+        self.polled.push_back(completion);
     }
 }

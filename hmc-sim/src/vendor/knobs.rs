@@ -1,7 +1,7 @@
-//! Which function of a stand-in fails, when, and with which code; and settings of what it stands for.
+//! Faults of the functions of a fake library (call and error code), and its settings.
 //!
 //! A text holds entries between `;`:
-//! - `name=code`: every call of the function answers `code` and does nothing.
+//! - `name=code`: every call of the function returns `code` and has no effect.
 //! - `name=code@n`: the `n`-th call does (the first is 1); `name=code@n+`: it and all after it.
 //! - `.setting=number`: a setting, such as `.capacity_bytes=65536`.
 //!
@@ -30,7 +30,7 @@ impl Knobs {
     /// Adds the entries of a text. Calls are counted from the beginning for functions that it names.
     ///
     /// # Errors
-    /// The entry that makes no sense; what stands before it holds.
+    /// The invalid entry; those before it were added.
     pub fn turn(&mut self, text: &str) -> Result<(), String> {
         for entry in text.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
             let wrong =
@@ -51,7 +51,7 @@ impl Knobs {
         Ok(())
     }
 
-    /// Counts a call. The code that it must answer instead of doing anything.
+    /// Counts a call. Returns the code that the call must return without any effect.
     pub fn count(&mut self, function: &'static str) -> Option<i32> {
         let nth = self.calls.entry(function).or_default();
         *nth = nth.saturating_add(1);
@@ -65,7 +65,7 @@ impl Knobs {
         self.calls.get(function).copied().unwrap_or(0)
     }
 
-    /// A setting, or what it is by default.
+    /// Returns a setting, or its default.
     #[must_use]
     pub fn setting(&self, name: &str, default: u64) -> u64 {
         self.settings.get(name).copied().unwrap_or(default)

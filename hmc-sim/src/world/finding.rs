@@ -1,32 +1,32 @@
-//! What the world can find wrong with a node, as values.
+//! Findings of the world about a node, as values.
 
 /// A class of wrong behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Answered `Done`, but the bytes are not there, or were never there.
+    /// Completed with `Done`, but the bytes are not there, or were never there.
     NotDone,
-    /// A byte changed that nobody possible wrote: late, misplaced, or outside of all ranges.
+    /// A byte changed that no possible writer wrote: late, misplaced, or outside of all ranges.
     StrayBytes,
-    /// An ask was answered twice, by the wrong rank, or without being asked.
-    Answers,
-    /// An ask failed, or a link ended, and neither a fault nor the script explains it.
+    /// A request completed twice, at the wrong rank, or was never submitted.
+    Results,
+    /// A request failed, or a link closed, and neither a fault nor the script explains it.
     Unexplained,
-    /// An ask was answered long after its deadline.
+    /// A request completed long after its deadline.
     Late,
-    /// An ask was never answered.
+    /// A request never completed.
     Hang,
-    /// A message came out of order, twice, changed, or from nobody.
+    /// A message came out of order, twice, changed, or without a sender.
     Messages,
-    /// A message was lost though its link lived.
+    /// A message was lost although its link was up.
     Lost,
-    /// A node holds more for a connection than it may.
+    /// A node allocates more for a connection than it may.
     Held,
     /// `PeerUp` and `PeerDown` contradict each other, or an old incarnation came back.
     Peers,
     /// Two healed ranks could not connect and put.
     Stuck,
-    /// The node broke a rule of its border.
-    Border,
+    /// The node broke a rule of its interface.
+    Interface,
     /// The node's own invariants.
     Health,
     /// Events without end.
@@ -40,11 +40,11 @@ pub enum Kind {
 pub struct Finding {
     /// Its class.
     pub kind: Kind,
-    /// Who, where, how much.
+    /// The details.
     pub text: String,
 }
 
-/// Fine, or not.
+/// Passed, or a finding.
 pub(crate) type Verdict = Result<(), Finding>;
 
 /// A finding of that class.

@@ -1,8 +1,8 @@
-//! Generates the plan of a seed: which ranks connect, their asks, and the faults.
+//! Generates the plan of a seed: which ranks connect, their requests, and the faults.
 //!
 //! All random choices of a script are here; a run samples only the behaviour of its network.
 
-use super::node::{Ask, Outsider, Piece};
+use super::node::{BatchPart, Outsider, Request};
 use super::script::{Event, Plan, Step, tag_of};
 use super::swarm::{self, FaultRates, RunShape};
 use crate::rng::Rng;
@@ -101,7 +101,7 @@ impl Plan {
             plan,
         };
         draft.meet(shape.hours);
-        let asks = shape.asks.unwrap_or_else(|| match draft.rng.below(4) {
+        let requests = shape.requests.unwrap_or_else(|| match draft.rng.below(4) {
             0 => 30 + draft.rng.below(100) as u32,
             _ => 100 + draft.rng.below(900) as u32,
         });
@@ -110,7 +110,7 @@ impl Plan {
             (_, true) => 200,
             _ => u32::MAX,
         };
-        draft.work(asks.min(most), shape.relay);
+        draft.work(requests.min(most), shape.rndv);
         draft.windows();
         draft.ends();
         draft.faults(1 + shape.more_faults);
@@ -133,14 +133,16 @@ impl PlanBuilder {
         n != 0 && self.rng.below(n) == 0
     }
 
-    fn ask(&mut self, at_ns: u64, rank: u32, after: Option<u64>, ask: Ask) -> u64 {
+    fn request(&mut self, at_ns: u64, rank: u32, after: Option<u64>, request: Request) -> u64 {
         let ticket = self.tickets;
         self.tickets += 1;
-        self.plan.steps.push(Step { at_ns, event: Event::Ask { ticket, rank, after, ask } });
+        self.plan
+            .steps
+            .push(Step { at_ns, event: Event::Request { ticket, rank, after, request } });
         ticket
     }
 
-    /// Who knows whom, and who calls.
+    /// Selects the pairs of ranks that connect, and the dialing end.
     fn meet(&mut self, hours: u32) {
         let ranks = self.plan.ranks;
         for a in 0..ranks {
@@ -154,17 +156,17 @@ impl PlanBuilder {
         for (a, b) in self.pairs.clone() {
             let calls = self.rng.below(4);
             let at = self.first_ns;
-            // Both at once, one of them, and again later: a lost link is asked for anew.
+            // Both at once, one of them, and again later: a lost link is requested again.
             for (from, to) in [(a, b), (b, a)] {
                 if calls == 0 || (calls % 2 == 1) == (from == a) {
                     let late = if self.rng.below(2) == 0 { 0 } else { self.rng.below(200 * MS) };
-                    self.ask(at + late, from, None, Ask::Connect { rank: to });
+                    self.request(at + late, from, None, Request::Connect { rank: to });
                 }
             }
             for _ in 0..2 + hours * 2 {
                 let at = self.when();
                 let (from, to) = if self.rng.below(2) == 0 { (a, b) } else { (b, a) };
-                self.ask(at, from, None, Ask::Connect { rank: to });
+                self.request(at, from, None, Request::Connect { rank: to });
             }
         }
         self.first_ns += 300 * MS;
@@ -188,7 +190,7 @@ impl PlanBuilder {
         }
     }
 
-    /// The next place in a ring of places.
+    /// Returns the next offset in a ring of ranges.
     fn ring(next: &mut u64, from: u64, to: u64, len: u64) -> u64 {
         let at = if *next < from || *next + len > to { from } else { *next };
         *next = at + len;
@@ -204,10 +206,10 @@ impl PlanBuilder {
         Self::ring(&mut self.landings[rank as usize], landing, target, len)
     }
 
-    /// Where `rank` writes in a peer's buffer: its own strip, or anywhere.
+    /// Returns where `rank` writes in a peer's buffer: its own strip, or anywhere.
     fn remote(&mut self, rank: u32, len: u64) -> (u64, u64) {
         if self.one_in(self.plan.rates.bad_one_in) {
-            // One byte too far, half of it too far, all of it, and more than a number can say.
+            // One byte too far, half of it too far, all of it, and an offset that overflows.
             let (len, end) = (len.max(2), self.plan.buffer_len);
             let offset = [end + 1 - len, end - len / 2, end, u64::MAX - len / 2];
             return (offset[self.rng.index(4)], len);
@@ -223,39 +225,39 @@ impl PlanBuilder {
         (from + self.rng.below(to - from - len + 1), len)
     }
 
-    fn piece(&mut self, rank: u32, get: bool) -> Piece {
+    fn piece(&mut self, rank: u32, get: bool) -> BatchPart {
         let len = self.len();
         let (remote, len) = self.remote(rank, len);
         let local = if get { self.landing(rank, len) } else { self.source(rank, len) };
-        Piece { local, remote, len }
+        BatchPart { local, remote, len }
     }
 
-    fn work(&mut self, asks: u32, relay: bool) {
+    fn work(&mut self, requests: u32, rndv: bool) {
         let mut at = self.first_ns;
-        for _ in 0..asks {
-            // Bursts: many asks at one moment.
+        for _ in 0..requests {
+            // Bursts: many requests at one moment.
             if self.rng.below(4) != 0 {
                 at = self.when();
             }
             let (rank, peer) = self.pair();
             if self.rng.below(8) == 0 {
-                self.ask(at, rank, None, Ask::Connect { rank: peer });
+                self.request(at, rank, None, Request::Connect { rank: peer });
             }
             let kind = if self.plan.rates.mixed { self.rng.below(16) } else { 0 };
             let tag = tag_of(self.tickets);
             let ticket = self.tickets;
-            let ask = match kind {
-                0..=5 => Ask::Put { peer, piece: self.piece(rank, false) },
-                6..=8 => Ask::Get { peer, piece: self.piece(rank, true) },
-                9..=10 => Ask::PutNotify { peer, piece: self.piece(rank, false), tag },
+            let request = match kind {
+                0..=5 => Request::Put { peer, piece: self.piece(rank, false) },
+                6..=8 => Request::Get { peer, piece: self.piece(rank, true) },
+                9..=10 => Request::PutNotify { peer, piece: self.piece(rank, false), tag },
                 11 => {
                     let many = self.rng.below(6);
                     let list = (0..many).map(|_| self.piece(rank, false)).collect();
-                    Ask::PutBatch { peer, list }
+                    Request::PutBatch { peer, list }
                 }
-                12..=13 => Ask::Tag { peer, tag },
-                14 => Ask::Int { peer, value: i32::try_from(ticket).unwrap_or(-1) },
-                _ if relay && self.rng.below(2) == 0 => {
+                12..=13 => Request::Tag { peer, tag },
+                14 => Request::Int { peer, value: i32::try_from(ticket).unwrap_or(-1) },
+                _ if rndv && self.rng.below(2) == 0 => {
                     self.sends(at, rank, peer);
                     continue;
                 }
@@ -263,18 +265,18 @@ impl PlanBuilder {
                     let mut bytes = ticket.to_le_bytes().to_vec();
                     let more = self.rng.index(300);
                     bytes.extend(self.rng.bytes(more));
-                    Ask::Struct { peer, bytes }
+                    Request::Struct { peer, bytes }
                 }
             };
-            let put = matches!(ask, Ask::Put { .. });
-            let ticket = self.ask(at, rank, None, ask);
+            let put = matches!(request, Request::Put { .. });
+            let ticket = self.request(at, rank, None, request);
             if put && self.rng.below(4) == 0 {
                 let tag = tag_of(self.tickets);
-                self.ask(at, rank, Some(ticket), Ask::Tag { peer, tag });
+                self.request(at, rank, Some(ticket), Request::Tag { peer, tag });
             }
             if self.one_in(self.plan.rates.cancel_one_in) {
                 let late = self.rng.below(2) * self.rng.below(4 * self.plan.conditions.delay_ns);
-                self.ask(at + late, rank, None, Ask::Cancel { ticket });
+                self.request(at + late, rank, None, Request::Cancel { ticket });
             }
         }
     }
@@ -286,24 +288,24 @@ impl PlanBuilder {
             let len = self.len().min(MOST);
             let (sends, receives) = (self.rng.below(100 * MS), self.rng.below(100 * MS));
             let local = self.source(rank, len);
-            self.ask(at + sends, rank, None, Ask::Send { peer, local, len });
+            self.request(at + sends, rank, None, Request::Send { peer, local, len });
             let local = self.landing(peer, MOST);
-            self.ask(at + receives, peer, None, Ask::Recv { peer: rank, local, len: MOST });
+            self.request(at + receives, peer, None, Request::Recv { peer: rank, local, len: MOST });
         }
     }
 
     /// Windows are exposed, used, revoked, and exposed again.
     fn windows(&mut self) {
-        for life in 0..self.plan.rates.windows {
+        for incarnation in 0..self.plan.rates.windows {
             let (owner, peer) = self.pair();
             // Few labels for one pair, so that lives follow each other.
-            let label = u64::from(owner) << 32 | u64::from(peer) << 8 | u64::from(life % 2);
+            let label = u64::from(owner) << 32 | u64::from(peer) << 8 | u64::from(incarnation % 2);
             let len = 64 + 64 * (label % 7);
             let from = self.when();
             let rights = self.rng.below(6);
             let (read, write) = (rights != 0, rights != 1);
-            let expose = Ask::Expose { peer, label, len, read, write };
-            self.ask(from, owner, None, expose);
+            let expose = Request::Expose { peer, label, len, read, write };
+            self.request(from, owner, None, expose);
             let length = self.rng.below(3_000) * MS;
             for _ in 0..self.rng.below(20) {
                 let at =
@@ -313,32 +315,32 @@ impl PlanBuilder {
                 if self.one_in(self.plan.rates.bad_one_in) {
                     remote = [len - many / 2, len + 1 - many][self.rng.index(2)];
                 }
-                let ask = if self.rng.below(3) == 0 {
+                let request = if self.rng.below(3) == 0 {
                     let local = self.landing(peer, many);
-                    let piece = Piece { local, remote, len: many };
-                    Ask::GetWindow { peer: owner, label, piece }
+                    let piece = BatchPart { local, remote, len: many };
+                    Request::GetWindow { peer: owner, label, piece }
                 } else {
                     let local = self.source(peer, many);
-                    let piece = Piece { local, remote, len: many };
-                    Ask::PutWindow { peer: owner, label, piece }
+                    let piece = BatchPart { local, remote, len: many };
+                    Request::PutWindow { peer: owner, label, piece }
                 };
-                self.ask(at, peer, None, ask);
+                self.request(at, peer, None, request);
             }
             if self.rng.below(5) != 0 {
                 let patience_ns = [10, 1_000][self.rng.index(2)] * MS;
-                let revoke = Ask::Revoke { label, patience_ns };
-                let revoked = self.ask(from + length, owner, None, revoke);
+                let revoke = Request::Revoke { label, patience_ns };
+                let revoked = self.request(from + length, owner, None, revoke);
                 if self.rng.below(3) == 0 {
                     // At once it is exposed again: what is still on its way means the last life.
-                    let expose = Ask::Expose { peer, label, len, read, write };
-                    self.ask(from + length, owner, Some(revoked), expose);
+                    let expose = Request::Expose { peer, label, len, read, write };
+                    self.request(from + length, owner, Some(revoked), expose);
                 }
                 // A put in the same moment races with the revoke.
                 let local = self.source(peer, len);
-                let piece = Piece { local, remote: 0, len };
+                let piece = BatchPart { local, remote: 0, len };
                 let early = self.rng.below(2 * self.plan.conditions.delay_ns + 1);
                 let at = (from + length).saturating_sub(early);
-                self.ask(at, peer, None, Ask::PutWindow { peer: owner, label, piece });
+                self.request(at, peer, None, Request::PutWindow { peer: owner, label, piece });
             }
         }
     }
@@ -348,16 +350,16 @@ impl PlanBuilder {
         for _ in 0..self.plan.rates.disconnects {
             let (rank, peer) = self.pair();
             let at = self.when();
-            self.ask(at, rank, None, Ask::Disconnect { peer });
+            self.request(at, rank, None, Request::Disconnect { peer });
             if self.rng.below(2) == 0 {
                 let at = at + self.rng.below(2_000 * MS);
-                self.ask(at, rank, None, Ask::Connect { rank: peer });
+                self.request(at, rank, None, Request::Connect { rank: peer });
             }
         }
         for _ in 0..self.plan.rates.leaves {
             let (rank, _) = self.pair();
             let at = self.when();
-            self.ask(at, rank, None, Ask::Leave);
+            self.request(at, rank, None, Request::Leave);
         }
     }
 
@@ -392,7 +394,7 @@ impl PlanBuilder {
                 let at_ns = self.when();
                 self.plan.steps.push(Step { at_ns, event });
                 let later = at_ns + for_ns + self.rng.below(3_000 * MS);
-                self.ask(later, a, None, Ask::Connect { rank: b });
+                self.request(later, a, None, Request::Connect { rank: b });
             }
         }
     }
@@ -414,15 +416,15 @@ impl PlanBuilder {
                 let at = at_ns.saturating_sub(1 + self.more.below(near_ns));
                 for _ in 0..1 + self.more.below(12) {
                     let ticket = self.tickets;
-                    let ask = if self.more.below(4) == 0 {
+                    let request = if self.more.below(4) == 0 {
                         let mut bytes = ticket.to_le_bytes().to_vec();
                         let len = self.more.index(2_000);
                         bytes.extend(self.more.bytes(len));
-                        Ask::Struct { peer, bytes }
+                        Request::Struct { peer, bytes }
                     } else {
-                        Ask::Tag { peer, tag: tag_of(ticket) }
+                        Request::Tag { peer, tag: tag_of(ticket) }
                     };
-                    self.ask(at, rank, None, ask);
+                    self.request(at, rank, None, request);
                 }
             }
         }
@@ -451,7 +453,7 @@ impl PlanBuilder {
         }
     }
 
-    /// A process asks for answers, many of one kind, and reads none.
+    /// A process sends many requests for replies of one kind, and reads none.
     fn floods(&mut self) {
         const FRAMES: u32 = 16 << 10;
         if self.plan.clean || self.more.below(16) != 0 {
@@ -480,7 +482,7 @@ impl PlanBuilder {
             if a == to || b == to {
                 let from = if a == to { b } else { a };
                 let at = at + self.more.below(near_ns);
-                self.ask(at, from, None, Ask::Connect { rank: to });
+                self.request(at, from, None, Request::Connect { rank: to });
             }
         }
     }

@@ -17,14 +17,14 @@ pub(crate) struct PeerView {
 pub(crate) struct LinkOracle {
     ranks: u32,
     views: Vec<PeerView>,
-    /// The last link ended by a fault, and nobody asked for its end since.
+    /// The last link closed by a fault, and no request to close it came since.
     lost: Vec<bool>,
     /// Until when a fault may explain what happens between two ranks.
     trouble_ns: Vec<u64>,
     /// From when until when somebody ends the link in order.
     ending_ns: Vec<(u64, u64)>,
     /// The lives that were started, by rank.
-    lives: Vec<u64>,
+    is_running: Vec<u64>,
 }
 
 impl LinkOracle {
@@ -36,7 +36,7 @@ impl LinkOracle {
             lost: vec![false; pairs],
             trouble_ns: vec![0; pairs],
             ending_ns: vec![(0, 0); pairs],
-            lives: vec![0; ranks as usize],
+            is_running: vec![0; ranks as usize],
         }
     }
 
@@ -56,7 +56,7 @@ impl LinkOracle {
 
     /// A process starts.
     pub(crate) fn start(&mut self, me: u32) {
-        self.lives[me as usize] += 1;
+        self.is_running[me as usize] += 1;
         self.forget(me);
     }
 
@@ -123,7 +123,7 @@ impl LinkOracle {
             || self.ending_ns.get(at).is_some_and(ending)
     }
 
-    /// `me` says that `peer` is up.
+    /// `me` reports that `peer` is up.
     pub(crate) fn up(&mut self, me: u32, peer: u32, incarnation: u64) -> Verdict {
         if peer >= self.ranks || peer == me {
             return found(Kind::Peers, format!("rank {me} says that rank {peer} is up"));
@@ -132,7 +132,7 @@ impl LinkOracle {
         let view = &mut self.views[at];
         let fault = if view.up {
             "twice"
-        } else if incarnation > self.lives[peer as usize] || incarnation == 0 {
+        } else if incarnation > self.is_running[peer as usize] || incarnation == 0 {
             "with an incarnation that never was"
         } else if incarnation < view.incarnation {
             "with an older incarnation than before"
@@ -147,7 +147,7 @@ impl LinkOracle {
         )
     }
 
-    /// `me` says that `peer` is down. The link that ended.
+    /// `me` reports that `peer` is down. Returns the link that closed.
     pub(crate) fn down(&mut self, now: u64, me: u32, peer: u32) -> Result<u64, Finding> {
         let at = self.at(me, peer);
         match self.views.get_mut(at) {

@@ -1,7 +1,7 @@
 //! Oracle of control messages between ranks: each arrives at most once, in order, and none is lost while its link is up.
 
 use super::finding::{Finding, Kind, Verdict, found};
-use super::node::{Ask, Message};
+use super::node::{NodeMessage, Request};
 use super::script::{tag_of, ticket_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ struct SentMessage {
 
 #[derive(Debug, Default)]
 struct PairQueue {
-    /// Tags, ints and structs, in the order of their asks.
+    /// Tags, ints and structs, in the order of their requests.
     messages: Vec<SentMessage>,
     /// Those before it arrived, or never will.
     next: usize,
@@ -45,18 +45,18 @@ impl MessageOracle {
         self.queues.get_mut((from * self.ranks + to) as usize)
     }
 
-    /// A message was asked for, on that link of the sender.
-    pub(crate) fn asked(&mut self, from: u32, to: u32, ticket: u64, link: u64, note: bool) {
+    /// A message was requested, on that link of the sender.
+    pub(crate) fn submitted(&mut self, from: u32, to: u32, ticket: u64, link: u64, note: bool) {
         let letter = SentMessage { ticket, link, state: State::Running, arrived: false };
         if let Some(queue) = self.queue(from, to) {
             if note { queue.notes.push(letter) } else { queue.messages.push(letter) }
         }
     }
 
-    /// The ask was answered.
+    /// The request completed.
     pub(crate) fn answered(&mut self, from: u32, to: u32, ticket: u64, done: bool) {
         let Some(queue) = self.queue(from, to) else { return };
-        // Newest first: the answer comes soon after the ask.
+        // Newest first: the result comes soon after the request.
         let mut all = queue.messages.iter_mut().rev().chain(queue.notes.iter_mut().rev());
         if let Some(letter) = all.find(|letter| letter.ticket == ticket) {
             letter.state = if done { State::Sent } else { State::Failed };
@@ -74,7 +74,7 @@ impl MessageOracle {
         }
     }
 
-    /// The asks of messages that were sent on that link of the sender and have not arrived.
+    /// Returns the requests of messages that were sent on that link of the sender and have not arrived.
     pub(crate) fn under_way(&self, from: u32, to: u32, link: u64) -> Vec<u64> {
         let Some(queue) = self.queues.get((from * self.ranks + to) as usize) else {
             return Vec::new();
@@ -84,30 +84,32 @@ impl MessageOracle {
         queue.messages.iter().skip(queue.next).filter(sent).map(|one| one.ticket).collect()
     }
 
-    /// A message arrived; `asked` finds its ask. The ticket behind it.
+    /// A message arrived; `asked` finds its request. Returns its ticket.
     pub(crate) fn arrived<'a>(
         &mut self,
         from: u32,
         to: u32,
-        message: &Message,
-        asked: impl FnOnce(u64) -> Option<&'a Ask>,
+        message: &NodeMessage,
+        requested: impl FnOnce(u64) -> Option<&'a Request>,
     ) -> Result<u64, Finding> {
         let ticket = match message {
-            Message::Tag(tag) | Message::Notify(tag) => ticket_of(*tag),
-            Message::Int(value) => u64::from(value.cast_unsigned()),
-            Message::Struct(bytes) => match bytes.first_chunk::<8>() {
+            NodeMessage::Tag(tag) | NodeMessage::Notify(tag) => ticket_of(*tag),
+            NodeMessage::Int(value) => u64::from(value.cast_unsigned()),
+            NodeMessage::Struct(bytes) => match bytes.first_chunk::<8>() {
                 Some(head) => u64::from_le_bytes(*head),
                 None => u64::MAX,
             },
         };
         let who = Route { from, to };
-        let same = match (asked(ticket), message) {
-            (Some(Ask::Tag { peer, tag }), Message::Tag(got)) => *peer == to && tag == got,
-            (Some(Ask::Int { peer, value }), Message::Int(got)) => *peer == to && value == got,
-            (Some(Ask::Struct { peer, bytes }), Message::Struct(got)) => {
+        let same = match (requested(ticket), message) {
+            (Some(Request::Tag { peer, tag }), NodeMessage::Tag(got)) => *peer == to && tag == got,
+            (Some(Request::Int { peer, value }), NodeMessage::Int(got)) => {
+                *peer == to && value == got
+            }
+            (Some(Request::Struct { peer, bytes }), NodeMessage::Struct(got)) => {
                 *peer == to && bytes == got
             }
-            (Some(Ask::PutNotify { peer, tag, .. }), Message::Notify(got)) => {
+            (Some(Request::PutNotify { peer, tag, .. }), NodeMessage::Notify(got)) => {
                 *peer == to && tag == got
             }
             _ => false,
@@ -115,8 +117,8 @@ impl MessageOracle {
         if !same {
             return found(Kind::Messages, format!("nobody sent {message:?} {who}"));
         }
-        debug_assert!(!matches!(message, Message::Notify(tag) if *tag != tag_of(ticket)));
-        let note = matches!(message, Message::Notify(_));
+        debug_assert!(!matches!(message, NodeMessage::Notify(tag) if *tag != tag_of(ticket)));
+        let note = matches!(message, NodeMessage::Notify(_));
         let Some(queue) = self.queue(from, to) else { return Ok(ticket) };
         if note {
             let Some(note) = queue.notes.iter_mut().rev().find(|note| note.ticket == ticket) else {
@@ -129,7 +131,7 @@ impl MessageOracle {
         }
         let later = queue.messages.iter().skip(queue.next).position(|one| one.ticket == ticket);
         let Some(skipped) = later else {
-            let text = format!("{message:?} {who} (ask {ticket}) came twice or too late");
+            let text = format!("{message:?} {who} (request {ticket}) came twice or too late");
             return found(Kind::Messages, text);
         };
         let (before, rest) = queue.messages.split_at_mut(queue.next + skipped);
@@ -140,7 +142,8 @@ impl MessageOracle {
         let left_out =
             |old: &&SentMessage| old.link == link && old.state == State::Sent && !old.arrived;
         if let Some(old) = before.iter().skip(queue.next).find(left_out) {
-            let text = format!("{message:?} (ask {ticket}) {who} came before ask {}", old.ticket);
+            let text =
+                format!("{message:?} (request {ticket}) {who} came before request {}", old.ticket);
             return found(Kind::Lost, text);
         }
         queue.next += skipped + 1;
@@ -159,7 +162,7 @@ impl MessageOracle {
             Some(letter) => found(
                 Kind::Lost,
                 format!(
-                    "the message of ask {}, rank {from} to rank {to}, never came",
+                    "the message of request {}, rank {from} to rank {to}, never came",
                     letter.ticket
                 ),
             ),

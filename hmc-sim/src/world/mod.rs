@@ -1,16 +1,16 @@
 //! A whole cluster in one thread, from one seed, in virtual time.
 //!
 //! [`node`] is the interface: inputs and outputs of a rank. The world simulates everything else: network, clock, processes that
-//! crash and pause, and the application of each rank. An oracle with shadow memory checks each answer. It accesses a node only
+//! crash and pause, and the application of each rank. An oracle with shadow memory checks each result. It accesses a node only
 //! through that interface.
 //!
 //! - Start at [`run`]: campaigns over many seeds; `report` prints them.
-//! - A seed becomes a plan (`generate`, [`swarm`]): a [`script`] of asks and faults, and the network conditions.
-//! - `simulation` takes the events in order (`queue`), moves bytes (`network`, `pipe`, `net_faults`), and asks the oracle:
+//! - A seed becomes a plan (`generate`, [`swarm`]): a [`script`] of requests and faults, and the network conditions.
+//! - `simulation` takes the events in order (`queue`), moves bytes (`network`, `pipe`, `net_faults`), and calls the oracle:
 //!   `oracle` and `oracle_results` over `shadow` (bytes), `message_oracle`, `rndv_oracle` and `undelivered` (messages) and
 //!   `link_oracle` (links that are up).
-//! - `outside` plays processes that do not belong to the cluster.
-//! - `probe` wants ranks to connect and put again when all is healed.
+//! - `outside` simulates processes that do not belong to the cluster.
+//! - `probe` checks that ranks can connect and put again when all faults are healed.
 //! - One run gives an `outcome`. A failure is a [`finding`]; `shrink` makes its script small.
 
 #![allow(

@@ -59,10 +59,10 @@ impl Network {
             for side in 0..2 {
                 let pipe_index = (index * 2 + side) as u32;
                 let delay = self.delay();
-                self.kick(now, pipe_index, delay, queue);
+                self.schedule(now, pipe_index, delay, queue);
                 let pipe = &mut self.conns[index].pipes[side];
-                if pipe.unreported > 0 && !pipe.telling {
-                    pipe.telling = true;
+                if pipe.unreported > 0 && !pipe.reporting {
+                    pipe.reporting = true;
                     queue.push(now + delay, What::SendSpace(pipe_index));
                 }
             }
@@ -104,7 +104,7 @@ impl Network {
         host.silent = silent;
         for index in self.open_conns(|x, _| x == rank) {
             let side = usize::from(self.conns[index].sides[0].rank != rank);
-            if self.conns[index].sides[side].life != self.hosts[rank as usize].life {
+            if self.conns[index].sides[side].incarnation != self.hosts[rank as usize].incarnation {
                 continue;
             }
             self.conns[index].sides[side].closed = true;
@@ -120,7 +120,7 @@ impl Network {
                 pipe.cut(if end == End::Fin { pipe.coming() } else { keep }, end);
             }
             let delay = self.delay();
-            self.kick(now, (index * 2 + side) as u32, delay, queue);
+            self.schedule(now, (index * 2 + side) as u32, delay, queue);
         }
     }
 }

@@ -17,7 +17,7 @@ const OUTSIDE_WINDOW: u64 = 8 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SimHost {
     /// Counts the processes of this rank.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     /// Its process runs (or is stopped).
     pub(crate) alive: bool,
     /// Its process is stopped.
@@ -29,10 +29,10 @@ pub(crate) struct SimHost {
 #[derive(Debug)]
 pub(crate) struct ConnSide {
     pub(crate) rank: u32,
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     /// The node has heard of it.
     known: bool,
-    /// The node is done with it, or was told that it is over.
+    /// The node has closed it, or was notified that it is closed.
     pub(crate) closed: bool,
 }
 
@@ -47,20 +47,20 @@ pub(crate) struct Conn {
 #[derive(Debug)]
 struct Dial {
     from: u32,
-    life: u64,
+    incarnation: u64,
     to: u32,
     ticket: u32,
     give_up_ns: u64,
 }
 
-/// What a node has to be told.
+/// An event for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeEvent {
     /// Nothing.
     Nothing,
     /// Later, when the process goes on.
     Later(u32),
-    /// What waits in this pipe; then call [`Network::told`].
+    /// The bytes that wait in this pipe; then call [`Network::bytes_delivered`].
     Bytes { rank: u32, conn: ConnId },
     /// The connection is over.
     Closed { rank: u32, conn: ConnId, reset: bool },
@@ -92,9 +92,9 @@ pub(crate) const fn other(side: usize) -> usize {
 
 impl Network {
     pub(crate) fn new(ranks: u32, conditions: NetConditions, seed: u64) -> Self {
-        let host = SimHost { life: 0, alive: false, paused: false, silent: false };
+        let host = SimHost { incarnation: 0, alive: false, paused: false, silent: false };
         let mut hosts = vec![host; ranks as usize];
-        hosts.push(SimHost { life: 1, alive: true, ..host });
+        hosts.push(SimHost { incarnation: 1, alive: true, ..host });
         Self {
             blocked: vec![0; hosts.len() * hosts.len()],
             hosts,
@@ -136,13 +136,13 @@ impl Network {
     }
 
     /// The process that owns this side is still the one of then.
-    fn lives(&self, side: &ConnSide) -> bool {
+    fn is_running(&self, side: &ConnSide) -> bool {
         let host = self.hosts[side.rank as usize];
-        host.alive && host.life == side.life
+        host.alive && host.incarnation == side.incarnation
     }
 
     /// Schedules the pipe's next move, unless one is scheduled.
-    pub(crate) fn kick(&mut self, now: u64, index: u32, after_ns: u64, queue: &mut Queue) {
+    pub(crate) fn schedule(&mut self, now: u64, index: u32, after_ns: u64, queue: &mut Queue) {
         let pipe = &mut self.conns[index as usize / 2].pipes[index as usize % 2];
         if !pipe.flowing && (pipe.coming() > 0 || pipe.end != End::Open) {
             pipe.flowing = true;
@@ -153,16 +153,16 @@ impl Network {
     /// Which side of a connection belongs to `rank` and is in use.
     fn side_of(&self, rank: u32, conn: ConnId) -> Option<usize> {
         let sides = &self.conns.get(conn.0 as usize)?.sides;
-        let side = sides.iter().position(|side| side.rank == rank && self.lives(side))?;
+        let side = sides.iter().position(|side| side.rank == rank && self.is_running(side))?;
         (sides[side].known && !sides[side].closed).then_some(side)
     }
 
     /// A node dials.
     pub(crate) fn dial(&mut self, now: u64, from: u32, ticket: u32, to: u32, queue: &mut Queue) {
         let index = self.dials.len() as u32;
-        let life = self.hosts[from as usize].life;
+        let incarnation = self.hosts[from as usize].incarnation;
         let give_up_ns = now + self.conditions.dial_ns;
-        self.dials.push(Dial { from, life, to, ticket, give_up_ns });
+        self.dials.push(Dial { from, incarnation, to, ticket, give_up_ns });
         let bad = to == from || to >= self.outside();
         let what = if bad { What::Refused(index) } else { What::Syn(index) };
         let delay = self.delay();
@@ -186,7 +186,7 @@ impl Network {
         if pipe.end == End::Open {
             pipe.push(bytes);
             let delay = self.delay();
-            self.kick(now, conn.0 * 2 + side as u32, delay, queue);
+            self.schedule(now, conn.0 * 2 + side as u32, delay, queue);
         }
         true
     }
@@ -205,7 +205,7 @@ impl Network {
         let Some(left) = pipe.untaken.checked_sub(bytes) else { return false };
         pipe.untaken = left;
         let delay = self.delay();
-        self.kick(now, conn.0 * 2 + other(side) as u32, delay, queue);
+        self.schedule(now, conn.0 * 2 + other(side) as u32, delay, queue);
         true
     }
 
@@ -218,11 +218,11 @@ impl Network {
             found.pipes[side].end = End::Fin;
         }
         let delay = self.delay();
-        self.kick(now, conn.0 * 2 + side as u32, delay, queue);
+        self.schedule(now, conn.0 * 2 + side as u32, delay, queue);
     }
 
-    /// The connection is over for `side`, whose node has to be told now.
-    fn over(&mut self, index: usize, side: usize, reset: bool) -> NodeEvent {
+    /// The connection is closed for `side`; returns the event for its node.
+    fn closed(&mut self, index: usize, side: usize, reset: bool) -> NodeEvent {
         let conn = &mut self.conns[index];
         conn.sides[side].closed = true;
         conn.pipes[side].release();
@@ -244,7 +244,7 @@ impl Network {
         if pipe.end != End::Rst {
             pipe.cut(keep, End::Rst);
             let delay = self.delay();
-            self.kick(now, (index * 2 + from) as u32, delay, queue);
+            self.schedule(now, (index * 2 + from) as u32, delay, queue);
         }
     }
 
@@ -260,7 +260,8 @@ impl Network {
             return NodeEvent::Nothing;
         }
         let host = self.hosts[receiver.rank as usize];
-        let (lives, blocked) = (self.lives(receiver), self.is_blocked(sender.rank, receiver.rank));
+        let (is_running, blocked) =
+            (self.is_running(receiver), self.is_blocked(sender.rank, receiver.rank));
         let (known, closed) = (receiver.known, receiver.closed);
         let receiver_rank = receiver.rank;
         let pipe = &mut self.conns[index].pipes[from];
@@ -268,11 +269,11 @@ impl Network {
         if blocked {
             return NodeEvent::Nothing; // `heal` goes on
         }
-        if !lives || closed {
+        if !is_running || closed {
             let any = pipe.coming() > 0;
             pipe.release();
-            // A host that is gone says nothing; a new process knows nothing of old connections.
-            if !host.silent && any && (!lives || self.conditions.strict_close) {
+            // A vanished host sends nothing; a new process has no old connections.
+            if !host.silent && any && (!is_running || self.conditions.strict_close) {
                 self.reset_to(now, index, from, 0, queue);
             }
             return NodeEvent::Nothing;
@@ -288,8 +289,8 @@ impl Network {
         let moved = self.arrive(index, from);
         let gap = self.gap(moved);
         let pipe = &mut self.conns[index].pipes[from];
-        if pipe.unreported > 0 && !pipe.telling {
-            pipe.telling = true;
+        if pipe.unreported > 0 && !pipe.reporting {
+            pipe.reporting = true;
             let delay = self.delay();
             queue.push(now + delay, What::SendSpace(pipe_index));
         }
@@ -297,7 +298,7 @@ impl Network {
         if host.paused {
             let space = pipe.space(self.window(index));
             if pipe.coming() > 0 && space > 0 {
-                self.kick(now, pipe_index, gap, queue);
+                self.schedule(now, pipe_index, gap, queue);
             }
             return NodeEvent::Later(receiver_rank);
         }
@@ -305,7 +306,7 @@ impl Network {
             return NodeEvent::Bytes { rank: receiver_rank, conn: ConnId(index as u32) };
         }
         if pipe.at_end() {
-            return self.over(index, to, pipe.end == End::Rst);
+            return self.closed(index, to, pipe.end == End::Rst);
         }
         NodeEvent::Nothing // no window: `taken` goes on
     }
@@ -343,7 +344,7 @@ impl Network {
     }
 
     /// They were given to the node.
-    pub(crate) fn told(&mut self, now: u64, pipe_index: u32, queue: &mut Queue) {
+    pub(crate) fn bytes_delivered(&mut self, now: u64, pipe_index: u32, queue: &mut Queue) {
         let (index, from) = (pipe_index as usize / 2, pipe_index as usize % 2);
         let window = self.window(index);
         let pipe = &mut self.conns[index].pipes[from];
@@ -351,7 +352,7 @@ impl Network {
         pipe.delivered();
         if pipe.at_end() || pipe.space(window) > 0 {
             let gap = self.gap(moved);
-            self.kick(now, pipe_index, gap, queue);
+            self.schedule(now, pipe_index, gap, queue);
         }
     }
 
@@ -361,18 +362,18 @@ impl Network {
         let conn = &self.conns[index];
         let (sender, receiver) = (&conn.sides[from], &conn.sides[other(from)]);
         let rank = sender.rank;
-        if sender.closed || !self.lives(sender) {
+        if sender.closed || !self.is_running(sender) {
             return NodeEvent::Nothing;
         }
         if self.is_blocked(receiver.rank, rank) {
-            self.conns[index].pipes[from].telling = false; // `heal` goes on
+            self.conns[index].pipes[from].reporting = false; // `heal` goes on
             return NodeEvent::Nothing;
         }
         if self.hosts[rank as usize].paused {
             return NodeEvent::Later(rank);
         }
         let pipe = &mut self.conns[index].pipes[from];
-        pipe.telling = false;
+        pipe.reporting = false;
         let bytes = std::mem::take(&mut pipe.unreported);
         if bytes == 0 {
             return NodeEvent::Nothing;
@@ -382,9 +383,10 @@ impl Network {
 
     /// [`What::Syn`]: a dial reaches its host, or not.
     pub(crate) fn syn(&mut self, now: u64, dial_index: u32, queue: &mut Queue) {
-        let Dial { from, life, to, ticket, give_up_ns } = self.dials[dial_index as usize];
+        let Dial { from, incarnation, to, ticket, give_up_ns } = self.dials[dial_index as usize];
         let host = self.hosts[to as usize];
-        if self.hosts[from as usize].life != life || !self.hosts[from as usize].alive {
+        if self.hosts[from as usize].incarnation != incarnation || !self.hosts[from as usize].alive
+        {
             return;
         }
         if host.silent || self.is_blocked(from, to) || self.is_blocked(to, from) {
@@ -398,10 +400,10 @@ impl Network {
             queue.push(now + delay, What::Refused(dial_index));
             return;
         }
-        let side = |rank, life| ConnSide { rank, life, known: false, closed: false };
+        let side = |rank, incarnation| ConnSide { rank, incarnation, known: false, closed: false };
         let index = self.conns.len() as u32;
         self.conns.push(Conn {
-            sides: [side(from, life), side(to, host.life)],
+            sides: [side(from, incarnation), side(to, host.incarnation)],
             pipes: [Pipe::new(now), Pipe::new(now + delay)],
             ticket,
         });
@@ -410,11 +412,11 @@ impl Network {
     }
 
     /// [`What::Accept`] and [`What::Opened`]: an end hears of its connection.
-    pub(crate) fn introduce(&mut self, index: u32, side: usize) -> NodeEvent {
+    pub(crate) fn open_side(&mut self, index: u32, side: usize) -> NodeEvent {
         let conn = &self.conns[index as usize];
         let (own, peer) = (&conn.sides[side], &conn.sides[other(side)]);
         let (rank, from, ticket, id) = (own.rank, peer.rank, conn.ticket, ConnId(index));
-        if !self.lives(own) {
+        if !self.is_running(own) {
             return NodeEvent::Nothing;
         }
         if self.hosts[rank as usize].paused {
@@ -432,7 +434,7 @@ impl Network {
     pub(crate) fn refused(&self, dial_index: u32) -> NodeEvent {
         let dial = &self.dials[dial_index as usize];
         let host = self.hosts[dial.from as usize];
-        if host.life != dial.life || !host.alive {
+        if host.incarnation != dial.incarnation || !host.alive {
             return NodeEvent::Nothing;
         }
         if host.paused {

@@ -1,8 +1,8 @@
-//! The border between the world and one rank's process: what it is told, what it says.
+//! The interface between the world and one rank's process: its inputs and outputs.
 //!
-//! Plain values only, no I/O. A node is driven by one rule: one [`Input`], then [`Node::poll`] until
-//! it says `None`, then nothing until the next input. Whoever implements [`Node`] keeps no other
-//! channel to the world: no clock, no entropy beyond [`Boot::seed`], no state shared with other nodes.
+//! Plain values only, no I/O. One rule drives a node: one [`NodeInput`], then [`Node::poll`] until it
+//! returns `None`, then nothing until the next input. An implementation of [`Node`] has no other channel to the world: no
+//! clock, no entropy beyond [`NodeConfig::seed`], no state shared with other nodes.
 
 use hmc_core::time::Instant;
 
@@ -11,21 +11,20 @@ pub trait Cluster {
     /// The process of a rank.
     type Node: Node;
     /// Called when a rank starts, and again after a crash with a higher incarnation.
-    fn boot(&mut self, boot: &Boot) -> Self::Node;
-    /// Whether a link that was lost comes back without being asked for: the lower rank dials again, while its
-    /// process lives.
+    fn boot(&mut self, boot: &NodeConfig) -> Self::Node;
+    /// Returns `true` if the lower rank reconnects a lost link without a request, while its process runs.
     fn redials(&self) -> bool {
         false
     }
-    /// Whether the end of a link in order waits for the bytes that were on their way before it.
+    /// Returns `true` if an orderly close of a link waits for the bytes that were sent before it.
     fn drains(&self) -> bool {
         false
     }
-    /// What a process outside of the cluster sends when it has connected to rank `to`; `None`: nothing.
+    /// Returns the bytes that a process outside of the cluster sends after it connected to rank `to`, if any.
     fn outsider_bytes(&self, _to: u32, _outsider: &Outsider) -> Option<OutsiderBytes> {
         None
     }
-    /// Bytes that this thread has allocated and not freed; always 0 if nobody counts them.
+    /// Returns the bytes that this thread has allocated and not freed; always 0 without a counting allocator.
     fn live_bytes() -> i64 {
         0
     }
@@ -43,7 +42,7 @@ pub enum Outsider {
         /// Of the process that it says it is.
         incarnation: u64,
     },
-    /// It claims a rank that nobody else has, sends many frames of one kind, and reads nothing.
+    /// It claims a free rank, sends many frames of one kind, and reads nothing.
     Flood {
         /// The rank.
         rank: u32,
@@ -55,7 +54,7 @@ pub enum Outsider {
 }
 
 impl Outsider {
-    /// Its place in [`OUTSIDERS`](super::stats::OUTSIDERS).
+    /// Returns its index in [`OUTSIDERS`](super::stats::OUTSIDERS).
     #[must_use]
     pub(crate) const fn index(self) -> usize {
         match self {
@@ -71,52 +70,50 @@ impl Outsider {
 pub struct OutsiderBytes {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// What they may make a node hold, in bytes, beside one connection.
+    /// Memory in bytes that they may make a node allocate, besides one connection.
     pub held: u64,
 }
 
-/// In [`Input::Accepted`]: the connection comes from no host of the cluster.
+/// In [`NodeInput::Accepted`]: the connection comes from no host of the cluster.
 pub const ELSEWHERE: u32 = u32::MAX;
 
-/// What a process is started with.
+/// Parameters of the start of a process.
 #[derive(Clone, Debug)]
-pub struct Boot {
+pub struct NodeConfig {
     /// Its rank, below `ranks`.
     pub rank: u32,
     /// How many ranks the world has.
     pub ranks: u32,
     /// Counts the starts of this rank; the first one is 1.
     pub incarnation: u64,
-    /// Its own source of chance.
+    /// Seed of its random numbers.
     pub seed: u64,
     /// The time of the start.
     pub now: Instant,
-    /// Bytes of [`Area::Buffer`], zeroed. Each connected peer may read and write all of it.
+    /// Bytes of [`MemoryArea::Buffer`], zeroed. Each connected peer may read and write all of it.
     pub buffer_len: u64,
-    /// Time between heartbeats. A peer is dead after five of them in silence.
+    /// Time between heartbeats. A peer is dead after five missed ones.
     pub heartbeat_ns: u64,
-    /// Each ask is answered within this time, and a handshake ends within it.
+    /// Each request completes within this time, and so does a handshake.
     pub deadline_ns: u64,
 }
 
 /// One rank without its sockets and threads.
 pub trait Node {
     /// Takes one input. It never blocks.
-    fn handle(&mut self, now: Instant, input: Input<'_>);
-    /// The next thing it wants done or known, in order.
-    fn poll(&mut self) -> Option<Output>;
-    /// When it wants [`Input::Tick`] next; [`Instant::NEVER`] if not.
+    fn handle(&mut self, now: Instant, input: NodeInput<'_>);
+    /// Returns its next output, in order.
+    fn poll(&mut self) -> Option<NodeOutput>;
+    /// Returns the time of its next [`NodeInput::Tick`]; [`Instant::NEVER`] for none.
     fn wake_at(&self) -> Instant;
-    /// The application reads its own memory; true only when all of `out` was filled, false when there is
-    /// no such area or range.
-    fn read(&self, area: Area, offset: u64, out: &mut [u8]) -> bool;
-    /// The application writes its own memory; false when there is no such area or range. For a
-    /// window: also while it is exposed, and after its revoke was answered `Done`.
-    fn write(&mut self, area: Area, offset: u64, bytes: &[u8]) -> bool;
-    /// Invariants of its own. Asked after the last event of a run.
+    /// The application reads its own memory. Returns `true` only if all of `out` was filled, `false` if there is no such area or range.
+    fn read(&self, area: MemoryArea, offset: u64, out: &mut [u8]) -> bool;
+    /// The application writes its own memory. Returns `false` if there is no such area or range. A window can also be written while it is exposed, and after its revoke completed.
+    fn write(&mut self, area: MemoryArea, offset: u64, bytes: &[u8]) -> bool;
+    /// Checks its own invariants. Called after the last event of a run.
     ///
     /// # Errors
-    /// What is broken, for the report.
+    /// The broken invariant, for the report.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
@@ -124,10 +121,10 @@ pub trait Node {
 
 /// Memory of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Area {
+pub enum MemoryArea {
     /// The session's buffer.
     Buffer,
-    /// The region behind a label of this rank. Made zeroed by the first [`Ask::Expose`] of the label
+    /// The region behind a label of this rank. Created zeroed by the first [`Request::Expose`] of the label
     /// and kept, with its bytes, through revokes and later exposures (until `Quarantined`).
     Window(u64),
 }
@@ -136,62 +133,62 @@ pub enum Area {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u32);
 
-/// What a node is told.
+/// An input of a node.
 #[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
-    /// The [`Output::Connect`] of that ticket succeeded.
+pub enum NodeInput<'a> {
+    /// The [`NodeOutput::Connect`] of that ticket succeeded.
     Opened {
         /// The node's own ticket.
         ticket: u32,
         /// The new connection.
         conn: ConnId,
     },
-    /// The [`Output::Connect`] of that ticket came to nothing: refused, or no reply.
+    /// The [`NodeOutput::Connect`] of that ticket failed: refused, or no reply.
     Failed {
         /// The node's own ticket.
         ticket: u32,
     },
-    /// Somebody connected. `from` is the host as the network sees it: a hint for traces, no proof.
+    /// A connection was accepted. `from` is the host as the network sees it: a hint for traces, no proof.
     Accepted {
         /// The new connection.
         conn: ConnId,
         /// The rank whose host it came from, or [`ELSEWHERE`].
         from: u32,
     },
-    /// The next piece of a stream, cut anywhere.
+    /// The next chunk of a stream, cut anywhere.
     Bytes {
         /// The connection.
         conn: ConnId,
         /// At least one byte.
         bytes: &'a [u8],
     },
-    /// So many bytes sent earlier have left the send buffer.
+    /// Bytes sent earlier have left the send buffer.
     SendSpace {
         /// The connection.
         conn: ConnId,
-        /// How many, not counted before.
+        /// Their number, since the last report.
         bytes: u64,
     },
-    /// The connection is over, for both directions; the last input about it.
+    /// The connection is closed, in both directions; the last input about it.
     Closed {
         /// The connection.
         conn: ConnId,
         /// False: the other end closed and all its bytes were delivered. True: anything else.
         reset: bool,
     },
-    /// The time asked for by [`Node::wake_at`] has come.
+    /// The time that [`Node::wake_at`] returned has come.
     Tick,
-    /// The application of this rank asks for something.
-    Ask {
+    /// A request of the application of this rank.
+    Request {
         /// Unique in the world, also over incarnations.
         ticket: u64,
-        /// What it asks.
-        ask: &'a Ask,
+        /// The request.
+        request: &'a Request,
     },
 }
 
-impl Input<'_> {
-    /// Returns a number that tells an input from others of its time and rank, for the trace.
+impl NodeInput<'_> {
+    /// Returns a number that distinguishes an input from others of its time and rank, for the trace.
     pub(crate) fn code(&self) -> u64 {
         match *self {
             Self::Opened { conn, .. } => 1 ^ u64::from(conn.0) << 8,
@@ -201,35 +198,35 @@ impl Input<'_> {
             Self::SendSpace { bytes, .. } => 5 ^ bytes << 8,
             Self::Closed { conn, reset } => 6 ^ u64::from(conn.0) << 8 ^ u64::from(reset) << 7,
             Self::Tick => 7,
-            Self::Ask { ticket, .. } => 8 ^ ticket << 8,
+            Self::Request { ticket, .. } => 8 ^ ticket << 8,
         }
     }
 }
 
-/// What a node says.
+/// An output of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Connect to a rank's host. Answered by [`Input::Opened`] or [`Input::Failed`].
+pub enum NodeOutput {
+    /// Connect to a rank's host. The reply is [`NodeInput::Opened`] or [`NodeInput::Failed`].
     Connect {
-        /// The node's own ticket, for the answer.
+        /// The node's own ticket, for the reply.
         ticket: u32,
-        /// The rank to call.
+        /// The rank to dial.
         to: u32,
     },
-    /// Send these bytes. Accepted whole: the node keeps to its limit by counting [`Input::SendSpace`].
-    /// Ignored when the connection is over.
+    /// Send these bytes. Accepted whole: the node keeps to its limit by counting [`NodeInput::SendSpace`].
+    /// Ignored if the connection is closed.
     Send {
         /// The connection.
         conn: ConnId,
         /// What to send.
         bytes: Vec<u8>,
     },
-    /// The node is done with so many received bytes. The world keeps a limited number of bytes that
-    /// were not taken; then the peer's bytes wait.
+    /// The node has consumed received bytes. The world buffers a limited number of bytes that were not consumed; beyond it the
+    /// peer's bytes wait.
     Taken {
         /// The connection.
         conn: ConnId,
-        /// How many, not counted before.
+        /// Their number, since the last report.
         bytes: u64,
     },
     /// Close: what was sent before still goes out, then the other end sees the end. No further input
@@ -238,38 +235,38 @@ pub enum Output {
         /// The connection.
         conn: ConnId,
     },
-    /// The answer to an [`Input::Ask`]: exactly one for each.
-    Answer {
-        /// The ticket of the ask.
+    /// The result of an [`NodeInput::Request`]: exactly one for each.
+    Result {
+        /// The ticket of the request.
         ticket: u64,
-        /// How it ended.
-        answer: Answer,
+        /// Its result.
+        result: RequestResult,
     },
     /// A message reached the application. Only between `PeerUp` and `PeerDown` of its sender.
     Message {
-        /// Who sent it.
+        /// The sender.
         from: u32,
-        /// What it says.
-        message: Message,
+        /// Its content.
+        message: NodeMessage,
     },
-    /// A peer is connected: operations to it may start, its operations may land.
+    /// A peer is connected: operations to it may start, its operations may complete.
     PeerUp {
         /// The peer.
         rank: u32,
         /// Its incarnation.
         incarnation: u64,
     },
-    /// A connected peer is gone. From here on nothing that it started lands in this rank's memory.
+    /// A connected peer is disconnected. From now on none of its operations writes this rank's memory.
     PeerDown {
         /// The peer.
         rank: u32,
     },
 }
 
-/// One piece of a batch.
+/// One part of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Offset in the asker's buffer.
+pub struct BatchPart {
+    /// Offset in the requester's buffer.
     pub local: u64,
     /// Offset in the peer's buffer.
     pub remote: u64,
@@ -277,79 +274,79 @@ pub struct Piece {
     pub len: u64,
 }
 
-/// What an application asks. Offsets are claims: they may be out of range.
+/// A request of an application. Offsets may be out of range.
 ///
-/// Local ranges of asks that run at the same time do not overlap; they belong to the node until the
-/// answer, and to the application after it, whatever the answer is.
+/// Local ranges of concurrent requests do not overlap; they belong to the node until the result, and to the application after
+/// it, whatever the result is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// Be connected. Done when the peer is up, at once if it was; joins a dial that is under way.
+pub enum Request {
+    /// Connect. Done when the peer is up, at once if it was; joins a running dial.
     Connect {
         /// The peer.
         rank: u32,
     },
-    /// End the link in order. Done when it is down, at once if it was. No redial until asked again.
+    /// Close the link in order. Done when it is down, at once if it was. No reconnect until the next request.
     Disconnect {
         /// The peer.
         peer: u32,
     },
-    /// End all links in order; later asks may answer `Closed`.
+    /// Close all links in order; later requests may fail with `Closed`.
     Leave,
-    /// Buffer to the peer's buffer. Done when the bytes can be read there.
+    /// Copy from the buffer to the peer's buffer. Done when the bytes can be read there.
     Put {
         /// The peer.
         peer: u32,
-        /// What moves.
-        piece: Piece,
+        /// The ranges.
+        piece: BatchPart,
     },
-    /// The peer's buffer to this buffer. Done when the bytes can be read here.
+    /// Copy from the peer's buffer to this buffer. Done when the bytes can be read here.
     Get {
         /// The peer.
         peer: u32,
-        /// What moves.
-        piece: Piece,
+        /// The ranges.
+        piece: BatchPart,
     },
-    /// A put, then [`Message::Notify`] at the peer, after the bytes. Done as a put.
+    /// A put, then [`NodeMessage::Notify`] at the peer, after the bytes. Done as a put.
     PutNotify {
         /// The peer.
         peer: u32,
-        /// What moves.
-        piece: Piece,
-        /// What the peer is told.
+        /// The ranges.
+        piece: BatchPart,
+        /// The tag of the notification.
         tag: u64,
     },
-    /// Several puts with one answer; `bytes` is their sum.
+    /// Several puts with one result; `bytes` is their sum.
     PutBatch {
         /// The peer.
         peer: u32,
-        /// What moves, in no order.
-        list: Vec<Piece>,
+        /// The ranges, in no order.
+        list: Vec<BatchPart>,
     },
-    /// [`Message::Tag`] to the peer. Done when it needs this process no more: it arrives even if that is killed now.
+    /// [`NodeMessage::Tag`] to the peer. Done when it no longer needs this process: it arrives even if the process is killed now.
     Tag {
         /// The peer.
         peer: u32,
         /// The message.
         tag: u64,
     },
-    /// [`Message::Int`] to the peer. Done as a tag.
+    /// [`NodeMessage::Int`] to the peer. Done as a tag.
     Int {
         /// The peer.
         peer: u32,
         /// The message.
         value: i32,
     },
-    /// [`Message::Struct`] to the peer. Done as a tag.
+    /// [`NodeMessage::Struct`] to the peer. Done as a tag.
     Struct {
         /// The peer.
         peer: u32,
         /// The message.
         bytes: Vec<u8>,
     },
-    /// Let a peer at the region behind `label`. A label has one length for ever and one exposure at a
-    /// time (else `Duplicate`). Done when the advert is on its way. The window ends with the link.
+    /// Expose the region behind `label` to a peer. A label has one length permanently and one exposure at a time (else
+    /// `Duplicate`). Done when the advert was sent. The window closes with the link.
     Expose {
-        /// Who may use it.
+        /// The peer that may access it.
         peer: u32,
         /// The owner's name for it.
         label: u64,
@@ -360,15 +357,14 @@ pub enum Ask {
         /// The peer may write.
         write: bool,
     },
-    /// A put into a window of the peer: `piece.remote` counts from its start. Bound to the exposure that
-    /// the asker knows at this moment; `Unknown` when it knows none.
+    /// A put into a window of the peer: `piece.remote` counts from its start. Bound to the exposure that the requester has an advert of at this moment; `Unknown` if none.
     PutWindow {
         /// The owner.
         peer: u32,
         /// Its name for the window.
         label: u64,
-        /// What moves.
-        piece: Piece,
+        /// The ranges.
+        piece: BatchPart,
     },
     /// A get from a window of the peer, bound as a put is.
     GetWindow {
@@ -376,65 +372,65 @@ pub enum Ask {
         peer: u32,
         /// Its name for the window.
         label: u64,
-        /// What moves.
-        piece: Piece,
+        /// The ranges.
+        piece: BatchPart,
     },
-    /// Take an own window back. Done: no access by the peer from here on, ever. `Quarantined`: that
-    /// could not be had within the patience; the region is lost. Done too when the link is gone.
+    /// Revoke an own window. Done: the peer never accesses it again. `Quarantined`: no fence before the time limit; the region
+    /// is lost. Also done if the link is closed.
     Revoke {
         /// The window.
         label: u64,
         /// How long to wait for the fence.
         patience_ns: u64,
     },
-    /// Give up an own ask. Done when the request was taken note of (also too late); the other ask still
-    /// gets its own one answer.
+    /// Cancel an own request. Done when the cancellation was received (also too late); the other request still gets its own one
+    /// result.
     Cancel {
-        /// The ticket of the other ask.
+        /// The ticket of the other request.
         ticket: u64,
     },
-    /// `send_data`: meets the peer's [`Ask::Recv`], first to first. Done when the peer has the bytes.
+    /// `send_data`: matches the peer's [`Request::Recv`], in order. Done when the peer has the bytes.
     Send {
         /// The peer.
         peer: u32,
-        /// Offset in the asker's buffer.
+        /// Offset in the requester's buffer.
         local: u64,
         /// Bytes.
         len: u64,
     },
-    /// `recv_data`: a buffer for the peer's next [`Ask::Send`]; `bytes` of the answer is what came.
+    /// `recv_data`: a buffer for the peer's next [`Request::Send`]; `bytes` of the result is the length of the message.
     Recv {
         /// The peer.
         peer: u32,
-        /// Offset in the asker's buffer.
+        /// Offset in the requester's buffer.
         local: u64,
         /// Bytes of the buffer.
         len: u64,
     },
 }
 
-/// How an ask ended.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is true.
+pub enum RequestResult {
+    /// It completed.
     Done {
-        /// Bytes moved; zero for asks that move none.
+        /// Bytes moved; zero for requests that move none.
         bytes: u64,
     },
-    /// It did not happen, or nobody can tell.
-    Failed(Fault),
+    /// It failed; its bytes may have moved.
+    Failed(RequestError),
 }
 
-/// Why an ask failed.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fault {
-    /// The link ended under it.
+pub enum RequestError {
+    /// The link closed during it.
     PeerDead,
-    /// Its time was up.
+    /// Its deadline passed.
     Deadline,
-    /// By [`Ask::Cancel`].
+    /// By [`Request::Cancel`].
     Cancelled,
-    /// The window was taken back.
+    /// The window was revoked.
     Revoked,
     /// The window or the link is an older one.
     StaleEpoch,
@@ -446,7 +442,7 @@ pub enum Fault {
     Quarantined,
     /// There is no link to that peer.
     NotConnected,
-    /// It exists already; another one holds the rank.
+    /// It exists already; another process has the rank.
     Duplicate,
     /// A table or queue is full.
     Full,
@@ -460,15 +456,15 @@ pub enum Fault {
     Other(String),
 }
 
-/// What reaches an application.
+/// A message that an application receives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Message {
-    /// By [`Ask::Tag`].
+pub enum NodeMessage {
+    /// By [`Request::Tag`].
     Tag(u64),
-    /// By [`Ask::Int`].
+    /// By [`Request::Int`].
     Int(i32),
-    /// By [`Ask::Struct`].
+    /// By [`Request::Struct`].
     Struct(Vec<u8>),
-    /// By [`Ask::PutNotify`].
+    /// By [`Request::PutNotify`].
     Notify(u64),
 }

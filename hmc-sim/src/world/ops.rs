@@ -1,114 +1,118 @@
-//! The asks of a run: who asked what when, and the shape of what they move.
+//! The requests of a run: rank, time and content of each, and the ranges that it moves.
 
 use std::borrow::Cow;
 
-use super::node::{Area, Ask, Piece};
+use super::node::{BatchPart, MemoryArea, Request};
 
-/// Where an ask stands.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Asked, not answered.
+    /// Submitted, not completed.
     Running,
-    /// Answered `Done`.
+    /// Completed with `Done`.
     Done,
-    /// Answered otherwise.
+    /// Completed with an error.
     Failed,
-    /// Its process is gone: no answer is due.
+    /// Its process exited: no result is due.
     Gone,
 }
 
-/// One ask.
+/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
     pub(crate) rank: u32,
-    pub(crate) ask: Ask,
-    pub(crate) asked_ns: u64,
+    pub(crate) request: Request,
+    pub(crate) submitted_ns: u64,
     pub(crate) state: State,
-    /// Somebody asked to cancel it.
+    /// A cancellation of it was requested.
     pub(crate) cancelled: bool,
-    /// Nothing known speaks against it: without a fault it must succeed.
+    /// No reason for a failure is known: without a fault it must succeed.
     pub(crate) sound: bool,
-    /// The asker's link.
+    /// The requester's link.
     pub(crate) link: u64,
-    /// Where its bytes may land.
-    pub(crate) shadow: Option<(u32, Area)>,
-    /// What was true when its target was fenced before the answer.
+    /// The memory that its bytes may reach.
+    pub(crate) shadow: Option<(u32, MemoryArea)>,
+    /// The check at a fence of its target before its result.
     pub(crate) fenced: Option<Result<(), String>>,
-    /// The exposure it is about.
+    /// The exposure that it refers to.
     pub(crate) exposure: u64,
 }
 
-/// Which way bytes move.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// From the asker.
+pub(crate) enum Direction {
+    /// From the requester.
     Out,
-    /// To the asker.
+    /// To the requester.
     In,
 }
 
-/// What an ask moves.
-pub(crate) struct Moves<'a> {
+/// The ranges that a request moves.
+pub(crate) struct TransferShape<'a> {
     pub(crate) peer: u32,
     pub(crate) label: Option<u64>,
-    pub(crate) way: Way,
-    pub(crate) pieces: Cow<'a, [Piece]>,
-    /// `Send` or `Recv`: the other end is an ask, not a place.
-    pub(crate) relay: bool,
+    pub(crate) direction: Direction,
+    pub(crate) pieces: Cow<'a, [BatchPart]>,
+    /// `Send` or `Recv`: the other end is a request, not a range.
+    pub(crate) rndv: bool,
 }
 
-/// What `ask` moves, if anything.
-pub(crate) fn moves(ask: &Ask) -> Option<Moves<'_>> {
-    let (peer, label, way, pieces) = match ask {
-        Ask::Put { peer, piece } | Ask::PutNotify { peer, piece, .. } => {
-            (peer, None, Way::Out, std::slice::from_ref(piece))
+/// Returns the ranges that a request moves, if any.
+pub(crate) fn moves(request: &Request) -> Option<TransferShape<'_>> {
+    let (peer, label, direction, pieces) = match request {
+        Request::Put { peer, piece } | Request::PutNotify { peer, piece, .. } => {
+            (peer, None, Direction::Out, std::slice::from_ref(piece))
         }
-        Ask::PutBatch { peer, list } => (peer, None, Way::Out, list.as_slice()),
-        Ask::Get { peer, piece } => (peer, None, Way::In, std::slice::from_ref(piece)),
-        Ask::PutWindow { peer, label, piece } => {
-            (peer, Some(*label), Way::Out, std::slice::from_ref(piece))
+        Request::PutBatch { peer, list } => (peer, None, Direction::Out, list.as_slice()),
+        Request::Get { peer, piece } => (peer, None, Direction::In, std::slice::from_ref(piece)),
+        Request::PutWindow { peer, label, piece } => {
+            (peer, Some(*label), Direction::Out, std::slice::from_ref(piece))
         }
-        Ask::GetWindow { peer, label, piece } => {
-            (peer, Some(*label), Way::In, std::slice::from_ref(piece))
+        Request::GetWindow { peer, label, piece } => {
+            (peer, Some(*label), Direction::In, std::slice::from_ref(piece))
         }
-        Ask::Send { peer, local, len } | Ask::Recv { peer, local, len } => {
-            let way = if matches!(ask, Ask::Send { .. }) { Way::Out } else { Way::In };
-            let pieces = Cow::Owned(vec![Piece { local: *local, remote: 0, len: *len }]);
-            return Some(Moves { peer: *peer, label: None, way, pieces, relay: true });
+        Request::Send { peer, local, len } | Request::Recv { peer, local, len } => {
+            let direction = if matches!(request, Request::Send { .. }) {
+                Direction::Out
+            } else {
+                Direction::In
+            };
+            let pieces = Cow::Owned(vec![BatchPart { local: *local, remote: 0, len: *len }]);
+            return Some(TransferShape { peer: *peer, label: None, direction, pieces, rndv: true });
         }
         _ => return None,
     };
     let pieces = Cow::Borrowed(pieces);
-    Some(Moves { peer: *peer, label, way, pieces, relay: false })
+    Some(TransferShape { peer: *peer, label, direction, pieces, rndv: false })
 }
 
-/// The peer that an ask is about.
-pub(crate) const fn peer(ask: &Ask) -> Option<u32> {
-    match ask {
-        Ask::Connect { rank: peer }
-        | Ask::Disconnect { peer }
-        | Ask::Put { peer, .. }
-        | Ask::Get { peer, .. }
-        | Ask::PutNotify { peer, .. }
-        | Ask::PutBatch { peer, .. }
-        | Ask::Tag { peer, .. }
-        | Ask::Int { peer, .. }
-        | Ask::Struct { peer, .. }
-        | Ask::Expose { peer, .. }
-        | Ask::PutWindow { peer, .. }
-        | Ask::GetWindow { peer, .. }
-        | Ask::Send { peer, .. }
-        | Ask::Recv { peer, .. } => Some(*peer),
-        Ask::Leave | Ask::Revoke { .. } | Ask::Cancel { .. } => None,
+/// Returns the peer of a request.
+pub(crate) const fn peer(request: &Request) -> Option<u32> {
+    match request {
+        Request::Connect { rank: peer }
+        | Request::Disconnect { peer }
+        | Request::Put { peer, .. }
+        | Request::Get { peer, .. }
+        | Request::PutNotify { peer, .. }
+        | Request::PutBatch { peer, .. }
+        | Request::Tag { peer, .. }
+        | Request::Int { peer, .. }
+        | Request::Struct { peer, .. }
+        | Request::Expose { peer, .. }
+        | Request::PutWindow { peer, .. }
+        | Request::GetWindow { peer, .. }
+        | Request::Send { peer, .. }
+        | Request::Recv { peer, .. } => Some(*peer),
+        Request::Leave | Request::Revoke { .. } | Request::Cancel { .. } => None,
     }
 }
 
-/// Sum of lengths.
-pub(crate) fn total(pieces: &[Piece]) -> u64 {
+/// Returns the sum of lengths.
+pub(crate) fn total(pieces: &[BatchPart]) -> u64 {
     pieces.iter().map(|piece| piece.len).sum()
 }
 
-/// The piece lies in `len` bytes.
-pub(crate) fn fits(piece: &Piece, len: u64) -> bool {
+/// Returns `true` if the part lies in `len` bytes.
+pub(crate) fn fits(piece: &BatchPart, len: u64) -> bool {
     piece.remote.checked_add(piece.len).is_some_and(|end| end <= len)
 }

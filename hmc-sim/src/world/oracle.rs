@@ -1,42 +1,35 @@
-//! The oracle: it models the applications' memory by shadow memory and checks each answer against it.
+//! The oracle: it models the applications' memory by shadow memory and checks each result against it.
 //!
-//! It reads the ranks' memory, but no bytes in transit. Asks begin here; [`super::oracle_results`] ends them.
+//! It reads the ranks' memory, but no bytes in transit. Requests begin here; [`super::oracle_results`] completes them.
 
 use std::collections::BTreeMap;
 
 use super::finding::{Finding, Kind, Verdict, found};
 use super::link_oracle::LinkOracle;
 use super::message_oracle::MessageOracle;
-use super::node::{Area, Ask, Message};
-use super::ops::{Op, State, Way, fits, moves, peer, total};
+use super::node::{MemoryArea, NodeMessage, Request};
+use super::nodes::{Memory, look};
+use super::ops::{Direction, Op, State, fits, moves, peer, total};
 use super::rndv_oracle::{RndvOracle, pattern_of};
 use super::script::Plan;
 use super::shadow::{ShadowMemory, WriteRange, pattern};
 use super::undelivered::Undelivered;
 
-/// Asks that a rank must be able to run at a time, before `Full` is an excuse.
+/// Requests that a rank must be able to run at a time, before `Full` is an excuse.
 pub(crate) const MIN_CONCURRENT: u32 = 8;
 /// Time that an advert may take, in heartbeats.
 const ADVERT_BEATS: u64 = 1;
 
-/// The applications' way to their memory.
-pub(crate) trait Memory {
-    /// Reads; true only when all of `out` was filled, false when there is nothing.
-    fn read(&self, rank: u32, area: Area, offset: u64, out: &mut [u8]) -> bool;
-    /// Writes; false when there is nothing.
-    fn write(&mut self, rank: u32, area: Area, offset: u64, bytes: &[u8]) -> bool;
-}
-
-/// Where a window stands.
+/// The stage of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WindowStage {
     /// With its owner.
     Private,
-    /// The owner asked to expose it.
+    /// The owner requested to expose it.
     Asked,
     /// Exposed.
     Exposed,
-    /// The owner asked for it back.
+    /// The owner requested to revoke it.
     Revoking,
     /// Lost.
     Quarantined,
@@ -54,36 +47,38 @@ pub(crate) struct Window {
     pub(crate) ended: bool,
     /// Counts the exposures.
     pub(crate) exposure: u64,
-    /// When the last one was answered.
+    /// When the last one completed.
     pub(crate) since_ns: u64,
-    /// Its region is there for certain: an exposure was answered `Done`.
+    /// Its region exists: an exposure completed with `Done`.
     pub(crate) made: bool,
 }
 
-/// What the judge knows of a rank.
+/// The oracle's model of a rank.
 #[derive(Default)]
 pub(crate) struct RankModel {
     pub(crate) buffer: Option<ShadowMemory>,
     pub(crate) windows: BTreeMap<u64, Window>,
-    /// Local ranges of running asks.
+    /// Local ranges of running requests.
     pub(crate) held: Vec<(u64, u64, u64)>,
     pub(crate) running: Vec<u64>,
-    /// It was asked to leave.
+    /// It got a request to leave.
     pub(crate) left: bool,
     pub(crate) resumed_ns: u64,
-    life: u64,
+    incarnation: u64,
 }
 
 impl RankModel {
-    pub(crate) fn shadow(&mut self, area: Area) -> Option<&mut ShadowMemory> {
+    pub(crate) fn shadow(&mut self, area: MemoryArea) -> Option<&mut ShadowMemory> {
         match area {
-            Area::Buffer => self.buffer.as_mut(),
-            Area::Window(label) => self.windows.get_mut(&label).map(|window| &mut window.shadow),
+            MemoryArea::Buffer => self.buffer.as_mut(),
+            MemoryArea::Window(label) => {
+                self.windows.get_mut(&label).map(|window| &mut window.shadow)
+            }
         }
     }
 }
 
-/// The judge.
+/// The oracle.
 pub(crate) struct Oracle {
     pub(crate) ranks: u32,
     pub(crate) buffer_len: u64,
@@ -100,29 +95,8 @@ pub(crate) struct Oracle {
     pub(crate) rndv: RndvOracle,
     pub(crate) undelivered: Undelivered,
     pub(crate) scratch: Vec<u8>,
-    /// Connects and disconnects answered in this batch of outputs.
+    /// Connects and disconnects that completed in this batch of outputs.
     pub(crate) claims: Vec<(u32, u32, bool)>,
-}
-
-/// Bytes of an area, into `out`.
-pub(crate) fn look(
-    memory: &dyn Memory,
-    rank: u32,
-    area: Area,
-    offset: u64,
-    len: usize,
-    out: &mut Vec<u8>,
-) -> Verdict {
-    // A read fills all of it. One that does not must not pass by what an earlier look left there.
-    out.resize(len, 0);
-    if cfg!(debug_assertions) {
-        out.fill(0xA5);
-    }
-    if len != 0 && !memory.read(rank, area, offset, out) {
-        let text = format!("rank {rank} cannot read {len} bytes at {offset} of its own {area:?}");
-        return found(Kind::Border, text);
-    }
-    Ok(())
 }
 
 impl Oracle {
@@ -145,7 +119,7 @@ impl Oracle {
         }
     }
 
-    /// How long after a fault it may still explain something.
+    /// Returns how long after a fault it may still explain a failure.
     pub(crate) const fn settle_ns(&self) -> u64 {
         self.deadline_ns + 8 * self.heartbeat_ns
     }
@@ -162,33 +136,33 @@ impl Oracle {
     pub(crate) fn start(&mut self, memory: &mut dyn Memory, rank: u32) -> Verdict {
         self.links.start(rank);
         let len = usize::try_from(self.buffer_len).unwrap_or(0);
-        let life = self.models[rank as usize].life + 1;
+        let incarnation = self.models[rank as usize].incarnation + 1;
         let mut base = vec![0; len];
-        pattern(u64::from(rank) << 40 | life << 20 | 0xB007, &mut base);
-        if !memory.write(rank, Area::Buffer, 0, &base) {
-            return found(Kind::Border, format!("rank {rank} cannot write its own buffer"));
+        pattern(u64::from(rank) << 40 | incarnation << 20 | 0xB007, &mut base);
+        if !memory.write(rank, MemoryArea::Buffer, 0, &base) {
+            return found(Kind::Interface, format!("rank {rank} cannot write its own buffer"));
         }
         let buffer = Some(ShadowMemory::new(base));
-        self.models[rank as usize] = RankModel { buffer, life, ..RankModel::default() };
+        self.models[rank as usize] = RankModel { buffer, incarnation, ..RankModel::default() };
         Ok(())
     }
 
-    /// A process is about to end: what was asked of its memory is judged by what it holds now.
+    /// A process is about to exit: accesses of its memory are checked against its present bytes.
     pub(crate) fn end(&mut self, memory: &dyn Memory, rank: u32) -> Verdict {
-        self.fence(memory, rank, Area::Buffer, |_| true)?;
+        self.fence(memory, rank, MemoryArea::Buffer, |_| true)?;
         let labels: Vec<u64> = self.models[rank as usize].windows.keys().copied().collect();
         for label in labels {
-            self.fence(memory, rank, Area::Window(label), |_| true)?;
+            self.fence(memory, rank, MemoryArea::Window(label), |_| true)?;
         }
         for ticket in std::mem::take(&mut self.model(rank).running) {
             if let Some(op) = self.op(ticket) {
                 op.state = State::Gone;
-                if let (Some((target, area)), ask) = (op.shadow, op.ask.clone()) {
+                if let (Some((target, area)), request) = (op.shadow, op.request.clone()) {
                     let shadow = self.models[target as usize].shadow(area);
                     if let Some(shadow) = shadow {
                         shadow.loosen(ticket);
-                        if moves(&ask).is_some_and(|moves| moves.way == Way::In) {
-                            // Its reader will not tell what it read.
+                        if moves(&request).is_some_and(|moves| moves.direction == Direction::In) {
+                            // Its reader will not report the bytes.
                             let _nothing_read = shadow.read_ends(ticket, None);
                         }
                     }
@@ -197,17 +171,17 @@ impl Oracle {
         }
         self.messages.sender_gone(rank);
         self.links.forget(rank);
-        let life = self.models[rank as usize].life;
-        self.models[rank as usize] = RankModel { life, ..RankModel::default() };
+        let incarnation = self.models[rank as usize].incarnation;
+        self.models[rank as usize] = RankModel { incarnation, ..RankModel::default() };
         Ok(())
     }
 
-    /// From now on no writer that `pick` picks may touch this memory: settle what it holds.
+    /// From now on no writer that `pick` selects may write this memory: its bytes are settled.
     pub(crate) fn fence(
         &mut self,
         memory: &dyn Memory,
         rank: u32,
-        area: Area,
+        area: MemoryArea,
         pick: impl Fn(&WriteRange) -> bool,
     ) -> Verdict {
         let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
@@ -237,33 +211,33 @@ impl Oracle {
         Ok(())
     }
 
-    /// The application of `rank` is about to ask. False: it cannot, now, and does not.
+    /// The application of `rank` submits a request. Returns `false` if it cannot now, and does not.
     pub(crate) fn begin(
         &mut self,
         now: u64,
         memory: &mut dyn Memory,
         ticket: u64,
         rank: u32,
-        ask: &Ask,
+        request: &Request,
     ) -> Result<bool, Finding> {
-        if !self.prepare(memory, ticket, rank, ask)? {
+        if !self.prepare(memory, ticket, rank, request)? {
             return Ok(false);
         }
         let few = self.models[rank as usize].running.len() < MIN_CONCURRENT as usize;
-        let peer = peer(ask);
+        let peer = peer(request);
         let left = |model: Option<&RankModel>| model.is_none_or(|model| model.left);
         let whole = !left(self.models.get(rank as usize))
             && peer.is_none_or(|peer| !left(self.models.get(peer as usize)));
-        let joined = match (ask, peer) {
-            (Ask::Connect { rank: to }, _) => self.alive(*to),
+        let joined = match (request, peer) {
+            (Request::Connect { rank: to }, _) => self.alive(*to),
             (_, Some(peer)) => self.links.joined(rank, peer),
             _ => true,
         };
         let view = peer.map(|peer| self.links.view(rank, peer)).unwrap_or_default();
         let op = Op {
             rank,
-            ask: ask.clone(),
-            asked_ns: now,
+            request: request.clone(),
+            submitted_ns: now,
             state: State::Running,
             cancelled: false,
             sound: few && whole && joined,
@@ -279,31 +253,35 @@ impl Oracle {
         let link = op.link;
         self.ops[index] = Some(op);
         self.model(rank).running.push(ticket);
-        self.enter(now, ticket, rank, ask);
-        match ask {
-            Ask::Tag { peer, .. } | Ask::Int { peer, .. } | Ask::Struct { peer, .. } => {
-                self.messages.asked(rank, *peer, ticket, link, false);
+        self.enter(now, ticket, rank, request);
+        match request {
+            Request::Tag { peer, .. }
+            | Request::Int { peer, .. }
+            | Request::Struct { peer, .. } => {
+                self.messages.submitted(rank, *peer, ticket, link, false);
             }
-            Ask::PutNotify { peer, .. } => self.messages.asked(rank, *peer, ticket, link, true),
-            Ask::Cancel { ticket } => {
+            Request::PutNotify { peer, .. } => {
+                self.messages.submitted(rank, *peer, ticket, link, true)
+            }
+            Request::Cancel { ticket } => {
                 if let Some(op) = self.op(*ticket).filter(|op| op.rank == rank) {
                     op.cancelled = true;
                 }
             }
-            Ask::Disconnect { peer } => {
+            Request::Disconnect { peer } => {
                 let until = now + self.deadline_ns + self.settle_ns();
                 self.links.ending(rank, *peer, now, until);
                 self.undelivered.excuse(rank, *peer);
             }
-            Ask::Leave => {
+            Request::Leave => {
                 self.model(rank).left = true;
                 self.undelivered.excuse_all(rank);
                 self.links.ending_all(rank, now, u64::MAX);
             }
-            Ask::Expose { peer, label, len, read, write } => {
+            Request::Expose { peer, label, len, read, write } => {
                 self.expose(ticket, rank, *label, *peer, *len, (*read, *write));
             }
-            Ask::Revoke { label, .. } => {
+            Request::Revoke { label, .. } => {
                 let window = self.model(rank).windows.get_mut(label);
                 let mut exposure = 0;
                 if let Some(window) = window.filter(|w| w.stage == WindowStage::Exposed) {
@@ -324,15 +302,15 @@ impl Oracle {
         self.models.get(rank as usize).is_some_and(|model| model.buffer.is_some())
     }
 
-    /// Fills the sources with the ask's own pattern. False when a local range is in use.
+    /// Fills the sources with the request's own pattern. Returns `false` if a local range is in use.
     fn prepare(
         &mut self,
         memory: &mut dyn Memory,
         ticket: u64,
         rank: u32,
-        ask: &Ask,
+        request: &Request,
     ) -> Result<bool, Finding> {
-        let Some(moves) = moves(ask) else { return Ok(true) };
+        let Some(moves) = moves(request) else { return Ok(true) };
         let model = &self.models[rank as usize];
         let meet = |a: (u64, u64), b: (u64, u64)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
         for (index, piece) in moves.pieces.iter().enumerate() {
@@ -345,7 +323,7 @@ impl Oracle {
         }
         for (index, piece) in moves.pieces.iter().enumerate().filter(|(_, piece)| piece.len > 0) {
             let (offset, len) = (piece.local as usize, piece.len as usize);
-            look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
+            look(memory, rank, MemoryArea::Buffer, piece.local, len, &mut self.scratch)?;
             let model = &mut self.models[rank as usize];
             let Some(shadow) = model.buffer.as_mut() else { return Ok(false) };
             if let Err(text) = shadow.range(offset, &self.scratch) {
@@ -353,12 +331,12 @@ impl Oracle {
                 return found(Kind::StrayBytes, text);
             }
             model.held.push((ticket, piece.local, piece.len));
-            if moves.way == Way::Out {
+            if moves.direction == Direction::Out {
                 let id = pattern_of(ticket, index);
                 pattern(id, &mut self.scratch);
                 shadow.own_write(offset, &self.scratch, id);
-                if !memory.write(rank, Area::Buffer, piece.local, &self.scratch) {
-                    return found(Kind::Border, format!("rank {rank} cannot write its buffer"));
+                if !memory.write(rank, MemoryArea::Buffer, piece.local, &self.scratch) {
+                    return found(Kind::Interface, format!("rank {rank} cannot write its buffer"));
                 }
             } else {
                 let mark =
@@ -369,16 +347,18 @@ impl Oracle {
         Ok(true)
     }
 
-    /// Enters the ask as a writer or reader of what it may touch.
-    fn enter(&mut self, now: u64, ticket: u64, rank: u32, ask: &Ask) {
-        let Some(moves) = moves(ask) else { return };
-        if moves.relay {
+    /// Records the request as a writer or reader of the memory that it may access.
+    fn enter(&mut self, now: u64, ticket: u64, rank: u32, request: &Request) {
+        let Some(moves) = moves(request) else { return };
+        if moves.rndv {
             if let Some(op) = self.op(ticket) {
                 op.sound = false; // it needs its counterpart
             }
-            match moves.way {
-                Way::Out => self.rndv.asked(rank, moves.peer, ticket, total(&moves.pieces)),
-                Way::In => self.rndv.awaited(moves.peer, rank, ticket),
+            match moves.direction {
+                Direction::Out => {
+                    self.rndv.submitted(rank, moves.peer, ticket, total(&moves.pieces))
+                }
+                Direction::In => self.rndv.awaited(moves.peer, rank, ticket),
             }
             return;
         }
@@ -389,8 +369,8 @@ impl Oracle {
         let mut sound = true;
         let mut exposure = 0;
         let area = match moves.label {
-            None => Area::Buffer,
-            Some(label) => Area::Window(label),
+            None => MemoryArea::Buffer,
+            Some(label) => MemoryArea::Window(label),
         };
         let allowed = match moves.label.map(|label| model.windows.get(&label)) {
             None => model.buffer.is_some(),
@@ -398,7 +378,8 @@ impl Oracle {
             Some(Some(window)) => {
                 sound = window.stage == WindowStage::Exposed && now >= window.since_ns + advert_ns;
                 exposure = window.exposure;
-                let right = if moves.way == Way::Out { window.write } else { window.read };
+                let right =
+                    if moves.direction == Direction::Out { window.write } else { window.read };
                 let reach = matches!(
                     window.stage,
                     WindowStage::Asked
@@ -414,7 +395,7 @@ impl Oracle {
         if good && let Some(shadow) = model.shadow(area) {
             for (index, piece) in moves.pieces.iter().enumerate().filter(|(_, p)| p.len > 0) {
                 let (offset, len) = (piece.remote as usize, piece.len as usize);
-                if moves.way == Way::Out {
+                if moves.direction == Direction::Out {
                     let pattern = Some(pattern_of(ticket, index));
                     let range = WriteRange { ticket, pattern, offset, len, from: rank, link };
                     shadow.write_starts(range);
@@ -470,28 +451,29 @@ impl Oracle {
         memory: &dyn Memory,
         rank: u32,
         from: u32,
-        message: &Message,
+        message: &NodeMessage,
     ) -> Verdict {
         if from >= self.ranks || !self.links.view(rank, from).up {
             let text = format!("rank {rank} got {message:?} of rank {from}, which is not up");
             return found(Kind::Peers, text);
         }
         let ops = &self.ops;
-        let asked = |ticket: u64| {
+        let requested = |ticket: u64| {
             let op = ops.get(usize::try_from(ticket).ok()?)?.as_ref()?;
-            (op.rank == from).then_some(&op.ask)
+            (op.rank == from).then_some(&op.request)
         };
-        let ticket = self.messages.arrived(from, rank, message, asked)?;
+        let ticket = self.messages.arrived(from, rank, message, requested)?;
         self.undelivered.arrived(ticket);
-        if !matches!(message, Message::Notify(_)) {
+        if !matches!(message, NodeMessage::Notify(_)) {
             return Ok(());
         }
         let Some(shadow) = self.models[rank as usize].buffer.as_ref() else { return Ok(()) };
         for (offset, len) in shadow.places(ticket) {
-            look(memory, rank, Area::Buffer, offset as u64, len, &mut self.scratch)?;
+            look(memory, rank, MemoryArea::Buffer, offset as u64, len, &mut self.scratch)?;
             if let Err(text) = shadow.visible(ticket, offset, &self.scratch) {
-                let text =
-                    format!("rank {rank} was notified by ask {ticket} before its bytes: {text}");
+                let text = format!(
+                    "rank {rank} was notified by request {ticket} before its bytes: {text}"
+                );
                 return found(Kind::NotDone, text);
             }
         }

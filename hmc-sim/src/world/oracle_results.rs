@@ -3,32 +3,36 @@
 //! See [`super::oracle`] for its state. Each rule here is a sentence of the documents of the node interface.
 
 use super::finding::{Finding, Kind, Verdict, found};
-use super::node::{Answer, Area, Ask, Fault};
-use super::ops::{Moves, Op, State, Way, moves, peer, total};
-use super::oracle::{MIN_CONCURRENT, Memory, Oracle, WindowStage, look};
+use super::node::{MemoryArea, Request, RequestError, RequestResult};
+use super::nodes::{Memory, look};
+use super::ops::{Direction, Op, State, TransferShape, moves, peer, total};
+use super::oracle::{MIN_CONCURRENT, Oracle, WindowStage};
 use super::shadow::pattern;
 
 impl Oracle {
-    /// `rank` answers. Whether it was `Done`.
-    pub(crate) fn answer(
+    /// A request of `rank` completed. Returns `true` if with `Done`.
+    pub(crate) fn completed(
         &mut self,
         now: u64,
         memory: &mut dyn Memory,
         rank: u32,
         ticket: u64,
-        answer: &Answer,
+        result: &RequestResult,
     ) -> Result<bool, Finding> {
         let Some(op) = self.op(ticket).cloned() else {
-            return found(Kind::Answers, format!("rank {rank} answers ask {ticket}, never asked"));
+            return found(
+                Kind::Results,
+                format!("rank {rank} completes request {ticket}, which it never got"),
+            );
         };
         if op.rank != rank || op.state != State::Running {
             let text = format!(
-                "rank {rank} answers {answer:?} to ask {ticket} of rank {}, which is {:?}",
+                "rank {rank} completes request {ticket} with {result:?}; it is of rank {}, which is {:?}",
                 op.rank, op.state
             );
-            return found(Kind::Answers, text);
+            return found(Kind::Results, text);
         }
-        let done = matches!(answer, Answer::Done { .. });
+        let done = matches!(result, RequestResult::Done { .. });
         if let Some(op) = self.op(ticket) {
             op.state = if done { State::Done } else { State::Failed };
         }
@@ -37,31 +41,33 @@ impl Oracle {
         model.running.retain(|running| *running != ticket);
         let left = model.left;
         let resumed_ns = model.resumed_ns;
-        self.in_time(now, ticket, &op, resumed_ns, answer)?;
-        match answer {
-            Answer::Done { bytes } => self.done(now, memory, ticket, &op, *bytes)?,
-            Answer::Failed(fault) => {
+        self.in_time(now, ticket, &op, resumed_ns, result)?;
+        match result {
+            RequestResult::Done { bytes } => self.done(now, memory, ticket, &op, *bytes)?,
+            RequestResult::Failed(fault) => {
                 self.failed(memory, ticket, &op, fault)?;
                 let excuse = !op.sound
                     || op.cancelled
                     || left
                     || self.rough
-                    || (*fault == Fault::Full && crowd > MIN_CONCURRENT)
-                    || peer(&op.ask).is_some_and(|p| match moves(&op.ask) {
-                        Some(moves) if !moves.relay && self.drains => {
-                            self.links.excused_bytes(rank, p, op.asked_ns)
+                    || (*fault == RequestError::Full && crowd > MIN_CONCURRENT)
+                    || peer(&op.request).is_some_and(|p| match moves(&op.request) {
+                        Some(moves) if !moves.rndv && self.drains => {
+                            self.links.excused_bytes(rank, p, op.submitted_ns)
                         }
-                        _ => self.links.excused(rank, p, op.asked_ns),
+                        _ => self.links.excused(rank, p, op.submitted_ns),
                     })
                     || self.window_went(&op);
                 if !excuse {
-                    let text =
-                        format!("rank {rank}: ask {ticket}, {}, failed: {fault:?}", brief(&op.ask));
+                    let text = format!(
+                        "rank {rank}: request {ticket}, {}, failed: {fault:?}",
+                        brief(&op.request)
+                    );
                     return found(Kind::Unexplained, text);
                 }
             }
         }
-        if let Some(peer) = peer(&op.ask) {
+        if let Some(peer) = peer(&op.request) {
             self.messages.answered(rank, peer, ticket, done);
         }
         self.model(rank).held.retain(|(held, ..)| *held != ticket);
@@ -69,10 +75,11 @@ impl Oracle {
         Ok(done)
     }
 
-    /// The sources of an answered ask are the application's again, and it uses them at once: whoever still sends
-    /// from there sends what nobody asked for.
+    /// The sources of a completed request are the application's again, and it overwrites them at once: a node that still sends
+    /// from there sends wrong bytes.
     fn use_again(&mut self, memory: &mut dyn Memory, ticket: u64, op: &Op) -> Verdict {
-        let Some(moves) = moves(&op.ask).filter(|moves| moves.way == Way::Out) else {
+        let Some(moves) = moves(&op.request).filter(|moves| moves.direction == Direction::Out)
+        else {
             return Ok(());
         };
         for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
@@ -82,51 +89,61 @@ impl Oracle {
             pattern(id, &mut self.scratch);
             let Some(shadow) = &mut self.models[op.rank as usize].buffer else { return Ok(()) };
             shadow.own_write(offset, &self.scratch, id);
-            if !memory.write(op.rank, Area::Buffer, piece.local, &self.scratch) {
-                return found(Kind::Border, format!("rank {} cannot write its buffer", op.rank));
+            if !memory.write(op.rank, MemoryArea::Buffer, piece.local, &self.scratch) {
+                return found(Kind::Interface, format!("rank {} cannot write its buffer", op.rank));
             }
         }
         Ok(())
     }
 
-    fn in_time(&self, now: u64, ticket: u64, op: &Op, resumed_ns: u64, answer: &Answer) -> Verdict {
-        let limit_ns = match &op.ask {
-            Ask::Revoke { patience_ns, .. } => *patience_ns,
+    fn in_time(
+        &self,
+        now: u64,
+        ticket: u64,
+        op: &Op,
+        resumed_ns: u64,
+        result: &RequestResult,
+    ) -> Verdict {
+        let limit_ns = match &op.request {
+            Request::Revoke { patience_ns, .. } => *patience_ns,
             _ => self.deadline_ns,
         };
-        let took_ns = now - op.asked_ns.max(resumed_ns).min(now);
+        let took_ns = now - op.submitted_ns.max(resumed_ns).min(now);
         // Memory that a stalled connection still reads or writes comes back when the connection ends, not before.
-        let held = matches!(answer, Answer::Failed(_))
-            && moves(&op.ask)
-                .is_some_and(|m| self.rough || self.links.excused(op.rank, m.peer, op.asked_ns));
+        let held = matches!(result, RequestResult::Failed(_))
+            && moves(&op.request).is_some_and(|m| {
+                self.rough || self.links.excused(op.rank, m.peer, op.submitted_ns)
+            });
         if !held && took_ns > limit_ns + 2 * self.heartbeat_ns {
             let text = format!(
-                "rank {}: ask {ticket}, {}, took {took_ns} ns of {limit_ns}: {answer:?}",
+                "rank {}: request {ticket}, {}, took {took_ns} ns of {limit_ns}: {result:?}",
                 op.rank,
-                brief(&op.ask)
+                brief(&op.request)
             );
             return found(Kind::Late, text);
         }
         // The failure of either end of a rendezvous ends both.
-        let shared = moves(&op.ask).is_some_and(|m| m.relay);
-        let early = *answer == Answer::Failed(Fault::Deadline)
-            && now - op.asked_ns < limit_ns / 2
+        let shared = moves(&op.request).is_some_and(|m| m.rndv);
+        let early = *result == RequestResult::Failed(RequestError::Deadline)
+            && now - op.submitted_ns < limit_ns / 2
             && !shared;
         if early {
             let text =
-                format!("rank {}: ask {ticket} ended by deadline after {took_ns} ns", op.rank);
+                format!("rank {}: request {ticket} ended by deadline after {took_ns} ns", op.rank);
             return found(Kind::Unexplained, text);
         }
-        if *answer == Answer::Failed(Fault::Cancelled) && !op.cancelled && !shared {
-            let text = format!("rank {}: nobody cancelled ask {ticket}", op.rank);
+        if *result == RequestResult::Failed(RequestError::Cancelled) && !op.cancelled && !shared {
+            let text = format!("rank {}: nobody cancelled request {ticket}", op.rank);
             return found(Kind::Unexplained, text);
         }
         Ok(())
     }
 
-    /// The window of this ask was revoked or exposed anew since.
+    /// The window of this request was revoked or exposed again since.
     fn window_went(&self, op: &Op) -> bool {
-        let Some(Moves { peer, label: Some(label), .. }) = moves(&op.ask) else { return false };
+        let Some(TransferShape { peer, label: Some(label), .. }) = moves(&op.request) else {
+            return false;
+        };
         let window = self.models.get(peer as usize).and_then(|p| p.windows.get(&label));
         window.is_none_or(|w| w.stage != WindowStage::Exposed || w.exposure != op.exposure)
     }
@@ -140,27 +157,27 @@ impl Oracle {
         bytes: u64,
     ) -> Verdict {
         let rank = op.rank;
-        if let Some(moves) = moves(&op.ask) {
+        if let Some(moves) = moves(&op.request) {
             let want = total(&moves.pieces);
-            let any = moves.relay && moves.way == Way::In && bytes <= want;
+            let any = moves.rndv && moves.direction == Direction::In && bytes <= want;
             if bytes != want && !any {
-                let text = format!("rank {rank}: ask {ticket} moved {bytes} of {want} bytes");
+                let text = format!("rank {rank}: request {ticket} moved {bytes} of {want} bytes");
                 return found(Kind::NotDone, text);
             }
-            if moves.relay {
-                return self.relayed(memory, ticket, op, &moves, bytes);
+            if moves.rndv {
+                return self.rndv_done(memory, ticket, op, &moves, bytes);
             }
             return self.moved(memory, ticket, op, &moves);
         }
-        match &op.ask {
-            Ask::Connect { rank: peer } => self.claims.push((rank, *peer, true)),
-            Ask::Disconnect { peer } => {
+        match &op.request {
+            Request::Connect { rank: peer } => self.claims.push((rank, *peer, true)),
+            Request::Disconnect { peer } => {
                 self.claims.push((rank, *peer, false));
                 let until = now + self.settle_ns();
                 self.links.ending(rank, *peer, now, until);
             }
-            Ask::Leave => self.claims.extend((0..self.ranks).map(|peer| (rank, peer, false))),
-            Ask::Expose { label, .. } => {
+            Request::Leave => self.claims.extend((0..self.ranks).map(|peer| (rank, peer, false))),
+            Request::Expose { label, .. } => {
                 let window = self.model(rank).windows.get_mut(label);
                 match window.filter(|w| w.stage == WindowStage::Asked && w.exposure == op.exposure)
                 {
@@ -170,27 +187,30 @@ impl Oracle {
                     }
                     None => {
                         let text = format!("rank {rank} exposed window {label:#x} twice");
-                        return found(Kind::Answers, text);
+                        return found(Kind::Results, text);
                     }
                 }
             }
-            Ask::Revoke { label, .. } => return self.revoked(memory, rank, *label, ticket, op),
+            Request::Revoke { label, .. } => return self.revoked(memory, rank, *label, ticket, op),
             _ => {}
         }
         Ok(())
     }
 
-    /// Bytes are said to be there.
+    /// A transfer completed: checks its bytes.
     fn moved(
         &mut self,
         memory: &mut dyn Memory,
         ticket: u64,
         op: &Op,
-        moves: &Moves<'_>,
+        moves: &TransferShape<'_>,
     ) -> Verdict {
         let rank = op.rank;
         let wrong = |text: String| {
-            found(Kind::NotDone, format!("rank {rank}: ask {ticket}, {}: {text}", brief(&op.ask)))
+            found(
+                Kind::NotDone,
+                format!("rank {rank}: request {ticket}, {}: {text}", brief(&op.request)),
+            )
         };
         let Some((target, area)) = op.shadow else {
             if total(&moves.pieces) == 0 {
@@ -198,7 +218,7 @@ impl Oracle {
             }
             return wrong("done, though it may not or cannot be".into());
         };
-        if moves.way == Way::Out {
+        if moves.direction == Direction::Out {
             if let Some(Err(text)) = &op.fenced {
                 return wrong(format!("not there when its target was fenced: {text}"));
             }
@@ -218,7 +238,7 @@ impl Oracle {
         }
         for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
             let len = piece.len as usize;
-            look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
+            look(memory, rank, MemoryArea::Buffer, piece.local, len, &mut self.scratch)?;
             let shadow = self.models[target as usize].shadow(area);
             if let Some(Err(text)) = shadow.map(|g| g.read_ends(ticket, Some(&self.scratch))) {
                 return wrong(text);
@@ -228,29 +248,35 @@ impl Oracle {
     }
 
     /// A `Send` or `Recv` completed.
-    fn relayed(
+    fn rndv_done(
         &mut self,
         memory: &dyn Memory,
         ticket: u64,
         op: &Op,
-        moves: &Moves<'_>,
+        moves: &TransferShape<'_>,
         bytes: u64,
     ) -> Verdict {
-        if moves.way == Way::Out {
+        if moves.direction == Direction::Out {
             self.rndv.sent(op.rank, moves.peer, ticket)?;
             return Ok(());
         }
         let local = moves.pieces.first().map_or(0, |piece| piece.local);
-        look(memory, op.rank, Area::Buffer, local, bytes as usize, &mut self.scratch)?;
+        look(memory, op.rank, MemoryArea::Buffer, local, bytes as usize, &mut self.scratch)?;
         self.rndv.received(moves.peer, op.rank, ticket, &self.scratch)?;
         self.land(memory, ticket, op.rank, moves)
     }
 
-    /// A get ended: its landing place is the application's again, as it is.
-    fn land(&mut self, memory: &dyn Memory, ticket: u64, rank: u32, moves: &Moves<'_>) -> Verdict {
+    /// A get completed: its destination is the application's again, with its present bytes.
+    fn land(
+        &mut self,
+        memory: &dyn Memory,
+        ticket: u64,
+        rank: u32,
+        moves: &TransferShape<'_>,
+    ) -> Verdict {
         for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
             let len = piece.len as usize;
-            look(memory, rank, Area::Buffer, piece.local, len, &mut self.scratch)?;
+            look(memory, rank, MemoryArea::Buffer, piece.local, len, &mut self.scratch)?;
             if let Some(shadow) = &mut self.models[rank as usize].buffer {
                 shadow.settle(ticket, piece.local as usize, &self.scratch);
             }
@@ -258,7 +284,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A window is back: whoever was allowed to write has written, and never will again.
+    /// A window is private again: no writer may write it any more.
     fn revoked(
         &mut self,
         memory: &mut dyn Memory,
@@ -275,7 +301,7 @@ impl Oracle {
             // A second revoke of the same exposure may succeed with the first.
             return Ok(());
         }
-        let area = Area::Window(label);
+        let area = MemoryArea::Window(label);
         self.fence(memory, rank, area, |_| true)?;
         let Some(window) = self.model(rank).windows.get_mut(&label) else { return Ok(()) };
         window.stage = WindowStage::Private;
@@ -285,34 +311,40 @@ impl Oracle {
         window.shadow.own_write(0, &fill, id);
         if !memory.write(rank, area, 0, &fill) {
             let text = format!("rank {rank} cannot write window {label:#x} after its revoke");
-            return found(Kind::Border, text);
+            return found(Kind::Interface, text);
         }
         Ok(())
     }
 
-    fn failed(&mut self, memory: &dyn Memory, ticket: u64, op: &Op, fault: &Fault) -> Verdict {
+    fn failed(
+        &mut self,
+        memory: &dyn Memory,
+        ticket: u64,
+        op: &Op,
+        fault: &RequestError,
+    ) -> Verdict {
         let rank = op.rank;
-        if let Some(moves) = moves(&op.ask) {
+        if let Some(moves) = moves(&op.request) {
             if let Some((target, area)) = op.shadow
                 && let Some(shadow) = self.models[target as usize].shadow(area)
             {
                 shadow.loosen(ticket);
-                if moves.way == Way::In {
-                    // It says that it read nothing, so there is nothing to judge.
+                if moves.direction == Direction::In {
+                    // It reports no bytes, so there is nothing to check.
                     let _nothing_read = shadow.read_ends(ticket, None);
                 }
             }
-            if moves.relay && moves.way == Way::In {
+            if moves.rndv && moves.direction == Direction::In {
                 self.rndv.missed(moves.peer, rank);
             }
-            if moves.way == Way::In {
+            if moves.direction == Direction::In {
                 self.land(memory, ticket, rank, &moves)?;
             }
         }
-        match &op.ask {
-            Ask::Expose { label, .. } if op.exposure != 0 => {
+        match &op.request {
+            Request::Expose { label, .. } if op.exposure != 0 => {
                 let label = *label;
-                self.fence(memory, rank, Area::Window(label), |_| true)?;
+                self.fence(memory, rank, MemoryArea::Window(label), |_| true)?;
                 let windows = &mut self.model(rank).windows;
                 if windows.get(&label).is_some_and(|window| !window.made) {
                     windows.remove(&label);
@@ -320,24 +352,25 @@ impl Oracle {
                     window.stage = WindowStage::Private;
                 }
             }
-            Ask::Revoke { label, .. } if op.exposure != 0 => {
+            Request::Revoke { label, .. } if op.exposure != 0 => {
                 let left = self.model(rank).left;
                 let Some(window) = self.model(rank).windows.get_mut(label) else {
                     return Ok(());
                 };
-                if *fault == Fault::Quarantined {
+                if *fault == RequestError::Quarantined {
                     window.stage = WindowStage::Quarantined;
                 } else if window.stage == WindowStage::Revoking
-                    && !(left && *fault == Fault::Closed)
+                    && !(left && *fault == RequestError::Closed)
                 {
                     let text = format!(
-                        "rank {rank}: ask {ticket}, revoke of {label:#x}, ended with {fault:?}"
+                        "rank {rank}: request {ticket}, revoke of {label:#x}, ended with {fault:?}"
                     );
                     return found(Kind::Unexplained, text);
                 }
             }
-            Ask::Disconnect { .. } | Ask::Leave if !self.model(rank).left => {
-                let text = format!("rank {rank}: ask {ticket}, {:?}, failed: {fault:?}", op.ask);
+            Request::Disconnect { .. } | Request::Leave if !self.model(rank).left => {
+                let text =
+                    format!("rank {rank}: request {ticket}, {:?}, failed: {fault:?}", op.request);
                 return found(Kind::Unexplained, text);
             }
             _ => {}
@@ -367,18 +400,18 @@ impl Oracle {
         self.undelivered.excuse(a, b);
     }
 
-    /// `rank` says that a peer is up.
+    /// `rank` reports that a peer is up.
     pub(crate) fn up(&mut self, rank: u32, peer: u32, incarnation: u64) -> Verdict {
         self.links.up(rank, peer, incarnation)
     }
 
-    /// `rank` says that a peer is down: nothing of that link lands from here on.
+    /// `rank` reports that a peer is down: no bytes of that link arrive from now on.
     pub(crate) fn down(&mut self, now: u64, memory: &dyn Memory, rank: u32, peer: u32) -> Verdict {
         let link = self.links.down(now, rank, peer)?;
         self.undelivered.down(peer, rank)?;
         self.undelivered.excuse(peer, rank);
         let old = |mark: &super::shadow::WriteRange| mark.from == peer && mark.link <= link;
-        self.fence(memory, rank, Area::Buffer, old)?;
+        self.fence(memory, rank, MemoryArea::Buffer, old)?;
         let model = self.model(rank);
         let of = |(label, w): (&u64, &mut super::oracle::Window)| {
             (w.peer == peer).then(|| {
@@ -388,7 +421,7 @@ impl Oracle {
         };
         let labels: Vec<u64> = model.windows.iter_mut().filter_map(of).collect();
         for label in labels {
-            self.fence(memory, rank, Area::Window(label), |mark| mark.from == peer)?;
+            self.fence(memory, rank, MemoryArea::Window(label), |mark| mark.from == peer)?;
         }
         if !self.rough && !self.links.excused(rank, peer, now) {
             let text = format!("rank {rank} says that rank {peer} is down, without any fault");
@@ -402,21 +435,21 @@ impl Oracle {
         while let Some((rank, peer, up)) = self.claims.pop() {
             if self.links.view(rank, peer).up != up {
                 let text =
-                    format!("rank {rank} was told that rank {peer} is up: {up}; it is not so");
+                    format!("rank {rank} reports that rank {peer} is up: {up}; it is not so");
                 return found(Kind::Peers, text);
             }
         }
         Ok(())
     }
 
-    /// An ask that nobody answered.
-    pub(crate) fn unanswered(&self) -> Verdict {
+    /// Finds requests that never completed.
+    pub(crate) fn check_unfinished(&self) -> Verdict {
         for model in &self.models {
             if let Some(ticket) = model.running.first() {
                 let op = self.ops.get(*ticket as usize).and_then(Option::as_ref);
-                let what = op.map(|op| brief(&op.ask)).unwrap_or_default();
+                let what = op.map(|op| brief(&op.request)).unwrap_or_default();
                 let rank = op.map_or(0, |op| op.rank);
-                let text = format!("rank {rank}: ask {ticket}, {what}, was never answered");
+                let text = format!("rank {rank}: request {ticket}, {what}, never completed");
                 return found(Kind::Hang, text);
             }
         }
@@ -429,8 +462,8 @@ impl Oracle {
             if !self.alive(rank) {
                 continue;
             }
-            let labels = self.models[rank as usize].windows.keys().map(|l| Area::Window(*l));
-            for area in std::iter::once(Area::Buffer).chain(labels.collect::<Vec<_>>()) {
+            let labels = self.models[rank as usize].windows.keys().map(|l| MemoryArea::Window(*l));
+            for area in std::iter::once(MemoryArea::Buffer).chain(labels.collect::<Vec<_>>()) {
                 let Some(shadow) = self.models[rank as usize].shadow(area) else { continue };
                 let len = shadow.len();
                 look(memory, rank, area, 0, len, &mut self.scratch)?;
@@ -456,10 +489,12 @@ impl Oracle {
     }
 }
 
-/// The ask in a few words.
-pub(crate) fn brief(ask: &Ask) -> String {
-    match ask {
-        Ask::Struct { peer, bytes } => format!("Struct {{ peer: {peer}, {} bytes }}", bytes.len()),
-        ask => format!("{ask:?}"),
+/// Describes a request briefly.
+pub(crate) fn brief(request: &Request) -> String {
+    match request {
+        Request::Struct { peer, bytes } => {
+            format!("Struct {{ peer: {peer}, {} bytes }}", bytes.len())
+        }
+        request => format!("{request:?}"),
     }
 }

@@ -7,12 +7,12 @@ use super::node::Cluster;
 use super::script::Plan;
 use super::simulation::Simulation;
 use super::stats::Stats;
-use super::trace::{Print, Trace};
+use super::trace::{Trace, TraceSink};
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Of all that crossed a border. The same seed and build give the same.
+    /// Over all inputs and outputs of nodes. The same seed and build give the same.
     pub hash: u64,
     /// What happened.
     pub stats: Stats,
@@ -23,7 +23,12 @@ pub struct Outcome {
 }
 
 /// Runs one plan. `keep` the last lines of the trace; `print` gets all of them.
-pub fn run_plan<C: Cluster>(plan: &Plan, cluster: C, keep: bool, print: Option<Print>) -> Outcome {
+pub fn run_plan<C: Cluster>(
+    plan: &Plan,
+    cluster: C,
+    keep: bool,
+    print: Option<TraceSink>,
+) -> Outcome {
     let mut world = Simulation::new(plan, cluster, Trace::new(keep, print));
     let result = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|payload| {
         let text = payload

@@ -1,6 +1,6 @@
 //! Connections from processes outside of the cluster: silent ones, claims of ranks, and floods of which nothing is read.
 //!
-//! The cluster gives the bytes that are sent on them ([`Cluster::outsider_bytes`]). What a node holds for them is judged here.
+//! The cluster gives the bytes that are sent on them ([`Cluster::outsider_bytes`]). The memory that a node allocates for them is checked here.
 
 use super::finding::{Kind, Verdict, found};
 use super::network::{Network, NodeEvent};
@@ -59,15 +59,15 @@ impl Outside {
     }
 
     /// Handles an event of a connection at its outer end.
-    pub(crate) fn tell(
+    pub(crate) fn notify(
         &mut self,
         now: u64,
-        tell: NodeEvent,
+        event: NodeEvent,
         cluster: &impl Cluster,
         net: &mut Network,
         queue: &mut Queue,
     ) {
-        let NodeEvent::Opened { conn, ticket, .. } = tell else { return };
+        let NodeEvent::Opened { conn, ticket, .. } = event else { return };
         let Some(one) = self.conns.get_mut(ticket as usize) else { return };
         one.conn = Some(conn);
         if let Some(sent) = cluster.outsider_bytes(one.to, &one.what) {

@@ -23,14 +23,14 @@ pub(crate) struct Pipe {
     arrived: usize,
     /// Delivered and not taken by the receiving node.
     pub(crate) untaken: u64,
-    /// Left the send buffer, not yet told to the sender.
+    /// Left the send buffer, not yet reported to the sender.
     pub(crate) unreported: u64,
     /// How it ends.
     pub(crate) end: End,
     /// An event that moves it is scheduled.
     pub(crate) flowing: bool,
     /// An event that tells the sender is scheduled.
-    pub(crate) telling: bool,
+    pub(crate) reporting: bool,
     /// The sender's process is gone, and its kernel sends all that it took.
     pub(crate) kept: bool,
     /// Nothing arrives before this time.
@@ -47,7 +47,7 @@ impl Pipe {
             unreported: 0,
             end: End::Open,
             flowing: false,
-            telling: false,
+            reporting: false,
             kept: false,
             not_before_ns,
         }

@@ -1,11 +1,10 @@
-//! The end of a run: when all faults are over, ranks that live must connect and put again.
+//! The end of a run: when all faults are healed, running ranks must connect and put again.
 //!
-//! A probe is an ask like any other; the judge checks it too. A link that has to come back by itself is not
-//! asked for.
+//! A probe is a request like any other; the oracle checks it too. No request connects a link that must reconnect by itself.
 
 use super::finding::{Finding, Kind, found};
 use super::generate::BufferLayout;
-use super::node::{Ask, Piece};
+use super::node::{BatchPart, Request};
 use super::ops::State;
 use super::oracle::{Oracle, Window, WindowStage};
 use super::script::{Event, Plan};
@@ -26,7 +25,7 @@ enum Goal {
 struct Probe {
     pair: (u32, u32),
     goal: Goal,
-    asked: [Option<u64>; 2],
+    requested: [Option<u64>; 2],
 }
 
 /// All probes of a run.
@@ -41,7 +40,7 @@ pub(crate) struct Probes {
 impl Probes {
     pub(crate) fn new(plan: &Plan) -> Self {
         let ticket = |event: &Event| match event {
-            Event::Ask { ticket, .. } => Some(*ticket),
+            Event::Request { ticket, .. } => Some(*ticket),
             _ => None,
         };
         let tickets = plan.steps.iter().filter_map(|step| ticket(&step.event)).max();
@@ -54,7 +53,7 @@ impl Probes {
         self.tickets - 1
     }
 
-    /// An ask was answered.
+    /// A request completed.
     pub(crate) fn answered(&mut self, ticket: u64, done: bool) {
         for probe in &mut self.list {
             if probe.goal == Goal::Putting(ticket) {
@@ -63,13 +62,13 @@ impl Probes {
         }
     }
 
-    /// The asks by which a rank takes back its windows, with their tickets.
+    /// Returns the requests by which a rank revokes its windows, with their tickets.
     pub(crate) fn take_back(
         &mut self,
         plan: &Plan,
         oracle: &mut Oracle,
         rank: u32,
-    ) -> Vec<(u64, Ask)> {
+    ) -> Vec<(u64, Request)> {
         if oracle.model(rank).left {
             return Vec::new();
         }
@@ -78,10 +77,10 @@ impl Probes {
         };
         let labels = oracle.model(rank).windows.iter().filter_map(exposed);
         let patience_ns = plan.deadline_ns;
-        labels.map(|label| (self.ticket(), Ask::Revoke { label, patience_ns })).collect()
+        labels.map(|label| (self.ticket(), Request::Revoke { label, patience_ns })).collect()
     }
 
-    /// Plans a probe between each rank that lives and the next one.
+    /// Plans a probe between each running rank and the next one.
     pub(crate) fn begin(&mut self, now: u64, plan: &Plan, oracle: &mut Oracle) {
         let ranks: Vec<u32> = (0..plan.ranks)
             .filter(|rank| oracle.alive(*rank) && !oracle.model(*rank).left)
@@ -89,22 +88,23 @@ impl Probes {
         let next = ranks.iter().cycle().skip(1);
         let pairs = ranks.iter().zip(next).filter(|(a, b)| a != b);
         self.list = pairs
-            .map(|(a, b)| Probe { pair: (*a, *b), goal: Goal::Meet, asked: [None; 2] })
+            .map(|(a, b)| Probe { pair: (*a, *b), goal: Goal::Meet, requested: [None; 2] })
             .collect();
         self.until_ns = now + BACK_OFF_NS + 2 * plan.deadline_ns;
     }
 
-    /// The next ask of this turn over all probes: its ticket and its rank. `None` at the end of the turn; the next call
+    /// Returns the next request of this turn over all probes: its ticket and its rank. `None` at the end of the turn; the next call
     /// begins another one. `redials`: see [`Cluster::redials`](super::node::Cluster::redials).
     pub(crate) fn next(
         &mut self,
         plan: &Plan,
         oracle: &mut Oracle,
         redials: bool,
-    ) -> Option<(u64, u32, Ask)> {
+    ) -> Option<(u64, u32, Request)> {
         loop {
             let (index, side) = self.turn;
-            let Some(Probe { pair: (a, b), goal, asked }) = self.list.get(index).copied() else {
+            let Some(Probe { pair: (a, b), goal, requested }) = self.list.get(index).copied()
+            else {
                 self.turn = (0, 0);
                 return None;
             };
@@ -118,8 +118,8 @@ impl Probes {
                     self.list[index].goal = Goal::Putting(ticket);
                     let place = u64::from(a) * PROBE_LEN;
                     let remote = BufferLayout::of(plan.buffer_len).target + place;
-                    let piece = Piece { local: place, remote, len: PROBE_LEN };
-                    return Some((ticket, a, Ask::Put { peer: b, piece }));
+                    let piece = BatchPart { local: place, remote, len: PROBE_LEN };
+                    return Some((ticket, a, Request::Put { peer: b, piece }));
                 }
                 let (low, high) = (a.min(b), a.max(b));
                 if redials && oracle.links.is_lost(low, high) {
@@ -128,11 +128,11 @@ impl Probes {
                 self.turn = (index, 1);
             }
             let (from, to) = if side == 0 { (a, b) } else { (b, a) };
-            let state = asked[side].and_then(|ticket| Some(oracle.op(ticket)?.state));
+            let state = requested[side].and_then(|ticket| Some(oracle.op(ticket)?.state));
             if state != Some(State::Running) {
                 let ticket = self.ticket();
-                self.list[index].asked[side] = Some(ticket);
-                return Some((ticket, from, Ask::Connect { rank: to }));
+                self.list[index].requested[side] = Some(ticket);
+                return Some((ticket, from, Request::Connect { rank: to }));
             }
         }
     }

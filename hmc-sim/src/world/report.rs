@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::run::{Failure, Summary};
-use super::stats::{ANSWERS, FAULTS, OUTSIDERS};
+use super::stats::{FAULTS, OUTSIDERS, RESULTS};
 
 /// Lines of a failure's trace that are shown.
 const TAIL_LINES: usize = 40;
@@ -15,8 +15,8 @@ impl Summary {
     /// does not change it.
     #[must_use]
     pub fn events_per_core_second(&self) -> u64 {
-        let wall = self.wall.as_secs_f64() * self.threads.max(1) as f64;
-        let seconds = if self.cpu.is_zero() { wall } else { self.cpu.as_secs_f64() };
+        let elapsed = self.elapsed.as_secs_f64() * self.threads.max(1) as f64;
+        let seconds = if self.cpu.is_zero() { elapsed } else { self.cpu.as_secs_f64() };
         if seconds > 0.0 { (self.stats.events as f64 / seconds) as u64 } else { 0 }
     }
 }
@@ -26,8 +26,8 @@ impl fmt::Display for Summary {
         let stats = &self.stats;
         let mut line = |name: &str, value: String| writeln!(f, "{name:<24} {value:>16}");
         line("seeds", format!("{} ({} without faults)", self.seeds, self.clean))?;
-        line("operations", stats.asks.to_string())?;
-        for (name, count) in ANSWERS.iter().zip(stats.answers).filter(|(_, count)| *count > 0) {
+        line("operations", stats.requests.to_string())?;
+        for (name, count) in RESULTS.iter().zip(stats.results).filter(|(_, count)| *count > 0) {
             line(&format!("  {name}"), count.to_string())?;
         }
         line("messages", stats.messages.to_string())?;
@@ -44,7 +44,7 @@ impl fmt::Display for Summary {
         line("simulated hours", format!("{:.2}", stats.virtual_ns as f64 / 3.6e12))?;
         line("events", stats.events.to_string())?;
         line("events/s per core", self.events_per_core_second().to_string())?;
-        line("wall seconds", format!("{:.1}", self.wall.as_secs_f64()))?;
+        line("elapsed seconds", format!("{:.1}", self.elapsed.as_secs_f64()))?;
         line("hash", format!("{:016x}", self.hash))?;
         line("failures", self.failures.len().to_string())
     }

@@ -7,9 +7,9 @@ use super::shadow::pattern;
 struct SentData {
     ticket: u64,
     len: u64,
-    /// The receive that has it, counted in the order of the asks.
+    /// The receive that has it, counted in the order of the requests.
     taken: Option<usize>,
-    /// Its sender was told that it was received.
+    /// Its `Send` completed.
     done: bool,
 }
 
@@ -32,7 +32,7 @@ fn fits(sends: &[SentData], at: usize, order: Option<usize>) -> bool {
 #[derive(Debug, Default)]
 struct PairQueue {
     sends: Vec<SentData>,
-    /// The receives, in the order of the asks.
+    /// The receives, in the order of the requests.
     receives: Vec<u64>,
     /// A receive failed: it may have taken a message that its sender counts as delivered.
     missed: bool,
@@ -66,7 +66,7 @@ pub(crate) struct RndvOracle {
     queues: Vec<PairQueue>,
 }
 
-/// The pattern of piece `index` of an ask.
+/// Returns the pattern of part `index` of a request.
 pub(crate) const fn pattern_of(ticket: u64, index: usize) -> u64 {
     (ticket << 8 | index as u64) ^ 0x5055_5400_0000_0000
 }
@@ -80,14 +80,14 @@ impl RndvOracle {
         self.queues.get_mut((from * self.ranks + to) as usize)
     }
 
-    /// A `Send` was asked.
-    pub(crate) fn asked(&mut self, from: u32, to: u32, ticket: u64, len: u64) {
+    /// A `Send` was submitted.
+    pub(crate) fn submitted(&mut self, from: u32, to: u32, ticket: u64, len: u64) {
         if let Some(queue) = self.queue(from, to) {
             queue.sends.push(SentData { ticket, len, taken: None, done: false });
         }
     }
 
-    /// A `Recv` was asked.
+    /// A `Recv` was submitted.
     pub(crate) fn awaited(&mut self, from: u32, to: u32, ticket: u64) {
         if let Some(queue) = self.queue(from, to) {
             queue.receives.push(ticket);
@@ -106,7 +106,7 @@ impl RndvOracle {
             return Ok(());
         }
         let text = format!(
-            "rank {from} was told that ask {ticket} was received by rank {to}; nobody has it"
+            "rank {from} completed request {ticket}, as received by rank {to}; nobody has it"
         );
         found(Kind::Lost, text)
     }
@@ -118,7 +118,7 @@ impl RndvOracle {
         }
     }
 
-    /// The `Recv` of that name was answered `Done`, and `got` is what lies there.
+    /// The `Recv` of that ticket completed with `Done`, and its buffer has the bytes `got`.
     pub(crate) fn received(&mut self, from: u32, to: u32, receive: u64, got: &[u8]) -> Verdict {
         let Some(queue) = self.queue(from, to) else { return Ok(()) };
         let order = queue.receives.iter().rposition(|r| *r == receive);
@@ -136,7 +136,7 @@ impl RndvOracle {
         };
         let Some(at) = alike.iter().copied().find(|at| fits(&queue.sends, *at, order)) else {
             let ticket = queue.sends[*first].ticket;
-            let text = format!("rank {to} received ask {ticket} of rank {from} out of order");
+            let text = format!("rank {to} received request {ticket} of rank {from} out of order");
             return found(Kind::Messages, text);
         };
         queue.sends[at].taken = order;
@@ -155,22 +155,22 @@ mod tests {
             pattern(pattern_of(ticket, 0), &mut out);
             out
         };
-        let mut relay = RndvOracle::new(2);
+        let mut rndv = RndvOracle::new(2);
         for ticket in 1..=4 {
-            relay.asked(0, 1, ticket, 16);
-            relay.awaited(0, 1, 10 + ticket);
+            rndv.submitted(0, 1, ticket, 16);
+            rndv.awaited(0, 1, 10 + ticket);
         }
         // The second receive may be over before the first.
-        relay.received(0, 1, 12, &bytes(2)).expect("the second");
-        relay.sent(0, 1, 2).expect("received");
-        relay.received(0, 1, 11, &bytes(1)).expect("the first");
-        assert!(relay.received(0, 1, 13, &bytes(1)).is_err(), "twice");
-        assert!(relay.sent(0, 1, 3).is_err(), "nobody has it");
-        relay.received(0, 1, 13, &bytes(4)).expect("3 was not delivered for all that is known");
-        assert!(relay.received(0, 1, 14, &bytes(3)).is_err(), "it overtook");
-        assert!(relay.received(0, 1, 14, &[0; 16]).is_err(), "never sent");
-        relay.missed(0, 1);
-        relay.sent(0, 1, 3).expect("a receive that failed may have it");
+        rndv.received(0, 1, 12, &bytes(2)).expect("the second");
+        rndv.sent(0, 1, 2).expect("received");
+        rndv.received(0, 1, 11, &bytes(1)).expect("the first");
+        assert!(rndv.received(0, 1, 13, &bytes(1)).is_err(), "twice");
+        assert!(rndv.sent(0, 1, 3).is_err(), "nobody has it");
+        rndv.received(0, 1, 13, &bytes(4)).expect("3 was not delivered for all that is known");
+        assert!(rndv.received(0, 1, 14, &bytes(3)).is_err(), "it overtook");
+        assert!(rndv.received(0, 1, 14, &[0; 16]).is_err(), "never sent");
+        rndv.missed(0, 1);
+        rndv.sent(0, 1, 3).expect("a receive that failed may have it");
     }
 
     /// Seed 42183 of `--full`, as scripts were drawn on 2026-11-22: the bytes of two messages of one byte were the
@@ -184,12 +184,12 @@ mod tests {
         };
         let alike: Vec<u64> = (1..).filter(|t| byte(*t) == byte(1)).take(2).collect();
         let [first, second] = alike[..] else { unreachable!("there are two") };
-        let mut relay = RndvOracle::new(2);
-        relay.asked(0, 1, first, 1);
-        relay.asked(0, 1, second, 1);
-        relay.awaited(0, 1, 900);
-        relay.received(0, 1, 900, &byte(1)).expect("one of them");
-        relay.sent(0, 1, second).expect("the second, then");
-        assert!(relay.sent(0, 1, first).is_err(), "not both");
+        let mut rndv = RndvOracle::new(2);
+        rndv.submitted(0, 1, first, 1);
+        rndv.submitted(0, 1, second, 1);
+        rndv.awaited(0, 1, 900);
+        rndv.received(0, 1, 900, &byte(1)).expect("one of them");
+        rndv.sent(0, 1, second).expect("the second, then");
+        assert!(rndv.sent(0, 1, first).is_err(), "not both");
     }
 }

@@ -14,7 +14,7 @@ use super::script::{Plan, Step};
 use super::shrink::shrink;
 use super::stats::Stats;
 use super::swarm::RunShape;
-use super::trace::Print;
+use super::trace::TraceSink;
 
 /// What a campaign does.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Options {
     /// Threads; zero: one for each core.
     pub threads: usize,
     /// Gets every line of the trace (wants one thread and few seeds).
-    pub trace: Option<Print>,
+    pub trace: Option<TraceSink>,
     /// Stop after so many failures; zero: never.
     pub stop_after: usize,
     /// Arguments that a replay needs besides seed, ranks and hours.
@@ -88,7 +88,7 @@ pub struct Summary {
     /// Of all runs, whatever their order.
     pub hash: u64,
     /// Time it took.
-    pub wall: Duration,
+    pub elapsed: Duration,
     /// Processor time of all threads, where the system tells.
     pub cpu: Duration,
     /// Threads it took.
@@ -148,7 +148,7 @@ pub fn run<C: Cluster>(
     });
     let mut sum = sum.into_inner().unwrap_or_default();
     sum.failures.sort_by_key(|failure| failure.seed);
-    sum.wall = begin.elapsed();
+    sum.elapsed = begin.elapsed();
     sum
 }
 

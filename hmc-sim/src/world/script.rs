@@ -1,9 +1,9 @@
-//! The program of a seed: who asks what when, and which faults happen, as a plain list.
+//! The script of a seed: requests with rank and time, and faults, as a plain list.
 //!
-//! Each step stands alone: taking any other away leaves a legal script, so a failing one can be
-//! shrunk. What is true at run time (is there a window, is a range in use) the world finds out.
+//! Each step is independent: the script stays legal without any other step, so a failing script can be shrunk. The world
+//! checks conditions of run time (a window exists, a range is in use).
 
-use super::node::{Ask, Outsider};
+use super::node::{Outsider, Request};
 use super::swarm::{FaultRates, NetConditions};
 
 /// Odd, so that tickets and tags map one to one.
@@ -31,16 +31,16 @@ pub(crate) const fn ticket_of(tag: u64) -> u64 {
 /// Something that happens to the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The application of a rank asks.
-    Ask {
+    /// A request of the application of a rank.
+    Request {
         /// The ticket, unique in the script.
         ticket: u64,
-        /// Who asks.
+        /// The rank.
         rank: u32,
-        /// Not before this one was answered `Done`; not at all if it failed.
+        /// Not before this one completed with `Done`; not at all if it failed.
         after: Option<u64>,
         /// What.
-        ask: Ask,
+        request: Request,
     },
     /// Connections between two ranks are reset, each direction at any byte.
     Cut {
@@ -116,7 +116,7 @@ pub struct Step {
 /// All that a run is made of, besides the nodes.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed of all chance.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// How many ranks.
     pub ranks: u32,
@@ -124,15 +124,15 @@ pub struct Plan {
     pub buffer_len: u64,
     /// Time between heartbeats.
     pub heartbeat_ns: u64,
-    /// Time within which asks are answered.
+    /// Time within which requests complete.
     pub deadline_ns: u64,
     /// When each rank starts.
     pub starts_ns: Vec<u64>,
     /// The network.
     pub conditions: NetConditions,
-    /// What the script was drawn from.
+    /// The rates that the script was generated from.
     pub rates: FaultRates,
-    /// Without any fault: there is no excuse for a failed ask.
+    /// Without any fault: there is no excuse for a failed request.
     pub clean: bool,
     /// The script, by time.
     pub steps: Vec<Step>,

@@ -56,7 +56,7 @@ const BLOCK: usize = 64;
 /// Whose bytes, where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WriteRange {
-    /// The ask behind it.
+    /// The request behind it.
     pub(crate) ticket: u64,
     /// Its pattern; none if any byte may appear.
     pub(crate) pattern: Option<u64>,
@@ -218,16 +218,16 @@ impl ShadowMemory {
         let mut text = format!("byte {at} is {value:#04x}, settled {:#04x}", self.base[at]);
         if let Some((mark, _)) = own {
             let want = mark.pattern.map_or(0, |id| Pattern::of(id).byte(at - mark.offset));
-            text += &format!(", written {want:#04x} by ask {}", mark.ticket);
+            text += &format!(", written {want:#04x} by request {}", mark.ticket);
         }
         for writer in &self.writers {
             if writer.mark.covers(at) {
-                text += &format!(", possible writer: ask {}", writer.mark.ticket);
+                text += &format!(", possible writer: request {}", writer.mark.ticket);
             }
         }
         for (_, mark) in &self.past {
             if mark.covers(at) {
-                text += &format!(", past writer: ask {}", mark.ticket);
+                text += &format!(", past writer: request {}", mark.ticket);
             }
         }
         text
@@ -271,7 +271,7 @@ impl ShadowMemory {
         self.forget();
     }
 
-    /// The ask failed: its writers may still write, until a fence.
+    /// The request failed: its writers may still write, until a fence.
     pub(crate) fn loosen(&mut self, ticket: u64) {
         for writer in &mut self.writers {
             if writer.mark.ticket == ticket {
@@ -300,7 +300,7 @@ impl ShadowMemory {
         self.readers.push(Reader { ticket, offset, since, before });
     }
 
-    /// A reader ends; `got` is what it read, if it says that it read anything.
+    /// A reader completes; `got` is the bytes that it read, if it reports any.
     pub(crate) fn read_ends(&mut self, ticket: u64, got: Option<&[u8]>) -> Result<(), Mismatch> {
         let Some(index) = self.readers.iter().position(|reader| reader.ticket == ticket) else {
             return Ok(());

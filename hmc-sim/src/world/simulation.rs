@@ -1,7 +1,7 @@
 //! One simulation: it takes events in order, feeds the nodes, applies their outputs, and calls the oracle.
 //!
-//! The run has phases: the script; a quiet phase, in which every ask must complete; probes, in which running ranks must connect
-//! and put again; a final check of every byte.
+//! Phases of a run: the script; a quiet phase, in which every request must complete; probes, in which running ranks must
+//! connect and put again; a final check of every byte.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use hmc_core::time::Instant;
 
 use super::finding::{Kind, Verdict, found};
 use super::network::{Network, NodeEvent};
-use super::node::{Ask, Boot, Cluster, Input, Node, Output, Outsider};
-use super::nodes::Nodes;
+use super::node::{Cluster, Node, NodeConfig, NodeInput, NodeOutput, Outsider, Request};
+use super::nodes::{Nodes, Process};
 use super::ops::State;
 use super::oracle::Oracle;
 use super::oracle_results::brief;
@@ -24,15 +24,6 @@ use super::trace::Trace;
 /// Events at one moment of virtual time, before it counts as a livelock.
 const SAME_TIME_EVENTS: u32 = 1_000_000;
 
-#[derive(Default)]
-struct Process {
-    /// When its next wake-up is scheduled.
-    tick_ns: u64,
-    paused_until_ns: u64,
-    /// Events that wait for it to go on.
-    backlog: Vec<What>,
-}
-
 /// A run of one plan.
 pub(crate) struct Simulation<'p, C: Cluster> {
     plan: &'p Plan,
@@ -45,11 +36,11 @@ pub(crate) struct Simulation<'p, C: Cluster> {
     pub(crate) trace: Trace,
     pub(crate) stats: Stats,
     now: u64,
-    /// Steps that wait for an answer.
+    /// Steps that wait for a result.
     waiting: BTreeMap<u64, Vec<u32>>,
     probes: Probes,
     outside: Outside,
-    over: bool,
+    finished: bool,
 }
 
 impl<'p, C: Cluster> Simulation<'p, C> {
@@ -77,7 +68,7 @@ impl<'p, C: Cluster> Simulation<'p, C> {
             waiting: BTreeMap::new(),
             probes: Probes::new(plan),
             outside: Outside::new(plan.ranks),
-            over: false,
+            finished: false,
             plan,
         }
     }
@@ -85,7 +76,7 @@ impl<'p, C: Cluster> Simulation<'p, C> {
     /// Runs it to its end.
     pub(crate) fn run(&mut self) -> Verdict {
         let mut same = 0u32;
-        while !self.over {
+        while !self.finished {
             let Some((at, what)) = self.queue.pop() else {
                 return found(Kind::Hang, "nothing happens any more");
             };
@@ -107,13 +98,13 @@ impl<'p, C: Cluster> Simulation<'p, C> {
     }
 
     fn event(&mut self, what: What) -> Verdict {
-        let tell = match what {
+        let event = match what {
             What::Flow(pipe) => {
-                let tell = self.net.flow(self.now, pipe, &mut self.queue);
-                if let NodeEvent::Bytes { rank, conn } = tell {
+                let event = self.net.flow(self.now, pipe, &mut self.queue);
+                if let NodeEvent::Bytes { rank, conn } = event {
                     if rank == self.plan.ranks {
                         // They are never read.
-                        self.net.told(self.now, pipe, &mut self.queue);
+                        self.net.bytes_delivered(self.now, pipe, &mut self.queue);
                         return Ok(());
                     }
                     let (live, sent) = (C::live_bytes(), self.outside.sent);
@@ -125,10 +116,13 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                     });
                     self.stats.bytes += bytes.len() as u64;
                     if let Some(node) = &mut self.nodes.0[rank as usize] {
-                        node.handle(Instant::from_nanos(self.now), Input::Bytes { conn, bytes });
+                        node.handle(
+                            Instant::from_nanos(self.now),
+                            NodeInput::Bytes { conn, bytes },
+                        );
                     }
                     let grown = C::live_bytes() - live;
-                    self.net.told(self.now, pipe, &mut self.queue);
+                    self.net.bytes_delivered(self.now, pipe, &mut self.queue);
                     self.drain(rank)?;
                     if self.net.comes_from_outside(pipe) {
                         let sent = self.outside.sent - sent;
@@ -136,7 +130,7 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                     }
                     return Ok(());
                 }
-                tell
+                event
             }
             What::Tick(rank) => return self.tick(rank),
             What::SendSpace(pipe) => self.net.send_space(pipe),
@@ -146,8 +140,8 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                 self.net.syn(self.now, dial, &mut self.queue);
                 NodeEvent::Nothing
             }
-            What::Accept(conn) => self.net.introduce(conn, 1),
-            What::Opened(conn) => self.net.introduce(conn, 0),
+            What::Accept(conn) => self.net.open_side(conn, 1),
+            What::Opened(conn) => self.net.open_side(conn, 0),
             What::Refused(dial) => self.net.refused(dial),
             What::Outside(index) => {
                 self.outside.step(self.now, index, &mut self.net, &mut self.queue);
@@ -164,38 +158,40 @@ impl<'p, C: Cluster> Simulation<'p, C> {
             }
             What::Phase(phase) => return self.phase(phase),
         };
-        self.tell(what, tell)
+        self.notify(what, event)
     }
 
-    fn tell(&mut self, what: What, tell: NodeEvent) -> Verdict {
-        let (rank, input) = match tell {
+    fn notify(&mut self, what: What, event: NodeEvent) -> Verdict {
+        let (rank, input) = match event {
             NodeEvent::Nothing | NodeEvent::Bytes { .. } => return Ok(()),
             NodeEvent::Later(rank) => {
                 self.processes[rank as usize].backlog.push(what);
                 return Ok(());
             }
-            NodeEvent::Closed { rank, conn, reset } => (rank, Input::Closed { conn, reset }),
-            NodeEvent::SendSpace { rank, conn, bytes } => (rank, Input::SendSpace { conn, bytes }),
+            NodeEvent::Closed { rank, conn, reset } => (rank, NodeInput::Closed { conn, reset }),
+            NodeEvent::SendSpace { rank, conn, bytes } => {
+                (rank, NodeInput::SendSpace { conn, bytes })
+            }
             NodeEvent::Accepted { rank, conn, from } => {
                 let from = self.outside.seen_from(&self.net, rank, conn, from);
-                (rank, Input::Accepted { conn, from })
+                (rank, NodeInput::Accepted { conn, from })
             }
-            NodeEvent::Opened { rank, conn, ticket } => (rank, Input::Opened { ticket, conn }),
-            NodeEvent::Failed { rank, ticket } => (rank, Input::Failed { ticket }),
+            NodeEvent::Opened { rank, conn, ticket } => (rank, NodeInput::Opened { ticket, conn }),
+            NodeEvent::Failed { rank, ticket } => (rank, NodeInput::Failed { ticket }),
         };
         if rank == self.plan.ranks {
             let (net, queue) = (&mut self.net, &mut self.queue);
-            self.outside.tell(self.now, tell, &self.cluster, net, queue);
+            self.outside.notify(self.now, event, &self.cluster, net, queue);
             return Ok(());
         }
         self.feed(rank, input)
     }
 
-    /// Tells a node, and does what it says.
-    fn feed(&mut self, rank: u32, input: Input<'_>) -> Verdict {
+    /// Passes an input to a node, and processes its outputs.
+    fn feed(&mut self, rank: u32, input: NodeInput<'_>) -> Verdict {
         self.trace.mix(self.now);
         self.trace.mix(input.code() ^ u64::from(rank) << 56);
-        if !matches!(input, Input::Tick | Input::SendSpace { .. }) {
+        if !matches!(input, NodeInput::Tick | NodeInput::SendSpace { .. }) {
             self.trace.note(self.now, || format!("rank {rank} gets {input:?}"));
         }
         if let Some(node) = &mut self.nodes.0[rank as usize] {
@@ -224,13 +220,13 @@ impl<'p, C: Cluster> Simulation<'p, C> {
         Ok(())
     }
 
-    fn output(&mut self, rank: u32, output: Output) -> Verdict {
+    fn output(&mut self, rank: u32, output: NodeOutput) -> Verdict {
         self.trace.mix(u64::from(rank) ^ self.now << 8);
-        if !matches!(output, Output::Send { .. } | Output::Taken { .. }) {
-            self.trace.note(self.now, || format!("rank {rank} says {output:?}"));
+        if !matches!(output, NodeOutput::Send { .. } | NodeOutput::Taken { .. }) {
+            self.trace.note(self.now, || format!("rank {rank} outputs {output:?}"));
         }
         match output {
-            Output::Send { conn, bytes } => {
+            NodeOutput::Send { conn, bytes } => {
                 self.trace.mix(bytes.len() as u64);
                 self.trace.note(self.now, || {
                     format!("rank {rank} sends {} bytes on {}", bytes.len(), conn.0)
@@ -238,33 +234,34 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                 self.outside.sent += bytes.capacity() as i64;
                 self.net.send(self.now, rank, conn, bytes, &mut self.queue);
             }
-            Output::Taken { conn, bytes } => {
+            NodeOutput::Taken { conn, bytes } => {
                 if !self.net.taken(self.now, rank, conn, bytes, &mut self.queue) {
                     let text = format!("rank {rank} took {bytes} bytes that it never got");
-                    return found(Kind::Border, text);
+                    return found(Kind::Interface, text);
                 }
             }
-            Output::Connect { ticket, to } => {
+            NodeOutput::Connect { ticket, to } => {
                 self.net.dial(self.now, rank, ticket, to, &mut self.queue);
             }
-            Output::Close { conn } => self.net.close(self.now, rank, conn, &mut self.queue),
-            Output::Answer { ticket, answer } => {
-                self.stats.answer(&answer);
+            NodeOutput::Close { conn } => self.net.close(self.now, rank, conn, &mut self.queue),
+            NodeOutput::Result { ticket, result } => {
+                self.stats.completed(&result);
                 self.trace.mix(ticket);
-                let done = self.oracle.answer(self.now, &mut self.nodes, rank, ticket, &answer)?;
+                let done =
+                    self.oracle.completed(self.now, &mut self.nodes, rank, ticket, &result)?;
                 self.probes.answered(ticket, done);
                 for step in self.waiting.remove(&ticket).into_iter().flatten() {
                     self.queue.push(self.now, What::Step(step));
                 }
             }
-            Output::Message { from, message } => {
+            NodeOutput::Message { from, message } => {
                 self.stats.messages += 1;
                 self.oracle.message(&self.nodes, rank, from, &message)?;
             }
-            Output::PeerUp { rank: peer, incarnation } => {
+            NodeOutput::PeerUp { rank: peer, incarnation } => {
                 self.oracle.up(rank, peer, incarnation)?;
             }
-            Output::PeerDown { rank: peer } => {
+            NodeOutput::PeerDown { rank: peer } => {
                 self.oracle.down(self.now, &self.nodes, rank, peer)?;
             }
         }
@@ -291,7 +288,7 @@ impl<'p, C: Cluster> Simulation<'p, C> {
             }
             return Ok(());
         }
-        self.feed(rank, Input::Tick)
+        self.feed(rank, NodeInput::Tick)
     }
 
     fn start(&mut self, rank: u32) -> Verdict {
@@ -301,19 +298,20 @@ impl<'p, C: Cluster> Simulation<'p, C> {
         }
         host.alive = true;
         host.silent = false;
-        host.life += 1;
-        let boot = Boot {
+        host.incarnation += 1;
+        let boot = NodeConfig {
             rank,
             ranks: self.plan.ranks,
-            incarnation: host.life,
-            seed: self.plan.seed ^ host.life << 32 ^ u64::from(rank) << 48,
+            incarnation: host.incarnation,
+            seed: self.plan.seed ^ host.incarnation << 32 ^ u64::from(rank) << 48,
             now: Instant::from_nanos(self.now),
             buffer_len: self.plan.buffer_len,
             heartbeat_ns: self.plan.heartbeat_ns,
             deadline_ns: self.plan.deadline_ns,
         };
-        self.stats.restarts += u64::from(host.life > 1);
-        self.trace.note(self.now, || format!("rank {rank} starts, life {}", boot.incarnation));
+        self.stats.restarts += u64::from(host.incarnation > 1);
+        self.trace
+            .note(self.now, || format!("rank {rank} starts, incarnation {}", boot.incarnation));
         self.nodes.0[rank as usize] = Some(self.cluster.boot(&boot));
         self.processes[rank as usize] = Process { tick_ns: u64::MAX, ..Process::default() };
         self.oracle.start(&mut self.nodes, rank)?;
@@ -341,7 +339,7 @@ impl<'p, C: Cluster> Simulation<'p, C> {
         let plan = self.plan;
         let Some(step) = plan.steps.get(index as usize) else { return Ok(()) };
         match &step.event {
-            Event::Ask { ticket, rank, after, ask } => {
+            Event::Request { ticket, rank, after, request } => {
                 let host = self.net.hosts[*rank as usize];
                 if host.alive && host.paused {
                     self.processes[*rank as usize].backlog.push(What::Step(index));
@@ -360,29 +358,30 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                         }
                     }
                 }
-                self.ask(*ticket, *rank, ask)
+                self.request(*ticket, *rank, request)
             }
             fault => self.fault(fault),
         }
     }
 
-    /// The application of a rank asks.
-    fn ask(&mut self, ticket: u64, rank: u32, ask: &Ask) -> Verdict {
+    /// The application of a rank submits a request.
+    fn request(&mut self, ticket: u64, rank: u32, request: &Request) -> Verdict {
         let alive = self.net.hosts[rank as usize].alive;
-        if !alive || !self.oracle.begin(self.now, &mut self.nodes, ticket, rank, ask)? {
+        if !alive || !self.oracle.begin(self.now, &mut self.nodes, ticket, rank, request)? {
             self.stats.skipped += 1;
             return Ok(());
         }
-        self.stats.asks += 1;
-        self.trace.note(self.now, || format!("rank {rank} is asked {ticket}: {}", brief(ask)));
-        self.feed(rank, Input::Ask { ticket, ask })
+        self.stats.requests += 1;
+        self.trace
+            .note(self.now, || format!("rank {rank} gets request {ticket}: {}", brief(request)));
+        self.feed(rank, NodeInput::Request { ticket, request })
     }
 
     fn fault(&mut self, event: &Event) -> Verdict {
         let (now, settle) = (self.now, self.oracle.settle_ns());
         self.trace.note(now, || format!("fault: {event:?}"));
         let kind = match *event {
-            Event::Ask { .. } => return Ok(()),
+            Event::Request { .. } => return Ok(()),
             Event::Outside { to, what, many, within_ns, for_ns } => {
                 if let Outsider::Claim { rank, .. } = what
                     && rank < self.plan.ranks
@@ -462,12 +461,12 @@ impl<'p, C: Cluster> Simulation<'p, C> {
         self.trace.note(self.now, || format!("phase {phase}"));
         match phase {
             0 => {
-                // No rank is stopped and the network is calm: what was asked has ended.
+                // No rank is stopped and the network has no faults: all requests have completed.
                 self.net.heal_faults();
-                self.oracle.unanswered()?;
+                self.oracle.check_unfinished()?;
                 for rank in 0..plan.ranks {
-                    for (ticket, ask) in self.probes.take_back(plan, &mut self.oracle, rank) {
-                        self.ask(ticket, rank, &ask)?;
+                    for (ticket, request) in self.probes.take_back(plan, &mut self.oracle, rank) {
+                        self.request(ticket, rank, &request)?;
                     }
                 }
                 self.probes.begin(self.now, plan, &mut self.oracle);
@@ -475,18 +474,18 @@ impl<'p, C: Cluster> Simulation<'p, C> {
             }
             1 => {
                 let redials = self.cluster.redials();
-                while let Some((ticket, rank, ask)) =
+                while let Some((ticket, rank, request)) =
                     self.probes.next(plan, &mut self.oracle, redials)
                 {
-                    self.ask(ticket, rank, &ask)?;
+                    self.request(ticket, rank, &request)?;
                 }
                 let (at, phase) = self.probes.next_phase(self.now, plan)?;
                 self.queue.push(at, What::Phase(phase));
             }
             _ => {
-                self.oracle.unanswered()?;
+                self.oracle.check_unfinished()?;
                 self.oracle.finish(&self.nodes)?;
-                self.over = true;
+                self.finished = true;
             }
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! What a run, or many, did: counts only.
+//! Counts of a run, or of many.
 
-use super::node::{Answer, Fault};
+use super::node::{RequestError, RequestResult};
 
-/// The kinds of answers, `Done` first.
-pub const ANSWERS: [&str; 16] = [
+/// The kinds of results, `Done` first.
+pub const RESULTS: [&str; 16] = [
     "done",
     "peer dead",
     "deadline",
@@ -34,18 +34,18 @@ pub const OUTSIDERS: [&str; 3] = ["silent connections", "claim of a rank", "floo
 pub struct Stats {
     /// Events of the world: pieces of streams, wake-ups, connections, steps.
     pub events: u64,
-    /// Asks given to nodes.
-    pub asks: u64,
-    /// Asks of the script that could not be asked: process gone, range in use.
+    /// Requests passed to nodes.
+    pub requests: u64,
+    /// Requests of the script that could not be passed: process exited, range in use.
     pub skipped: u64,
     /// Messages that reached applications.
     pub messages: u64,
-    /// Messages that were under way when their sender was killed, and had to arrive.
+    /// Messages that were in transit when their sender was killed, and had to arrive.
     pub last_messages: u64,
     /// Bytes that streams carried.
     pub bytes: u64,
-    /// Answers, as [`ANSWERS`] lists them.
-    pub answers: [u64; ANSWERS.len()],
+    /// Results, as [`RESULTS`] lists them.
+    pub results: [u64; RESULTS.len()],
     /// Faults that hit something, as [`FAULTS`] lists them.
     pub faults: [u64; FAULTS.len()],
     /// Steps with processes outside of the cluster, as [`OUTSIDERS`] lists them.
@@ -57,40 +57,40 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Counts an answer.
-    pub(crate) fn answer(&mut self, answer: &Answer) {
-        let index = match answer {
-            Answer::Done { .. } => 0,
-            Answer::Failed(Fault::PeerDead) => 1,
-            Answer::Failed(Fault::Deadline) => 2,
-            Answer::Failed(Fault::Cancelled) => 3,
-            Answer::Failed(Fault::Revoked) => 4,
-            Answer::Failed(Fault::StaleEpoch) => 5,
-            Answer::Failed(Fault::OutOfRange) => 6,
-            Answer::Failed(Fault::Access) => 7,
-            Answer::Failed(Fault::Quarantined) => 8,
-            Answer::Failed(Fault::NotConnected) => 9,
-            Answer::Failed(Fault::Duplicate) => 10,
-            Answer::Failed(Fault::Full) => 11,
-            Answer::Failed(Fault::Closed) => 12,
-            Answer::Failed(Fault::Unknown) => 13,
-            Answer::Failed(Fault::Unsupported) => 14,
-            Answer::Failed(Fault::Other(_)) => 15,
+    /// Counts a result.
+    pub(crate) fn completed(&mut self, result: &RequestResult) {
+        let index = match result {
+            RequestResult::Done { .. } => 0,
+            RequestResult::Failed(RequestError::PeerDead) => 1,
+            RequestResult::Failed(RequestError::Deadline) => 2,
+            RequestResult::Failed(RequestError::Cancelled) => 3,
+            RequestResult::Failed(RequestError::Revoked) => 4,
+            RequestResult::Failed(RequestError::StaleEpoch) => 5,
+            RequestResult::Failed(RequestError::OutOfRange) => 6,
+            RequestResult::Failed(RequestError::Access) => 7,
+            RequestResult::Failed(RequestError::Quarantined) => 8,
+            RequestResult::Failed(RequestError::NotConnected) => 9,
+            RequestResult::Failed(RequestError::Duplicate) => 10,
+            RequestResult::Failed(RequestError::Full) => 11,
+            RequestResult::Failed(RequestError::Closed) => 12,
+            RequestResult::Failed(RequestError::Unknown) => 13,
+            RequestResult::Failed(RequestError::Unsupported) => 14,
+            RequestResult::Failed(RequestError::Other(_)) => 15,
         };
-        self.answers[index] += 1;
+        self.results[index] += 1;
     }
 
     /// Adds another run.
     pub fn add(&mut self, other: &Self) {
         self.events += other.events;
-        self.asks += other.asks;
+        self.requests += other.requests;
         self.skipped += other.skipped;
         self.messages += other.messages;
         self.last_messages += other.last_messages;
         self.bytes += other.bytes;
         self.restarts += other.restarts;
         self.virtual_ns += other.virtual_ns;
-        for (to, from) in self.answers.iter_mut().zip(other.answers) {
+        for (to, from) in self.results.iter_mut().zip(other.results) {
             *to += from;
         }
         for (to, from) in self.outsiders.iter_mut().zip(other.outsiders) {

@@ -12,12 +12,12 @@ const MS: u64 = 1_000_000;
 pub struct RunShape {
     /// The number of ranks; the seed selects it if `None`.
     pub ranks: Option<u32>,
-    /// The approximate number of asks; the seed selects it if `None`.
-    pub asks: Option<u32>,
-    /// Virtual hours that the script lasts, with few asks; seconds if zero.
+    /// The approximate number of requests; the seed selects it if `None`.
+    pub requests: Option<u32>,
+    /// Virtual hours that the script lasts, with few requests; seconds if zero.
     pub hours: u32,
-    /// Also ask `Send` and `Recv`.
-    pub relay: bool,
+    /// Also requests `Send` and `Recv`.
+    pub rndv: bool,
     /// Factor of additional faults; a script without faults stays so.
     pub more_faults: u32,
 }
@@ -54,7 +54,7 @@ pub struct NetConditions {
     pub strict_close: bool,
     /// When a dialer without a reply fails.
     pub dial_ns: u64,
-    /// A link may fail under these conditions alone, so a failed ask needs no other cause.
+    /// A link may fail under these conditions alone, so a failed request needs no other cause.
     pub rough: bool,
 }
 
@@ -77,11 +77,11 @@ pub struct FaultRates {
     pub pauses: u32,
     /// Streams that stand still.
     pub stalls: u32,
-    /// Asks to disconnect.
+    /// Requests to disconnect.
     pub disconnects: u32,
-    /// Asks to leave.
+    /// Requests to leave.
     pub leaves: u32,
-    /// One of so many asks is cancelled; none if zero.
+    /// One of this number of requests is cancelled; none if zero.
     pub cancel_one_in: u64,
     /// One of so many ranges is bad; none if zero.
     pub bad_one_in: u64,

@@ -1,4 +1,4 @@
-//! What happened: a hash over everything that crossed a border, and on request the last lines of it.
+//! Trace of a run: a hash over all inputs and outputs of nodes, and on request its last lines.
 //!
 //! Two runs with the same hash were the same run. The trace reads and never decides.
 
@@ -7,19 +7,19 @@ use std::collections::VecDeque;
 /// Lines kept for a report.
 const TAIL_LINES: usize = 400;
 
-/// Takes a line of the trace.
-pub type Print = fn(&str);
+/// Receives a line of the trace.
+pub type TraceSink = fn(&str);
 
 /// The record of one run.
 pub(crate) struct Trace {
     hash: u64,
     lines: Option<VecDeque<String>>,
-    print: Option<Print>,
+    print: Option<TraceSink>,
 }
 
 impl Trace {
     /// A record; `keep` the last lines as text, `print` gets every line at once.
-    pub(crate) fn new(keep: bool, print: Option<Print>) -> Self {
+    pub(crate) fn new(keep: bool, print: Option<TraceSink>) -> Self {
         let lines = (keep || print.is_some()).then(VecDeque::new);
         Self { hash: 0xCBF2_9CE4_8422_2325, lines, print }
     }
@@ -43,7 +43,7 @@ impl Trace {
         self.mix(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
     }
 
-    /// Adds a line, if anybody wants lines.
+    /// Adds a line, if lines are kept or printed.
     #[inline]
     pub(crate) fn note(&mut self, now_ns: u64, line: impl FnOnce() -> String) {
         if self.lines.is_some() {

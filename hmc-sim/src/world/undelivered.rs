@@ -24,7 +24,7 @@ impl Undelivered {
         self.messages.extend(tickets.iter().map(|ticket| Sent { from, to, ticket: *ticket }));
     }
 
-    /// The message of that ask arrived.
+    /// The message of that request arrived.
     pub(crate) fn arrived(&mut self, ticket: u64) {
         self.messages.retain(|sent| sent.ticket != ticket);
     }
@@ -45,7 +45,7 @@ impl Undelivered {
             None => Ok(()),
             Some(sent) => {
                 let text = format!(
-                    "rank {to} says that rank {from} is down; the message of ask {}, sent before rank {from} was killed, \
+                    "rank {to} says that rank {from} is down; the message of request {}, sent before rank {from} was killed, \
                      has not come",
                     sent.ticket
                 );

@@ -1,6 +1,6 @@
 //! How the toy's links come, live and go.
 
-use hmc_sim::world::node::{ConnId, Fault, Output};
+use hmc_sim::world::node::{ConnId, NodeOutput, RequestError};
 
 use super::wire::{In, Out, next};
 use super::{Bug, Toy};
@@ -18,7 +18,7 @@ pub struct Peer {
     pub up: Option<u32>,
     pub incarnation: u64,
     pub heard: u64,
-    /// Asks to connect that wait.
+    /// Waiting requests to connect.
     pub wanted: Vec<u64>,
     /// The dial under way: its ticket, then its connection.
     pub dial: Option<u32>,
@@ -88,7 +88,7 @@ impl Toy {
             peer.dial = Some(ticket);
             peer.dial_since = now;
             self.dials += 1;
-            self.out.push_back(Output::Connect { ticket, to: rank });
+            self.out.push_back(NodeOutput::Connect { ticket, to: rank });
         }
     }
 
@@ -130,7 +130,7 @@ impl Toy {
 
     pub fn close(&mut self, conn: u32) {
         self.conns.remove(&conn);
-        self.out.push_back(Output::Close { conn: ConnId(conn) });
+        self.out.push_back(NodeOutput::Close { conn: ConnId(conn) });
     }
 
     pub fn bytes(&mut self, conn: u32, bytes: &[u8]) {
@@ -139,7 +139,7 @@ impl Toy {
         let mut stream = std::mem::take(&mut state.stream);
         let mut at = state.at;
         let many = u64::try_from(bytes.len()).expect("small");
-        self.out.push_back(Output::Taken { conn: ConnId(conn), bytes: many });
+        self.out.push_back(NodeOutput::Taken { conn: ConnId(conn), bytes: many });
         while self.conns.contains_key(&conn) {
             let Some((kind, body)) = next(&stream, &mut at) else { break };
             self.frame(conn, kind, body);
@@ -217,7 +217,7 @@ impl Toy {
         peer.dial_conn = None;
         peer.redial = u64::MAX;
         let wanted = std::mem::take(&mut peer.wanted);
-        self.out.push_back(Output::PeerUp { rank, incarnation });
+        self.out.push_back(NodeOutput::PeerUp { rank, incarnation });
         for ticket in wanted {
             self.done(ticket, 0);
         }
@@ -247,11 +247,11 @@ impl Toy {
             match bug {
                 Bug::LostOnReset => {}
                 Bug::DoneOnReset => self.done(ticket, op.total),
-                _ => self.fail(ticket, Fault::PeerDead),
+                _ => self.fail(ticket, RequestError::PeerDead),
             }
         }
         if bug != Bug::SilentDown {
-            self.out.push_back(Output::PeerDown { rank });
+            self.out.push_back(NodeOutput::PeerDown { rank });
         }
     }
 
@@ -320,7 +320,7 @@ impl Toy {
         };
         let connecting = self.peers.iter_mut().any(waits);
         if connecting || self.pending.remove(&ticket).is_some() {
-            self.fail(ticket, Fault::Deadline);
+            self.fail(ticket, RequestError::Deadline);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! A small honest node for the world: one stream for each peer, the target does every copy, and it
-//! can be broken on purpose, one [`Bug`] at a time.
+//! A small correct node for the world: one stream for each peer, the target does every copy; one [`Bug`] at a time can be planted.
 
 pub mod links;
 pub mod ops;
@@ -8,7 +7,10 @@ mod wire;
 use std::collections::{BTreeMap, VecDeque};
 
 use hmc_core::time::Instant;
-use hmc_sim::world::node::{Answer, Area, Boot, Cluster, ConnId, Fault, Input, Node, Output};
+use hmc_sim::world::node::{
+    Cluster, ConnId, MemoryArea, Node, NodeConfig, NodeInput, NodeOutput, RequestError,
+    RequestResult,
+};
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +20,11 @@ pub enum Bug {
     AckBeforeBytes,
     /// Operations of a link that ended are forgotten.
     LostOnReset,
-    /// Operations of a link that ended are answered as done.
+    /// Operations of a closed link complete as done.
     DoneOnReset,
     /// The target does not look whether a window was revoked.
     LateAfterRevoke,
-    /// An acknowledgement after the deadline or a cancel is answered too.
+    /// An acknowledgement after the deadline or a cancel completes the request again.
     TwoAnswers,
     /// No deadlines, and silence kills nobody.
     HangOnPartition,
@@ -38,9 +40,9 @@ pub enum Bug {
     EvictOnDuplicate,
     /// Silence kills nobody.
     NoHeartbeat,
-    /// A get is answered before its data came.
+    /// A get completes before its data came.
     GetEarly,
-    /// A late answer to a get is copied though the ask is over.
+    /// A late reply to a get is copied although the request has completed.
     LateGet,
     /// Tags of one burst go out backwards.
     TagsBackwards,
@@ -48,7 +50,7 @@ pub enum Bug {
     TagLost,
     /// A peer that was lost once is never called again.
     NoRedial,
-    /// A link's end is not told to the application.
+    /// The close of a link is not reported to the application.
     SilentDown,
     /// It wakes up all the time.
     Spin,
@@ -65,7 +67,7 @@ pub struct Toys(pub Bug);
 impl Cluster for Toys {
     type Node = Toy;
 
-    fn boot(&mut self, boot: &Boot) -> Toy {
+    fn boot(&mut self, boot: &NodeConfig) -> Toy {
         let len = usize::try_from(boot.buffer_len).expect("small");
         Toy {
             bug: self.0,
@@ -91,9 +93,9 @@ impl Cluster for Toys {
 /// One rank.
 pub struct Toy {
     pub bug: Bug,
-    pub boot: Boot,
+    pub boot: NodeConfig,
     pub now: u64,
-    pub out: VecDeque<Output>,
+    pub out: VecDeque<NodeOutput>,
     pub buffer: Vec<u8>,
     pub windows: BTreeMap<u64, ops::Window>,
     pub peers: Vec<links::Peer>,
@@ -109,46 +111,48 @@ pub struct Toy {
 }
 
 impl Toy {
-    pub fn answer(&mut self, ticket: u64, answer: Answer) {
-        self.out.push_back(Output::Answer { ticket, answer });
+    pub fn completed(&mut self, ticket: u64, result: RequestResult) {
+        self.out.push_back(NodeOutput::Result { ticket, result });
     }
 
     pub fn done(&mut self, ticket: u64, bytes: u64) {
-        self.answer(ticket, Answer::Done { bytes });
+        self.completed(ticket, RequestResult::Done { bytes });
     }
 
-    pub fn fail(&mut self, ticket: u64, fault: Fault) {
-        self.answer(ticket, Answer::Failed(fault));
+    pub fn fail(&mut self, ticket: u64, error: RequestError) {
+        self.completed(ticket, RequestResult::Failed(error));
     }
 
     pub fn send(&mut self, conn: u32, bytes: Vec<u8>) {
-        self.out.push_back(Output::Send { conn: ConnId(conn), bytes });
+        self.out.push_back(NodeOutput::Send { conn: ConnId(conn), bytes });
     }
 
-    pub fn area(&mut self, area: Area) -> Option<&mut Vec<u8>> {
+    pub fn area(&mut self, area: MemoryArea) -> Option<&mut Vec<u8>> {
         match area {
-            Area::Buffer => Some(&mut self.buffer),
-            Area::Window(label) => self.windows.get_mut(&label).map(|window| &mut window.bytes),
+            MemoryArea::Buffer => Some(&mut self.buffer),
+            MemoryArea::Window(label) => {
+                self.windows.get_mut(&label).map(|window| &mut window.bytes)
+            }
         }
     }
 }
 
 impl Node for Toy {
-    fn handle(&mut self, now: Instant, input: Input<'_>) {
+    fn handle(&mut self, now: Instant, input: NodeInput<'_>) {
         self.now = now.as_nanos();
         match input {
-            Input::Opened { ticket, conn } => self.opened(ticket, conn.0),
-            Input::Failed { ticket } => self.refused(ticket),
-            Input::Accepted { conn, .. } => self.accepted(conn.0),
-            Input::Bytes { conn, bytes } => self.bytes(conn.0, bytes),
-            Input::SendSpace { .. } => {}
-            Input::Closed { conn, .. } => self.closed(conn.0),
-            Input::Tick => self.tick(),
-            Input::Ask { ticket, ask } => self.ask(ticket, ask),
+            NodeInput::Opened { ticket, conn } => self.opened(ticket, conn.0),
+            NodeInput::Failed { ticket } => self.refused(ticket),
+            NodeInput::Accepted { conn, .. } => self.accepted(conn.0),
+            NodeInput::Bytes { conn, bytes } => self.bytes(conn.0, bytes),
+            NodeInput::SendSpace { .. } => {}
+            NodeInput::Closed { conn, .. } => self.closed(conn.0),
+            NodeInput::Tick => self.tick(),
+            NodeInput::Request { ticket, request } => self.request(ticket, request),
         }
     }
 
-    fn poll(&mut self) -> Option<Output> {
+    fn poll(&mut self) -> Option<NodeOutput> {
         self.out.pop_front()
     }
 
@@ -166,11 +170,11 @@ impl Node for Toy {
         Instant::from_nanos(at)
     }
 
-    fn read(&self, area: Area, offset: u64, out: &mut [u8]) -> bool {
+    fn read(&self, area: MemoryArea, offset: u64, out: &mut [u8]) -> bool {
         let offset = usize::try_from(offset).expect("small");
         let bytes = match area {
-            Area::Buffer => Some(&self.buffer),
-            Area::Window(label) => self.windows.get(&label).map(|window| &window.bytes),
+            MemoryArea::Buffer => Some(&self.buffer),
+            MemoryArea::Window(label) => self.windows.get(&label).map(|window| &window.bytes),
         };
         bytes.and_then(|bytes| bytes.get(offset..offset + out.len())).is_some_and(|bytes| {
             out.copy_from_slice(bytes);
@@ -178,7 +182,7 @@ impl Node for Toy {
         })
     }
 
-    fn write(&mut self, area: Area, offset: u64, bytes: &[u8]) -> bool {
+    fn write(&mut self, area: MemoryArea, offset: u64, bytes: &[u8]) -> bool {
         let offset = usize::try_from(offset).expect("small");
         let to = self.area(area).and_then(|area| area.get_mut(offset..offset + bytes.len()));
         to.is_some_and(|to| {

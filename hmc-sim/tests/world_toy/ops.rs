@@ -1,6 +1,6 @@
 //! What the toy does for its application and for its peers.
 
-use hmc_sim::world::node::{Area, Ask, Fault, Message, Output, Piece};
+use hmc_sim::world::node::{BatchPart, MemoryArea, NodeMessage, NodeOutput, Request, RequestError};
 
 use super::wire::{In, Out};
 use super::{Bug, Toy};
@@ -45,19 +45,19 @@ pub struct Pending {
     pub total: u64,
     left: u64,
     local: u64,
-    fault: Option<Fault>,
+    fault: Option<RequestError>,
 }
 
-fn code(fault: &Fault) -> u64 {
+fn code(fault: &RequestError) -> u64 {
     match fault {
-        Fault::OutOfRange => 1,
-        Fault::Access => 2,
+        RequestError::OutOfRange => 1,
+        RequestError::Access => 2,
         _ => 3,
     }
 }
 
-fn fault(code: u64) -> Option<Fault> {
-    [None, Some(Fault::OutOfRange), Some(Fault::Access), Some(Fault::Revoked)]
+fn fault(code: u64) -> Option<RequestError> {
+    [None, Some(RequestError::OutOfRange), Some(RequestError::Access), Some(RequestError::Revoked)]
         [usize::try_from(code).expect("small")]
     .clone()
 }
@@ -67,68 +67,70 @@ fn small(n: u64) -> usize {
 }
 
 impl Toy {
-    pub fn ask(&mut self, ticket: u64, ask: &Ask) {
-        if self.left && !matches!(ask, Ask::Revoke { .. } | Ask::Cancel { .. }) {
-            return self.fail(ticket, Fault::Closed);
+    pub fn request(&mut self, ticket: u64, request: &Request) {
+        if self.left && !matches!(request, Request::Revoke { .. } | Request::Cancel { .. }) {
+            return self.fail(ticket, RequestError::Closed);
         }
         self.deadlines.push_back((self.now + self.boot.deadline_ns, ticket));
-        match ask {
-            Ask::Connect { rank } => self.connect(ticket, *rank),
-            Ask::Disconnect { peer } => {
+        match request {
+            Request::Connect { rank } => self.connect(ticket, *rank),
+            Request::Disconnect { peer } => {
                 self.down(*peer, true);
                 self.done(ticket, 0);
             }
-            Ask::Leave => {
+            Request::Leave => {
                 self.left = true;
                 for rank in 0..self.boot.ranks {
                     self.down(rank, true);
                     for ticket in std::mem::take(&mut self.peers[rank as usize].wanted) {
-                        self.fail(ticket, Fault::Closed);
+                        self.fail(ticket, RequestError::Closed);
                     }
                 }
                 self.done(ticket, 0);
             }
-            Ask::Put { peer, piece } => self.put(ticket, *peer, None, &[*piece], None),
-            Ask::PutNotify { peer, piece, tag } => {
+            Request::Put { peer, piece } => self.put(ticket, *peer, None, &[*piece], None),
+            Request::PutNotify { peer, piece, tag } => {
                 self.put(ticket, *peer, None, &[*piece], Some(*tag));
             }
-            Ask::PutBatch { peer, list } => self.put(ticket, *peer, None, list, None),
-            Ask::PutWindow { peer, label, piece } => {
+            Request::PutBatch { peer, list } => self.put(ticket, *peer, None, list, None),
+            Request::PutWindow { peer, label, piece } => {
                 self.put(ticket, *peer, Some(*label), &[*piece], None);
             }
-            Ask::Get { peer, piece } => self.get(ticket, *peer, None, piece),
-            Ask::GetWindow { peer, label, piece } => self.get(ticket, *peer, Some(*label), piece),
-            Ask::Tag { peer, tag } => self.message(ticket, *peer, Out::new(TAG).n(*tag).end()),
-            Ask::Int { peer, value } => {
+            Request::Get { peer, piece } => self.get(ticket, *peer, None, piece),
+            Request::GetWindow { peer, label, piece } => {
+                self.get(ticket, *peer, Some(*label), piece)
+            }
+            Request::Tag { peer, tag } => self.message(ticket, *peer, Out::new(TAG).n(*tag).end()),
+            Request::Int { peer, value } => {
                 self.message(
                     ticket,
                     *peer,
                     Out::new(INT).n(u64::from(value.cast_unsigned())).end(),
                 );
             }
-            Ask::Struct { peer, bytes } => {
+            Request::Struct { peer, bytes } => {
                 self.message(ticket, *peer, Out::new(STRUCT).bytes(bytes));
             }
-            Ask::Expose { peer, label, len, read, write } => {
+            Request::Expose { peer, label, len, read, write } => {
                 self.expose(ticket, *peer, *label, *len, (*read, *write));
             }
-            Ask::Revoke { label, .. } => self.revoke(ticket, *label),
-            Ask::Cancel { ticket: other } => {
+            Request::Revoke { label, .. } => self.revoke(ticket, *label),
+            Request::Cancel { ticket: other } => {
                 if let Some(op) = self.pending.remove(other) {
-                    self.fail(*other, Fault::Cancelled);
+                    self.fail(*other, RequestError::Cancelled);
                     if self.bug == Bug::TwoAnswers {
                         self.pending.insert(*other, op);
                     }
                 }
                 self.done(ticket, 0);
             }
-            Ask::Send { peer, local, len } | Ask::Recv { peer, local, len } => {
+            Request::Send { peer, local, len } | Request::Recv { peer, local, len } => {
                 let Some(conn) = self.peers[*peer as usize].up else {
-                    return self.fail(ticket, Fault::NotConnected);
+                    return self.fail(ticket, RequestError::NotConnected);
                 };
                 let op = Pending { peer: *peer, total: *len, left: 1, local: *local, fault: None };
                 self.pending.insert(ticket, op);
-                if matches!(ask, Ask::Send { .. }) {
+                if matches!(request, Request::Send { .. }) {
                     let bytes = &self.buffer[small(*local)..small(*local + *len)];
                     let frame = Out::new(SENT).n(ticket).bytes(bytes);
                     self.send(conn, frame);
@@ -142,14 +144,19 @@ impl Toy {
     }
 
     /// The name and limits of what an operation is about.
-    fn target(&self, peer: u32, label: Option<u64>, put: bool) -> Result<(u64, u64, u64), Fault> {
+    fn target(
+        &self,
+        peer: u32,
+        label: Option<u64>,
+        put: bool,
+    ) -> Result<(u64, u64, u64), RequestError> {
         let Some(label) = label else { return Ok((BUFFER, 0, self.boot.buffer_len)) };
-        let advert = self.peers[peer as usize].adverts.get(&label).ok_or(Fault::Unknown)?;
+        let advert = self.peers[peer as usize].adverts.get(&label).ok_or(RequestError::Unknown)?;
         let right = if put { advert.write } else { advert.read };
         if right || self.bug == Bug::NoRights {
             Ok((label, advert.epoch, advert.len))
         } else {
-            Err(Fault::Access)
+            Err(RequestError::Access)
         }
     }
 
@@ -158,11 +165,11 @@ impl Toy {
         ticket: u64,
         peer: u32,
         label: Option<u64>,
-        pieces: &[Piece],
+        pieces: &[BatchPart],
         put: bool,
     ) -> Option<(u32, u64, u64)> {
         let Some(conn) = self.peers[peer as usize].up else {
-            self.fail(ticket, Fault::NotConnected);
+            self.fail(ticket, RequestError::NotConnected);
             return None;
         };
         let (label, epoch, len) = match self.target(peer, label, put) {
@@ -172,9 +179,10 @@ impl Toy {
                 return None;
             }
         };
-        let fits = |piece: &Piece| piece.remote.checked_add(piece.len).is_some_and(|e| e <= len);
+        let fits =
+            |piece: &BatchPart| piece.remote.checked_add(piece.len).is_some_and(|e| e <= len);
         if !pieces.iter().all(fits) && self.bug != Bug::OutOfRange {
-            self.fail(ticket, Fault::OutOfRange);
+            self.fail(ticket, RequestError::OutOfRange);
             return None;
         }
         Some((conn, label, epoch))
@@ -185,7 +193,7 @@ impl Toy {
         ticket: u64,
         peer: u32,
         label: Option<u64>,
-        pieces: &[Piece],
+        pieces: &[BatchPart],
         tag: Option<u64>,
     ) {
         let Some((conn, label, epoch)) = self.start(ticket, peer, label, pieces, true) else {
@@ -223,7 +231,7 @@ impl Toy {
         self.pending.insert(ticket, op);
     }
 
-    fn get(&mut self, ticket: u64, peer: u32, label: Option<u64>, piece: &Piece) {
+    fn get(&mut self, ticket: u64, peer: u32, label: Option<u64>, piece: &BatchPart) {
         let Some((conn, label, epoch)) = self.start(ticket, peer, label, &[*piece], false) else {
             return;
         };
@@ -238,7 +246,7 @@ impl Toy {
 
     fn message(&mut self, ticket: u64, peer: u32, frame: Vec<u8>) {
         let Some(conn) = self.peers[peer as usize].up else {
-            return self.fail(ticket, Fault::NotConnected);
+            return self.fail(ticket, RequestError::NotConnected);
         };
         self.tags += 1;
         if self.bug == Bug::TagsBackwards && self.tags % 4 == 1 {
@@ -254,13 +262,13 @@ impl Toy {
 
     fn expose(&mut self, ticket: u64, peer: u32, label: u64, len: u64, rights: (bool, bool)) {
         let Some(conn) = self.peers[peer as usize].up else {
-            return self.fail(ticket, Fault::NotConnected);
+            return self.fail(ticket, RequestError::NotConnected);
         };
         self.epochs += 1;
         let epoch = self.epochs;
         let window = self.windows.entry(label).or_default();
         if window.exposed {
-            return self.fail(ticket, Fault::Duplicate);
+            return self.fail(ticket, RequestError::Duplicate);
         }
         window.bytes.resize(small(len), 0);
         (window.read, window.write) = rights;
@@ -272,7 +280,7 @@ impl Toy {
 
     fn revoke(&mut self, ticket: u64, label: u64) {
         let Some(window) = self.windows.get_mut(&label).filter(|window| window.exposed) else {
-            return self.fail(ticket, Fault::Unknown);
+            return self.fail(ticket, RequestError::Unknown);
         };
         window.exposed = false;
         let (peer, epoch, ended) = (window.peer, window.epoch, window.ended);
@@ -288,21 +296,21 @@ impl Toy {
         peer: u32,
         put: bool,
         (label, epoch, remote, len): (u64, u64, u64, u64),
-    ) -> Result<&mut [u8], Fault> {
+    ) -> Result<&mut [u8], RequestError> {
         let bug = self.bug;
-        let mut area = Area::Buffer;
+        let mut area = MemoryArea::Buffer;
         if label != BUFFER {
-            let window = self.windows.get(&label).ok_or(Fault::Revoked)?;
+            let window = self.windows.get(&label).ok_or(RequestError::Revoked)?;
             let live = window.exposed && !window.ended && window.peer == peer;
             if (!live || window.epoch != epoch) && bug != Bug::LateAfterRevoke {
-                return Err(Fault::Revoked);
+                return Err(RequestError::Revoked);
             }
             if !(if put { window.write } else { window.read }) && bug != Bug::NoRights {
-                return Err(Fault::Access);
+                return Err(RequestError::Access);
             }
-            area = Area::Window(label);
+            area = MemoryArea::Window(label);
         }
-        let bytes = self.area(area).ok_or(Fault::Revoked)?;
+        let bytes = self.area(area).ok_or(RequestError::Revoked)?;
         let size = u64::try_from(bytes.len()).expect("small");
         let fits = remote.checked_add(len).is_some_and(|end| end <= size);
         let from = if fits {
@@ -310,9 +318,9 @@ impl Toy {
         } else if bug == Bug::OutOfRange {
             size.saturating_sub(len)
         } else {
-            return Err(Fault::OutOfRange);
+            return Err(RequestError::OutOfRange);
         };
-        bytes.get_mut(small(from)..small(from + len)).ok_or(Fault::OutOfRange)
+        bytes.get_mut(small(from)..small(from + len)).ok_or(RequestError::OutOfRange)
     }
 
     /// A frame of a peer on its link.
@@ -369,9 +377,9 @@ impl Toy {
                 self.peers[peer as usize].sends.push_back(send);
                 self.pair(peer, conn);
             }
-            TAG => self.tell(peer, Message::Tag(input.n())),
-            INT => self.tell(peer, Message::Int(i32::try_from(input.n()).unwrap_or(-1))),
-            STRUCT => self.tell(peer, Message::Struct(body.to_vec())),
+            TAG => self.tell(peer, NodeMessage::Tag(input.n())),
+            INT => self.tell(peer, NodeMessage::Int(i32::try_from(input.n()).unwrap_or(-1))),
+            STRUCT => self.tell(peer, NodeMessage::Struct(body.to_vec())),
             ADVERT => {
                 let (label, epoch, len, rights) = (input.n(), input.n(), input.n(), input.n());
                 let (read, write) = (rights & 1 != 0, rights & 2 != 0);
@@ -409,7 +417,7 @@ impl Toy {
             self.pending.remove(&ticket);
             let many = u64::try_from(bytes.len()).expect("small");
             if many > len {
-                self.fail(ticket, Fault::OutOfRange);
+                self.fail(ticket, RequestError::OutOfRange);
                 self.send(conn, Out::new(ACK).n(sent).n(1).end());
             } else {
                 self.buffer[small(local)..small(local + many)].copy_from_slice(&bytes);
@@ -430,7 +438,7 @@ impl Toy {
             Err(fault) => return (ticket, code(&fault)),
         }
         if note != 0 {
-            self.tell(peer, Message::Notify(tag));
+            self.tell(peer, NodeMessage::Notify(tag));
         }
         (ticket, 0)
     }
@@ -442,8 +450,8 @@ impl Toy {
         }
     }
 
-    fn tell(&mut self, from: u32, message: Message) {
-        self.out.push_back(Output::Message { from, message });
+    fn tell(&mut self, from: u32, message: NodeMessage) {
+        self.out.push_back(NodeOutput::Message { from, message });
     }
 
     fn end(&mut self, ticket: u64) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
-use crate::scene::{TempDir, until};
+use crate::env::{TempDir, until};
 
 const MIB: usize = 1 << 20;
 const LONG: Duration = Duration::from_secs(20);

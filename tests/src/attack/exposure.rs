@@ -9,7 +9,7 @@ use hmc_std::{Address, ConnType, Error, ErrorKind, Session};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
-use crate::scene::TempDir;
+use crate::env::TempDir;
 
 /// A user who is not this one.
 const OTHER_USER: u32 = 65_534;

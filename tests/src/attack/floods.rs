@@ -21,9 +21,9 @@ use hmc_std::Address;
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
-use crate::raw::{frame, hello};
-use crate::rogue::{Rogue, Soft, pour};
-use crate::scene::{TempDir, count_of, status_of, until};
+use crate::env::{TempDir, count_of, status_of, until};
+use crate::raw_frames::{frame, hello};
+use crate::rogue::{AmSender, Rogue, pour};
 
 const LONG: Duration = Duration::from_secs(20);
 /// What a session may hold beside what a row says.
@@ -205,10 +205,10 @@ impl Scene {
         let mut rogue = Rogue::join_as(self.rank, control, data, ENDPOINT_UCX);
         rogue.meet(library().expect("looked for before"));
         until("its link is open", LONG, || {
-            rogue.soft.iter_mut().for_each(Soft::turn);
+            rogue.am.iter_mut().for_each(AmSender::turn);
             (self.actor.ask("peers") != "0").then_some(())
         });
-        rogue.soft.iter_mut().for_each(Soft::settle);
+        rogue.am.iter_mut().for_each(AmSender::settle);
         rogue
     }
 
@@ -251,7 +251,7 @@ impl Scene {
         let limit = limit * usize::try_from(kept).expect("small");
         let ranks = self.rank - links..=self.rank;
         if via == Via::Upstream {
-            // Nothing but its control connection tells of its end, which is read when there is room.
+            // Only its control connection reports its end, which is read when the inbox has space.
             until("its messages are received", LONG, || {
                 self.drain(ranks.clone());
                 (self.actor.ask("peers") == "0").then_some(())
@@ -364,7 +364,7 @@ pub fn announced(context: &mut Context) -> Outcome {
         let before = scene.live();
         let mut bytes = frame(&ControlMessage::Struct(&[7; COMES]));
         bytes[4..8].copy_from_slice(&ANNOUNCED.to_le_bytes());
-        pour(&mut rogue.control, &bytes, 0).expect("room");
+        pour(&mut rogue.control, &bytes, 0).expect("space");
         // It has read them when it has answered what it is asked on the data stream, and later on.
         let mut grown = 0;
         let begun = Instant::now();

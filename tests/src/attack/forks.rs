@@ -7,7 +7,7 @@ use hmc_std::{Error, ErrorKind, Session};
 
 use super::{Context, Outcome};
 use crate::child::in_child;
-use crate::scene::TempDir;
+use crate::env::TempDir;
 
 const LONG: Duration = Duration::from_secs(30);
 

@@ -15,9 +15,9 @@ use hmc_std::{Address, Message, Peer, Session, Want, Window};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::{Context, Outcome};
-use crate::raw::read_frame;
+use crate::env::until;
+use crate::raw_frames::read_frame;
 use crate::rogue::Rogue;
-use crate::scene::until;
 
 const LONG: Duration = Duration::from_secs(20);
 /// A frame is answered by then.

@@ -9,8 +9,8 @@ use hmc_std::{Address, ConnType, Session};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
-use crate::raw::{dial, hello, read_frame, say};
-use crate::scene::{TempDir, bound};
+use crate::env::{TempDir, bound};
+use crate::raw_frames::{dial, hello, read_frame, say};
 
 const LONG: Duration = Duration::from_secs(20);
 /// How many connect at the same moment.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hmc_sim::rng::Rng;
 
-use crate::scene::skipped;
+use crate::env::skipped;
 
 pub mod bystanders;
 pub mod exposure;
@@ -122,7 +122,7 @@ impl Context {
     /// For a test: a number of attempts of its own.
     #[must_use]
     pub fn rounds(actor: &str, rounds: u64) -> Self {
-        Self { rounds: Some(rounds), ..Self::new(actor, crate::scene::seed(1), None) }
+        Self { rounds: Some(rounds), ..Self::new(actor, crate::env::seed(1), None) }
     }
 
     /// Whether another attempt is to be made, which is counted then: `few` in all by number.

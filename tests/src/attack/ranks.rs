@@ -16,8 +16,8 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
 
 use super::{Context, Outcome};
-use crate::raw::{dial, frame, hello, hello_with, is_closed_after, read_frame, say};
-use crate::scene::{TempDir, bound, until};
+use crate::env::{TempDir, bound, until};
+use crate::raw_frames::{dial, frame, hello, hello_with, is_closed_after, read_frame, say};
 
 const LONG: Duration = Duration::from_secs(60);
 /// A dead rank is kept for so long for the process that held it.
@@ -102,8 +102,8 @@ pub fn without_a_proof(context: &mut Context) -> Outcome {
 
 /// What a listener answers a dialer that promises a proof: a welcome at once, or a challenge with a wrong proof. Then whether it
 /// is told anything more.
-fn answer_falsely(door: &TcpListener, with_challenge: bool) -> bool {
-    let (mut s, _) = door.accept().expect("a dialer");
+fn answer_falsely(listener: &TcpListener, with_challenge: bool) -> bool {
+    let (mut s, _) = listener.accept().expect("a dialer");
     let (header, payload) = read_frame(&mut s).expect("first words");
     let Ok(ControlMessage::Hello(h)) = ControlMessage::parse(header, &payload) else {
         panic!("no HELLO")
@@ -123,14 +123,14 @@ fn answer_falsely(door: &TcpListener, with_challenge: bool) -> bool {
 /// When nothing can be listened at.
 pub fn by_a_listener(context: &mut Context) -> Outcome {
     let dir = TempDir::new();
-    let door = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let at = Address::Tcp(door.local_addr().expect("bound"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = Address::Tcp(listener.local_addr().expect("bound"));
     let session = Session::builder(2).secret_file(dir.path().join("secret")).start();
     let session = session.expect("a session");
     while context.again(6) {
         let with_challenge = context.attempts().is_multiple_of(2);
         let (dialed, told) = std::thread::scope(|s| {
-            let liar = s.spawn(|| answer_falsely(&door, with_challenge));
+            let liar = s.spawn(|| answer_falsely(&listener, with_challenge));
             let dialed = session.connect_with(1, &at, ConnType::Auto, Duration::from_secs(3));
             (dialed.map(drop), liar.join().expect("no panic"))
         });

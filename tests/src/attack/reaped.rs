@@ -8,7 +8,7 @@ use hmc_std::{ConnType, ErrorKind, Peer, Session};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
-use crate::scene::{TempDir, until};
+use crate::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 const THREADS: usize = 4;

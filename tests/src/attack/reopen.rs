@@ -15,10 +15,10 @@ use hmc_mem::os::memfd::Mapping;
 use hmc_std::{Access, ConnType, Peer, Route, Session, Window};
 
 use super::{Context, Outcome};
+use crate::env::{TempDir, bound};
 use crate::pair::Pair;
-use crate::raw::read_frame;
+use crate::raw_frames::read_frame;
 use crate::rogue::Rogue;
-use crate::scene::{TempDir, bound};
 
 /// For how long a window that was just opened may let nobody in.
 const ENTERED_BY: Duration = Duration::from_secs(5);

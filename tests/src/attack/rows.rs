@@ -265,7 +265,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "silent-connection",
-        promise: "A stranger may send one HELLO of 512 bytes within 2 seconds",
+        promise: "An unknown client may send one HELLO of 512 bytes within 2 seconds",
         document: SECURITY,
         mutant: "KeepSilent",
         attack: many::silent,

@@ -8,9 +8,9 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, Error, ErrorKind, Peer, Session, Want};
 
 use super::{Context, Outcome};
-use crate::raw::frame;
+use crate::env::bound;
+use crate::raw_frames::frame;
 use crate::rogue::Rogue;
-use crate::scene::bound;
 
 const LONG: Duration = Duration::from_secs(10);
 /// A peer is dead after 2.5 s of silence; what waits for longer than this was not told.
@@ -99,7 +99,7 @@ pub fn deaf(context: &mut Context) -> Outcome {
         let began = Instant::now();
         let end = loop {
             // A heartbeat.
-            rogue.control.write_all(&frame(&ControlMessage::Ping(1))).expect("room");
+            rogue.control.write_all(&frame(&ControlMessage::Ping(1))).expect("space");
             if let Ok(end) = told.recv_timeout(Duration::from_millis(200)) {
                 waits.join().expect("no panic");
                 break Some(end);

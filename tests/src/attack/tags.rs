@@ -9,9 +9,9 @@ use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Want};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
-use crate::raw::frame;
+use crate::env::{TempDir, until};
+use crate::raw_frames::frame;
 use crate::rogue::Rogue;
-use crate::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 /// Messages of one batch.

@@ -9,9 +9,9 @@ use hmc_std::{ConnType, Held, Peer, Session};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
+use crate::env::{TempDir, until};
 use crate::lent::{LEN, Owner, owned};
 use crate::pair::Pair;
-use crate::scene::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
 /// What the source of a copy holds.
@@ -52,7 +52,7 @@ impl Scene {
     pub fn get(&self) -> (Owner, Op) {
         let (owner, lent) = Owner::new(0);
         let remote = self.peer.remote_window(5, LONG).expect("told");
-        let span = self.session.register(lent).expect("room").take_all().expect("free");
+        let span = self.session.register(lent).expect("space").take_all().expect("free");
         let op = self.peer.get_span(span, &remote, 0).expect("posted");
         let Err(WaitError::Running(op)) = op.wait(Duration::from_millis(1)) else {
             panic!("256 MiB were copied within 1 ms");
@@ -157,7 +157,7 @@ pub fn put_to_a_stopped_target(context: &mut Context) -> Outcome {
         let s = Scene::new(&context.actor, 4);
         let (owner, lent) = Owner::new(THEIRS);
         let remote = s.peer.remote_window(5, LONG).expect("told");
-        let span = s.session.register(lent).expect("room").take_all().expect("free");
+        let span = s.session.register(lent).expect("space").take_all().expect("free");
         let op = s.peer.put_span(span, &remote, 0).map_err(|e| e.error).expect("posted");
         if let Some(wrong) = end_beside_the_stopped(s, &owner, op, 4) {
             return context.broken(wrong);
@@ -173,12 +173,12 @@ pub fn put_to_a_stopped_target(context: &mut Context) -> Outcome {
 pub fn put(context: &mut Context) -> Outcome {
     while context.again(2) {
         let mut pair = Pair::new(ConnType::Shm, 4096);
-        let region = pair.receiver().register_vec(vec![0; LEN]).expect("room");
+        let region = pair.receiver().register_vec(vec![0; LEN]).expect("space");
         let span = region.take_all().expect("free");
         let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).expect("exposed");
         let remote = pair.a.remote_window(5, LONG).expect("told");
         let (owner, lent) = Owner::new(THEIRS);
-        let span = pair.sender().register(lent).expect("room").take_all().expect("free");
+        let span = pair.sender().register(lent).expect("space").take_all().expect("free");
         let op = pair.a.put_span(span, &remote, 0).map_err(|e| e.error).expect("posted");
         let mut first = [0];
         until("the copy begins", LONG, || {

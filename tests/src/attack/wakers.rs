@@ -11,7 +11,7 @@ use hmc_std::future::OpFuture;
 use hmc_std::{ConnType, ErrorKind, Peer, Progress, Session};
 
 use super::{Context, Outcome};
-use crate::scene::until;
+use crate::env::until;
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// A waker that is to be called is called by then.
@@ -36,10 +36,10 @@ pub fn waker(code: impl FnOnce() + Send + 'static) -> Waker {
 
 /// A waker that sends `what` once.
 #[must_use]
-pub fn rings(bell: &Sender<&'static str>, what: &'static str) -> Waker {
-    let bell = bell.clone();
+pub fn notifies(wakes: &Sender<&'static str>, what: &'static str) -> Waker {
+    let wakes = wakes.clone();
     waker(move || {
-        let _ = bell.send(what);
+        let _ = wakes.send(what);
     })
 }
 
@@ -117,12 +117,12 @@ pub fn panics(context: &mut Context) -> Outcome {
         let peer = connect(&source, &target, 1);
         let (tell, told) = channel();
         let first = waiting(&peer, &waker(|| panic!("a waker of the test panics")));
-        let second = waiting(&peer, &rings(&tell, "second"));
+        let second = waiting(&peer, &notifies(&tell, "second"));
         if woken(&target, &told) != Some("second") {
             return context.broken("the waker after the one that panicked was not called");
         }
         // The thread is there: the peer's messages come in while nobody calls.
-        let third = waiting(&peer, &rings(&tell, "third"));
+        let third = waiting(&peer, &notifies(&tell, "third"));
         if woken(&target, &told) != Some("third") {
             return context.broken("a later waker was not called");
         }

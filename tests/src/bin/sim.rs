@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use hmc_sim::world::run::{Options, run};
 use hmc_sim::world::swarm::RunShape;
-use hmc_sim::world::trace::Print;
+use hmc_sim::world::trace::TraceSink;
 use hmc_tests::campaign;
 use hmc_tests::cluster::Sessions;
 use hmc_tests::metered::Metered;
@@ -68,16 +68,16 @@ impl Arguments {
             (false, Some(_)) => 1,
             (false, None) => 500,
         };
-        let asks = self.full.then_some(1_300);
-        let print: Print = |line| println!("{line}");
+        let requests = self.full.then_some(1_300);
+        let print: TraceSink = |line| println!("{line}");
         Options {
             first: self.seed.unwrap_or(1),
             seeds: self.seeds.unwrap_or(default),
             shape: RunShape {
                 ranks: self.ranks,
-                asks,
+                requests,
                 hours: self.hours,
-                relay: true,
+                rndv: true,
                 more_faults: self.full.into(),
             },
             threads: if self.trace { 1 } else { self.threads },
@@ -143,7 +143,12 @@ fn main() -> ExitCode {
         println!("{failure}");
     }
     println!("{summary}");
-    code(campaign::seeds(options.seeds, summary.seeds, summary.stats.asks, summary.failures.len()))
+    code(campaign::seeds(
+        options.seeds,
+        summary.seeds,
+        summary.stats.requests,
+        summary.failures.len(),
+    ))
 }
 
 #[cfg(test)]

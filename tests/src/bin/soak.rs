@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use hmc_tests::scene::Via;
-use hmc_tests::soak::{Mortal, Settings, run, serve};
+use hmc_tests::env::Via;
+use hmc_tests::soak::{KillableArgs, Settings, run, serve};
 
 /// Puts, gets, notifies, lends and takes back at random, kills peers and compares every byte.
 #[derive(Parser)]
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         kills: !a.no_kills,
     };
     if let (Some(rank), Some(home)) = (a.rank, a.home) {
-        return match serve(&Mortal { rank, home, settings }) {
+        return match serve(&KillableArgs { rank, home, settings }) {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => {
                 eprintln!("soak: {why}");

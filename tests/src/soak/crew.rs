@@ -9,11 +9,11 @@ use std::time::Duration;
 use hmc_sim::rng::Rng;
 use hmc_std::{Peer, Session};
 
-use super::drive::drive;
 use super::end::{End, Step};
-use super::host::host;
+use super::initiator::drive;
 use super::party::{Party, Stop};
 use super::settings::SOON;
+use super::target::host;
 use super::totals::Totals;
 
 /// The threads of one process, and what they found.

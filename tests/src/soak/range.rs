@@ -9,10 +9,10 @@ fn size(rng: &mut Rng, limit: u64) -> u64 {
     1 + rng.below(most).min(limit - 1)
 }
 
-/// A place and a length within `room`.
-pub(super) fn range(rng: &mut Rng, room: u64) -> (u64, u64) {
-    let len = size(rng, room);
-    (rng.below(room - len + 1), len)
+/// Returns a random offset and length within `len_max`.
+pub(super) fn range(rng: &mut Rng, len_max: u64) -> (u64, u64) {
+    let len = size(rng, len_max);
+    (rng.below(len_max - len + 1), len)
 }
 
 /// As an index.

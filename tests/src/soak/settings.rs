@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::scene::Via;
+use crate::env::Via;
 
 /// How long an answer, a revocation or a connection may take.
 pub(super) const LONG: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ pub struct Settings {
 
 /// What a process that is to be killed is told.
 #[derive(Clone, Debug)]
-pub struct Mortal {
+pub struct KillableArgs {
     /// Its rank.
     pub rank: u32,
     /// Where the others are.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// When two have the same words, or one has none.
 #[must_use]
 pub fn of_streams() -> BTreeSet<String> {
-    words("hmc-std/src", "Down::Protocol(")
+    words("hmc-std/src", "DataCloseReason::Protocol(")
 }
 
 /// The words of all checks of the messages over UCX.

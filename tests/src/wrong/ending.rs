@@ -5,8 +5,8 @@ use hmc_std::ErrorKind;
 use super::losses;
 use super::rig::Rig;
 use super::target::LONG;
-use crate::raw::is_closed_after;
-use crate::scene::until;
+use crate::env::until;
+use crate::raw_frames::is_closed_after;
 
 impl Rig<'_> {
     /// The link has ended for that reason and nothing else has changed.

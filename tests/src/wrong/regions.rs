@@ -60,7 +60,7 @@ fn announce_many(rig: &mut Rig<'_>) {
         assert!(matches!(sent, IoOutcome::Bytes(RECEIVED)), "a local socket takes {n} messages");
     }
     rustix::io::ioctl_fionbio(rig.rogue.data.as_fd(), false).expect("a socket");
-    // The first message makes room for the tag of the put. The link is over when all are received.
+    // The first received message frees space for the tag of the put. The link closes when all are received.
     for _ in 0..=INBOX {
         rig.peer.recv(Want::Any, LONG).expect("a message");
     }

@@ -14,9 +14,9 @@ use hmc_core::work::Failure;
 use hmc_std::{OpId, Peer, SharedWindow};
 
 use super::target::{INBOX, LONG, Target, fresh_rank};
-use crate::raw::frame;
+use crate::env::{Via, until};
+use crate::raw_frames::frame;
 use crate::rogue::{Rogue, pour};
-use crate::scene::{Via, until};
 
 /// Where the window lies in the area.
 pub const WINDOW_AT: u64 = 4096;
@@ -117,7 +117,7 @@ impl<'a> Rig<'a> {
 
     /// Sends a frame. That the session takes no more of them shows in the end.
     pub fn send(&mut self, frame: &DataFrame, payload: &[u8]) {
-        match &mut self.rogue.soft {
+        match &mut self.rogue.am {
             Some(soft) => {
                 let _ = soft.say(&frame.emit(), payload);
                 soft.turn();
@@ -171,16 +171,16 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When nothing comes.
     pub fn put(&mut self, len: u64) -> DataFrame {
-        self.ops.push(self.peer.put_nb(0, 0, len).expect("room"));
+        self.ops.push(self.peer.put_nb(0, 0, len).expect("space"));
         self.rogue.read_data().0
     }
 
     /// The session begins a get of `len` bytes by messages, the first operation of its link. Gives its number.
     ///
     /// # Panics
-    /// When there is no room.
+    /// If no slot is free.
     pub fn get_by_message(&mut self, len: u64) -> u32 {
-        self.ops.push(self.peer.get_nb(0, 0, len).expect("room"));
+        self.ops.push(self.peer.get_nb(0, 0, len).expect("space"));
         // The first use of the first record.
         0x100
     }
@@ -190,7 +190,7 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When nothing comes.
     pub fn get(&mut self, len: u64) -> DataFrame {
-        self.ops.push(self.peer.get_nb(0, 0, len).expect("room"));
+        self.ops.push(self.peer.get_nb(0, 0, len).expect("space"));
         self.rogue.read_data().0
     }
 
@@ -199,7 +199,7 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When it fails.
     pub fn answered_put(&mut self, len: u64) -> u32 {
-        let op = self.peer.put_nb(0, 0, len).expect("room");
+        let op = self.peer.put_nb(0, 0, len).expect("space");
         let seq = self.rogue.read_data().0.seq;
         self.send(&DataFrame::ack(seq, 1), &[]);
         assert_eq!(self.peer.wait_within(op, LONG).expect("acknowledged"), len);
@@ -211,7 +211,7 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When it fails.
     pub fn answered_get(&mut self, len: u32) -> u32 {
-        let op = self.peer.get_nb(0, 0, u64::from(len)).expect("room");
+        let op = self.peer.get_nb(0, 0, u64::from(len)).expect("space");
         let seq = self.rogue.read_data().0.seq;
         self.answer(seq, (0, len), u64::from(len), DataFlags::LAST);
         assert_eq!(self.peer.wait_within(op, LONG).expect("answered"), u64::from(len));
@@ -233,18 +233,18 @@ impl<'a> Rig<'a> {
         let from = session.allocate(STUCK).and_then(|r| session.share(r)).expect("memory");
         let remote = self.peer.remote_buffer().expect("a window");
         let route = self.peer.between(&from, &remote).expect("both ends");
-        self.ops.push(route.put_nb(0, 0, STUCK).expect("room"));
+        self.ops.push(route.put_nb(0, 0, STUCK).expect("space"));
         self.rogue.read_head()
     }
 
     /// An operation that the session cannot send, since a put before it sticks: its number.
     ///
     /// # Panics
-    /// When there is no room for it.
+    /// If no slot is free.
     pub fn queued(&mut self, get: bool) -> u32 {
         let stuck = self.put_that_sticks().seq;
         let begin = if get { Peer::get_nb } else { Peer::put_nb };
-        self.ops.push(begin(&self.peer, 0, 0, 64).expect("room"));
+        self.ops.push(begin(&self.peer, 0, 0, 64).expect("space"));
         stuck.wrapping_add(1)
     }
 
@@ -256,7 +256,7 @@ impl<'a> Rig<'a> {
         if self.target.via != Via::Shm {
             return;
         }
-        let op = self.peer.put_nb(0, 0, 1).expect("room");
+        let op = self.peer.put_nb(0, 0, 1).expect("space");
         let (mut frame, _) = self.rogue.read_data();
         if frame.kind == DataKind::WriteRef {
             self.send(&DataFrame::nack(frame.seq, Failure::Unsupported), &[]);
@@ -283,14 +283,13 @@ impl<'a> Rig<'a> {
         fill(&mut self.target.buffer_image, offset, len);
     }
 
-    /// Sends a tag of a put which waits for room in the inbox that is full of others: the session reads nothing more of the
-    /// data connection.
+    /// Sends a tag of a put which waits for space in the full inbox: the session stops reading the data connection.
     ///
     /// # Panics
     /// When it does not get that far.
     pub fn stop_reading(&mut self) {
         let tags = frame(&ControlMessage::Tag(1)).repeat(INBOX);
-        self.rogue.control.write_all(&tags).expect("room");
+        self.rogue.control.write_all(&tags).expect("space");
         let rank = self.peer.rank();
         until("the inbox is full", LONG, || {
             let peers = self.target.session.stats().peers;

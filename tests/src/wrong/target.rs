@@ -7,8 +7,8 @@ use hmc_hw::ucx::library::Library;
 use hmc_std::{Address, ConnBuffer, Peer, Session};
 
 use super::losses;
+use crate::env::{TempDir, Via};
 use crate::pair::pattern;
-use crate::scene::{TempDir, Via};
 
 /// Time within which everything here has surely happened.
 pub const LONG: Duration = Duration::from_secs(20);

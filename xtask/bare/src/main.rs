@@ -1,8 +1,7 @@
 //! The worked embedding (`examples/embedded`) as a static Linux program without libc and `std`.
 //!
 //! Stands for a board's firmware: `_start` is the reset vector, the exit status the only output.
-//! Status 0: the journey was made. 1: it failed. 2: something panicked. [`sys`] holds what a board
-//! support package would.
+//! Status 0: the walkthrough passed. 1: it failed. 2: a panic. [`sys`] is in the role of a board support package.
 #![no_std]
 #![no_main]
 

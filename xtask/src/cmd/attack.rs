@@ -4,8 +4,8 @@
 //! row's bug planted, where it must be broken. A row that holds beside its bug proves nothing and fails. A process that ends by
 //! a signal, or hangs, has broken its promise; one that ends by a panic could not make its attack, which fails as well.
 
-use crate::answer::{Answer, Counts};
 use crate::shell;
+use crate::step_result::{Counts, StepResult};
 use crate::tree;
 use crate::verdict::Verdict;
 use serde_json::Value;
@@ -57,14 +57,14 @@ pub(crate) fn run(options: &Options) -> Verdict {
 }
 
 /// The same with the number of rows that passed, failed and were skipped.
-pub(crate) fn step(options: &Options) -> Answer {
+pub(crate) fn step(options: &Options) -> StepResult {
     match attack(options) {
-        Ok(answer) => answer,
+        Ok(result) => result,
         Err(why) => Verdict::Failed(why).into(),
     }
 }
 
-fn attack(options: &Options) -> Result<Answer, String> {
+fn attack(options: &Options) -> Result<StepResult, String> {
     let root = tree::root();
     let plain = build(&root, false)?;
     let rows = chosen(list(&plain)?, options.only.as_deref())?;
@@ -95,7 +95,7 @@ fn attack(options: &Options) -> Result<Answer, String> {
             Verdict::failed(format!("{n} rows; again: cargo xtask attack --seed {}", options.seed))
         }
     };
-    Ok(Answer { verdict, counts })
+    Ok(StepResult { verdict, counts })
 }
 
 /// Builds the program, and that of the processes that it starts. Where it is.

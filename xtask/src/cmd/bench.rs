@@ -22,7 +22,7 @@ use crate::verdict::Verdict;
 use options::PATIENCE;
 use std::process::Command;
 
-/// The status with which the measuring program says that something is missing.
+/// The exit status of the measuring program if something is missing.
 const MISSING: i32 = 77;
 /// UCX_TLS for the two runs over UCX: what is there, which on one host is shared memory, and TCP alone.
 const LANES: [Option<&str>; 2] = [None, Some("tcp")];

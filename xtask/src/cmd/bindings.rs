@@ -1,5 +1,5 @@
 //! `cargo xtask bindings`: writes `hmc-hw/src/ucx/sys/{constants,types}.rs` and `functions.rs` beside it from UCX's
-//! headers, and what a C compiler says of the layout of each structure in them.
+//! headers, and the layout of each structure in them by a C compiler.
 //!
 //! Two sets of headers: the newest one is what is declared; the oldest one proves that the same
 //! declarations serve an older library (every function declared alike, and a layout to compare with).

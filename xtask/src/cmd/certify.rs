@@ -1,11 +1,11 @@
-//! `cargo xtask certify`: what is claimed of hmc-core, what became of each claim, and the figure.
+//! `cargo xtask certify`: the claims made for hmc-core, the result of each, and the figure.
 //!
 //! One table. A claim is proved, has failed, or was not run; what a machine lacks a tool for is never
 //! counted as proved. Without `--full` the two scores that take long (coverage and mutants) are left
 //! out and say so. The exit status is 0 when all that was asked for is proved, 1 when something
 //! failed, 77 when a tool is missing. What each claim means is in docs/SAFETY.md.
 
-mod answer;
+mod claim_result;
 mod measured;
 mod portable;
 mod source;
@@ -16,7 +16,7 @@ pub(crate) use measured::{lines_under, listed};
 use crate::cmd;
 use crate::tree::{self, Tree};
 use crate::verdict::Verdict;
-use answer::Answer;
+use claim_result::ClaimResult;
 use std::path::Path;
 use std::time::Instant;
 
@@ -30,8 +30,8 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// What a check is given.
-struct Ground<'a> {
+/// The arguments of a check.
+struct CheckContext<'a> {
     root: &'a Path,
     tree: &'a Tree,
 }
@@ -40,7 +40,7 @@ struct Ground<'a> {
 struct Claim {
     name: &'static str,
     full: bool,
-    check: fn(&Ground<'_>) -> Answer,
+    check: fn(&CheckContext<'_>) -> ClaimResult,
 }
 
 const CLAIMS: [Claim; 12] = [
@@ -69,44 +69,47 @@ pub(crate) fn run(options: &Options) -> Verdict {
         Ok(tree) => tree,
         Err(why) => return Verdict::Failed(why),
     };
-    let ground = Ground { root: &root, tree: &tree };
+    let context = CheckContext { root: &root, tree: &tree };
     let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only));
     let mut table = Vec::new();
     for claim in CLAIMS.iter().filter(|c| wanted(c.name)) {
         println!("\n=== {} ===", claim.name);
         let begun = Instant::now();
-        let answer =
-            if claim.full && !options.full { Answer::LeftOut } else { (claim.check)(&ground) };
-        println!("--- {}: {}", claim.name, answer.word());
-        table.push((claim.name, answer, begun.elapsed()));
+        let result = if claim.full && !options.full {
+            ClaimResult::LeftOut
+        } else {
+            (claim.check)(&context)
+        };
+        println!("--- {}: {}", claim.name, result.word());
+        table.push((claim.name, result, begun.elapsed()));
     }
     println!("\n{:<30} {:<8} {:>7}  figure", "claim about hmc-core", "verdict", "seconds");
-    for (name, answer, time) in &table {
+    for (name, result, time) in &table {
         println!(
             "{name:<30} {:<8} {:>7.1}  {}",
-            answer.word(),
+            result.word(),
             time.as_secs_f64(),
-            answer.detail()
+            result.detail()
         );
     }
-    let answers: Vec<Answer> = table.into_iter().map(|(_, answer, _)| answer).collect();
-    let (line, verdict) = sum(&answers);
+    let results: Vec<ClaimResult> = table.into_iter().map(|(_, result, _)| result).collect();
+    let (line, verdict) = sum(&results);
     println!("{line}");
     verdict
 }
 
 /// The last line, and what the command answers.
-fn sum(answers: &[Answer]) -> (String, Verdict) {
-    let count = |word: &str| answers.iter().filter(|a| a.word() == word).count();
+fn sum(results: &[ClaimResult]) -> (String, Verdict) {
+    let count = |word: &str| results.iter().filter(|a| a.word() == word).count();
     let (failed, not_run) = (count("FAILED"), count("not run"));
     let line = format!("{} proved, {failed} failed, {not_run} not run", count("proved"));
-    let lacking = answers.iter().find_map(|a| match a {
-        Answer::NotRun { reason, remedy } => Some(Verdict::skipped(reason, remedy)),
+    let lacking = results.iter().find_map(|a| match a {
+        ClaimResult::NotRun { reason, remedy } => Some(Verdict::skipped(reason, remedy)),
         _ => None,
     });
     let verdict = if failed > 0 {
         Verdict::failed(format!("{failed} claims do not hold"))
-    } else if answers.is_empty() {
+    } else if results.is_empty() {
         Verdict::failed("no claim has that name")
     } else if count("proved") == 0 && lacking.is_none() {
         Verdict::skipped("every claim of that name was left out", "`cargo xtask certify --full`")
@@ -116,29 +119,29 @@ fn sum(answers: &[Answer]) -> (String, Verdict) {
     (line, verdict)
 }
 
-fn no_panic(ground: &Ground<'_>) -> Answer {
+fn no_panic(context: &CheckContext<'_>) -> ClaimResult {
     let verdict = cmd::nopanic::run(&cmd::nopanic::Options::default());
-    Answer::with_figure(verdict, || {
+    ClaimResult::with_figure(verdict, || {
         format!(
             "{} public functions link without a panic symbol; a planted panic does not",
-            cmd::nopanic::called(ground.tree)
+            cmd::nopanic::called(context.tree)
         )
     })
 }
 
-fn core_only(ground: &Ground<'_>) -> Answer {
-    Answer::with_figure(cmd::nostd::embedding(ground.root), || {
+fn core_only(context: &CheckContext<'_>) -> ClaimResult {
+    ClaimResult::with_figure(cmd::nostd::embedding(context.root), || {
         "a static program without std, libc and allocator links and runs".to_owned()
     })
 }
 
-fn traced(tree: &Tree) -> Answer {
+fn traced(tree: &Tree) -> ClaimResult {
     let (traced, findings) = cmd::tidy::trace::trace(tree);
     for f in &findings {
         println!("{f}");
     }
     if findings.is_empty() {
-        Answer::Proved(format!(
+        ClaimResult::Proved(format!(
             "{} rules of the wire, {} of {} faults and {} assumptions of use name {} tests; \
              {} wait for their transport",
             traced.rules,
@@ -149,26 +152,26 @@ fn traced(tree: &Tree) -> Answer {
             traced.later
         ))
     } else {
-        Answer::Failed(format!("{} gaps", findings.len()))
+        ClaimResult::Failed(format!("{} gaps", findings.len()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, sum};
+    use super::{ClaimResult, sum};
     use crate::verdict::Verdict;
 
     #[test]
     fn what_was_not_run_is_never_counted_as_proved() {
-        let proved = Answer::Proved("1".into());
-        let lacking = Answer::not_run("no tool", "get it");
-        let (line, verdict) = sum(&[proved.clone(), lacking.clone(), Answer::LeftOut]);
+        let proved = ClaimResult::Proved("1".into());
+        let lacking = ClaimResult::not_run("no tool", "get it");
+        let (line, verdict) = sum(&[proved.clone(), lacking.clone(), ClaimResult::LeftOut]);
         assert_eq!(line, "1 proved, 0 failed, 2 not run");
         assert_eq!(verdict, Verdict::skipped("no tool", "get it"));
-        let (_, verdict) = sum(&[proved.clone(), lacking, Answer::Failed("x".into())]);
+        let (_, verdict) = sum(&[proved.clone(), lacking, ClaimResult::Failed("x".into())]);
         assert!(matches!(verdict, Verdict::Failed(_)));
-        assert_eq!(sum(&[proved, Answer::LeftOut]).1, Verdict::Passed);
+        assert_eq!(sum(&[proved, ClaimResult::LeftOut]).1, Verdict::Passed);
         assert!(matches!(sum(&[]).1, Verdict::Failed(_)));
-        assert!(matches!(sum(&[Answer::LeftOut]).1, Verdict::Skipped { .. }));
+        assert!(matches!(sum(&[ClaimResult::LeftOut]).1, Verdict::Skipped { .. }));
     }
 }

@@ -97,7 +97,7 @@ impl Process {
         Ok(Self { child, out })
     }
 
-    /// The next line that it prints, as JSON. It says on stderr why there is none.
+    /// The next line that it prints, as JSON. The reason is on stderr if there is none.
     fn line(&mut self) -> Result<Value, String> {
         let mut line = String::new();
         if let Some(out) = self.out.as_mut() {
@@ -189,7 +189,7 @@ fn demonstrate(options: &Options) -> Result<(), String> {
     small_puts(&program, options.via)
 }
 
-/// Builds the program `hmc` and says where it is.
+/// Builds the program `hmc` and returns its path.
 fn build() -> Result<PathBuf, String> {
     println!("building hmc (release)");
     let mut command = shell::cargo();
@@ -238,7 +238,7 @@ fn number(value: &Value, name: &str) -> f64 {
     value.get(name).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// Prints who moved the bytes, why, and how fast.
+/// Prints the transport, the reason for it, and the rate.
 fn explain(via: Via, sent: &Value, received: &Value) -> Result<(), String> {
     let (here, there) = (text(sent, "transport"), text(received, "transport"));
     println!(

@@ -2,8 +2,8 @@
 //!
 //! The ordinary tests run the same models with fewer events. Takes minutes and some gigabytes.
 
-use crate::answer::tests_of_each;
 use crate::shell;
+use crate::step_result::tests_of_each;
 use crate::tree;
 use crate::verdict::Verdict;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz --secs N`: runs the fuzz targets of `fuzz/` one after the other.
 //!
-//! Needs a nightly compiler and a C++ compiler, and says so with status 77 where they are missing. With
+//! Needs a nightly compiler and a C++ compiler; ends with status 77 if they are missing. With
 //! cargo-fuzz the address sanitizer watches too; without it the targets are built with coverage by
 //! hand. The committed corpora are replayed by `cargo test` everywhere. `--planted` runs each target
 //! against a subject with one bug and wants it to be found: an input that fails there, and that the
@@ -108,7 +108,7 @@ fn sound(root: &Path, target: &str, sanitized: bool, options: &Options) -> Resul
         command
     } else {
         let artifacts = root.join("fuzz/artifacts").join(target);
-        // Where the folder cannot be made libFuzzer says so and fails.
+        // If the folder cannot be created, libFuzzer reports that and fails.
         let _ = std::fs::create_dir_all(&artifacts);
         let mut command = by_hand(root, target);
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
@@ -139,7 +139,7 @@ fn planted(root: &Path, target: &str, options: &Options) -> Result<(), String> {
     is_the_bug(&hunt, replay.as_ref())
 }
 
-/// Whether a search found the planted bug: libFuzzer says that an input failed, and that input, which it wrote, passes
+/// Whether a search found the planted bug: libFuzzer reports a failed input, and that input, which it wrote, passes
 /// without the bug.
 fn is_the_bug(hunt: &Outcome, replay: Option<&Outcome>) -> Result<(), String> {
     match (hunt.code, replay) {
@@ -189,7 +189,7 @@ fn program(root: &Path, target: &str) -> PathBuf {
 fn by_hand(root: &Path, target: &str) -> Command {
     let fuzz = root.join("fuzz");
     let found = fuzz.join("target/found").join(target);
-    // Where the folder cannot be made libFuzzer says so and fails.
+    // If the folder cannot be created, libFuzzer reports that and fails.
     let _ = std::fs::create_dir_all(&found);
     let mut command = Command::new(program(root, target));
     command.args([found, fuzz.join("corpus").join(target)]);

@@ -1,7 +1,7 @@
 //! `cargo xtask nopanic`: proves by linking that no public function of hmc-core can panic.
 //!
-//! The driver (`xtask/nopanic`) is a `no_std` program whose panic handler calls a symbol that
-//! nobody defines, built with fat LTO. If the optimiser can show that no panic is reachable, the
+//! The driver (`xtask/nopanic`) is a `no_std` program whose panic handler calls an undefined
+//! symbol, built with fat LTO. If the optimiser can show that no panic is reachable, the
 //! handler is dropped and the program links; otherwise the linker names the symbol. Three parts:
 //! every public function of the core is called by the driver ([`functions`]); the driver links; and
 //! a driver with one planted `bytes[i]` does not.
@@ -13,7 +13,7 @@ use crate::tree::{self, Tree};
 use crate::verdict::Verdict;
 use std::path::Path;
 
-/// The symbol that nobody defines.
+/// The undefined symbol.
 const SYMBOL: &str = "hmc_core_contains_a_panic_path";
 
 /// The driver's folder.
@@ -21,9 +21,9 @@ const DRIVER: &str = "xtask/nopanic";
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Look at one room only, such as `queue` or `wire/header`; leaves out the positive control
+    /// Check one module only, such as `queue` or `wire/header`; leaves out the positive control
     #[arg(long)]
-    room: Option<String>,
+    module: Option<String>,
 }
 
 /// Runs the three parts.
@@ -44,33 +44,33 @@ pub(crate) fn called(tree: &Tree) -> usize {
 
 fn prove(root: &Path, options: &Options) -> Result<(), String> {
     let tree = Tree::read(root)?;
-    let rooms = functions::rooms(&tree);
+    let modules = functions::modules(&tree);
     let (called, missing) = functions::compare(&tree, DRIVER);
     for what in &missing {
         println!("not called by the driver: {what}");
     }
-    println!("{called} public functions and texts in {} rooms are called", rooms.len());
-    if let Some(room) = &options.room {
-        if !rooms.contains(room) {
-            return Err(format!("no room {room}; there are: {}", rooms.join(", ")));
+    println!("{called} public functions and texts in {} modules are called", modules.len());
+    if let Some(module) = &options.module {
+        if !modules.contains(module) {
+            return Err(format!("no module {module}; there are: {}", modules.join(", ")));
         }
-        return verdict_of(room, &link(root, Some(room), false)?);
+        return verdict_of(module, &link(root, Some(module), false)?);
     }
     let whole = link(root, None, false)?;
     if !whole.success {
-        // Which rooms? Each is linked alone.
+        // Each module is linked alone, to find those with a panic.
         let mut guilty = Vec::new();
-        for room in &rooms {
-            if verdict_of(room, &link(root, Some(room), false)?).is_err() {
-                println!("a panic is reachable in {room}");
-                guilty.push(room.as_str());
+        for module in &modules {
+            if verdict_of(module, &link(root, Some(module), false)?).is_err() {
+                println!("a panic is reachable in {module}");
+                guilty.push(module.as_str());
             }
         }
         verdict_of(&guilty.join(", "), &whole)?;
     }
     println!("links: no panic is reachable");
-    let seeded = link(root, None, true)?;
-    if seeded.success || !seeded.stderr.contains(SYMBOL) {
+    let planted = link(root, None, true)?;
+    if planted.success || !planted.stderr.contains(SYMBOL) {
         return Err("the positive control failed: a planted panic was not noticed".to_owned());
     }
     println!("positive control: a planted panic breaks the link");
@@ -78,25 +78,25 @@ fn prove(root: &Path, options: &Options) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "{} public functions are not called by {DRIVER}: add them to src/rooms",
+            "{} public functions are not called by {DRIVER}: add them to src/modules",
             missing.len()
         ))
     }
 }
 
-fn verdict_of(rooms: &str, outcome: &Outcome) -> Result<(), String> {
+fn verdict_of(modules: &str, outcome: &Outcome) -> Result<(), String> {
     if outcome.success {
         return Ok(());
     }
     if outcome.stderr.contains(SYMBOL) {
-        return Err(format!("a panic is reachable from: {rooms}"));
+        return Err(format!("a panic is reachable from: {modules}"));
     }
     eprintln!("{}", outcome.stderr);
     Err("the driver does not build".to_owned())
 }
 
-/// Builds and links the driver, for one room or for all.
-fn link(root: &Path, room: Option<&str>, seeded: bool) -> Result<Outcome, String> {
+/// Builds and links the driver, for one module or for all.
+fn link(root: &Path, module: Option<&str>, planted: bool) -> Result<Outcome, String> {
     let mut command = shell::cargo();
     command
         .current_dir(root)
@@ -106,11 +106,11 @@ fn link(root: &Path, room: Option<&str>, seeded: bool) -> Result<Outcome, String
         .arg(root.join("target/nopanic"))
         .args(["--", "-Crelocation-model=static"])
         .args(["-nostartfiles", "-nostdlib", "-static"].map(|a| format!("-Clink-arg={a}")));
-    if let Some(room) = room {
-        command.args(["--cfg", "one_room", "--cfg", &format!("room=\"{room}\"")]);
+    if let Some(module) = module {
+        command.args(["--cfg", "one_module", "--cfg", &format!("module=\"{module}\"")]);
     }
-    if seeded {
-        command.args(["--cfg", "seeded_panic"]);
+    if planted {
+        command.args(["--cfg", "planted_panic"]);
     }
     // Flags of the caller's (a sanitizer, coverage) would bring code that is not the core's.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");

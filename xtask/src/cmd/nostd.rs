@@ -6,7 +6,7 @@
 //! `cargo package` makes of hmc-core ([`package`]); and the embedding with that package builds for a
 //! bare-metal target. A program with its own panic handler cannot be linked with `std` (duplicate lang
 //! item), so the first two show the claim on any machine ([`embedding`]). Without the target the last
-//! part did not run, and the command says so.
+//! part does not run, and the command reports that.
 
 mod package;
 
@@ -86,16 +86,16 @@ fn dependencies(root: &Path) -> Result<(), String> {
     if !out.success {
         return Err(out.stderr);
     }
-    let strangers = strangers(&out.stdout);
-    if strangers.is_empty() {
+    let unknown = unknown(&out.stdout);
+    if unknown.is_empty() {
         println!("hmc-core depends on known crates only");
         return Ok(());
     }
-    Err(format!("hmc-core must not depend on: {}", strangers.join(", ")))
+    Err(format!("hmc-core must not depend on: {}", unknown.join(", ")))
 }
 
 /// The crates of cargo's list that are not known.
-fn strangers(list: &str) -> Vec<String> {
+fn unknown(list: &str) -> Vec<String> {
     let mut names: Vec<String> = list
         .lines()
         .filter_map(|l| l.split_whitespace().next())
@@ -143,7 +143,7 @@ fn host_program(root: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{all, strangers};
+    use super::{all, unknown};
     use crate::verdict::Verdict;
 
     #[test]
@@ -157,10 +157,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_crate_is_a_stranger() {
+    fn an_unknown_crate_is_found() {
         assert!(
-            strangers("hmc-core v0.1.0 (/x)\nbitflags v2.13.2\nzerocopy v0.8.1 (*)\n").is_empty()
+            unknown("hmc-core v0.1.0 (/x)\nbitflags v2.13.2\nzerocopy v0.8.1 (*)\n").is_empty()
         );
-        assert_eq!(strangers("hmc-core v0.1.0\nlog v0.4.0\nlog v0.4.0 (*)\n"), ["log"]);
+        assert_eq!(unknown("hmc-core v0.1.0\nlog v0.4.0\nlog v0.4.0 (*)\n"), ["log"]);
     }
 }

@@ -6,7 +6,7 @@ use crate::verdict::Verdict;
 use std::process::Command;
 use std::time::Duration;
 
-/// Time that a campaign may take; the program itself says how far it is.
+/// Time that a campaign may take; the program itself reports its progress.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(clap::Args)]

@@ -5,8 +5,8 @@
 
 mod single;
 
-use crate::answer::{Answer, Counts, Line, summary};
 use crate::shell;
+use crate::step_result::{Counts, Line, StepResult, summary};
 use crate::tree;
 use crate::verdict::Verdict;
 use single::{Run, Which};
@@ -27,21 +27,21 @@ const WHEEL: &str = "libucx-cu12==1.22.0";
 
 /// Tests with real processes that run over UCX as they do over our own transports.
 const PROCESS_TESTS: [&str; 7] =
-    ["death", "relay", "relay_ends", "revoke", "routes", "sessions", "visibility"];
+    ["peer_failure", "messages", "messages_abort", "revoke", "bindings", "sessions", "visibility"];
 
 /// Those of them that are about another transport by name, or about none: `test-sim` has them.
 const ELSEWHERE: [&str; 32] = [
-    "death::a_peer_that_dialed_first_is_dialed_again",
-    "death::a_stopped_peer_is_dead_by_its_silence_on_shm",
-    "death::a_stopped_peer_is_dead_by_its_silence_on_tcp",
-    "death::shm_the_dialer_is_killed_before_it_copies",
-    "death::shm_the_dialer_is_killed_under_a_copy",
-    "death::shm_the_listener_is_killed_before_it_copies",
-    "death::shm_the_listener_is_killed_under_a_copy",
-    "death::tcp_the_dialer_is_killed_with_its_buffers_full",
-    "death::tcp_the_listener_is_killed_with_its_buffers_full",
-    "death::the_higher_rank_waits_to_be_dialed",
-    "death::who_does_not_listen_dials_again",
+    "peer_failure::a_peer_that_dialed_first_is_dialed_again",
+    "peer_failure::a_stopped_peer_is_dead_by_its_silence_on_shm",
+    "peer_failure::a_stopped_peer_is_dead_by_its_silence_on_tcp",
+    "peer_failure::shm_the_dialer_is_killed_before_it_copies",
+    "peer_failure::shm_the_dialer_is_killed_under_a_copy",
+    "peer_failure::shm_the_listener_is_killed_before_it_copies",
+    "peer_failure::shm_the_listener_is_killed_under_a_copy",
+    "peer_failure::tcp_the_dialer_is_killed_with_its_buffers_full",
+    "peer_failure::tcp_the_listener_is_killed_with_its_buffers_full",
+    "peer_failure::the_higher_rank_waits_to_be_dialed",
+    "peer_failure::who_does_not_listen_dials_again",
     "revoke::no_late_byte_over_shm",
     "revoke::no_late_byte_over_shm_into_adopted_memory",
     "revoke::no_late_byte_over_tcp",
@@ -49,15 +49,15 @@ const ELSEWHERE: [&str; 32] = [
     "revoke::shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death",
     "revoke::whole_pages_come_back_from_a_stopped_peer_at_once",
     "revoke::windows_over_one_region_share_a_mapping",
-    "routes::memory_stays_until_what_uses_it_is_over",
-    "routes::the_address_is_that_of_the_bytes",
-    "routes::what_can_be_done_at_once_is_done_and_nothing_else",
-    "sessions::a_goodbye_without_an_answer_is_said",
+    "bindings::memory_stays_until_what_uses_it_is_over",
+    "bindings::the_address_is_that_of_the_bytes",
+    "bindings::what_can_be_done_at_once_is_done_and_nothing_else",
+    "sessions::a_bye_without_a_reply_is_reported",
     "sessions::a_named_transport_is_not_replaced_by_another",
     "sessions::a_thousand_peers_need_no_threads",
     "sessions::explain_tells_of_a_slower_path",
     "sessions::manual_progress_moves_bytes_only_when_asked",
-    "sessions::two_sessions_in_one_process_are_strangers",
+    "sessions::two_sessions_in_one_process_share_nothing",
     "visibility::loopback",
     "visibility::shm_put_notify",
     "visibility::shm_put_then_tag",
@@ -72,7 +72,7 @@ const UCX_TESTS: [&str; 9] = [
     "ucx_sessions",
     "ucx_fences",
     "ucx_quiet",
-    "ucx_killed",
+    "ucx_kill_mid_send",
     "ucx_exits",
     "ucx_failed_sends",
     "partition",
@@ -149,7 +149,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
     }
     verdict(
         summary(&table),
-        table.iter().any(|l| matches!(l.answer.verdict, Verdict::Skipped { .. })),
+        table.iter().any(|l| matches!(l.result.verdict, Verdict::Skipped { .. })),
     )
 }
 
@@ -169,7 +169,7 @@ fn verdict(total: Counts, missing: bool) -> Verdict {
     Verdict::Passed
 }
 
-/// What `HMC_UCX_LIB` says, if anything.
+/// The value of `HMC_UCX_LIB`, if any.
 fn named_by_user() -> Option<OsString> {
     std::env::var_os("HMC_UCX_LIB").filter(|name| !name.is_empty())
 }
@@ -208,7 +208,7 @@ fn system(_: &Path, install: bool) -> Result<Ucx, Verdict> {
                 command.args(DEBIAN);
             }
             let done = shell::stream(&mut command, INSTALL).map_err(Verdict::Failed)?;
-            // Without strace two tests say that it is missing.
+            // Without strace two tests report that it is missing.
             if !done.success && !is_there() {
                 let why = format!("`{}`: {}", shell::shown(&command), done.why());
                 return Err(Verdict::skipped(why, "`apt install libucx0` as root"));
@@ -262,7 +262,7 @@ fn library_in(home: &Path) -> Option<PathBuf> {
 
 /// The conformance suite over single lanes, the partitions, the death in the middle of a message, ends under puts and sends that fail, then
 /// the process tests over all lanes of this machine and over TCP alone.
-fn suites(root: &Path, ucx: &Ucx) -> Answer {
+fn suites(root: &Path, ucx: &Ucx) -> StepResult {
     println!("with {} library", ucx.name);
     let lanes = Run {
         root,
@@ -295,7 +295,7 @@ fn suites(root: &Path, ucx: &Ucx) -> Answer {
 }
 
 /// The soak over each kind of lane.
-fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> Answer {
+fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> StepResult {
     let seconds = options.soak.unwrap_or(SOAK_SECS);
     let (secs, seed) = (seconds.to_string(), options.seed.to_string());
     let mut said = vec![("HMC_SOAK_SECS", Some(&*secs)), ("HMC_TEST_SEED", Some(&*seed))];
@@ -327,7 +327,7 @@ fn environment(
 #[cfg(test)]
 mod tests_of_verdicts {
     use super::{is_library, runs, verdict};
-    use crate::answer::Counts;
+    use crate::step_result::Counts;
     use crate::verdict::Verdict;
 
     #[test]

@@ -1,15 +1,15 @@
 //! `cargo xtask test-sim`: every test that needs no hardware, in order, with a summary.
 //!
 //! A step that fails does not stop the others. A step that cannot run here is shown as skipped
-//! with what to do about it, never as passed. `--keep FILE` notes what became of each; `--after FILE` runs those that were
+//! with what to do about it, never as passed. `--keep FILE` stores the result of each; `--after FILE` runs those that were
 //! skipped as a whole then, when something has been installed. The last line is `N passed, N failed, N skipped`:
 //! the sum of cargo's own `test result` lines, plus one for each step that failed or was skipped
 //! as a whole.
 
-use crate::answer::{Answer, Line, summary, tests};
 use crate::cmd;
 use crate::record;
 use crate::shell;
+use crate::step_result::{Line, StepResult, summary, tests};
 use crate::tools;
 use crate::tree;
 use crate::verdict::Verdict;
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Leave out the slow steps: msrv, the other processor, process tests, attacks, Python, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
-    /// Write what became of each step to FILE
+    /// Write the result of each step to FILE
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
     /// Run only the steps that were skipped in the run that FILE is of; the table and the sum have the others as they were
@@ -57,7 +57,7 @@ pub(crate) struct Options {
 struct Step {
     name: &'static str,
     slow: bool,
-    run: fn(&Path) -> Answer,
+    run: fn(&Path) -> StepResult,
 }
 
 const STEPS: [Step; 14] = [
@@ -139,11 +139,11 @@ pub(crate) fn run(options: &Options) -> Verdict {
 
 /// Whether a step of an earlier run needs no other.
 fn stands(line: &Line, name: &str) -> bool {
-    line.name == name && !matches!(line.answer.verdict, Verdict::Skipped { .. })
+    line.name == name && !matches!(line.result.verdict, Verdict::Skipped { .. })
 }
 
 /// Checks the workspace for the other kind of processor. Nothing is linked or run: that needs its tools.
-fn other(root: &Path) -> Answer {
+fn other(root: &Path) -> StepResult {
     if !tools::has_target(OTHER) {
         return Verdict::skipped(
             format!("no standard library for {OTHER}"),
@@ -161,19 +161,19 @@ fn other(root: &Path) -> Answer {
 }
 
 /// Everything but the process tests, which want an optimised build, with the documents' examples.
-fn workspace(root: &Path) -> Answer {
+fn workspace(root: &Path) -> StepResult {
     let mut command = shell::cargo();
     command.args(["test", "--workspace", "--exclude", "hmc-tests", "--no-fail-fast"]);
     tests(command.current_dir(root), STEP)
 }
 
-fn processes(root: &Path) -> Answer {
+fn processes(root: &Path) -> StepResult {
     let mut command = shell::cargo();
     command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
     tests(command.current_dir(root), STEP)
 }
 
-fn loom(root: &Path) -> Answer {
+fn loom(root: &Path) -> StepResult {
     let mut command = shell::cargo();
     command
         .args([
@@ -188,14 +188,14 @@ fn loom(root: &Path) -> Answer {
         ])
         .arg("--target-dir")
         .arg(root.join("target/loom"))
-        // Each model says how many executions it had.
+        // Each model reports its number of executions.
         .args(["--", "--nocapture"])
         .env("LOOM_MAX_PREEMPTIONS", PREEMPTIONS)
         .env("RUSTFLAGS", "--cfg loom");
     tests(command.current_dir(root), STEP)
 }
 
-fn miri(root: &Path, what: &[&str]) -> Answer {
+fn miri(root: &Path, what: &[&str]) -> StepResult {
     if !tools::has_extension("nightly", "miri") {
         return Verdict::skipped(
             "Miri is not installed",
@@ -220,7 +220,7 @@ fn miri(root: &Path, what: &[&str]) -> Answer {
 #[cfg(test)]
 mod tests_of_runs {
     use super::{STEPS, stands};
-    use crate::answer::{Answer, Line};
+    use crate::step_result::{Line, StepResult};
     use crate::verdict::Verdict;
     use std::time::Duration;
 
@@ -241,7 +241,7 @@ mod tests_of_runs {
     fn only_what_was_skipped_runs_again() {
         let line = |verdict: Verdict| Line {
             name: STEPS[0].name.to_owned(),
-            answer: Answer::from(verdict),
+            result: StepResult::from(verdict),
             time: Duration::ZERO,
         };
         assert!(stands(&line(Verdict::Passed), STEPS[0].name));

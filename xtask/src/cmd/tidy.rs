@@ -1,24 +1,24 @@
-//! `cargo xtask tidy`: the house rules that a compiler does not know.
+//! `cargo xtask tidy`: the rules of this project that a compiler does not check.
 //!
 //! Each rule is a function from the [`Tree`] to findings, with a test that plants a violation.
-//! Formatting and lints are rustfmt's and clippy's business, not this command's.
+//! rustfmt and clippy check formatting and lints.
 
-mod arrows;
 mod borrows;
 mod code_lines;
-mod documents;
+mod crate_deps;
+mod docs;
 mod finding;
+mod imports;
 mod items;
 mod layers;
 mod length;
+mod module_deps;
 mod modules;
 mod offsets;
 mod paths;
 mod programs;
 mod promises;
 mod retired;
-mod rooms;
-mod roots;
 mod state;
 pub(crate) mod trace;
 mod unsafety;
@@ -33,12 +33,12 @@ type Rule = fn(&Tree) -> Vec<Finding>;
 
 const RULES: [(&str, Rule); 15] = [
     ("layers", layers::check),
-    ("crate arrows", arrows::check),
-    ("room arrows of hmc-core", rooms::check),
-    ("no import through a crate's root", roots::check),
+    ("dependencies of crates", crate_deps::check),
+    ("dependencies of modules of hmc-core", module_deps::check),
+    ("no import through a crate's root", imports::check),
     ("file length", length::check),
     ("unsafe", unsafety::check),
-    ("documents", documents::check),
+    ("documents", docs::check),
     ("words", words::check),
     ("retired words", retired::check),
     ("process-wide state", state::check),
@@ -49,15 +49,15 @@ const RULES: [(&str, Rule); 15] = [
     ("variables of the environment", variables::check),
 ];
 
-/// Runs all rules over the project and prints what they found.
+/// Runs all rules over the project and prints their findings.
 pub(crate) fn run() -> Verdict {
     match Tree::read(&tree::root()) {
-        Ok(tree) => judge(&tree),
+        Ok(tree) => check(&tree),
         Err(why) => Verdict::Failed(why),
     }
 }
 
-fn judge(tree: &Tree) -> Verdict {
+fn check(tree: &Tree) -> Verdict {
     let mut total = 0_usize;
     for (name, rule) in RULES {
         let findings = rule(tree);
@@ -73,6 +73,6 @@ fn judge(tree: &Tree) -> Verdict {
     if total == 0 {
         Verdict::Passed
     } else {
-        Verdict::failed(format!("{total} places break the house rules"))
+        Verdict::failed(format!("{total} places break the rules of the project"))
     }
 }

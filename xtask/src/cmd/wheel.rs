@@ -8,8 +8,8 @@
 
 mod install;
 
-use crate::answer::{Answer, pytest};
 use crate::shell;
+use crate::step_result::{StepResult, pytest};
 use crate::tree;
 use crate::verdict::Verdict;
 use install::Wheel;
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
 }
 
 /// The step of a test run.
-pub(crate) fn step(root: &Path) -> Answer {
+pub(crate) fn step(root: &Path) -> StepResult {
     match build(root, "python3") {
         Ok(wheels) => test_all(root, &wheels, false, None),
         Err(verdict) => verdict.into(),
@@ -161,13 +161,13 @@ pub(crate) fn installed(root: &Path) -> Result<PathBuf, Verdict> {
     install::wheel(wheel, &home, "[test]").map(|_| home)
 }
 
-fn test_all(root: &Path, wheels: &[Wheel], ucx: bool, only: Option<&str>) -> Answer {
-    let tested = wheels.iter().map(|wheel| test(root, wheel, ucx, only)).reduce(Answer::and);
+fn test_all(root: &Path, wheels: &[Wheel], ucx: bool, only: Option<&str>) -> StepResult {
+    let tested = wheels.iter().map(|wheel| test(root, wheel, ucx, only)).reduce(StepResult::and);
     tested.unwrap_or_else(|| Verdict::failed("maturin made no wheel").into())
 }
 
 /// Installs a wheel into a fresh environment of its interpreter and runs its tests there.
-fn test(root: &Path, wheel: &Wheel, ucx: bool, only: Option<&str>) -> Answer {
+fn test(root: &Path, wheel: &Wheel, ucx: bool, only: Option<&str>) -> StepResult {
     println!("testing {} with {}", wheel.path.display(), wheel.python);
     let home = root.join("target/py/test");
     let extras = if ucx { "[ucx,test]" } else { "[test]" };

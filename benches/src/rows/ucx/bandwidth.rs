@@ -25,7 +25,7 @@ const BOUND: f64 = 0.97;
 pub(crate) struct UcxBandwidth;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Direction {
     Put,
     Get,
 }
@@ -53,30 +53,30 @@ impl Row for UcxBandwidth {
         let most = sizes.last().copied().unwrap_or(MIB);
         let rig = Rig::new(context, most)?;
         let mut lines = Vec::new();
-        for way in [Way::Put, Way::Get] {
+        for direction in [Direction::Put, Direction::Get] {
             for &len in &sizes {
-                lines.extend(rows(context, &rig, way, len)?);
+                lines.extend(rows(context, &rig, direction, len)?);
             }
         }
         Ok(lines)
     }
 }
 
-fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
+fn rows(context: &Context, rig: &Rig, direction: Direction, len: u64) -> Res<Vec<Line>> {
     let sample = if rig.tcp { SAMPLE_BYTES.1 } else { SAMPLE_BYTES.0 };
     let times = (sample / len).clamp(if rig.tcp { 2 } else { 1 }, 512);
     let depth = if rig.tcp { (IN_FLIGHT_BYTES / len).clamp(2, IN_FLIGHT) } else { 1 };
-    let ours = || timed_ours(context, rig, way, len, times, depth);
-    let bare = || {
-        let duo = &mut *rig.duo.borrow_mut();
-        rig.bare
-            .borrow_mut()
-            .served(&mut duo.helper, way == Way::Get, |calls| bare(calls, way, len, times, depth))
+    let ours = || timed_ours(context, rig, direction, len, times, depth);
+    let raw = || {
+        let pair = &mut *rig.pair.borrow_mut();
+        rig.raw.borrow_mut().served(&mut pair.helper, direction == Direction::Get, |calls| {
+            raw(calls, direction, len, times, depth)
+        })
     };
-    let pairs = interleave(context.pick(5, 21), ours, bare)?;
-    let (verb, test) = match way {
-        Way::Put => ("put", "ucp_put_bw"),
-        Way::Get => ("get", "ucp_get"),
+    let pairs = interleave(context.pick(5, 21), ours, raw)?;
+    let (verb, test) = match direction {
+        Direction::Put => ("put", "ucp_put_bw"),
+        Direction::Get => ("get", "ucp_get"),
     };
     let name = format!("{} {verb} {}", rig.lanes(), size(len));
     let mut lines = vec![Line::bandwidth(name, len, &pairs, None).noted("bare calls")];
@@ -89,7 +89,7 @@ fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
         // It warms itself up; after its two processes our caches are cold. Then both move as many bytes.
         let long = || {
             ours()?;
-            timed_ours(context, rig, way, len, count, depth)
+            timed_ours(context, rig, direction, len, count, depth)
         };
         interleave(RUNS, long, || {
             let said = if safe {
@@ -121,7 +121,7 @@ fn rows(context: &Context, rig: &Rig, way: Way, len: u64) -> Res<Vec<Line>> {
 fn timed_ours(
     context: &Context,
     rig: &Rig,
-    way: Way,
+    direction: Direction,
     len: u64,
     times: u64,
     depth: u64,
@@ -130,9 +130,9 @@ fn timed_ours(
     debug_assert_eq!(peer.conn(), Some(ConnType::Ucx));
     let count = u32::try_from(times).map_err(text)?;
     if depth == 1 {
-        return match way {
-            Way::Put => context.delay.timed(count, || peer.put(0, 0, len).map_err(text)),
-            Way::Get => context.delay.timed(count, || peer.get(0, 0, len).map_err(text)),
+        return match direction {
+            Direction::Put => context.delay.timed(count, || peer.put(0, 0, len).map_err(text)),
+            Direction::Get => context.delay.timed(count, || peer.get(0, 0, len).map_err(text)),
         };
     }
     let mut flying = VecDeque::new();
@@ -142,9 +142,9 @@ fn timed_ours(
                 let op = flying.pop_front().ok_or("nothing in flight")?;
                 peer.wait(op).map_err(text)?;
             }
-            let op = match way {
-                Way::Put => peer.put_nb(0, 0, len),
-                Way::Get => peer.get_nb(0, 0, len),
+            let op = match direction {
+                Direction::Put => peer.put_nb(0, 0, len),
+                Direction::Get => peer.get_nb(0, 0, len),
             };
             flying.push_back(op.map_err(text)?);
         }
@@ -157,7 +157,7 @@ fn timed_ours(
 }
 
 /// Nanoseconds for one bare one. One flush serves all, as in `ucx_perftest`.
-fn bare(calls: &RawCalls<'_>, way: Way, len: u64, times: u64, depth: u64) -> Res<f64> {
+fn raw(calls: &RawCalls<'_>, direction: Direction, len: u64, times: u64, depth: u64) -> Res<f64> {
     let len = usize::try_from(len).map_err(text)?;
     let mut flying = VecDeque::new();
     let ns = timed(1, || {
@@ -166,9 +166,9 @@ fn bare(calls: &RawCalls<'_>, way: Way, len: u64, times: u64, depth: u64) -> Res
                 let oldest = flying.pop_front().ok_or("nothing in flight")?;
                 calls.wait(oldest).map_err(text)?;
             }
-            let begun = match way {
-                Way::Put => calls.put(0, 0, len),
-                Way::Get => calls.get(0, 0, len),
+            let begun = match direction {
+                Direction::Put => calls.put(0, 0, len),
+                Direction::Get => calls.get(0, 0, len),
             };
             flying.push_back(begun.map_err(text)?);
         }

@@ -10,7 +10,7 @@ use crate::error::{Res, text};
 use crate::line::Line;
 use crate::measure::{interleave, median, timed};
 use crate::reference::pages::spin;
-use crate::reference::ucx_bare::{End, put_now};
+use crate::reference::ucx_raw::{End, put_now};
 use crate::row::{Row, size};
 
 const WARM_ROUNDS: u64 = 100;
@@ -61,7 +61,7 @@ impl Row for UcxLatency {
 /// Half a round trip of a ping-pong, and the call alone.
 fn seen(context: &Context, rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<Vec<Line>> {
     let ours = || Ok(ours_seen(context, rig, seq, len)? / 2.0);
-    let pairs = interleave(context.pick(9, 31), ours, || Ok(bare_seen(rig, seq, len)? / 2.0))?;
+    let pairs = interleave(context.pick(9, 31), ours, || Ok(raw_seen(rig, seq, len)? / 2.0))?;
     let name = format!("{} put {} until seen", rig.lanes(), size(len));
     let line = Line::latency(name, 1.0, &pairs, None);
     let mut lines = vec![line.noted("bare put and flush")];
@@ -116,9 +116,9 @@ fn beside_perftest(
 fn ours_seen(context: &Context, rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64> {
     let first = seq.get();
     seq.set(first + WARM_ROUNDS + ROUNDS);
-    let duo = &mut *rig.duo.borrow_mut();
-    duo.helper.tell(&format!("flags 1 0 {len} {first} {} last", WARM_ROUNDS + ROUNDS))?;
-    let buffer = duo.session.buffer();
+    let pair = &mut *rig.pair.borrow_mut();
+    pair.helper.tell(&format!("flags 1 0 {len} {first} {} last", WARM_ROUNDS + ROUNDS))?;
+    let buffer = pair.session.buffer();
     let seen = |at: u64, n: u64| buffer.load_flag(at).is_ok_and(|v| v == n);
     let mut n = first;
     let mut round = || {
@@ -132,17 +132,17 @@ fn ours_seen(context: &Context, rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64
         round()?;
     }
     let ns = context.delay.timed(ROUNDS as u32, round)?;
-    duo.helper.hear()?;
+    pair.helper.hear()?;
     Ok(ns)
 }
 
-fn bare_seen(rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64> {
+fn raw_seen(rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64> {
     let first = seq.get();
     seq.set(first + WARM_ROUNDS + ROUNDS);
-    let duo = &mut *rig.duo.borrow_mut();
-    duo.helper.tell(&format!("bareflags {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
+    let pair = &mut *rig.pair.borrow_mut();
+    pair.helper.tell(&format!("rawflags {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
     let len = usize::try_from(len).map_err(text)?;
-    let end = rig.bare.borrow();
+    let end = rig.raw.borrow();
     let calls = end.calls()?;
     let mut n = first;
     let mut round = || {
@@ -155,11 +155,11 @@ fn bare_seen(rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64> {
         round()?;
     }
     let ns = timed(ROUNDS as u32, round)?;
-    duo.helper.hear()?;
+    pair.helper.hear()?;
     Ok(ns)
 }
 
-/// The passive end of [`bare_seen`].
+/// The passive end of [`raw_seen`].
 pub(crate) fn answer(end: &End, len: usize, first: u64, rounds: u64) -> Res<()> {
     let calls = end.calls()?;
     for n in first..first + rounds {
@@ -180,19 +180,19 @@ fn calls(context: &Context, rig: &Rig, len: u64) -> Res<crate::measure::Pairs> {
     interleave(
         context.pick(11, 51),
         || ours_alone(context, rig, len, times),
-        || with_bare(rig, |calls| timed(times, || put_now(calls, 0, 0, n))),
+        || with_raw(rig, |calls| timed(times, || put_now(calls, 0, 0, n))),
     )
 }
 
-/// What a flush adds to a bare put.
+/// The cost of a flush after a raw put.
 fn flush_ns(context: &Context, rig: &Rig, len: u64) -> Res<f64> {
     let times = if rig.tcp { TCP_ROUNDS } else { CALLS };
     let n = usize::try_from(len).map_err(text)?;
     let pairs = interleave(
         context.pick(11, 51),
-        || with_bare(rig, |calls| timed(times, || put_now(calls, 0, 0, n))),
+        || with_raw(rig, |calls| timed(times, || put_now(calls, 0, 0, n))),
         || {
-            with_bare(rig, |calls| {
+            with_raw(rig, |calls| {
                 let put = || calls.put(0, 0, n).and_then(|put| calls.wait(put)).map_err(text);
                 let ns = timed(times, put)?;
                 calls.flush().and_then(|flush| calls.wait(flush)).map_err(text)?;
@@ -203,7 +203,7 @@ fn flush_ns(context: &Context, rig: &Rig, len: u64) -> Res<f64> {
     Ok((pairs.ours_ns() - pairs.reference_ns()).max(0.0))
 }
 
-fn with_bare(rig: &Rig, job: impl FnOnce(&RawCalls<'_>) -> Res<f64>) -> Res<f64> {
-    let duo = &mut *rig.duo.borrow_mut();
-    rig.bare.borrow_mut().served(&mut duo.helper, false, job)
+fn with_raw(rig: &Rig, job: impl FnOnce(&RawCalls<'_>) -> Res<f64>) -> Res<f64> {
+    let pair = &mut *rig.pair.borrow_mut();
+    rig.raw.borrow_mut().served(&mut pair.helper, false, job)
 }

@@ -1,4 +1,4 @@
-//! Rows over UCX: against bare calls of the same library, and against its own `ucx_perftest`.
+//! Rows over UCX: against raw calls of the same library, and against its own `ucx_perftest`.
 //!
 //! The lanes are those that UCX_TLS allows, for this process, for the passive one and for `ucx_perftest`.
 //! `cargo xtask bench --ucx` runs them once for lanes of shared memory and once for TCP.
@@ -13,19 +13,19 @@ use std::cell::RefCell;
 use hmc_core::types::ConnType;
 use hmc_std::peer::Peer;
 
-use crate::context::{Context, Duo};
+use crate::context::{Context, SessionPair};
 use crate::error::Res;
 use crate::reference::perftest::Perftest;
-use crate::reference::ucx_bare::{End, only_tcp};
+use crate::reference::ucx_raw::{End, only_tcp};
 
 /// Samples beside `ucx_perftest`: each is two new processes.
 const RUNS: usize = 5;
 
-/// Two sessions and two bare ends between the same two processes.
+/// Two sessions and two raw ends between the same two processes.
 struct Rig {
     // Before `duo`, which ends the other process: an endpoint is closed while its peer lives.
-    bare: RefCell<End>,
-    duo: RefCell<Duo>,
+    raw: RefCell<End>,
+    pair: RefCell<SessionPair>,
     peer: Peer,
     perftest: Res<Perftest>,
     /// Over TCP alone.
@@ -34,11 +34,11 @@ struct Rig {
 
 impl Rig {
     fn new(context: &Context, bytes: u64) -> Res<Self> {
-        let mut duo = context.duo(bytes, ConnType::Ucx)?;
-        let bare = RefCell::new(End::pair(&mut duo.helper, bytes)?);
+        let mut pair = context.pair(bytes, ConnType::Ucx)?;
+        let raw = RefCell::new(End::pair(&mut pair.helper, bytes)?);
         let perftest = Perftest::of(&library()?);
-        let peer = duo.peer.clone();
-        Ok(Self { duo: RefCell::new(duo), peer, bare, perftest, tcp: only_tcp() })
+        let peer = pair.peer.clone();
+        Ok(Self { pair: RefCell::new(pair), peer, raw, perftest, tcp: only_tcp() })
     }
 
     /// The lanes, for names of lines.

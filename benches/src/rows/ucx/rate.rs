@@ -42,9 +42,9 @@ impl Row for UcxRate {
         let rig = Rig::new(context, 1 << 20)?;
         let peer = &rig.peer;
         let per_put = |ns: f64| ns / f64::from(PUTS);
-        let bare = || {
-            let duo = &mut *rig.duo.borrow_mut();
-            rig.bare.borrow_mut().served(&mut duo.helper, false, |calls| {
+        let raw = || {
+            let pair = &mut *rig.pair.borrow_mut();
+            rig.raw.borrow_mut().served(&mut pair.helper, false, |calls| {
                 let mut flying = VecDeque::with_capacity(DEPTH as usize);
                 let ns = timed(1, || {
                     for _ in 0..PUTS {
@@ -83,7 +83,7 @@ impl Row for UcxRate {
         // Where bytes go in the call itself, a name for each costs more than the copy: lists are for that.
         let bound = rig.tcp.then_some(0.9);
         let name = format!("{} puts of 8 B, 64 named ones in flight", rig.lanes());
-        let pairs = interleave(count, ours, bare)?;
+        let pairs = interleave(count, ours, raw)?;
         let mut lines = vec![Line::rate(&name, &pairs, bound).noted("bare ucp_put_nbx")];
         let copies: Vec<Copy> = (0..u64::from(DEPTH))
             .map(|_| Copy { local_offset: 0, remote_offset: 0, len: LEN })
@@ -94,7 +94,7 @@ impl Row for UcxRate {
             Ok(ns / f64::from(DEPTH))
         };
         let name = format!("{} puts of 8 B, prepared lists of 64", rig.lanes());
-        let pairs = interleave(count, batches, bare)?;
+        let pairs = interleave(count, batches, raw)?;
         lines.push(Line::rate(&name, &pairs, Some(0.9)).noted("bare ucp_put_nbx"));
         let messages = if rig.tcp { MESSAGES.1 } else { MESSAGES.0 };
         let beside = rig.perftest.clone().and_then(|perftest| {
@@ -108,7 +108,7 @@ impl Row for UcxRate {
         if !rig.tcp {
             let one = || context.delay.timed(PUTS, || peer.put(0, 0, LEN).map_err(text));
             let name = format!("{} puts of 8 B, each waited for", rig.lanes());
-            lines.push(Line::rate(name, &interleave(count, one, bare)?, None));
+            lines.push(Line::rate(name, &interleave(count, one, raw)?, None));
         }
         Ok(lines)
     }

@@ -37,29 +37,29 @@ impl Row for UcxRegistration {
     }
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
-        let mut duo = context.duo(1 << 20, ConnType::Ucx)?;
-        duo.helper.ask(&format!("window 1 0 {LABEL} 65536 memfd warm"))?;
-        let window = duo.peer.remote_window(LABEL, Duration::from_secs(10)).map_err(text)?;
+        let mut pair = context.pair(1 << 20, ConnType::Ucx)?;
+        pair.helper.ask(&format!("window 1 0 {LABEL} 65536 memfd warm"))?;
+        let window = pair.peer.remote_window(LABEL, Duration::from_secs(10)).map_err(text)?;
         let bytes = vec![7u8; usize::try_from(GIB).map_err(text)?];
-        let region = duo.session.register_vec(bytes).map_err(text)?;
-        let before = duo.session.stats().ucx_registrations;
+        let region = pair.session.register_vec(bytes).map_err(text)?;
+        let before = pair.session.stats().ucx_registrations;
         let put = |at: u64| -> Res<()> {
             let span = region.take(at, PUT_BYTES).map_err(text)?;
-            let op = duo.peer.put_span(span, &window, 0).map_err(text)?;
+            let op = pair.peer.put_span(span, &window, 0).map_err(text)?;
             op.wait(Duration::from_secs(30)).map(drop).map_err(text)
         };
         let first = timed(1, || put(0))?;
         for n in 1..USES {
             put(n * (GIB / USES) / 64 * 64)?;
         }
-        let made = duo.session.stats().ucx_registrations - before;
+        let made = pair.session.stats().ucx_registrations - before;
         let mut hits = Vec::new();
         for _ in 0..context.pick(11, 51) {
             hits.push(timed(USES as u32, || {
-                duo.session.find_ucx_registration(&region).map_err(text)
+                pair.session.find_ucx_registration(&region).map_err(text)
             })?);
         }
-        let extra = duo.session.stats().ucx_registrations - before - made;
+        let extra = pair.session.stats().ucx_registrations - before - made;
         Ok(vec![
             Line::value("ucx: first put from 1 GiB of plain memory", first / 1e6, "ms", None)
                 .noted("with its registration"),

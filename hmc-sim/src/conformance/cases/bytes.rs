@@ -4,8 +4,8 @@ use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{CompleteWhen, Opcode};
 
-use super::super::image::Image;
-use super::super::ledger::L;
+use super::super::completion_checker::L;
+use super::super::expected_memory::ExpectedMemory;
 use super::super::report::{Done, Stop};
 use super::super::subject::Subject;
 
@@ -25,13 +25,13 @@ fn sizes<S: Subject>(l: L<'_, '_, S>, opcode: Opcode, sizes: &[u64], at: &[(u64,
         l.fresh(len + SLACK, len + SLACK, access)?;
         l.need(caps)?;
         for &(local, remote) in at {
-            let mut image = Image::paint(l);
+            let mut expected = ExpectedMemory::paint(l);
             let work = l.request(opcode, local, remote, len);
             l.complete(&work)?;
-            image.apply(&work);
+            expected.apply(&work);
             let what = format!("{opcode:?} of {len} bytes from {local} to {remote}");
             // Nothing is driven between the completion and the look.
-            image.compare(l, &format!("{what}, at its completion"))?;
+            expected.compare(l, &format!("{what}, at its completion"))?;
         }
         l.finish()?;
     }
@@ -56,14 +56,14 @@ pub(super) fn large_gets<S: Subject>(l: L<'_, '_, S>) -> Done {
 
 pub(super) fn overlapping_puts_in_sequence<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.fresh(20_000, 20_000, Access::WRITE)?;
-    let mut image = Image::paint(l);
+    let mut expected = ExpectedMemory::paint(l);
     for (local, remote, len) in
         [(0, 0, 9000), (3000, 4500, 9000), (11, 4499, 3), (0, 2, 13_000), (19_000, 8000, 1000)]
     {
         let work = l.request(Opcode::Put, local, remote, len);
         l.complete(&work)?;
-        image.apply(&work);
-        image.compare(l, "after an overlapping put that was waited for")?;
+        expected.apply(&work);
+        expected.compare(l, "after an overlapping put that was waited for")?;
     }
     l.finish()
 }
@@ -75,14 +75,14 @@ pub(super) fn quiet_after_completion<S: Subject>(l: L<'_, '_, S>) -> Done {
         if opcode == Opcode::Get {
             l.need(Caps::GET)?;
         }
-        let mut image = Image::paint(l);
+        let mut expected = ExpectedMemory::paint(l);
         for len in [8, 4096, 90_000] {
             let work = l.request(opcode, 5, 9, len);
             l.complete(&work)?;
-            image.repaint_local(l);
-            image.repaint_remote(l);
+            expected.repaint_local(l);
+            expected.repaint_remote(l);
             l.finish()?;
-            image.compare(l, &format!("long after a {opcode:?} of {len} bytes"))?;
+            expected.compare(l, &format!("long after a {opcode:?} of {len} bytes"))?;
         }
     }
     Ok(())
@@ -91,21 +91,21 @@ pub(super) fn quiet_after_completion<S: Subject>(l: L<'_, '_, S>) -> Done {
 /// With `CompleteWhen::Local` the local memory may be used again, and the bytes arrive all the same.
 pub(super) fn local_completion<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.fresh(100_000, 100_000, Access::WRITE)?;
-    let mut image = Image::paint(l);
+    let mut expected = ExpectedMemory::paint(l);
     for len in [1, 4096, 99_000] {
         let mut work = l.request(Opcode::Put, 3, 7, len);
         work.when = CompleteWhen::Local;
         l.complete(&work)?;
-        image.apply(&work);
-        image.repaint_local(l);
-        let mut arrived = vec![0; image.remote.len()];
+        expected.apply(&work);
+        expected.repaint_local(l);
+        let mut arrived = vec![0; expected.remote.len()];
         l.turn_until("the bytes arrive", |l| {
             l.subject.read_remote(0, &mut arrived);
-            arrived == image.remote
+            arrived == expected.remote
         })?;
     }
     l.finish()?;
-    image.compare(l, "after puts with local completion")
+    expected.compare(l, "after puts with local completion")
 }
 
 pub(super) fn capabilities_are_honest<S: Subject>(l: L<'_, '_, S>) -> Done {

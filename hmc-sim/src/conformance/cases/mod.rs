@@ -1,23 +1,23 @@
-//! The cases, by what they are about.
+//! The cases, by topic.
 
 mod bytes;
 mod cancel;
-mod endings;
 mod notify;
 mod queue;
 mod script;
+mod shutdown;
 mod windows;
 
-use super::ledger::Ledger;
+use super::completion_checker::CompletionChecker;
 use super::report::Done;
 use super::subject::Subject;
 
-/// A promise, and the function that tries to catch the transport breaking it.
+/// A rule, and the function that checks it.
 #[derive(Debug)]
 pub struct Case<S: Subject> {
     /// Its name, unique in the suite.
     pub name: &'static str,
-    pub(super) body: fn(&mut Ledger<'_, S>) -> Done,
+    pub(super) body: fn(&mut CompletionChecker<'_, S>) -> Done,
 }
 
 /// Declares the list once, so that a case's name is the name of its function.
@@ -39,7 +39,7 @@ cases! {
         foreign_local_span;
     notify: notify_follows_its_bytes, every_tag_once, refused_notify_is_silent, zero_length;
     cancel: cancel_puts, cancel_gets, cancel_of_what_is_over;
-    endings: death_completes_everything, no_touch_after_death, revoked_window_refuses,
+    shutdown: death_completes_everything, no_touch_after_death, revoked_window_refuses,
         revoke_is_a_fence;
     script: random_script;
 }

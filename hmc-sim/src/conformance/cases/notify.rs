@@ -4,8 +4,8 @@ use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
 
-use super::super::image::Image;
-use super::super::ledger::L;
+use super::super::completion_checker::L;
+use super::super::expected_memory::ExpectedMemory;
 use super::super::report::{Done, Stop};
 use super::super::subject::Subject;
 
@@ -13,21 +13,21 @@ pub(super) fn notify_follows_its_bytes<S: Subject>(l: L<'_, '_, S>) -> Done {
     const LEN: u64 = (256 << 10) + 3;
     l.fresh(LEN, LEN, Access::WRITE)?;
     l.need(Caps::NOTIFY)?;
-    let mut image = Image::paint(l);
+    let mut expected = ExpectedMemory::paint(l);
     for n in 0..20usize {
-        image.repaint_local(l);
+        expected.repaint_local(l);
         let len = if n % 2 == 0 { LEN } else { 8 };
         let tag = 100 + u64::try_from(n).unwrap_or(0);
         let work = l.request(Opcode::PutNotify { tag }, 0, 0, len);
         l.post(&work)?;
-        image.apply(&work);
+        expected.apply(&work);
         // Drives and polls apart, so that the tag is seen at the first moment.
         l.turn_until("the tag arrives", |l| {
             let arrived = l.subject.notifications().len() > n;
             l.subject.drive();
             arrived || l.subject.notifications().len() > n
         })?;
-        image.compare(l, &format!("when tag {tag} arrived"))?;
+        expected.compare(l, &format!("when tag {tag} arrived"))?;
         l.wait_all()?;
         l.all_ok(&[work.op])?;
         if l.subject.notifications().get(n) != Some(&tag) {
@@ -44,13 +44,13 @@ pub(super) fn notify_follows_its_bytes<S: Subject>(l: L<'_, '_, S>) -> Done {
 pub(super) fn every_tag_once<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.fresh(4096, 4096, Access::WRITE)?;
     l.need(Caps::NOTIFY)?;
-    let mut image = Image::paint(l);
+    let mut expected = ExpectedMemory::paint(l);
     let mut sent = vec![0, 1, 7, 7, 7, u64::MAX, 1 << 63, 0, 0xFFFF_FFFF, 1 << 32];
     sent.extend((0..90).map(|_| l.rng.next_u64()));
     for (n, tag) in (0..).zip(&sent) {
         let work = l.request(Opcode::PutNotify { tag: *tag }, n, 40 * n, 40);
         l.post(&work)?;
-        image.apply(&work);
+        expected.apply(&work);
     }
     l.wait_all()?;
     l.turn_until("all tags arrive", |l| l.subject.notifications().len() >= sent.len())?;
@@ -61,7 +61,7 @@ pub(super) fn every_tag_once<S: Subject>(l: L<'_, '_, S>) -> Done {
     if got != sent {
         return Err(Stop::Failed(format!("sent the tags {sent:?}, delivered {got:?}")));
     }
-    image.compare(l, "after a hundred notifies")
+    expected.compare(l, "after a hundred notifies")
 }
 
 pub(super) fn refused_notify_is_silent<S: Subject>(l: L<'_, '_, S>) -> Done {
@@ -69,7 +69,7 @@ pub(super) fn refused_notify_is_silent<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.need(Caps::NOTIFY)?;
     for len in [0, 8, 4096] {
         l.fresh(4096, 4096, Access::READ)?;
-        let image = Image::paint(l);
+        let expected = ExpectedMemory::paint(l);
         let work = l.request(Opcode::PutNotify { tag: 5 }, 0, 0, len);
         l.post(&work)?;
         let end = l.wait(work.op)?;
@@ -77,7 +77,7 @@ pub(super) fn refused_notify_is_silent<S: Subject>(l: L<'_, '_, S>) -> Done {
             return Err(Stop::Failed(format!("a notify of {len} bytes ended as {end:?}")));
         }
         l.finish()?;
-        image.compare(l, "after a refused notify")?;
+        expected.compare(l, "after a refused notify")?;
         if !l.subject.notifications().is_empty() {
             return Err(Stop::Failed(format!("a refused notify of {len} bytes told its tag")));
         }
@@ -87,7 +87,7 @@ pub(super) fn refused_notify_is_silent<S: Subject>(l: L<'_, '_, S>) -> Done {
 
 pub(super) fn zero_length<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.fresh(64, 64, Access::all())?;
-    let image = Image::paint(l);
+    let expected = ExpectedMemory::paint(l);
     let all = [
         (Caps::PUT, Opcode::Put),
         (Caps::GET, Opcode::Get),
@@ -110,5 +110,5 @@ pub(super) fn zero_length<S: Subject>(l: L<'_, '_, S>) -> Done {
     if l.subject.notifications() != vec![3; tags] {
         return Err(Stop::Failed(format!("not the {tags} tags that were sent")));
     }
-    image.compare(l, "after transfers of nothing")
+    expected.compare(l, "after transfers of nothing")
 }

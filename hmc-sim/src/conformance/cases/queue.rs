@@ -6,8 +6,8 @@ use hmc_core::transport::PostErrorKind;
 use hmc_core::types::Access;
 use hmc_core::work::{Opcode, WorkRequest};
 
-use super::super::image::Image;
-use super::super::ledger::L;
+use super::super::completion_checker::L;
+use super::super::expected_memory::ExpectedMemory;
 use super::super::report::{Done, Stop};
 use super::super::subject::Subject;
 
@@ -18,15 +18,15 @@ fn many() -> u64 {
     u64::try_from(MAX_SLOTS).unwrap_or(1024)
 }
 
-fn prepare<S: Subject>(l: L<'_, '_, S>) -> Result<Image, Stop> {
+fn prepare<S: Subject>(l: L<'_, '_, S>) -> Result<ExpectedMemory, Stop> {
     l.fresh(many() * PIECE, many() * PIECE, Access::WRITE)?;
-    Ok(Image::paint(l))
+    Ok(ExpectedMemory::paint(l))
 }
 
 /// Posts disjoint puts until the transport says `Busy`, and gives the one that it refused.
 fn fill<S: Subject>(
     l: L<'_, '_, S>,
-    image: &mut Image,
+    expected: &mut ExpectedMemory,
 ) -> Result<(Vec<SlotId>, Option<WorkRequest>), Stop> {
     let mut ops = Vec::new();
     for n in 0..many() {
@@ -34,7 +34,7 @@ fn fill<S: Subject>(
         let work = l.request(Opcode::Put, n * PIECE, (many() - 1 - n) * PIECE, PIECE);
         match l.try_post(&work) {
             Ok(()) => {
-                image.apply(&work);
+                expected.apply(&work);
                 ops.push(work.op);
             }
             Err(PostErrorKind::Busy) => return Ok((ops, Some(work))),
@@ -55,15 +55,15 @@ pub(super) fn one_completion_each<S: Subject>(l: L<'_, '_, S>) -> Done {
 }
 
 pub(super) fn many_in_flight<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = prepare(l)?;
+    let mut expected = prepare(l)?;
     let mut most = 0;
     for round in 0..5 {
-        image.repaint_local(l);
-        let (ops, _) = fill(l, &mut image)?;
+        expected.repaint_local(l);
+        let (ops, _) = fill(l, &mut expected)?;
         most = most.max(ops.len());
         l.wait_all()?;
         l.all_ok(&ops)?;
-        image.compare(l, &format!("round {round} of {} puts in flight", ops.len()))?;
+        expected.compare(l, &format!("round {round} of {} puts in flight", ops.len()))?;
     }
     if most == 0 {
         return Err("an idle transport accepted nothing".to_owned().into());
@@ -73,14 +73,14 @@ pub(super) fn many_in_flight<S: Subject>(l: L<'_, '_, S>) -> Done {
 
 /// What was refused has no effect: neither bytes nor a completion.
 pub(super) fn busy_has_no_effect<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = prepare(l)?;
+    let mut expected = prepare(l)?;
     let mut refused = 0;
     for _ in 0..5 {
-        image.repaint_local(l);
-        let (_, busy) = fill(l, &mut image)?;
+        expected.repaint_local(l);
+        let (_, busy) = fill(l, &mut expected)?;
         refused += usize::from(busy.is_some());
         l.finish()?;
-        image.compare(l, "after a post was refused as busy")?;
+        expected.compare(l, "after a post was refused as busy")?;
     }
     if refused == 0 {
         return Err(Stop::Skipped(format!("never busy with {} in flight", many())));
@@ -90,10 +90,10 @@ pub(super) fn busy_has_no_effect<S: Subject>(l: L<'_, '_, S>) -> Done {
 
 /// Every completion returns its credit, whatever its result.
 pub(super) fn no_credit_is_lost<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = prepare(l)?;
+    let mut expected = prepare(l)?;
     for n in 0..3 * many() {
         let mut work = l.request(Opcode::Put, 0, (n % many()) * PIECE, PIECE);
-        image.apply(&work);
+        expected.apply(&work);
         l.post(&work)?;
         if n % 4 == 0 {
             work.op = l.name();
@@ -106,48 +106,48 @@ pub(super) fn no_credit_is_lost<S: Subject>(l: L<'_, '_, S>) -> Done {
         }
     }
     l.finish()?;
-    image.compare(l, "after thousands of puts")
+    expected.compare(l, "after thousands of puts")
 }
 
 /// Polls with an empty buffer lose nothing.
 pub(super) fn poll_into_nothing<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = prepare(l)?;
-    let (ops, _) = fill(l, &mut image)?;
+    let mut expected = prepare(l)?;
+    let (ops, _) = fill(l, &mut expected)?;
     for _ in 0..2000 {
         l.subject.drive();
         l.poll(0)?;
     }
     l.finish()?;
     l.all_ok(&ops)?;
-    image.compare(l, "after polls into nothing")
+    expected.compare(l, "after polls into nothing")
 }
 
 /// Polls with a buffer for one lose nothing.
 pub(super) fn poll_one_at_a_time<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = prepare(l)?;
-    let (ops, _) = fill(l, &mut image)?;
+    let mut expected = prepare(l)?;
+    let (ops, _) = fill(l, &mut expected)?;
     while ops.iter().any(|op| l.is_open(*op)) {
         l.turn(1)?;
     }
     l.finish()?;
     l.all_ok(&ops)?;
-    image.compare(l, "after polls of one")
+    expected.compare(l, "after polls of one")
 }
 
 /// Several requests of one operation complete one by one.
 pub(super) fn requests_share_an_operation<S: Subject>(l: L<'_, '_, S>) -> Done {
-    let mut image = prepare(l)?;
+    let mut expected = prepare(l)?;
     let op = l.name();
     for n in 0..20 {
         let mut work = l.request(Opcode::Put, n * PIECE, n * PIECE, 30 + n);
         work.op = op;
         l.post(&work)?;
-        image.apply(&work);
+        expected.apply(&work);
     }
     l.finish()?;
     let outcomes = l.outcomes(op);
     if outcomes.len() != 20 || outcomes.iter().any(Result::is_err) {
         return Err(format!("20 requests of one operation completed as {outcomes:?}").into());
     }
-    image.compare(l, "after requests that share an operation")
+    expected.compare(l, "after requests that share an operation")
 }

@@ -1,12 +1,12 @@
-//! Seeded scripts of everything, against plain vectors.
+//! Seeded random scripts, checked against expected bytes.
 
 use hmc_core::range::ByteRange;
 use hmc_core::transport::Transport;
 use hmc_core::types::{Access, Caps};
 use hmc_core::work::{Opcode, WorkRequest};
 
-use super::super::image::Image;
-use super::super::ledger::L;
+use super::super::completion_checker::L;
+use super::super::expected_memory::ExpectedMemory;
 use super::super::report::{Done, Stop};
 use super::super::subject::Subject;
 
@@ -50,7 +50,7 @@ fn choose<S: Subject>(l: L<'_, '_, S>, caps: Caps) -> WorkRequest {
 
 fn script<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.fresh(SIZE, SIZE, Access::all())?;
-    let (caps, mut image) = (l.subject.transport().caps(), Image::paint(l));
+    let (caps, mut expected) = (l.subject.transport().caps(), ExpectedMemory::paint(l));
     let mut flying = Vec::<WorkRequest>::new();
     let (mut ops, mut tags) = (Vec::new(), Vec::new());
     for step in 0..STEPS {
@@ -63,10 +63,10 @@ fn script<S: Subject>(l: L<'_, '_, S>) -> Done {
         if flying.iter().any(|other| clash(other, &work)) || l.rng.below(16) == 0 {
             l.wait_all().map_err(at)?;
             flying.clear();
-            image.compare(l, "with nothing in flight").map_err(at)?;
+            expected.compare(l, "with nothing in flight").map_err(at)?;
         }
         l.post(&work).map_err(at)?;
-        image.apply(&work);
+        expected.apply(&work);
         flying.push(work);
         if let Opcode::PutNotify { tag } = work.opcode {
             tags.push(tag);
@@ -86,7 +86,7 @@ fn script<S: Subject>(l: L<'_, '_, S>) -> Done {
     if got != tags {
         return Err(Stop::Failed(format!("{} tags sent, {} delivered", tags.len(), got.len())));
     }
-    image.compare(l, "at the end")
+    expected.compare(l, "at the end")
 }
 
 pub(super) fn random_script<S: Subject>(l: L<'_, '_, S>) -> Done {

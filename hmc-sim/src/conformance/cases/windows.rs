@@ -7,8 +7,8 @@ use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
 
-use super::super::image::Image;
-use super::super::ledger::L;
+use super::super::completion_checker::L;
+use super::super::expected_memory::ExpectedMemory;
 use super::super::report::{Done, Stop};
 use super::super::subject::Subject;
 
@@ -36,7 +36,7 @@ fn each<S: Subject>(
     l.fresh(2 * WINDOW, WINDOW, access)?;
     for opcode in opcodes(l).into_iter().filter(only) {
         l.fresh(2 * WINDOW, WINDOW, access)?;
-        let image = Image::paint(l);
+        let expected = ExpectedMemory::paint(l);
         let mut work = l.request(opcode, 11, 0, len);
         spoil(&mut work);
         let end = loop {
@@ -46,12 +46,12 @@ fn each<S: Subject>(
                 Err(kind) => break Err(kind),
             }
         };
-        image.compare(l, &format!("after {work:?}"))?;
+        expected.compare(l, &format!("after {work:?}"))?;
         if !judge(&work, end) {
             return Err(Stop::Failed(format!("{work:?} ended as {end:?}")));
         }
         l.finish()?;
-        image.compare(l, &format!("long after {work:?}"))?;
+        expected.compare(l, &format!("long after {work:?}"))?;
         if l.subject.notifications() != [0u64; 0] {
             return Err(Stop::Failed(format!("{work:?} delivered its tag")));
         }

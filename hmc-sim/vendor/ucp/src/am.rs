@@ -1,18 +1,18 @@
-//! Active messages, eager ones: a message is handed whole to the receiver's callback, in its progress.
+//! Eager active messages: the receiver's callback gets a whole message, in its progress.
 //!
-//! A reply endpoint is named where the receiver has an endpoint to the sender; UCX would make one.
+//! A reply endpoint is passed if the receiver has an endpoint to the sender; UCX would create one.
 
 use core::ffi::{c_uint, c_void};
 
+use crate::faults::{Call, refused};
 use crate::handle::Handle;
 use crate::message::{Handler, Message};
-use crate::request::{Request, What, told};
-use crate::rules::{Call, refused};
+use crate::request::{Request, What, callback_of};
+use crate::state::{FakeUcp, enter, given, state, status_ptr};
 use crate::sys::{
     self, ucp_am_handler_param_t, ucp_am_recv_param_t, ucp_ep_h, ucp_request_param_t, ucp_worker_h,
     ucs_status_ptr_t, ucs_status_t,
 };
-use crate::world::{World, answer, enter, given, world};
 
 /// Bytes of a header, at the most.
 pub(crate) const MAX_HEADER: usize = 2048;
@@ -27,8 +27,8 @@ struct Part {
     length: usize,
 }
 
-impl World {
-    /// Hands a message to the peer's worker. A peer that is gone makes the endpoint fail.
+impl FakeUcp {
+    /// Delivers a message to the peer's worker. If that was destroyed, the endpoint fails.
     pub(crate) fn drop_into_inbox(&mut self, endpoint: Handle, message: Message) -> ucs_status_t {
         let peer = self.endpoints.get(endpoint).map_or(Handle::NONE, |e| e.peer);
         let Some(worker) = self.workers.get_mut(peer) else {
@@ -36,7 +36,7 @@ impl World {
             return sys::UCS_ERR_CONNECTION_RESET;
         };
         worker.inbox.push_back(message);
-        self.kick(peer);
+        self.signal_worker(peer);
         sys::UCS_OK
     }
 
@@ -70,23 +70,23 @@ impl World {
             };
         }
         if let Some(e) = self.endpoints.get_mut(endpoint) {
-            e.flying += 1;
+            e.in_flight += 1;
         }
-        let (callback, user_data) = told(param);
+        let (callback, user_data) = callback_of(param);
         let request = Request {
-            fate: plan.fate,
+            result: plan.result,
             message: Some(message),
             callback,
             user_data,
             ..Request::of(What::Message, worker, endpoint, seq)
         };
-        Ok(self.launch(request, plan.delay, tick).pointer())
+        Ok(self.submit(request, plan.delay, tick).pointer())
     }
 }
 
 /// Calls the receiver's callback for a message, without the lock.
 pub(crate) fn receive(worker: Handle, message: Message) {
-    let mut w = world();
+    let mut w = state();
     let handler =
         w.workers.get(worker).and_then(|x| x.handlers.iter().find(|h| h.id == message.id));
     let handler = handler.copied();
@@ -110,7 +110,7 @@ pub(crate) fn receive(worker: Handle, message: Message) {
         let status = unsafe {
             callback(arg, header.as_ptr().cast(), header.len(), start.cast(), len, &raw const param)
         };
-        w = world();
+        w = state();
         match status {
             sys::UCS_INPROGRESS if keeps => {
                 w.kept.push(core::mem::take(&mut data));
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_set_am_recv_handler(
 ) -> ucs_status_t {
     let name = Handle::of(worker);
     let _inside = enter(Call::AmHandler, name);
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::AmHandler)) {
         return status;
     }
@@ -212,17 +212,19 @@ pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
 ) -> ucs_status_ptr_t {
     let endpoint = Handle::of(ep);
     let _inside = enter(Call::AmSend, endpoint);
-    // SAFETY: the caller's order.
-    let Some(param) = (unsafe { given(param) }) else { return answer(sys::UCS_ERR_INVALID_PARAM) };
+    // SAFETY: the caller's parameters.
+    let Some(param) = (unsafe { given(param) }) else {
+        return status_ptr(sys::UCS_ERR_INVALID_PARAM);
+    };
     let flagged = param.op_attr_mask & sys::UCP_OP_ATTR_FIELD_FLAGS != 0;
     let flags = if flagged { param.flags } else { 0 };
     if flags & sys::UCP_AM_SEND_FLAG_RNDV != 0 {
-        return answer(sys::UCS_ERR_UNSUPPORTED);
+        return status_ptr(sys::UCS_ERR_UNSUPPORTED);
     }
     if header_length > MAX_HEADER {
-        return answer(sys::UCS_ERR_INVALID_PARAM);
+        return status_ptr(sys::UCS_ERR_INVALID_PARAM);
     }
-    let mut w = world();
+    let mut w = state();
     let (mut head, mut data) = (w.buffer(), w.buffer());
     if header_length != 0 {
         // SAFETY: the caller's header.
@@ -232,18 +234,18 @@ pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
     }
     // SAFETY: the caller's bytes and datatype.
     if let Err(status) = unsafe { gather(&mut data, buffer, count, param) } {
-        return answer(status);
+        return status_ptr(status);
     }
     let reply_to = (flags & sys::UCP_AM_SEND_FLAG_REPLY != 0).then_some(Handle::NONE);
     let message = Message { id, header: head, data, reply_to };
-    w.send(endpoint, message, param).unwrap_or_else(answer)
+    w.send(endpoint, message, param).unwrap_or_else(status_ptr)
 }
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_am_data_release(worker: ucp_worker_h, data: *mut c_void) {
     let _inside = enter(Call::AmRelease, Handle::of(worker));
-    let mut w = world();
+    let mut w = state();
     w.script.count(Call::AmRelease);
     match w.kept.iter().position(|k| core::ptr::eq(k.as_ptr().cast(), data)) {
         Some(at) => {

@@ -1,20 +1,20 @@
-//! Endpoints: made, flushed, closed, described.
+//! Calls of endpoints: creation, flush, close, description.
 
 use core::ffi::c_char;
 use std::ffi::CString;
 
+use crate::faults::{Action, Call, refused};
 use crate::handle::Handle;
-use crate::request::{Request, What, told};
-use crate::rules::{Action, Call, refused};
+use crate::request::{Request, What, callback_of};
 use crate::setup::print;
+use crate::state::{Endpoint, FakeUcp, enter, given, state, status_ptr};
 use crate::sys::{
     self, FILE, ucp_ep_attr_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t,
     ucp_transport_entry_t, ucp_worker_h, ucs_status_ptr_t, ucs_status_t,
 };
 use crate::worker::read_address;
-use crate::world::{Endpoint, World, answer, enter, given, world};
 
-impl World {
+impl FakeUcp {
     /// The endpoints of a worker.
     pub(crate) fn endpoints_of(&self, worker: Handle) -> Vec<Handle> {
         self.endpoints
@@ -40,13 +40,13 @@ impl World {
         let peer = unsafe { read_address(params.address) };
         let peer = peer.filter(|p| self.workers.get(*p).is_some());
         let peer = peer.ok_or(sys::UCS_ERR_UNREACHABLE)?;
-        self.books.endpoints += 1;
-        let mut endpoint = Endpoint::new(worker, peer, self.books.endpoints);
+        self.counters.endpoints += 1;
+        let mut endpoint = Endpoint::new(worker, peer, self.counters.endpoints);
         let tells = params.err_mode == sys::UCP_ERR_HANDLING_MODE_PEER
             && has(sys::UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE)
             && has(sys::UCP_EP_PARAM_FIELD_ERR_HANDLER);
         endpoint.handler = tells.then_some(params.err_handler);
-        Ok(self.endpoints.insert(worker.place(), endpoint))
+        Ok(self.endpoints.insert(worker.index(), endpoint))
     }
 
     fn flush(
@@ -57,24 +57,24 @@ impl World {
         let action = self.script.count(Call::EpFlush);
         let plan = self.plan(action, self.script.knobs.flush_delay)?;
         let e = self.endpoint(Call::EpFlush, endpoint)?;
-        let (worker, nothing_flies) = (e.worker, e.flying == 0);
+        let (worker, idle) = (e.worker, e.in_flight == 0);
         let (seq, tick) = self.next(worker);
-        if plan.delay == Some(0) && nothing_flies {
+        if plan.delay == Some(0) && idle {
             self.deliver(endpoint, seq);
             return Ok(core::ptr::null_mut());
         }
         let e = self.endpoint(Call::EpFlush, endpoint)?;
         e.flushes += 1;
         let flushes = e.flushes;
-        self.books.flushes_max = self.books.flushes_max.max(flushes);
-        let (callback, user_data) = told(param);
+        self.counters.flushes_max = self.counters.flushes_max.max(flushes);
+        let (callback, user_data) = callback_of(param);
         let request = Request {
-            fate: plan.fate,
+            result: plan.result,
             callback,
             user_data,
             ..Request::of(What::Flush, worker, endpoint, seq)
         };
-        let name = self.launch(request, plan.delay, tick);
+        let name = self.submit(request, plan.delay, tick);
         if action == Some(Action::Lose) {
             self.forget(worker, name);
         }
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Closes an endpoint. The requests to tell of at once, and the answer.
+    /// Closes an endpoint. Returns the requests that complete at once, and the result.
     fn close(
         &mut self,
         endpoint: Handle,
@@ -112,7 +112,7 @@ impl World {
         let force = param.op_attr_mask & sys::UCP_OP_ATTR_FIELD_FLAGS != 0
             && param.flags & sys::UCP_EP_CLOSE_FLAG_FORCE != 0;
         if force {
-            self.withdraw(endpoint, sys::UCS_ERR_CANCELED, delay.unwrap_or(0));
+            self.cancel_all(endpoint, sys::UCS_ERR_CANCELED, delay.unwrap_or(0));
         } else {
             self.deliver(endpoint, u64::MAX);
         }
@@ -136,10 +136,10 @@ impl World {
             e.closed = true;
         }
         let (seq, tick) = self.next(worker);
-        let (callback, user_data) = told(param);
+        let (callback, user_data) = callback_of(param);
         let request =
             Request { callback, user_data, ..Request::of(What::Close, worker, endpoint, seq) };
-        Ok((Vec::new(), self.launch(request, delay, tick).pointer()))
+        Ok((Vec::new(), self.submit(request, delay, tick).pointer()))
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) unsafe extern "C" fn ucp_ep_create(
     let _inside = enter(Call::EpCreate, worker);
     // SAFETY: the caller's parameters.
     let Some(params) = (unsafe { given(params) }) else { return sys::UCS_ERR_INVALID_PARAM };
-    match world().make_endpoint(worker, params) {
+    match state().make_endpoint(worker, params) {
         Ok(name) => {
             // SAFETY: the caller's, to be written.
             unsafe { ep.write(name.pointer()) };
@@ -172,9 +172,11 @@ pub(crate) unsafe extern "C" fn ucp_ep_flush_nbx(
 ) -> ucs_status_ptr_t {
     let endpoint = Handle::of(ep);
     let _inside = enter(Call::EpFlush, endpoint);
-    // SAFETY: the caller's order.
-    let Some(param) = (unsafe { given(param) }) else { return answer(sys::UCS_ERR_INVALID_PARAM) };
-    world().flush(endpoint, param).unwrap_or_else(answer)
+    // SAFETY: the caller's parameters.
+    let Some(param) = (unsafe { given(param) }) else {
+        return status_ptr(sys::UCS_ERR_INVALID_PARAM);
+    };
+    state().flush(endpoint, param).unwrap_or_else(status_ptr)
 }
 
 // SAFETY: as above.
@@ -185,27 +187,29 @@ pub(crate) unsafe extern "C" fn ucp_worker_flush_nbx(
 ) -> ucs_status_ptr_t {
     let worker = Handle::of(worker);
     let _inside = enter(Call::WorkerFlush, worker);
-    // SAFETY: the caller's order.
-    let Some(param) = (unsafe { given(param) }) else { return answer(sys::UCS_ERR_INVALID_PARAM) };
-    let mut w = world();
+    // SAFETY: the caller's parameters.
+    let Some(param) = (unsafe { given(param) }) else {
+        return status_ptr(sys::UCS_ERR_INVALID_PARAM);
+    };
+    let mut w = state();
     let action = w.script.count(Call::WorkerFlush);
     let delay = w.script.knobs.flush_delay.max(1);
     let plan = match w.plan(action, delay) {
         Ok(plan) => plan,
-        Err(status) => return answer(status),
+        Err(status) => return status_ptr(status),
     };
     if let Err(status) = w.worker(Call::WorkerFlush, worker) {
-        return answer(status);
+        return status_ptr(status);
     }
     let (seq, tick) = w.next(worker);
-    let (callback, user_data) = told(param);
+    let (callback, user_data) = callback_of(param);
     let request = Request {
-        fate: plan.fate,
+        result: plan.result,
         callback,
         user_data,
         ..Request::of(What::WorkerFlush, worker, Handle::NONE, seq)
     };
-    w.launch(request, plan.delay, tick).pointer()
+    w.submit(request, plan.delay, tick).pointer()
 }
 
 // SAFETY: as above.
@@ -216,12 +220,14 @@ pub(crate) unsafe extern "C" fn ucp_ep_close_nbx(
 ) -> ucs_status_ptr_t {
     let endpoint = Handle::of(ep);
     let _inside = enter(Call::EpClose, endpoint);
-    // SAFETY: the caller's order.
-    let Some(param) = (unsafe { given(param) }) else { return answer(sys::UCS_ERR_INVALID_PARAM) };
-    let mut w = world();
+    // SAFETY: the caller's parameters.
+    let Some(param) = (unsafe { given(param) }) else {
+        return status_ptr(sys::UCS_ERR_INVALID_PARAM);
+    };
+    let mut w = state();
     let (requests, result) = match w.close(endpoint, param) {
         Ok(closed) => closed,
-        Err(status) => return answer(status),
+        Err(status) => return status_ptr(status),
     };
     let ended: Vec<_> = requests.into_iter().filter_map(|name| w.end(name)).collect();
     if result.is_null() {
@@ -231,7 +237,7 @@ pub(crate) unsafe extern "C" fn ucp_ep_close_nbx(
     // UCX too calls back from inside the close.
     for told in ended {
         // SAFETY: the request's own callback, with what it was to be given.
-        unsafe { told.tell() };
+        unsafe { told.call_back() };
     }
     result
 }
@@ -239,7 +245,7 @@ pub(crate) unsafe extern "C" fn ucp_ep_close_nbx(
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_ep_print_info(_ep: ucp_ep_h, stream: *mut FILE) {
-    let lanes = world().lane_name();
+    let lanes = state().lane_name();
     // As UCX 1.13.1 and 1.22.0 print it.
     let mut text = String::from("#\n# UCP endpoint \n#\n#               peer: <no debug data>\n");
     for (at, lane) in lanes.split('+').enumerate() {
@@ -261,7 +267,7 @@ pub(crate) unsafe extern "C" fn ucp_ep_query(
     ep: ucp_ep_h,
     attr: *mut ucp_ep_attr_t,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Err(status) = w.endpoint(Call::EpCreate, Handle::of(ep)) {
         return status;
     }
@@ -277,7 +283,7 @@ pub(crate) unsafe extern "C" fn ucp_ep_query(
         let (transport, device) = lane.split_once('/').unwrap_or((&lane, ""));
         let entry =
             ucp_transport_entry_t { transport_name: name(transport), device_name: name(device) };
-        // SAFETY: the caller has room for one entry at least.
+        // SAFETY: the caller's array has at least one entry.
         unsafe { attr.transports.entries.write(entry) };
         attr.transports.num_entries = 1;
     }

@@ -1,15 +1,15 @@
-//! Names of objects: what a caller holds is a number with the look of a pointer, and never one.
+//! Handles of objects: a caller has a number in the form of a pointer, never a pointer.
 //!
-//! From low to high: 4 bits of kind, 20 of place, 24 of generation, 12 of the worker that the object belongs to. A name
-//! of something that was destroyed, or of another kind, finds nothing, and no memory is read to see it.
+//! From low to high: 4 bits of kind, 20 of index, 24 of generation, 12 of the worker that the object belongs to. A handle
+//! of a destroyed object, or of another kind, finds nothing, and the check reads no memory behind it.
 
-const PLACE_BITS: usize = 20;
+const INDEX_BITS: usize = 20;
 const GENERATION_BITS: usize = 24;
 const OWNER_BITS: usize = 12;
-/// Workers at a time, so that a name can hold one's place.
+/// Maximum number of workers: a handle has a worker's index.
 pub(crate) const MAX_WORKERS: usize = 1 << OWNER_BITS;
 
-/// What a name names.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Context = 1,
@@ -21,12 +21,12 @@ pub(crate) enum Kind {
     Request = 7,
 }
 
-/// A name.
+/// A handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(pub(crate) usize);
 
 impl Handle {
-    /// What no object is named.
+    /// The handle of no object.
     pub(crate) const NONE: Self = Self(0);
 
     pub(crate) fn of<T>(pointer: *const T) -> Self {
@@ -37,22 +37,22 @@ impl Handle {
         core::ptr::without_provenance_mut(self.0)
     }
 
-    /// The place of the worker that the object belongs to.
+    /// The index of the worker that the object belongs to.
     pub(crate) const fn owner(self) -> usize {
-        (self.0 >> (4 + PLACE_BITS + GENERATION_BITS)) & (MAX_WORKERS - 1)
+        (self.0 >> (4 + INDEX_BITS + GENERATION_BITS)) & (MAX_WORKERS - 1)
     }
 
-    pub(crate) const fn place(self) -> usize {
-        (self.0 >> 4) & ((1 << PLACE_BITS) - 1)
+    pub(crate) const fn index(self) -> usize {
+        (self.0 >> 4) & ((1 << INDEX_BITS) - 1)
     }
 
     const fn generation(self) -> usize {
-        (self.0 >> (4 + PLACE_BITS)) & ((1 << GENERATION_BITS) - 1)
+        (self.0 >> (4 + INDEX_BITS)) & ((1 << GENERATION_BITS) - 1)
     }
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Slot<T> {
     generation: usize,
     owner: usize,
     value: Option<T>,
@@ -62,87 +62,87 @@ struct Place<T> {
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     kind: Kind,
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     free: Vec<usize>,
 }
 
 impl<T> Slab<T> {
     pub(crate) const fn new(kind: Kind) -> Self {
-        Self { kind, places: Vec::new(), free: Vec::new() }
+        Self { kind, slots: Vec::new(), free: Vec::new() }
     }
 
-    /// Takes a value in and names it.
+    /// Inserts a value and returns its handle.
     pub(crate) fn insert(&mut self, owner: usize, value: T) -> Handle {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, owner: 0, value: None });
-            // Room for all to come back: giving one back allocates nothing.
-            self.free.reserve(self.places.len());
-            self.places.len() - 1
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, owner: 0, value: None });
+            // Capacity for all entries: `remove` does not allocate.
+            self.free.reserve(self.slots.len());
+            self.slots.len() - 1
         });
-        assert!(place < 1 << PLACE_BITS, "too many objects of a kind");
-        let at = &mut self.places[place];
+        assert!(index < 1 << INDEX_BITS, "too many objects of a kind");
+        let at = &mut self.slots[index];
         at.value = Some(value);
-        let owner = if self.kind == Kind::Worker { place } else { owner };
+        let owner = if self.kind == Kind::Worker { index } else { owner };
         assert!(owner < MAX_WORKERS, "too many workers");
         at.owner = owner;
         let high = owner << GENERATION_BITS | at.generation;
-        Handle(high << (4 + PLACE_BITS) | place << 4 | self.kind as usize)
+        Handle(high << (4 + INDEX_BITS) | index << 4 | self.kind as usize)
     }
 
     fn at(&self, name: Handle) -> Option<usize> {
-        let place = self.places.get(name.place())?;
-        let fits = name.0 & 15 == self.kind as usize && place.generation == name.generation();
-        (fits && place.value.is_some()).then_some(name.place())
+        let index = self.slots.get(name.index())?;
+        let fits = name.0 & 15 == self.kind as usize && index.generation == name.generation();
+        (fits && index.value.is_some()).then_some(name.index())
     }
 
     pub(crate) fn get(&self, name: Handle) -> Option<&T> {
-        self.places[self.at(name)?].value.as_ref()
+        self.slots[self.at(name)?].value.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, name: Handle) -> Option<&mut T> {
         let at = self.at(name)?;
-        self.places[at].value.as_mut()
+        self.slots[at].value.as_mut()
     }
 
-    /// Forgets an object; its name finds nothing from now on.
+    /// Removes an object; its handle finds nothing from now on.
     pub(crate) fn remove(&mut self, name: Handle) -> Option<T> {
         let at = self.at(name)?;
-        let place = &mut self.places[at];
-        place.generation = (place.generation + 1) & ((1 << GENERATION_BITS) - 1);
+        let index = &mut self.slots[at];
+        index.generation = (index.generation + 1) & ((1 << GENERATION_BITS) - 1);
         self.free.push(at);
-        place.value.take()
+        index.value.take()
     }
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.places.iter_mut().filter_map(|p| p.value.as_mut())
+        self.slots.iter_mut().filter_map(|p| p.value.as_mut())
     }
 
-    /// Places, empty ones too.
-    pub(crate) const fn places(&self) -> usize {
-        self.places.len()
+    /// Number of slots, including empty ones.
+    pub(crate) const fn len(&self) -> usize {
+        self.slots.len()
     }
 
-    /// The name of the object at a place.
-    pub(crate) fn name(&self, place: usize) -> Option<Handle> {
-        let p = self.places.get(place).filter(|p| p.value.is_some())?;
+    /// Returns the handle of the object in a slot.
+    pub(crate) fn name(&self, index: usize) -> Option<Handle> {
+        let p = self.slots.get(index).filter(|p| p.value.is_some())?;
         let high = p.owner << GENERATION_BITS | p.generation;
-        Some(Handle(high << (4 + PLACE_BITS) | place << 4 | self.kind as usize))
+        Some(Handle(high << (4 + INDEX_BITS) | index << 4 | self.kind as usize))
     }
 
-    /// The names of all objects.
+    /// Returns the handles of all objects.
     pub(crate) fn names(&self) -> impl Iterator<Item = Handle> {
-        (0..self.places()).filter_map(|place| self.name(place))
+        (0..self.len()).filter_map(|index| self.name(index))
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.places.iter().filter(|p| p.value.is_some()).count()
+        self.slots.iter().filter(|p| p.value.is_some()).count()
     }
 
-    /// Forgets all objects.
+    /// Removes all objects.
     pub(crate) fn clear(&mut self) {
-        for (at, place) in self.places.iter_mut().enumerate() {
-            if place.value.take().is_some() {
-                place.generation = (place.generation + 1) & ((1 << GENERATION_BITS) - 1);
+        for (at, index) in self.slots.iter_mut().enumerate() {
+            if index.value.take().is_some() {
+                index.generation = (index.generation + 1) & ((1 << GENERATION_BITS) - 1);
                 self.free.push(at);
             }
         }

@@ -3,13 +3,13 @@
 use core::ffi::{c_uint, c_void};
 use std::alloc::Layout;
 
+use crate::faults::{Call, refused};
 use crate::handle::Handle;
-use crate::rules::{Call, refused};
+use crate::state::{FakeUcp, Key, Memory, enter, given, state};
 use crate::sys::{
     self, ucp_context_h, ucp_ep_h, ucp_mem_attr_t, ucp_mem_h, ucp_mem_map_params_t, ucp_rkey_h,
     ucs_status_t,
 };
-use crate::world::{Key, Memory, World, enter, given, world};
 
 /// All rights, where none are asked for.
 const ALL: c_uint = sys::UCP_MEM_MAP_PROT_LOCAL_READ
@@ -23,19 +23,19 @@ const KEY_BYTES: usize = 4 + 8 + 8 + 8 + 4;
 const FRESH: u8 = 0xEE;
 const PAGE: usize = 4096;
 
-impl World {
+impl FakeUcp {
     /// Hands bytes out that are given back by their address.
     pub(crate) fn hand_out(&mut self, bytes: Vec<u8>) -> (*mut c_void, usize) {
         let mut paper = bytes.into_boxed_slice();
         let out = (paper.as_mut_ptr().cast(), paper.len());
-        self.papers.push(paper);
+        self.packed.push(paper);
         out
     }
 
     /// Takes such bytes back. Whether they were out.
     pub(crate) fn take_back(&mut self, start: *const c_void) -> bool {
-        let at = self.papers.iter().position(|p| core::ptr::eq(p.as_ptr().cast(), start));
-        at.map(|at| self.papers.swap_remove(at)).is_some()
+        let at = self.packed.iter().position(|p| core::ptr::eq(p.as_ptr().cast(), start));
+        at.map(|at| self.packed.swap_remove(at)).is_some()
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn ucp_mem_map(
     params: *const ucp_mem_map_params_t,
     memh: *mut ucp_mem_h,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::MemMap)) {
         return status;
     }
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C" fn ucp_mem_unmap(
     _context: ucp_context_h,
     memh: ucp_mem_h,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     w.script.count(Call::MemUnmap);
     let name = Handle::of(memh);
     match w.memories.get(name) {
@@ -116,7 +116,7 @@ pub(crate) unsafe extern "C" fn ucp_mem_unmap(
     let removed = w.memories.remove(name);
     let cached = removed.as_ref().and_then(|m| w.contexts.get(m.context)) == Some(&true);
     if cached && w.has_nic() {
-        w.books.cached += 1;
+        w.counters.cached += 1;
     }
     if let Some(Memory { start, layout: Some(layout), .. }) = removed {
         // SAFETY: made by `ucp_mem_map` with that layout, and given back once.
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn ucp_mem_query(
     memh: ucp_mem_h,
     attr: *mut ucp_mem_attr_t,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::MemQuery)) {
         return status;
     }
@@ -155,7 +155,7 @@ pub(crate) unsafe extern "C" fn ucp_rkey_pack(
     buffer: *mut *mut c_void,
     size: *mut usize,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::Pack)) {
         return status;
     }
@@ -178,7 +178,7 @@ pub(crate) unsafe extern "C" fn ucp_rkey_pack(
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_rkey_buffer_release(buffer: *mut c_void) {
-    let mut w = world();
+    let mut w = state();
     w.script.count(Call::BufferRelease);
     if !w.take_back(buffer) {
         w.misuse(Call::BufferRelease, "this packed key was released already, or never packed");
@@ -194,7 +194,7 @@ pub(crate) unsafe extern "C" fn ucp_ep_rkey_unpack(
 ) -> ucs_status_t {
     let endpoint = Handle::of(ep);
     let _inside = enter(Call::Unpack, endpoint);
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::Unpack)) {
         return status;
     }
@@ -232,7 +232,7 @@ pub(crate) unsafe extern "C" fn ucp_ep_rkey_unpack(
 pub(crate) unsafe extern "C" fn ucp_rkey_destroy(rkey: ucp_rkey_h) {
     let name = Handle::of(rkey);
     let _inside = enter(Call::KeyDestroy, name);
-    let mut w = world();
+    let mut w = state();
     w.script.count(Call::KeyDestroy);
     match w.keys.remove(name) {
         None => {
@@ -252,7 +252,7 @@ pub(crate) unsafe extern "C" fn ucp_rkey_ptr(
     address: u64,
     pointer: *mut *mut c_void,
 ) -> ucs_status_t {
-    let w = world();
+    let w = state();
     let Some(key) = w.keys.get(Handle::of(rkey)) else { return sys::UCS_ERR_INVALID_PARAM };
     if !w.script.knobs.maps {
         return sys::UCS_ERR_UNREACHABLE;

@@ -1,11 +1,11 @@
-//! An active message on its way, and who receives it.
+//! An active message in flight, and its handler.
 
 use core::ffi::{c_uint, c_void};
 
 use crate::handle::Handle;
 use crate::sys::ucp_am_recv_callback_t;
 
-/// Who receives the messages of an id.
+/// The handler of the messages of an id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handler {
     pub(crate) id: c_uint,
@@ -14,12 +14,12 @@ pub(crate) struct Handler {
     pub(crate) arg: *mut c_void,
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) id: c_uint,
     pub(crate) header: Vec<u8>,
     pub(crate) data: Vec<u8>,
-    /// The worker that sent it, if it wants an answer.
+    /// The worker that sent it, if it expects a reply.
     pub(crate) reply_to: Option<Handle>,
 }

@@ -1,4 +1,4 @@
-//! A request: what it does, when it ends, whom it tells.
+//! A request: its kind, the time of its completion, its callback.
 
 use core::ffi::c_void;
 
@@ -6,10 +6,10 @@ use crate::handle::Handle;
 use crate::message::Message;
 use crate::sys::{self, ucp_request_param_t};
 
-/// An operation's end that is held until the script releases it.
+/// The completion is held until the script releases it.
 pub(crate) const HELD: u64 = u64::MAX;
 
-/// What a request is of.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Put,
@@ -37,11 +37,11 @@ pub(crate) struct Request {
     pub(crate) worker: Handle,
     pub(crate) endpoint: Handle,
     pub(crate) seq: u64,
-    /// The tick at which it ends, or [`HELD`].
+    /// The tick at which it completes, or [`HELD`].
     pub(crate) due: u64,
-    /// What its callback will tell.
-    pub(crate) fate: sys::ucs_status_t,
-    /// It was withdrawn by the end of its endpoint.
+    /// The status that its callback will receive.
+    pub(crate) result: sys::ucs_status_t,
+    /// The close of its endpoint cancelled it.
     pub(crate) cancelled: bool,
     pub(crate) here: *mut u8,
     pub(crate) there: *mut u8,
@@ -54,7 +54,7 @@ pub(crate) struct Request {
     pub(crate) callback: sys::ucp_send_nbx_callback_t,
     pub(crate) user_data: *mut c_void,
     pub(crate) ended: Option<sys::ucs_status_t>,
-    /// Its owner wants to hear nothing more of it.
+    /// Its owner freed it before its completion.
     pub(crate) released: bool,
 }
 
@@ -67,7 +67,7 @@ impl Request {
             endpoint,
             seq,
             due: HELD,
-            fate: sys::UCS_OK,
+            result: sys::UCS_OK,
             cancelled: false,
             here: core::ptr::null_mut(),
             there: core::ptr::null_mut(),
@@ -84,8 +84,10 @@ impl Request {
     }
 }
 
-/// Whom a request tells of its end.
-pub(crate) fn told(param: &ucp_request_param_t) -> (sys::ucp_send_nbx_callback_t, *mut c_void) {
+/// Returns the completion callback of a request and its data.
+pub(crate) fn callback_of(
+    param: &ucp_request_param_t,
+) -> (sys::ucp_send_nbx_callback_t, *mut c_void) {
     let has = |bit| param.op_attr_mask & bit != 0;
     let callback = if has(sys::UCP_OP_ATTR_FIELD_CALLBACK) {
         // SAFETY: of the calls that come here this is the member that counts; all are pointers of one size.
@@ -108,13 +110,13 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Tells the request's owner.
+    /// Calls the callback.
     ///
     /// # Safety
-    /// Called once for a request that has ended, without the lock.
-    pub(crate) unsafe fn tell(&self) {
+    /// Called once for a completed request, without the lock.
+    pub(crate) unsafe fn call_back(&self) {
         if let Some(callback) = self.callback {
-            // SAFETY: the callback and its data are what the owner gave with the request.
+            // SAFETY: the callback and its data are those that the owner passed with the request.
             unsafe { callback(self.request.pointer(), self.status, self.user_data) };
         }
     }

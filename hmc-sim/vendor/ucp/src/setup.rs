@@ -3,13 +3,13 @@
 use core::ffi::{c_char, c_uint};
 use std::ffi::{CStr, CString};
 
+use crate::faults::{Call, refused};
 use crate::handle::Handle;
-use crate::rules::{Call, refused};
+use crate::state::state;
 use crate::sys::{
     self, FILE, ucp_config_t, ucp_context_attr_t, ucp_context_h, ucp_lib_attr_t, ucp_params_t,
     ucs_status_t,
 };
-use crate::world::world;
 
 // SAFETY: the name is UCX's own, and a process has one libucp. The pointers are null or valid, as UCX asks.
 #[unsafe(no_mangle)]
@@ -18,7 +18,7 @@ pub(crate) unsafe extern "C" fn ucp_get_version(
     minor: *mut c_uint,
     release: *mut c_uint,
 ) {
-    let version = world().script.knobs.version;
+    let version = state().script.knobs.version;
     for (to, number) in [major, minor, release].into_iter().zip(version) {
         // SAFETY: the caller's, to be written.
         unsafe { to.write(number) };
@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn ucp_get_version(
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_get_version_string() -> *const c_char {
-    c"stand-in".as_ptr()
+    c"fake".as_ptr()
 }
 
 // SAFETY: as above.
@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C" fn ucp_config_read(
     _file: *const c_char,
     config: *mut *mut ucp_config_t,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::ConfigRead)) {
         return status;
     }
@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn ucp_config_modify(
     name: *const c_char,
     value: *const c_char,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::ConfigModify)) {
         return status;
     }
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn ucp_config_modify(
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_config_release(config: *mut ucp_config_t) {
-    let mut w = world();
+    let mut w = state();
     if w.configs.remove(Handle::of(config)).is_none() {
         w.misuse(Call::ConfigRead, "this configuration is released twice");
     }
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn ucp_init_version(
     config: *const ucp_config_t,
     context: *mut ucp_context_h,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::Init)) {
         return status;
     }
@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn ucp_init_version(
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_cleanup(context: ucp_context_h) {
-    let mut w = world();
+    let mut w = state();
     w.script.count(Call::Cleanup);
     let name = Handle::of(context);
     let workers = w.workers.values_mut().any(|x| x.context == name);
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn ucp_context_query(
     context: ucp_context_h,
     attr: *mut ucp_context_attr_t,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if w.contexts.get(Handle::of(context)).is_none() {
         return w.misuse(Call::Init, "this context was given back, or never made");
     }
@@ -166,7 +166,7 @@ pub(crate) unsafe fn print(stream: *mut FILE, text: &CStr) {
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_context_print_info(_context: ucp_context_h, stream: *mut FILE) {
-    let lanes = world().lane_name();
+    let lanes = state().lane_name();
     // As UCX 1.13.1 and 1.22.0 print it.
     let mut text = String::from("#\n# UCP context\n#\n#            md 0  :  posix\n#\n");
     for (at, lane) in lanes.split('+').enumerate() {

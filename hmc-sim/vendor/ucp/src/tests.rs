@@ -1,4 +1,4 @@
-//! The stand-in by itself: it tells misuse, keeps UCX's order, and hands messages on.
+//! Tests of the fake library itself: it reports misuse, keeps UCX's order, and delivers messages.
 
 mod rig;
 
@@ -8,7 +8,7 @@ use crate::am;
 use crate::endpoint::ucp_ep_print_info;
 use crate::memory::{ucp_mem_unmap, ucp_rkey_destroy};
 use crate::script::{
-    FAIL, HOLD, LATE, REFUSE, hmc_standin_kill, hmc_standin_release, hmc_standin_reset,
+    FAIL, HOLD, LATE, REFUSE, hmc_fake_ucp_kill, hmc_fake_ucp_release, hmc_fake_ucp_reset,
 };
 use crate::setup::ucp_cleanup;
 use crate::sys;
@@ -67,7 +67,7 @@ fn the_script_refuses_fails_holds_and_reverses() {
     }
     assert_eq!(Rig::ended(), [(4, 0), (2, -25)]);
     assert_eq!((rig.byte(0), rig.byte(3), rig.byte(4)), (7, 7, 0), "a half of what failed");
-    assert_eq!((count("held"), hmc_standin_release()), (1, 1));
+    assert_eq!((count("held"), hmc_fake_ucp_release()), (1, 1));
     rig.progress();
     assert_eq!(Rig::ended(), [(3, 0)]);
     assert_eq!(rig.end(), [""; 0]);
@@ -103,7 +103,7 @@ fn a_failed_endpoint_tells_its_handler_and_refuses() {
         let rig = Rig::new();
         rule("ucp_put_nbx", 0, HOLD, 0);
         assert!(rig.put(1, 0, 8) > 0);
-        assert_eq!(hmc_standin_kill(1, -25, purge), 1);
+        assert_eq!(hmc_fake_ucp_kill(1, -25, purge), 1);
         rig.progress();
         assert_eq!(core::mem::take(&mut *held(&FAILED)), [-25]);
         assert_eq!(Rig::ended().len(), usize::from(purge != 0));
@@ -141,7 +141,7 @@ fn arming_is_refused_while_there_is_something_to_do() {
     rig.put(2, 0, 8);
     rig.flush(3);
     assert_eq!(arm(), 0, "what is held comes by itself");
-    hmc_standin_release();
+    hmc_fake_ucp_release();
     assert_eq!(arm(), -15);
     rig.progress();
     assert_eq!(rig.end(), [""; 0]);
@@ -176,13 +176,13 @@ fn misuse_is_told() {
             "ucp_cleanup: workers or memory of this context are left",
         ]
     );
-    hmc_standin_reset();
+    hmc_fake_ucp_reset();
 }
 
 #[test]
 fn two_threads_inside_one_worker_are_found() {
     let rig = Rig::new();
-    set("linger", 1000);
+    set("yields", 1000);
     let worker = rig.workers[0].addr();
     let turns = |n: u32| {
         for _ in 0..n {
@@ -194,7 +194,7 @@ fn two_threads_inside_one_worker_are_found() {
         s.spawn(|| turns(100));
         turns(100);
     });
-    set("linger", 0);
+    set("yields", 0);
     let found = findings();
     let what =
         "ucp_worker_progress: another thread is inside this worker, whose calls are serialised";

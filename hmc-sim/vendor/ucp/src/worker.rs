@@ -1,17 +1,17 @@
-//! Workers: made, driven, asked for events.
+//! Calls of workers: creation, progress, events.
 
 use core::ffi::{c_int, c_uint};
 
 use crate::am;
+use crate::faults::{Call, refused};
 use crate::handle::Handle;
-use crate::rules::{Call, refused};
+use crate::state::{FakeUcp, Worker, enter, state};
 use crate::sys::{
     self, ucp_address_t, ucp_context_h, ucp_worker_attr_t, ucp_worker_h, ucp_worker_params_t,
     ucs_status_t,
 };
-use crate::world::{Worker, World, enter, world};
 
-const ADDRESS_MARK: [u8; 8] = *b"standin\0";
+const ADDRESS_MARK: [u8; 8] = *b"fakeucp\0";
 const ADDRESS_BYTES: usize = 48;
 
 /// The worker that an address names.
@@ -28,9 +28,9 @@ pub(crate) unsafe fn read_address(address: *const ucp_address_t) -> Option<Handl
     (bytes[0] == ADDRESS_MARK).then_some(Handle(number))
 }
 
-impl World {
-    /// Wakes whoever sleeps on a worker's descriptor.
-    pub(crate) fn kick(&mut self, worker: Handle) {
+impl FakeUcp {
+    /// Wakes a thread that polls a worker's descriptor.
+    pub(crate) fn signal_worker(&mut self, worker: Handle) {
         if let Some(w) = self.workers.get_mut(worker)
             && core::mem::take(&mut w.armed)
         {
@@ -45,7 +45,7 @@ fn signal(efd: c_int) {
     let _ = unsafe { libc::write(efd, core::ptr::from_ref(&one).cast(), 8) };
 }
 
-/// Empties the descriptor. Whether there was something.
+/// Clears the descriptor. Returns `true` if it was readable.
 fn drain(efd: c_int) -> bool {
     let mut count = 0u64;
     // SAFETY: eight bytes of ours; the descriptor does not block.
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_create(
     _params: *const ucp_worker_params_t,
     worker: *mut ucp_worker_h,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::WorkerCreate)) {
         return status;
     }
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_create(
 pub(crate) unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
     let name = Handle::of(worker);
     let _inside = enter(Call::WorkerDestroy, name);
-    let mut w = world();
+    let mut w = state();
     w.script.count(Call::WorkerDestroy);
     if w.endpoints.values_mut().any(|e| e.worker == name) {
         w.misuse(Call::WorkerDestroy, "endpoints of this worker are not closed");
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_query(
     worker: ucp_worker_h,
     attr: *mut ucp_worker_attr_t,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Err(status) = w.worker(Call::WorkerCreate, Handle::of(worker)) {
         return status;
     }
@@ -130,7 +130,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_get_address(
     length: *mut usize,
 ) -> ucs_status_t {
     let name = Handle::of(worker);
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::WorkerAddress)) {
         return status;
     }
@@ -155,7 +155,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_release_address(
     _worker: ucp_worker_h,
     address: *mut ucp_address_t,
 ) {
-    let mut w = world();
+    let mut w = state();
     if !w.take_back(address.cast()) {
         w.misuse(Call::WorkerAddress, "this address was released already, or never given");
     }
@@ -166,7 +166,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_release_address(
 pub(crate) unsafe extern "C" fn ucp_worker_progress(worker: ucp_worker_h) -> c_uint {
     let name = Handle::of(worker);
     let _inside = enter(Call::Progress, name);
-    let mut w = world();
+    let mut w = state();
     w.script.count(Call::Progress);
     if w.worker(Call::Progress, name).is_err() {
         return 0;
@@ -180,39 +180,39 @@ pub(crate) unsafe extern "C" fn ucp_worker_progress(worker: ucp_worker_h) -> c_u
         }
         return 0;
     }
-    for news in outcome.news.drain(..) {
-        // Nobody is told of an endpoint that was closed meanwhile.
-        if world().endpoints.get(news.endpoint).is_none_or(|e| e.closed) {
+    for error in outcome.errors.drain(..) {
+        // No handler is called for an endpoint that was closed meanwhile.
+        if state().endpoints.get(error.endpoint).is_none_or(|e| e.closed) {
             continue;
         }
-        if let Some(callback) = news.handler.cb {
+        if let Some(callback) = error.handler.cb {
             // SAFETY: the handler and its argument are what the endpoint was made with.
-            unsafe { callback(news.handler.arg, news.endpoint.pointer(), news.status) };
+            unsafe { callback(error.handler.arg, error.endpoint.pointer(), error.status) };
         }
     }
     for ended in outcome.ended.drain(..) {
-        // SAFETY: it ended in this call.
-        unsafe { ended.tell() };
+        // SAFETY: it completed in this call.
+        unsafe { ended.call_back() };
     }
     let mut count = outcome.count;
     let mut next = mail;
     while let Some(message) = next {
         am::receive(name, message);
         count = count.saturating_add(1);
-        next = world().next_message(name);
+        next = state().next_message(name);
     }
     give_back(name, &mut outcome);
     count
 }
 
-/// Keeps the room of a call's lists for the next.
-fn give_back(worker: Handle, outcome: &mut crate::flight::Outcome) {
-    if let Some(w) = world().workers.get_mut(worker) {
+/// Keeps the capacity of a call's lists for the next call.
+fn give_back(worker: Handle, outcome: &mut crate::completion::Outcome) {
+    if let Some(w) = state().workers.get_mut(worker) {
         if w.ended.capacity() < outcome.ended.capacity() {
             w.ended = core::mem::take(&mut outcome.ended);
         }
-        if w.news.is_empty() && w.news.capacity() < outcome.news.capacity() {
-            w.news = core::mem::take(&mut outcome.news);
+        if w.errors.is_empty() && w.errors.capacity() < outcome.errors.capacity() {
+            w.errors = core::mem::take(&mut outcome.errors);
         }
     }
 }
@@ -223,7 +223,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_get_efd(
     worker: ucp_worker_h,
     fd: *mut c_int,
 ) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::Efd)) {
         return status;
     }
@@ -242,7 +242,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_get_efd(
 pub(crate) unsafe extern "C" fn ucp_worker_arm(worker: ucp_worker_h) -> ucs_status_t {
     let name = Handle::of(worker);
     let _inside = enter(Call::Arm, name);
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::Arm)) {
         return status;
     }
@@ -250,7 +250,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_arm(worker: ucp_worker_h) -> ucs_stat
         Ok(worker) => worker,
         Err(status) => return status,
     };
-    let waiting = !worker.news.is_empty() || !worker.inbox.is_empty();
+    let waiting = !worker.errors.is_empty() || !worker.inbox.is_empty();
     if drain(worker.efd) || waiting || w.can_move(name) {
         return sys::UCS_ERR_BUSY;
     }
@@ -263,7 +263,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_arm(worker: ucp_worker_h) -> ucs_stat
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ucp_worker_signal(worker: ucp_worker_h) -> ucs_status_t {
-    let mut w = world();
+    let mut w = state();
     if let Some(status) = refused(w.script.count(Call::Signal)) {
         return status;
     }

@@ -1,7 +1,7 @@
 //! What the rows of `cargo xtask attack` came to: read of their processes, judged, printed.
 
-use crate::answer::Counts;
 use crate::shell;
+use crate::step_result::Counts;
 use crate::verdict::Verdict;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) fn row(line: &str) -> Option<Row> {
     Some(Row { name: next()?, document: next()?, mutant: next()?, promise: next()? })
 }
 
-/// What a process came to.
+/// The result of a process.
 pub(super) fn read(out: &shell::Outcome) -> (End, u64, String) {
     if let Some((end, attempts, seen)) = out.stdout.lines().rev().find_map(outcome)
         && out.success
@@ -67,7 +67,7 @@ pub(super) fn read(out: &shell::Outcome) -> (End, u64, String) {
     }
 }
 
-/// Reads the line in which a process says how its row ended.
+/// Reads the line in which a process reports the result of its row.
 fn outcome(line: &str) -> Option<(End, u64, String)> {
     let mut words = line.strip_prefix("outcome\t")?.splitn(3, '\t');
     let (word, attempts) = (words.next()?, words.next()?.parse().ok()?);
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(ended(Some(0), false, ""), End::Unmade, "it said nothing");
         assert_eq!(ended(Some(0), false, "outcome\theld\t0\tnothing\n"), End::Unmade);
         assert_eq!(ended(Some(0), false, "x\noutcome\theld\t2\ta b\n"), End::Held);
-        // What it said before it crashed does not count.
+        // Its output before a crash does not count.
         assert_eq!(ended(None, false, "outcome\theld\t2\ta b\n"), End::Broken);
         assert_eq!(outcome("outcome\tfine\t2\ta"), None);
     }
@@ -228,11 +228,11 @@ mod tests {
     #[test]
     fn the_words_of_a_panic_are_shown() {
         let stderr =
-            "thread 'main' (1) panicked at a.rs:1:1:\nno room\nnote: run with\n".to_owned();
+            "thread 'main' (1) panicked at a.rs:1:1:\nno space\nnote: run with\n".to_owned();
         let stdout = String::new();
         let out = Outcome { success: false, code: Some(101), timed_out: false, stdout, stderr };
         let said = read(&out).2;
-        assert!(said.contains("a.rs:1:1") && said.ends_with("no room"), "{said}");
+        assert!(said.contains("a.rs:1:1") && said.ends_with("no space"), "{said}");
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Headers {
         let path = folder.join("ucp/api/ucp_version.h");
         let text = std::fs::read_to_string(&path)
             .map_err(|_| format!("no headers of UCX {release} in {}", folder.display()))?;
-        // The headers say no more than the first two numbers.
+        // The headers have only the first two numbers.
         let found = api_version(&text).unwrap_or_default();
         let wanted = release.rsplit_once('.').map_or(release, |(api, _)| api);
         if found != wanted {
@@ -75,7 +75,7 @@ impl Headers {
         Ok(Self { folder: folder.to_path_buf(), release })
     }
 
-    /// What is wanted of them.
+    /// The selected items.
     ///
     /// # Errors
     /// Why bindgen or its text failed.

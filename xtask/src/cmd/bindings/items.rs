@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Constant(String),
     /// A name for another type.
     Alias(String),
-    /// A structure; without fields if nobody may look inside.
+    /// A structure; without fields if it is opaque.
     Structure(Vec<Field>),
     /// A union.
     Union(Vec<Field>),

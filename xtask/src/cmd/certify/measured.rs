@@ -3,10 +3,10 @@
 //!
 //! Both need a tool of cargo's that takes minutes to build; a machine without it gets "not run".
 
-use super::answer::Answer;
+use super::claim_result::ClaimResult;
 use super::source::without_tests;
-use crate::answer::count;
 use crate::shell::{self, Outcome};
+use crate::step_result::count;
 use crate::tools;
 use crate::tree::Tree;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use std::time::Duration;
 /// Share of the mutants that must be caught, in percent.
 const WANTED_PERCENT: usize = 95;
 
-/// Rooms in which no mutant may survive.
+/// Modules in which no mutant may survive.
 const STRICT: [&str; 3] = ["range.rs", "slots", "window.rs"];
 
-/// Some rooms, and the tests that concern them: all tests for each of hundreds of mutants would take hours.
+/// Some modules, and the tests that check them: all tests for each of hundreds of mutants would take hours.
 struct Part {
     name: &'static str,
     files: &'static [&'static str],
@@ -70,9 +70,9 @@ const EQUIVALENT: &str = include_str!("equivalent_mutants.txt");
 const UNREACHABLE: &str = include_str!("uncovered_lines.txt");
 
 /// Line coverage: every line of the core is run by a test, or is listed with its reason.
-pub(super) fn coverage(root: &Path, tree: &Tree) -> Answer {
+pub(super) fn coverage(root: &Path, tree: &Tree) -> ClaimResult {
     if !tools::has_extension("stable", "llvm-cov") {
-        return Answer::not_run(
+        return ClaimResult::not_run(
             "cargo-llvm-cov is not installed",
             "`rustup component add llvm-tools`, `cargo install --locked cargo-llvm-cov --version 0.9.1`",
         );
@@ -91,13 +91,13 @@ pub(super) fn coverage(root: &Path, tree: &Tree) -> Answer {
         .and_then(|()| shell::stream(&mut command, Duration::from_secs(1800)));
     match made {
         Ok(out) if out.success && count(&out.stdout).passed > 0 => {}
-        Ok(out) if out.success => return Answer::Failed("no test was run".to_owned()),
-        Ok(out) => return Answer::Failed(format!("cargo llvm-cov: {}", out.why())),
-        Err(why) => return Answer::Failed(why),
+        Ok(out) if out.success => return ClaimResult::Failed("no test was run".to_owned()),
+        Ok(out) => return ClaimResult::Failed(format!("cargo llvm-cov: {}", out.why())),
+        Err(why) => return ClaimResult::Failed(why),
     }
     match std::fs::read_to_string(&report) {
         Ok(text) => judge_lines(&text, tree, UNREACHABLE),
-        Err(e) => Answer::Failed(format!("{}: {e}", report.display())),
+        Err(e) => ClaimResult::Failed(format!("{}: {e}", report.display())),
     }
 }
 
@@ -112,7 +112,7 @@ fn without_earlier(path: &Path) -> Result<(), String> {
     gone.map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn judge_lines(lcov: &str, tree: &Tree, excused: &str) -> Answer {
+fn judge_lines(lcov: &str, tree: &Tree, excused: &str) -> ClaimResult {
     let excused: Vec<&str> = listed(excused).map(|(what, _)| what).collect();
     let mut all = 0_usize;
     let mut used = 0_usize;
@@ -143,13 +143,13 @@ fn judge_lines(lcov: &str, tree: &Tree, excused: &str) -> Answer {
         }
     }
     if all == 0 {
-        return Answer::Failed("the report knows no line of hmc-core".to_owned());
+        return ClaimResult::Failed("the report knows no line of hmc-core".to_owned());
     }
     if missed > 0 {
-        return Answer::Failed(format!("{missed} of {all} lines are not covered"));
+        return ClaimResult::Failed(format!("{missed} of {all} lines are not covered"));
     }
     let covered = all.saturating_sub(used);
-    Answer::Proved(format!("{covered} of {all} lines; {used} listed as unreachable"))
+    ClaimResult::Proved(format!("{covered} of {all} lines; {used} listed as unreachable"))
 }
 
 /// The lines of each file with the times they were run; generic code is counted once a line, with
@@ -173,9 +173,9 @@ fn hits(lcov: &str) -> BTreeMap<String, BTreeMap<usize, u64>> {
 }
 
 /// Mutation score: cargo-mutants changes the core in every way it knows, and the tests must fail.
-pub(super) fn mutants(root: &Path) -> Answer {
+pub(super) fn mutants(root: &Path) -> ClaimResult {
     if !tools::has_extension("stable", "mutants") {
-        return Answer::not_run(
+        return ClaimResult::not_run(
             "cargo-mutants is not installed",
             "`cargo install --locked cargo-mutants --version 27.1.0`",
         );
@@ -205,7 +205,7 @@ pub(super) fn mutants(root: &Path) -> Answer {
                 caught = caught.saturating_add(lists.caught);
                 missed.push_str(&lists.missed);
             }
-            Err(why) => return Answer::Failed(format!("{}: {why}", part.name)),
+            Err(why) => return ClaimResult::Failed(format!("{}: {why}", part.name)),
         }
     }
     judge_mutants(caught, &missed, EQUIVALENT, |path| {
@@ -298,7 +298,7 @@ fn judge_mutants(
     missed: &str,
     equivalent: &str,
     code: impl Fn(&str) -> String,
-) -> Answer {
+) -> ClaimResult {
     let known: Vec<&str> = listed(equivalent).map(|(what, _)| what).collect();
     let is_compiled = |row: &&str| {
         let mut place = row.split(':');
@@ -328,9 +328,9 @@ fn judge_mutants(
         same.len()
     );
     if all > 0 && strict == 0 && percent >= WANTED_PERCENT {
-        Answer::Proved(figure)
+        ClaimResult::Proved(figure)
     } else {
-        Answer::Failed(figure)
+        ClaimResult::Failed(figure)
     }
 }
 
@@ -346,7 +346,7 @@ pub(crate) fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::{Lists, ended, judge_lines, judge_mutants, planted_lines, without_earlier};
-    use crate::cmd::certify::answer::Answer;
+    use crate::cmd::certify::claim_result::ClaimResult;
     use crate::shell::Outcome;
     use crate::tree::Tree;
     use std::path::Path;
@@ -357,27 +357,27 @@ mod tests {
         let tree = Tree::planted(&[("hmc-core/src/x.rs", code)]);
         let lcov = "SF:/p/hmc-core/src/x.rs\nDA:1,1\nDA:2,0\nDA:6,0\nend_of_record\n";
         let judge = |lcov: &str, excused: &str| judge_lines(lcov, &tree, excused);
-        assert_eq!(judge(lcov, ""), Answer::Failed("1 of 2 lines are not covered".into()));
+        assert_eq!(judge(lcov, ""), ClaimResult::Failed("1 of 2 lines are not covered".into()));
         assert_eq!(judge(lcov, "x.rs: fn a() { / b(); => "), judge(lcov, ""), "a reason is wanted");
-        assert!(matches!(judge(lcov, "x.rs: fn a() { / b(); => why"), Answer::Proved(_)));
+        assert!(matches!(judge(lcov, "x.rs: fn a() { / b(); => why"), ClaimResult::Proved(_)));
         let again = format!("{lcov}SF:/p/hmc-core/src/x.rs\nDA:2,5\n");
-        assert!(matches!(judge(&again, ""), Answer::Proved(_)), "another copy ran it");
-        assert!(matches!(judge("", ""), Answer::Failed(_)));
+        assert!(matches!(judge(&again, ""), ClaimResult::Proved(_)), "another copy ran it");
+        assert!(matches!(judge("", ""), ClaimResult::Failed(_)));
     }
 
     #[test]
-    fn survivors_count_and_none_may_be_in_the_strict_rooms() {
+    fn survivors_count_and_none_may_be_in_the_strict_modules() {
         let row = "hmc-core/src/queue.rs:7:9: replace + with - in f";
         let judge = |caught, missed: &str, excused: &str| {
             judge_mutants(caught, missed, excused, |_| "fn f() {}\n".repeat(9))
         };
-        assert!(matches!(judge(99, row, ""), Answer::Proved(_)));
-        assert!(matches!(judge(9, row, ""), Answer::Failed(_)), "90 %");
+        assert!(matches!(judge(99, row, ""), ClaimResult::Proved(_)));
+        assert!(matches!(judge(9, row, ""), ClaimResult::Failed(_)), "90 %");
         let excuse = "hmc-core/src/queue.rs: replace + with - in f => nobody sees it";
-        assert!(matches!(judge(9, row, excuse), Answer::Proved(_)));
+        assert!(matches!(judge(9, row, excuse), ClaimResult::Proved(_)));
         let strict = row.replace("queue.rs", "slots/list.rs");
-        assert!(matches!(judge(99, &strict, ""), Answer::Failed(_)));
-        assert!(matches!(judge(0, "", ""), Answer::Failed(_)), "nothing was tried");
+        assert!(matches!(judge(99, &strict, ""), ClaimResult::Failed(_)));
+        assert!(matches!(judge(0, "", ""), ClaimResult::Failed(_)), "nothing was tried");
     }
 
     fn outcome(code: Option<i32>, timed_out: bool) -> Outcome {
@@ -438,7 +438,7 @@ mod tests {
                     a || b;\n}\n#[cfg(hmc_mutants)]\n#[inline]\nfn g() {\n    h()\n}\nfn i() {}\n";
         assert_eq!(planted_lines(code), [3, 4, 5, 9, 10, 11, 12]);
         let judge = |row: &str| judge_mutants(1, row, "", |_| code.to_owned());
-        assert!(matches!(judge("hmc-core/src/slots.rs:4:9: delete !"), Answer::Proved(_)));
-        assert!(matches!(judge("hmc-core/src/slots.rs:6:9: delete !"), Answer::Failed(_)));
+        assert!(matches!(judge("hmc-core/src/slots.rs:4:9: delete !"), ClaimResult::Proved(_)));
+        assert!(matches!(judge("hmc-core/src/slots.rs:6:9: delete !"), ClaimResult::Failed(_)));
     }
 }

@@ -4,7 +4,7 @@
 //! Miri interprets the tests on any machine; it is slow, so property tests try few cases and the
 //! files that try everything (all short scripts, all cuts of a stream) are left to this machine.
 
-use super::answer::{Answer, NIGHTLY, without_nightly};
+use super::claim_result::{ClaimResult, NIGHTLY, without_nightly};
 use crate::shell;
 use crate::tools;
 use std::path::Path;
@@ -39,7 +39,7 @@ const TOO_LONG: [&str; 3] = ["boundary_grid", "sub_spans_agree", "every_type_and
 
 /// Builds hmc-core for bare metal: with the target where it is installed, else with a `core` built
 /// for it on the spot.
-pub(super) fn bare_metal(root: &Path) -> Answer {
+pub(super) fn bare_metal(root: &Path) -> ClaimResult {
     let mut command;
     let how = if tools::has_target(BARE) {
         command = shell::cargo();
@@ -50,7 +50,7 @@ pub(super) fn bare_metal(root: &Path) -> Answer {
         command.args(["build", "-Zbuild-std=core"]);
         "with a core library built for it"
     } else {
-        return Answer::not_run(
+        return ClaimResult::not_run(
             format!("{BARE} is not installed"),
             format!("`rustup target add {BARE}`"),
         );
@@ -62,25 +62,25 @@ pub(super) fn bare_metal(root: &Path) -> Answer {
         .env_remove("RUSTFLAGS")
         .current_dir(root);
     match shell::stream(&mut command, PATIENCE) {
-        Ok(out) if out.success => Answer::Proved(format!("builds for {BARE} {how}")),
-        Ok(out) => Answer::Failed(format!("does not build for {BARE}: {}", out.why())),
-        Err(why) => Answer::Failed(why),
+        Ok(out) if out.success => ClaimResult::Proved(format!("builds for {BARE} {how}")),
+        Ok(out) => ClaimResult::Failed(format!("does not build for {BARE}: {}", out.why())),
+        Err(why) => ClaimResult::Failed(why),
     }
 }
 
 /// The tests of the core where `usize` has 32 bits.
-pub(super) fn narrow(root: &Path) -> Answer {
+pub(super) fn narrow(root: &Path) -> ClaimResult {
     interpreted(root, NARROW)
 }
 
 /// The tests of the core where the high byte comes first.
-pub(super) fn big_endian(root: &Path) -> Answer {
+pub(super) fn big_endian(root: &Path) -> ClaimResult {
     interpreted(root, BIG_ENDIAN)
 }
 
-fn interpreted(root: &Path, target: &str) -> Answer {
-    if let Some(answer) = without_nightly(Some("miri")) {
-        return answer;
+fn interpreted(root: &Path, target: &str) -> ClaimResult {
+    if let Some(result) = without_nightly(Some("miri")) {
+        return result;
     }
     let mut command = shell::cargo_of("nightly");
     command
@@ -98,14 +98,14 @@ fn interpreted(root: &Path, target: &str) -> Answer {
         Ok(out) => {
             let passed = passed(&out.stdout);
             if out.success && passed > 0 {
-                Answer::Proved(format!("{passed} tests pass under Miri as {target}"))
+                ClaimResult::Proved(format!("{passed} tests pass under Miri as {target}"))
             } else if out.success {
-                Answer::Failed("no test was run".to_owned())
+                ClaimResult::Failed("no test was run".to_owned())
             } else {
-                Answer::Failed(format!("Miri as {target}: {}", out.why()))
+                ClaimResult::Failed(format!("Miri as {target}: {}", out.why()))
             }
         }
-        Err(why) => Answer::not_run(why, NIGHTLY),
+        Err(why) => ClaimResult::not_run(why, NIGHTLY),
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Test modules (from the first `#[cfg(test)]` of a file on) are no part of the core.
 
-use super::answer::Answer;
+use super::claim_result::ClaimResult;
 use crate::shell;
 use crate::source::{Source, Token};
 use crate::tree::{File, Tree};
 use std::path::Path;
 use std::time::Duration;
 
-/// The rooms of the core.
+/// The modules of the core.
 const CORE: &str = "hmc-core/src/";
 
 /// Lints that guard arithmetic, conversions and panics; each must be on for the whole project.
@@ -21,7 +21,7 @@ const LINTS: [&str; 5] = [
     "allow_attributes_without_reason",
 ];
 
-fn rooms(tree: &Tree) -> impl Iterator<Item = &File> {
+fn modules(tree: &Tree) -> impl Iterator<Item = &File> {
     tree.rust().filter(|f| f.path.starts_with(CORE))
 }
 
@@ -45,33 +45,33 @@ pub(super) fn without_tests(text: &str) -> Source {
 }
 
 /// `forbid(unsafe_code)` stands at the root, and the word is nowhere.
-pub(super) fn no_unsafe(tree: &Tree) -> Answer {
+pub(super) fn no_unsafe(tree: &Tree) -> ClaimResult {
     let forbids = tree
         .file("hmc-core/src/lib.rs")
         .is_some_and(|f| Source::split(&f.text).code().contains("#![forbid(unsafe_code)]"));
     if !forbids {
-        return Answer::Failed("hmc-core/src/lib.rs does not forbid(unsafe_code)".to_owned());
+        return ClaimResult::Failed("hmc-core/src/lib.rs does not forbid(unsafe_code)".to_owned());
     }
     let mut files = 0_usize;
-    for file in rooms(tree) {
+    for file in modules(tree) {
         files = files.saturating_add(1);
         if let Some(t) = Source::split(&file.text).tokens().iter().find(|t| t.text == "unsafe") {
-            return Answer::Failed(format!("{}:{}: `unsafe`", file.path, t.line));
+            return ClaimResult::Failed(format!("{}:{}: `unsafe`", file.path, t.line));
         }
     }
-    Answer::Proved(format!("forbid(unsafe_code); {files} files without the word"))
+    ClaimResult::Proved(format!("forbid(unsafe_code); {files} files without the word"))
 }
 
 /// No type, literal or conversion of floating point. The instructions are looked at with the stack.
-pub(super) fn no_float(tree: &Tree) -> Answer {
+pub(super) fn no_float(tree: &Tree) -> ClaimResult {
     let mut files = 0_usize;
-    for file in rooms(tree) {
+    for file in modules(tree) {
         files = files.saturating_add(1);
         if let Some(line) = float_in(&without_tests(&file.text).tokens()) {
-            return Answer::Failed(format!("{}:{line}: floating point", file.path));
+            return ClaimResult::Failed(format!("{}:{line}: floating point", file.path));
         }
     }
-    Answer::Proved(format!("{files} files without a float type or literal"))
+    ClaimResult::Proved(format!("{files} files without a float type or literal"))
 }
 
 /// The line of the first type or literal of floating point.
@@ -100,7 +100,7 @@ fn float_in(tokens: &[Token]) -> Option<usize> {
 }
 
 /// The lints are on, clippy finds nothing, and each exception in the core has its reason.
-pub(super) fn lints(root: &Path, tree: &Tree) -> Answer {
+pub(super) fn lints(root: &Path, tree: &Tree) -> ClaimResult {
     let table = tree.file("Cargo.toml").map_or("", |f| f.text.as_str());
     let is_on = |lint: &str| {
         table.lines().any(|l| {
@@ -111,20 +111,23 @@ pub(super) fn lints(root: &Path, tree: &Tree) -> Answer {
         })
     };
     if let Some(lint) = LINTS.iter().find(|l| !is_on(l)) {
-        return Answer::Failed(format!("clippy::{lint} is not on in Cargo.toml"));
+        return ClaimResult::Failed(format!("clippy::{lint} is not on in Cargo.toml"));
     }
     let inherits = tree
         .file("hmc-core/Cargo.toml")
         .is_some_and(|f| f.text.contains("[lints]\nworkspace = true"));
     if !inherits {
-        return Answer::Failed("hmc-core does not take the project's lints".to_owned());
+        return ClaimResult::Failed("hmc-core does not take the project's lints".to_owned());
     }
     let mut excused = 0_usize;
-    for file in rooms(tree) {
+    for file in modules(tree) {
         let (count, bare) = exceptions(&without_tests(&file.text).tokens());
         excused = excused.saturating_add(count);
         if let Some(line) = bare {
-            return Answer::Failed(format!("{}:{line}: an exception without a reason", file.path));
+            return ClaimResult::Failed(format!(
+                "{}:{line}: an exception without a reason",
+                file.path
+            ));
         }
     }
     let mut clippy = shell::cargo();
@@ -138,12 +141,12 @@ pub(super) fn lints(root: &Path, tree: &Tree) -> Answer {
         "-Dwarnings",
     ]);
     match shell::stream(&mut clippy, Duration::from_secs(600)) {
-        Ok(out) if out.success => Answer::Proved(format!(
+        Ok(out) if out.success => ClaimResult::Proved(format!(
             "{} lints on, clippy is silent, {excused} exceptions",
             LINTS.len()
         )),
-        Ok(out) => Answer::Failed(format!("clippy: {}", out.why())),
-        Err(why) => Answer::not_run(why, "`rustup component add clippy`"),
+        Ok(out) => ClaimResult::Failed(format!("clippy: {}", out.why())),
+        Err(why) => ClaimResult::not_run(why, "`rustup component add clippy`"),
     }
 }
 
@@ -187,7 +190,7 @@ fn exceptions(tokens: &[Token]) -> (usize, Option<usize>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, exceptions, float_in, no_float, no_unsafe, without_tests};
+    use super::{ClaimResult, exceptions, float_in, no_float, no_unsafe, without_tests};
     use crate::source::Source;
     use crate::tree::Tree;
 
@@ -221,12 +224,12 @@ mod tests {
                 ("hmc-core/src/a.rs", text),
             ])
         };
-        assert!(matches!(no_unsafe(&of("fn f() {}")), Answer::Proved(_)));
-        assert!(matches!(no_unsafe(&of("unsafe fn f() {}")), Answer::Failed(_)));
-        assert!(matches!(no_unsafe(&Tree::default()), Answer::Failed(_)));
-        assert!(matches!(no_float(&of("fn f() -> f32 {}")), Answer::Failed(_)));
+        assert!(matches!(no_unsafe(&of("fn f() {}")), ClaimResult::Proved(_)));
+        assert!(matches!(no_unsafe(&of("unsafe fn f() {}")), ClaimResult::Failed(_)));
+        assert!(matches!(no_unsafe(&Tree::default()), ClaimResult::Failed(_)));
+        assert!(matches!(no_float(&of("fn f() -> f32 {}")), ClaimResult::Failed(_)));
         let tested = "fn f() {}\n#[cfg(test)]\nmod tests { fn g() -> f32 {} }";
-        assert!(matches!(no_float(&of(tested)), Answer::Proved(_)));
+        assert!(matches!(no_float(&of(tested)), ClaimResult::Proved(_)));
         let imported = "#[cfg(test)]\nextern crate std;\nfn f() {}\n";
         assert!(without_tests(imported).code().contains("fn f"));
     }

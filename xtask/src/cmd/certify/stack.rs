@@ -2,12 +2,12 @@
 //!
 //! A copy of the core in which every function stands alone (`#[inline(never)]` before each) is linked
 //! with the driver of `nopanic`, which calls all of them, and with a `core` built with the same flags. The compiler notes the frame of every function (`-Z emit-stack-sizes`),
-//! and the disassembly says who calls whom, so the program is a closed graph: see [`graph`]. Indirect calls
+//! and the disassembly shows the calls, so the program is a closed graph: see [`graph`]. Indirect calls
 //! cannot be followed; only texts (`Display`) make any, and they are left out of the claim.
 
 mod graph;
 
-use super::answer::{Answer, NIGHTLY, without_nightly};
+use super::claim_result::{ClaimResult, NIGHTLY, without_nightly};
 use crate::shell;
 use graph::Program;
 use std::path::{Path, PathBuf};
@@ -23,25 +23,25 @@ const FRAME_BYTES: u64 = 2 << 10;
 const PANIC: &str = "hmc_core_contains_a_panic_path";
 
 /// Looks at the frames and the calls.
-pub(super) fn check(root: &Path) -> Answer {
+pub(super) fn check(root: &Path) -> ClaimResult {
     if cfg!(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))) {
-        return Answer::not_run(
+        return ClaimResult::not_run(
             "the driver links for Linux on x86-64 or aarch64 only",
             "run it there",
         );
     }
-    if let Some(answer) = without_nightly(None) {
-        return answer;
+    if let Some(result) = without_nightly(None) {
+        return result;
     }
     if !has_sources() {
-        return Answer::not_run("the nightly toolchain has no sources of core", NIGHTLY);
+        return ClaimResult::not_run("the nightly toolchain has no sources of core", NIGHTLY);
     }
     for tool in ["objdump", "objcopy"] {
         if !shell::capture(Command::new(tool).arg("--version")).is_ok_and(|out| out.success) {
-            return Answer::not_run(format!("no {tool}"), "install binutils");
+            return ClaimResult::not_run(format!("no {tool}"), "install binutils");
         }
     }
-    Answer::of(measure(root))
+    ClaimResult::of(measure(root))
 }
 
 fn measure(root: &Path) -> Result<String, String> {
@@ -59,7 +59,7 @@ fn measure(root: &Path) -> Result<String, String> {
     judge(&program)
 }
 
-/// What the graph says, against the bounds.
+/// Compares the graph with the bounds.
 fn judge(program: &Program) -> Result<String, String> {
     if let Some(line) = program.float() {
         return Err(format!("an instruction of floating point: {line}"));

@@ -10,7 +10,7 @@ use std::process::Command;
 /// Folders that are not copied.
 const LEFT_OUT: [&str; 5] = ["target", ".git", "artifacts", "__pycache__", ".pytest_cache"];
 
-/// The module that says which mutant is on.
+/// The module that selects the active mutant.
 const SWITCH: &str = include_str!("switch.txt");
 
 /// What cargo does in the copy: lints are no errors, and what is linked as one unit elsewhere is not here.

@@ -1,4 +1,4 @@
-//! What became of a sample of mutants: lines, figures, JSON, and whether it is enough.
+//! The results of a sample of mutants: lines, figures, JSON, and whether it is enough.
 
 use super::list::Mutant;
 use super::run::Fate;
@@ -6,7 +6,7 @@ use crate::cmd::certify::listed;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What became of one mutant.
+/// The result of one mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Caught(String),
@@ -79,7 +79,7 @@ impl Equivalents {
         Self { rows }
     }
 
-    /// What became of a mutant with that fate.
+    /// The result of a mutant with that outcome.
     pub(super) fn outcome(&self, mutant: &Mutant, fate: Fate) -> Outcome {
         match fate {
             Fate::Caught(by) => Outcome::Caught(by),

@@ -18,7 +18,7 @@ const ATTEMPTS: [bool; 4] = [true, true, false, false];
 /// With one: so many times what it took without, and the runner's slack.
 const TIMES: f64 = 4.0;
 
-/// What the suites say of a mutant.
+/// The result of the suites for a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// A test fails with it.

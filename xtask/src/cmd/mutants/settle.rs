@@ -18,7 +18,7 @@ const ENDLESS: &str = "long_running_const_eval";
 /// Time for one check.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// What became of mutants, by number.
+/// The results of mutants, by number.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     /// They compile together.
@@ -77,7 +77,7 @@ pub(super) fn settle(
     Ok(settled)
 }
 
-/// What a batch came to.
+/// The result of a batch.
 #[derive(Debug, Default)]
 struct Batch {
     taken: BTreeSet<u32>,
@@ -177,14 +177,14 @@ pub(super) fn by_number(all: &[Mutant], number: u32) -> Option<&Mutant> {
     all.get(usize::try_from(number).ok()?.checked_sub(1)?)
 }
 
-/// An error of the compiler: its places, and what it says.
+/// An error of the compiler: its positions, and its text.
 #[derive(Debug)]
 struct Error {
     places: Vec<(String, usize)>,
     text: String,
 }
 
-/// What a check said.
+/// The output of a check.
 #[derive(Debug, Default)]
 struct Said {
     success: bool,

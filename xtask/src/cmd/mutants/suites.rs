@@ -17,14 +17,14 @@ pub(super) struct Build {
     pub(super) arguments: &'static [&'static str],
 }
 
-/// How a suite says which test failed, and how one test of it is run.
+/// How a suite reports a failed test, and how one test of it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A program of cargo's test harness.
     Harness,
     /// pytest.
     Pytest,
-    /// A program that says nothing but its status.
+    /// A program that reports its exit status only.
     Status,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn build(copy: &Copy, build: &Build) -> Result<Vec<Suite>, String> {
     if suites.is_empty() { Err("cargo built no test program".to_owned()) } else { Ok(suites) }
 }
 
-/// What the compiler said, of its messages.
+/// The compiler's texts in its messages.
 fn errors(messages: &str) -> String {
     let messages = messages.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
     let errors = messages.filter_map(|json| {
@@ -144,7 +144,7 @@ fn suite(line: &str, word: &str) -> Option<Suite> {
     })
 }
 
-/// What a suite did without a mutant.
+/// The result of a suite without a mutant.
 #[derive(Clone, Debug)]
 pub(super) struct Baseline {
     pub(super) suite: Suite,

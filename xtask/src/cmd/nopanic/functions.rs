@@ -1,31 +1,34 @@
 //! Which public functions the core has, and which of them the driver calls.
 //!
 //! A function is `Type::name`, or `name` where it belongs to no type; a `Display` is a function too,
-//! since it runs code of ours. The driver has one file a room and writes every call as a path.
+//! since it runs code of ours. The driver has one file for each module and writes every call as a path.
 
 use crate::source::{Source, Token};
 use crate::tree::Tree;
 
 const CORE: &str = "hmc-core/src/";
 
-/// The rooms of the core that have functions to call.
-pub(super) fn rooms(tree: &Tree) -> Vec<String> {
-    core_files(tree).filter(|(_, text)| !public(text).is_empty()).map(|(room, _)| room).collect()
+/// The modules of the core that have functions to call.
+pub(super) fn modules(tree: &Tree) -> Vec<String> {
+    core_files(tree)
+        .filter(|(_, text)| !public(text).is_empty())
+        .map(|(module, _)| module)
+        .collect()
 }
 
 /// How many functions the driver calls, and those that it does not.
 pub(super) fn compare(tree: &Tree, driver: &str) -> (usize, Vec<String>) {
     let mut called = 0_usize;
     let mut missing = Vec::new();
-    for (room, text) in core_files(tree) {
-        let path = format!("{driver}/src/rooms/{}.rs", room.replace('/', "_"));
+    for (module, text) in core_files(tree) {
+        let path = format!("{driver}/src/modules/{}.rs", module.replace('/', "_"));
         let driver_text = tree.file(&path).map_or("", |f| f.text.as_str());
         let calls = calls(driver_text);
         for name in public(text) {
             if calls.contains(&name) {
                 called = called.saturating_add(1);
             } else {
-                missing.push(format!("{room}: {name}"));
+                missing.push(format!("{module}: {name}"));
             }
         }
     }
@@ -37,8 +40,8 @@ const PLANTED: &str = "mutant";
 
 fn core_files(tree: &Tree) -> impl Iterator<Item = (String, &str)> {
     tree.rust().filter_map(|f| {
-        let room = f.path.strip_prefix(CORE)?.strip_suffix(".rs")?;
-        (room != PLANTED).then(|| (room.to_owned(), f.text.as_str()))
+        let module = f.path.strip_prefix(CORE)?.strip_suffix(".rs")?;
+        (module != PLANTED).then(|| (module.to_owned(), f.text.as_str()))
     })
 }
 
@@ -183,7 +186,7 @@ mod tests {
     use super::{calls, compare, public};
     use crate::tree::Tree;
 
-    const ROOM: &str = "
+    const MODULE: &str = "
         pub fn free(x: impl Fn()) -> impl Iterator<Item = u8> { x }
         pub(crate) fn hidden() {}
         impl<S: AsRef<[Slot]>> Table<S> where S: Clone {
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn public_functions_are_found_under_their_types() {
-        assert_eq!(public(ROOM), ["free", "Table::new", "Table::last", "Bad as Display"]);
+        assert_eq!(public(MODULE), ["free", "Table::new", "Table::last", "Bad as Display"]);
     }
 
     #[test]
@@ -214,7 +217,8 @@ mod tests {
     #[test]
     fn a_new_public_function_is_missing_until_it_is_called() {
         let driver = "fn go() { free(1); Table::new(); show::<Bad>(&b); }";
-        let tree = Tree::planted(&[("hmc-core/src/a/b.rs", ROOM), ("d/src/rooms/a_b.rs", driver)]);
+        let tree =
+            Tree::planted(&[("hmc-core/src/a/b.rs", MODULE), ("d/src/modules/a_b.rs", driver)]);
         assert_eq!(compare(&tree, "d"), (3, vec!["a/b: Table::last".to_owned()]));
     }
 }

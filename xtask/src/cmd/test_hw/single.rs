@@ -4,8 +4,8 @@
 //! if UCX moved bytes for it and no link used another transport in place of UCX. What has no such bytes is a failure,
 //! unless it is listed as one that needs none; that one is counted apart, not as a pass.
 
-use crate::answer::{Answer, Counts, count};
 use crate::shell::{self, Outcome};
+use crate::step_result::{Counts, StepResult, count};
 use crate::verdict::Verdict;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,14 +42,14 @@ pub(super) struct Run<'a> {
     pub(super) limit: Duration,
 }
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     /// UCX moved so many bytes, and so many cases of it were skipped.
     OverUcx { bytes: u64, cases: u64 },
     /// As its listing says, none.
     WithoutBytes,
-    /// It said that it could not run.
+    /// It reported that it could not run.
     Skipped,
     /// Why it is no pass.
     Failed(String),
@@ -57,7 +57,7 @@ enum Seen {
 
 impl Run<'_> {
     /// Builds the programs and runs their tests.
-    pub(super) fn tests(&self) -> Answer {
+    pub(super) fn tests(&self) -> StepResult {
         match self.all() {
             Ok(seen) => summed(&seen, self.elsewhere.len()),
             Err(why) => Verdict::Failed(why).into(),
@@ -175,7 +175,7 @@ fn words(seen: &Seen) -> String {
 }
 
 /// The sum of all; `elsewhere` did not run.
-fn summed(seen: &BTreeMap<String, Seen>, elsewhere: usize) -> Answer {
+fn summed(seen: &BTreeMap<String, Seen>, elsewhere: usize) -> StepResult {
     let mut counts = Counts::default();
     let (mut bytes, mut without) = (0_u64, 0_u64);
     let mut broken = Vec::new();
@@ -207,7 +207,7 @@ fn summed(seen: &BTreeMap<String, Seen>, elsewhere: usize) -> Answer {
     } else {
         Verdict::failed(broken.join("; "))
     };
-    Answer { verdict, counts }
+    StepResult { verdict, counts }
 }
 
 /// Builds programs of tests. Their names, and where they are.
@@ -229,7 +229,7 @@ fn build(root: &Path, programs: &[&str]) -> Result<Vec<(String, PathBuf)>, Strin
     }
 }
 
-/// The programs of tests in what cargo says of a build.
+/// The programs of tests in cargo's messages of a build.
 fn executables(messages: &str) -> Vec<(String, PathBuf)> {
     let of = |line: &str| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -244,8 +244,8 @@ fn executables(messages: &str) -> Vec<(String, PathBuf)> {
 #[cfg(test)]
 mod tests_of_the_count {
     use super::{Seen, executables, judge, stale, summed};
-    use crate::answer::Counts;
     use crate::shell::Outcome;
+    use crate::step_result::Counts;
     use crate::verdict::Verdict;
     use std::collections::BTreeMap;
 
@@ -287,9 +287,9 @@ mod tests_of_the_count {
         assert_eq!(seen("", true), Seen::WithoutBytes);
         assert!(matches!(seen("ucx 1\n", true), Seen::Failed(_)), "the list is wrong");
         let all = BTreeMap::from([("a::a".to_owned(), Seen::WithoutBytes)]);
-        let answer = summed(&all, 3);
-        assert!(matches!(answer.verdict, Verdict::Failed(_)), "nothing was moved");
-        assert_eq!(answer.counts, Counts::default());
+        let result = summed(&all, 3);
+        assert!(matches!(result.verdict, Verdict::Failed(_)), "nothing was moved");
+        assert_eq!(result.counts, Counts::default());
     }
 
     #[test]
@@ -312,9 +312,9 @@ mod tests_of_the_count {
             one("b", Seen::WithoutBytes),
             one("c", Seen::Skipped),
         ];
-        let answer = summed(&BTreeMap::from(fine.clone()), 0);
-        assert_eq!(answer.verdict, Verdict::Passed);
-        assert_eq!(answer.counts, Counts { passed: 1, failed: 0, skipped: 3 });
+        let result = summed(&BTreeMap::from(fine.clone()), 0);
+        assert_eq!(result.verdict, Verdict::Passed);
+        assert_eq!(result.counts, Counts { passed: 1, failed: 0, skipped: 3 });
         let mut all = BTreeMap::from(fine);
         all.insert("d".to_owned(), Seen::Failed("why".into()));
         assert_eq!(summed(&all, 0).verdict, Verdict::failed("d: why"));

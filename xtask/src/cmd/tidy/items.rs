@@ -12,7 +12,7 @@ use std::ops::Range;
 pub(super) struct Module {
     /// The modules within the file that it stands in, and its own name.
     pub(super) path: Vec<String>,
-    /// What `#[path = ".."]` says.
+    /// The value of `#[path = ".."]`.
     pub(super) file: Option<String>,
 }
 

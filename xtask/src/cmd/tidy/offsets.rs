@@ -1,6 +1,6 @@
 //! Invariant 2 of ARCHITECTURE.md: only `hmc-core/src/range.rs` adds offsets, to each other, to lengths or to addresses.
 //!
-//! What is looked for are sums of something whose name says that it is an offset, or a pointer. A name can lie; the rule is for
+//! It looks for sums of values whose name means an offset or a pointer. A name can be wrong; the rule is for
 //! those who forget, not for those who hide.
 
 use super::finding::Finding;

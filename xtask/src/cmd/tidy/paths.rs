@@ -95,7 +95,7 @@ fn expand(
     at
 }
 
-/// The file without its test module, which stands last by rule of the house.
+/// The file without its test module, which is last by a rule of the project.
 pub(super) fn without_tests(mut source: Source) -> Source {
     let cut = source.lines.windows(2).position(|pair| {
         matches!(pair, [a, b] if a.code.contains("#[cfg(test)]") && b.code.trim_start().starts_with("mod "))

@@ -2,7 +2,7 @@
 //! each with what may keep it from showing anything.
 //!
 //! A program of tests is made of a root (`src/lib.rs`, `src/main.rs`, `src/bin/*.rs`, `tests/*.rs` of a member of the workspace
-//! or of [`EMBEDDED`]) and of the modules that it declares. A file that nobody declares is compiled by nobody.
+//! or of [`EMBEDDED`]) and of the modules that it declares. A file without a declaration is not compiled.
 
 use super::items::{Function, Items, Module};
 use crate::cmd;
@@ -383,7 +383,7 @@ mod tests_of_programs {
         };
         let hw = " = \"needs UCX: cargo xtask test-hw\"";
         assert_eq!(of("tests/tests/ucx_lanes.rs", hw), Some(None));
-        assert_eq!(of("tests/tests/relay.rs", hw), Some(None));
+        assert_eq!(of("tests/tests/messages.rs", hw), Some(None));
         let explore = " = \"minutes: `cargo xtask explore`\"";
         assert_eq!(of("hmc-core/tests/explore_windows.rs", explore), Some(None));
         for (path, reason) in [

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// The page of the promises.
 const PROMISES: &str = "docs/PROMISES.md";
 
-/// How a row says that what it quotes promises nothing.
+/// The mark of a row whose quotation promises nothing.
 const LIMIT: &str = "a limit";
 
 /// The page whose every unit is a promise.
@@ -33,7 +33,7 @@ enum Part {
     Rows,
 }
 
-/// Page, heading, and what is promised under it.
+/// Page, heading, and the promises under it.
 const PARTS: [(&str, &str, Part); 9] = [
     (FRONT, "HMC in Rust", Part::Paragraph(2)),
     (FRONT, "What works today", Part::Rows),
@@ -150,7 +150,7 @@ enum Piece<'a> {
     Paragraph(Vec<(usize, &'a str)>),
 }
 
-/// What is promised in a part of a page, with the lines.
+/// The promises in a part of a page, with the lines.
 fn said(text: &str, heading: &str, part: Part) -> Vec<(usize, String)> {
     let pieces = pieces(text, heading);
     let mut out = Vec::new();

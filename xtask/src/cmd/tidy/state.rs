@@ -16,7 +16,7 @@ const KNOWN: [(&str, &str, &str); 20] = [
     ("hmc-mem/src/copy/x86_64/cpu.rs", "CACHE", "what the processor can do"),
     ("hmc-mem/src/crc.rs", "SHIFT", "a table of numbers"),
     ("hmc-mem/src/os/fork.rs", "", "the handler of forks, and what it reserves in a child"),
-    ("hmc-py/src/data.rs", "PUT_ASIDE", "objects that were let go without the interpreter's lock"),
+    ("hmc-py/src/data.rs", "DEFERRED", "objects that were released without the interpreter's lock"),
     ("hmc-py/src/dlpack/import.rs", "NEWEST", "an object of the interpreter, made once"),
     ("hmc-py/src/errors.rs", "MODULE", "a module of the interpreter"),
     ("hmc-py/src/errors.rs", "RAISED", "a thread's own exception"),

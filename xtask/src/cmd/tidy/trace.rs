@@ -34,10 +34,10 @@ const SHOWN: &str = "shown by";
 /// Rows of the table of faults.
 const FAULT_ROWS: usize = 48;
 
-/// How a row says that what it is about does not exist yet.
+/// The mark of a row whose subject does not exist yet.
 const LATER: &str = "comes with ";
 
-/// What was traced.
+/// The numbers of traced items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traced {
     /// Rules of the wire with at least one test.
@@ -58,7 +58,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     trace(tree).1
 }
 
-/// What is traced, and what is wrong with it.
+/// The traced items, and their findings.
 pub(crate) fn trace(tree: &Tree) -> (Traced, Vec<Finding>) {
     let tests = Tests::of(tree);
     let mut traced = Traced::default();

@@ -1,4 +1,4 @@
-//! Every `unsafe` comes with its proof; foreign functions are declared in `sys.rs` rooms only.
+//! Every `unsafe` comes with its proof; foreign functions are declared in `sys.rs` modules only.
 //!
 //! clippy checks the comments of blocks as well. This rule also covers functions, traits and
 //! attributes, and counts, so that a change of the number is seen in a review.
@@ -113,7 +113,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             out.push(Finding::new(
                 &file.path,
                 0,
-                "foreign functions are declared in a room called sys.rs only",
+                "foreign functions are declared in a module called sys.rs only",
             ));
         }
     }

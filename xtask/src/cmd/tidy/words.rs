@@ -1,4 +1,4 @@
-//! Words that code of this project does not use, and where some of them are at home.
+//! Words that code of this project does not use, and where some of them are allowed.
 
 use super::finding::Finding;
 use crate::source::Source;
@@ -11,12 +11,12 @@ struct Word {
     homes: &'static [&'static str],
 }
 
-/// Faces and development crates, which talk to a person; the suite prints its report.
+/// Front ends and development crates, which print for a person; the suite prints its report.
 const TALKERS: [&str; 7] =
     ["hmc-sim/src/conformance/", "hmc-cli/", "tests/", "benches/", "examples/", "xtask/", "fuzz/"];
 
-/// Where the environment is read: configuration, faces, development; seeds and the knobs of
-/// stand-ins that a test cannot pass otherwise.
+/// Where the environment is read: configuration, front ends, development; seeds and the knobs of
+/// fakes that a test cannot pass otherwise.
 const ENVIRONMENT: [&str; 11] = [
     "hmc-std/src/config.rs",
     "hmc-cli/",

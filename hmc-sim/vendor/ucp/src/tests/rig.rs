@@ -1,4 +1,4 @@
-//! Two workers with an endpoint between them, driven through UCX's calls, for the tests of the stand-in itself.
+//! Two workers with an endpoint between them, driven through UCX's calls, for the tests of the fake library itself.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::{null, null_mut};
@@ -10,16 +10,17 @@ use crate::memory::{
     ucp_rkey_pack,
 };
 use crate::script::{
-    hmc_standin_collect, hmc_standin_count, hmc_standin_reset, hmc_standin_rule, hmc_standin_set,
+    hmc_fake_ucp_collect, hmc_fake_ucp_count, hmc_fake_ucp_reset, hmc_fake_ucp_rule,
+    hmc_fake_ucp_set,
 };
 use crate::setup::{ucp_cleanup, ucp_init_version};
+use crate::state::state;
 use crate::sys;
 use crate::transfer::{ucp_get_nbx, ucp_put_nbx, ucp_request_free};
 use crate::worker::{
     ucp_worker_create, ucp_worker_destroy, ucp_worker_get_address, ucp_worker_progress,
     ucp_worker_release_address,
 };
-use crate::world::world;
 
 /// Requests that ended: which, and how.
 static ENDED: Mutex<Vec<(usize, i8)>> = Mutex::new(Vec::new());
@@ -80,23 +81,23 @@ pub(super) struct Rig {
 pub(super) fn set(name: &str, value: u64) {
     let name = std::ffi::CString::new(name).expect("no zero");
     // SAFETY: a C string.
-    assert_eq!(unsafe { hmc_standin_set(name.as_ptr(), value) }, 0);
+    assert_eq!(unsafe { hmc_fake_ucp_set(name.as_ptr(), value) }, 0);
 }
 
 pub(super) fn rule(function: &str, nth: u64, action: c_int, value: i64) {
     let function = std::ffi::CString::new(function).expect("no zero");
     // SAFETY: a C string.
-    assert_eq!(unsafe { hmc_standin_rule(function.as_ptr(), nth, action, value) }, 0);
+    assert_eq!(unsafe { hmc_fake_ucp_rule(function.as_ptr(), nth, action, value) }, 0);
 }
 
 pub(super) fn count(what: &str) -> u64 {
     let what = std::ffi::CString::new(what).expect("no zero");
     // SAFETY: a C string.
-    unsafe { hmc_standin_count(what.as_ptr()) }
+    unsafe { hmc_fake_ucp_count(what.as_ptr()) }
 }
 
 pub(super) fn findings() -> Vec<String> {
-    core::mem::take(&mut world().findings)
+    core::mem::take(&mut state().findings)
 }
 
 pub(super) fn order(user: usize) -> sys::ucp_request_param_t {
@@ -121,8 +122,8 @@ impl Rig {
     pub(super) fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = held(&TURN);
-        hmc_standin_reset();
-        hmc_standin_collect(1);
+        hmc_fake_ucp_reset();
+        hmc_fake_ucp_collect(1);
         held(&ENDED).clear();
         held(&FAILED).clear();
         held(&MAIL).clear();

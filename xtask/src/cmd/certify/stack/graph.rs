@@ -1,4 +1,4 @@
-//! The functions of a program, their frames, and who calls whom: read from a disassembly.
+//! The functions of a program, their frames and their calls, read from a disassembly.
 //!
 //! A call is `call` or `bl`; a jump out of the own function is a call too (the last one of a
 //! function often is). A call through a register, and a jump through one out of a table that no
@@ -136,7 +136,7 @@ impl Program {
             .map(|(address, _)| *address)
     }
 
-    /// What a function is called.
+    /// The name of a function.
     pub(super) fn name(&self, address: u64) -> &str {
         self.functions.get(&address).map_or("?", |f| f.name.as_str())
     }

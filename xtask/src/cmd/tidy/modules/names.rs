@@ -2,7 +2,7 @@
 
 use super::load::{Bound, Program};
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Module(usize),

@@ -1,0 +1,93 @@
+//! Sessions of this process that are all connected with each other, and their groups, each in a thread.
+
+use std::time::Duration;
+
+use hmc_std::{Address, Group, Session, SessionBuilder};
+
+use crate::env::{TempDir, Via};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Sessions of ranks 0, 1, ... that are all connected with each other.
+#[derive(Debug)]
+pub struct GroupFixture {
+    /// By rank.
+    pub sessions: Vec<Session>,
+    /// Where they listen.
+    pub dir: TempDir,
+    via: Via,
+}
+
+impl GroupFixture {
+    /// Connects `count` sessions.
+    ///
+    /// # Panics
+    /// When they cannot be.
+    #[must_use]
+    pub fn new(via: Via, count: u32) -> Self {
+        Self::with(via, count, |b| b)
+    }
+
+    /// The same, of sessions that are set up by `more`.
+    ///
+    /// # Panics
+    /// When they cannot be.
+    #[must_use]
+    pub fn with(via: Via, count: u32, more: impl Fn(SessionBuilder) -> SessionBuilder) -> Self {
+        let mut all = Self { sessions: Vec::new(), dir: TempDir::new(), via };
+        for rank in 0..count {
+            let builder = Session::builder(rank).buffer(4096).uds(all.dir.path());
+            let session = more(builder.tcp("127.0.0.1:0")).start().expect("a session");
+            for other in &all.sessions {
+                session
+                    .connect_with(other.rank().0, &all.address(other), via.conn(), LONG)
+                    .expect("connected");
+            }
+            all.sessions.push(session);
+        }
+        all
+    }
+
+    /// Where a session of theirs listens.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn address(&self, session: &Session) -> Address {
+        match self.via {
+            Via::Tcp => Address::Tcp(session.tcp_addr().expect("it listens")),
+            Via::Shm | Via::Ucx => self.dir.address(),
+        }
+    }
+
+    /// Returns the number of parks that timed out although work was there (`PeerStats::overslept`), of all sessions.
+    #[must_use]
+    pub fn overslept(&self) -> u64 {
+        self.sessions.iter().flat_map(|s| s.stats().peers).map(|p| p.overslept).sum()
+    }
+
+    /// Does `work` as each member of the group of all, in a thread each, and gives what they say, by rank.
+    ///
+    /// # Panics
+    /// As `work` does.
+    pub fn each<R: Send>(&self, work: impl Fn(&Group) -> R + Sync) -> Vec<R> {
+        let ranks: Vec<u32> = (0..self.sessions.len()).map(|r| r as u32).collect();
+        self.each_of(&ranks, work)
+    }
+
+    /// The same as each member of the group of `ranks`, by position.
+    ///
+    /// # Panics
+    /// As `work` does.
+    pub fn each_of<R: Send>(&self, ranks: &[u32], work: impl Fn(&Group) -> R + Sync) -> Vec<R> {
+        let work = &work;
+        std::thread::scope(|s| {
+            let run = |rank: &u32| {
+                let session = &self.sessions[*rank as usize];
+                s.spawn(move || work(&session.group(ranks).expect("a group")))
+            };
+            let threads: Vec<_> = ranks.iter().map(run).collect();
+            threads.into_iter().map(|t| t.join().expect("a member")).collect()
+        })
+    }
+}

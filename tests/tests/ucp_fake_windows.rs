@@ -1,0 +1,94 @@
+//! Windows over the fake libucp: a peer that hears of one has its key, and one that the peer cannot be told of is closed.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::time::Duration;
+
+use hmc_std::{Access, ConnType, ErrorKind, Peer, Session, Want};
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::fake_ucp::FakeUcp;
+
+const LONG: Duration = Duration::from_secs(20);
+const LEN: u64 = 4096;
+/// The messages that the dialer's inbox takes.
+const INBOX: usize = 16;
+
+/// Two sessions of this process over a lane that only sends messages: its windows are fenced at once. The dialer's handle of
+/// the other, and the other's of the dialer.
+fn pair(dir: &TempDir) -> (Session, Session, Peer, Peer) {
+    let builder = |rank| Session::builder(rank).buffer(LEN).ucx().heartbeat(None);
+    let target = builder(1).uds(dir.path()).start().unwrap();
+    let source = builder(0).inbox(INBOX, 1 << 16).start().unwrap();
+    let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+    let back = target.wait_peer(0, LONG).unwrap();
+    (target, source, peer, back)
+}
+
+/// Threads that expose to the same peer at the same moment: each tells the key to its window before it tells of the window.
+#[test]
+fn a_window_that_is_known_can_be_used() {
+    const ROUNDS: u64 = 3000;
+    const THREADS: u64 = 4;
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("rc_mlx5/mlx5_0:1");
+    let dir = TempDir::new();
+    let (target, source, peer, back) = pair(&dir);
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let region = target.register_vec(vec![0; 64]).unwrap();
+            let ours = source.register_vec(vec![7; 64]).unwrap();
+            let (back, peer) = (&back, &peer);
+            s.spawn(move || {
+                let mut own = ours.take_all().unwrap();
+                for round in 0..ROUNDS {
+                    // They get into one another's way where messages are sent.
+                    back.send_tag(round).unwrap();
+                    let window = back.expose(region.take_all().unwrap(), Access::all(), thread);
+                    let window = window.map_err(|(e, _)| e).unwrap();
+                    let remote = peer.remote_window(thread, LONG).unwrap();
+                    let op = peer.put_span(own, &remote, 0).unwrap();
+                    own = op.wait(LONG).expect("a put into an open window").1;
+                    drop(window.revoke(LONG).unwrap());
+                    // The peer has heard of that before the label names the next one.
+                    let gone = || peer.remote_window(thread, Duration::ZERO).err();
+                    until("the peer has forgotten it", LONG, gone);
+                    peer.recv(Want::Any, LONG).unwrap();
+                }
+            });
+        }
+    });
+    drop((peer, back, source, target));
+    fake_ucp.await_clean();
+}
+
+/// The peer does not read, so that nothing more can be said to it: what it cannot be told of is not exposed, and takes none of
+/// its places.
+#[test]
+fn a_window_that_the_peer_cannot_be_told_of_is_closed() {
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane("tcp/eth0");
+    let dir = TempDir::new();
+    let (target, source, peer, back) = pair(&dir);
+    let tags = 4 * INBOX;
+    (0..tags).for_each(|_| back.send_tag(5).unwrap());
+    let region = target.register_vec(vec![0; 4096]).unwrap();
+    let exposed = || target.stats().peers.first().map_or(0, |p| p.exposed_bytes);
+    let before = exposed();
+    let expose = |label| back.expose(region.take_all().unwrap(), Access::all(), label);
+    let full = (0..100_000).find_map(|label| expose(label).err()).expect("it reads nothing").0;
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    // More often than there are places.
+    for label in 0..300 {
+        let (e, span) = expose(label).expect_err("it still reads nothing");
+        assert_eq!(e.kind(), ErrorKind::Full, "{e}");
+        assert!(e.to_string().contains("control messages wait"), "{e}");
+        drop(span);
+        assert_eq!(exposed(), before, "failure {label}");
+    }
+    (0..tags).for_each(|_| drop(peer.recv(Want::Any, LONG).unwrap()));
+    let window = until("there is space", LONG, || expose(7).ok());
+    peer.remote_window(7, LONG).unwrap();
+    drop(window.revoke(LONG).unwrap());
+    drop((region, peer, back, source, target));
+    fake_ucp.await_clean();
+}
