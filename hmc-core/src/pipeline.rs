@@ -46,7 +46,9 @@ pub trait Operations {
     fn abandon(&mut self, op: SlotId);
 }
 
-impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Operations for WorkQueue<T, S> {
+impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Operations
+    for WorkQueue<T, S, X>
+{
     type Error = T::Error;
 
     fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<SlotId, QueueError<T::Error>> {

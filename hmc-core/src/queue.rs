@@ -122,9 +122,9 @@ fn refused<E: TransportError>(e: E) -> QueueError<E> {
 
 /// One peer over one transport. `S` is the storage of the slots: `[Slot; N]`, `&mut [Slot]`, ...
 #[derive(Debug)]
-pub struct WorkQueue<T, S> {
+pub struct WorkQueue<T, S, X = ()> {
     transport: T,
-    slots: Slots<S>,
+    slots: Slots<S, X>,
     stale: u64,
     // Kept here so that progress need not fill it anew each time.
     polled: [Completion; POLL_BATCH],
@@ -132,7 +132,7 @@ pub struct WorkQueue<T, S> {
     brought: u32,
 }
 
-impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
+impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T, S, X> {
     /// A work queue over `transport` with a slot for each operation in `slots`, which is overwritten.
     pub fn new(transport: T, slots: S) -> Self {
         let blank = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
@@ -157,7 +157,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     }
 
     /// The operations.
-    pub const fn slots(&self) -> &Slots<S> {
+    pub const fn slots(&self) -> &Slots<S, X> {
         &self.slots
     }
 
@@ -348,7 +348,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation.
-    pub fn abandon(&mut self, op: SlotId) -> Result<(), Stale> {
+    pub fn abandon(&mut self, op: SlotId) -> Result<Option<X>, Stale> {
         self.slots.abandon(op)
     }
 
@@ -385,7 +385,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
 
     /// Returns the next event: an outcome that is known, or memory that is free. Read until there is none.
     #[inline]
-    pub fn next_event(&mut self) -> Option<SlotEvent> {
+    pub fn next_event(&mut self) -> Option<SlotEvent<X>> {
         self.slots.next_event()
     }
 

@@ -3,10 +3,10 @@
 
 use crate::slots::{NONE, Slot, Slots};
 
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
+impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     /// Takes a free slot off its list. Its state is still `Free`.
     #[inline]
-    pub(super) fn pop_free(&mut self) -> Option<(u16, &mut Slot)> {
+    pub(super) fn pop_free(&mut self) -> Option<(u16, &mut Slot<X>)> {
         let index = self.free;
         let slot = self.entries.as_mut().get_mut(usize::from(index))?;
         self.free = slot.next_free;
@@ -49,7 +49,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     }
 
     /// Takes the first slot off the list of events; it may have none of its own.
-    pub(super) fn pop_ready(&mut self) -> Option<(u16, &mut Slot)> {
+    pub(super) fn pop_ready(&mut self) -> Option<(u16, &mut Slot<X>)> {
         let index = self.ready_head;
         let slot = self.entries.as_mut().get_mut(usize::from(index))?;
         slot.queued = false;

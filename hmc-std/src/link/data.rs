@@ -393,7 +393,7 @@ impl DataState {
                     let _ = word.finish(event.op.generation, ok);
                     after.finished = true;
                 }
-                if event.fenced && !waits {
+                if event.fenced.is_some() && !waits {
                     // Nobody will take it: the slot is free with this event.
                     retire(word, event.op);
                 }
@@ -401,7 +401,7 @@ impl DataState {
             let Some(hold) = self.holds.get_mut(usize::from(event.op.index)) else {
                 continue;
             };
-            if event.fenced {
+            if event.fenced.is_some() {
                 // The span waits for whoever takes the outcome; the rest goes now.
                 let mut freed = std::mem::take(hold);
                 if waits {

@@ -31,6 +31,7 @@ rooms! {
     slots = "slots",
     slots_deadline = "slots/deadline",
     slots_fail = "slots/fail",
+    slots_leave = "slots/leave",
     slots_state = "slots/state",
     time = "time",
     transport = "transport",
