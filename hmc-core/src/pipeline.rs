@@ -10,7 +10,7 @@ use core::num::NonZeroU64;
 use heapless::Vec;
 
 use crate::chunks::{Chunks, LengthMismatch, RangePair};
-use crate::queue::{QueueError, Transfer, WorkQueue, failure_of};
+use crate::queue::{Hold, QueueError, Transfer, WorkQueue, failure_of};
 use crate::slots::{Outcome, Slot, Stale};
 use crate::time::Instant;
 use crate::transport::{Transport, TransportError};
@@ -46,7 +46,7 @@ pub trait Operations {
     fn abandon(&mut self, op: SlotId);
 }
 
-impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Operations
+impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Operations
     for WorkQueue<T, S, X>
 {
     type Error = T::Error;

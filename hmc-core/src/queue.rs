@@ -5,13 +5,15 @@
 //! whoever owns the work queue reads [`WorkQueue::next_event`] and wakes and lets go. Not for several threads.
 //! Read [`crate::slots`] for what "known" and "fenced" mean.
 
+mod waiting;
+
 use crate::limits::MAX_SLOTS;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::region::{LocalSlice, WindowSlice};
 use crate::slots::{Full, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
-use crate::transport::{CancelOutcome, PostErrorKind, Transport, TransportError};
+use crate::transport::{CancelOutcome, PostErrorKind, Transport};
 use crate::work::{CompleteWhen, Completion, Failure, Opcode, SlotId, WorkRequest};
 
 /// Completions taken from the transport at a time.
@@ -49,6 +51,28 @@ impl Transfer {
     const fn lengths(&self) -> Option<(u64, u64)> {
         let (local, remote) = (self.local.span.len(), self.remote.span.len());
         if local == remote { None } else { Some((local, remote)) }
+    }
+}
+
+/// What an operation holds until its fence, beside the transfers that the transport has no space for yet.
+pub trait Hold: Default {
+    /// The first of the last `left` transfers of the operation.
+    fn transfer(&self, left: u32) -> Option<Transfer>;
+
+    /// Keeps the one transfer of an operation, for [`Hold::transfer`]; `false` if it cannot.
+    fn keep(&mut self, t: &Transfer) -> bool;
+}
+
+/// Nothing is held and nothing waits.
+impl Hold for () {
+    #[inline]
+    fn transfer(&self, _left: u32) -> Option<Transfer> {
+        None
+    }
+
+    #[inline]
+    fn keep(&mut self, _t: &Transfer) -> bool {
+        false
     }
 }
 
@@ -111,16 +135,7 @@ pub(crate) const fn failure_of(kind: PostErrorKind) -> Failure {
     }
 }
 
-#[cold]
-#[inline(never)]
-fn refused<E: TransportError>(e: E) -> QueueError<E> {
-    match e.kind() {
-        PostErrorKind::Busy => QueueError::Busy,
-        _ => QueueError::Transport(e),
-    }
-}
-
-/// One peer over one transport. `S` is the storage of the slots: `[Slot; N]`, `&mut [Slot]`, ...
+/// One peer over one transport. `S` is the storage of the slots (`[Slot; N]`, `&mut [Slot]`, ...), and `X` what each holds.
 #[derive(Debug)]
 pub struct WorkQueue<T, S, X = ()> {
     transport: T,
@@ -132,7 +147,7 @@ pub struct WorkQueue<T, S, X = ()> {
     brought: u32,
 }
 
-impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T, S, X> {
+impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T, S, X> {
     /// A work queue over `transport` with a slot for each operation in `slots`, which is overwritten.
     pub fn new(transport: T, slots: S) -> Self {
         let blank = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
@@ -172,6 +187,21 @@ impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue
         t: &Transfer,
         deadline: Instant,
     ) -> Result<SlotId, QueueError<T::Error>> {
+        self.post_holding(t, deadline, &mut X::default())
+    }
+
+    /// As [`WorkQueue::post`]; the operation takes `hold` and holds it until its fence. If the transport is full, or other
+    /// transfers wait for it, the transfer waits in its record, unless `hold` cannot keep it.
+    ///
+    /// # Errors
+    /// As there, and `hold` is as it was; `Busy` only if `hold` cannot keep the transfer.
+    #[inline]
+    pub fn post_holding(
+        &mut self,
+        t: &Transfer,
+        deadline: Instant,
+        hold: &mut X,
+    ) -> Result<SlotId, QueueError<T::Error>> {
         if let Some((local, remote)) = t.lengths() {
             return Err(QueueError::Length { local, remote });
         }
@@ -180,16 +210,13 @@ impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue
             Ok(op) => op,
             Err(Full { limit }) => return Err(QueueError::Full { limit }),
         };
-        if parts == 0 {
+        self.set_hold(op, hold);
+        if parts == 0 || (self.has_waiting() && self.wait(op, t)) {
             return Ok(op);
         }
         match self.transport.post(&t.work(op)) {
             Ok(()) => Ok(op),
-            Err(e) => {
-                // Cannot be stale: it was acquired above.
-                let _ = self.slots.unpost(op);
-                Err(refused(e))
-            }
+            Err(e) => self.not_taken(op, t, e, hold),
         }
     }
 
@@ -242,27 +269,16 @@ impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue
                 }
                 break;
             }
-            if t.is_nothing() {
-                self.slots.reduce(op, 1, None).map_err(QueueError::Stale)?;
-            } else {
-                match self.transport.post(&t.work(op)) {
-                    Ok(()) => self.slots.mark_posted(op, 1).map_err(QueueError::Stale)?,
-                    Err(e) if matches!(e.kind(), PostErrorKind::Busy) => break,
-                    Err(e) => {
-                        let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
-                        let failure = failure_of(e.kind());
-                        self.slots.reduce(op, left, Some(failure)).map_err(QueueError::Stale)?;
-                        return Err(QueueError::Transport(e));
-                    }
-                }
+            if !self.hand_over(op, t)? {
+                break;
             }
             taken = taken.saturating_add(1);
         }
         Ok(taken)
     }
 
-    /// Lets the transport work and brings every completion to its operation. Returns how many
-    /// completions there were. The length of a call is bounded; zero means that there is none now.
+    /// Lets the transport work, brings every completion to its operation, and posts transfers that waited for space. Returns
+    /// how many completions there were. The length of a call is bounded; zero means that there is none now.
     #[inline]
     pub fn progress(&mut self) -> usize {
         let mut total: usize = 0;
@@ -286,6 +302,9 @@ impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue
                 break;
             }
         }
+        if self.has_waiting() {
+            self.post_waiting();
+        }
         total
     }
 
@@ -302,6 +321,24 @@ impl<T: Transport, X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue
     #[inline]
     pub fn try_wait(&mut self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.slots.take(op)
+    }
+
+    /// As [`WorkQueue::try_wait`], with what the operation still holds when the outcome says `fenced`.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, X)>, Stale> {
+        self.slots.take_held(op)
+    }
+
+    /// What an operation holds, to be changed.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    #[inline]
+    pub fn hold_mut(&mut self, op: SlotId) -> Result<&mut X, Stale> {
+        self.slots.hold_mut(op)
     }
 
     /// What became of an operation; `None` while it is not known. Takes nothing.

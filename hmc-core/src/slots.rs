@@ -101,9 +101,14 @@ pub struct Slot<X = ()> {
     next_free: u16,
     /// The next slot with an event, if `queued`.
     next_ready: u16,
+    /// The next slot in the list of those with parts to be posted, if `waiting`.
+    next_waiting: u16,
     /// Whether it is in the list of events. It may be there without an event of its own, left
     /// behind by an operation that was taken first.
     queued: bool,
+    /// Whether it is in the list of those with parts to be posted. It may be there without any, left behind by an operation
+    /// that ended first.
+    waiting: bool,
     /// Whether the outcome must still be reported.
     report_done: bool,
     state: SlotState,
@@ -126,7 +131,9 @@ impl<X> Slot<X> {
             unposted: 0,
             next_free: NONE,
             next_ready: NONE,
+            next_waiting: NONE,
             queued: false,
+            waiting: false,
             report_done: false,
             state: SlotState::Free,
             hold,
@@ -186,6 +193,8 @@ pub struct Slots<S, X = ()> {
     free: u16,
     ready_head: u16,
     ready_tail: u16,
+    waiting_head: u16,
+    waiting_tail: u16,
     in_use: usize,
     in_flight: usize,
     /// No pending operation expires before this. It may be too early, never too late.
@@ -207,6 +216,8 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
             holds: PhantomData,
             ready_head: NONE,
             ready_tail: NONE,
+            waiting_head: NONE,
+            waiting_tail: NONE,
             in_use: 0,
             in_flight: 0,
             earliest: Instant::NEVER,

@@ -23,6 +23,7 @@ rooms! {
     device = "device",
     pipeline = "pipeline",
     queue = "queue",
+    queue_waiting = "queue/waiting",
     range = "range",
     region = "region",
     rndv = "rndv",
