@@ -13,6 +13,7 @@ mod end;
 #[cfg(test)]
 pub(crate) mod ends;
 mod heard;
+pub(crate) mod hold;
 mod kept;
 pub(crate) mod park_waker;
 mod poll;

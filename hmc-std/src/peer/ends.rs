@@ -5,8 +5,8 @@ use super::Peer;
 use crate::batch::{Batch, Copy, Direction};
 use crate::error::Result;
 use crate::link::Life;
-use crate::link::aftermath::Hold;
 use crate::link::data::DataState;
+use crate::link::hold::Hold;
 use crate::memory::Region;
 use crate::op_id::OpId;
 use hmc_core::limits::MAX_CHUNK_BYTES;
@@ -178,7 +178,7 @@ pub(super) trait Ends {
 
     /// What an operation keeps alive.
     fn hold(&self) -> Hold {
-        Hold { region: Some(self.region().clone()), ..Hold::default() }
+        Hold::region(self.region().clone())
     }
 
     fn window_now(&self) -> Result<WindowDesc> {

@@ -5,9 +5,10 @@ use super::ends::Ends as _;
 use crate::batch::{Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::aftermath::{Aftermath, Hold};
-use crate::link::data::DataState;
+use crate::link::aftermath::Aftermath;
 use crate::link::data::unasked::MAX_UNASKED;
+use crate::link::data::{Begun, DataState};
+use crate::link::hold::Hold;
 use crate::link::{Link, WaitScope, bump};
 use crate::op_id::OpId;
 use crate::process::forked;
@@ -90,8 +91,8 @@ impl Peer {
     }
 
     /// Posts one transfer, waiting for room if there is none.
-    pub(crate) fn post(&self, t: &Transfer, until: Until, hold: Hold) -> Result<slots::SlotId> {
-        self.submit(t.opcode, until, hold, |data, hold| data.post(t, until.at, hold))
+    pub(crate) fn post(&self, t: &Transfer, until: Until, mut hold: Hold) -> Result<slots::SlotId> {
+        self.submit(t.opcode, until, |data| data.post(t, until.at, &mut hold))
     }
 
     /// As [`Peer::post`] if there is room now; `None` when there is none.
@@ -99,55 +100,42 @@ impl Peer {
         &self,
         t: &Transfer,
         deadline: Instant,
-        hold: Hold,
+        mut hold: Hold,
     ) -> Option<Result<slots::SlotId>> {
-        let mut hold = Some(hold);
-        self.attempt(t.opcode, &mut hold, &mut |data, hold| data.post(t, deadline, hold))
+        self.attempt(t.opcode, &mut |data| data.post(t, deadline, &mut hold))
     }
 
+    /// Begins an operation, waiting for room if there is none.
     pub(super) fn submit(
         &self,
         code: Opcode,
         until: Until,
-        hold: Hold,
-        mut attempt: impl FnMut(
-            &mut DataState,
-            Hold,
-        )
-            -> std::result::Result<slots::SlotId, (QueueError<PostErrorKind>, Hold)>,
+        mut begin: impl FnMut(&mut DataState) -> Begun,
     ) -> Result<slots::SlotId> {
-        let mut hold = Some(hold);
         let op = self
             .link
-            .drive(WaitScope::Data, until, |_| self.attempt(code, &mut hold, &mut attempt))
+            .drive(WaitScope::Data, until, |_| self.attempt(code, &mut begin))
             .unwrap_or_else(|stop| Err(stop.error("waiting for room to post")))
             .map_err(|e| e.with_peer(self.rank()))?;
         Ok(op)
     }
 
-    /// Posts if there is room; `None` when there is none.
+    /// Begins an operation if there is room; `None` when there is none.
     fn attempt(
         &self,
         code: Opcode,
-        hold: &mut Option<Hold>,
-        attempt: &mut impl FnMut(
-            &mut DataState,
-            Hold,
-        ) -> std::result::Result<
-            slots::SlotId,
-            (QueueError<PostErrorKind>, Hold),
-        >,
+        begin: &mut impl FnMut(&mut DataState) -> Begun,
     ) -> Option<Result<slots::SlotId>> {
         let link = &self.link;
         if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
             return Some(Err(e));
         }
         let mut after = Aftermath::default();
-        let (result, why, many_unasked) = {
+        let (begun, why, many_unasked) = {
             let mut data = link.data_in_turn();
-            let r = attempt(&mut data, hold.take().unwrap_or_default());
+            let begun = begin(&mut data);
             let mut why = None;
-            if r.is_ok() {
+            if begun.is_ok() {
                 data.count(code);
                 if !data.can_wait() {
                     data.pump(&mut after);
@@ -156,21 +144,14 @@ impl Peer {
             } else if let Port::Ucx(port) = data.port() {
                 why = port.take_refusal();
             }
-            (r, why, data.has_many_unasked())
+            (begun, why, data.has_many_unasked())
         };
         link.follow_up(&mut after);
-        match result {
+        match begun {
             Ok(op) => Some(Ok(op)),
             // Whatever runs makes room when it ends.
-            Err((QueueError::Busy, back)) => {
-                *hold = Some(back);
-                None
-            }
-            Err((QueueError::Full { .. }, back)) if !many_unasked => {
-                *hold = Some(back);
-                None
-            }
-            Err((e, _)) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
+            Err(QueueError::Full { .. }) if !many_unasked => None,
+            Err(e) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
         }
     }
 
@@ -239,7 +220,7 @@ impl Peer {
     }
 
     /// Begins a put and returns at once, with its name. The bytes of our buffer must not change
-    /// until it is done. While as many operations run as the session has slots, or the transport has no room, it waits
+    /// until it is done. While as many operations run as the session has slots, it waits
     /// until one has ended. Up to 65,536 more may have ended without being waited for.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 
 use super::DataState;
-use crate::link::aftermath::Hold;
+use crate::link::hold::Hold;
 use crate::memory::Region;
 
 /// Where a pipeline over `region` posts. Whoever makes it keeps a handle of the region of its own: what a piece holds is
@@ -25,8 +25,7 @@ impl Operations for Pieces<'_> {
         t: &Transfer,
         deadline: Instant,
     ) -> Result<SlotId, QueueError<PostErrorKind>> {
-        let hold = Hold { region: Some(self.region.clone()), ..Hold::default() };
-        self.data.post(t, deadline, hold).map_err(|(e, _)| e)
+        self.data.post(t, deadline, &mut Hold::region(self.region.clone()))
     }
 
     fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
@@ -42,7 +41,7 @@ impl Operations for Pieces<'_> {
     }
 
     fn abandon(&mut self, op: SlotId) {
-        let _ = self.data.let_go(op);
+        let _ = self.data.queue.abandon(op);
     }
 }
 
@@ -102,7 +101,8 @@ mod tests {
         let mut pieces = Pieces { data: &mut data, region: &region };
         assert_eq!(pipe.advance(&mut pieces, Instant::ZERO), PipelineStatus::Pending);
         assert_eq!(pipe.in_flight(), 3);
-        let holders = |data: &DataState| data.holds.iter().filter(|h| h.region.is_some()).count();
+        let holders =
+            |data: &DataState| data.queue.unfenced().filter_map(Hold::held_region).count();
         assert_eq!(holders(&data), 3, "each of the pieces under way holds its memory");
         // A peer that is gone, and with it the pieces.
         let mut after = Aftermath::default();

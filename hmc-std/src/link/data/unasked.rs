@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use hmc_core::slots::{Outcome, SlotId};
 
-use crate::link::aftermath::Hold;
+use crate::link::hold::Hold;
 
 /// Outcomes that nobody has asked for, beside those in slots, at the most.
 pub(crate) const MAX_UNASKED: usize = 1 << 16;
