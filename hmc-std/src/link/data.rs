@@ -22,6 +22,7 @@ use hmc_hw::ucx::memory::Memory;
 use hmc_mem::slot::SlotWord;
 
 use super::aftermath::Aftermath;
+use super::at_once::AtOnce;
 use super::hold::Hold;
 use crate::driver::{Registered, Wanted};
 use crate::memory::Region;
@@ -121,6 +122,10 @@ impl DataState {
 
     pub(crate) fn words(&self) -> Arc<[SlotWord]> {
         self.queue.words()
+    }
+
+    pub(crate) fn at_once(&self) -> Arc<AtOnce> {
+        self.queue.unasked.at_once()
     }
 
     pub(crate) fn set_port(&mut self, port: Port) {

@@ -7,6 +7,7 @@
 //! answer `PeerDead`.
 
 pub(crate) mod aftermath;
+pub(crate) mod at_once;
 pub(crate) mod ctrl;
 pub(crate) mod data;
 mod end;
@@ -52,6 +53,7 @@ use crate::node::inbox::{Inbox, Message, SharedInbox};
 use crate::op_id::LinkId;
 use crate::socket::Socket;
 use crate::wakers::Wakers;
+use at_once::AtOnce;
 use ctrl::CtrlState;
 use data::DataState;
 pub use types::Choice;
@@ -123,6 +125,7 @@ pub(crate) struct Link {
     /// For those who must not wait until the driver has copied all there is.
     turns: turns::Turns,
     words: Arc<[SlotWord]>,
+    pub(crate) at_once: Arc<AtOnce>,
     /// The peer's buffer, once a copy has found its pages mapped here: the next ones take no lock.
     pub(crate) direct: OnceLock<Arc<MappedWindow>>,
     ctrl_socket: Arc<Socket>,
@@ -185,6 +188,7 @@ impl Link {
             ctrl_socket: Arc::clone(parts.ctrl.socket()),
             ctrl: Mutex::new(parts.ctrl),
             words: parts.data.words(),
+            at_once: parts.data.at_once(),
             direct: OnceLock::new(),
             data: Mutex::new(parts.data),
             turns: turns::Turns::default(),

@@ -144,7 +144,8 @@ impl Peer {
             } else if let Port::Ucx(port) = data.port() {
                 why = port.take_refusal();
             }
-            (begun, why, data.has_many_unasked())
+            let full = matches!(begun, Err(QueueError::Full { .. }));
+            (begun, why, full && data.has_many_unasked())
         };
         link.follow_up(&mut after);
         match begun {
@@ -227,7 +228,7 @@ impl Peer {
     /// `Range`; `PeerDead`; `DeadlineExceeded` after the session's deadline or `Interrupted` when there was no room; `Full`
     /// when too many have ended that nobody waited for.
     pub fn put_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
-        self.begin(Opcode::Put, local_offset, remote_offset, len)
+        self.begin(Opcode::Put, local_offset, remote_offset, len, None)
     }
 
     /// Begins a put or a get, as [`Peer::put_nb`], with a deadline of its own.
@@ -235,7 +236,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::put_nb`].
     pub fn begin_within(&self, direction: Direction, c: Copy, timeout: Duration) -> Result<OpId> {
-        self.begin_by(direction.opcode(), c.local_offset, c.remote_offset, c.len, timeout)
+        self.begin(direction.opcode(), c.local_offset, c.remote_offset, c.len, Some(timeout))
     }
 
     /// Begins a get and returns at once, with its name.
@@ -243,7 +244,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::put_nb`].
     pub fn get_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
-        self.begin(Opcode::Get, local_offset, remote_offset, len)
+        self.begin(Opcode::Get, local_offset, remote_offset, len, None)
     }
 
     /// Begins a put with a tag that follows its bytes; see [`Peer::put_notify`].
@@ -257,7 +258,7 @@ impl Peer {
         len: u64,
         tag: u64,
     ) -> Result<OpId> {
-        self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len)
+        self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len, None)
     }
 
     /// Waits until an operation ended, within the session's deadline. Gives the bytes moved.
@@ -275,6 +276,15 @@ impl Peer {
     /// As [`Peer::wait`].
     pub fn wait_within(&self, op: OpId, timeout: Duration) -> Result<u64> {
         self.check_name(op)?;
+        if let Some(bytes) = self.link.at_once.take(op.op) {
+            return Ok(bytes);
+        }
+        self.wait_locked(op, timeout)
+    }
+
+    /// As [`Peer::wait_within`], for an operation that had a slot. Out of line: the other path stays short.
+    #[inline(never)]
+    fn wait_locked(&self, op: OpId, timeout: Duration) -> Result<u64> {
         let (outcome, _) = match self.taken(op.op) {
             // It is over: no need of the clock.
             Some(taken) => taken?,
@@ -329,9 +339,15 @@ impl Peer {
         if self.link.id().is(op.link) {
             return Ok(());
         }
-        let what = "the operation belongs to another peer, life or session";
-        Err(Error::new(ErrorKind::Stale, what).with_op(op))
+        Err(foreign(&op))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn foreign(op: &OpId) -> Error {
+    let what = "the operation belongs to another peer, life or session";
+    Error::new(ErrorKind::Stale, what).with_op(*op)
 }
 
 /// Whether an operation of that link has ended.

@@ -45,12 +45,14 @@ impl OpQueue {
     pub(super) fn free_slots(&mut self) -> bool {
         let mut from = 0;
         let mut any = false;
-        while !self.has_many_unasked()
+        let mut space = self.unasked.space();
+        while space > 0
             && let Some(op) = self.queue.slots().next_ended(from)
         {
             from = op.index.saturating_add(1);
             if let Ok(Some(ended)) = self.take(op) {
                 self.unasked.insert(op, ended);
+                space = space.saturating_sub(1);
                 any = true;
             }
         }
@@ -59,6 +61,6 @@ impl OpQueue {
 
     /// Whether no more outcomes are kept beside the slots.
     pub(super) fn has_many_unasked(&self) -> bool {
-        self.unasked.is_full()
+        self.unasked.space() == 0
     }
 }
