@@ -250,10 +250,8 @@ impl Pipeline {
                     self.failure = Some(failure_of(e.kind()));
                     return;
                 }
-                Err(
-                    QueueError::Length { .. } | QueueError::Stale(_) | QueueError::Closed { .. },
-                ) => {
-                    // A pair is equally long, and `post` takes no name: not reached.
+                Err(QueueError::Length { .. }) => {
+                    // A pair is equally long: not reached.
                     self.failure = Some(Failure::Unsupported);
                     return;
                 }

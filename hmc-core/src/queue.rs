@@ -76,8 +76,19 @@ impl Hold for () {
     }
 }
 
-/// Why a work queue did not take a transfer. Nothing was posted by the call that answers this, unless it
-/// says otherwise.
+/// A list that is posted as one operation ([`WorkQueue::post_list`]). A single transfer does not wait.
+impl Hold for &[Transfer] {
+    fn transfer(&self, left: u32) -> Option<Transfer> {
+        let at = self.len().checked_sub(usize::try_from(left).ok()?)?;
+        self.get(at).copied()
+    }
+
+    fn keep(&mut self, _t: &Transfer) -> bool {
+        false
+    }
+}
+
+/// Why a work queue did not take a transfer. Nothing was posted by the call that answers this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueError<E> {
     /// All slots are taken.
@@ -94,13 +105,6 @@ pub enum QueueError<E> {
         /// Bytes there.
         remote: u64,
     },
-    /// There is no such operation.
-    Stale(Stale),
-    /// The batch has ended, or was announced with fewer parts; its outcome tells more.
-    Closed {
-        /// Parts that may still be fed.
-        left: u32,
-    },
     /// The transport refused.
     Transport(E),
 }
@@ -115,8 +119,6 @@ impl<E: core::fmt::Debug> core::fmt::Display for QueueError<E> {
                 "the local range has {local} bytes and the remote one {remote}; \
                  both must be equally long"
             ),
-            Self::Stale(stale) => stale.fmt(f),
-            Self::Closed { left } => write!(f, "the batch takes only {left} more transfers"),
             Self::Transport(e) => write!(f, "the transport refused: {e:?}"),
         }
     }
@@ -130,7 +132,7 @@ pub(crate) const fn failure_of(kind: PostErrorKind) -> Failure {
         PostErrorKind::Disconnected => Failure::PeerDead,
         PostErrorKind::Unsupported => Failure::Unsupported,
         PostErrorKind::UnknownRegion => Failure::UnknownRegion,
-        // The trait carries no number here; the caller of `feed` got the error itself.
+        // The trait carries no number here.
         PostErrorKind::Busy | PostErrorKind::Other => Failure::Transport(0),
     }
 }
@@ -227,54 +229,6 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
     #[inline]
     pub fn record(&mut self, bytes: u64) -> Result<SlotId, QueueError<T::Error>> {
         self.slots.record(bytes).map_err(|Full { limit }| QueueError::Full { limit })
-    }
-
-    /// Begins an operation of `parts` transfers, to be handed over by [`WorkQueue::feed`]. It is done when
-    /// all of them are; with no parts it is done at once.
-    ///
-    /// # Errors
-    /// `Full`.
-    pub fn begin_batch(
-        &mut self,
-        parts: u32,
-        deadline: Instant,
-    ) -> Result<SlotId, QueueError<T::Error>> {
-        self.slots
-            .acquire_unposted(deadline, parts)
-            .map_err(|Full { limit }| QueueError::Full { limit })
-    }
-
-    /// Posts transfers of a batch, from the front of `list`, as many as the transport takes now.
-    /// Returns how many were taken: feed the others after some progress.
-    ///
-    /// # Errors
-    /// They speak of the first transfer of `list`; those before a faulty one were taken by the call
-    /// that returned their number.
-    /// - `Stale`, `Closed` (the batch has ended or `list` is longer than what was announced) or
-    ///   `Length`: nothing changed.
-    /// - `Transport`: all of the batch that was not posted will never be, and the batch has failed;
-    ///   its outcome is known when the posted ones have completed. Here transfers before the refused
-    ///   one may have been posted by this very call.
-    pub fn feed(&mut self, op: SlotId, list: &[Transfer]) -> Result<usize, QueueError<T::Error>> {
-        self.slots.outcome(op).map_err(QueueError::Stale)?;
-        let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
-        if u32::try_from(list.len()).map_or(true, |len| len > left) {
-            return Err(QueueError::Closed { left });
-        }
-        let mut taken: usize = 0;
-        for t in list {
-            if let Some((local, remote)) = t.lengths() {
-                if taken == 0 {
-                    return Err(QueueError::Length { local, remote });
-                }
-                break;
-            }
-            if !self.hand_over(op, t)? {
-                break;
-            }
-            taken = taken.saturating_add(1);
-        }
-        Ok(taken)
     }
 
     /// Lets the transport work, brings every completion to its operation, and posts transfers that waited for space. Returns
@@ -380,7 +334,7 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
         }
     }
 
-    /// Nobody will ask for the outcome. The operation runs on; what is not posted of a batch never
+    /// Nobody will ask for the outcome. The operation runs on; what is not posted of a list never
     /// will be. An event says when its memory is free, and the slot is free once that was read.
     ///
     /// # Errors

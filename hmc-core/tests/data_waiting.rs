@@ -9,31 +9,12 @@
 
 mod data_support;
 
-use data_support::{ScriptedTransport, local, transfer};
-use hmc_core::queue::{Hold, QueueError, Transfer, WorkQueue};
+use data_support::{Kept, ScriptedTransport, local, transfer};
+use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::slots::{Outcome, Slot, SlotId};
 use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::work::{Failure, Opcode};
-
-/// A label, and the transfers that may wait.
-#[derive(Debug, Default, PartialEq)]
-struct Kept {
-    label: &'static str,
-    list: Vec<Transfer>,
-}
-
-impl Hold for Kept {
-    fn transfer(&self, left: u32) -> Option<Transfer> {
-        let at = self.list.len().checked_sub(usize::try_from(left).ok()?)?;
-        self.list.get(at).copied()
-    }
-
-    fn keep(&mut self, t: &Transfer) -> bool {
-        self.list = vec![*t];
-        true
-    }
-}
 
 type Queue = WorkQueue<ScriptedTransport, Vec<Slot<Kept>>, Kept>;
 
@@ -44,22 +25,18 @@ fn queue(slots: usize, space: usize) -> Queue {
     queue
 }
 
-fn labelled(label: &'static str) -> Kept {
-    Kept { label, list: Vec::new() }
-}
-
 fn put(len: u64) -> Transfer {
     transfer(Opcode::Put, len)
 }
 
 fn post(queue: &mut Queue, len: u64) -> SlotId {
-    queue.post_holding(&put(len), Instant::NEVER, &mut labelled("one")).unwrap()
+    queue.post_holding(&put(len), Instant::NEVER, &mut Kept::label("one")).unwrap()
 }
 
 fn list(queue: &mut Queue, lens: &[u64]) -> SlotId {
     let list: Vec<_> = lens.iter().map(|len| put(*len)).collect();
     let parts = list.len().try_into().unwrap();
-    queue.post_list(parts, Instant::NEVER, &mut Kept { label: "list", list }).unwrap()
+    queue.post_list(parts, Instant::NEVER, &mut Kept::list(list)).unwrap()
 }
 
 /// The lengths of what the transport was given.
@@ -121,9 +98,9 @@ fn whoever_cannot_keep_a_transfer_is_told_that_the_transport_is_full() {
 fn what_a_refused_operation_was_to_hold_comes_back() {
     let mut queue = queue(1, 9);
     let refuse = |queue: &mut Queue, t| {
-        let mut hold = labelled("back");
+        let mut hold = Kept::label("back");
         let refused = queue.post_holding(&t, Instant::NEVER, &mut hold).unwrap_err();
-        assert_eq!(hold, labelled("back"));
+        assert_eq!(hold, Kept::label("back"));
         refused
     };
     let mut odd = put(4);
@@ -215,7 +192,7 @@ fn what_ends_while_it_waits_is_not_posted() {
     ] {
         let mut queue = queue(3, 1);
         post(&mut queue, 1);
-        let op = queue.post_holding(&put(2), at(5), &mut labelled("ends")).unwrap();
+        let op = queue.post_holding(&put(2), at(5), &mut Kept::label("ends")).unwrap();
         match end {
             0 => queue.cancel(op).unwrap(),
             1 => queue.expire(at(5)),
@@ -234,5 +211,47 @@ fn what_ends_while_it_waits_is_not_posted() {
         drain(&mut queue);
         assert_eq!(seen(&queue), [1, 3]);
         assert_eq!(queue.try_wait(next), Ok(Some(done(3))));
+    }
+}
+
+/// Lists need no memory but the caller's.
+#[test]
+fn a_slice_serves_as_a_list() {
+    let (one, two) = ([put(1), put(2), put(3)], [put(4)]);
+    let storage = [Slot::free(&[][..]); 2];
+    let mut queue = WorkQueue::<_, _, &[Transfer]>::new(ScriptedTransport::new(), storage);
+    queue.transport_mut().space = 1;
+    let first = queue.post_list(3, Instant::NEVER, &mut &one[..]).unwrap();
+    let second = queue.post_list(1, Instant::NEVER, &mut &two[..]).unwrap();
+    assert_eq!(queue.slots().parts(first), Ok((2, 1)));
+    queue.transport_mut().space = usize::MAX;
+    queue.progress();
+    queue.transport_mut().finish_all();
+    queue.progress();
+    assert_eq!(queue.take(first), Ok(Some((done(6), &one[..]))));
+    assert_eq!(queue.next_event().unwrap().fenced, Some(&two[..]));
+    assert_eq!(queue.take(second), Ok(Some((done(4), &[][..]))));
+    // A single transfer does not wait in one.
+    queue.transport_mut().space = 0;
+    assert_eq!(queue.post(&put(1), Instant::NEVER), Err(QueueError::Busy));
+}
+
+/// Whatever refuses a part of a list, the list fails with the reason.
+#[test]
+fn a_refused_part_fails_its_list_with_the_reason() {
+    for (kind, failure) in [
+        (PostErrorKind::Disconnected, Failure::PeerDead),
+        (PostErrorKind::Unsupported, Failure::Unsupported),
+        (PostErrorKind::UnknownRegion, Failure::UnknownRegion),
+        (PostErrorKind::Other, Failure::Transport(0)),
+    ] {
+        let mut queue = queue(2, 0);
+        // A part without bytes is done by itself.
+        let op = list(&mut queue, &[0, 3, 3]);
+        assert_eq!((queue.test(op), queue.slots().parts(op)), (Ok(false), Ok((2, 0))));
+        queue.transport_mut().refuse = Some(kind);
+        queue.progress();
+        let failed = Outcome { result: Err(failure), fenced: true };
+        assert_eq!(queue.try_wait(op), Ok(Some(failed)));
     }
 }

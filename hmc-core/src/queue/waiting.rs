@@ -112,36 +112,20 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
                 let _ = self.slots.reduce(op, left, Some(Failure::Unsupported));
                 return Turn::Over;
             };
-            match self.hand_over(op, &t) {
-                Ok(true) => {}
-                Ok(false) => return Turn::Busy,
-                Err(_) => return Turn::Over,
-            }
+            let handed = if t.is_nothing() { Ok(()) } else { self.transport.post(&t.work(op)) };
+            let failure = match handed.map_err(|e| e.kind()) {
+                Ok(()) => None,
+                Err(PostErrorKind::Busy) => return Turn::Busy,
+                Err(kind) => Some(failure_of(kind)),
+            };
+            // None of these can be stale: the operation has parts to be posted.
+            let _ = match failure {
+                // No part will follow.
+                Some(_) => self.slots.reduce(op, left, failure).map(drop),
+                None if t.is_nothing() => self.slots.reduce(op, 1, None).map(drop),
+                None => self.slots.mark_posted(op, 1),
+            };
         }
         Turn::More
-    }
-
-    /// Hands the next transfer of an operation to the transport; `false` when that is full. If it refuses, the operation fails
-    /// once what was posted of it has ended.
-    pub(super) fn hand_over(
-        &mut self,
-        op: SlotId,
-        t: &Transfer,
-    ) -> Result<bool, QueueError<T::Error>> {
-        if t.is_nothing() {
-            self.slots.reduce(op, 1, None).map_err(QueueError::Stale)?;
-            return Ok(true);
-        }
-        match self.transport.post(&t.work(op)) {
-            Ok(()) => self.slots.mark_posted(op, 1).map_err(QueueError::Stale)?,
-            Err(e) if matches!(e.kind(), PostErrorKind::Busy) => return Ok(false),
-            Err(e) => {
-                let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
-                let failure = failure_of(e.kind());
-                self.slots.reduce(op, left, Some(failure)).map_err(QueueError::Stale)?;
-                return Err(QueueError::Transport(e));
-            }
-        }
-        Ok(true)
     }
 }

@@ -15,6 +15,9 @@ pub(crate) fn call() {
     queue(WorkQueue::new(&mut Opaque, [Slot::free(Kept::default()); 4]));
     done(Hold::transfer(&(), small()));
     done(Hold::keep(&mut (), &transfer()));
+    let list = [transfer(); 4];
+    done(Hold::transfer(&any(&list[..]), small()));
+    done(Hold::keep(&mut any(&list[..]), &transfer()));
 }
 
 fn transfer() -> Transfer {
@@ -52,11 +55,8 @@ where
     done(&mut l);
     done(WorkQueue::post_holding(&mut l, &transfer, now(), &mut X::default()));
     done(&mut l);
-    done(WorkQueue::begin_batch(&mut l, small(), now()));
     done(WorkQueue::record(&mut l, number()));
     done(&mut l);
-    done(&mut l);
-    done(WorkQueue::feed(&mut l, op(), any(&[transfer; 4][..])));
     done(&mut l);
     done(WorkQueue::progress(&mut l));
     done(WorkQueue::stale(&l));
