@@ -6,7 +6,7 @@
 )]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hmc_core::queue::{Transfer, WorkQueue};
+use hmc_core::queue::{Hold, Transfer, WorkQueue};
 use hmc_core::slots::Slot;
 use hmc_core::time::Instant;
 use hmc_core::work::{CompleteWhen, Opcode};
@@ -14,6 +14,13 @@ use hmc_sim::nic::{Bytes, SimNic};
 use std::hint::black_box;
 
 fn rig(bytes: Bytes) -> (WorkQueue<SimNic, [Slot; 64]>, Transfer, SimNic) {
+    rig_holding(bytes, [Slot::FREE; 64])
+}
+
+fn rig_holding<X: Hold>(
+    bytes: Bytes,
+    slots: [Slot<X>; 64],
+) -> (WorkQueue<SimNic, [Slot<X>; 64], X>, Transfer, SimNic) {
     let pair = SimNic::pair_fast(4096, 4096, bytes).unwrap();
     let transfer = Transfer {
         opcode: Opcode::Put,
@@ -21,7 +28,7 @@ fn rig(bytes: Bytes) -> (WorkQueue<SimNic, [Slot; 64]>, Transfer, SimNic) {
         local: pair.local.slice(64, 8).unwrap(),
         remote: pair.remote.slice(128, 8).unwrap(),
     };
-    (WorkQueue::new(pair.near, [Slot::FREE; 64]), transfer, pair.far)
+    (WorkQueue::new(pair.near, slots), transfer, pair.far)
 }
 
 fn queue(c: &mut Criterion) {
@@ -50,13 +57,12 @@ fn queue(c: &mut Criterion) {
             }
         });
     });
-    let (mut queue, t, _far) = rig(Bytes::Skip);
+    let (mut queue, t, _far) = rig_holding(Bytes::Skip, [Slot::free(&[][..]); 64]);
     let list = [t; 128];
     group.throughput(Throughput::Elements(128));
     group.bench_function("a batch of 128", |b| {
         b.iter(|| {
-            let op = queue.begin_batch(128, Instant::NEVER).unwrap();
-            assert_eq!(queue.feed(op, black_box(&list)).unwrap(), 128);
+            let op = queue.post_list(128, Instant::NEVER, &mut black_box(&list[..])).unwrap();
             queue.progress();
             while queue.next_event().is_some() {}
             queue.try_wait(op).unwrap().unwrap()

@@ -10,7 +10,7 @@ use core::num::NonZeroU64;
 use heapless::Vec;
 
 use crate::chunks::{Chunks, LengthMismatch, RangePair};
-use crate::queue::{QueueError, Transfer, WorkQueue, failure_of};
+use crate::queue::{Hold, QueueError, Transfer, WorkQueue, failure_of};
 use crate::slots::{Outcome, Slot, Stale};
 use crate::time::Instant;
 use crate::transport::{Transport, TransportError};
@@ -46,7 +46,9 @@ pub trait Operations {
     fn abandon(&mut self, op: SlotId);
 }
 
-impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> Operations for WorkQueue<T, S> {
+impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Operations
+    for WorkQueue<T, S, X>
+{
     type Error = T::Error;
 
     fn post(&mut self, t: &Transfer, deadline: Instant) -> Result<SlotId, QueueError<T::Error>> {
@@ -248,10 +250,8 @@ impl Pipeline {
                     self.failure = Some(failure_of(e.kind()));
                     return;
                 }
-                Err(
-                    QueueError::Length { .. } | QueueError::Stale(_) | QueueError::Closed { .. },
-                ) => {
-                    // A pair is equally long, and `post` takes no name: not reached.
+                Err(QueueError::Length { .. }) => {
+                    // A pair is equally long: not reached.
                     self.failure = Some(Failure::Unsupported);
                     return;
                 }

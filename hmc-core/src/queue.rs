@@ -5,12 +5,14 @@
 //! whoever owns the work queue reads [`WorkQueue::next_event`] and wakes and lets go. Not for several threads.
 //! Read [`crate::slots`] for what "known" and "fenced" mean.
 
+mod waiting;
+
 use crate::limits::MAX_SLOTS;
 #[cfg(hmc_mutants)]
 use crate::mutant::{self, Mutant};
 use crate::slots::{Full, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
-use crate::transport::{CancelOutcome, PostErrorKind, Transport, TransportError};
+use crate::transport::{CancelOutcome, PostErrorKind, Transport};
 pub use crate::work::Transfer;
 use crate::work::{Completion, Failure, SlotId};
 
@@ -19,8 +21,41 @@ const POLL_BATCH: usize = 16;
 /// Polls in one call of [`WorkQueue::progress`]: enough for every slot, and a bound on its length.
 const POLL_ROUNDS: usize = MAX_SLOTS / POLL_BATCH;
 
-/// Why a work queue did not take a transfer. Nothing was posted by the call that answers this, unless it
-/// says otherwise.
+/// What an operation holds until its fence, beside the transfers that the transport has no space for yet.
+pub trait Hold: Default {
+    /// The first of the last `left` transfers of the operation.
+    fn transfer(&self, left: u32) -> Option<Transfer>;
+
+    /// Keeps the one transfer of an operation, for [`Hold::transfer`]; `false` if it cannot.
+    fn keep(&mut self, t: &Transfer) -> bool;
+}
+
+/// Nothing is held and nothing waits.
+impl Hold for () {
+    #[inline]
+    fn transfer(&self, _left: u32) -> Option<Transfer> {
+        None
+    }
+
+    #[inline]
+    fn keep(&mut self, _t: &Transfer) -> bool {
+        false
+    }
+}
+
+/// A list that is posted as one operation ([`WorkQueue::post_list`]). A single transfer does not wait.
+impl Hold for &[Transfer] {
+    fn transfer(&self, left: u32) -> Option<Transfer> {
+        let at = self.len().checked_sub(usize::try_from(left).ok()?)?;
+        self.get(at).copied()
+    }
+
+    fn keep(&mut self, _t: &Transfer) -> bool {
+        false
+    }
+}
+
+/// Why a work queue did not take a transfer. Nothing was posted by the call that answers this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueError<E> {
     /// All slots are taken.
@@ -37,13 +72,6 @@ pub enum QueueError<E> {
         /// Bytes there.
         remote: u64,
     },
-    /// There is no such operation.
-    Stale(Stale),
-    /// The batch has ended, or was announced with fewer parts; its outcome tells more.
-    Closed {
-        /// Parts that may still be fed.
-        left: u32,
-    },
     /// The transport refused.
     Transport(E),
 }
@@ -58,8 +86,6 @@ impl<E: core::fmt::Debug> core::fmt::Display for QueueError<E> {
                 "the local range has {local} bytes and the remote one {remote}; \
                  both must be equally long"
             ),
-            Self::Stale(stale) => stale.fmt(f),
-            Self::Closed { left } => write!(f, "the batch takes only {left} more transfers"),
             Self::Transport(e) => write!(f, "the transport refused: {e:?}"),
         }
     }
@@ -73,25 +99,16 @@ pub(crate) const fn failure_of(kind: PostErrorKind) -> Failure {
         PostErrorKind::Disconnected => Failure::PeerDead,
         PostErrorKind::Unsupported => Failure::Unsupported,
         PostErrorKind::UnknownRegion => Failure::UnknownRegion,
-        // The trait carries no number here; the caller of `feed` got the error itself.
+        // The trait carries no number here.
         PostErrorKind::Busy | PostErrorKind::Other => Failure::Transport(0),
     }
 }
 
-#[cold]
-#[inline(never)]
-fn refused<E: TransportError>(e: E) -> QueueError<E> {
-    match e.kind() {
-        PostErrorKind::Busy => QueueError::Busy,
-        _ => QueueError::Transport(e),
-    }
-}
-
-/// One peer over one transport. `S` is the storage of the slots: `[Slot; N]`, `&mut [Slot]`, ...
+/// One peer over one transport. `S` is the storage of the slots (`[Slot; N]`, `&mut [Slot]`, ...), and `X` what each holds.
 #[derive(Debug)]
-pub struct WorkQueue<T, S> {
+pub struct WorkQueue<T, S, X = ()> {
     transport: T,
-    slots: Slots<S>,
+    slots: Slots<S, X>,
     stale: u64,
     // Kept here so that progress need not fill it anew each time.
     polled: [Completion; POLL_BATCH],
@@ -99,7 +116,7 @@ pub struct WorkQueue<T, S> {
     brought: u32,
 }
 
-impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
+impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T, S, X> {
     /// A work queue over `transport` with a slot for each operation in `slots`, which is overwritten.
     pub fn new(transport: T, slots: S) -> Self {
         let blank = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
@@ -124,7 +141,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     }
 
     /// The operations.
-    pub const fn slots(&self) -> &Slots<S> {
+    pub const fn slots(&self) -> &Slots<S, X> {
         &self.slots
     }
 
@@ -139,6 +156,21 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
         t: &Transfer,
         deadline: Instant,
     ) -> Result<SlotId, QueueError<T::Error>> {
+        self.post_holding(t, deadline, &mut X::default())
+    }
+
+    /// As [`WorkQueue::post`]; the operation takes `hold` and holds it until its fence. If the transport is full, or other
+    /// transfers wait for it, the transfer waits in its record, unless `hold` cannot keep it.
+    ///
+    /// # Errors
+    /// As there, and `hold` is as it was; `Busy` only if `hold` cannot keep the transfer.
+    #[inline]
+    pub fn post_holding(
+        &mut self,
+        t: &Transfer,
+        deadline: Instant,
+        hold: &mut X,
+    ) -> Result<SlotId, QueueError<T::Error>> {
         if let Some((local, remote)) = t.lengths() {
             return Err(QueueError::Length { local, remote });
         }
@@ -147,16 +179,13 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
             Ok(op) => op,
             Err(Full { limit }) => return Err(QueueError::Full { limit }),
         };
-        if parts == 0 {
+        self.set_hold(op, hold);
+        if parts == 0 || (self.has_waiting() && self.wait(op, t)) {
             return Ok(op);
         }
         match self.transport.post(&t.work(op)) {
             Ok(()) => Ok(op),
-            Err(e) => {
-                // Cannot be stale: it was acquired above.
-                let _ = self.slots.unpost(op);
-                Err(refused(e))
-            }
+            Err(e) => self.not_taken(op, t, e, hold),
         }
     }
 
@@ -169,67 +198,8 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
         self.slots.record(bytes).map_err(|Full { limit }| QueueError::Full { limit })
     }
 
-    /// Begins an operation of `parts` transfers, to be handed over by [`WorkQueue::feed`]. It is done when
-    /// all of them are; with no parts it is done at once.
-    ///
-    /// # Errors
-    /// `Full`.
-    pub fn begin_batch(
-        &mut self,
-        parts: u32,
-        deadline: Instant,
-    ) -> Result<SlotId, QueueError<T::Error>> {
-        self.slots
-            .acquire_unposted(deadline, parts)
-            .map_err(|Full { limit }| QueueError::Full { limit })
-    }
-
-    /// Posts transfers of a batch, from the front of `list`, as many as the transport takes now.
-    /// Returns how many were taken: feed the others after some progress.
-    ///
-    /// # Errors
-    /// They speak of the first transfer of `list`; those before a faulty one were taken by the call
-    /// that returned their number.
-    /// - `Stale`, `Closed` (the batch has ended or `list` is longer than what was announced) or
-    ///   `Length`: nothing changed.
-    /// - `Transport`: all of the batch that was not posted will never be, and the batch has failed;
-    ///   its outcome is known when the posted ones have completed. Here transfers before the refused
-    ///   one may have been posted by this very call.
-    pub fn feed(&mut self, op: SlotId, list: &[Transfer]) -> Result<usize, QueueError<T::Error>> {
-        self.slots.outcome(op).map_err(QueueError::Stale)?;
-        let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
-        if u32::try_from(list.len()).map_or(true, |len| len > left) {
-            return Err(QueueError::Closed { left });
-        }
-        let mut taken: usize = 0;
-        for t in list {
-            if let Some((local, remote)) = t.lengths() {
-                if taken == 0 {
-                    return Err(QueueError::Length { local, remote });
-                }
-                break;
-            }
-            if t.is_nothing() {
-                self.slots.reduce(op, 1, None).map_err(QueueError::Stale)?;
-            } else {
-                match self.transport.post(&t.work(op)) {
-                    Ok(()) => self.slots.mark_posted(op, 1).map_err(QueueError::Stale)?,
-                    Err(e) if matches!(e.kind(), PostErrorKind::Busy) => break,
-                    Err(e) => {
-                        let (left, _) = self.slots.parts(op).map_err(QueueError::Stale)?;
-                        let failure = failure_of(e.kind());
-                        self.slots.reduce(op, left, Some(failure)).map_err(QueueError::Stale)?;
-                        return Err(QueueError::Transport(e));
-                    }
-                }
-            }
-            taken = taken.saturating_add(1);
-        }
-        Ok(taken)
-    }
-
-    /// Lets the transport work and brings every completion to its operation. Returns how many
-    /// completions there were. The length of a call is bounded; zero means that there is none now.
+    /// Lets the transport work, brings every completion to its operation, and posts transfers that waited for space. Returns
+    /// how many completions there were. The length of a call is bounded; zero means that there is none now.
     #[inline]
     pub fn progress(&mut self) -> usize {
         let mut total: usize = 0;
@@ -253,6 +223,9 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
                 break;
             }
         }
+        if self.has_waiting() {
+            self.post_waiting();
+        }
         total
     }
 
@@ -269,6 +242,24 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
     #[inline]
     pub fn try_wait(&mut self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.slots.take(op)
+    }
+
+    /// As [`WorkQueue::try_wait`], with what the operation still holds when the outcome says `fenced`.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, X)>, Stale> {
+        self.slots.take_held(op)
+    }
+
+    /// What an operation holds, to be changed.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    #[inline]
+    pub fn hold_mut(&mut self, op: SlotId) -> Result<&mut X, Stale> {
+        self.slots.hold_mut(op)
     }
 
     /// What became of an operation; `None` while it is not known. Takes nothing.
@@ -310,12 +301,12 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
         }
     }
 
-    /// Nobody will ask for the outcome. The operation runs on; what is not posted of a batch never
+    /// Nobody will ask for the outcome. The operation runs on; what is not posted of a list never
     /// will be. An event says when its memory is free, and the slot is free once that was read.
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation.
-    pub fn abandon(&mut self, op: SlotId) -> Result<(), Stale> {
+    pub fn abandon(&mut self, op: SlotId) -> Result<Option<X>, Stale> {
         self.slots.abandon(op)
     }
 
@@ -352,7 +343,7 @@ impl<T: Transport, S: AsRef<[Slot]> + AsMut<[Slot]>> WorkQueue<T, S> {
 
     /// Returns the next event: an outcome that is known, or memory that is free. Read until there is none.
     #[inline]
-    pub fn next_event(&mut self) -> Option<SlotEvent> {
+    pub fn next_event(&mut self) -> Option<SlotEvent<X>> {
         self.slots.next_event()
     }
 

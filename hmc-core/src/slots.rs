@@ -1,15 +1,18 @@
-//! The operation table: one slot an operation, on storage of the caller's.
+//! The operation table: one record an operation, on storage of the caller's.
 //!
 //! It knows which operations are under way, how many completions each still expects, when each
-//! expires, and what became of it. It moves no byte, calls no transport and takes no lock: one
+//! expires, what became of it, and what it holds until its fence. It moves no byte, calls no transport and takes no lock: one
 //! owner drives it ([`crate::queue::WorkQueue`]). Two facts about an operation are kept apart and must
 //! never be mixed up: its outcome is *known*, and its memory is *fenced* (nothing will touch it any
 //! more). A deadline makes an outcome known; only completions and fences make memory free.
 
 mod deadline;
 mod fail;
+mod leave;
 mod list;
 pub mod state;
+
+use core::marker::PhantomData;
 
 use crate::limits::MAX_SLOTS;
 #[cfg(hmc_mutants)]
@@ -74,18 +77,18 @@ pub enum CompletionEffect {
 
 /// An event of one operation. Each of the two facts is reported once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotEvent {
+pub struct SlotEvent<X = ()> {
     /// The operation.
     pub op: SlotId,
     /// Its outcome is known now: wake the waiters. Not reported if it was taken or abandoned before.
     pub done: bool,
-    /// Its memory is free now: release what the operation owns.
-    pub fenced: bool,
+    /// Its memory is free now: here is what the operation held.
+    pub fenced: Option<X>,
 }
 
-/// One entry of [`Slots`].
+/// The record of one operation, an entry of [`Slots`]: its state, and in `X` what it holds until its fence.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot {
+pub struct Slot<X = ()> {
     /// Bytes moved so far, or the first failure.
     result: Result<u64, Failure>,
     deadline: Instant,
@@ -98,28 +101,44 @@ pub struct Slot {
     next_free: u16,
     /// The next slot with an event, if `queued`.
     next_ready: u16,
+    /// The next slot in the list of those with parts to be posted, if `waiting`.
+    next_waiting: u16,
     /// Whether it is in the list of events. It may be there without an event of its own, left
     /// behind by an operation that was taken first.
     queued: bool,
+    /// Whether it is in the list of those with parts to be posted. It may be there without any, left behind by an operation
+    /// that ended first.
+    waiting: bool,
     /// Whether the outcome must still be reported.
     report_done: bool,
     state: SlotState,
+    hold: X,
 }
 
 impl Slot {
+    /// An unused entry for operations that hold nothing.
+    pub const FREE: Self = Self::free(());
+}
+
+impl<X> Slot<X> {
     /// An unused entry.
-    pub const FREE: Self = Self {
-        result: Ok(0),
-        deadline: Instant::NEVER,
-        generation: 1,
-        posted: 0,
-        unposted: 0,
-        next_free: NONE,
-        next_ready: NONE,
-        queued: false,
-        report_done: false,
-        state: SlotState::Free,
-    };
+    pub const fn free(hold: X) -> Self {
+        Self {
+            result: Ok(0),
+            deadline: Instant::NEVER,
+            generation: 1,
+            posted: 0,
+            unposted: 0,
+            next_free: NONE,
+            next_ready: NONE,
+            next_waiting: NONE,
+            queued: false,
+            waiting: false,
+            report_done: false,
+            state: SlotState::Free,
+            hold,
+        }
+    }
 
     #[inline]
     fn outcome(&self) -> Option<Outcome> {
@@ -168,22 +187,25 @@ impl Slot {
 /// Not for several threads: one owner calls. Nothing allocates; every call but [`Slots::new`],
 /// [`Slots::fail_all`] and a [`Slots::next_expired`] whose bound has passed takes constant time.
 #[derive(Debug)]
-pub struct Slots<S> {
+pub struct Slots<S, X = ()> {
     entries: S,
+    holds: PhantomData<fn() -> X>,
     free: u16,
     ready_head: u16,
     ready_tail: u16,
+    waiting_head: u16,
+    waiting_tail: u16,
     in_use: usize,
     in_flight: usize,
     /// No pending operation expires before this. It may be too early, never too late.
     earliest: Instant,
 }
 
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
-    /// A table on `entries`, all of which are overwritten with [`Slot::FREE`].
+impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
+    /// A table on `entries`, all of which are overwritten with unused ones.
     pub fn new(mut entries: S) -> Self {
         let all = entries.as_mut();
-        all.fill(Slot::FREE);
+        all.fill_with(|| Slot::free(X::default()));
         let used = all.len().min(MAX_SLOTS);
         for (next, slot) in (1..=NONE).zip(all.iter_mut().take(used.saturating_sub(1))) {
             slot.next_free = next;
@@ -191,8 +213,11 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
         Self {
             free: if used == 0 { NONE } else { 0 },
             entries,
+            holds: PhantomData,
             ready_head: NONE,
             ready_tail: NONE,
+            waiting_head: NONE,
+            waiting_tail: NONE,
             in_use: 0,
             in_flight: 0,
             earliest: Instant::NEVER,
@@ -269,7 +294,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     }
 
     #[inline]
-    fn slot(&self, op: SlotId) -> Result<&Slot, Stale> {
+    fn slot(&self, op: SlotId) -> Result<&Slot<X>, Stale> {
         match self.entries.as_ref().get(usize::from(op.index)) {
             Some(slot) if slot.generation == op.generation => Ok(slot),
             _ => Err(Stale { op }),
@@ -277,7 +302,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     }
 
     #[inline]
-    fn slot_mut(&mut self, op: SlotId) -> Result<&mut Slot, Stale> {
+    fn slot_mut(&mut self, op: SlotId) -> Result<&mut Slot<X>, Stale> {
         match self.entries.as_mut().get_mut(usize::from(op.index)) {
             Some(slot) if slot.generation == op.generation => Ok(slot),
             _ => Err(Stale { op }),
@@ -286,24 +311,51 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
 
     /// The slot of an operation whose outcome somebody may still ask for.
     #[inline]
-    fn owned(&self, op: SlotId) -> Result<&Slot, Stale> {
+    fn owned(&self, op: SlotId) -> Result<&Slot<X>, Stale> {
         self.slot(op).and_then(|slot| if slot.is_owned() { Ok(slot) } else { Err(Stale { op }) })
     }
 
-    /// Removes an operation that the transport rejected: no event follows.
+    /// What an operation holds.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    #[inline]
+    pub fn hold(&self, op: SlotId) -> Result<&X, Stale> {
+        self.slot(op).map(|slot| &slot.hold)
+    }
+
+    /// What an operation holds, to be changed.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    #[inline]
+    pub fn hold_mut(&mut self, op: SlotId) -> Result<&mut X, Stale> {
+        self.slot_mut(op).map(|slot| &mut slot.hold)
+    }
+
+    /// What the operations hold whose memory is not free, in no order.
+    pub fn unfenced(&self) -> impl Iterator<Item = &X> {
+        let is_unfenced = |slot: &&Slot<X>| {
+            matches!(slot.state, SlotState::Pending | SlotState::Draining | SlotState::Abandoned)
+        };
+        self.entries.as_ref().iter().filter(is_unfenced).map(|slot| &slot.hold)
+    }
+
+    /// Removes an operation that the transport rejected: no event follows. Returns what it held.
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation or it is not pending any more.
-    pub fn unpost(&mut self, op: SlotId) -> Result<(), Stale> {
+    pub fn unpost(&mut self, op: SlotId) -> Result<X, Stale> {
         let slot = self.slot_mut(op)?;
         if !slot.apply(SlotTransition::Reject) {
             return Err(Stale { op });
         }
         slot.posted = 0;
         slot.unposted = 0;
+        let held = core::mem::take(&mut slot.hold);
         self.count_fence();
         self.push_free(op.index);
-        Ok(())
+        Ok(held)
     }
 
     /// The transport was given `parts` more parts of an operation from [`Slots::acquire_unposted`].
@@ -416,81 +468,5 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     #[inline]
     pub fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.owned(op).map(Slot::outcome)
-    }
-
-    /// Takes the outcome once it is known; the name is stale then. When the outcome says `fenced`,
-    /// the slot is free again and no event of the operation follows. Else a [`SlotEvent`] with
-    /// `fenced` follows.
-    ///
-    /// # Errors
-    /// [`Stale`] when there is no such operation or nobody may ask for it.
-    #[inline]
-    pub fn take(&mut self, op: SlotId) -> Result<Option<Outcome>, Stale> {
-        let slot = self.slot_mut(op)?;
-        if !slot.is_owned() {
-            return Err(Stale { op });
-        }
-        let outcome = slot.outcome();
-        if outcome.is_some() {
-            self.leave(op.index, SlotTransition::Take);
-        }
-        Ok(outcome)
-    }
-
-    /// Abandons an operation: its id is stale now for all but the transport, and unposted parts are
-    /// dropped. The slot is free again after a [`SlotEvent`] with `fenced` was returned, so the
-    /// caller must continue to call [`Slots::next_event`].
-    ///
-    /// # Errors
-    /// [`Stale`] when there is no such operation or nobody may ask for it.
-    pub fn abandon(&mut self, op: SlotId) -> Result<(), Stale> {
-        self.owned(op)?;
-        self.leave(op.index, SlotTransition::Abandon);
-        Ok(())
-    }
-
-    #[inline]
-    fn leave(&mut self, index: u16, transition: SlotTransition) {
-        let Some(slot) = self.entries.as_mut().get_mut(usize::from(index)) else {
-            return;
-        };
-        slot.apply(transition);
-        slot.report_done = false;
-        match slot.state {
-            SlotState::Free => {
-                // Most often it is the only one with an event.
-                if self.ready_head == index {
-                    self.pop_ready();
-                }
-                self.push_free(index);
-            }
-            SlotState::Abandoned => {
-                slot.unposted = 0;
-                self.finish_if_done(index);
-            }
-            SlotState::Pending
-            | SlotState::Draining
-            | SlotState::Done
-            | SlotState::Reported
-            | SlotState::AbandonedDone => {}
-        }
-    }
-
-    /// Returns the next event, in the order in which they happened.
-    pub fn next_event(&mut self) -> Option<SlotEvent> {
-        // Ends: each turn takes one slot off the list.
-        loop {
-            let (index, slot) = self.pop_ready()?;
-            let op = SlotId { index, generation: slot.generation };
-            let done = core::mem::take(&mut slot.report_done);
-            let fenced = matches!(slot.state, SlotState::Done | SlotState::AbandonedDone);
-            if done || fenced {
-                slot.apply(SlotTransition::Report);
-                if matches!(slot.state, SlotState::Free) {
-                    self.push_free(index);
-                }
-                return Some(SlotEvent { op, done, fenced });
-            }
-        }
     }
 }

@@ -83,10 +83,10 @@ fn a_deadline_that_nobody_looks_at_ends_nothing() {
 
 #[test]
 fn a_completion_that_comes_twice_counts_as_another_part() {
-    let mut queue = queue();
-    let op = queue.begin_batch(2, Instant::NEVER).unwrap();
-    let part = transfer(Opcode::Put, 3);
-    queue.feed(op, &[part, part]).unwrap();
+    let list = [transfer(Opcode::Put, 3); 2];
+    let slots = [(); 2].map(|()| Slot::free(&list[..0]));
+    let mut queue = WorkQueue::new(ScriptedTransport::new(), slots);
+    let op = queue.post_list(2, Instant::NEVER, &mut list.as_slice()).unwrap();
     queue.transport_mut().finish(0);
     let twice = queue.transport().ready[0];
     queue.transport_mut().ready.push_back(twice);

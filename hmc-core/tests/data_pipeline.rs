@@ -207,7 +207,7 @@ fn pieces_given_up_are_told_and_pieces_stolen_are_never_called_free() {
     queue.transport_mut().finish_all();
     queue.progress();
     let told: Vec<_> = core::iter::from_fn(|| queue.next_event()).collect();
-    assert!(told.len() == 2 && told.iter().all(|e| e.fenced && !e.done));
+    assert!(told.len() == 2 && told.iter().all(|e| e.fenced.is_some() && !e.done));
     assert_eq!(queue.slots().in_use(), 0);
 
     let mut pipe = pipeline(&transfer(Opcode::Put, 20), 10, 4);

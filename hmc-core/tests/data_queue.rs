@@ -18,23 +18,24 @@ use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{Outcome, Slot, SlotId};
 use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
-use hmc_core::work::{Completion, Failure, Opcode};
+use hmc_core::work::{Completion, Opcode};
 use model::{Action, run};
 use proptest::prelude::*;
 
 fn any_step() -> impl Strategy<Value = Action> {
     let pick = 0..64usize;
     prop_oneof![
-        4 => (0..3u64, 1..50u64).prop_map(|(len, lasts)| Action::Post { len, lasts }),
+        4 => (0..3u64, 1..50u64, 0..4usize)
+            .prop_map(|(len, lasts, space)| Action::Post { len, lasts, space }),
         1 => prop_oneof![Just(PostErrorKind::Busy), Just(PostErrorKind::Disconnected)]
             .prop_map(Action::Refused),
-        2 => (0..5u32, 1..50u64).prop_map(|(parts, lasts)| Action::Begin { parts, lasts }),
-        4 => (pick.clone(), 0..4u32, 0..5usize, prop::bool::weighted(0.1))
-            .prop_map(|(pick, count, space, refuse)| Action::Feed { pick, count, space, refuse }),
+        2 => (0..5u32, 1..50u64, 0..5usize, prop::bool::weighted(0.1))
+            .prop_map(|(parts, lasts, space, refuse)| Action::List { parts, lasts, space, refuse }),
         4 => (pick.clone(), prop::bool::weighted(0.8))
             .prop_map(|(pick, ok)| Action::Finish { pick, ok }),
         1 => pick.clone().prop_map(|pick| Action::Ghost { pick }),
-        4 => Just(Action::Progress),
+        6 => (0..5usize, prop::bool::weighted(0.1))
+            .prop_map(|(space, refuse)| Action::Progress { space, refuse }),
         3 => pick.clone().prop_map(|pick| Action::Take { pick }),
         2 => (pick.clone(), any::<bool>())
             .prop_map(|(pick, withdraws)| Action::Cancel { pick, withdraws }),
@@ -58,10 +59,10 @@ proptest! {
 #[test]
 fn every_short_script_on_one_slot_agrees_with_the_model() {
     let steps = [
-        Action::Post { len: 1, lasts: 5 },
+        Action::Post { len: 1, lasts: 5, space: 1 },
         Action::Finish { pick: 0, ok: true },
         Action::Ghost { pick: 0 },
-        Action::Progress,
+        Action::Progress { space: 1, refuse: false },
         Action::Take { pick: 0 },
         Action::Cancel { pick: 0, withdraws: true },
         Action::Cancel { pick: 0, withdraws: false },
@@ -71,11 +72,15 @@ fn every_short_script_on_one_slot_agrees_with_the_model() {
         Action::PeerGone { fenced: true },
         Action::Events,
     ];
-    for first in [Action::Post { len: 1, lasts: 5 }, Action::Begin { parts: 1, lasts: 5 }] {
+    let (lasts, refuse) = (5, false);
+    for first in [
+        Action::Post { len: 1, lasts, space: 1 },
+        Action::Post { len: 1, lasts, space: 0 },
+        Action::List { parts: 2, lasts, space: 1, refuse },
+    ] {
         for number in 0..steps.len().pow(4) {
             let mut rest = number;
-            let mut script =
-                vec![first, Action::Feed { pick: 0, count: 1, space: 1, refuse: false }];
+            let mut script = vec![first];
             for _ in 0..4 {
                 script.push(steps[rest % steps.len()]);
                 rest /= steps.len();
@@ -93,15 +98,6 @@ fn unequal_lengths_are_refused_before_anything_happens() {
     let refused = QueueError::Length { local: 5, remote: 4 };
     assert_eq!(queue.post(&odd, Instant::NEVER), Err(refused));
     assert_eq!(queue.slots().in_use(), 0);
-
-    let good = transfer(Opcode::Put, 4);
-    let op = queue.begin_batch(3, Instant::NEVER).unwrap();
-    assert_eq!(queue.feed(op, &[good, odd, good]), Ok(1), "those before the faulty one are taken");
-    assert_eq!(queue.feed(op, &[odd, good]), Err(refused));
-    assert_eq!(queue.feed(op, &[good, good]), Ok(2), "the batch lives");
-    queue.transport_mut().finish_all();
-    queue.progress();
-    assert_eq!(queue.try_wait(op), Ok(Some(Outcome { result: Ok(12), fenced: true })));
 }
 
 #[test]
@@ -113,42 +109,6 @@ fn no_bytes_are_done_without_the_transport_but_a_tag_is_delivered() {
     let op = queue.post(&transfer(Opcode::PutNotify { tag: 9 }, 0), Instant::NEVER).unwrap();
     assert_eq!(queue.try_wait(op), Ok(None));
     assert_eq!(queue.transport().seen.len(), 1);
-}
-
-#[test]
-fn a_batch_whose_part_is_refused_fails_once_the_posted_parts_ended() {
-    let mut queue = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 1]);
-    let op = queue.begin_batch(4, Instant::NEVER).unwrap();
-    let t = transfer(Opcode::Put, 3);
-    queue.transport_mut().space = 1;
-    assert_eq!(queue.feed(op, &[t, t, t]), Ok(1), "busy is no failure");
-    queue.transport_mut().refuse = Some(PostErrorKind::Disconnected);
-    assert_eq!(queue.feed(op, &[t]), Err(QueueError::Transport(PostErrorKind::Disconnected)));
-    assert_eq!(queue.test(op), Ok(false), "one part is still out");
-    queue.transport_mut().finish_all();
-    queue.progress();
-    let failed = Outcome { result: Err(Failure::PeerDead), fenced: true };
-    assert_eq!(queue.try_wait(op), Ok(Some(failed)));
-}
-
-#[test]
-fn a_refused_part_fails_its_batch_with_the_reason() {
-    for (kind, failure) in [
-        (PostErrorKind::Disconnected, Failure::PeerDead),
-        (PostErrorKind::Unsupported, Failure::Unsupported),
-        (PostErrorKind::UnknownRegion, Failure::UnknownRegion),
-        (PostErrorKind::Other, Failure::Transport(0)),
-    ] {
-        let mut queue = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 2]);
-        let op = queue.begin_batch(3, Instant::NEVER).unwrap();
-        // A part without bytes is done by itself.
-        assert_eq!(queue.feed(op, &[transfer(Opcode::Put, 0)]), Ok(1));
-        assert_eq!(queue.test(op), Ok(false));
-        queue.transport_mut().refuse = Some(kind);
-        assert_eq!(queue.feed(op, &[transfer(Opcode::Put, 3)]), Err(QueueError::Transport(kind)));
-        let failed = Outcome { result: Err(failure), fenced: true };
-        assert_eq!(queue.try_wait(op), Ok(Some(failed)));
-    }
 }
 
 #[test]

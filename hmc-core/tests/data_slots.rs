@@ -138,8 +138,8 @@ fn a_recorded_operation_is_over_at_once() {
     assert_eq!(slots.take(second), Err(Stale { op: second }));
     let third = slots.record(3).unwrap();
     assert_eq!(third.index, second.index);
-    assert_eq!(slots.next_event(), Some(SlotEvent { op: first, done: true, fenced: true }));
-    assert_eq!(slots.next_event(), Some(SlotEvent { op: third, done: true, fenced: true }));
+    assert_eq!(slots.next_event(), Some(SlotEvent { op: first, done: true, fenced: Some(()) }));
+    assert_eq!(slots.next_event(), Some(SlotEvent { op: third, done: true, fenced: Some(()) }));
     assert_eq!(slots.next_event(), None);
     assert_eq!(slots.take(first), Ok(outcome(77)));
     slots.abandon(third).unwrap();
@@ -167,7 +167,7 @@ fn a_failure_is_known_at_once_and_the_memory_is_free_later() {
     let mut slots = Slots::new([Slot::FREE; 1]);
     let op = slots.acquire(at(9), 1).unwrap();
     assert_eq!(slots.fail(op, Failure::DeadlineExceeded), Ok(CompletionEffect::Waiting));
-    assert_eq!(slots.next_event(), Some(SlotEvent { op, done: true, fenced: false }));
+    assert_eq!(slots.next_event(), Some(SlotEvent { op, done: true, fenced: None }));
     let failed = Outcome { result: Err(Failure::DeadlineExceeded), fenced: false };
     assert_eq!(slots.take(op), Ok(Some(failed)));
     assert_eq!((slots.in_use(), slots.in_flight()), (1, 1), "the memory is still held");
@@ -175,7 +175,7 @@ fn a_failure_is_known_at_once_and_the_memory_is_free_later() {
     assert_eq!(slots.take(op), Err(Stale { op }));
     assert_eq!(slots.complete(op, Ok(5)), Ok(CompletionEffect::Fenced));
     assert_eq!((slots.in_use(), slots.in_flight()), (1, 0), "until somebody was told");
-    assert_eq!(slots.next_event(), Some(SlotEvent { op, done: false, fenced: true }));
+    assert_eq!(slots.next_event(), Some(SlotEvent { op, done: false, fenced: Some(()) }));
     assert_eq!(slots.next_event(), None);
     assert_eq!(slots.in_use(), 0);
 }
@@ -189,7 +189,7 @@ fn events_come_in_the_order_in_which_they_happened() {
     }
     slots.take(ops[0]).unwrap();
     let told: Vec<_> = core::iter::from_fn(|| slots.next_event()).collect();
-    let expected = [2, 3, 1].map(|i| SlotEvent { op: ops[i], done: true, fenced: true });
+    let expected = [2, 3, 1].map(|i| SlotEvent { op: ops[i], done: true, fenced: Some(()) });
     assert_eq!(told, expected, "the one that was taken is not told");
 }
 
@@ -239,4 +239,67 @@ fn an_operation_that_ended_cannot_be_given_back() {
     let op = slots.acquire(Instant::NEVER, 1).unwrap();
     assert_eq!(slots.unpost(op), Ok(()));
     assert_eq!(slots.unpost(op), Err(Stale { op }));
+}
+
+/// What an operation holds comes out of its record once, at the fence: with the event, or with the outcome if that is
+/// taken first.
+#[test]
+fn what_an_operation_holds_comes_out_at_its_fence() {
+    let mut slots = Slots::<_, Option<&str>>::new([Slot::free(None); 2]);
+    let holding = |slots: &mut Slots<[Slot<Option<&'static str>>; 2], _>, what| {
+        let op = slots.acquire(at(9), 1).unwrap();
+        *slots.hold_mut(op).unwrap() = Some(what);
+        op
+    };
+    let outcome = |result, fenced| Outcome { result, fenced };
+
+    // The event comes first; what is put back goes with the outcome.
+    let op = holding(&mut slots, "first");
+    slots.complete(op, Ok(5)).unwrap();
+    let event = SlotEvent { op, done: true, fenced: Some(Some("first")) };
+    assert_eq!(slots.next_event(), Some(event));
+    assert_eq!(slots.hold(op), Ok(&None));
+    *slots.hold_mut(op).unwrap() = Some("put back");
+    assert_eq!(slots.take_held(op), Ok(Some((outcome(Ok(5), true), Some("put back")))));
+    assert_eq!(slots.hold(op), Err(Stale { op }));
+    assert_eq!(slots.hold_mut(op), Err(Stale { op }));
+
+    // The outcome is taken before the event.
+    let op = holding(&mut slots, "second");
+    assert_eq!(slots.take_held(op), Ok(None));
+    slots.complete(op, Ok(5)).unwrap();
+    assert_eq!(slots.take_held(op), Ok(Some((outcome(Ok(5), true), Some("second")))));
+    assert_eq!(slots.next_event(), None);
+
+    // Failed and taken, but not fenced: the record holds on.
+    let op = holding(&mut slots, "third");
+    slots.fail(op, Failure::Cancelled).unwrap();
+    assert_eq!(slots.next_event(), Some(SlotEvent { op, done: true, fenced: None }));
+    let taken = (outcome(Err(Failure::Cancelled), false), None);
+    assert_eq!(slots.take_held(op), Ok(Some(taken)));
+    assert_eq!(slots.unfenced().flatten().collect::<Vec<_>>(), [&"third"]);
+    slots.complete(op, Ok(5)).unwrap();
+    let event = SlotEvent { op, done: false, fenced: Some(Some("third")) };
+    assert_eq!(slots.next_event(), Some(event));
+
+    // Abandoned: while it runs, when it is done, and after its event.
+    let op = holding(&mut slots, "fourth");
+    assert_eq!(slots.abandon(op), Ok(None));
+    slots.complete(op, Ok(5)).unwrap();
+    let event = |op, held| SlotEvent { op, done: false, fenced: Some(Some(held)) };
+    assert_eq!(slots.next_event(), Some(event(op, "fourth")));
+    let op = holding(&mut slots, "fifth");
+    slots.complete(op, Ok(5)).unwrap();
+    assert_eq!(slots.abandon(op), Ok(None));
+    assert_eq!(slots.next_event(), Some(event(op, "fifth")));
+    let op = holding(&mut slots, "sixth");
+    slots.complete(op, Ok(5)).unwrap();
+    assert!(slots.next_event().is_some());
+    *slots.hold_mut(op).unwrap() = Some("put back");
+    assert_eq!(slots.abandon(op), Ok(Some(Some("put back"))));
+
+    // Refused by the transport.
+    let op = holding(&mut slots, "seventh");
+    assert_eq!(slots.unpost(op), Ok(Some("seventh")));
+    assert_eq!((slots.unfenced().flatten().count(), slots.in_use()), (0, 0));
 }

@@ -168,8 +168,6 @@ fn failures_of_transfers() {
             QueueError::Length { local: 1, remote: 2 },
             "the local range has 1 bytes and the remote one 2; both must be equally long",
         ),
-        (QueueError::Stale(STALE), stale),
-        (QueueError::Closed { left: 2 }, "the batch takes only 2 more transfers"),
         (QueueError::Transport(PostErrorKind::Other), "the transport refused: Other"),
     ]);
 }

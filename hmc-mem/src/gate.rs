@@ -73,21 +73,29 @@ impl<'a> WindowGate<'a> {
     ///
     /// # Errors
     /// [`GateError`]; the caller has not entered.
-    #[inline]
+    #[inline(always)]
     pub fn enter(&self, epoch: u32) -> Result<(), GateError> {
         // Acquire pairs with the Release of `open`. Wait-free: a hostile peer cannot block the caller.
         let before = self.word.atomic().fetch_add(ACTIVE, Ordering::AcqRel);
-        let why = if before & CLOSED != 0 {
+        let is_open = before & CLOSED == 0 && before & EPOCH == u64::from(epoch);
+        if is_open && high(before) != u32::MAX {
+            return Ok(());
+        }
+        Err(self.refuse(before, epoch))
+    }
+
+    /// Leaves again: `before` was no word to enter.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, before: u64, epoch: u32) -> GateError {
+        self.exit();
+        if before & CLOSED != 0 {
             GateError::Closed
         } else if before & EPOCH != u64::from(epoch) {
             GateError::Epoch { now: low(before & EPOCH) }
-        } else if high(before) == u32::MAX {
-            GateError::Broken
         } else {
-            return Ok(());
-        };
-        self.exit();
-        Err(why)
+            GateError::Broken
+        }
     }
 
     /// Initiator: exits after a chunk. The last exit from a closed window wakes the owner.

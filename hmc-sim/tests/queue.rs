@@ -132,7 +132,7 @@ impl World {
         }
         self.held.retain(|_, held| held.range != u64::MAX);
         while let Some(event) = self.queue.next_event() {
-            if event.fenced && self.held.get(&event.op).is_some_and(|held| held.taken) {
+            if event.fenced.is_some() && self.held.get(&event.op).is_some_and(|held| held.taken) {
                 // It was taken unfenced before: now its memory is free.
                 let held = self.held.remove(&event.op).expect("looked at above");
                 self.free.push(held.range);

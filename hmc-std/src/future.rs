@@ -10,8 +10,8 @@ use hmc_core::slots;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::aftermath::Hold;
-use crate::memory::Span;
+use crate::link::hold::Hold;
+use crate::memory::{Region, Span};
 use crate::op::OpError;
 use crate::op_id::OpId;
 use crate::peer::Peer;
@@ -26,7 +26,7 @@ pub struct OpFuture {
     peer: Peer,
     op: Option<slots::SlotId>,
     /// What is to be begun when there is room.
-    later: Option<Box<(Transfer, Hold)>>,
+    later: Option<Box<(Transfer, Region)>>,
 }
 
 fn poll_op(
@@ -58,15 +58,15 @@ impl OpFuture {
     }
 
     /// One that is to be begun.
-    pub(crate) fn later(peer: Peer, t: Transfer, hold: Hold) -> Self {
-        Self { peer, op: None, later: Some(Box::new((t, hold))) }
+    pub(crate) fn later(peer: Peer, t: Transfer, region: Region) -> Self {
+        Self { peer, op: None, later: Some(Box::new((t, region))) }
     }
 
     /// Begins it, if that is to be done and there is room. Whether it was begun.
     pub(crate) fn begin(&mut self) -> Result<bool> {
         let Some(later) = &self.later else { return Ok(true) };
-        let (t, hold) = &**later;
-        let hold = Hold { region: hold.region.clone(), ..Hold::default() };
+        let (t, region) = &**later;
+        let hold = Hold::region(region.clone());
         let deadline = clock::deadline_in(self.peer.shared.config.deadline);
         let Some(posted) = self.peer.try_post(t, deadline, hold) else { return Ok(false) };
         self.later = None;
@@ -140,8 +140,8 @@ impl Op {
         Self { peer, op: Some(op) }
     }
 
-    fn conclude(peer: &Peer, outcome: slots::Outcome, hold: Hold) -> SpanResult {
-        match (outcome.result, hold.span) {
+    fn conclude(peer: &Peer, outcome: slots::Outcome, mut hold: Hold) -> SpanResult {
+        match (outcome.result, hold.take_span()) {
             (Ok(n), Some(span)) => Ok((n, span)),
             (Ok(_), None) => Err(OpError {
                 error: Error::new(ErrorKind::Stale, "the operation lost its span"),

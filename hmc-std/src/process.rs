@@ -45,6 +45,7 @@ impl Origin {
 }
 
 #[cold]
+#[inline(never)]
 pub(crate) fn forked() -> Error {
     Error::new(
         ErrorKind::Forked,

@@ -133,3 +133,78 @@ fn the_first_copy_of_each_handle_finds_the_window_and_all_are_counted() {
     let (was, is) = (of(&before), of(&p.sender().stats()));
     assert_eq!((is.0 - was.0, is.1 - was.1, is.2 - was.2), (5, 4, 72));
 }
+
+/// A put that is over when its call returns has a name like any other: good for one wait, and for whatever else names serve.
+#[test]
+fn operations_that_are_over_at_once_have_names_like_others() {
+    let Pair { mut sessions, a, b: _b, dir: _dir } = Pair::new(ConnType::Shm, LEN);
+    let receiver = sessions.remove(0);
+    let near = &sessions[0];
+    let before = near.stats().peers[0].puts;
+    // The first goes under the lock, as do those that find all places in use; a long one is copied in pieces.
+    let mut ops: Vec<_> = (0..600).map(|n| a.put_nb(0, 8 * n, 8).unwrap()).collect();
+    ops.push(a.put_nb(0, 0, 0).unwrap());
+    ops.push(a.get_nb(8, 8, 8).unwrap());
+    assert_eq!(ops.iter().collect::<std::collections::HashSet<_>>().len(), ops.len());
+    for (n, op) in ops.iter().enumerate() {
+        assert!(a.test(*op).unwrap(), "{n}");
+        a.cancel(*op).unwrap();
+    }
+    let stale = |op| {
+        assert_eq!(a.wait(op).unwrap_err().kind(), ErrorKind::Stale);
+        assert_eq!(a.test(op).unwrap_err().kind(), ErrorKind::Stale);
+        assert_eq!(a.cancel(op).unwrap_err().kind(), ErrorKind::Stale);
+    };
+    let bytes = |n: usize| if n == 600 { 0 } else { 8 };
+    // By name, as a future that is dropped, beside others, and all at once.
+    for (n, op) in ops.iter().enumerate().filter(|(n, _)| n % 4 == 0) {
+        assert_eq!(a.wait(*op).unwrap(), bytes(n));
+        stale(*op);
+    }
+    for op in ops.iter().skip(1).step_by(4) {
+        drop(a.watch(*op).unwrap());
+        stale(*op);
+    }
+    let rest: Vec<_> = ops.iter().copied().skip(2).step_by(4).collect();
+    assert_eq!(near.wait_all(&rest).unwrap(), rest.iter().fold(0, |sum, _| sum + 8));
+    let mut rest: Vec<_> = ops.iter().copied().skip(3).step_by(4).collect();
+    while !rest.is_empty() {
+        let (n, moved) = near.wait_any(&rest, LONG).unwrap();
+        assert_eq!(moved.unwrap(), 8);
+        stale(rest.remove(n));
+    }
+    let peer = &near.stats().peers[0];
+    assert_eq!((peer.puts - before, peer.in_flight), (601, 0));
+    // Names outlive the window and the link.
+    let op = a.put_nb(0, 0, 8).unwrap();
+    assert_eq!(a.put_nb(LEN - 4, 0, 8).unwrap_err().kind(), ErrorKind::Range);
+    assert_eq!(a.put_nb(0, LEN - 4, 8).unwrap_err().kind(), ErrorKind::Range);
+    receiver.shutdown(LONG).expect("in order");
+    until("the link is over", LONG, || a.put_nb(0, 0, 8).is_err().then_some(()));
+    assert_eq!(a.wait(op).unwrap(), 8);
+    stale(op);
+}
+
+/// Threads that begin and wait for operations of one link never meet a name of another's.
+#[test]
+fn names_of_several_threads_are_their_own() {
+    let p = Pair::new(ConnType::Shm, LEN);
+    p.a.put(0, 0, 8).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 1..=4_u64 {
+            let peer = p.a.clone();
+            scope.spawn(move || {
+                for round in 0..2000_u64 {
+                    let count = 1 + round % 40;
+                    // Each thread moves another number of bytes.
+                    let ops: Vec<_> =
+                        (0..count).map(|_| peer.put_nb(0, 8 * thread, thread).unwrap()).collect();
+                    for op in ops {
+                        assert_eq!(peer.wait(op).unwrap(), thread);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(p.sender().stats().peers[0].in_flight, 0);
+}

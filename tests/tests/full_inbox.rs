@@ -102,3 +102,31 @@ fn a_connection_that_stopped_for_bytes_goes_on() {
         });
     }
 }
+
+/// A put with a tag that finds the inbox full waits by itself, also in a session's link to itself: no call of its owner is
+/// needed but those that make space.
+#[test]
+fn a_put_whose_tag_finds_no_space_waits_and_keeps_no_caller() {
+    const LIMIT: usize = 4;
+    for conn in [ConnType::Loopback, ConnType::Shm, ConnType::Tcp] {
+        let pair = Pair::with(conn, 4096, |b| b.inbox(LIMIT, 1 << 20));
+        let ops: Vec<_> =
+            (0..10).map(|tag| pair.a.put_notify_nb(0, 0, 8, tag).expect("it waits")).collect();
+        until("the inbox is full", LONG, || (held(&pair) == LIMIT).then_some(()));
+        let given_up = *ops.last().unwrap();
+        if conn == ConnType::Loopback {
+            assert!(!pair.a.test(given_up).unwrap());
+            pair.a.cancel(given_up).unwrap();
+        }
+        let others = if conn == ConnType::Loopback { 9 } else { 10 };
+        for tag in 0..others {
+            assert_eq!(pair.b.recv(Want::Notify, LONG).unwrap(), Message::Notify(tag), "{conn:?}");
+        }
+        for op in ops.iter().take(9) {
+            assert_eq!(pair.a.wait(*op).unwrap(), 8);
+        }
+        let last = pair.a.wait(given_up).map_err(|e| e.kind());
+        let cancelled = conn == ConnType::Loopback;
+        assert_eq!(last.err(), cancelled.then_some(ErrorKind::Cancelled), "{conn:?}");
+    }
+}

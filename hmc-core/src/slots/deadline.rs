@@ -5,7 +5,7 @@ use crate::slots::{NONE, Slot, Slots};
 use crate::time::Instant;
 use crate::work::SlotId;
 
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
+impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     /// A point before which no pending operation expires; [`Instant::NEVER`] when none is under way.
     /// It may be too early: then [`Slots::next_expired`] finds nothing and moves it.
     #[inline]

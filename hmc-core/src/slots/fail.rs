@@ -6,7 +6,7 @@ use crate::slots::state::{SlotState, SlotTransition};
 use crate::slots::{CompletionEffect, NONE, Slot, Slots, Stale};
 use crate::work::{Failure, SlotId};
 
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
+impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     /// `parts` parts will never be posted; with a `failure`, the operation has failed by it unless it
     /// had failed before. Parts known to be unposted are struck first.
     ///

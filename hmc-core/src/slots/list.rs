@@ -1,12 +1,13 @@
-//! The two lists that thread through the slots: the free ones (last in, first out: a slot just used
-//! is in the cache) and those with an event (first in, first out).
+//! The lists that thread through the slots: the free ones (last in, first out: a slot just used
+//! is in the cache), those with an event, and those with parts that the transport has no space for (both first in, first out).
 
-use crate::slots::{NONE, Slot, Slots};
+use crate::slots::{NONE, Slot, Slots, Stale};
+use crate::work::SlotId;
 
-impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
+impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     /// Takes a free slot off its list. Its state is still `Free`.
     #[inline]
-    pub(super) fn pop_free(&mut self) -> Option<(u16, &mut Slot)> {
+    pub(super) fn pop_free(&mut self) -> Option<(u16, &mut Slot<X>)> {
         let index = self.free;
         let slot = self.entries.as_mut().get_mut(usize::from(index))?;
         self.free = slot.next_free;
@@ -49,7 +50,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
     }
 
     /// Takes the first slot off the list of events; it may have none of its own.
-    pub(super) fn pop_ready(&mut self) -> Option<(u16, &mut Slot)> {
+    pub(super) fn pop_ready(&mut self) -> Option<(u16, &mut Slot<X>)> {
         let index = self.ready_head;
         let slot = self.entries.as_mut().get_mut(usize::from(index))?;
         slot.queued = false;
@@ -58,6 +59,60 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Slots<S> {
             self.ready_tail = NONE;
         }
         Some((index, slot))
+    }
+
+    /// The part of an operation that was to be posted was not taken: it waits.
+    ///
+    /// # Errors
+    /// [`Stale`] when there is no such operation.
+    pub(crate) fn put_off(&mut self, op: SlotId) -> Result<(), Stale> {
+        let slot = self.slot_mut(op)?;
+        slot.unposted = core::mem::take(&mut slot.posted);
+        self.push_waiting(op.index);
+        Ok(())
+    }
+
+    /// Appends a slot to the list of those with parts to be posted, unless it is there already.
+    pub(crate) fn push_waiting(&mut self, index: u16) {
+        let entries = self.entries.as_mut();
+        let Some(slot) = entries.get_mut(usize::from(index)) else {
+            return;
+        };
+        if slot.waiting {
+            return;
+        }
+        slot.waiting = true;
+        slot.next_waiting = NONE;
+        match entries.get_mut(usize::from(self.waiting_tail)) {
+            Some(last) => last.next_waiting = index,
+            None => self.waiting_head = index,
+        }
+        self.waiting_tail = index;
+    }
+
+    /// The first slot of the list of those with parts to be posted, whose operation may have ended.
+    pub(crate) fn first_waiting(&self) -> Option<SlotId> {
+        let index = self.waiting_head;
+        let slot = self.entries.as_ref().get(usize::from(index))?;
+        Some(SlotId { index, generation: slot.generation })
+    }
+
+    /// Takes the first slot off that list.
+    pub(crate) fn pop_waiting(&mut self) {
+        let Some(slot) = self.entries.as_mut().get_mut(usize::from(self.waiting_head)) else {
+            return;
+        };
+        slot.waiting = false;
+        self.waiting_head = slot.next_waiting;
+        if self.waiting_head == NONE {
+            self.waiting_tail = NONE;
+        }
+    }
+
+    /// Whether that list has any.
+    #[inline]
+    pub(crate) const fn has_waiting(&self) -> bool {
+        self.waiting_head != NONE
     }
 }
 

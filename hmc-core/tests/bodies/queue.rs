@@ -18,20 +18,23 @@ const MAX_STEPS: usize = 400;
 fn step(s: &mut Script<'_>) -> Action {
     let pick = |s: &mut Script<'_>| usize::from(s.u8());
     match s.u8() % 16 {
-        0 | 1 => Action::Post { len: u64::from(s.u8() % 3), lasts: 1 + u64::from(s.u8()) },
+        0 | 1 => Action::Post {
+            len: u64::from(s.u8() % 3),
+            lasts: 1 + u64::from(s.u8()),
+            space: usize::from(s.u8() % 4),
+        },
         2 => Action::Refused(
             [PostErrorKind::Busy, PostErrorKind::Disconnected][usize::from(s.u8() % 2)],
         ),
-        3 => Action::Begin { parts: u32::from(s.u8() % 6), lasts: 1 + u64::from(s.u8()) },
-        4 | 5 => Action::Feed {
-            pick: pick(s),
-            count: u32::from(s.u8() % 5),
+        3 => Action::List {
+            parts: u32::from(s.u8() % 6),
+            lasts: 1 + u64::from(s.u8()),
             space: usize::from(s.u8() % 6),
             refuse: s.u8() > 230,
         },
         6 | 7 => Action::Finish { pick: pick(s), ok: s.u8() < 200 },
         8 => Action::Ghost { pick: pick(s) },
-        9 => Action::Progress,
+        4 | 5 | 9 => Action::Progress { space: usize::from(s.u8() % 6), refuse: s.u8() > 230 },
         10 => Action::Take { pick: pick(s) },
         11 => Action::Cancel { pick: pick(s), withdraws: s.u8() & 1 == 1 },
         12 => Action::Abandon { pick: pick(s) },

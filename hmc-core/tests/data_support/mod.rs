@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::queue::Transfer;
+use hmc_core::queue::{Hold, Transfer};
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
@@ -137,5 +137,33 @@ pub(crate) fn transfer(opcode: Opcode, len: u64) -> Transfer {
         when: CompleteWhen::Visible,
         local: local(len + 7).slice(7, len).unwrap(),
         remote: remote(len + 13).slice(13, len).unwrap(),
+    }
+}
+
+/// What an operation holds: a label, and the transfers that may wait.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Kept {
+    pub(crate) label: &'static str,
+    pub(crate) list: Vec<Transfer>,
+}
+
+impl Kept {
+    pub(crate) fn label(label: &'static str) -> Self {
+        Self { label, list: Vec::new() }
+    }
+
+    pub(crate) fn list(list: Vec<Transfer>) -> Self {
+        Self { label: "list", list }
+    }
+}
+
+impl Hold for Kept {
+    fn transfer(&self, left: u32) -> Option<Transfer> {
+        (&self.list[..]).transfer(left)
+    }
+
+    fn keep(&mut self, t: &Transfer) -> bool {
+        self.list = vec![*t];
+        true
     }
 }

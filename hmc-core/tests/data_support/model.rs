@@ -2,29 +2,61 @@
 //! and the model side by side and compares them after each step.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::collections::VecDeque;
+
 use hmc_core::queue::{QueueError, WorkQueue};
 use hmc_core::slots::{Outcome, Slot, SlotId, Stale};
 use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::work::{Completion, Failure, Opcode};
 
-use super::data_support::{ScriptedTransport, transfer};
+use super::data_support::{Kept, ScriptedTransport, transfer};
 
 /// One step of a script. Numbers pick among what there is, modulo how many there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
-    Post { len: u64, lasts: u64 },
+    /// With space for none, it waits.
+    Post {
+        len: u64,
+        lasts: u64,
+        space: usize,
+    },
     Refused(PostErrorKind),
-    Begin { parts: u32, lasts: u64 },
-    Feed { pick: usize, count: u32, space: usize, refuse: bool },
-    Finish { pick: usize, ok: bool },
-    Ghost { pick: usize },
-    Progress,
-    Take { pick: usize },
-    Cancel { pick: usize, withdraws: bool },
-    Abandon { pick: usize },
-    Expire { passes: u64, withdraws: bool },
-    PeerGone { fenced: bool },
+    /// A list that waits as far as there is no space.
+    List {
+        parts: u32,
+        lasts: u64,
+        space: usize,
+        refuse: bool,
+    },
+    Finish {
+        pick: usize,
+        ok: bool,
+    },
+    Ghost {
+        pick: usize,
+    },
+    Progress {
+        space: usize,
+        refuse: bool,
+    },
+    Take {
+        pick: usize,
+    },
+    Cancel {
+        pick: usize,
+        withdraws: bool,
+    },
+    Abandon {
+        pick: usize,
+    },
+    Expire {
+        passes: u64,
+        withdraws: bool,
+    },
+    PeerGone {
+        fenced: bool,
+    },
     Events,
 }
 
@@ -84,31 +116,68 @@ impl Op {
 }
 
 struct World<const N: usize> {
-    queue: WorkQueue<ScriptedTransport, [Slot; N]>,
+    queue: WorkQueue<ScriptedTransport, [Slot<Kept>; N], Kept>,
     ops: Vec<Op>,
+    /// Places in the list of those that wait, the oldest first. An operation that has ended leaves its own behind.
+    waiting: VecDeque<u16>,
     now: u64,
     stale: u64,
 }
 
 impl<const N: usize> World<N> {
     fn new(transport: ScriptedTransport) -> Self {
-        let queue = WorkQueue::new(transport, [Slot::FREE; N]);
-        Self { queue, ops: Vec::new(), now: 0, stale: 0 }
+        let queue = WorkQueue::new(transport, [(); N].map(|()| Slot::free(Kept::default())));
+        Self { queue, ops: Vec::new(), waiting: VecDeque::new(), now: 0, stale: 0 }
     }
 
     fn used(&self) -> usize {
         self.ops.iter().filter(|op| !op.slot_is_free()).count()
     }
 
-    fn begun(&mut self, got: Result<SlotId, QueueError<PostErrorKind>>, mut op: Op) {
+    /// Whether there was a slot.
+    fn begun(&mut self, got: Result<SlotId, QueueError<PostErrorKind>>, mut op: Op) -> bool {
         if self.used() == N {
             assert_eq!(got, Err(QueueError::Full { limit: N }));
-            return;
+            return false;
         }
         op.id = got.unwrap();
         assert!(self.ops.iter().all(|o| o.id != op.id), "a name is given out once");
+        if op.unposted != 0 && !self.waiting.contains(&op.id.index) {
+            self.waiting.push_back(op.id.index);
+        }
         op.settle();
         self.ops.push(op);
+        true
+    }
+
+    /// Sets what the transport does with posts, until [`World::post_waiting`] or [`reset_transport`].
+    fn limit(&mut self, space: usize, refuse: bool) {
+        let transport = self.queue.transport_mut();
+        transport.space = space;
+        transport.refuse = refuse.then_some(PostErrorKind::Unsupported);
+    }
+
+    /// What waits is posted as far as the transport takes it.
+    fn post_waiting(&mut self, mut space: usize, refuse: bool) {
+        while let Some(index) = self.waiting.front() {
+            let holder = |op: &&mut Op| op.id.index == *index && !op.slot_is_free();
+            if let Some(op) = self.ops.iter_mut().find(holder) {
+                if refuse && op.unposted != 0 {
+                    op.unposted = 0;
+                    op.failure = op.failure.or(Some(Failure::Unsupported));
+                    op.settle();
+                }
+                let taken = space.min(op.unposted as usize);
+                space -= taken;
+                op.unposted -= taken as u32;
+                op.owed += taken as u32;
+                if op.unposted != 0 {
+                    break;
+                }
+            }
+            self.waiting.pop_front();
+        }
+        reset_transport(&mut self.queue);
     }
 
     fn blank(&self, lasts: u64) -> Op {
@@ -133,29 +202,48 @@ impl<const N: usize> World<N> {
 
     fn step(&mut self, step: Action) {
         match step {
-            Action::Post { len, lasts } => {
-                let op = Op { owed: u32::from(len != 0), ..self.blank(lasts) };
+            Action::Post { len, lasts, space } => {
+                let waits = space == 0 || !self.waiting.is_empty();
+                let (owed, unposted) = if waits { (0, 1) } else { (1, 0) };
+                let (owed, unposted) = if len == 0 { (0, 0) } else { (owed, unposted) };
+                let op = Op { owed, unposted, ..self.blank(lasts) };
+                self.limit(space, false);
+                let by = Instant::from_nanos(op.deadline);
                 let got =
-                    self.queue.post(&transfer(Opcode::Put, len), Instant::from_nanos(op.deadline));
+                    self.queue.post_holding(&transfer(Opcode::Put, len), by, &mut Kept::default());
+                reset_transport(&mut self.queue);
                 self.begun(got, op);
             }
             Action::Refused(kind) => {
+                let t = transfer(Opcode::Get, 1);
+                let mut hold = Kept::label("refused");
                 self.queue.transport_mut().refuse = Some(kind);
-                let got = self.queue.post(&transfer(Opcode::Get, 1), Instant::from_nanos(self.now));
+                let got = self.queue.post_holding(&t, Instant::from_nanos(self.now), &mut hold);
                 self.queue.transport_mut().refuse = None;
-                let expected = match kind {
-                    _ if self.used() == N => QueueError::Full { limit: N },
-                    PostErrorKind::Busy => QueueError::Busy,
-                    _ => QueueError::Transport(kind),
-                };
-                assert_eq!(got, Err(expected));
+                let full = self.used() == N;
+                if !full && (kind == PostErrorKind::Busy || !self.waiting.is_empty()) {
+                    let op = Op { unposted: 1, ..self.blank(0) };
+                    self.begun(got, op);
+                } else {
+                    let expected = if full {
+                        QueueError::Full { limit: N }
+                    } else {
+                        QueueError::Transport(kind)
+                    };
+                    assert_eq!((got, hold), (Err(expected), Kept::label("refused")));
+                }
             }
-            Action::Begin { parts, lasts } => {
+            Action::List { parts, lasts, space, refuse } => {
                 let op = Op { unposted: parts, ..self.blank(lasts) };
-                let got = self.queue.begin_batch(parts, Instant::from_nanos(op.deadline));
-                self.begun(got, op);
+                let mut list = Kept::list(vec![transfer(Opcode::Put, 5); parts as usize]);
+                self.limit(space, refuse);
+                let by = Instant::from_nanos(op.deadline);
+                let got = self.queue.post_list(parts, by, &mut list);
+                if self.begun(got, op) && parts != 0 {
+                    self.post_waiting(space, refuse);
+                }
+                reset_transport(&mut self.queue);
             }
-            Action::Feed { pick, count, space, refuse } => self.feed(pick, count, space, refuse),
             Action::Finish { pick, ok } => {
                 let transport = self.queue.transport_mut();
                 if !transport.posted.is_empty() {
@@ -176,7 +264,7 @@ impl<const N: usize> World<N> {
                     transport.ready.push_back(Completion { op: id, result });
                 }
             }
-            Action::Progress => self.progress(),
+            Action::Progress { space, refuse } => self.progress(space, refuse),
             Action::Take { pick } => {
                 let Some(i) = self.pick(pick) else { return };
                 let op = &mut self.ops[i];
@@ -235,33 +323,8 @@ impl<const N: usize> World<N> {
         self.compare();
     }
 
-    fn feed(&mut self, pick: usize, count: u32, space: usize, refuse: bool) {
-        let Some(i) = self.pick(pick) else { return };
-        let op = &mut self.ops[i];
-        let list = vec![transfer(Opcode::Put, 5); count as usize];
-        let transport = self.queue.transport_mut();
-        transport.space = space;
-        transport.refuse = refuse.then_some(PostErrorKind::Unsupported);
-        let got = self.queue.feed(op.id, &list);
-        reset_transport(&mut self.queue);
-        if op.left {
-            assert_eq!(got, Err(QueueError::Stale(Stale { op: op.id })));
-        } else if count > op.unposted {
-            assert_eq!(got, Err(QueueError::Closed { left: op.unposted }));
-        } else if refuse && count > 0 {
-            assert_eq!(got, Err(QueueError::Transport(PostErrorKind::Unsupported)));
-            op.unposted = 0;
-            op.failure = op.failure.or(Some(Failure::Unsupported));
-            op.settle();
-        } else {
-            let taken = space.min(count as usize);
-            assert_eq!(got, Ok(taken));
-            op.unposted -= taken as u32;
-            op.owed += taken as u32;
-        }
-    }
-
-    fn progress(&mut self) {
+    fn progress(&mut self, space: usize, refuse: bool) {
+        self.limit(space, refuse);
         let ready: Vec<_> = self.queue.transport().ready.iter().copied().collect();
         assert_eq!(self.queue.progress(), ready.len());
         for done in ready {
@@ -277,18 +340,20 @@ impl<const N: usize> World<N> {
             }
             op.settle();
         }
+        self.post_waiting(space, refuse);
         assert!(self.queue.transport().ready.is_empty());
+        assert_eq!(self.queue.has_waiting(), !self.waiting.is_empty());
     }
 
     fn events(&mut self) {
         while let Some(event) = self.queue.next_event() {
             let op = self.ops.iter_mut().find(|op| op.id == event.op).unwrap();
-            assert!(event.done || event.fenced, "an event says something");
+            assert!(event.done || event.fenced.is_some(), "an event says something");
             if event.done {
                 assert!(op.known && !op.done_told, "{event:?} {op:?}");
                 op.done_told = true;
             }
-            if event.fenced {
+            if event.fenced.is_some() {
                 assert!(op.fenced && op.fence_told == 0, "{event:?} {op:?}");
                 op.fence_told += 1;
             }
@@ -315,9 +380,12 @@ impl<const N: usize> World<N> {
 
     /// Brings everything to its end and shows that nothing is left.
     fn finish(mut self) {
-        self.queue.transport_mut().finish_all();
-        self.progress();
-        // What is pending now has parts that were never posted.
+        // First what was posted, then what has waited.
+        for _ in 0..2 {
+            self.queue.transport_mut().finish_all();
+            self.progress(usize::MAX, false);
+        }
+        assert!(!self.queue.has_waiting(), "nothing waits for ever");
         self.step(Action::Expire { passes: 1 << 20, withdraws: false });
         self.events();
         assert_eq!(self.queue.in_flight(), 0);
@@ -331,10 +399,13 @@ impl<const N: usize> World<N> {
         for _ in 0..N {
             self.queue.post(&transfer(Opcode::Put, 1), Instant::NEVER).unwrap();
         }
+        assert!(!self.queue.has_waiting());
     }
 }
 
-fn reset_transport<const N: usize>(queue: &mut WorkQueue<ScriptedTransport, [Slot; N]>) {
+fn reset_transport<const N: usize>(
+    queue: &mut WorkQueue<ScriptedTransport, [Slot<Kept>; N], Kept>,
+) {
     queue.transport_mut().space = usize::MAX;
     queue.transport_mut().refuse = None;
 }

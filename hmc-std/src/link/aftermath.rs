@@ -1,28 +1,10 @@
-//! What operations keep alive, and what a turn sets free.
+//! What a turn sets free.
 
 use std::sync::Arc;
 
-use hmc_core::queue::Transfer;
-
+use super::hold::Hold;
 use crate::aside::Collects;
-use crate::memory::{Region, Span};
 use crate::wakers::{Notice, Wakers};
-
-/// What one operation keeps alive until its fence.
-#[derive(Debug, Default)]
-pub(crate) struct Hold {
-    pub(crate) region: Option<Region>,
-    pub(crate) span: Option<Span>,
-    pub(crate) list: Option<Arc<[Transfer]>>,
-    pub(crate) fed: usize,
-    pub(crate) waker: Option<Notice>,
-}
-
-impl Hold {
-    fn is_empty(&self) -> bool {
-        self.region.is_none() && self.span.is_none() && self.list.is_none() && self.waker.is_none()
-    }
-}
 
 const AFTER: usize = 8;
 
@@ -77,8 +59,9 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
-    use super::{AFTER, Aftermath, Hold};
+    use super::{AFTER, Aftermath};
     use crate::eventfd::EventfdWaker;
+    use crate::link::hold::Hold;
     use crate::memory::RegionTable;
     use crate::wakers::{Notice, Wakers};
     use rustix::event::{PollFd, PollFlags, poll};
@@ -89,10 +72,10 @@ mod tests {
         let span = Arc::new(RegionTable::default()).allocate(1).expect("memory").take_all();
         let waker = Some(Notice::User(Waker::noop().clone()));
         let holds = [
-            Hold { region: Some(region), ..Hold::default() },
-            Hold { span: Some(span.expect("a span")), ..Hold::default() },
-            Hold { list: Some(Arc::new([])), ..Hold::default() },
-            Hold { waker, ..Hold::default() },
+            Hold::region(region.clone()),
+            Hold::span(span.expect("a span")),
+            Hold::list(region, Arc::new([])),
+            Hold::waker(waker),
         ];
         let kept = |after: &Aftermath| after.holds.as_ref().map_or(0, |h| h.len());
         for hold in holds {
@@ -110,11 +93,14 @@ mod tests {
     fn what_was_kept_is_woken_and_dropped_when_it_is_released() {
         let mut after = Aftermath::default();
         let list: Arc<[_]> = Arc::new([]);
+        let region = Arc::new(RegionTable::default()).allocate(1).expect("memory");
         let waker = EventfdWaker::new().expect("a descriptor");
         for n in 0..AFTER {
             assert!(!after.is_full(), "{n} are kept");
             let waker = (n == 0).then(|| Notice::Own(Arc::clone(&waker)));
-            after.keep(Hold { list: Some(Arc::clone(&list)), waker, ..Hold::default() });
+            let mut hold = Hold::list(region.clone(), Arc::clone(&list));
+            hold.waker = waker;
+            after.keep(hold);
         }
         assert!(after.is_full());
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };

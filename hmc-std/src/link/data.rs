@@ -1,33 +1,35 @@
-//! The data half of a link: the core's work queue over a port, and what its operations hold.
+//! The data half of a link: the operations over its port, and what is known of the peer's windows.
 
 mod ended;
 mod now;
+mod op_queue;
 pub(crate) mod pieces;
 pub(crate) mod unasked;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::queue::{QueueError, Transfer, WorkQueue};
+use hmc_core::queue::Transfer;
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
-use hmc_core::slots::{Slot, SlotId, Stale};
+use hmc_core::slots::{Outcome, SlotId, Stale};
 use hmc_core::time::{Duration, Instant};
-use hmc_core::transport::{DataCloseReason, PostErrorKind, Readiness};
+use hmc_core::transport::{DataCloseReason, Readiness};
 use hmc_core::window::WindowState;
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
-use hmc_core::work::{Failure, Opcode};
+use hmc_core::work::Opcode;
 
 use hmc_mem::slot::SlotWord;
 
-use super::aftermath::{Aftermath, Hold};
+use super::aftermath::Aftermath;
+use super::at_once::AtOnce;
+use super::hold::Hold;
 use crate::driver::Registered;
-use crate::memory::{Region, Span};
+use crate::memory::Region;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::released::Released;
 use crate::wakers::Notice;
-use unasked::Unasked;
+pub(crate) use op_queue::{Begun, OpQueue};
 
 /// A window that this end exposed or knows, by the user's label.
 #[derive(Clone, Copy, Debug)]
@@ -39,19 +41,8 @@ struct Named {
 /// How long after the end of one connection of a process its other ends take to show.
 const SHOWN_WITHIN: Duration = Duration::from_millis(20);
 
-/// Gives the word of an operation that is over and freed to the slot's next one.
-fn retire(word: &SlotWord, op: SlotId) {
-    let _ = word.finish(op.generation, false);
-    let _ = word.retire(op.generation);
-}
-
 pub(crate) struct DataState {
-    queue: WorkQueue<AnyDataPlane, Box<[Slot]>>,
-    holds: Box<[Hold]>,
-    unasked: Unasked,
-    /// One word an operation, shared with those who wait: they look at it without the lock.
-    words: Arc<[SlotWord]>,
-    feeding: VecDeque<SlotId>,
+    queue: OpQueue,
     attached: bool,
     /// Whether it was complete at the last look.
     complete: bool,
@@ -78,11 +69,7 @@ impl DataState {
         wants_default: bool,
     ) -> Self {
         Self {
-            queue: WorkQueue::new(port, vec![Slot::FREE; slots].into_boxed_slice()),
-            holds: std::iter::repeat_with(Hold::default).take(slots).collect(),
-            unasked: Unasked::default(),
-            words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
-            feeding: VecDeque::with_capacity(slots),
+            queue: OpQueue::new(port, slots),
             attached,
             complete: false,
             opened: false,
@@ -103,24 +90,49 @@ impl DataState {
     }
 
     /// To look at. What is posted goes through [`DataState::post`] and its kin, with what it holds.
-    pub(crate) fn queue(&self) -> &WorkQueue<AnyDataPlane, Box<[Slot]>> {
+    pub(crate) fn queue(&self) -> &OpQueue {
         &self.queue
     }
 
     /// Withdraws an operation.
     pub(crate) fn cancel(&mut self, op: SlotId) -> Result<(), Stale> {
-        self.queue.cancel(op).or_else(|stale| self.test(op).map(drop).map_err(|_| stale))
+        self.queue.cancel(op)
+    }
+
+    /// Takes the outcome of an operation, with what it still holds.
+    pub(crate) fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, Hold)>, Stale> {
+        self.queue.take(op)
+    }
+
+    /// What became of an operation; `None` while it runs. Changes nothing.
+    pub(crate) fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
+        self.queue.outcome(op)
+    }
+
+    /// Whether an operation has ended.
+    pub(crate) fn test(&self, op: SlotId) -> Result<bool, Stale> {
+        self.outcome(op).map(|o| o.is_some())
+    }
+
+    /// Nobody will take the outcome of an operation. What it holds goes at its fence; when it has
+    /// passed that, now.
+    pub(crate) fn abandon(&mut self, op: SlotId, after: &mut Aftermath) {
+        if let Some(hold) = self.queue.abandon(op) {
+            after.keep(hold);
+        }
+    }
+
+    /// Whether no more outcomes are kept beside the slots.
+    pub(crate) fn has_many_unasked(&self) -> bool {
+        self.queue.has_many_unasked()
     }
 
     pub(crate) fn words(&self) -> Arc<[SlotWord]> {
-        Arc::clone(&self.words)
+        self.queue.words()
     }
 
-    fn arm(&self, op: SlotId) {
-        if let Some(word) = self.words.get(usize::from(op.index)) {
-            let armed = word.arm(op.generation);
-            debug_assert!(armed, "the word of the slot's last operation was retired");
-        }
+    pub(crate) fn at_once(&self) -> Arc<AtOnce> {
+        self.queue.unasked.at_once()
     }
 
     pub(crate) fn set_port(&mut self, port: AnyDataPlane) {
@@ -219,27 +231,20 @@ impl DataState {
         self.port().add_memory(region);
     }
 
-    /// Posts one transfer that holds `hold` until its fence.
-    pub(crate) fn post(
-        &mut self,
-        t: &Transfer,
-        deadline: Instant,
-        hold: Hold,
-    ) -> Result<SlotId, (QueueError<PostErrorKind>, Hold)> {
-        if let Some(region) = &hold.region {
+    /// Posts one transfer, and takes `hold` until its fence if that was done. If the transport is full, it waits in its record.
+    pub(crate) fn post(&mut self, t: &Transfer, deadline: Instant, hold: &mut Hold) -> Begun {
+        if let Some(region) = hold.held_region() {
             self.learn(region);
         }
-        let posted = self.with_room(|queue| queue.post(t, deadline));
-        match posted {
-            Ok(op) => {
-                self.arm(op);
-                if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
-                    *place = hold;
-                }
-                Ok(op)
-            }
-            Err(e) => Err((e, hold)),
+        self.queue.post(t, deadline, hold)
+    }
+
+    /// Posts the list that `hold` has, of `parts` transfers, as one operation, and takes `hold` if that was done.
+    pub(crate) fn post_list(&mut self, parts: usize, deadline: Instant, hold: &mut Hold) -> Begun {
+        if let Some(region) = hold.held_region() {
+            self.learn(region);
         }
+        self.queue.post_list(u32::try_from(parts).unwrap_or(u32::MAX), deadline, hold)
     }
 
     /// Counts an operation that was begun. Under the lock, so no atomic is needed.
@@ -249,78 +254,14 @@ impl DataState {
         *counter = counter.saturating_add(1);
     }
 
-    /// Gives an operation that was just posted its span to hold.
-    pub(crate) fn keep_span(&mut self, op: SlotId, span: Option<Span>) {
-        if let Some(hold) = self.holds.get_mut(usize::from(op.index)) {
-            hold.span = span;
-        }
-    }
-
-    /// Posts a list of transfers as one operation.
-    pub(crate) fn post_list(
-        &mut self,
-        list: &Arc<[Transfer]>,
-        deadline: Instant,
-        hold: Hold,
-    ) -> Result<SlotId, (QueueError<PostErrorKind>, Hold)> {
-        if let Some(region) = &hold.region {
-            self.learn(region);
-        }
-        let parts = u32::try_from(list.len()).unwrap_or(u32::MAX);
-        let begun = self.with_room(|queue| queue.begin_batch(parts, deadline));
-        match begun {
-            Ok(op) => {
-                self.arm(op);
-                if let Some(place) = self.holds.get_mut(usize::from(op.index)) {
-                    *place = Hold { list: Some(Arc::clone(list)), ..hold };
-                }
-                self.feeding.push_back(op);
-                self.feed();
-                Ok(op)
-            }
-            Err(e) => Err((e, hold)),
-        }
-    }
-
-    /// Hands the rest of batches to the transport, as far as it takes them.
-    fn feed(&mut self) {
-        while let Some(op) = self.feeding.front().copied() {
-            let Some(hold) = self.holds.get_mut(usize::from(op.index)) else {
-                return;
-            };
-            let Some(list) = &hold.list else {
-                self.feeding.pop_front();
-                continue;
-            };
-            let rest = list.get(hold.fed..).unwrap_or_default();
-            match self.queue.feed(op, rest) {
-                Ok(0) if !rest.is_empty() => {
-                    // Completions may make room at once (copies by this thread).
-                    if self.queue.progress() == 0 {
-                        return;
-                    }
-                }
-                Ok(n) if n < rest.len() => hold.fed = hold.fed.saturating_add(n),
-                // All handed over, or the batch has failed: its slot knows.
-                Ok(_) | Err(_) => {
-                    self.feeding.pop_front();
-                }
-            }
-        }
-    }
-
     /// Whether what was just posted needs no progress now, and gains by waiting for the next turn.
     pub(crate) fn can_wait(&mut self) -> bool {
-        self.feeding.is_empty() && self.port().can_coalesce()
+        !self.queue.has_waiting() && self.port().can_coalesce()
     }
 
     /// Progress without receiving: copies, sends, completions.
     pub(crate) fn pump(&mut self, after: &mut Aftermath) {
         self.queue.progress();
-        if !self.feeding.is_empty() {
-            self.feed();
-            self.queue.progress();
-        }
         if !self.complete && self.is_complete() {
             self.complete = true;
             self.opened = true;
@@ -369,34 +310,9 @@ impl DataState {
     /// Takes note of the operations that have ended, until [`Aftermath::is_full`].
     pub(super) fn drain(&mut self, after: &mut Aftermath) {
         while let Some(event) = self.queue.next_event() {
-            let outcome = self.queue.outcome(event.op).ok().flatten();
-            let waits = outcome.is_some();
-            after.peer_dead |= outcome.is_some_and(|o| o.result == Err(Failure::PeerDead));
-            if let Some(word) = self.words.get(usize::from(event.op.index)) {
-                let ok = outcome.is_some_and(|o| o.result.is_ok());
-                if event.done {
-                    let _ = word.finish(event.op.generation, ok);
-                    after.finished = true;
-                }
-                if event.fenced && !waits {
-                    // Nobody will take it: the slot is free with this event.
-                    retire(word, event.op);
-                }
-            }
-            let Some(hold) = self.holds.get_mut(usize::from(event.op.index)) else {
-                continue;
-            };
-            if event.fenced {
-                // The span waits for whoever takes the outcome; the rest goes now.
-                let mut freed = std::mem::take(hold);
-                if waits {
-                    hold.span = freed.span.take();
-                }
-                after.keep(freed);
-            } else if event.done {
-                let waker = hold.waker.take();
-                after.keep(Hold { waker, ..Hold::default() });
-            }
+            after.peer_dead |= event.peer_dead;
+            after.finished |= event.done;
+            after.keep(event.freed);
             if after.is_full() {
                 return;
             }
@@ -405,14 +321,12 @@ impl DataState {
 
     /// Registers who is to be woken when the operation ends. Gives back a waker to drop.
     pub(crate) fn set_waker(&mut self, op: SlotId, waker: Notice) -> Option<Notice> {
-        let hold = self.holds.get_mut(usize::from(op.index))?;
-        hold.waker.replace(waker)
+        self.queue.set_waker(op, waker)
     }
 
     /// Takes off who was to be woken when the operation ends, if it still runs.
     pub(crate) fn take_waker(&mut self, op: SlotId) -> Option<Notice> {
-        self.queue.test(op).ok()?;
-        self.holds.get_mut(usize::from(op.index))?.waker.take()
+        self.queue.take_waker(op)
     }
 
     /// The link is over: everything ends. Copies that the peer does itself, in our address space, may still run: their
@@ -423,26 +337,23 @@ impl DataState {
             let _ = self.port().peer_life().ends_within(SHOWN_WITHIN);
         }
         self.port().close(why);
-        self.feeding.clear();
-        while self.queue.progress() > 0 {}
+        self.queue.collect();
         let fenced = self.is_harmless();
-        self.queue.fail_all(Failure::PeerDead, fenced);
+        self.queue.fail_all(fenced);
         self.drain(after);
     }
 
     /// Nothing of a link that is over is in the peer's reach any more.
     pub(super) fn fenced(&mut self, after: &mut Aftermath) {
-        self.queue.fail_all(Failure::PeerDead, true);
+        self.queue.fail_all(true);
         self.drain(after);
     }
 
     /// What operations hold that have not passed their fence, and what is exposed, by size and reason.
     pub(super) fn unfenced_bytes(&mut self, each: &mut dyn FnMut(u64, &'static str)) {
         let reason = self.queue.transport().unfenced_reason();
-        for hold in &self.holds {
-            if let Some(region) = &hold.region {
-                each(region.len(), reason);
-            }
+        for region in self.queue.unfenced().filter_map(Hold::held_region) {
+            each(region.len(), reason);
         }
         if let Some(reason) = self.port().unfenced_window_reason() {
             let (exposed, _) = self.exposed_bytes();

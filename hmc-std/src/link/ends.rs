@@ -18,9 +18,10 @@ use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::work::{CompleteWhen, Opcode};
 
-use super::aftermath::{Aftermath, Hold};
+use super::aftermath::Aftermath;
 use super::ctrl::CtrlState;
 use super::data::DataState;
+use super::hold::Hold;
 use super::{Link, LinkParts, Owner};
 use crate::clock;
 use crate::config::Progress;
@@ -110,8 +111,7 @@ impl End {
         let t = Transfer { opcode, when: CompleteWhen::Visible, local, remote };
         let mut after = Aftermath::default();
         let mut data = self.link.data();
-        let hold = Hold { region: Some(region), ..Hold::default() };
-        let op = data.post(&t, Instant::NEVER, hold).map_err(|(e, _)| e).expect("posted");
+        let op = data.post(&t, Instant::NEVER, &mut Hold::region(region)).expect("posted");
         data.pump(&mut after);
         op
     }

@@ -7,12 +7,14 @@
 //! answer `PeerDead`.
 
 pub(crate) mod aftermath;
+pub(crate) mod at_once;
 pub(crate) mod ctrl;
 pub(crate) mod data;
 mod end;
 #[cfg(test)]
 pub(crate) mod ends;
 mod heard;
+pub(crate) mod hold;
 mod kept;
 mod notes;
 pub(crate) mod park_waker;
@@ -51,6 +53,7 @@ use crate::node::inbox::{Inbox, Message, SharedInbox};
 use crate::op_id::LinkId;
 use crate::socket::Socket;
 use crate::wakers::Wakers;
+use at_once::AtOnce;
 use ctrl::CtrlState;
 use data::DataState;
 pub use types::Choice;
@@ -124,6 +127,7 @@ pub(crate) struct Link {
     /// For those who must not wait until the driver has copied all there is.
     turns: turns::Turns,
     words: Arc<[SlotWord]>,
+    pub(crate) at_once: Arc<AtOnce>,
     /// The peer's buffer, once a copy has found its pages mapped here: the next ones take no lock.
     pub(crate) direct: OnceLock<Arc<MappedWindow>>,
     ctrl_socket: Arc<Socket>,
@@ -187,6 +191,7 @@ impl Link {
             ctrl_socket: Arc::clone(parts.ctrl.socket()),
             ctrl: Mutex::new(parts.ctrl),
             words: parts.data.words(),
+            at_once: parts.data.at_once(),
             direct: OnceLock::new(),
             has_worker: AtomicBool::new(has_worker),
             data: Mutex::new(parts.data),

@@ -5,8 +5,8 @@ use super::Peer;
 use crate::batch::{Batch, Copy, Direction};
 use crate::error::Result;
 use crate::link::Life;
-use crate::link::aftermath::Hold;
 use crate::link::data::DataState;
+use crate::link::hold::Hold;
 use crate::memory::Region;
 use crate::op_id::OpId;
 use hmc_core::limits::MAX_CHUNK_BYTES;
@@ -45,9 +45,22 @@ pub(super) trait Ends {
     #[inline(always)]
     fn transfer_direct(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<bool> {
         let Some(window) = self.direct().get() else { return Ok(false) };
-        let (peer, region) = (self.peer(), self.region());
-        peer.shared.check_process()?;
-        if len > MAX_CHUNK_BYTES || peer.link.life() != Life::Ready {
+        self.peer().shared.check_process()?;
+        self.copy_direct(window, code, lo, ro, len)
+    }
+
+    /// As `transfer_direct`, after its first looks.
+    #[inline(always)]
+    fn copy_direct(
+        &self,
+        window: &MappedWindow,
+        code: Opcode,
+        lo: u64,
+        ro: u64,
+        len: u64,
+    ) -> Result<bool> {
+        let region = self.region();
+        if len > MAX_CHUNK_BYTES || self.peer().link.life() != Life::Ready {
             return Ok(false);
         }
         let local = region.slice(lo, len)?.span;
@@ -178,7 +191,7 @@ pub(super) trait Ends {
 
     /// What an operation keeps alive.
     fn hold(&self) -> Hold {
-        Hold { region: Some(self.region().clone()), ..Hold::default() }
+        Hold::region(self.region().clone())
     }
 
     fn window_now(&self) -> Result<WindowDesc> {
@@ -194,40 +207,86 @@ pub(super) trait Ends {
         Ok(Transfer { opcode: code, when: CompleteWhen::Visible, local, remote })
     }
 
-    #[inline]
-    fn begin(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<OpId> {
-        self.begin_by(code, lo, ro, len, self.peer().deadline())
-    }
-
-    #[inline]
-    fn begin_by(
+    /// Begins a transfer. Without `timeout` the session's deadline counts.
+    #[inline(always)]
+    fn begin(
         &self,
         code: Opcode,
         lo: u64,
         ro: u64,
         len: u64,
-        timeout: Duration,
+        timeout: Option<Duration>,
     ) -> Result<OpId> {
-        let t = match self.begin_now(code, lo, ro, len)? {
+        match self.begin_direct(code, lo, ro, len)? {
+            Some(op) => Ok(op),
+            None => self.begin_otherwise(code, lo, ro, len, timeout),
+        }
+    }
+
+    /// As `begin`, under the lock of the link's data half. Out of line: the direct path stays short.
+    #[inline(never)]
+    fn begin_otherwise(
+        &self,
+        code: Opcode,
+        lo: u64,
+        ro: u64,
+        len: u64,
+        timeout: Option<Duration>,
+    ) -> Result<OpId> {
+        let t = match self.begin_locked(code, lo, ro, len)? {
             Begun::Over(op) => return Ok(op),
             Begun::Not(t) => t,
         };
         let peer = self.peer();
+        let timeout = timeout.unwrap_or(peer.shared.config.deadline);
         let op = peer.post(&t, peer.shared.until(timeout), self.hold())?;
         // Nobody waits yet: what this thread did not finish goes on in the background.
         peer.link.hand_over();
         Ok(peer.name(op))
     }
 
-    /// Does a small copy into mapped memory; gives what else has to be posted.
+    /// As `transfer_direct`, with a name. `None` if something else has to do it, even if it fails.
     #[inline(always)]
+    fn begin_direct(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<Option<OpId>> {
+        // A tag goes through the link's sockets.
+        if matches!(code, Opcode::PutNotify { .. }) {
+            return Ok(None);
+        }
+        let Some(window) = self.direct().get() else { return Ok(None) };
+        let peer = self.peer();
+        peer.shared.check_process()?;
+        let Some(op) = peer.link.at_once.keep(len) else { return Ok(None) };
+        match self.copy_direct(window, code, lo, ro, len) {
+            Ok(true) => Ok(Some(peer.name(op))),
+            other => {
+                // Nobody has learned the name.
+                peer.link.at_once.give_back(op);
+                other.map(|_| None)
+            }
+        }
+    }
+
+    /// Does a small copy into mapped memory; gives what else has to be posted.
+    #[inline]
     fn begin_now(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<Begun> {
+        if let Some(op) = self.begin_direct(code, lo, ro, len)? {
+            return Ok(Begun::Over(op));
+        }
+        self.begin_locked(code, lo, ro, len)
+    }
+
+    /// As `begin_now`, under the lock of the link's data half.
+    #[inline]
+    fn begin_locked(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<Begun> {
         let (mut data, local, remote) = self.ranges(lo, ro, len)?;
         let peer = self.peer();
         // A small copy into mapped memory is over at once.
         if peer.link.life() == Life::Ready
             && let Some(op) = data.begin_now(self.region(), code, local, remote)
         {
+            if self.direct().get().is_none() {
+                self.keep_direct(&data, remote);
+            }
             return Ok(Begun::Over(peer.name(op)));
         }
         drop(data);

@@ -6,8 +6,9 @@ use crate::batch::{Batch, Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::OpFuture;
-use crate::link::aftermath::{Aftermath, Hold};
+use crate::link::aftermath::Aftermath;
 use crate::link::data::pieces::Pieces;
+use crate::link::hold::Hold;
 use crate::link::{Life, Link, WaitScope};
 use crate::op_id::OpId;
 use crate::until::{Stop, Until};
@@ -15,6 +16,7 @@ use hmc_core::pipeline::{Pipeline, PipelineStatus};
 use hmc_core::time::Duration;
 use hmc_core::work::Opcode;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 /// How long a pipeline whose time is up waits for its pieces to let go of the buffer.
 const FENCE_MS: u64 = 200;
@@ -34,7 +36,7 @@ impl Peer {
             Begun::Over(op) => return Ok(OpFuture::new(self.clone(), op.op)),
             Begun::Not(t) => t,
         };
-        let mut future = OpFuture::later(self.clone(), t, self.hold());
+        let mut future = OpFuture::later(self.clone(), t, self.region().clone());
         future.begin()?;
         Ok(future)
     }
@@ -99,9 +101,9 @@ impl Peer {
             )
             .with_peer(self.rank()));
         }
-        let hold = Hold { region: Some(batch.region.clone()), ..Hold::default() };
-        let op = self.submit(batch.direction.opcode(), until, hold, |data, hold| {
-            data.post_list(&batch.list, until.at, hold)
+        let mut hold = Hold::list(batch.region.clone(), Arc::clone(&batch.list));
+        let op = self.submit(batch.direction.opcode(), until, |data| {
+            data.post_list(batch.list.len(), until.at, &mut hold)
         })?;
         self.link.hand_over();
         Ok(self.name(op))

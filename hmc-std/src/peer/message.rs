@@ -183,7 +183,10 @@ pub(crate) fn take_message(link: &Link, want: Want) -> Option<Message> {
         (inbox.take(want)?, inbox.stop_awaiting())
     };
     if awaited {
-        link.turn_ctrl(false);
+        // A session's link to itself has no connection.
+        if link.conn() != Some(ConnType::Loopback) {
+            link.turn_ctrl(false);
+        }
         link.turn_data(false);
     }
     Some(m)

@@ -164,7 +164,7 @@ impl Route {
     /// # Errors
     /// As there.
     pub fn put_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
-        self.begin(Opcode::Put, local_offset, remote_offset, len)
+        self.begin(Opcode::Put, local_offset, remote_offset, len, None)
     }
 
     /// Begins a get; see [`Peer::get_nb`].
@@ -172,7 +172,7 @@ impl Route {
     /// # Errors
     /// As there.
     pub fn get_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
-        self.begin(Opcode::Get, local_offset, remote_offset, len)
+        self.begin(Opcode::Get, local_offset, remote_offset, len, None)
     }
 
     /// Begins a put with a tag; see [`Peer::put_notify_nb`].
@@ -186,7 +186,7 @@ impl Route {
         len: u64,
         tag: u64,
     ) -> Result<OpId> {
-        self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len)
+        self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len, None)
     }
 
     /// Checks a list of copies once, for [`Peer::post_batch`] and [`Peer::run_batch`]; see [`Peer::prepare`].

@@ -3,7 +3,7 @@
 use super::Peer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::Op;
-use crate::link::aftermath::Hold;
+use crate::link::hold::Hold;
 use crate::link::{Life, WaitScope};
 use crate::memory::{ConnBuffer, Region, Span};
 use crate::op::OpError;
@@ -67,21 +67,15 @@ impl Peer {
             return Err(OpError { error: e.with_peer(self.rank()), span: Some(span) });
         }
         let t = Transfer { opcode: code, when: CompleteWhen::Visible, local: span.slice(), remote };
-        let region = Some(span.region().clone());
-        // The span stays in `kept` until the operation is posted, and goes into its slot then.
-        let mut kept = Some(span);
+        // The span stays in `hold` until the operation is posted, and goes into its record then.
+        let mut hold = Hold::span(span);
         let until = self.until();
-        let posted = self.submit(code, until, Hold { region, ..Hold::default() }, |data, hold| {
-            let op = data.post(&t, until.at, hold)?;
-            data.keep_span(op, kept.take());
-            Ok(op)
-        });
-        match posted {
+        match self.submit(code, until, |data| data.post(&t, until.at, &mut hold)) {
             Ok(op) => {
                 self.link.hand_over();
                 Ok(Op::new(self.clone(), op))
             }
-            Err(error) => Err(OpError { error, span: kept }),
+            Err(error) => Err(OpError { error, span: hold.take_span() }),
         }
     }
 

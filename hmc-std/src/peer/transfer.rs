@@ -5,9 +5,10 @@ use super::ends::Ends as _;
 use crate::batch::{Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::aftermath::{Aftermath, Hold};
-use crate::link::data::DataState;
+use crate::link::aftermath::Aftermath;
 use crate::link::data::unasked::MAX_UNASKED;
+use crate::link::data::{Begun, DataState};
+use crate::link::hold::Hold;
 use crate::link::{Link, WaitScope, bump};
 use crate::op_id::OpId;
 use crate::process::forked;
@@ -89,8 +90,8 @@ impl Peer {
     }
 
     /// Posts one transfer, waiting for room if there is none.
-    pub(crate) fn post(&self, t: &Transfer, until: Until, hold: Hold) -> Result<slots::SlotId> {
-        self.submit(t.opcode, until, hold, |data, hold| data.post(t, until.at, hold))
+    pub(crate) fn post(&self, t: &Transfer, until: Until, mut hold: Hold) -> Result<slots::SlotId> {
+        self.submit(t.opcode, until, |data| data.post(t, until.at, &mut hold))
     }
 
     /// As [`Peer::post`] if there is room now; `None` when there is none.
@@ -98,55 +99,42 @@ impl Peer {
         &self,
         t: &Transfer,
         deadline: Instant,
-        hold: Hold,
+        mut hold: Hold,
     ) -> Option<Result<slots::SlotId>> {
-        let mut hold = Some(hold);
-        self.attempt(t.opcode, &mut hold, &mut |data, hold| data.post(t, deadline, hold))
+        self.attempt(t.opcode, &mut |data| data.post(t, deadline, &mut hold))
     }
 
+    /// Begins an operation, waiting for room if there is none.
     pub(super) fn submit(
         &self,
         code: Opcode,
         until: Until,
-        hold: Hold,
-        mut attempt: impl FnMut(
-            &mut DataState,
-            Hold,
-        )
-            -> std::result::Result<slots::SlotId, (QueueError<PostErrorKind>, Hold)>,
+        mut begin: impl FnMut(&mut DataState) -> Begun,
     ) -> Result<slots::SlotId> {
-        let mut hold = Some(hold);
         let op = self
             .link
-            .drive(WaitScope::Data, until, |_| self.attempt(code, &mut hold, &mut attempt))
+            .drive(WaitScope::Data, until, |_| self.attempt(code, &mut begin))
             .unwrap_or_else(|stop| Err(stop.error("waiting for room to post")))
             .map_err(|e| e.with_peer(self.rank()))?;
         Ok(op)
     }
 
-    /// Posts if there is room; `None` when there is none.
+    /// Begins an operation if there is room; `None` when there is none.
     fn attempt(
         &self,
         code: Opcode,
-        hold: &mut Option<Hold>,
-        attempt: &mut impl FnMut(
-            &mut DataState,
-            Hold,
-        ) -> std::result::Result<
-            slots::SlotId,
-            (QueueError<PostErrorKind>, Hold),
-        >,
+        begin: &mut impl FnMut(&mut DataState) -> Begun,
     ) -> Option<Result<slots::SlotId>> {
         let link = &self.link;
         if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
             return Some(Err(e));
         }
         let mut after = Aftermath::default();
-        let (result, why, many_unasked) = {
+        let (begun, why, many_unasked) = {
             let mut data = link.data_in_turn();
-            let r = attempt(&mut data, hold.take().unwrap_or_default());
+            let begun = begin(&mut data);
             let mut why = None;
-            if r.is_ok() {
+            if begun.is_ok() {
                 data.count(code);
                 if !data.can_wait() {
                     data.pump(&mut after);
@@ -155,21 +143,15 @@ impl Peer {
             } else {
                 why = data.port().take_refusal();
             }
-            (r, why, data.has_many_unasked())
+            let full = matches!(begun, Err(QueueError::Full { .. }));
+            (begun, why, full && data.has_many_unasked())
         };
         link.follow_up(&mut after);
-        match result {
+        match begun {
             Ok(op) => Some(Ok(op)),
             // Whatever runs makes room when it ends.
-            Err((QueueError::Busy, back)) => {
-                *hold = Some(back);
-                None
-            }
-            Err((QueueError::Full { .. }, back)) if !many_unasked => {
-                *hold = Some(back);
-                None
-            }
-            Err((e, _)) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
+            Err(QueueError::Full { .. }) if !many_unasked => None,
+            Err(e) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
         }
     }
 
@@ -238,14 +220,14 @@ impl Peer {
     }
 
     /// Begins a put and returns at once, with its name. The bytes of our buffer must not change
-    /// until it is done. While as many operations run as the session has slots, or the transport has no room, it waits
+    /// until it is done. While as many operations run as the session has slots, it waits
     /// until one has ended. Up to 65,536 more may have ended without being waited for.
     ///
     /// # Errors
     /// `Range`; `PeerDead`; `DeadlineExceeded` after the session's deadline or `Interrupted` when there was no room; `Full`
     /// when too many have ended that nobody waited for.
     pub fn put_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
-        self.begin(Opcode::Put, local_offset, remote_offset, len)
+        self.begin(Opcode::Put, local_offset, remote_offset, len, None)
     }
 
     /// Begins a put or a get, as [`Peer::put_nb`], with a deadline of its own.
@@ -253,7 +235,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::put_nb`].
     pub fn begin_within(&self, direction: Direction, c: Copy, timeout: Duration) -> Result<OpId> {
-        self.begin_by(direction.opcode(), c.local_offset, c.remote_offset, c.len, timeout)
+        self.begin(direction.opcode(), c.local_offset, c.remote_offset, c.len, Some(timeout))
     }
 
     /// Begins a get and returns at once, with its name.
@@ -261,7 +243,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::put_nb`].
     pub fn get_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
-        self.begin(Opcode::Get, local_offset, remote_offset, len)
+        self.begin(Opcode::Get, local_offset, remote_offset, len, None)
     }
 
     /// Begins a put with a tag that follows its bytes; see [`Peer::put_notify`].
@@ -275,7 +257,7 @@ impl Peer {
         len: u64,
         tag: u64,
     ) -> Result<OpId> {
-        self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len)
+        self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len, None)
     }
 
     /// Waits until an operation ended, within the session's deadline. Gives the bytes moved.
@@ -293,6 +275,15 @@ impl Peer {
     /// As [`Peer::wait`].
     pub fn wait_within(&self, op: OpId, timeout: Duration) -> Result<u64> {
         self.check_name(op)?;
+        if let Some(bytes) = self.link.at_once.take(op.op) {
+            return Ok(bytes);
+        }
+        self.wait_locked(op, timeout)
+    }
+
+    /// As [`Peer::wait_within`], for an operation that had a slot. Out of line: the other path stays short.
+    #[inline(never)]
+    fn wait_locked(&self, op: OpId, timeout: Duration) -> Result<u64> {
         let (outcome, _) = match self.taken(op.op) {
             // It is over: no need of the clock.
             Some(taken) => taken?,
@@ -347,9 +338,15 @@ impl Peer {
         if self.link.id().is(op.link) {
             return Ok(());
         }
-        let what = "the operation belongs to another peer, life or session";
-        Err(Error::new(ErrorKind::Stale, what).with_op(op))
+        Err(foreign(&op))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn foreign(op: &OpId) -> Error {
+    let what = "the operation belongs to another peer, life or session";
+    Error::new(ErrorKind::Stale, what).with_op(*op)
 }
 
 /// Whether an operation of that link has ended.

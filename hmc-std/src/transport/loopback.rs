@@ -83,7 +83,7 @@ impl Transport for LoopbackDataPlane {
             return Err(PostErrorKind::UnknownRegion);
         }
         let full_inbox = matches!(work.opcode, Opcode::PutNotify { .. })
-            && !self.inbox.lock().is_ok_and(|i| i.has_room(1, 0));
+            && !self.inbox.lock().is_ok_and(|mut i| i.admits(1, 0));
         if self.done.len() >= MAX_REQUESTS || full_inbox {
             return Err(PostErrorKind::Busy);
         }

@@ -85,16 +85,10 @@ impl DataState {
         local: LocalSlice,
         remote: WindowSlice,
     ) -> Option<SlotId> {
-        let slots = self.queue.slots();
-        let has_room = slots.in_use() < slots.capacity() || self.free_slots();
-        if !has_room || !self.transfer_now(region, opcode, local, remote) {
+        if self.queue.is_full() || !self.transfer_now(region, opcode, local, remote) {
             return None;
         }
-        let op = self.queue.record(local.span.len()).ok()?;
-        self.arm(op);
-        if let Some(word) = self.words.get(usize::from(op.index)) {
-            let _ = word.finish(op.generation, true);
-        }
+        let op = self.queue.record(local.span.len())?;
         self.count(opcode);
         Some(op)
     }

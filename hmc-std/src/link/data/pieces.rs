@@ -7,7 +7,7 @@ use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 
 use super::DataState;
-use crate::link::aftermath::Hold;
+use crate::link::hold::Hold;
 use crate::memory::Region;
 
 /// Where a pipeline over `region` posts. Whoever makes it keeps a handle of the region of its own: what a piece holds is
@@ -25,8 +25,7 @@ impl Operations for Pieces<'_> {
         t: &Transfer,
         deadline: Instant,
     ) -> Result<SlotId, QueueError<PostErrorKind>> {
-        let hold = Hold { region: Some(self.region.clone()), ..Hold::default() };
-        self.data.post(t, deadline, hold).map_err(|(e, _)| e)
+        self.data.post(t, deadline, &mut Hold::region(self.region.clone()))
     }
 
     fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
@@ -42,24 +41,25 @@ impl Operations for Pieces<'_> {
     }
 
     fn abandon(&mut self, op: SlotId) {
-        let _ = self.data.let_go(op);
+        let _ = self.data.queue.abandon(op);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+    #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
     use std::num::NonZeroU64;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::{Arc, Mutex};
 
+    use hmc_core::limits::MAX_STREAM_REQUESTS;
     use hmc_core::pipeline::{Pipeline, PipelineStatus};
     use hmc_core::range::{Extent, Side};
     use hmc_core::region::{Epoch, WindowId, WindowSlice};
     use hmc_core::types::Rank;
-    use hmc_core::work::{CompleteWhen, Opcode};
+    use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
     use super::*;
     use crate::link::aftermath::Aftermath;
@@ -71,8 +71,8 @@ mod tests {
     const CHUNK: u64 = 1 << 20;
     const LEN: u64 = 4 * CHUNK;
 
-    /// A link to a peer that reads nothing: what is posted stays under way.
-    fn stopped_peer() -> (DataState, UnixStream) {
+    /// A link of so many slots to a peer that reads nothing: what is posted stays under way.
+    fn stopped_peer(slots: usize) -> (DataState, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let stream = StreamDataPlane::new(StreamSetup {
@@ -86,13 +86,13 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        (DataState::new(AnyDataPlane::new(stream), 8, true, false), theirs)
+        (DataState::new(AnyDataPlane::new(stream), slots, true, false), theirs)
     }
 
     #[test]
     fn each_piece_holds_its_region_until_its_fence() {
         let region = Arc::new(RegionTable::default()).allocate(LEN).unwrap();
-        let (mut data, _theirs) = stopped_peer();
+        let (mut data, _theirs) = stopped_peer(8);
         let local = region.slice(0, LEN).unwrap();
         let span = Extent::new(LEN).span(Side::Remote, 0, LEN).unwrap();
         let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span };
@@ -102,7 +102,8 @@ mod tests {
         let mut pieces = Pieces { data: &mut data, region: &region };
         assert_eq!(pipe.advance(&mut pieces, Instant::ZERO), PipelineStatus::Pending);
         assert_eq!(pipe.in_flight(), 3);
-        let holders = |data: &DataState| data.holds.iter().filter(|h| h.region.is_some()).count();
+        let holders =
+            |data: &DataState| data.queue.unfenced().filter_map(Hold::held_region).count();
         assert_eq!(holders(&data), 3, "each of the pieces under way holds its memory");
         // A peer that is gone, and with it the pieces.
         let mut after = Aftermath::default();
@@ -110,5 +111,46 @@ mod tests {
         after.release(&crate::wakers::Wakers::closed());
         pipe.abandon(&mut Pieces { data: &mut data, region: &region });
         assert_eq!(holders(&data), 0, "what was fenced is let go of");
+    }
+    /// Busy never leaves the queue: what the transport has no room for waits in its record, is counted as under way, can be
+    /// withdrawn, and ends with the link.
+    #[test]
+    fn what_the_transport_has_no_room_for_waits_in_its_record() {
+        const SLOTS: usize = MAX_STREAM_REQUESTS + 44;
+        let region = Arc::new(RegionTable::default()).allocate(8).unwrap();
+        let (mut data, _theirs) = stopped_peer(SLOTS);
+        let span = Extent::new(8).span(Side::Remote, 0, 8).unwrap();
+        let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span };
+        let local = region.slice(0, 8).unwrap();
+        let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
+        let mut after = Aftermath::default();
+        let post =
+            |data: &mut DataState| data.post(&t, Instant::NEVER, &mut Hold::region(region.clone()));
+        let ops: Vec<_> = (0..SLOTS).map(|_| post(&mut data).unwrap()).collect();
+        assert_eq!(post(&mut data), Err(QueueError::Full { limit: SLOTS }));
+        let held = |data: &DataState| {
+            (data.queue.in_flight(), data.queue.unfenced().filter_map(Hold::held_region).count())
+        };
+        assert!(data.queue.has_waiting());
+        assert_eq!(held(&data), (SLOTS, SLOTS));
+        // One that waits is withdrawn at once: nobody else has it.
+        let last = *ops.last().unwrap();
+        data.cancel(last).unwrap();
+        data.pump(&mut after);
+        let cancelled = Outcome { result: Err(Failure::Cancelled), fenced: true };
+        assert_eq!(data.take(last).unwrap().unwrap().0, cancelled);
+        assert_eq!(held(&data), (SLOTS - 1, SLOTS - 1));
+        let reused = post(&mut data).unwrap();
+        assert_eq!(reused.index, last.index);
+        // The others end with the link, and let go of what they hold.
+        data.die(true, &mut after);
+        while after.is_full() {
+            after.release(&crate::wakers::Wakers::closed());
+            data.drain(&mut after);
+        }
+        let dead = Outcome { result: Err(Failure::PeerDead), fenced: true };
+        let all = ops.iter().take(SLOTS - 1).chain([&reused]);
+        assert!(all.into_iter().all(|op| data.take(*op).unwrap().unwrap().0 == dead));
+        assert_eq!(held(&data), (0, 0));
     }
 }

@@ -1,33 +1,58 @@
 //! Outcomes that have left the slots of their operations, under the operations' names.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hmc_core::slots::{Outcome, SlotId};
 
-use crate::link::aftermath::Hold;
+use crate::link::at_once::{AtOnce, PLACES};
+use crate::link::hold::Hold;
 
 /// Outcomes that nobody has asked for, beside those in slots, at the most.
 pub(crate) const MAX_UNASKED: usize = 1 << 16;
 
-/// Outcomes that have left their slots, with what the operations still hold.
+/// Outcomes that have left their slots, with what the operations still hold, and those that never had one.
 #[derive(Debug, Default)]
-pub(super) struct Unasked(HashMap<SlotId, (Outcome, Hold)>);
+pub(super) struct Unasked {
+    moved: HashMap<SlotId, (Outcome, Hold)>,
+    at_once: Arc<AtOnce>,
+}
 
 impl Unasked {
-    /// Whether no more are kept.
-    pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= MAX_UNASKED
+    pub(super) fn at_once(&self) -> Arc<AtOnce> {
+        Arc::clone(&self.at_once)
+    }
+
+    /// How many more may be kept.
+    pub(super) fn space(&self) -> usize {
+        MAX_UNASKED.saturating_sub(self.moved.len()).saturating_sub(self.at_once.len())
     }
 
     pub(super) fn insert(&mut self, op: SlotId, ended: (Outcome, Hold)) {
-        self.0.insert(op, ended);
+        self.moved.insert(op, ended);
+        self.leave_space();
     }
 
     pub(super) fn get(&self, op: SlotId) -> Option<Outcome> {
-        self.0.get(&op).map(|(outcome, _)| *outcome)
+        let moved = self.moved.get(&op).map(|(outcome, _)| *outcome);
+        moved.or_else(|| self.at_once.get(op).map(success))
     }
 
     pub(super) fn take(&mut self, op: SlotId) -> Option<(Outcome, Hold)> {
-        self.0.remove(&op)
+        let Some(ended) = self.moved.remove(&op) else {
+            return self.at_once.take(op).map(|bytes| (success(bytes), Hold::default()));
+        };
+        self.leave_space();
+        Some(ended)
     }
+
+    /// All places of operations that are over at once count as taken when there is space for no more than these.
+    fn leave_space(&self) {
+        self.at_once.open(self.moved.len().saturating_add(PLACES) <= MAX_UNASKED);
+    }
+}
+
+/// The outcome of an operation that was over at once.
+fn success(bytes: u64) -> Outcome {
+    Outcome { result: Ok(bytes), fenced: true }
 }

@@ -16,7 +16,8 @@ use super::actions::After;
 use super::desk::{Bytes, Desk, Inbound, Outbound, Run, Staging, Want, local};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
-use crate::link::aftermath::{Aftermath, Hold};
+use crate::link::aftermath::Aftermath;
+use crate::link::hold::Hold;
 use crate::link::{Life, Link};
 use crate::memory::{Region, Span};
 use crate::transport::data_plane::Fence;
@@ -377,12 +378,12 @@ pub(super) fn post(
     remote: WindowSlice,
 ) -> Result<Option<SlotId>, Failure> {
     let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
-    let hold = Hold { region: Some(region.clone()), ..Hold::default() };
+    let mut hold = Hold::region(region.clone());
     let mut after = Aftermath::default();
     let posted = {
         let mut data = link.data();
         // The machine has the deadline, and withdraws the put.
-        let posted = data.post(&t, Instant::NEVER, hold);
+        let posted = data.post(&t, Instant::NEVER, &mut hold);
         if posted.is_ok() {
             data.count(Opcode::Put);
             data.pump(&mut after);
@@ -392,9 +393,9 @@ pub(super) fn post(
     };
     later.push(after);
     link.hand_over();
-    match posted.map_err(|(e, _)| e) {
+    match posted {
         Ok(op) => Ok(Some(op)),
-        Err(QueueError::Busy | QueueError::Full { .. }) => Ok(None),
+        Err(QueueError::Full { .. }) => Ok(None),
         Err(QueueError::Transport(PostErrorKind::Disconnected)) => Err(Failure::PeerDead),
         Err(_) => Err(Failure::Unsupported),
     }

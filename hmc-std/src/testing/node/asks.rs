@@ -20,7 +20,7 @@ use super::{Node, Owned};
 use crate::batch::{Copy, Direction};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::aftermath::Hold;
+use crate::link::hold::Hold;
 use crate::link::{Life, Link};
 use crate::node::inbox::Message;
 use crate::op_id::OpId;
@@ -183,7 +183,7 @@ impl Node {
             local: region.slice(copy.local_offset, copy.len)?,
             remote: window.slice(copy.remote_offset, copy.len)?,
         };
-        let hold = Hold { region: Some(region.clone()), ..Hold::default() };
+        let hold = Hold::region(region.clone());
         let op = peer.post(&t, self.shared.until(self.shared.config.deadline), hold)?;
         Ok(peer.name(op))
     }

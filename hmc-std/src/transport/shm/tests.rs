@@ -77,7 +77,7 @@ impl Pair {
         region
     }
 
-    /// A window of `far` over that region, as [`crate::transport::Port::expose`] makes it.
+    /// A window of `far` over that region, as [`crate::transport::data_plane::AnyDataPlane::expose`] makes it.
     fn expose(&mut self, region: &Region, access: Access) -> WindowDesc {
         if access.contains(Access::WRITE) {
             region.note_writable();

@@ -3,7 +3,7 @@
 use crate::values::{
     Opaque, any, done, failure, local, now, number, op, opcode, remote, show, small, when,
 };
-use hmc_core::queue::{WorkQueue, QueueError, Transfer};
+use hmc_core::queue::{Hold, QueueError, Transfer, WorkQueue};
 use hmc_core::slots::Slot;
 use hmc_core::transport::{PostErrorKind, Transport};
 
@@ -12,11 +12,40 @@ pub(crate) fn call() {
     let mut storage = [Slot::FREE; 8];
     queue(WorkQueue::new(Opaque, any(&mut storage[..])));
     queue(WorkQueue::new(&mut Opaque, [Slot::FREE; 4]));
+    queue(WorkQueue::new(&mut Opaque, [Slot::free(Kept::default()); 4]));
+    done(Hold::transfer(&(), small()));
+    done(Hold::keep(&mut (), &transfer()));
+    let list = [transfer(); 4];
+    done(Hold::transfer(&any(&list[..]), small()));
+    done(Hold::keep(&mut any(&list[..]), &transfer()));
 }
 
-fn queue<T: Transport<Error = PostErrorKind>, S: AsRef<[Slot]> + AsMut<[Slot]>>(mut l: WorkQueue<T, S>) {
-    let transfer =
-        any(Transfer { opcode: opcode(), when: when(), local: local(), remote: remote() });
+fn transfer() -> Transfer {
+    any(Transfer { opcode: opcode(), when: when(), local: local(), remote: remote() })
+}
+
+/// Holds one transfer.
+#[derive(Clone, Copy, Default)]
+struct Kept(Option<Transfer>);
+
+impl Hold for Kept {
+    fn transfer(&self, left: u32) -> Option<Transfer> {
+        self.0.filter(|_| left != 0)
+    }
+
+    fn keep(&mut self, t: &Transfer) -> bool {
+        self.0 = Some(*t);
+        any(true)
+    }
+}
+
+fn queue<T, X, S>(mut l: WorkQueue<T, S, X>)
+where
+    T: Transport<Error = PostErrorKind>,
+    X: Hold,
+    S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>,
+{
+    let transfer = transfer();
     done(&mut l);
     done(WorkQueue::transport(&l).caps());
     done(WorkQueue::transport_mut(&mut l));
@@ -24,16 +53,18 @@ fn queue<T: Transport<Error = PostErrorKind>, S: AsRef<[Slot]> + AsMut<[Slot]>>(
     done(&mut l);
     done(WorkQueue::post(&mut l, &transfer, now()));
     done(&mut l);
-    done(WorkQueue::begin_batch(&mut l, small(), now()));
+    done(WorkQueue::post_holding(&mut l, &transfer, now(), &mut X::default()));
+    done(&mut l);
     done(WorkQueue::record(&mut l, number()));
     done(&mut l);
-    done(&mut l);
-    done(WorkQueue::feed(&mut l, op(), any(&[transfer; 4][..])));
     done(&mut l);
     done(WorkQueue::progress(&mut l));
     done(WorkQueue::stale(&l));
     done(&mut l);
     done(WorkQueue::try_wait(&mut l, op()));
+    done(&mut l);
+    done(WorkQueue::take(&mut l, op()));
+    done(WorkQueue::hold_mut(&mut l, op()));
     done(&mut l);
     done(WorkQueue::outcome(&l, op()));
     done(WorkQueue::test(&l, op()));

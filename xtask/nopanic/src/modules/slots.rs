@@ -9,9 +9,10 @@ pub(crate) fn call() {
     let mut storage = [Slot::FREE; 8];
     table(Slots::new(any(&mut storage[..])));
     table(Slots::new([Slot::FREE; 4]));
+    table(Slots::new([any(Slot::free(None::<u64>)); 4]));
 }
 
-fn table<S: AsRef<[Slot]> + AsMut<[Slot]>>(mut s: Slots<S>) {
+fn table<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>>(mut s: Slots<S, X>) {
     done(&mut s);
     done(Slots::capacity(&s));
     done(Slots::in_use(&s));
@@ -30,10 +31,8 @@ fn table<S: AsRef<[Slot]> + AsMut<[Slot]>>(mut s: Slots<S>) {
     done(Slots::complete(&mut s, op(), result()));
     done(&mut s);
     done(Slots::outcome(&s, op()));
-    done(Slots::take(&mut s, op()));
+    done(Slots::hold(&s, op()));
+    done(Slots::hold_mut(&mut s, op()));
     done(&mut s);
-    done(Slots::abandon(&mut s, op()));
-    done(&mut s);
-    done(Slots::next_event(&mut s));
-    done(&mut s);
+    Slots::unfenced(&s).for_each(done);
 }

@@ -1,0 +1,131 @@
+//! Transfers that the transport has no space for: they wait in the records of their operations, the oldest first.
+
+use crate::queue::{Hold, QueueError, Transfer, WorkQueue, failure_of};
+use crate::slots::{Full, Slot};
+use crate::time::Instant;
+use crate::transport::{PostErrorKind, Transport, TransportError};
+use crate::work::{Failure, SlotId};
+
+/// Transfers of one operation that are posted before the next operation that waits has its turn.
+const TURN: usize = 16;
+
+/// How the turn of an operation that waits ended.
+enum Turn {
+    /// The transport is full.
+    Busy,
+    /// The operation has more to be posted.
+    More,
+    /// The operation waits no more.
+    Over,
+}
+
+impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T, S, X> {
+    /// Begins an operation of the last `parts` transfers that `hold` keeps ([`Hold::transfer`]), and takes `hold`. They wait in
+    /// its record until the transport takes them. The operation is done when all of them are, and fails when one of them is refused; with no
+    /// parts it is done at once.
+    ///
+    /// # Errors
+    /// `Full`, and `hold` is as it was.
+    pub fn post_list(
+        &mut self,
+        parts: u32,
+        deadline: Instant,
+        hold: &mut X,
+    ) -> Result<SlotId, QueueError<T::Error>> {
+        let op = match self.slots.acquire_unposted(deadline, parts) {
+            Ok(op) => op,
+            Err(Full { limit }) => return Err(QueueError::Full { limit }),
+        };
+        self.set_hold(op, hold);
+        if parts != 0 {
+            self.slots.push_waiting(op.index);
+            self.post_waiting();
+        }
+        Ok(op)
+    }
+
+    /// Whether transfers may wait for the transport.
+    #[inline]
+    pub const fn has_waiting(&self) -> bool {
+        self.slots.has_waiting()
+    }
+
+    #[inline]
+    pub(super) fn set_hold(&mut self, op: SlotId, hold: &mut X) {
+        if let Ok(place) = self.slots.hold_mut(op) {
+            *place = core::mem::take(hold);
+        }
+    }
+
+    /// The transfer of an operation waits in its record, if that can keep it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wait(&mut self, op: SlotId, t: &Transfer) -> bool {
+        let keeps = self.slots.hold_mut(op).is_ok_and(|hold| hold.keep(t));
+        keeps && self.slots.put_off(op).is_ok()
+    }
+
+    /// The transport did not take the transfer of an operation that was just begun.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn not_taken(
+        &mut self,
+        op: SlotId,
+        t: &Transfer,
+        e: T::Error,
+        hold: &mut X,
+    ) -> Result<SlotId, QueueError<T::Error>> {
+        let busy = matches!(e.kind(), PostErrorKind::Busy);
+        if busy && self.wait(op, t) {
+            return Ok(op);
+        }
+        // Cannot be stale: it was begun by the caller.
+        *hold = self.slots.unpost(op).unwrap_or_default();
+        Err(if busy { QueueError::Busy } else { QueueError::Transport(e) })
+    }
+
+    /// Posts what waits, as far as the transport takes it. The operations take turns.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post_waiting(&mut self) {
+        // Ends: each turn posts a transfer or takes an operation off the list.
+        while let Some(op) = self.slots.first_waiting() {
+            match self.post_some(op) {
+                Turn::Busy => return,
+                Turn::More => {
+                    self.slots.pop_waiting();
+                    self.slots.push_waiting(op.index);
+                }
+                Turn::Over => self.slots.pop_waiting(),
+            }
+        }
+    }
+
+    fn post_some(&mut self, op: SlotId) -> Turn {
+        for _ in 0..TURN {
+            let Ok((left @ 1.., _)) = self.slots.parts(op) else {
+                return Turn::Over;
+            };
+            let next = self.slots.hold(op).ok().and_then(|hold| hold.transfer(left));
+            let Some(t) = next.filter(|t| t.lengths().is_none()) else {
+                // Kept wrongly.
+                let _ = self.slots.reduce(op, left, Some(Failure::Unsupported));
+                return Turn::Over;
+            };
+            let handed = if t.is_nothing() { Ok(()) } else { self.transport.post(&t.work(op)) };
+            let failure = match handed.map_err(|e| e.kind()) {
+                Ok(()) => None,
+                Err(PostErrorKind::Busy) => return Turn::Busy,
+                Err(kind) => Some(failure_of(kind)),
+            };
+            // None of these can be stale: the operation has parts to be posted.
+            let _ = match failure {
+                // No part will follow.
+                Some(_) => self.slots.reduce(op, left, failure).map(drop),
+                None if t.is_nothing() => self.slots.reduce(op, 1, None).map(drop),
+                None => self.slots.mark_posted(op, 1),
+            };
+        }
+        Turn::More
+    }
+}

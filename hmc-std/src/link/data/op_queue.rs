@@ -1,0 +1,210 @@
+//! The operations of a link: the core's work queue, whose records hold what they use, and a word for each record that those
+//! who wait read without the link's lock.
+
+use std::sync::Arc;
+
+use hmc_core::queue::{QueueError, Transfer, WorkQueue};
+use hmc_core::slots::{Outcome, Slot, SlotId, Stale};
+use hmc_core::time::Instant;
+use hmc_core::transport::PostErrorKind;
+use hmc_core::work::Failure;
+use hmc_mem::slot::SlotWord;
+
+use super::unasked::Unasked;
+use crate::link::hold::Hold;
+use crate::transport::data_plane::AnyDataPlane;
+use crate::wakers::Notice;
+
+/// The core's work queue over a port.
+pub(super) type Queue = WorkQueue<AnyDataPlane, Box<[Slot<Hold>]>, Hold>;
+
+/// The name of an operation, or why it was not begun.
+pub(crate) type Begun = Result<SlotId, QueueError<PostErrorKind>>;
+
+/// An operation that has ended, passed its fence, or both.
+pub(super) struct OpEvent {
+    /// Its outcome is known only now.
+    pub(super) done: bool,
+    /// Its peer has ended.
+    pub(super) peer_dead: bool,
+    /// What it has let go of.
+    pub(super) freed: Hold,
+}
+
+pub(crate) struct OpQueue {
+    pub(super) queue: Queue,
+    pub(super) unasked: Unasked,
+    words: Arc<[SlotWord]>,
+}
+
+impl OpQueue {
+    pub(super) fn new(port: AnyDataPlane, slots: usize) -> Self {
+        let records = std::iter::repeat_with(|| Slot::free(Hold::default())).take(slots);
+        Self {
+            queue: WorkQueue::new(port, records.collect()),
+            unasked: Unasked::default(),
+            words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
+        }
+    }
+
+    /// One word an operation, shared with those who wait: they look at it without the lock.
+    pub(super) fn words(&self) -> Arc<[SlotWord]> {
+        Arc::clone(&self.words)
+    }
+
+    #[inline]
+    pub(crate) fn transport(&self) -> &AnyDataPlane {
+        self.queue.transport()
+    }
+
+    #[inline]
+    pub(super) fn transport_mut(&mut self) -> &mut AnyDataPlane {
+        self.queue.transport_mut()
+    }
+
+    /// Operations whose memory is not free yet.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    /// When to call [`OpQueue::expire`] next.
+    #[inline]
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.queue.next_deadline()
+    }
+
+    /// Ends the operations whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.queue.expire(now);
+    }
+
+    /// The peer is gone; `fenced` says whether it can touch no memory any more.
+    pub(super) fn fail_all(&mut self, fenced: bool) {
+        self.queue.fail_all(Failure::PeerDead, fenced);
+    }
+
+    /// Whether transfers may wait for the transport.
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        self.queue.has_waiting()
+    }
+
+    /// Makes progress, and while transfers wait for the transport, as much as copies by this thread make room for.
+    pub(super) fn progress(&mut self) {
+        let waited = self.has_waiting();
+        self.queue.progress();
+        if waited {
+            while self.has_waiting() && self.queue.progress() != 0 {}
+            self.queue.progress();
+        }
+    }
+
+    /// Brings all completions that there are.
+    pub(super) fn collect(&mut self) {
+        while self.queue.progress() > 0 {}
+    }
+
+    /// Posts one transfer, and takes `hold` if that was done. The transfer waits in its record if the transport is full.
+    #[inline]
+    pub(super) fn post(&mut self, t: &Transfer, deadline: Instant, hold: &mut Hold) -> Begun {
+        self.begin(|queue| queue.post_holding(t, deadline, hold))
+    }
+
+    /// Posts the list that `hold` has, of so many transfers, as one operation.
+    pub(super) fn post_list(&mut self, parts: u32, deadline: Instant, hold: &mut Hold) -> Begun {
+        self.begin(|queue| queue.post_list(parts, deadline, hold))
+    }
+
+    /// Names a copy of `bytes` that was done without the transport, if there is a slot for it.
+    #[inline]
+    pub(super) fn record(&mut self, bytes: u64) -> Option<SlotId> {
+        let op = self.begin(|queue| queue.record(bytes)).ok()?;
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            let _ = word.finish(op.generation, true);
+        }
+        Some(op)
+    }
+
+    /// Begins an operation; again when all slots were used and some of their operations have ended.
+    #[inline]
+    fn begin(&mut self, mut begin: impl FnMut(&mut Queue) -> Begun) -> Begun {
+        let op = match begin(&mut self.queue) {
+            Err(QueueError::Full { .. }) if self.free_slots() => begin(&mut self.queue)?,
+            begun => begun?,
+        };
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            let armed = word.arm(op.generation);
+            debug_assert!(armed, "the word of the slot's last operation was retired");
+        }
+        Ok(op)
+    }
+
+    /// The next event. Read until there is none.
+    #[inline]
+    pub(super) fn next_event(&mut self) -> Option<OpEvent> {
+        let event = self.queue.next_event()?;
+        let op = event.op;
+        let outcome = self.queue.outcome(op).ok().flatten();
+        let result = outcome.map(|o| o.result);
+        if event.done
+            && let Some(word) = self.words.get(usize::from(op.index))
+        {
+            let _ = word.finish(op.generation, result.is_some_and(|r| r.is_ok()));
+        }
+        let freed = match event.fenced {
+            Some(mut freed) if outcome.is_some() => {
+                // The span waits for whoever takes the outcome; the rest goes now.
+                if let Some(span) = freed.take_span()
+                    && let Ok(hold) = self.queue.hold_mut(op)
+                {
+                    *hold = Hold::span(span);
+                }
+                freed
+            }
+            Some(freed) => {
+                // Nobody will take it: the slot is free with this event.
+                self.retire(op);
+                freed
+            }
+            None => Hold::waker(self.queue.hold_mut(op).ok().and_then(|hold| hold.waker.take())),
+        };
+        Some(OpEvent { done: event.done, peer_dead: result == Some(Err(Failure::PeerDead)), freed })
+    }
+
+    /// Gives the word of an operation that has left its slot to the slot's next one.
+    pub(super) fn retire(&self, op: SlotId) {
+        if let Some(word) = self.words.get(usize::from(op.index)) {
+            let _ = word.finish(op.generation, false);
+            let _ = word.retire(op.generation);
+        }
+    }
+
+    /// Registers who is to be woken when the operation ends. Gives back a waker to drop.
+    pub(super) fn set_waker(&mut self, op: SlotId, waker: Notice) -> Option<Notice> {
+        match self.queue.hold_mut(op) {
+            Ok(hold) => hold.waker.replace(waker),
+            Err(_) => Some(waker),
+        }
+    }
+
+    /// Takes off who was to be woken when the operation ends, if it still runs.
+    pub(super) fn take_waker(&mut self, op: SlotId) -> Option<Notice> {
+        self.queue.test(op).ok()?;
+        self.queue.hold_mut(op).ok()?.waker.take()
+    }
+
+    /// What the operations hold that have not passed their fence.
+    pub(super) fn unfenced(&self) -> impl Iterator<Item = &Hold> {
+        self.queue.slots().unfenced()
+    }
+
+    /// Withdraws an operation.
+    pub(super) fn cancel(&mut self, op: SlotId) -> Result<(), Stale> {
+        self.queue.cancel(op).or_else(|stale| self.outcome(op).map(drop).map_err(|_| stale))
+    }
+
+    /// What became of an operation; `None` while it runs. Changes nothing.
+    pub(super) fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
+        self.queue.outcome(op).or_else(|stale| self.unasked.get(op).map(Some).ok_or(stale))
+    }
+}

@@ -1,0 +1,199 @@
+//! What one operation keeps in its record until its fence: its memory, who waits for it, and the transfers that the transport
+//! has no room for yet. Each link has a record for each of its slots, so that few bytes count.
+
+use std::sync::Arc;
+
+use hmc_core::queue::{self, Transfer};
+use hmc_core::range::{ByteRange, Extent, Side};
+use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
+use hmc_core::work::{CompleteWhen, Opcode};
+
+use crate::memory::{Region, Span};
+use crate::wakers::Notice;
+
+/// What the one transfer of an operation does, if it waits.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    None,
+    Put,
+    PutNotify,
+    Get,
+}
+
+/// The memory of an operation, and what has space beside it of a transfer that waits: what it does, and its window's epoch.
+#[derive(Debug, Default)]
+enum Memory {
+    #[default]
+    None,
+    /// A region, and the range of it that a transfer that waits reads or writes.
+    Region(Region, ByteRange, Kind, Epoch),
+    Span(Span, Kind, Epoch),
+    /// A region, and transfers out of it or into it.
+    List(Region, Arc<[Transfer]>),
+}
+
+/// What one operation keeps alive until its fence.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    memory: Memory,
+    /// The rest of the transfer that waits: its tag, its window and the offset in that.
+    tag: u64,
+    window: u64,
+    offset: u64,
+    pub(crate) waker: Option<Notice>,
+}
+
+const _: () = assert!(size_of::<Hold>() <= 80, "of each record");
+
+impl Hold {
+    /// A region, and with it the bytes that the operation reads or writes.
+    #[inline]
+    pub(crate) fn region(region: Region) -> Self {
+        let whole = region.local().extent.whole();
+        Self { memory: Memory::Region(region, whole, Kind::None, Epoch(0)), ..Self::default() }
+    }
+
+    /// A range of its region, which nobody else has.
+    pub(crate) fn span(span: Span) -> Self {
+        Self { memory: Memory::Span(span, Kind::None, Epoch(0)), ..Self::default() }
+    }
+
+    /// A region, and transfers out of it or into it.
+    pub(crate) fn list(region: Region, list: Arc<[Transfer]>) -> Self {
+        Self { memory: Memory::List(region, list), ..Self::default() }
+    }
+
+    pub(crate) fn waker(waker: Option<Notice>) -> Self {
+        Self { waker, ..Self::default() }
+    }
+
+    pub(crate) fn held_region(&self) -> Option<&Region> {
+        match &self.memory {
+            Memory::None => None,
+            Memory::Region(region, ..) | Memory::List(region, _) => Some(region),
+            Memory::Span(span, ..) => Some(span.region()),
+        }
+    }
+
+    pub(crate) fn take_span(&mut self) -> Option<Span> {
+        match std::mem::take(&mut self.memory) {
+            Memory::Span(span, ..) => Some(span),
+            other => {
+                self.memory = other;
+                None
+            }
+        }
+    }
+
+    /// Whether letting go of it does nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.memory, Memory::None) && self.waker.is_none()
+    }
+
+    /// The transfer that waits, if the operation has but one.
+    fn one(&self) -> Option<Transfer> {
+        let (local, kind, epoch) = match &self.memory {
+            Memory::Region(region, span, kind, epoch) => {
+                (LocalSlice { key: region.key(), span: *span }, *kind, *epoch)
+            }
+            Memory::Span(span, kind, epoch) => (span.slice(), *kind, *epoch),
+            Memory::None | Memory::List(..) => return None,
+        };
+        let opcode = match kind {
+            Kind::None => return None,
+            Kind::Put => Opcode::Put,
+            Kind::PutNotify => Opcode::PutNotify { tag: self.tag },
+            Kind::Get => Opcode::Get,
+        };
+        // It was a range, and is as long as the one here.
+        let all = Extent::new(u64::MAX);
+        let span = all.span(Side::Remote, self.offset, local.span.len()).ok()?;
+        let remote = WindowSlice { window: WindowId(self.window), epoch, span };
+        Some(Transfer { opcode, when: CompleteWhen::Visible, local, remote })
+    }
+}
+
+impl queue::Hold for Hold {
+    fn transfer(&self, left: u32) -> Option<Transfer> {
+        if let Memory::List(_, list) = &self.memory {
+            let at = list.len().checked_sub(usize::try_from(left).ok()?)?;
+            return list.get(at).copied();
+        }
+        self.one().filter(|_| left == 1)
+    }
+
+    fn keep(&mut self, t: &Transfer) -> bool {
+        let kind = match t.opcode {
+            Opcode::Put => Kind::Put,
+            Opcode::PutNotify { tag } => {
+                self.tag = tag;
+                Kind::PutNotify
+            }
+            Opcode::Get => Kind::Get,
+        };
+        (self.window, self.offset) = (t.remote.window.0, t.remote.span.offset());
+        match &mut self.memory {
+            Memory::Region(_, span, does, epoch) => {
+                (*span, *does, *epoch) = (t.local.span, kind, t.remote.epoch);
+            }
+            Memory::Span(_, does, epoch) => (*does, *epoch) = (kind, t.remote.epoch),
+            Memory::None | Memory::List(..) => {}
+        }
+        // All do: each operation holds the memory that it reads or writes, and ends when its bytes are visible.
+        self.one() == Some(*t)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
+
+    use std::sync::Arc;
+
+    use hmc_core::queue::{Hold as _, Transfer};
+    use hmc_core::range::{Extent, Side};
+    use hmc_core::region::{Epoch, WindowId, WindowSlice};
+    use hmc_core::work::{CompleteWhen, Opcode};
+
+    use super::Hold;
+    use crate::memory::RegionTable;
+
+    #[test]
+    fn what_waits_is_given_as_it_was_kept() {
+        let regions = Arc::new(RegionTable::default());
+        let region = regions.allocate(64).expect("memory");
+        let window = |at| {
+            let span = Extent::new(64).span(Side::Remote, at, 8).expect("it fits");
+            WindowSlice { window: WindowId::new(3, 4), epoch: Epoch(5), span }
+        };
+        let transfer = |opcode, when, at| {
+            let local = region.slice(at, 8).expect("it fits");
+            Transfer { opcode, when, local, remote: window(56 - at) }
+        };
+        let all = [
+            transfer(Opcode::Put, CompleteWhen::Visible, 8),
+            transfer(Opcode::PutNotify { tag: u64::MAX }, CompleteWhen::Visible, 16),
+            transfer(Opcode::Get, CompleteWhen::Visible, 24),
+        ];
+        let kept = |mut hold: Hold, t: &Transfer| {
+            assert_eq!(hold.transfer(1), None);
+            assert!(hold.keep(t));
+            assert_eq!([0, 1, 2].map(|left| hold.transfer(left)), [None, Some(*t), None]);
+        };
+        for t in &all {
+            kept(Hold::region(region.clone()), t);
+        }
+        let span = regions.allocate(64).expect("memory").take(16, 8).expect("free");
+        let (local, remote) = (span.slice(), window(0));
+        kept(Hold::span(span), &Transfer { local, remote, ..all[2] });
+        let hold = Hold::list(region.clone(), Arc::new(all));
+        assert_eq!([3, 2, 1].map(|left| hold.transfer(left)), all.map(Some));
+        assert_eq!((hold.transfer(4), hold.transfer(0)), (None, None));
+        // What it could not give again.
+        assert!(!Hold::default().keep(&all[0]));
+        let early = transfer(Opcode::Put, CompleteWhen::Local, 8);
+        assert!(!Hold::region(region).keep(&early));
+        let other = regions.allocate(64).expect("memory");
+        assert!(!Hold::region(other).keep(&all[0]));
+    }
+}
