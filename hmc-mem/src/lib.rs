@@ -41,6 +41,8 @@ mod length;
 ))]
 pub mod os;
 pub mod owned;
+#[cfg(feature = "std")]
+pub mod registered;
 pub mod shared;
 pub mod slot;
 pub mod sync;

@@ -18,6 +18,7 @@ use hmc_hw::ucx::library::{Library, LoadError, Search};
 use hmc_hw::ucx::log::{self, Level};
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::settings::Settings;
+use hmc_mem::registered::{CachedHandle, Registered as _};
 
 use crate::config::{Progress, Ucx as Config};
 use crate::driver::Driver;
@@ -65,22 +66,6 @@ impl From<UcxError> for Error {
             _ => ErrorKind::Io,
         };
         Self::new(kind, format!("UCX: {e}"))
-    }
-}
-
-/// A region that a registration keeps, as a cache does: it goes when nobody else holds it.
-struct Kept(Region);
-
-impl Kept {
-    fn new(region: &Region) -> Self {
-        region.note_cached(true);
-        Self(region.clone())
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.0.note_cached(false);
     }
 }
 
@@ -287,7 +272,7 @@ impl Plane {
         let start = NonNull::new(part.as_ptr()).unwrap_or(NonNull::dangling());
         // It came from the region's length, which is one of memory.
         let len = usize::try_from(part.extent().len()).unwrap_or(0);
-        let (keep, kind) = (Box::new(Kept::new(region)), region.kind());
+        let (keep, kind) = (Box::new(CachedHandle::new(region)), region.kind());
         // SAFETY: the range lies within the region, which `keep` holds; whoever made the region vouched for its bytes
         // until then, and they are reached by copies only.
         let memory = unsafe { Memory::register(&self.context, start, len, kind, Some(keep)) }?;
@@ -332,23 +317,4 @@ pub struct UcxFacts {
     pub devices: Vec<&'static str>,
     /// Transports and devices that it may use here, as it names them: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
     pub transports: Vec<String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::Kept;
-    use crate::memory::RegionTable;
-
-    #[test]
-    fn a_registration_that_is_gone_keeps_no_region() {
-        let region = Arc::new(RegionTable::default()).allocate(4096).expect("memory");
-        let handle = region.clone();
-        let kept = Kept::new(&region);
-        drop(region);
-        assert!(!handle.is_only_cached(), "the application has a handle");
-        drop(kept);
-        assert!(!handle.is_only_cached(), "it is the only one, and no cache's");
-    }
 }

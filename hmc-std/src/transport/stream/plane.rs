@@ -29,7 +29,7 @@ impl Registration for StreamDataPlane {
     type Released = Released;
 
     fn add_memory(&mut self, memory: &Region) {
-        self.regions.learn(memory);
+        self.regions.add(memory);
     }
 
     fn release_memory(&mut self, all: bool) {
