@@ -5,8 +5,8 @@
 //! has come. The window's range, rights and epoch are checked here, in the initiator's process; where bytes go as messages
 //! ([`hmc_hw::ucx::am`]) the target judges them again, and alone decides. UCX's lanes of shared memory check nothing.
 
-pub(crate) mod domain;
 mod plane;
+pub(crate) mod session;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,9 +22,12 @@ use hmc_core::wire::advert::UcxKey;
 use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+use hmc_hw::host::Event;
 use hmc_hw::ucx::am::AmTarget;
+use hmc_hw::ucx::domain::UcxDomain;
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::Status;
+use hmc_hw::ucx::session_worker::UcxWorker;
 use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
 
 use crate::driver::Driver;
@@ -34,7 +37,6 @@ use crate::transport::link_waker::LinkWaker;
 use crate::transport::released::Released;
 use crate::transport::stream::StreamDataPlane;
 use crate::transport::worker::{SharedWorker, Worker};
-use crate::ucx::{Plane, Seat};
 
 /// Keys that a peer can have.
 const PLACES: usize = held::of_message(ControlKind::Endpoint).count();
@@ -50,25 +52,25 @@ impl hmc_hw::ucx::Notify for NotifyLink {
     }
 }
 
-impl SharedWorker for Seat {
+impl SharedWorker for UcxWorker {
     fn claim(&self) {
-        self.attend(true);
+        Self::claim(self);
     }
 
     fn release(&self) {
-        self.attend(false);
+        Self::release(self);
     }
 
     fn can_sleep(&self) -> bool {
-        Seat::can_sleep(self)
+        Self::can_sleep(self)
     }
 
     fn must_poll(&self) -> bool {
-        self.is_restless()
+        Self::must_poll(self)
     }
 
     fn resume(&self) {
-        self.serve(None);
+        Self::resume(self);
     }
 }
 
@@ -80,9 +82,9 @@ pub(crate) struct UcxDataPlane {
     /// Where the peer's messages come in.
     door: Arc<AmTarget>,
     stream: StreamDataPlane,
-    plane: Arc<Plane>,
+    domain: Arc<UcxDomain>,
     /// The worker of this link.
-    seat: Arc<Seat>,
+    seat: Arc<UcxWorker>,
     /// The same, as a waiter uses it.
     worker: Worker,
     released: Released,
@@ -106,20 +108,20 @@ pub(crate) struct UcxDataPlane {
 impl UcxDataPlane {
     pub(crate) fn new(
         stream: StreamDataPlane,
-        plane: Arc<Plane>,
+        domain: Arc<UcxDomain>,
         serial: u32,
         near: bool,
         driver: &Arc<Driver>,
     ) -> Result<Self> {
         let waker = LinkWaker::new(serial, Arc::clone(driver))?;
-        let seat = plane.seat(serial, near)?;
-        let shared: Arc<dyn SharedWorker> = Arc::<Seat>::clone(&seat);
+        let seat = domain.worker(serial, near)?;
+        let shared: Arc<dyn SharedWorker> = Arc::<UcxWorker>::clone(&seat);
         Ok(Self {
             exposed: Vec::new(),
             ucx: None,
             door: seat.worker().new_am_target(Box::new(NotifyLink(Arc::clone(&waker))))?,
             stream,
-            plane,
+            domain,
             worker: Worker { shared, waker },
             seat,
             released: Released::default(),
@@ -148,7 +150,7 @@ impl UcxDataPlane {
             ucx.add_remote(region, base, &key)?;
         }
         // A window may have been opened before, by the registration that lanes of shared memory map.
-        let shares = ucx.shares_memory() || !ucx.uses_am() && self.plane.shares_memory();
+        let shares = ucx.shares_memory() || !ucx.uses_am() && self.domain.shares_memory();
         if self.near && shares {
             self.stream.draw_near(ucx.peer_pid());
         }
@@ -231,11 +233,11 @@ impl Transport for UcxDataPlane {
             return self.stream.submit(work, false, 0);
         }
         if !ucx.has_local(work.local.key) {
-            match self.plane.memory_of(region) {
+            match self.domain.memory_of(region) {
                 Ok(memory) => ucx.add_local(work.local.key, memory),
                 Err(e) => {
-                    tracing::warn!(error = %e, "memory cannot be registered with UCX");
-                    self.refusal = Some(e);
+                    self.domain.host().report(Event::NotRegistered(&e));
+                    self.refusal = Some(e.into());
                     return Err(PostErrorKind::Other);
                 }
             }

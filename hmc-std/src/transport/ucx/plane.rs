@@ -76,7 +76,7 @@ impl Target for UcxDataPlane {
         if local.span.is_empty() {
             return Ok(None);
         }
-        let registered = self.plane.memory_of_window(memory, local, self.near)?;
+        let registered = self.domain.memory_of_window(memory, local, self.near)?;
         let packed = registered.pack()?;
         // A registration of the whole region begins before the window.
         let whole = u64::try_from(registered.len()).unwrap_or(0) != local.span.len();
@@ -162,7 +162,7 @@ impl Progress for UcxDataPlane {
         let mut busy = self.stream.poll_peer(claimed);
         if claimed && self.is_idle() {
             // Otherwise the next poll makes progress, and takes what it finds.
-            busy |= self.seat.crank();
+            busy |= self.seat.progress();
         }
         // The poll that follows each call makes progress while the two ends meet, and finds an endpoint that has failed.
         if let Some(ucx) = &mut self.ucx {
@@ -287,7 +287,7 @@ impl DataPlane for UcxDataPlane {
     /// UCX's lanes of shared memory copy to addresses that the peer was told: of a peer of this system its word or the end of
     /// its process is needed. Of any other none is, and why its link ended does not matter. It reaches us through our NIC,
     /// which executes an access only if its key is of a memory region that is registered. A window of such a peer has a
-    /// region of its own ([`crate::ucx::Plane::memory_of_window`]), and without a cache `ucp_mem_unmap` deregisters it in the
+    /// region of its own ([`hmc_hw::ucx::domain::UcxDomain::memory_of_window`]), and without a cache `ucp_mem_unmap` deregisters it in the
     /// call: the NIC refuses what comes from then on. Besides, the queue pair that the peer's end is connected to is in its
     /// error state, or destroyed, once our endpoint is closed by force and the worker has no more to do.
     fn peer_has_ended(&mut self) -> bool {
