@@ -13,6 +13,7 @@
 //! - [`worker`] is the worker that peers of a session share.
 //! - [`domain`] is a session's part in UCX: [`session_worker`] is a worker and who makes its progress, `worker_pool` has all of them,
 //!   and what can go wrong is a [`fault`].
+//! - [`data_plane`] is a link's data plane, the `DataPlane` of hmc-core.
 //! - [`transport`] implements the `Transport` of hmc-core. [`raw`] is the reference of measurements: calls of UCX alone.
 //!
 //! Trust: UCX's lanes over TCP and shared memory check no bounds at the target. The AM path validates messages, but a
@@ -23,6 +24,7 @@ pub mod am;
 mod conn_info;
 pub mod context;
 mod cq;
+pub mod data_plane;
 pub mod domain;
 mod ending;
 mod endpoint;

@@ -25,6 +25,9 @@ pub enum PeerAccess {
 /// [`Target::forget_window`]: super::Target::forget_window
 /// [`Caps::NOTIFY`]: crate::types::Caps::NOTIFY
 pub trait NeedsStream: DataPlane {
+    /// Puts with a tag that can be under way.
+    const MAX_NOTIFIES: usize;
+
     /// How the peer accesses memory of this end.
     fn peer_access(&self) -> PeerAccess;
 

@@ -17,6 +17,15 @@ pub enum UcxFault {
     Watch(WatchError),
     /// A range does not lie in its memory.
     Memory(SharedError),
+    /// What the peer is to receive exceeds a note.
+    TooLong(&'static str),
+    /// The peer sent a key to a window that no peer has.
+    UnknownWindow {
+        /// Its index.
+        index: usize,
+        /// Indices are below.
+        limit: usize,
+    },
 }
 
 impl fmt::Display for UcxFault {
@@ -28,6 +37,10 @@ impl fmt::Display for UcxFault {
                 write!(f, "cannot watch a worker of UCX's: {e}")
             }
             Self::Memory(e) => write!(f, "{e}"),
+            Self::TooLong(what) => write!(f, "UCX's {what} is too long"),
+            Self::UnknownWindow { index, limit } => {
+                write!(f, "a key to window {index}: a peer has {limit} at most")
+            }
         }
     }
 }
