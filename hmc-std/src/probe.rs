@@ -158,7 +158,7 @@ pub struct UcxFacts {
 /// `Unavailable` when there is none that can be used, with what to do about it.
 pub fn ucx() -> Result<UcxFacts> {
     let config = crate::config::Config::new(Rank(0), &crate::config::Environment::read());
-    let context = crate::transport::ucx::session::open(&config.ucx)?;
+    let context = crate::transport::ucx::open(&config.ucx)?;
     let kinds = context.memory_kinds();
     // ucs/memory/memory_type.h
     let devices = [("cuda", 1), ("rocm", 3)].into_iter().filter(|(_, bit)| kinds >> bit & 1 == 1);

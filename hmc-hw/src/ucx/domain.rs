@@ -84,7 +84,7 @@ impl UcxDomain {
     }
 
     /// Its session.
-    pub fn host(&self) -> &Arc<dyn Host> {
+    pub(super) fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }
 
@@ -92,7 +92,11 @@ impl UcxDomain {
     ///
     /// # Errors
     /// [`UcxFault`].
-    pub fn worker(&self, serial: u32, same_system: bool) -> Result<Arc<UcxWorker>, UcxFault> {
+    pub(super) fn worker(
+        &self,
+        serial: u32,
+        same_system: bool,
+    ) -> Result<Arc<UcxWorker>, UcxFault> {
         self.pool.for_link(serial, same_system)
     }
 
@@ -194,7 +198,7 @@ impl UcxDomain {
     ///
     /// # Errors
     /// [`UcxFault`].
-    pub fn memory_of_window(
+    pub(super) fn memory_of_window(
         &self,
         region: &impl Registered,
         window: LocalSlice,

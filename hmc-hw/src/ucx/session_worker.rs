@@ -121,7 +121,7 @@ impl UcxWorker {
     }
 
     /// UCX's worker.
-    pub fn worker(&self) -> &Arc<Worker> {
+    pub(super) fn worker(&self) -> &Arc<Worker> {
         &self.worker
     }
 
@@ -186,7 +186,7 @@ impl UcxWorker {
     }
 
     /// Makes progress, unless another thread does. Returns `true` if anything happened.
-    pub fn progress(&self) -> bool {
+    pub(super) fn progress(&self) -> bool {
         self.worker.try_lock().is_some_and(|guard| guard.progress())
     }
 
@@ -204,7 +204,7 @@ impl UcxWorker {
     }
 
     /// Makes progress until there is none to make. Returns `true` if it came to that.
-    pub fn drain(&self) -> bool {
+    pub(super) fn drain(&self) -> bool {
         let guard = self.worker.lock();
         (0..MAX_POLLS).any(|_| !guard.progress())
     }

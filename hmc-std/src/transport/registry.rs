@@ -16,7 +16,7 @@ use crate::transport::loopback::LoopbackDataPlane;
 use crate::transport::released::Released;
 use crate::transport::shm::domain::ShmDomain;
 use crate::transport::tcp::TcpDomain;
-use crate::transport::ucx::session::SessionUcx;
+use crate::transport::ucx::SessionUcx;
 
 /// One session's part in each transport, in the order in which they are tried. The last one serves every peer.
 #[derive(Clone)]
