@@ -4,6 +4,8 @@
 //! the peer's end, and says that of this end. It has the table of windows; all else is the data plane's.
 
 mod plane;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
