@@ -62,7 +62,7 @@ const NOT_RELEASED: [&str; 3] =
 const EQUIVALENT: &str = include_str!("mutants/equivalent.txt");
 
 /// The suites that matter most for the files of a path, the best first; the longest path counts. The others follow.
-const TABLE: [(&str, &[&str]); 23] = [
+const TABLE: [(&str, &[&str]); 25] = [
     ("hmc-mem/src/", &["conformance", "visibility", "sessions"]),
     ("hmc-mem/src/os/", &["conformance", "sessions", "death"]),
     ("hmc-mem/src/os/fork", &["fork", "fork_drops", "fork_views"]),
@@ -71,10 +71,12 @@ const TABLE: [(&str, &[&str]); 23] = [
         &["ucx_standin", "ucx_standin_faults", "ucx_standin_sessions", "ucx_standin_random"],
     ),
     ("hmc-hw/src/ucx/am", &["ucx_liars", "ucx_standin", "ucx_standin_sessions"]),
+    ("hmc-hw/src/ucx/data_plane", &["ucx_standin_sessions", "ucx_standin_faults"]),
+    ("hmc-hw/src/ucx/domain", &["ucx_standin_sessions", "ucx_standin_faults"]),
     ("hmc-hw/src/ucx/library", &["ucx_standin_refused", "ucx_standin"]),
     ("hmc-std/src/", &["driven", "clusters", "sessions", "conformance", "routes"]),
     ("hmc-std/src/transport/ucx", &["ucx_standin_sessions", "ucx_standin_faults"]),
-    ("hmc-std/src/link/ucx", &["ucx_standin_sessions", "ucx_standin_faults"]),
+    ("hmc-std/src/transport/with_stream", &["ucx_standin_sessions", "ucx_standin_faults"]),
     (
         "hmc-std/src/transport/",
         &["conformance", "driven", "clusters", "visibility", "revoke", "death"],
