@@ -12,5 +12,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may panic"))]
 
 pub mod api;
+pub mod host;
 mod sys;
 pub mod ucx;

@@ -11,6 +11,9 @@
 //! - [`am`] emulates puts and gets by active messages where no lane reaches memory by itself.
 //! - `peer` has the state of one peer: requests, windows, endpoint.
 //! - [`worker`] is the worker that peers of a session share.
+//! - [`domain`] is a session's part in UCX: [`session_worker`] is a worker and who makes its progress, `worker_pool` has all of them,
+//!   and what can go wrong is a [`fault`].
+//! - [`data_plane`] is a link's data plane, the `DataPlane` of hmc-core.
 //! - [`transport`] implements the `Transport` of hmc-core. [`raw`] is the reference of measurements: calls of UCX alone.
 //!
 //! Trust: UCX's lanes over TCP and shared memory check no bounds at the target. The AM path validates messages, but a
@@ -21,8 +24,11 @@ pub mod am;
 mod conn_info;
 pub mod context;
 mod cq;
+pub mod data_plane;
+pub mod domain;
 mod ending;
 mod endpoint;
+pub mod fault;
 mod functions;
 #[cfg(test)]
 mod layout;
@@ -37,11 +43,13 @@ mod process;
 pub mod raw;
 mod records;
 pub mod result;
+pub mod session_worker;
 pub mod settings;
 mod sys;
 pub mod transport;
 mod ucp_worker;
 mod ucs_log;
 pub mod worker;
+mod worker_pool;
 
 pub use cq::Notify;

@@ -42,6 +42,8 @@ mod length;
 pub mod os;
 pub mod outcome;
 pub mod owned;
+#[cfg(feature = "std")]
+pub mod registered;
 pub mod shared;
 pub mod slot;
 pub mod sync;

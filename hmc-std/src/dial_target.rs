@@ -82,7 +82,7 @@ mod tests {
             // Shared memory goes by the socket that the peer named, however it was reached.
             (uds(), Local, None, path.clone()),
             (tcp("127.0.0.1:7000"), Local, Some(7001), path.clone()),
-            // UCX only if the folder is known here.
+            // What takes either only if the folder is known here.
             (uds(), Either, Some(7001), path.clone()),
             (local("127.0.0.2:7000"), Either, None, path),
             (tcp("10.0.0.1:7000"), Either, Some(7001), there("10.0.0.1:7001")),

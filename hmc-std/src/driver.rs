@@ -75,6 +75,11 @@ pub(crate) fn flags(wanted: Readiness) -> PollFlags {
     flags
 }
 
+/// The kernel refused to watch a descriptor.
+pub(crate) fn cannot_watch(e: Errno) -> Error {
+    Error::io("cannot watch a descriptor", e)
+}
+
 /// What the kernel was last told about a descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Registered(Option<Readiness>);
@@ -127,7 +132,7 @@ impl Driver {
     /// Watches a stranger's socket: tells once of what comes, however long it stays there.
     pub(crate) fn watch_stranger(&self, socket: &Socket, token: Token) -> Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        socket.fd().map_or(Ok(()), |fd| self.add(fd, token, flags))
+        socket.fd().map_or(Ok(()), |fd| self.add(fd, token, flags).map_err(cannot_watch))
     }
 
     pub(crate) fn unwatch_socket(&self, socket: &Socket) {
@@ -138,13 +143,26 @@ impl Driver {
 
     /// Watches a descriptor for reading, as long as it is open.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token) -> Result<()> {
-        self.add(fd, token, epoll::EventFlags::IN)
+        self.add(fd, token, epoll::EventFlags::IN).map_err(cannot_watch)
     }
 
-    fn add(&self, fd: impl AsFd, token: Token, flags: epoll::EventFlags) -> Result<()> {
+    /// As [`Self::watch`], of a shared worker.
+    pub(crate) fn watch_worker(
+        &self,
+        fd: impl AsFd,
+        worker: u32,
+    ) -> std::result::Result<(), Errno> {
+        self.add(fd, Token::Worker(worker), epoll::EventFlags::IN)
+    }
+
+    fn add(
+        &self,
+        fd: impl AsFd,
+        token: Token,
+        flags: epoll::EventFlags,
+    ) -> std::result::Result<(), Errno> {
         let data = epoll::EventData::new_u64(token.encode());
         epoll::add(&self.epoll, fd, data, flags)
-            .map_err(|e| Error::io("cannot watch a descriptor", e))
     }
 
     pub(crate) fn unwatch(&self, fd: impl AsFd) {

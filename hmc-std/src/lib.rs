@@ -101,7 +101,6 @@ mod strangers;
 pub mod testing;
 mod tokens;
 mod transport;
-mod ucx;
 mod until;
 mod wait_pool;
 mod wakers;

@@ -12,7 +12,6 @@ use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, PageKind};
 use crate::config::{Config, Environment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::paths::{private_dir, uds_path};
-pub use crate::ucx::UcxFacts;
 
 /// Limits and grants of the system, as it states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,13 +138,36 @@ pub fn uds_dir(dir: &Path) -> Result<()> {
     result
 }
 
+/// The UCX of this machine, as a session would find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UcxFacts {
+    /// Its release, as the library itself says.
+    pub version: String,
+    /// The file that was loaded.
+    pub path: std::path::PathBuf,
+    /// Kinds of device memory that it was built and started for: `cuda`, `rocm`.
+    pub devices: Vec<&'static str>,
+    /// Transports and devices that it may use here, as it names them: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
+    pub transports: Vec<String>,
+}
+
 /// Loads UCX and opens its devices, as a session that takes part in it does.
 ///
 /// # Errors
 /// `Unavailable` when there is none that can be used, with what to do about it.
 pub fn ucx() -> Result<UcxFacts> {
     let config = crate::config::Config::new(Rank(0), &crate::config::Environment::read());
-    crate::ucx::facts(&config.ucx)
+    let context = crate::transport::ucx::open(&config.ucx)?;
+    let kinds = context.memory_kinds();
+    // ucs/memory/memory_type.h
+    let devices = [("cuda", 1), ("rocm", 3)].into_iter().filter(|(_, bit)| kinds >> bit & 1 == 1);
+    Ok(UcxFacts {
+        version: context.library().version().to_string(),
+        path: context.library().path().to_owned(),
+        devices: devices.map(|(name, _)| name).collect(),
+        transports: context.transports(),
+    })
 }
 
 #[cfg(test)]

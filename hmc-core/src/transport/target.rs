@@ -59,7 +59,13 @@ pub trait Target: Registration {
     /// The table has no such window.
     fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<Fence<Self::Gate>, WindowFault> {
         self.windows().apply(id, epoch, WindowTransition::Revoke)?;
-        Ok(Fence::Passed)
+        Ok(self.close_window(id, epoch))
+    }
+
+    /// The transport's part of [`Self::revoke`], without the table.
+    fn close_window(&mut self, id: WindowId, epoch: Epoch) -> Fence<Self::Gate> {
+        let _ = (id, epoch);
+        Fence::Passed
     }
 
     /// Whether the peer uses a revoked window no more; asked where the fence is [`Fence::PeerAck`].
@@ -72,5 +78,11 @@ pub trait Target: Registration {
     fn free_window(&mut self, id: WindowId, epoch: Epoch) {
         // An error: the table has no such window, it was freed before.
         let _ = self.windows().apply(id, epoch, WindowTransition::Fence);
+        self.forget_window(id, epoch);
+    }
+
+    /// The transport's part of [`Self::free_window`], without the table.
+    fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
+        let _ = (id, epoch);
     }
 }

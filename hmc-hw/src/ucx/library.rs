@@ -49,6 +49,29 @@ pub struct Search {
     pub folders: Vec<PathBuf>,
 }
 
+impl Search {
+    /// `named`, or what the loader finds, else what lies in folders of usual installations, and of Python packages under
+    /// `prefixes`.
+    #[must_use]
+    pub fn usual(named: Option<PathBuf>, prefixes: &[PathBuf]) -> Self {
+        let mut folders: Vec<PathBuf> =
+            ["/usr/local/ucx/lib", "/opt/ucx/lib", "/usr/local/lib"].map(PathBuf::from).into();
+        for prefix in prefixes {
+            folders.push(prefix.join("lib"));
+            // The wheel libucx: lib/pythonX.Y/site-packages/libucx/lib.
+            let Ok(versions) = std::fs::read_dir(prefix.join("lib")) else { continue };
+            for version in versions.flatten() {
+                if version.file_name().to_string_lossy().starts_with("python") {
+                    for packages in ["site-packages", "dist-packages"] {
+                        folders.push(version.path().join(packages).join("libucx/lib"));
+                    }
+                }
+            }
+        }
+        Self { named, folders }
+    }
+}
+
 /// Reason why UCX cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

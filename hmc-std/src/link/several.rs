@@ -202,15 +202,15 @@ mod tests {
     #[test]
     fn each_link_is_led_once_and_only_if_its_sockets_tell_all() {
         let (near, _far) = pair(ConnType::Tcp);
-        let (ucx, waker) = (alone(2, 2), waker());
-        ucx.link.has_worker.store(true, Ordering::Relaxed);
+        let (shared, waker) = (alone(2, 2), waker());
+        shared.link.has_worker.store(true, Ordering::Relaxed);
         let mut several = Several::new(&waker);
-        for link in [&near.link, &ucx.link, &near.link] {
+        for link in [&near.link, &shared.link, &near.link] {
             several.add(link);
         }
         assert_eq!(several.held.len(), 2);
         several.turn();
-        assert!(near.link.is_led() && !ucx.link.is_led());
+        assert!(near.link.is_led() && !shared.link.is_led());
         assert!(near.link.data().is_attended() && near.link.ctrl().is_attended());
         drop(several);
         assert!(!near.link.is_led() && !near.link.data().is_attended());

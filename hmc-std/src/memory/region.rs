@@ -6,6 +6,7 @@ use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
 use hmc_mem::error::MemError;
 use hmc_mem::os::memfd::Mapping;
+use hmc_mem::registered::Registered;
 #[doc(hidden)]
 use hmc_mem::shared::{SharedBytes, SharedError};
 use std::ptr::NonNull;
@@ -196,6 +197,35 @@ impl RegionTable {
     }
 }
 
+// SAFETY: whoever registered the memory vouched for its bytes until the region is gone, which each handle keeps. A span that is
+// lent is not accessed through references.
+unsafe impl Registered for Region {
+    #[inline]
+    fn local(&self) -> LocalRegion {
+        self.0.local
+    }
+
+    unsafe fn bytes(&self) -> SharedBytes<'_> {
+        Self::bytes(self)
+    }
+
+    fn note_pinned(&self) {
+        self.0.pinned.store(true, Ordering::Release);
+    }
+
+    fn note_cached(&self, is_cached: bool) {
+        if is_cached {
+            self.0.cached.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.0.cached.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn is_only_cached(&self) -> bool {
+        Arc::strong_count(&self.0) <= self.0.cached.load(Ordering::Acquire)
+    }
+}
+
 impl Region {
     /// Size in bytes.
     #[must_use]
@@ -343,24 +373,6 @@ impl Region {
         if let Some(at) = taken.ranges.iter().position(|r| *r == range) {
             taken.ranges.remove(at);
         }
-    }
-
-    pub(crate) fn note_cached(&self, on: bool) {
-        if on {
-            self.0.cached.fetch_add(1, Ordering::AcqRel);
-        } else {
-            self.0.cached.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Whether nobody but ports' caches holds the region.
-    pub(crate) fn is_only_cached(&self) -> bool {
-        Arc::strong_count(&self.0) <= self.0.cached.load(Ordering::Acquire)
-    }
-
-    /// Notes that a device may know the pages from now on.
-    pub(crate) fn note_pinned(&self) {
-        self.0.pinned.store(true, Ordering::Release);
     }
 
     /// Whether a device may know the pages.

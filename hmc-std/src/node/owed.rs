@@ -43,19 +43,8 @@ impl Owed {
         self.windows.pop_front()
     }
 
-    /// The oldest one of which `is` says so.
-    pub(crate) fn take_if(&mut self, is: impl Fn(WindowId) -> bool) -> Option<(WindowId, Epoch)> {
-        let at = self.windows.iter().position(|(id, _)| is(*id))?;
-        self.windows.remove(at)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.windows.is_empty()
-    }
-
-    /// Nothing is owed any more.
-    pub(crate) fn clear(&mut self) {
-        self.windows.clear();
     }
 }
 
@@ -76,18 +65,5 @@ mod tests {
         assert_eq!(told.len(), PLACES);
         assert!(told.iter().all(|(_, epoch)| epoch.0 >= 10_000 - 256), "the latest of each");
         assert!(!owed.add(WindowId(u64::try_from(PLACES).expect("small")), Epoch(1)));
-    }
-
-    #[test]
-    fn one_can_be_said_before_older_ones() {
-        let mut owed = Owed::default();
-        for n in 0..3 {
-            assert!(owed.add(WindowId(n), Epoch(7)));
-        }
-        assert_eq!(owed.take_if(|id| id == WindowId(1)), Some((WindowId(1), Epoch(7))));
-        assert_eq!(owed.take_if(|id| id == WindowId(1)), None);
-        assert_eq!((owed.take(), owed.is_empty()), (Some((WindowId(0), Epoch(7))), false));
-        owed.clear();
-        assert!(owed.is_empty());
     }
 }

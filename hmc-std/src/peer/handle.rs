@@ -26,7 +26,7 @@ pub struct Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         if self.shared.origin.is_child() {
-            // Sockets, mappings and UCX's objects are the parent's: in a child neither count reaches zero.
+            // Sockets, mappings and objects of vendors' libraries are the parent's: in a child neither count reaches zero.
             std::mem::forget((Arc::clone(&self.link), Arc::clone(&self.shared)));
         }
     }

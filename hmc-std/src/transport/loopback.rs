@@ -120,7 +120,7 @@ impl Registration for LoopbackDataPlane {
     type Released = Released;
 
     fn add_memory(&mut self, memory: &Region) {
-        self.regions.learn(memory);
+        self.regions.add(memory);
     }
 
     fn release_memory(&mut self, all: bool) {

@@ -17,4 +17,5 @@ pub(crate) mod shm;
 pub(crate) mod stream;
 pub(crate) mod tcp;
 pub(crate) mod ucx;
+pub(crate) mod with_stream;
 pub(crate) mod worker;

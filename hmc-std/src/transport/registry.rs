@@ -16,7 +16,7 @@ use crate::transport::loopback::LoopbackDataPlane;
 use crate::transport::released::Released;
 use crate::transport::shm::domain::ShmDomain;
 use crate::transport::tcp::TcpDomain;
-use crate::transport::ucx::domain::UcxDomain;
+use crate::transport::ucx::SessionUcx;
 
 /// One session's part in each transport, in the order in which they are tried. The last one serves every peer.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl Domains {
     pub(crate) fn new(config: &Config, driver: &Arc<Driver>) -> Self {
         Self(Arc::new([
             Box::new(ShmDomain),
-            Box::new(UcxDomain::new(&config.ucx, config.progress, driver, 0)),
+            Box::new(SessionUcx::new(&config.ucx, config.progress, driver, 0)),
             Box::new(TcpDomain),
         ]))
     }

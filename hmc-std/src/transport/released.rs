@@ -11,9 +11,9 @@ impl Released {
         self.0.push(Box::new(what));
     }
 
-    /// Adds what another one has.
-    pub(crate) fn append(&mut self, mut other: Self) {
-        self.0.append(&mut other.0);
+    /// Adds several.
+    pub(crate) fn append(&mut self, mut what: Vec<Box<dyn Send>>) {
+        self.0.append(&mut what);
     }
 }
 

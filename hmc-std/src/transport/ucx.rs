@@ -1,290 +1,201 @@
-//! UCX: puts and gets by libucp, tags and control of windows by a stream beside it.
-//!
-//! The stream is the link's second connection, as for shared memory: it shows the peer's end, and carries the tags of
-//! puts once their bytes are there. Everything else goes through [`UcxTransport`], which exists as soon as the peer's card
-//! has come. The window's range, rights and epoch are checked here, in the initiator's process; where bytes go as messages
-//! ([`hmc_hw::ucx::am`]) the target judges them again, and alone decides. UCX's lanes of shared memory check nothing.
+//! A session's part in UCX, which is in [`hmc_hw::ucx`]: how it is configured, and what it is to the other modules.
 
-pub(crate) mod domain;
-mod plane;
+mod host;
+mod open;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
-use hmc_core::slots::SlotId;
-use hmc_core::time::{Duration, Instant};
-use hmc_core::transport::{
-    CancelOutcome, DataCloseReason, DataPlane as _, PostErrorKind, Transport,
-};
-use hmc_core::types::Caps;
-use hmc_core::wire::advert::UcxKey;
-use hmc_core::wire::held;
-use hmc_core::wire::message::ControlKind;
-use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
-use hmc_hw::ucx::am::AmTarget;
+use hmc_core::types::ConnType;
+use hmc_core::wire::advert::{ENDPOINT_UCX, EndpointBlob};
+use hmc_core::wire::hello::Features;
+use hmc_hw::ucx::data_plane::UcxDataPlane;
+use hmc_hw::ucx::domain::{DomainOptions, UcxDomain};
 use hmc_hw::ucx::memory::Memory;
-use hmc_hw::ucx::result::Status;
-use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
 
+use self::host::{NotifyLink, SessionHost, UcxBytes};
+pub(crate) use self::open::open;
+use crate::config::{Progress, Ucx as Config};
 use crate::driver::Driver;
-use crate::error::{Error, Result};
-use crate::node::owed::Owed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
+use crate::memory::{Region, RegionTable};
+use crate::transport::data_plane::AnyDataPlane;
+use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
 use crate::transport::link_waker::LinkWaker;
 use crate::transport::released::Released;
-use crate::transport::stream::StreamDataPlane;
+use crate::transport::with_stream::WithStream;
 use crate::transport::worker::{SharedWorker, Worker};
-use crate::ucx::{Plane, Seat};
 
-/// Keys that a peer can have.
-const PLACES: usize = held::of_message(ControlKind::Endpoint).count();
-/// How long a link waits for the greeting of a peer that may send none, having other lanes.
-const GREETING: Duration = Duration::from_millis(1000);
+/// UCX, which is loaded at its first use.
+pub(crate) struct SessionUcx {
+    config: Config,
+    progress: Progress,
+    driver: Arc<Driver>,
+    /// The number of the first worker.
+    first_worker: u32,
+    domain: Mutex<Option<Arc<UcxDomain>>>,
+}
 
-/// Tells a link's waiter of completions.
-struct NotifyLink(Arc<LinkWaker>);
+impl SessionUcx {
+    /// A session that takes no part yet. Its workers are numbered from `first_worker` on.
+    pub(crate) fn new(
+        config: &Config,
+        progress: Progress,
+        driver: &Arc<Driver>,
+        first_worker: u32,
+    ) -> Self {
+        let (config, driver) = (config.clone(), Arc::clone(driver));
+        Self { config, progress, driver, first_worker, domain: Mutex::default() }
+    }
 
-impl hmc_hw::ucx::Notify for NotifyLink {
-    fn notify(&self) {
-        self.0.notify();
+    /// UCX, started now if it was not.
+    fn start(&self) -> Result<Arc<UcxDomain>> {
+        let mut place = lock(&self.domain);
+        if let Some(domain) = &*place {
+            return Ok(Arc::clone(domain));
+        }
+        let context = open(&self.config)?;
+        let options = DomainOptions {
+            workers: self.config.workers.unwrap_or(1),
+            first_worker: self.first_worker,
+            is_manual: self.progress == Progress::Manual,
+        };
+        let library = context.library();
+        let host = Arc::new(SessionHost(Arc::clone(&self.driver)));
+        let domain = UcxDomain::new(context, host, options);
+        tracing::info!(version = %library.version(), path = %library.path().display(), "UCX");
+        *place = Some(Arc::clone(&domain));
+        Ok(domain)
+    }
+
+    /// UCX, if it was started.
+    fn started(&self) -> Option<Arc<UcxDomain>> {
+        lock(&self.domain).clone()
+    }
+
+    fn with(
+        &self,
+        released: &mut Released,
+        run: impl FnOnce(&UcxDomain, &mut Vec<Arc<Memory>>) -> bool,
+    ) -> bool {
+        let Some(domain) = self.started() else { return false };
+        let mut free = Vec::new();
+        let busy = run(&domain, &mut free);
+        if !free.is_empty() {
+            released.push(free);
+        }
+        busy
     }
 }
 
-impl SharedWorker for Seat {
-    fn claim(&self) {
-        self.attend(true);
+impl Domain for SessionUcx {
+    fn kind(&self) -> ConnType {
+        ConnType::Ucx
     }
 
-    fn release(&self) {
-        self.attend(false);
+    fn endpoint(&self) -> u8 {
+        ENDPOINT_UCX
     }
 
-    fn can_sleep(&self) -> bool {
-        Seat::can_sleep(self)
+    fn side(&self) -> Side {
+        Side::Either
+    }
+
+    fn is_active(&self) -> bool {
+        self.started().is_some()
+    }
+
+    fn activate(&self) -> Result<()> {
+        self.start().map(drop)
+    }
+
+    fn announcement(&self) -> Option<EndpointBlob<'static>> {
+        self.is_active().then_some(EndpointBlob { kind: ENDPOINT_UCX, bytes: &[] })
+    }
+
+    fn features(&self) -> Features {
+        let has_nic = self.started().is_some_and(|domain| domain.has_nic());
+        if has_nic { Features::UCX_NIC } else { Features::empty() }
+    }
+
+    /// Its lanes of hardware are what makes it worth its trust.
+    fn unfit(&self, peer: &PeerFacts<'_>, by_name: bool) -> Option<String> {
+        let takes_part = peer.endpoints.contains(&ENDPOINT_UCX);
+        let why = match self.started() {
+            _ if by_name && takes_part => return None,
+            _ if by_name => "the peer takes no part in UCX: start its session with `ucx()`",
+            None => "this session takes no part in it",
+            Some(_) if !takes_part => "the peer takes no part in it",
+            Some(ours) if ours.has_nic() && peer.features.contains(Features::UCX_NIC) => {
+                return None;
+            }
+            Some(_) => "no RDMA hardware at both ends; ask for it by name",
+        };
+        Some(why.to_owned())
+    }
+
+    fn fit(&self) -> &'static str {
+        "RDMA hardware at both ends"
+    }
+
+    fn data_plane(&self, params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
+        let (serial, near) = (params.serial, params.near);
+        let stream = params.stream(Side::Either);
+        let waker = LinkWaker::new(serial, Arc::clone(&self.driver))?;
+        let notify = Box::new(NotifyLink(Arc::clone(&waker)));
+        // The layer has the table of windows.
+        let plane = UcxDataPlane::new(&self.start()?, serial, near, 0, notify)?;
+        let shared: Arc<dyn SharedWorker> = plane.shared_worker();
+        let worker = Worker { shared, waker };
+        Ok(AnyDataPlane::new(WithStream::new(plane, stream, Some(worker), near)))
+    }
+
+    /// Memory that UCX's lanes of shared memory map, once the session takes part.
+    fn allocate(&self, table: &Arc<RegionTable>, len: u64) -> Option<Result<Region>> {
+        let domain = self.started()?;
+        let bytes = usize::try_from(len)
+            .map_err(|_| Error::new(ErrorKind::NoSpace, format!("{len} bytes do not fit memory")));
+        let make = |bytes| {
+            let memory = domain.allocate(bytes)?;
+            let region = table.adopt_own(Box::new(UcxBytes(Arc::clone(&memory))))?;
+            domain.add_memory(region.key(), &memory);
+            Ok(region)
+        };
+        Some(bytes.and_then(make))
+    }
+
+    fn register(&self, region: &Region) -> Result<()> {
+        self.start()?.memory_of(region).map(drop).map_err(Error::from)
+    }
+
+    fn registrations(&self) -> u64 {
+        self.started().map_or(0, |domain| domain.registrations())
+    }
+
+    fn poll_worker(&self, worker: u32, released: &mut Released) -> bool {
+        self.with(released, |domain, free| domain.service(worker, free))
+    }
+
+    fn tick_workers(&self, released: &mut Released) {
+        self.with(released, |domain, free| {
+            domain.service_all(free);
+            true
+        });
+    }
+
+    fn progress_workers(&self, released: &mut Released) -> bool {
+        self.with(released, UcxDomain::progress_all)
     }
 
     fn must_poll(&self) -> bool {
-        self.is_restless()
+        self.started().is_some_and(|domain| domain.must_poll())
     }
 
-    fn resume(&self) {
-        self.serve(None);
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct UcxDataPlane {
-    /// Registrations of what is exposed to the peer, by the window's place. Before `stream`, which holds the regions.
-    exposed: Vec<Option<Arc<Memory>>>,
-    ucx: Option<UcxTransport>,
-    /// Where the peer's messages come in.
-    door: Arc<AmTarget>,
-    stream: StreamDataPlane,
-    plane: Arc<Plane>,
-    /// The worker of this link.
-    seat: Arc<Seat>,
-    /// The same, as a waiter uses it.
-    worker: Worker,
-    released: Released,
-    /// Keys that came before the peer's card.
-    early: Vec<(WindowDesc, u64, Vec<u8>)>,
-    /// Tags that the stream has no room for.
-    late: VecDeque<WorkRequest>,
-    /// Windows that the peer takes back while operations of ours run.
-    leaving: Owed,
-    /// Windows of ours that the peer has left.
-    left: Vec<(WindowId, Epoch)>,
-    /// Why the last post was refused, where a kind says too little.
-    refusal: Option<Error>,
-    /// Since when our own way is open.
-    wired: Option<Instant>,
-    /// The peer says that it runs on this system.
-    near: bool,
-    down: bool,
-}
-
-impl UcxDataPlane {
-    pub(crate) fn new(
-        stream: StreamDataPlane,
-        plane: Arc<Plane>,
-        serial: u32,
-        near: bool,
-        driver: &Arc<Driver>,
-    ) -> Result<Self> {
-        let waker = LinkWaker::new(serial, Arc::clone(driver))?;
-        let seat = plane.seat(serial, near)?;
-        let shared: Arc<dyn SharedWorker> = Arc::<Seat>::clone(&seat);
-        Ok(Self {
-            exposed: Vec::new(),
-            ucx: None,
-            door: seat.worker().new_am_target(Box::new(NotifyLink(Arc::clone(&waker))))?,
-            stream,
-            plane,
-            worker: Worker { shared, waker },
-            seat,
-            released: Released::default(),
-            early: Vec::new(),
-            // Room for all that may be under way: a put allocates nothing.
-            late: VecDeque::with_capacity(MAX_REQUESTS),
-            leaving: Owed::default(),
-            left: Vec::new(),
-            wired: None,
-            refusal: None,
-            near,
-            down: false,
-        })
+    fn has_leftovers(&self) -> bool {
+        self.started().is_some_and(|domain| domain.has_leftovers())
     }
 
-    /// The peer's card: what it takes to come to its worker.
-    ///
-    /// # Errors
-    /// `Unavailable` when the two ends have no device in common; `Io`.
-    pub(crate) fn learn_card(&mut self, card: &[u8]) -> Result<()> {
-        if self.ucx.is_some() || self.down {
-            return Ok(());
-        }
-        let mut ucx = UcxTransport::new(self.seat.worker(), &self.door, card, true)?;
-        for (region, base, key) in self.early.drain(..) {
-            ucx.add_remote(region, base, &key)?;
-        }
-        // A window may have been opened before, by the registration that lanes of shared memory map.
-        let shares = ucx.shares_memory() || !ucx.uses_am() && self.plane.shares_memory();
-        if self.near && shares {
-            self.stream.draw_near(ucx.peer_pid());
-        }
-        self.ucx = Some(ucx);
-        Ok(())
-    }
-
-    /// The key to one of the peer's windows.
-    ///
-    /// # Errors
-    /// `Io` when UCX cannot read it.
-    pub(crate) fn learn_key(&mut self, key: &UcxKey<'_>) -> Result<()> {
-        let place = usize::from(key.region.window.index());
-        if place >= PLACES || self.early.len() >= PLACES {
-            let what = format!("a key to window {place}: a peer has {PLACES} at most");
-            return Err(Error::new(crate::error::ErrorKind::Protocol, what));
-        }
-        match &mut self.ucx {
-            Some(ucx) => Ok(ucx.add_remote(key.region, key.base, key.key)?),
-            None => {
-                self.early.push((key.region, key.base, key.key.to_vec()));
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether bytes go as messages both ways, so that each end judges what comes.
-    pub(crate) fn is_soft(&self) -> bool {
-        self.ucx.as_ref().is_some_and(UcxTransport::uses_am) && self.door.peer_uses_am()
-    }
-
-    /// Why its endpoint is of no use any more: what the peer did, or that status.
-    fn why(&self, status: Status) -> DataCloseReason {
-        match self.door.violation() {
-            Some(violation) => DataCloseReason::Protocol(violation.what()),
-            None => DataCloseReason::Failed(i32::from(status.0)),
-        }
-    }
-
-    /// Tells the peer of a link that is over that nothing of ours is in its memory any more, as soon as that is true.
-    fn say_out(&mut self) {
-        if self.down && self.is_idle() {
-            self.stream.say_out();
-        }
-    }
-
-    /// Whether nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.ucx.as_ref().is_none_or(UcxTransport::is_idle)
-    }
-
-    /// Sends the tag of a put whose bytes are there. Whether there was room.
-    fn send_tag(&mut self, work: &WorkRequest) -> bool {
-        let tag = WorkRequest {
-            local: LocalSlice { span: work.local.span.split_at_most(0).0, ..work.local },
-            remote: WindowSlice { span: work.remote.span.split_at_most(0).0, ..work.remote },
-            ..*work
-        };
-        !matches!(self.stream.submit(&tag, false, work.local.span.len()), Err(PostErrorKind::Busy))
-    }
-}
-
-impl Transport for UcxDataPlane {
-    type Error = PostErrorKind;
-
-    fn caps(&self) -> Caps {
-        Caps::PUT | Caps::GET | Caps::NOTIFY
-    }
-
-    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
-        if self.down {
-            return Err(PostErrorKind::Disconnected);
-        }
-        let Some(region) = self.stream.region_cache().resolve(work.local) else {
-            return Err(PostErrorKind::UnknownRegion);
-        };
-        let Some(ucx) = &mut self.ucx else { return Err(PostErrorKind::Busy) };
-        if work.local.span.is_empty() {
-            // A tag without bytes.
-            return self.stream.submit(work, false, 0);
-        }
-        if !ucx.has_local(work.local.key) {
-            match self.plane.memory_of(region) {
-                Ok(memory) => ucx.add_local(work.local.key, memory),
-                Err(e) => {
-                    tracing::warn!(error = %e, "memory cannot be registered with UCX");
-                    self.refusal = Some(e);
-                    return Err(PostErrorKind::Other);
-                }
-            }
-        }
-        ucx.post(work)
-    }
-
-    fn poll(&mut self, out: &mut [Completion]) -> usize {
-        let mut n = 0;
-        if let Some(ucx) = &mut self.ucx {
-            n = ucx.poll(out);
-            for c in out.iter_mut().take(n) {
-                // UCX may find the memory of a process that has just been killed gone before the connection shows its end.
-                if matches!(c.result, Err(Failure::Transport(_))) && self.stream.peer_has_ended() {
-                    c.result = Err(Failure::PeerDead);
-                }
-            }
-            while let Some(work) = ucx.take_notify() {
-                self.late.push_back(work);
-            }
-            // Whoever hears of an operation's end by a failed endpoint finds the link over.
-            if let Some(status) = ucx.failure().filter(|_| !self.down) {
-                self.close(self.why(status));
-            }
-        }
-        while let Some(work) = self.late.front().copied() {
-            if self.down {
-                // The lane has failed it, or will.
-                let rest = out.get_mut(n..).unwrap_or_default();
-                let Some(place) = rest.first_mut() else { break };
-                *place = Completion { op: work.op, result: Err(Failure::PeerDead) };
-                n = n.saturating_add(1);
-            } else if !self.send_tag(&work) {
-                break;
-            }
-            self.late.pop_front();
-        }
-        let rest = out.get_mut(n..).unwrap_or_default();
-        n.saturating_add(self.stream.poll(rest))
-    }
-
-    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
-        let stream = self.stream.cancel(op);
-        let ucx = self.ucx.as_mut().map_or(CancelOutcome::Withdrawn, |u| u.cancel(op));
-        let late = self.late.iter().any(|w| w.op == op && w.opcode != Opcode::Get);
-        if late || stream == CancelOutcome::Running || ucx == CancelOutcome::Running {
-            CancelOutcome::Running
-        } else {
-            CancelOutcome::Withdrawn
-        }
+    fn is_ending(&self) -> bool {
+        self.started().is_some_and(|domain| domain.is_ending())
     }
 }

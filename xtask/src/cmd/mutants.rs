@@ -62,17 +62,18 @@ const NOT_RELEASED: [&str; 3] =
 const EQUIVALENT: &str = include_str!("mutants/equivalent.txt");
 
 /// The suites that matter most for the files of a path, the best first; the longest path counts. The others follow.
-const TABLE: [(&str, &[&str]); 24] = [
+const TABLE: [(&str, &[&str]); 25] = [
     ("hmc-mem/src/", &["conformance", "visibility", "sessions"]),
     ("hmc-mem/src/os/", &["conformance", "sessions", "peer_failure"]),
     ("hmc-mem/src/os/fork", &["fork", "fork_drops", "fork_views"]),
     ("hmc-hw/src/", &["ucp_fake", "ucp_fake_faults", "ucp_fake_sessions", "ucp_fake_random"]),
     ("hmc-hw/src/ucx/am", &["ucx_hostile_peer", "ucp_fake", "ucp_fake_sessions"]),
+    ("hmc-hw/src/ucx/data_plane", &["ucp_fake_sessions", "ucp_fake_faults"]),
+    ("hmc-hw/src/ucx/domain", &["ucp_fake_sessions", "ucp_fake_faults"]),
     ("hmc-hw/src/ucx/library", &["ucp_fake_refused", "ucp_fake"]),
     ("hmc-std/src/", &["sans_io", "clusters", "sessions", "conformance", "bindings"]),
-    ("hmc-std/src/ucx", &["ucp_fake_sessions", "ucp_fake_faults"]),
     ("hmc-std/src/transport/ucx", &["ucp_fake_sessions", "ucp_fake_faults"]),
-    ("hmc-std/src/link/ucx", &["ucp_fake_sessions", "ucp_fake_faults"]),
+    ("hmc-std/src/transport/with_stream", &["ucp_fake_sessions", "ucp_fake_faults"]),
     (
         "hmc-std/src/transport/",
         &["conformance", "sans_io", "clusters", "visibility", "revoke", "peer_failure"],

@@ -29,7 +29,7 @@ impl Registration for StreamDataPlane {
     type Released = Released;
 
     fn add_memory(&mut self, memory: &Region) {
-        self.regions.learn(memory);
+        self.regions.add(memory);
     }
 
     fn release_memory(&mut self, all: bool) {
@@ -157,7 +157,7 @@ impl DataPlane for StreamDataPlane {
     }
 
     /// Its process has ended, or it has ended its direction of this stream. It does that under the lock under which it makes its
-    /// copies, and once UCX has given back all that it began, so that none of them is under way; and the kernel closes the stream of
+    /// copies, and once a transport beside it has ended all that it began, so that none of them is under way; and the kernel closes the stream of
     /// a process after the last of its threads. The end of the control connection says neither.
     fn peer_has_ended(&mut self) -> bool {
         if self.near { self.life.has_ended() } else { self.down == Some(DataCloseReason::Eof) }

@@ -1,0 +1,125 @@
+//! What UCX has of the session, and the session of UCX.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use hmc_core::time::Instant;
+use hmc_hw::host::{Event, Host, WatchError};
+use hmc_hw::ucx::Notify;
+use hmc_hw::ucx::context::UcxError;
+use hmc_hw::ucx::fault::UcxFault;
+use hmc_hw::ucx::memory::Memory;
+use hmc_hw::ucx::result::StatusKind;
+use hmc_hw::ucx::session_worker::UcxWorker;
+use hmc_mem::error::MemError;
+use rustix::io::Errno;
+
+use crate::clock;
+use crate::driver::{Driver, cannot_watch};
+use crate::error::{Error, ErrorKind};
+use crate::memory::StableBytes;
+use crate::transport::link_waker::LinkWaker;
+use crate::transport::worker::SharedWorker;
+
+impl From<UcxError> for Error {
+    fn from(e: UcxError) -> Self {
+        let kind = match e.status.kind() {
+            StatusKind::Resources => ErrorKind::NoSpace,
+            StatusKind::Unreachable | StatusKind::Unsupported => ErrorKind::Unavailable,
+            StatusKind::PeerLost => ErrorKind::PeerDead,
+            StatusKind::TimedOut => ErrorKind::DeadlineExceeded,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, format!("UCX: {e}"))
+    }
+}
+
+fn not_watched(e: WatchError) -> Error {
+    cannot_watch(Errno::from_raw_os_error(e.0))
+}
+
+impl From<UcxFault> for Error {
+    fn from(fault: UcxFault) -> Self {
+        match fault {
+            UcxFault::Ucx(e) => e.into(),
+            UcxFault::Watch(e) => not_watched(e),
+            UcxFault::Memory(e) => MemError::from(e).into(),
+            UcxFault::TooLong(_) => Self::new(ErrorKind::Full, fault.to_string()),
+            UcxFault::UnknownWindow { .. } => Self::new(ErrorKind::Protocol, fault.to_string()),
+            _ => Self::new(ErrorKind::Io, fault.to_string()),
+        }
+    }
+}
+
+/// The session, as its part in UCX sees it.
+pub(super) struct SessionHost(pub(super) Arc<Driver>);
+
+impl Host for SessionHost {
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn watch(&self, worker: u32, fd: BorrowedFd<'_>) -> std::result::Result<(), WatchError> {
+        self.0.watch_worker(fd, worker).map_err(|e| WatchError(e.raw_os_error()))
+    }
+
+    fn unwatch(&self, fd: BorrowedFd<'_>) {
+        self.0.unwatch(fd);
+    }
+
+    fn report(&self, event: Event<'_>) {
+        match event {
+            Event::NeverArmed => tracing::warn!(
+                "a worker of UCX's cannot be slept on: its peer stopped in the middle of a message; it is looked at each millisecond"
+            ),
+            Event::NotWatched(e) => tracing::error!(error = %not_watched(e), "cannot watch UCX"),
+            Event::NotRegistered(error) => {
+                tracing::warn!(%error, "memory cannot be registered with UCX");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Bytes that UCX allocated.
+#[derive(Debug)]
+pub(super) struct UcxBytes(pub(super) Arc<Memory>);
+
+// SAFETY: memory of UCX's that was zeroed and does not move while its registration lives, which this value holds; it is reached
+// through the one region that is made of it.
+unsafe impl StableBytes for UcxBytes {
+    fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+        (self.0.start().as_ptr(), self.0.len())
+    }
+}
+
+/// Tells a link's waiter of completions.
+pub(super) struct NotifyLink(pub(super) Arc<LinkWaker>);
+
+impl Notify for NotifyLink {
+    fn notify(&self) {
+        self.0.notify();
+    }
+}
+
+impl SharedWorker for UcxWorker {
+    fn claim(&self) {
+        Self::claim(self);
+    }
+
+    fn release(&self) {
+        Self::release(self);
+    }
+
+    fn can_sleep(&self) -> bool {
+        Self::can_sleep(self)
+    }
+
+    fn must_poll(&self) -> bool {
+        Self::must_poll(self)
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
+}
