@@ -219,6 +219,7 @@ fn names() {
         (ConnType::Tcp, "tcp"),
         (ConnType::Ucx, "ucx"),
         (ConnType::Rdma, "rdma"),
+        (ConnType::Custom("mine"), "mine"),
     ]);
     say(&[(Side::Local, "local"), (Side::Remote, "remote")]);
     say(&[(Rank(7), "7")]);
