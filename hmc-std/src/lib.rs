@@ -100,7 +100,7 @@ mod strangers;
 #[doc(hidden)]
 pub mod testing;
 mod tokens;
-mod transport;
+pub mod transport;
 mod ucx;
 mod until;
 mod wait_pool;

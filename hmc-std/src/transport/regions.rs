@@ -1,18 +1,22 @@
 //! Keys to memory: each port's own table, so that no lock is shared between peers.
 
 use hmc_core::region::{LocalSlice, RegionKey};
+use hmc_mem::os::memfd::Mapping;
+use hmc_mem::shared::SharedBytes;
 
 use crate::memory::Region;
 
-/// The regions that one port has met. A place holds the newest generation of its key.
+/// The regions that one data plane has met. A place holds the newest generation of its key.
+///
+/// Regions that only such caches hold are released by [`Self::sweep`], so a data plane keeps its regions here and nowhere else.
 #[derive(Debug, Default)]
-pub(crate) struct RegionCache {
+pub struct RegionCache {
     places: Vec<Option<Region>>,
 }
 
 impl RegionCache {
     /// Makes `region` known. Allocates only when a new index appears.
-    pub(crate) fn learn(&mut self, region: &Region) {
+    pub fn learn(&mut self, region: &Region) {
         let index = usize::from(region.key().index);
         if index >= self.places.len() {
             self.places.resize_with(index.saturating_add(1), || None);
@@ -30,20 +34,29 @@ impl RegionCache {
 
     /// The region of that key, if it was learned and not replaced.
     #[inline]
-    pub(crate) fn get(&self, key: RegionKey) -> Option<&Region> {
+    #[must_use]
+    pub fn get(&self, key: RegionKey) -> Option<&Region> {
         self.places.get(usize::from(key.index))?.as_ref().filter(|r| r.key() == key)
     }
 
     /// The region of a slice, if the slice lies within it.
     #[inline]
-    pub(crate) fn resolve(&self, slice: LocalSlice) -> Option<&Region> {
+    #[must_use]
+    pub fn resolve(&self, slice: LocalSlice) -> Option<&Region> {
         self.get(slice.key).filter(|r| r.local().extent.contains(slice.span))
+    }
+
+    /// The bytes of the region of a slice, if the slice lies within it.
+    #[inline]
+    #[must_use]
+    pub fn bytes_of(&self, slice: LocalSlice) -> Option<SharedBytes<'_>> {
+        self.resolve(slice).map(Region::bytes)
     }
 
     /// Forgets regions that only caches still hold, so that their memory is freed. They are to be dropped without a lock: the
     /// owner of the memory may be the application's.
     #[must_use]
-    pub(crate) fn sweep(&mut self) -> Vec<Region> {
+    pub fn sweep(&mut self) -> Vec<Region> {
         let mut swept = Vec::new();
         for place in &mut self.places {
             if place.as_ref().is_some_and(Region::is_only_cached)
@@ -57,11 +70,18 @@ impl RegionCache {
     }
 
     /// Forgets all, which are to be dropped as those of [`Self::sweep`].
-    pub(crate) fn clear(&mut self) -> Vec<Region> {
+    #[must_use]
+    pub fn clear(&mut self) -> Vec<Region> {
         let all: Vec<Region> = self.places.drain(..).flatten().collect();
         all.iter().for_each(|region| region.note_cached(false));
         all
     }
+}
+
+/// The pages of a region, whose descriptor a peer can be given; `None` for memory that was registered in place.
+#[must_use]
+pub fn pages_of(region: &Region) -> Option<&Mapping> {
+    region.mapping()
 }
 
 impl Drop for RegionCache {
