@@ -4,7 +4,7 @@ use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport;
 use hmc_core::types::Access;
 
-use super::subject::{Patience, Subject, Support};
+use super::transport::{Patience, Subject, Support};
 use crate::memory::Damage;
 use crate::nic::{Config, SimNic};
 use crate::plain::{PlainPair, PlainTransport};

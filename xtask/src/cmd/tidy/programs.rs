@@ -16,7 +16,7 @@ const LOOM: &str = "hmc-mem/tests/loom.rs";
 const EMBEDDED: &str = "examples/embedded";
 
 /// Where the helpers of tests are that crates share.
-const SHARED: [&str; 2] = ["tests/src/", "hmc-sim/src/conformance/"];
+const SHARED: [&str; 2] = ["tests/src/", "hmc-conformance/src/"];
 
 /// Macros that fail a test.
 const MACROS: [&str; 9] = [

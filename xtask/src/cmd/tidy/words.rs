@@ -13,7 +13,7 @@ struct Word {
 
 /// Faces and development crates, which talk to a person; the suite prints its report.
 const TALKERS: [&str; 7] =
-    ["hmc-sim/src/conformance/", "hmc-cli/", "tests/", "benches/", "examples/", "xtask/", "fuzz/"];
+    ["hmc-conformance/", "hmc-cli/", "tests/", "benches/", "examples/", "xtask/", "fuzz/"];
 
 /// Where the environment is read: configuration, faces, development; seeds and the knobs of
 /// stand-ins that a test cannot pass otherwise.
