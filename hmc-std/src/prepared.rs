@@ -66,8 +66,11 @@ impl Prepared {
         custom.check()?;
         let regions = Arc::new(RegionTable::default());
         let domains = if config.ucx.wanted { Some(begin_ucx(&config, &custom)?) } else { None };
-        let active = domains.as_ref().filter(|_| config.buffer_bytes > 0);
-        let own = active.and_then(|(all, _)| all.allocate(&regions, config.buffer_bytes));
+        let own = match &domains {
+            _ if config.buffer_bytes == 0 => None,
+            Some((all, _)) => all.allocate(&regions, config.buffer_bytes),
+            None => custom.allocate(&regions, config.buffer_bytes),
+        };
         let region = match own {
             Some(region) => region?,
             None if config.lazy => regions.allocate_lazily(config.buffer_bytes)?,

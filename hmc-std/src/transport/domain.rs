@@ -184,7 +184,7 @@ pub trait Domain: Send + Sync {
     /// What the system or the transport's library refuses.
     fn data_plane(&self, params: DataPlaneParams<'_>) -> Result<AnyDataPlane>;
 
-    /// New zeroed memory that this transport reaches better than any other, if there is such.
+    /// New zeroed memory that this transport reaches better than any other, if there is such, for the buffer of a session.
     ///
     /// # Errors
     /// `NoSpace`.

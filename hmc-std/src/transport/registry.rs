@@ -35,6 +35,11 @@ impl CustomDomains {
         self.0.push(Arc::new(domain));
     }
 
+    /// Memory of the first transport that has memory of its own.
+    pub(crate) fn allocate(&self, table: &Arc<RegionTable>, len: u64) -> Option<Result<Region>> {
+        self.0.iter().find_map(|domain| domain.allocate(table, len))
+    }
+
     /// Refuses what could be taken for another transport.
     ///
     /// # Errors
@@ -177,6 +182,8 @@ mod tests {
     use crate::config::{Config, Environment, Progress};
     use crate::driver::Driver;
     use crate::error::{Error, ErrorKind, Result};
+    use crate::memory::{HeapBytes, Region, RegionTable};
+    use crate::prepared::Prepared;
     use crate::transport::data_plane::AnyDataPlane;
     use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
 
@@ -207,6 +214,13 @@ mod tests {
         fn data_plane(&self, _params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
             Err(Error::config("no link is made"))
         }
+
+        /// The one called "own" has memory of its own.
+        fn allocate(&self, table: &Arc<RegionTable>, len: u64) -> Option<Result<Region>> {
+            let bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+            let is_own = self.0 == ConnType::Custom("own");
+            is_own.then(|| table.adopt(Box::new(HeapBytes::from(bytes))))
+        }
     }
 
     fn custom(all: &[(ConnType, u8)]) -> CustomDomains {
@@ -228,6 +242,19 @@ mod tests {
             let refused = custom(bad).check().map_err(|e| e.kind());
             assert_eq!(refused, Err(ErrorKind::InvalidConfig), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn memory_of_a_transports_own_is_the_buffer() {
+        let (one, own) = (ConnType::Custom("one"), ConnType::Custom("own"));
+        let made = |all: &[(ConnType, u8)]| {
+            let config =
+                Config { buffer_bytes: 64, ..Config::new(Rank(0), &Environment::default()) };
+            let prepared = Prepared::new(config, None, custom(all)).expect("memory");
+            prepared.buffer().region().is_mappable()
+        };
+        assert!(made(&[(one, 128)]), "an ordinary one");
+        assert!(!made(&[(one, 128), (own, 129)]));
     }
 
     #[test]
