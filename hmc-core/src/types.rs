@@ -92,6 +92,8 @@ pub enum ConnType {
     Ucx,
     /// RDMA verbs.
     Rdma,
+    /// A transport that the application brings, by its name. It is used only where it is named.
+    Custom(&'static str),
 }
 
 impl ConnType {
@@ -105,6 +107,7 @@ impl ConnType {
             Self::Tcp => "tcp",
             Self::Ucx => "ucx",
             Self::Rdma => "rdma",
+            Self::Custom(name) => name,
         }
     }
 }

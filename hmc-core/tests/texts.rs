@@ -217,6 +217,7 @@ fn names() {
         (ConnType::Tcp, "tcp"),
         (ConnType::Ucx, "ucx"),
         (ConnType::Rdma, "rdma"),
+        (ConnType::Custom("mine"), "mine"),
     ]);
     say(&[(Side::Local, "local"), (Side::Remote, "remote")]);
     say(&[(Rank(7), "7")]);

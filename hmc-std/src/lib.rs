@@ -26,8 +26,9 @@
 //! ```
 //!
 //! Rooms: [`session`] and [`communicator`] are the faces, [`peer`] is what can be done with one
-//! peer, [`memory`] is what is registered, [`window`] what is exposed, [`control`] small messages, [`group`] what several ranks do together.
-//! Inside: `link` (one life of a peer), `transport` (shm, tcp, loopback), `node` (decisions without
+//! peer, [`memory`] is what is registered, [`window`] what is exposed, [`control`] small messages, [`group`] what several ranks do together,
+//! [`transport`] what a transport of your own is made of.
+//! Inside: `link` (one life of a peer), `node` (decisions without
 //! I/O), `engine` and `driver` (the background thread), `dial` and `accept` (how links come about).
 
 #[cfg(not(target_os = "linux"))]
@@ -100,7 +101,7 @@ mod strangers;
 #[doc(hidden)]
 pub mod testing;
 mod tokens;
-mod transport;
+pub mod transport;
 mod until;
 mod wait_pool;
 mod wakers;

@@ -24,7 +24,7 @@ use crate::secret::SecretPlace;
 use crate::session::Session;
 use crate::shared::{Parts, Shared};
 use crate::starting::Starting;
-use crate::transport::registry::Domains;
+use crate::transport::registry::{CustomDomains, Domains};
 
 /// How many connections may be unproven at a time: they take a quarter of the descriptors that this process may open at most.
 fn places() -> usize {
@@ -41,6 +41,7 @@ pub struct Prepared {
     config: Config,
     /// Where it listens over TCP, as the program named it.
     tcp: Option<String>,
+    custom: CustomDomains,
     regions: Arc<RegionTable>,
     /// The transports, once UCX was wanted, and what drives their workers: they stay together from session to session.
     domains: Option<(Domains, Arc<Driver>)>,
@@ -60,12 +61,16 @@ impl Drop for Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(config: Config, tcp: Option<String>) -> Result<Self> {
+    pub(crate) fn new(config: Config, tcp: Option<String>, custom: CustomDomains) -> Result<Self> {
         config.check()?;
+        custom.check()?;
         let regions = Arc::new(RegionTable::default());
-        let domains = if config.ucx.wanted { Some(begin_ucx(&config)?) } else { None };
-        let active = domains.as_ref().filter(|_| config.buffer_bytes > 0);
-        let own = active.and_then(|(all, _)| all.allocate(&regions, config.buffer_bytes));
+        let domains = if config.ucx.wanted { Some(begin_ucx(&config, &custom)?) } else { None };
+        let own = match &domains {
+            _ if config.buffer_bytes == 0 => None,
+            Some((all, _)) => all.allocate(&regions, config.buffer_bytes),
+            None => custom.allocate(&regions, config.buffer_bytes),
+        };
         let region = match own {
             Some(region) => region?,
             None if config.lazy => regions.allocate_lazily(config.buffer_bytes)?,
@@ -75,6 +80,7 @@ impl Prepared {
         Ok(Self {
             config,
             tcp,
+            custom,
             regions,
             domains,
             buffer,
@@ -103,6 +109,7 @@ impl Prepared {
         let mut other = Self {
             config: self.config.clone(),
             tcp: self.tcp.clone(),
+            custom: self.custom.clone(),
             regions: Arc::clone(&self.regions),
             domains: None,
             buffer: self.buffer.clone(),
@@ -242,21 +249,21 @@ impl Prepared {
     fn drive(&mut self, config: &Config) -> Result<(Arc<Driver>, Domains)> {
         if !config.ucx.wanted {
             let driver = Arc::new(Driver::new(config.progress)?);
-            let domains = Domains::new(config, &driver);
+            let domains = Domains::new(config, &driver, &self.custom);
             return Ok((driver, domains));
         }
         let (domains, driver) = match &self.domains {
             Some(both) => both,
-            None => self.domains.insert(begin_ucx(config)?),
+            None => self.domains.insert(begin_ucx(config, &self.custom)?),
         };
         Ok((Arc::clone(driver), domains.clone()))
     }
 }
 
 /// The transports of a session that takes part in UCX from its start.
-fn begin_ucx(config: &Config) -> Result<(Domains, Arc<Driver>)> {
+fn begin_ucx(config: &Config, custom: &CustomDomains) -> Result<(Domains, Arc<Driver>)> {
     let driver = Arc::new(Driver::new(config.progress)?);
-    let domains = Domains::new(config, &driver);
+    let domains = Domains::new(config, &driver, custom);
     domains.find(ConnType::Ucx)?.activate()?;
     Ok((domains, driver))
 }

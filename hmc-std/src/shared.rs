@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use hmc_core::types::{Access, ConnType, Incarnation, Rank};
+use hmc_core::types::{Access, Incarnation, Rank};
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::wire::message::ControlMessage;
@@ -351,9 +351,7 @@ impl Shared {
             return Err(e);
         }
         let backing = match region.mapping() {
-            Some(m) if link.conn() == Some(ConnType::Shm) && len > 0 && mapped => {
-                WindowBacking::Memfd { base: offset, size: m.extent() }
-            }
+            Some(m) if len > 0 && mapped => WindowBacking::Memfd { base: offset, size: m.extent() },
             _ => WindowBacking::Process,
         };
         Ok(RegionAdvert { region: exposed, backing, role })

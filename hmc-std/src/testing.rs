@@ -1,30 +1,36 @@
 //! Pairs of connected ports for tests of the transports themselves. Not for applications: no
 //! session, no thread, no deadline stands behind them, and nothing here is stable.
 //!
-//! [`pair`] gives two [`End`]s in one process over the real sockets and mappings of each transport.
-//! Whoever holds both drives both, by [`End::service`] and [`Transport::poll`].
+//! [`pair`] gives two [`End`]s in one process over the real sockets and mappings of each transport,
+//! [`pair_of`] two of a transport that is not of this crate. Whoever holds both drives both, by
+//! [`End::service`] and [`Transport::poll`].
 
 pub mod node;
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hmc_core::region::{LocalRegion, WindowDesc};
+use hmc_core::limits::MAX_ENDPOINT_BYTES;
+use hmc_core::region::{Epoch, LocalRegion, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{CancelOutcome, DataCloseReason, PostErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, DataCloseReason, Note, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, Rank};
+use hmc_core::wire::hello::Features;
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::error::MemError;
 
 use crate::entropy::random;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::listen::tune_tcp;
+use crate::lock::lock;
 use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
 use crate::transport::data_plane::{AnyDataPlane, Fence};
+use crate::transport::domain::{DataPlaneParams, Domain, Side};
 use crate::transport::loopback::LoopbackDataPlane;
 use crate::transport::shm::ShmDataPlane;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
@@ -56,6 +62,18 @@ pub struct End {
     port: AnyDataPlane,
     inbox: SharedInbox,
     table: Arc<RegionTable>,
+    /// What goes to the other end, and what came from it.
+    control: (ControlQueue, ControlQueue),
+}
+
+/// What a link's control connection carries between two data planes; here it is a queue for each direction.
+type ControlQueue = Arc<Mutex<VecDeque<ToPeer>>>;
+
+#[derive(Debug)]
+enum ToPeer {
+    Note(u8, Vec<u8>),
+    Revoke(WindowId, Epoch),
+    Release(WindowId, Epoch),
 }
 
 fn inbox() -> SharedInbox {
@@ -95,10 +113,15 @@ pub fn pair(wire: Wire) -> Result<(End, Option<End>)> {
     if wire == Wire::Loopback {
         let inbox = inbox();
         let port = AnyDataPlane::new(LoopbackDataPlane::new(WINDOWS, Arc::clone(&inbox)));
-        return Ok((End { port, inbox, table: Arc::default() }, None));
+        return Ok((End::new(port, inbox), None));
     }
     let (a, b) = sockets(wire)?;
-    let (mut near, mut far) = (end(wire, a, 1)?, end(wire, b, 0)?);
+    let (near, far) = opened(end(wire, a, 1)?, end(wire, b, 0)?)?;
+    Ok((near, Some(far)))
+}
+
+/// Lets two ends get to know each other.
+fn opened(mut near: End, mut far: End) -> Result<(End, End)> {
     let limit = Instant::now().checked_add(SETUP);
     while !(near.is_ready() && far.is_ready()) {
         near.service();
@@ -107,7 +130,71 @@ pub fn pair(wire: Wire) -> Result<(End, Option<End>)> {
             return Err(Error::deadline("exchanging the pages of window words"));
         }
     }
-    Ok((near, Some(far)))
+    Ok((near, far))
+}
+
+/// An initiator and its target, of a transport that each has a part in. The second connection is a local socket, or one of TCP
+/// where the transport takes no other.
+///
+/// # Errors
+/// What the system or the transport refused.
+pub fn pair_of(near: &dyn Domain, far: &dyn Domain) -> Result<(End, End)> {
+    let is_remote = near.side() == Side::Remote;
+    let (a, b) = sockets(if is_remote { Wire::Tcp } else { Wire::TcpOverUds })?;
+    let made = |domain: &dyn Domain, fd: OwnedFd, peer: u32| {
+        let inbox = inbox();
+        let port = domain.data_plane(DataPlaneParams {
+            serial: peer,
+            socket: Arc::new(fd.into()),
+            peer: Rank(peer),
+            pid: (!is_remote).then(std::process::id),
+            near: true,
+            features: Features::all(),
+            inbox: Arc::clone(&inbox),
+            windows: WINDOWS,
+            cma: true,
+            life: None,
+        })?;
+        let mut end = End::new(port, inbox);
+        let mut room = [0; MAX_ENDPOINT_BYTES];
+        if let Some(Note { kind, bytes }) = end.port.greeting(&mut room)? {
+            lock(&end.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
+        }
+        Ok::<_, Error>(end)
+    };
+    let (near, mut far) = (made(near, a, 1)?, made(far, b, 0)?);
+    far.control = (Arc::clone(&near.control.1), Arc::clone(&near.control.0));
+    opened(near, far)
+}
+
+/// Takes a window of `owner` back that `peer` may use, and waits for its fence, up to `timeout`. Whether the fence was reached.
+///
+/// # Errors
+/// `NotFound`.
+pub fn revoke(
+    owner: &mut End,
+    peer: &mut End,
+    window: &WindowDesc,
+    timeout: Duration,
+) -> Result<bool> {
+    let (id, epoch) = (window.window, window.epoch);
+    let fence = owner.port.begin_revoke(id, epoch)?;
+    if owner.port.has_passed(&fence, id, epoch) {
+        // It does not depend on what the peer is told, which may come as late as ever.
+        owner.port.free_window(id, epoch);
+        return Ok(true);
+    }
+    owner.tell(ToPeer::Revoke(id, epoch));
+    let limit = Instant::now().checked_add(timeout);
+    while !owner.port.has_passed(&fence, id, epoch) {
+        if limit.is_some_and(|l| Instant::now() > l) {
+            return Ok(false);
+        }
+        peer.service();
+        owner.service();
+    }
+    owner.port.free_window(id, epoch);
+    Ok(true)
 }
 
 fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
@@ -127,10 +214,45 @@ fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
         Wire::Shm { .. } => AnyDataPlane::new(ShmDataPlane::new(stream, None)?),
         Wire::Loopback | Wire::Tcp | Wire::TcpOverUds => AnyDataPlane::new(stream),
     };
-    Ok(End { port, inbox, table: Arc::default() })
+    Ok(End::new(port, inbox))
 }
 
 impl End {
+    fn new(port: AnyDataPlane, inbox: SharedInbox) -> Self {
+        Self { port, inbox, table: Arc::default(), control: Default::default() }
+    }
+
+    fn tell(&self, what: ToPeer) {
+        lock(&self.control.0).push_back(what);
+    }
+
+    /// Takes what the other end's data plane told. Whether there was anything.
+    fn hear(&mut self) -> bool {
+        let mut heard = false;
+        loop {
+            let next = lock(&self.control.1).pop_front();
+            match next {
+                None => break,
+                Some(ToPeer::Note(kind, bytes)) => {
+                    if self.port.receive_note(Note { kind, bytes: &bytes }).is_err() {
+                        self.port.close(DataCloseReason::Protocol("a note that cannot be used"));
+                    }
+                }
+                Some(ToPeer::Revoke(id, epoch)) => {
+                    if self.port.remove_window(id, epoch) {
+                        self.tell(ToPeer::Release(id, epoch));
+                    }
+                }
+                Some(ToPeer::Release(id, epoch)) => self.port.receive_release(id, epoch),
+            }
+            heard = true;
+        }
+        while let Some((id, epoch)) = self.port.next_release() {
+            self.tell(ToPeer::Release(id, epoch));
+        }
+        heard
+    }
+
     fn is_ready(&self) -> bool {
         self.port.is_ready()
     }
@@ -170,7 +292,11 @@ impl End {
     ) -> Result<WindowDesc> {
         let slice = region.slice(offset, len)?;
         let entropy = u64::from_le_bytes(random()?);
-        let (exposed, _) = self.port.expose(region, slice, access, entropy, &mut [])?;
+        let mut room = [0; MAX_ENDPOINT_BYTES];
+        let (exposed, note) = self.port.expose(region, slice, access, entropy, &mut room)?;
+        if let Some(Note { kind, bytes }) = note {
+            lock(&self.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
+        }
         self.port.flush();
         Ok(exposed)
     }
@@ -200,7 +326,8 @@ impl End {
 
     /// Receives and executes what the peer asked. Returns whether anything happened.
     pub fn service(&mut self) -> bool {
-        self.port.poll_peer(true)
+        let heard = self.hear();
+        self.port.poll_peer(true) | heard
     }
 
     /// Whether the data plane has ended.

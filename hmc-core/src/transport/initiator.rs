@@ -43,7 +43,7 @@ pub enum CancelOutcome {
 
 /// Moves bytes between local memory and the windows of one peer.
 ///
-/// Rules, checked for every implementation by `hmc_sim::conformance::transport`:
+/// Rules, checked for every implementation by `hmc_conformance::transport`:
 ///
 /// - `post` and `poll` never block and never allocate.
 /// - A refused `post` has no effect. An accepted one gets exactly one completion, unless `cancel`

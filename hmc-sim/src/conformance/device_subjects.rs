@@ -3,8 +3,8 @@
 use hmc_core::device::Device;
 use hmc_core::region::LocalRegion;
 
-use super::device_subject::DeviceSubject;
-use super::subject::{IdleLimit, Support};
+use super::device::DeviceSubject;
+use super::transport::{IdleLimit, Support};
 use crate::device::fake::{Config, FakeDevice};
 use crate::device::host::HostDevice;
 

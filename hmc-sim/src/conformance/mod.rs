@@ -1,21 +1,12 @@
-//! Suites that each implementation of an interface (trait) must pass.
+//! The suites of `hmc-conformance`, and the subjects that this crate brings for them.
 
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
-    reason = "the suite computes on its own constants; a panic in it fails the case that ran"
+    reason = "a subject computes on constants of the suite; a panic in it fails the case that ran"
 )]
 
-mod cases;
-mod completion_checker;
-pub mod device;
-mod device_cases;
-mod device_fixture;
-mod device_memory;
-mod device_subject;
 pub mod device_subjects;
-mod expected_memory;
-mod report;
-mod subject;
 pub mod subjects;
-pub mod transport;
+
+pub use hmc_conformance::{device, transport};

@@ -4,7 +4,7 @@ use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport;
 use hmc_core::types::Access;
 
-use super::subject::{IdleLimit, Subject, Support};
+use super::transport::{IdleLimit, Subject, Support};
 use crate::memory::Corruption;
 use crate::nic::{Config, SimNic};
 use crate::reference::{RefPair, RefTransport};

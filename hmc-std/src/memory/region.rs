@@ -87,7 +87,7 @@ pub struct Region(Arc<Inner>);
 
 /// The keys of a communicator's regions. No other region of the process has one of them.
 #[derive(Debug, Default)]
-pub(crate) struct RegionTable {
+pub struct RegionTable {
     keys: Mutex<Keys>,
 }
 
@@ -160,7 +160,10 @@ impl RegionTable {
     }
 
     /// The bytes of `owner`, in place.
-    pub(crate) fn adopt(self: &Arc<Self>, owner: Box<dyn StableBytes>) -> Result<Region> {
+    ///
+    /// # Errors
+    /// `Full` if there are too many regions; `InvalidConfig` if no memory has as many bytes there.
+    pub fn adopt(self: &Arc<Self>, owner: Box<dyn StableBytes>) -> Result<Region> {
         self.keep(Keep::foreign(owner))
     }
 

@@ -232,8 +232,8 @@ impl Peer {
             return Ok(staging);
         }
         let len = half.saturating_mul(2);
-        // Only shared memory gains from pages that can be mapped; others are cheaper to have.
-        let region = if self.conn() == Some(ConnType::Shm) {
+        // Only some transports gain from pages with a descriptor; others are cheaper to have.
+        let region = if self.shared.domains.shares_pages(self.conn()) {
             self.shared.regions.allocate(len)?
         } else {
             let size = usize::try_from(len).unwrap_or(0);

@@ -11,6 +11,8 @@ use crate::config::{Config, Environment, Progress};
 use crate::error::Result;
 use crate::prepared::Prepared;
 use crate::secret::SecretPlace;
+use crate::transport::domain::Domain;
+use crate::transport::registry::CustomDomains;
 
 /// Settings of a session to be.
 #[derive(Clone, Debug)]
@@ -19,6 +21,7 @@ pub struct SessionBuilder {
     config: Config,
     environment: Environment,
     tcp: Option<String>,
+    custom: CustomDomains,
 }
 
 impl Session {
@@ -32,7 +35,8 @@ impl Session {
 impl SessionBuilder {
     /// As [`Session::builder`], in that environment.
     pub(crate) fn of(rank: u32, environment: Environment) -> Self {
-        Self { config: Config::new(Rank(rank), &environment), environment, tcp: None }
+        let (tcp, custom) = (None, CustomDomains::default());
+        Self { config: Config::new(Rank(rank), &environment), environment, tcp, custom }
     }
 
     /// Listens on a TCP address (`"127.0.0.1:0"`: any free port). Other than loopback addresses
@@ -76,6 +80,7 @@ impl SessionBuilder {
     /// `InvalidConfig`; `NoSpace` when the system has less memory than the buffer needs.
     pub fn check(&self) -> Result<()> {
         self.config.check()?;
+        self.custom.check()?;
         if !self.config.lazy {
             limits::Budget::check_now(self.config.buffer_bytes)?;
         }
@@ -260,11 +265,19 @@ impl SessionBuilder {
         self.prepare()?.start()
     }
 
+    /// Adds a transport of your own. It is used where it is named, at both ends, by the
+    /// [`ConnType::Custom`](hmc_core::types::ConnType::Custom) that is its kind: `Auto` never chooses it. A name or an endpoint
+    /// that cannot be such a transport's, or that two of them have, is `InvalidConfig` at the start.
+    pub fn transport(mut self, domain: impl Domain + 'static) -> Self {
+        self.custom.push(domain);
+        self
+    }
+
     /// Makes the buffer and nothing else: its bytes can be written before rank and addresses are known.
     ///
     /// # Errors
     /// `NoSpace` for the buffer; `Unavailable` with [`SessionBuilder::ucx`] and no UCX; `SystemLimit`.
     pub fn prepare(self) -> Result<Prepared> {
-        Prepared::new(self.config, self.tcp)
+        Prepared::new(self.config, self.tcp, self.custom)
     }
 }

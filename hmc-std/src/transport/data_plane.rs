@@ -21,10 +21,10 @@ use crate::transport::stream::PeerLife;
 use crate::transport::worker::Worker;
 
 /// What ends the peer's last access to a revoked window.
-pub(crate) type Fence = hmc_core::transport::Fence<Gate>;
+pub type Fence = hmc_core::transport::Fence<Gate>;
 
-/// A data plane whose opaque types are those of this crate.
-pub(crate) trait HostDataPlane:
+/// A data plane whose opaque types are those of this crate. Every type that fits has it.
+pub trait HostDataPlane:
     DataPlane<
         Error = PostErrorKind,
         Memory = Region,
@@ -58,10 +58,11 @@ impl<T> HostDataPlane for T where
 
 /// The data plane of a link. All calls to it are made under the link's lock.
 #[derive(Debug)]
-pub(crate) struct AnyDataPlane(Box<dyn HostDataPlane>);
+pub struct AnyDataPlane(Box<dyn HostDataPlane>);
 
 impl AnyDataPlane {
-    pub(crate) fn new(plane: impl HostDataPlane + 'static) -> Self {
+    /// A data plane of whatever transport.
+    pub fn new(plane: impl HostDataPlane + 'static) -> Self {
         Self(Box::new(plane))
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hmc_core::types::{ConnType, Rank};
+use hmc_core::window::WindowEntry;
 use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::hello::Features;
 use hmc_mem::os::life::LifePage;
@@ -13,11 +14,13 @@ use crate::node::inbox::SharedInbox;
 use crate::socket::Socket;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::released::Released;
-use crate::transport::stream::{StreamDataPlane, StreamSetup};
+use crate::transport::side_stream::SideStream;
+use crate::transport::stream::{PeerLife, StreamDataPlane, StreamSetup};
+use crate::transport::tag_inbox::TagInbox;
 
 /// Which kind of second connection a transport takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     /// A local socket, which passes descriptors.
     Local,
     /// TCP.
@@ -27,18 +30,21 @@ pub(crate) enum Side {
 }
 
 /// What is known of a peer when the transport is chosen.
-pub(crate) struct PeerFacts<'a> {
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PeerFacts<'a> {
     /// It runs on this host.
-    pub(crate) same_host: bool,
+    pub same_host: bool,
     /// It has a local socket.
-    pub(crate) has_local_socket: bool,
-    /// The kinds of endpoints that it announced.
-    pub(crate) endpoints: &'a [u8],
-    pub(crate) features: Features,
+    pub has_local_socket: bool,
+    /// The kinds of endpoints that it announced ([`Domain::announcement`]).
+    pub endpoints: &'a [u8],
+    /// What its session can do.
+    pub features: Features,
 }
 
 /// What a data plane is made of.
-pub(crate) struct DataPlaneParams<'a> {
+pub struct DataPlaneParams<'a> {
     /// Of the link.
     pub(crate) serial: u32,
     /// The link's second connection.
@@ -59,7 +65,45 @@ pub(crate) struct DataPlaneParams<'a> {
     pub(crate) life: Option<&'a LifePage>,
 }
 
+impl std::fmt::Debug for DataPlaneParams<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DataPlaneParams").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
 impl DataPlaneParams<'_> {
+    /// Returns the rank of the peer.
+    #[must_use]
+    pub const fn peer(&self) -> Rank {
+        self.peer
+    }
+
+    /// Returns the link's second connection. The link waits for it as [`Interest::connection`] says.
+    ///
+    /// [`Interest::connection`]: hmc_core::transport::Interest::connection
+    #[must_use]
+    pub fn side_stream(&self) -> SideStream {
+        SideStream::new(Arc::clone(&self.socket))
+    }
+
+    /// Returns what tells of the end of the peer's process, or of its direction of the second connection.
+    #[must_use]
+    pub fn peer_life(&self) -> PeerLife {
+        PeerLife::of(self.pid, &self.socket)
+    }
+
+    /// Returns where tags of the peer are delivered.
+    #[must_use]
+    pub fn tags(&self) -> TagInbox {
+        TagInbox::new(Arc::clone(&self.inbox))
+    }
+
+    /// Returns storage for the window table.
+    #[must_use]
+    pub fn windows(&self) -> Box<[WindowEntry]> {
+        vec![WindowEntry::FREE; self.windows].into()
+    }
+
     /// The second connection as a stream.
     pub(crate) fn stream(self, side: Side) -> StreamDataPlane {
         StreamDataPlane::new(StreamSetup {
@@ -79,11 +123,21 @@ impl DataPlaneParams<'_> {
 
 /// A session's part in a transport: what its data planes share, and how they are made. The defaults are those of a transport that
 /// shares nothing.
-pub(crate) trait Domain: Send + Sync {
-    /// The transport.
+///
+/// # Threads
+/// Any thread may call any method at any time; the value guards its state by itself. [`Self::data_plane`], [`Self::activate`] and
+/// [`Self::unfit`] are called without a lock of a link. All methods are called by threads that serve other links, too: none may
+/// wait for a peer. [`Self::activate`], [`Self::data_plane`], [`Self::allocate`] and [`Self::register`] may make system calls that
+/// take milliseconds; the others return at once.
+///
+/// # Values
+/// One value serves all sessions that are started with it ([`SessionBuilder::transport`](crate::SessionBuilder::transport)).
+pub trait Domain: Send + Sync {
+    /// The transport. One that an application brings is a [`ConnType::Custom`] of its own name.
     fn kind(&self) -> ConnType;
 
-    /// The number by which a dialer asks for the transport on the second connection.
+    /// The number by which a dialer asks for the transport on the second connection. Those of an application's own begin at
+    /// [`ENDPOINT_CUSTOM`](hmc_core::wire::advert::ENDPOINT_CUSTOM); both ends use the same one.
     fn endpoint(&self) -> u8;
 
     /// Which kind of second connection it takes.
@@ -102,7 +156,7 @@ pub(crate) trait Domain: Send + Sync {
         Ok(())
     }
 
-    /// What the session announces to peers when it takes part.
+    /// What the session announces to peers when it takes part. The kind is that of [`Self::endpoint`], as a rule.
     fn announcement(&self) -> Option<EndpointBlob<'static>> {
         None
     }
@@ -118,13 +172,19 @@ pub(crate) trait Domain: Send + Sync {
     /// Why it was chosen for a peer that it serves, unless it was asked for by name.
     fn fit(&self) -> &'static str;
 
-    /// The data plane of a link.
+    /// Whether its data planes reach the pages of a window by their descriptor, so that memory which the library makes for its own
+    /// use should have one.
+    fn shares_pages(&self) -> bool {
+        false
+    }
+
+    /// The data plane of a link. Once it is made, its methods are called under the link's lock.
     ///
     /// # Errors
     /// What the system or the transport's library refuses.
     fn data_plane(&self, params: DataPlaneParams<'_>) -> Result<AnyDataPlane>;
 
-    /// New zeroed memory that this transport reaches better than any other, if there is such.
+    /// New zeroed memory that this transport reaches better than any other, if there is such, for the buffer of a session.
     ///
     /// # Errors
     /// `NoSpace`.

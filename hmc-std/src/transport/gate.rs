@@ -13,13 +13,19 @@ const LONGEST_NAP_NS: u64 = 20_000_000;
 
 /// The gate of a revoked window, in a page that its owner shares with the peer. It drains when the peer's last copy ends.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     pub(crate) page: Arc<Mapping>,
     /// Where the gate lies in the page.
     pub(crate) at: u64,
 }
 
 impl Gate {
+    /// The gate at `at`, a multiple of 8, of a page that both ends map.
+    #[must_use]
+    pub const fn new(page: Arc<Mapping>, at: u64) -> Self {
+        Self { page, at }
+    }
+
     /// Whether nobody is inside any more, waiting up to `timeout`.
     pub(crate) fn wait(&self, timeout: std::time::Duration) -> bool {
         match self.page.bytes().word(self.at) {

@@ -1,8 +1,39 @@
-//! The transports of this crate behind one interface.
+//! The transports of this crate behind one interface, and what one of your own is made of.
 //!
-//! A transport is two types: a [`domain::Domain`], which is a session's part in it, and a
-//! [`DataPlane`](hmc_core::transport::DataPlane), which a domain makes for each link. [`registry`] names all of them, and nothing
-//! else does.
+//! A transport is two types: a [`Domain`], which is a session's part in it, and a
+//! [`DataPlane`](hmc_core::transport::DataPlane), which a domain makes for each link. `registry` names those of this crate, and
+//! nothing else does; [`SessionBuilder::transport`](crate::SessionBuilder::transport) registers one of your own. The folder
+//! `examples/own_transport` has a whole one.
+//!
+//! # A data plane
+//! It implements the traits of [`hmc_core::transport`] with the types of [`HostDataPlane`]:
+//!
+//! | associated type | what it is here |
+//! |---|---|
+//! | `Error` | [`PostErrorKind`](hmc_core::transport::PostErrorKind) |
+//! | `Memory` | [`Region`](crate::Region); keep them in a [`RegionCache`], which finds their bytes |
+//! | `Released` | [`Released`] |
+//! | `Windows` | `Box<[WindowEntry]>`, from [`DataPlaneParams::windows`] |
+//! | `Gate` | [`Gate`], for fences of shared pages |
+//! | `Fault` | [`Error`](crate::Error) |
+//! | `Mapped` | `Arc<`[`MappedWindow`]`>` |
+//! | `Worker` | [`Worker`]: `None` |
+//! | `PeerLife` | [`PeerLife`], from [`DataPlaneParams::peer_life`] |
+//!
+//! # Threads and time
+//! All methods are called under the lock of the data plane's link, by the thread of the application that waits or by the session's
+//! own: never two at a time. None may sleep, wait for the peer, allocate per request, or copy more than 1 MiB in a call; what is
+//! left shows in [`Interest::work`](hmc_core::transport::Interest::work). None may call the session. Memory is dropped by
+//! whoever takes [`Released`], without the lock.
+//!
+//! # Completions
+//! Each accepted request completes once, in [`Transport::poll`](hmc_core::transport::Transport::poll), whatever happens; after it
+//! nothing touches the request's memory. What counts as visible, and what a fence is, stand with the traits. The suite of
+//! `hmc-conformance` checks this; `hmc_std::testing::pair_of` (feature `testing`) makes its subject from two domains.
+//!
+//! # What travels
+//! Each link has a second connection, which a data plane reaches as a [`SideStream`]; the end of its process shows there. Notes
+//! ([`hmc_core::transport::Notes`]) travel by the control connection: that of a window comes before the window is announced.
 
 pub(crate) mod control_only;
 pub(crate) mod data_plane;
@@ -14,8 +45,22 @@ pub(crate) mod regions;
 pub(crate) mod registry;
 pub(crate) mod released;
 pub(crate) mod shm;
+pub(crate) mod side_stream;
 pub(crate) mod stream;
+pub(crate) mod tag_inbox;
 pub(crate) mod tcp;
 pub(crate) mod ucx;
 pub(crate) mod with_stream;
 pub(crate) mod worker;
+
+pub use crate::memory::region::RegionTable;
+pub use data_plane::{AnyDataPlane, Fence, HostDataPlane};
+pub use domain::{DataPlaneParams, Domain, PeerFacts, Side};
+pub use gate::Gate;
+pub use hmc_mem::os::mapped_window::MappedWindow;
+pub use regions::{RegionCache, pages_of};
+pub use released::Released;
+pub use side_stream::SideStream;
+pub use stream::PeerLife;
+pub use tag_inbox::TagInbox;
+pub use worker::Worker;

@@ -1,6 +1,48 @@
 //! Keys to memory: each data plane's own table, so that no lock is shared between peers.
 
+use std::ops::{Deref, DerefMut};
+
+use hmc_core::region::LocalSlice;
+use hmc_mem::os::memfd::Mapping;
+use hmc_mem::registered::MemoryCache;
+use hmc_mem::shared::SharedBytes;
+
 use crate::memory::Region;
 
-/// The regions that one data plane has met.
-pub(crate) type RegionCache = hmc_mem::registered::MemoryCache<Region>;
+/// The regions that one data plane has met. An entry holds the newest generation of its key.
+///
+/// Regions that only such caches hold are released by [`MemoryCache::sweep`], so a data plane keeps its regions here and nowhere
+/// else.
+#[derive(Debug, Default)]
+pub struct RegionCache(MemoryCache<Region>);
+
+impl RegionCache {
+    /// The bytes of the region of a slice, if the slice lies within it.
+    #[inline]
+    #[must_use]
+    pub fn bytes_of(&self, slice: LocalSlice) -> Option<SharedBytes<'_>> {
+        self.resolve(slice).map(Region::bytes)
+    }
+}
+
+impl Deref for RegionCache {
+    type Target = MemoryCache<Region>;
+
+    #[inline]
+    fn deref(&self) -> &MemoryCache<Region> {
+        &self.0
+    }
+}
+
+impl DerefMut for RegionCache {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut MemoryCache<Region> {
+        &mut self.0
+    }
+}
+
+/// The pages of a region, whose descriptor a peer can be given; `None` for memory that was registered in place.
+#[must_use]
+pub fn pages_of(region: &Region) -> Option<&Mapping> {
+    region.mapping()
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hmc_core::types::ConnType;
+use hmc_core::wire::advert::ENDPOINT_CUSTOM;
 use hmc_core::wire::hello::Features;
 
 use crate::config::Config;
@@ -18,9 +19,60 @@ use crate::transport::shm::domain::ShmDomain;
 use crate::transport::tcp::TcpDomain;
 use crate::transport::ucx::SessionUcx;
 
-/// One session's part in each transport, in the order in which they are tried. The last one serves every peer.
+/// The transports that an application brings, in the order in which it named them.
+#[derive(Clone, Default)]
+pub(crate) struct CustomDomains(Vec<Arc<dyn Domain>>);
+
+impl std::fmt::Debug for CustomDomains {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|domain| domain.kind())).finish()
+    }
+}
+
+impl CustomDomains {
+    /// Adds one.
+    pub(crate) fn push(&mut self, domain: impl Domain + 'static) {
+        self.0.push(Arc::new(domain));
+    }
+
+    /// Memory of the first transport that has memory of its own.
+    pub(crate) fn allocate(&self, table: &Arc<RegionTable>, len: u64) -> Option<Result<Region>> {
+        self.0.iter().find_map(|domain| domain.allocate(table, len))
+    }
+
+    /// Refuses what could be taken for another transport.
+    ///
+    /// # Errors
+    /// `InvalidConfig`.
+    pub(crate) fn check(&self) -> Result<()> {
+        for (at, domain) in self.0.iter().enumerate() {
+            let (kind, endpoint) = (domain.kind(), domain.endpoint());
+            if !matches!(kind, ConnType::Custom(_)) || endpoint < ENDPOINT_CUSTOM {
+                let what = format!(
+                    "transport {kind} with endpoint {endpoint}: one of your own is ConnType::Custom, and its endpoint at \
+                     least {ENDPOINT_CUSTOM}"
+                );
+                return Err(Error::config(what));
+            }
+            let earlier = self.0.iter().take(at);
+            if let Some(other) =
+                earlier.into_iter().find(|o| o.kind() == kind || o.endpoint() == endpoint)
+            {
+                let what = format!(
+                    "transports {} and {kind} have one name or endpoint; choose others",
+                    other.kind()
+                );
+                return Err(Error::config(what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One session's part in each transport, in the order in which they are tried. The last one serves every peer. Those of the
+/// application are in front of it, and are not tried: they are used where they are named.
 #[derive(Clone)]
-pub(crate) struct Domains(Arc<[Box<dyn Domain>]>);
+pub(crate) struct Domains(Arc<[Arc<dyn Domain>]>);
 
 impl std::fmt::Debug for Domains {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,13 +81,14 @@ impl std::fmt::Debug for Domains {
 }
 
 impl Domains {
-    /// All transports of this build. A new one is added here, and nowhere else.
-    pub(crate) fn new(config: &Config, driver: &Arc<Driver>) -> Self {
-        Self(Arc::new([
-            Box::new(ShmDomain),
-            Box::new(SessionUcx::new(&config.ucx, config.progress, driver, 0)),
-            Box::new(TcpDomain),
-        ]))
+    /// All transports of this build, and those of the application. A new one is added here, and nowhere else.
+    pub(crate) fn new(config: &Config, driver: &Arc<Driver>, custom: &CustomDomains) -> Self {
+        let first: [Arc<dyn Domain>; 2] = [
+            Arc::new(ShmDomain),
+            Arc::new(SessionUcx::new(&config.ucx, config.progress, driver, 0)),
+        ];
+        let last: [Arc<dyn Domain>; 1] = [Arc::new(TcpDomain)];
+        Self(first.into_iter().chain(custom.0.iter().cloned()).chain(last).collect())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Domain> {
@@ -65,7 +118,12 @@ impl Domains {
         if let Some(kind) = kind {
             all.find(|domain| domain.kind() == kind)?;
         }
-        all.next()
+        all.find(|domain| !matches!(domain.kind(), ConnType::Custom(_)))
+    }
+
+    /// Whether the data planes of that transport reach pages by their descriptor.
+    pub(crate) fn shares_pages(&self, kind: Option<ConnType>) -> bool {
+        self.iter().any(|domain| Some(domain.kind()) == kind && domain.shares_pages())
     }
 
     /// What HELLO says of the session.
@@ -112,4 +170,110 @@ impl Domains {
 /// The data plane of a session's link to itself.
 pub(crate) fn loopback(windows: usize, inbox: SharedInbox) -> AnyDataPlane {
     AnyDataPlane::new(LoopbackDataPlane::new(windows, inbox))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hmc_core::types::{ConnType, Rank};
+
+    use super::{CustomDomains, Domains};
+    use crate::config::{Config, Environment, Progress};
+    use crate::driver::Driver;
+    use crate::error::{Error, ErrorKind, Result};
+    use crate::memory::{HeapBytes, Region, RegionTable};
+    use crate::prepared::Prepared;
+    use crate::transport::data_plane::AnyDataPlane;
+    use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
+
+    /// A transport by its name and number.
+    struct Named(ConnType, u8);
+
+    impl Domain for Named {
+        fn kind(&self) -> ConnType {
+            self.0
+        }
+
+        fn endpoint(&self) -> u8 {
+            self.1
+        }
+
+        fn side(&self) -> Side {
+            Side::Either
+        }
+
+        fn unfit(&self, _peer: &PeerFacts<'_>, _by_name: bool) -> Option<String> {
+            None
+        }
+
+        fn fit(&self) -> &'static str {
+            "it is a test"
+        }
+
+        fn data_plane(&self, _params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
+            Err(Error::config("no link is made"))
+        }
+
+        /// The one called "own" has memory of its own.
+        fn allocate(&self, table: &Arc<RegionTable>, len: u64) -> Option<Result<Region>> {
+            let bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+            let is_own = self.0 == ConnType::Custom("own");
+            is_own.then(|| table.adopt(Box::new(HeapBytes::from(bytes))))
+        }
+    }
+
+    fn custom(all: &[(ConnType, u8)]) -> CustomDomains {
+        let mut custom = CustomDomains::default();
+        all.iter().for_each(|(kind, endpoint)| custom.push(Named(*kind, *endpoint)));
+        custom
+    }
+
+    #[test]
+    fn a_transport_of_ones_own_has_a_name_and_a_number_of_its_own() {
+        let (one, other) = (ConnType::Custom("one"), ConnType::Custom("other"));
+        assert!(custom(&[(one, 128), (other, 255)]).check().is_ok());
+        for bad in [
+            &[(ConnType::Rdma, 128)][..],
+            &[(one, 127)],
+            &[(one, 128), (one, 129)],
+            &[(one, 128), (other, 128)],
+        ] {
+            let refused = custom(bad).check().map_err(|e| e.kind());
+            assert_eq!(refused, Err(ErrorKind::InvalidConfig), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn memory_of_a_transports_own_is_the_buffer() {
+        let (one, own) = (ConnType::Custom("one"), ConnType::Custom("own"));
+        let made = |all: &[(ConnType, u8)]| {
+            let config =
+                Config { buffer_bytes: 64, ..Config::new(Rank(0), &Environment::default()) };
+            let prepared = Prepared::new(config, None, custom(all)).expect("memory");
+            prepared.buffer().region().is_mappable()
+        };
+        assert!(made(&[(one, 128)]), "an ordinary one");
+        assert!(!made(&[(one, 128), (own, 129)]));
+    }
+
+    #[test]
+    fn a_transport_of_ones_own_is_found_by_name_and_never_tried() {
+        let config = Config::new(Rank(0), &Environment::default());
+        let driver = Arc::new(Driver::new(Progress::Thread).expect("descriptors"));
+        let one = ConnType::Custom("one");
+        let all = Domains::new(&config, &driver, &custom(&[(one, 128)]));
+        assert_eq!(all.find(one).map(Domain::kind).ok(), Some(one));
+        assert_eq!(all.of_endpoint(128).map(Domain::kind), Some(one));
+        let why = all.find(ConnType::Custom("other")).map(Domain::kind).expect_err("nobody has it");
+        assert_eq!(why.kind(), ErrorKind::Unavailable);
+        assert!(why.to_string().contains("other is not in this build"), "{why}");
+        let mut tried = Vec::new();
+        while let Some(next) = all.next(tried.last().copied()) {
+            tried.push(next.kind());
+        }
+        assert_eq!(tried, [ConnType::Shm, ConnType::Ucx, ConnType::Tcp]);
+        assert!(all.shares_pages(Some(ConnType::Shm)));
+        assert!(!all.shares_pages(Some(ConnType::Tcp)) && !all.shares_pages(None));
+    }
 }

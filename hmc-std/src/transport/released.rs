@@ -3,11 +3,11 @@
 /// Handles, registrations and mappings that a data plane released. They are dropped with it, without a lock: a drop may run code
 /// of the application, or take long.
 #[derive(Default)]
-pub(crate) struct Released(Vec<Box<dyn Send>>);
+pub struct Released(Vec<Box<dyn Send>>);
 
 impl Released {
     /// Adds one.
-    pub(crate) fn push(&mut self, what: impl Send + 'static) {
+    pub fn push(&mut self, what: impl Send + 'static) {
         self.0.push(Box::new(what));
     }
 

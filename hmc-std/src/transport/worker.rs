@@ -28,9 +28,9 @@ pub(crate) trait SharedWorker: AsFd + Send + Sync {
     fn resume(&self);
 }
 
-/// The worker of a link, and what wakes a caller that sleeps on it.
+/// The worker of a link, and what wakes a caller that sleeps on it. Only transports of this crate have one.
 #[derive(Clone)]
-pub(crate) struct Worker {
+pub struct Worker {
     pub(crate) shared: Arc<dyn SharedWorker>,
     pub(crate) waker: Arc<LinkWaker>,
 }

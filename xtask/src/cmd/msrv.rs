@@ -2,7 +2,7 @@
 //!
 //! Every manifest takes it from the workspace or states the same number; clippy works with that
 //! number (`incompatible_msrv` finds a newer function); where that toolchain is installed, it
-//! checks the workspace and the embedding (`examples/embedded`).
+//! checks the workspace and the projects of `examples/` that stand apart.
 
 use crate::manifest::Manifest;
 use crate::shell;
@@ -14,10 +14,11 @@ use std::time::Duration;
 /// Time for a check of the whole workspace by a cold toolchain.
 const CHECK: Duration = Duration::from_secs(1200);
 
-/// What that toolchain checks. The embedding is no member of the workspace.
-const CHECKED: [(&str, &[&str]); 2] = [
+/// What that toolchain checks. The last two are no members of the workspace.
+const CHECKED: [(&str, &[&str]); 3] = [
     ("the workspace", &["--workspace"]),
     ("the embedding", &["--manifest-path", "examples/embedded/Cargo.toml"]),
+    ("the transport from elsewhere", &["--manifest-path", "examples/own_transport/Cargo.toml"]),
 ];
 
 /// Compares the manifests, then tries the toolchain.

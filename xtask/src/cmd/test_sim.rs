@@ -42,7 +42,7 @@ const PREEMPTIONS: &str = "3";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the slow steps: msrv, the other processor, process tests, attacks, Python, clusters, loom, Miri, fuzz
+    /// Leave out the slow steps: msrv, the other processor, process tests, a transport from elsewhere, attacks, Python, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
     /// Write the result of each step to FILE
@@ -60,12 +60,13 @@ struct Step {
     run: fn(&Path) -> StepResult,
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { name: "tidy", slow: false, run: |_| cmd::tidy::run().into() },
     Step { name: "msrv", slow: true, run: |_| cmd::msrv::run().into() },
     Step { name: "the other processor", slow: true, run: other },
     Step { name: "workspace tests", slow: false, run: workspace },
     Step { name: "process tests (optimised)", slow: true, run: processes },
+    Step { name: "a transport from elsewhere", slow: true, run: elsewhere },
     Step { name: "attacks, short", slow: true, run: |_| cmd::attack::step(&cmd::attack::STEP) },
     Step { name: "Python package", slow: true, run: cmd::wheel::step },
     Step {
@@ -170,6 +171,18 @@ fn workspace(root: &Path) -> StepResult {
 fn processes(root: &Path) -> StepResult {
     let mut command = shell::cargo();
     command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-fail-fast"]);
+    tests(command.current_dir(root), STEP)
+}
+
+/// A project of its own that brings a transport: the conformance suite and two processes over it.
+fn elsewhere(root: &Path) -> StepResult {
+    let mut command = shell::cargo();
+    command
+        .args(["test", "--locked", "--no-fail-fast"])
+        .args(["--manifest-path", "examples/own_transport/Cargo.toml"])
+        // What both need was built there for the workspace.
+        .arg("--target-dir")
+        .arg(root.join("target"));
     tests(command.current_dir(root), STEP)
 }
 

@@ -37,7 +37,7 @@ use crate::secret::SecretPlace;
 use crate::shared::{Parts, Shared};
 use crate::socket::Socket;
 use crate::socket::pipe::{Held, Pipe, Touched};
-use crate::transport::registry::Domains;
+use crate::transport::registry::{CustomDomains, Domains};
 use crate::window::Window;
 
 pub use ask::Ask;
@@ -183,7 +183,7 @@ impl Node {
         for (to, from) in host.iter_mut().zip(settings.rank.to_le_bytes()) {
             *to = from;
         }
-        let domains = Domains::new(&config, &driver);
+        let domains = Domains::new(&config, &driver, &CustomDomains::default());
         let shared = Shared::new(Parts {
             config,
             driver,

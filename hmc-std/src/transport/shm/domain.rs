@@ -36,6 +36,10 @@ impl Domain for ShmDomain {
         "same host, proven by a passed descriptor"
     }
 
+    fn shares_pages(&self) -> bool {
+        true
+    }
+
     fn data_plane(&self, params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
         let life = params.life;
         Ok(AnyDataPlane::new(ShmDataPlane::new(params.stream(Side::Local), life)?))

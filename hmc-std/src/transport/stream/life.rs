@@ -19,7 +19,7 @@ use crate::socket::Socket;
 
 /// What tells of the end of a peer of this host.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PeerLife {
+pub struct PeerLife {
     /// Readable once all threads of the process have ended, reaped or not (pidfd_open(2)).
     process: Option<Arc<OwnedFd>>,
     /// A stream, which the kernel closes at execve(2), or after the last thread of the process.
@@ -88,7 +88,7 @@ impl PeerLife {
     }
 
     /// Whether its process has ended, or it has ended its direction of the stream.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
 

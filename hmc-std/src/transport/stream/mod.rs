@@ -21,7 +21,7 @@ mod target;
 mod tests;
 mod tx;
 
-pub(crate) use life::PeerLife;
+pub use life::PeerLife;
 pub(crate) use requests::{MAX_REQUESTS, reserve_once};
 pub(crate) use rx::Arrival;
 pub(crate) use tx::Offer;

@@ -11,8 +11,8 @@ use crate::tree::Tree;
 const FACADE: &str = "hmc-std";
 
 /// Crates that may use the facade: front ends, and code in the role of an application.
-const APPLICATIONS: [&str; 6] =
-    ["hmc-cli", "hmc-py", "hmc-tests", "hmc-benches", "examples", "xtask"];
+const APPLICATIONS: [&str; 7] =
+    ["hmc-cli", "hmc-py", "hmc-tests", "hmc-benches", "examples", "own_transport", "xtask"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let crates = tree.crates();

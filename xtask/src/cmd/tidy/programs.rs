@@ -2,7 +2,7 @@
 //! each with what may keep it from showing anything.
 //!
 //! A program of tests is made of a root (`src/lib.rs`, `src/main.rs`, `src/bin/*.rs`, `tests/*.rs` of a member of the workspace
-//! or of [`EMBEDDED`]) and of the modules that it declares. A file without a declaration is not compiled.
+//! or of [`PROJECTS`]) and of the modules that it declares. A file without a declaration is not compiled.
 
 use super::items::{Function, Items, Module};
 use crate::cmd;
@@ -12,11 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The one program of tests that is built with `--cfg loom`, by a step of `test-sim`.
 const LOOM: &str = "hmc-mem/tests/loom.rs";
 
-/// The project outside the workspace whose tests `cargo xtask nostd` runs, against the package of hmc-core.
-const EMBEDDED: &str = "examples/embedded";
+/// The projects outside the workspace whose tests run: those of the first by `cargo xtask nostd`, against the package of hmc-core,
+/// those of the second by a step of `cargo xtask test-sim`.
+const PROJECTS: [&str; 2] = ["examples/embedded", "examples/own_transport"];
 
 /// Where the helpers of tests are that crates share.
-const SHARED: [&str; 2] = ["tests/src/", "hmc-sim/src/conformance/"];
+const SHARED: [&str; 2] = ["tests/src/", "hmc-conformance/src/"];
 
 /// Macros that fail a test.
 const MACROS: [&str; 9] = [
@@ -128,7 +129,9 @@ fn roots(tree: &Tree, loom: bool) -> Vec<(String, String)> {
     let crates = tree.crates();
     let members = members(tree);
     let mut out = Vec::new();
-    for of in crates.iter().filter(|c| members.contains(&c.folder) || c.folder == EMBEDDED) {
+    for of in
+        crates.iter().filter(|c| members.contains(&c.folder) || PROJECTS.contains(&&*c.folder))
+    {
         for file in of.rust(tree, &crates) {
             if is_root(of, &file.path) {
                 out.push((file.path.clone(), folder(&file.path)));

@@ -13,7 +13,7 @@ struct Word {
 
 /// Front ends and development crates, which print for a person; the suite prints its report.
 const TALKERS: [&str; 7] =
-    ["hmc-sim/src/conformance/", "hmc-cli/", "tests/", "benches/", "examples/", "xtask/", "fuzz/"];
+    ["hmc-conformance/", "hmc-cli/", "tests/", "benches/", "examples/", "xtask/", "fuzz/"];
 
 /// Where the environment is read: configuration, front ends, development; seeds and the knobs of
 /// fakes that a test cannot pass otherwise.
