@@ -36,6 +36,7 @@ modules! {
     slots_state = "slots/state",
     time = "time",
     transport = "transport",
+    transport_data_plane = "transport/data_plane",
     types = "types",
     window = "window",
     wire_advert = "wire/advert",

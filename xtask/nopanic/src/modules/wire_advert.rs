@@ -9,7 +9,9 @@ pub(crate) fn call() {
         done(RegionAdvert::to_bytes(&any(advert)));
         let (key, mut place) = ([7; 64], [0; 128]);
         let key = bytes(&key);
-        done(UcxKey::compose(&any(advert.region), any(1), key, any(&mut place[..])));
+        if let Some(key) = UcxKey::compose(&any(advert.region), any(1), key, any(&mut place[..])) {
+            done(UcxKey::content(&any(key)));
+        }
     }
     let storage = [0; 64];
     let endpoint = any(EndpointDesc::tcp(any(1)));
