@@ -23,6 +23,7 @@ mod state;
 pub(crate) mod trace;
 mod unsafety;
 mod variables;
+mod walkthroughs;
 mod words;
 
 use crate::tree::{self, Tree};
@@ -31,7 +32,7 @@ use finding::Finding;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 15] = [
+const RULES: [(&str, Rule); 16] = [
     ("layers", layers::check),
     ("dependencies of crates", crate_deps::check),
     ("dependencies of modules of hmc-core", module_deps::check),
@@ -39,6 +40,7 @@ const RULES: [(&str, Rule); 15] = [
     ("file length", length::check),
     ("unsafe", unsafety::check),
     ("documents", docs::check),
+    ("walkthroughs", walkthroughs::check),
     ("words", words::check),
     ("retired words", retired::check),
     ("process-wide state", state::check),
