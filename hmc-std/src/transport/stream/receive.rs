@@ -15,6 +15,8 @@ use super::requests::Phase;
 use super::rx::{Dest, Incoming};
 use super::{Arrival, StreamDataPlane};
 
+/// What is wrong with a frame that is none; the rest is told beside it.
+const MALFORMED: &str = "a malformed data frame";
 /// Bytes that one call of `receive` takes before others get their turn.
 const BUDGET_BYTES: usize = 4 << 20;
 /// Descriptors that may have arrived ahead of their frames.
@@ -66,7 +68,7 @@ impl StreamDataPlane {
     /// The peer sent a data frame that is none.
     fn note_malformed(&mut self, e: WireError) -> DataCloseReason {
         self.malformed = Some(e);
-        DataCloseReason::Protocol("a malformed data frame")
+        DataCloseReason::Protocol(MALFORMED)
     }
 
     /// The stream cannot be used any more.
