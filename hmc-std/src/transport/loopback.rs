@@ -124,10 +124,7 @@ impl Registration for LoopbackDataPlane {
     }
 
     fn release_memory(&mut self, all: bool) {
-        let regions = if all { self.regions.clear() } else { self.regions.sweep() };
-        if !regions.is_empty() {
-            self.released.push(regions);
-        }
+        self.regions.release(all, &mut self.released);
     }
 
     fn take_released(&mut self) -> Released {

@@ -8,10 +8,11 @@ use hmc_mem::registered::MemoryCache;
 use hmc_mem::shared::SharedBytes;
 
 use crate::memory::Region;
+use crate::transport::released::Released;
 
 /// The regions that one data plane has met. An entry holds the newest generation of its key.
 ///
-/// Regions that only such caches hold are released by [`MemoryCache::sweep`], so a data plane keeps its regions here and nowhere
+/// Regions that only such caches hold are released by [`Self::release`], so a data plane keeps its regions here and nowhere
 /// else.
 #[derive(Debug, Default)]
 pub struct RegionCache(MemoryCache<Region>);
@@ -22,6 +23,14 @@ impl RegionCache {
     #[must_use]
     pub fn bytes_of(&self, slice: LocalSlice) -> Option<SharedBytes<'_>> {
         self.resolve(slice).map(Region::bytes)
+    }
+
+    /// Moves regions that only caches hold to `released`; with `all`, every region.
+    pub fn release(&mut self, all: bool, released: &mut Released) {
+        let regions = if all { self.clear() } else { self.sweep() };
+        if !regions.is_empty() {
+            released.push(regions);
+        }
     }
 }
 
