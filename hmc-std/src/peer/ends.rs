@@ -43,15 +43,7 @@ pub(super) trait Ends {
     /// No lock of the link is taken: the window's gate, the mark of a peer that ended and the link's state say whether its
     /// memory may be used.
     #[inline(always)]
-    fn transfer_direct(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<bool> {
-        let Some(window) = self.direct().get() else { return Ok(false) };
-        self.peer().shared.check_process()?;
-        self.copy_direct(window, code, lo, ro, len)
-    }
-
-    /// As `transfer_direct`, after its first looks.
-    #[inline(always)]
-    fn copy_direct(
+    fn transfer_direct(
         &self,
         window: &MappedWindow,
         code: Opcode,
@@ -59,6 +51,7 @@ pub(super) trait Ends {
         ro: u64,
         len: u64,
     ) -> Result<bool> {
+        self.peer().shared.check_process()?;
         let region = self.region();
         if len > MAX_CHUNK_BYTES || self.peer().link.life() != Life::Ready {
             return Ok(false);
@@ -90,7 +83,9 @@ pub(super) trait Ends {
         len: u64,
         timeout: Option<Duration>,
     ) -> Result<()> {
-        if self.transfer_direct(code, lo, ro, len)? {
+        if let Some(window) = self.direct().get()
+            && self.transfer_direct(window, code, lo, ro, len)?
+        {
             return Ok(());
         }
         self.transfer_locked(code, lo, ro, len, timeout)
@@ -118,7 +113,9 @@ pub(super) trait Ends {
 
     /// As `transfer`, if it needs no operation; whether it did it.
     fn try_now(&self, code: Opcode, lo: u64, ro: u64, len: u64) -> Result<bool> {
-        if self.transfer_direct(code, lo, ro, len)? {
+        if let Some(window) = self.direct().get()
+            && self.transfer_direct(window, code, lo, ro, len)?
+        {
             return Ok(true);
         }
         let (mut data, local, remote) = self.ranges(lo, ro, len)?;
@@ -254,9 +251,8 @@ pub(super) trait Ends {
         }
         let Some(window) = self.direct().get() else { return Ok(None) };
         let peer = self.peer();
-        peer.shared.check_process()?;
         let Some(op) = peer.link.at_once.keep(len) else { return Ok(None) };
-        match self.copy_direct(window, code, lo, ro, len) {
+        match self.transfer_direct(window, code, lo, ro, len) {
             Ok(true) => Ok(Some(peer.name(op))),
             other => {
                 // Nobody has learned the name.
