@@ -68,7 +68,7 @@ const TABLE: [(&str, &[&str]); 25] = [
     ("hmc-mem/src/os/fork", &["fork", "fork_drops", "fork_views"]),
     ("hmc-hw/src/", &["ucp_fake", "ucp_fake_faults", "ucp_fake_sessions", "ucp_fake_random"]),
     ("hmc-hw/src/ucx/am", &["ucx_hostile_peer", "ucp_fake", "ucp_fake_sessions"]),
-    ("hmc-hw/src/ucx/data_plane", &["ucp_fake_sessions", "ucp_fake_faults"]),
+    ("hmc-hw/src/ucx/data_plane", &["ucp_fake_data_plane", "ucp_fake_sessions"]),
     ("hmc-hw/src/ucx/domain", &["ucp_fake_sessions", "ucp_fake_faults"]),
     ("hmc-hw/src/ucx/library", &["ucp_fake_refused", "ucp_fake"]),
     ("hmc-std/src/", &["sans_io", "clusters", "sessions", "conformance", "bindings"]),
