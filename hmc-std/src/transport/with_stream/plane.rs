@@ -212,15 +212,16 @@ impl<P: BareDataPlane> DataPlane for WithStream<P> {
         self.stream.peer_life()
     }
 
-    /// Whether the link is over, and nothing of the peer's can arrive any more: of a peer that copies by itself its word or the end of
-    /// its process is needed, which the stream shows. Of any other none is, and why its link ended does not matter.
+    /// Whether the link is over, and nothing of the peer's can arrive any more. Of a peer that copies by itself its word or the end of
+    /// its process is needed, which the stream shows; of any other the data plane knows.
     fn peer_has_ended(&mut self) -> bool {
         if self.plane.is_shut() {
             return true;
         }
-        let near = self.stream.is_near();
-        let ended = if near { self.stream.peer_has_ended() } else { self.down };
-        if !ended {
+        if !self.stream.is_near() {
+            return self.are_requests_fenced() && self.plane.peer_has_ended();
+        }
+        if !self.stream.peer_has_ended() {
             return false;
         }
         let fenced = self.are_requests_fenced();

@@ -176,7 +176,7 @@ impl DataPlane for Scripted {
     fn peer_life(&self) {}
 
     fn peer_has_ended(&mut self) -> bool {
-        false
+        self.is_shut || self.closed.is_some() && self.is_idle && self.is_drained
     }
 
     fn are_requests_fenced(&mut self) -> bool {
