@@ -2,6 +2,7 @@
 
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic")]
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,11 +13,12 @@ use hmc_core::region::{LocalRegion, RegionKey, WindowDesc};
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::transport::{
-    DataCloseReason, DataPlane as _, Note, Notes as _, PeerWindows as _, Progress as _,
+    DataCloseReason, DataPlane as _, Fence, Note, Notes as _, PeerWindows as _, Progress as _,
     Registration as _, Target as _, Transport as _,
 };
 use hmc_core::types::{Access, MemoryKind};
-use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
+use hmc_core::window::WindowFault;
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::host::{Event, Host, WatchError};
 use hmc_hw::ucx::context::Context;
 use hmc_hw::ucx::data_plane::UcxDataPlane;
@@ -25,7 +27,7 @@ use hmc_hw::ucx::settings::Settings;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::registered::Registered;
 use hmc_mem::shared::SharedBytes;
-use hmc_tests::fake_ucp::FakeUcp;
+use hmc_tests::fake_ucp::{CallResult, FakeUcp};
 use hmc_tests::ucx_pair::CountingNotify;
 
 const LEN: u64 = 4096;
@@ -92,6 +94,7 @@ unsafe impl Registered for Pages {
 
 /// A data plane with memory.
 struct End {
+    domain: Arc<UcxDomain>,
     plane: UcxDataPlane<Pages>,
     memory: Pages,
 }
@@ -106,7 +109,7 @@ impl End {
         let pages = Arc::new(Mapping::create(LEN).unwrap());
         let memory = Pages { pages, cached: Arc::default() };
         plane.add_memory(&memory);
-        Self { plane, memory }
+        Self { domain, plane, memory }
     }
 
     /// Receives a note of the other end's.
@@ -132,9 +135,13 @@ impl End {
     }
 
     fn put(&self, index: u16, window: &WindowDesc, len: u64) -> WorkRequest {
+        self.work(index, Opcode::Put, window, len)
+    }
+
+    fn work(&self, index: u16, opcode: Opcode, window: &WindowDesc, len: u64) -> WorkRequest {
         WorkRequest {
             op: SlotId { index, generation: 1 },
-            opcode: Opcode::Put,
+            opcode,
             when: CompleteWhen::Visible,
             local: self.memory.local().slice(0, len).unwrap(),
             remote: window.slice(0, len).unwrap(),
@@ -257,4 +264,59 @@ fn a_closed_data_plane_answers_for_peers_that_do_not_copy_by_themselves() {
         assert_eq!(alone.plane.peer_has_ended(), !same_system);
     }
     fake_ucp.assert_clean();
+}
+
+/// Their replies wait for messages to become free: those of a window that is closed meanwhile are refused, the others sent.
+#[test]
+fn gets_that_wait_are_refused_once_their_window_is_closed() {
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane(MESSAGES);
+    let (mut near, mut far, kept) = pair(&fake_ucp, false);
+    let (closed, kind, key) = far.expose();
+    near.receive((kind, &key));
+    far.fill(7);
+    let busy = 0..8;
+    for index in busy.clone() {
+        near.plane.post(&near.work(index, Opcode::Get, &kept, 64)).unwrap();
+    }
+    near.plane.post(&near.work(8, Opcode::Get, &closed, 64)).unwrap();
+    near.plane.post(&near.work(9, Opcode::Get, &kept, 64)).unwrap();
+    assert_eq!(near.poll(), []);
+    fake_ucp.rule("ucp_am_send_nbx", 0, CallResult::Held);
+    while far.plane.poll_peer(true) {}
+    assert_eq!(fake_ucp.count("held"), 8, "all messages are in flight");
+    assert_eq!(far.plane.close_window(closed.window, closed.epoch), Fence::PeerAck);
+    fake_ucp.forget_rules();
+    assert_eq!(fake_ucp.release(), 8);
+    let mut results = BTreeMap::new();
+    for _ in 0..TURNS {
+        far.plane.poll_peer(true);
+        results.extend(near.poll().into_iter().map(|c| (c.op.index, c.result)));
+    }
+    let revoked = Err(Failure::Window(WindowFault::Revoked));
+    let served = busy.chain([9]).map(|index| (index, Ok(64)));
+    assert_eq!(results, served.chain([(8, revoked)]).collect());
+    drop((near, far));
+    fake_ucp.assert_clean();
+}
+
+/// A worker of its own is left when its link goes, and one that links share is not.
+#[test]
+fn only_a_worker_without_a_link_is_left_over() {
+    let fake_ucp = FakeUcp::take();
+    for (same_system, is_left) in [(true, true), (false, false)] {
+        fake_ucp.lane(SHARED_MEMORY);
+        let (near, far, _window) = pair(&fake_ucp, same_system);
+        for end in [near, far] {
+            let End { domain, plane, memory } = end;
+            assert!(!domain.has_leftovers(), "its link uses it");
+            drop((plane, memory));
+            let mut free = Vec::new();
+            assert_eq!(domain.has_leftovers(), is_left, "same system {same_system}");
+            domain.service_all(&mut free);
+            assert!(!domain.has_leftovers());
+        }
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
+    }
 }

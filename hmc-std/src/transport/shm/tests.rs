@@ -203,9 +203,10 @@ fn a_tag_comes_after_the_bytes_and_brings_none() {
         assert_eq!(poll(&mut pair.near, 1), []);
         assert!(ones(&target, len));
         let notified = |pair: &Pair| pair.inbox.lock().expect("nobody panics").take(Want::Any);
-        assert_eq!(notified(&pair), None);
+        assert_eq!((notified(&pair), pair.far.take_delivered()), (None, false));
         pair.settle();
         assert_eq!(notified(&pair), Some(Message::Notify(tag)));
+        assert!(pair.far.take_delivered() && !pair.far.take_delivered(), "told once");
         assert_eq!(poll(&mut pair.near, 1), [(0, Ok(len))]);
         assert_eq!(pair.far.bytes_moved(), (0, 0));
     }

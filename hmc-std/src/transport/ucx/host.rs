@@ -123,3 +123,46 @@ impl SharedWorker for UcxWorker {
         Self::resume(self);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_hw::host::WatchError;
+    use hmc_hw::ucx::context::UcxError;
+    use hmc_hw::ucx::fault::UcxFault;
+    use hmc_hw::ucx::result::Status;
+
+    use crate::error::{Error, ErrorKind};
+
+    /// The numbers are those of `ucs_status_t` in ucs/type/status.h.
+    #[test]
+    fn an_error_of_ucx_has_the_kind_that_says_what_to_do() {
+        for (status, kind) in [
+            (-4, ErrorKind::NoSpace),
+            (-6, ErrorKind::Unavailable),
+            (-22, ErrorKind::Unavailable),
+            (-25, ErrorKind::PeerDead),
+            (-80, ErrorKind::PeerDead),
+            (-20, ErrorKind::DeadlineExceeded),
+            (-3, ErrorKind::Io),
+            (-5, ErrorKind::Io),
+        ] {
+            let e = UcxError { call: "ucp_put_nbx", status: Status(status), what: String::new() };
+            let (direct, wrapped) = (Error::from(e.clone()), Error::from(UcxFault::Ucx(e)));
+            assert_eq!((direct.kind(), wrapped.kind()), (kind, kind), "{status}: {direct}");
+            assert!(direct.to_string().contains("ucp_put_nbx"), "{direct}");
+        }
+    }
+
+    #[test]
+    fn a_fault_of_ucx_has_the_kind_of_its_cause() {
+        let unknown = UcxFault::UnknownWindow { index: 9, limit: 8 };
+        for (fault, kind) in [
+            (UcxFault::TooLong("worker address"), ErrorKind::Full),
+            (UcxFault::Watch(WatchError(28)), ErrorKind::NoSpace),
+            (unknown, ErrorKind::Protocol),
+        ] {
+            let said = fault.to_string();
+            assert_eq!(Error::from(fault).kind(), kind, "{said}");
+        }
+    }
+}
