@@ -195,8 +195,10 @@ fn bytes_are_counted_whether_they_were_posted_or_copied_in_the_call() {
     let (mut near, far, window) = pair(&fake_ucp, true);
     near.fill(7);
     let put = near.put(0, &window, 24);
-    // The first one finds out how the window is reached.
+    assert_eq!((near.domain.registrations(), far.domain.registrations()), (0, 1));
+    // The first one registers its memory, and finds out how the window is reached.
     near.plane.post(&put).unwrap();
+    assert_eq!(near.domain.registrations(), 1);
     let posted = (0..TURNS).find_map(|_| near.poll().pop()).unwrap();
     assert_eq!((posted.op, posted.result), (put.op, Ok(24)));
     assert_eq!((near.plane.bytes_moved(), near.plane.bytes_offloaded()), ((24, 0), 24));
@@ -227,6 +229,13 @@ fn a_target_makes_the_progress_of_its_messages() {
         near.poll().pop()
     });
     assert_eq!(done.map(|c| c.result), Some(Ok(64)));
+    // Or the application lets all workers of the domain do so.
+    let mut free = Vec::new();
+    while far.domain.progress_all(&mut free) {}
+    near.plane.post(&near.put(1, &window, 128)).unwrap();
+    assert_eq!((near.poll(), far.count(7)), (vec![], 64));
+    assert!(far.domain.progress_all(&mut free));
+    assert_eq!((far.count(7), free.len()), (128, 0));
     drop((near, far));
     fake_ucp.assert_clean();
 }
