@@ -260,3 +260,26 @@ fn who_waits_before_a_full_queue_uses_no_processor() {
         assert!(said.as_ref().is_err_and(|e| e.contains("DeadlineExceeded")), "{said:?}");
     });
 }
+
+/// The rank is being dialed by another thread, whose listener says nothing.
+#[test]
+fn who_waits_for_the_dial_of_another_thread_uses_no_processor() {
+    use rustix::time::{ClockId, clock_gettime};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = Address::Tcp(listener.local_addr().unwrap());
+    let session = Session::builder(1).buffer(1 << 12).start().unwrap();
+    let dial = |ms| session.connect_with(0, &at, ConnType::Tcp, Duration::from_millis(ms));
+    std::thread::scope(|s| {
+        let first = s.spawn(|| dial(2500));
+        let _silent = listener.accept().unwrap();
+        let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+        let before = used();
+        let e = dial(1500).expect_err("the first goes on");
+        let used = used() - before;
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+        assert!(e.to_string().contains("another dial to that rank"), "{e}");
+        assert!(used < Duration::from_millis(300), "{used:?} of processor time in 1.5 s");
+        let e = first.join().unwrap().expect_err("nothing is said");
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+    });
+}

@@ -164,6 +164,34 @@ mod tests {
         assert_eq!(held.each_ref().map(|w| byte(w)), [0, 0]);
     }
 
+    /// The handle is of the one that was taken back first, and keeps the mapping of both.
+    #[test]
+    fn pages_of_two_windows_go_with_the_last_one() {
+        let (mut port, _theirs) = port();
+        let theirs = Mapping::create(4096).unwrap();
+        let both = [WindowId::new(0, 0), WindowId::new(1, 0)];
+        for (window, offset) in both.into_iter().zip([0, 2048]) {
+            let fd = Ok(theirs.fd().unwrap().try_clone_to_owned().unwrap());
+            let (len, total, access) = (2048, 4096, Access::all());
+            port.map(Arrival { window, epoch: EPOCH, fd, offset, len, total, access }).unwrap();
+        }
+        let held = Arc::clone(port.mapped_window(both[0]).unwrap());
+        let last = port.mapped_window(both[1]).unwrap();
+        assert!(Arc::ptr_eq(held.map(), last.map()), "one mapping");
+        theirs.bytes().fill(Extent::new(4096).whole(), 7).unwrap();
+        let byte = || {
+            let mut byte = [1];
+            let first = Extent::new(4096).whole().split_at_most(1).0;
+            held.map().bytes().read_at(first, &mut byte).unwrap();
+            byte[0]
+        };
+        for (window, left) in both.into_iter().zip([7, 0]) {
+            port.remove_window(window, EPOCH);
+            drop(port.take_released());
+            assert_eq!(byte(), left);
+        }
+    }
+
     /// Each of these happens under the lock of the link, where others wait.
     #[test]
     fn nothing_is_unmapped_under_the_lock() {
