@@ -3,6 +3,7 @@
 //! Nothing here sleeps, reads a clock or uses entropy.
 
 mod access;
+mod connection;
 mod fence;
 pub(crate) mod in_flight;
 pub(crate) mod port;

@@ -9,7 +9,7 @@ use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use super::access::{accesses, cut, local_access};
 use super::in_flight::{Chunk, InFlight, PlannedFault, Stage};
-use super::port::{Host, Path, Port, Queue};
+use super::port::{Host, Port, Queue};
 use super::{check, end_number};
 use crate::access_checker::history::Actor;
 use crate::access_checker::{AccessChecker, MemAccess};
@@ -27,7 +27,7 @@ pub(crate) struct Fabric {
     pub(crate) faults: Faults,
     pub(crate) counts: FaultCounts,
     pub(crate) checker: Option<Box<AccessChecker>>,
-    depth: usize,
+    pub(super) depth: usize,
 }
 
 impl Fabric {
@@ -44,21 +44,6 @@ impl Fabric {
         }
     }
 
-    /// Connects two ends; `None` when there are no such two.
-    pub(crate) fn connect(&mut self, a: usize, b: usize) -> Option<(usize, usize)> {
-        if a == b || a.max(b) >= self.hosts.len() {
-            return None;
-        }
-        let at = self.ports.len();
-        let ports = (at, at.checked_add(1)?);
-        let path =
-            Path { latency_ns: self.faults.latency_ns, bytes_per_us: self.faults.bytes_per_us };
-        let places = self.faults.completion_depth.unwrap_or(self.depth);
-        self.ports.push(Port::new((a, b), ports.1, self.depth, places, path));
-        self.ports.push(Port::new((b, a), ports.0, self.depth, places, path));
-        Some(ports)
-    }
-
     pub(crate) fn port(&mut self, at: usize) -> &mut Port {
         self.ports.get_mut(at).expect("ports are never removed")
     }
@@ -71,29 +56,6 @@ impl Fabric {
     pub(crate) fn host_of(&mut self, port: usize) -> (&mut Host, usize) {
         let at = self.port(port).host;
         (self.host(at), at)
-    }
-
-    /// The process dies. Its requests in flight move no further byte; the requests of all ports that use it complete.
-    pub(crate) fn kill(&mut self, host: usize) {
-        if !self.host(host).alive {
-            return;
-        }
-        self.host(host).alive = false;
-        self.counts.deaths = self.counts.deaths.saturating_add(1);
-        if let Some(checker) = &mut self.checker {
-            checker.died(end_number(host));
-        }
-        let latest_ns = self.now_ns.saturating_add(self.faults.delay_max_ns);
-        for port in self.ports.iter_mut().filter(|p| p.host == host || p.peer_host == host) {
-            for request in &mut port.in_flight {
-                request.due_ns = request.due_ns.min(latest_ns);
-            }
-        }
-    }
-
-    fn both_live(&mut self, port: usize) -> bool {
-        let (here, there) = (self.port(port).host, self.port(port).peer_host);
-        self.host(here).alive && self.host(there).alive
     }
 
     /// Accepts a request that completes later.
@@ -410,21 +372,6 @@ impl Fabric {
             }
         }
         self.counts.flushed = self.counts.flushed.saturating_add(count);
-    }
-
-    /// Destroys the queue: its requests neither access memory nor complete. This is a fence.
-    pub(crate) fn destroy(&mut self, port: usize) {
-        let in_flight = core::mem::take(&mut self.port(port).in_flight);
-        if let Some(checker) = &mut self.checker {
-            for request in &in_flight {
-                checker.completed(self.now_ns, request.ticket, request.actor);
-            }
-        }
-        let port = self.port(port);
-        while port.done.pop().is_some() {}
-        port.polled.clear();
-        port.dies_ns = u64::MAX;
-        port.queue = Queue::Destroyed;
     }
 
     pub(crate) fn poll(&mut self, port: usize, out: &mut [Completion], cost_ns: u64) -> usize {
