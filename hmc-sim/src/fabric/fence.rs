@@ -110,7 +110,7 @@ impl Fabric {
     /// The owner writes. Returns `true` if the range is registered.
     pub(crate) fn owner_writes(&mut self, port: usize, range: LocalSlice, bytes: &[u8]) -> bool {
         let (host, end) = self.host_of(port);
-        let Some(to) = host.memory.get_mut(range) else {
+        let Some(to) = host.memory.own_mut(range) else {
             return false;
         };
         to.copy_from_slice(bytes);
