@@ -4,6 +4,10 @@
 //! Queues are bounded, completions come late and out of order, and with [`Faults`] the rules of a transport are broken on purpose. Time is virtual: it passes when an end is polled or [`SimNic::advance`] is
 //! called, never by itself. All ends live in one thread; [`crate::sim_net`] has more than two.
 
+mod process_memory;
+mod target;
+mod wire;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -16,6 +20,8 @@ use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::WindowTransition;
 use hmc_core::work::{Completion, WorkRequest};
 
+pub use self::process_memory::{ProcessMemory, RegisteredMemory};
+use self::wire::Wire;
 pub use crate::fabric::Bytes;
 pub use crate::fabric::port::{Path, Queue};
 use crate::fabric::timed::Fabric;
@@ -52,15 +58,8 @@ impl Config {
 pub struct SimNic {
     fabric: Rc<RefCell<FastFabric>>,
     side: FabricSide,
-}
-
-/// The fabric that it is connected to.
-#[derive(Debug)]
-enum Wire {
-    /// A request is done when it is posted.
-    ZeroLatency(Rc<RefCell<FastFabric>>, FabricSide),
-    /// Time, network conditions and faults; the number of the port.
-    Net(Rc<RefCell<Fabric>>, usize),
+    registered: Vec<RegisteredMemory>,
+    released: Vec<RegisteredMemory>,
 }
 
 /// A pair for benchmarks; see [`SimNic::pair_fast`].
@@ -108,13 +107,17 @@ impl SimNic {
 
     fn zero_latency(fabric: FastFabric) -> (Self, Self) {
         let fabric = Rc::new(RefCell::new(fabric));
-        let near = Self { fabric: Rc::clone(&fabric), side: FabricSide::Near };
-        (near, Self { fabric, side: FabricSide::Far })
+        let end = |side| Self::new(Rc::clone(&fabric), side);
+        (end(FabricSide::Near), end(FabricSide::Far))
     }
 
     pub(crate) fn of_net(fabric: &Rc<RefCell<Fabric>>, port: usize) -> Self {
         let fabric = Rc::new(RefCell::new(FastFabric::of_net(fabric, port)));
-        Self { fabric, side: FabricSide::Near }
+        Self::new(fabric, FabricSide::Near)
+    }
+
+    const fn new(fabric: Rc<RefCell<FastFabric>>, side: FabricSide) -> Self {
+        Self { fabric, side, registered: Vec::new(), released: Vec::new() }
     }
 
     fn wire(&self) -> Wire {
@@ -124,23 +127,25 @@ impl SimNic {
         }
     }
 
-    /// Registers `len` bytes of fresh memory of this end's process.
+    /// Allocates `len` bytes of fresh memory of this end's process, of that kind. The NIC does not know them: see
+    /// [`Registration::add_memory`](hmc_core::transport::Registration::add_memory).
+    #[must_use]
+    pub fn allocate(&self, kind: MemoryKind, len: u64) -> Option<ProcessMemory> {
+        let region = self.wire().allocate(len)?;
+        Some(ProcessMemory::new(self.wire(), LocalRegion { kind, ..region }))
+    }
+
+    /// Allocates `len` bytes of fresh memory of this end's process, and registers them until [`Self::deregister`].
     #[must_use]
     pub fn register(&self, len: u64) -> Option<LocalRegion> {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).memory.register(len),
-            Wire::Net(fabric, port) => fabric.borrow_mut().register(*port, len),
-        }
+        let wire = self.wire();
+        let region = wire.allocate(len)?;
+        wire.with_memory(|memory| memory.pin(region.key)).then_some(region)
     }
 
     /// Removes a region of this end's process and poisons its bytes. Returns `true` if there was one.
     pub fn deregister(&self, key: RegionKey) -> bool {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                fabric.borrow_mut().end(*side).memory.deregister(key)
-            }
-            Wire::Net(fabric, port) => fabric.borrow_mut().deregister(*port, key),
-        }
+        self.wire().deregister(key)
     }
 
     /// Exposes a range of this end to the other; `None` when the table of windows is full.
@@ -276,14 +281,7 @@ impl SimNic {
 
     /// Copies bytes out of this end's memory. Whether the range was known.
     pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                fabric.borrow_mut().end(*side).memory.read(region, offset, out)
-            }
-            Wire::Net(fabric, port) => {
-                fabric.borrow_mut().host_of(*port).0.memory.read(region, offset, out)
-            }
-        }
+        self.wire().with_memory(|memory| memory.read(region, offset, out))
     }
 
     /// Copies bytes into this end's memory. Whether the range was known.
@@ -331,10 +329,7 @@ impl SimNic {
     /// # Errors
     /// The first [`Corruption`].
     pub fn check(&self) -> Result<(), Corruption> {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).memory.check(),
-            Wire::Net(fabric, port) => fabric.borrow_mut().host_of(*port).0.memory.check(),
-        }
+        self.wire().with_memory(|memory| memory.check())
     }
 }
 

@@ -95,10 +95,10 @@ impl Fabric {
         known
     }
 
-    /// Registers memory of the process that a port belongs to.
-    pub(crate) fn register(&mut self, port: usize, len: u64) -> Option<LocalRegion> {
+    /// Allocates memory of the process that a port belongs to.
+    pub(crate) fn allocate(&mut self, port: usize, len: u64) -> Option<LocalRegion> {
         let (host, end) = self.host_of(port);
-        let region = host.memory.register(len)?;
+        let region = host.memory.allocate(len)?;
         if let Some(checker) = &mut self.checker {
             let host = self.hosts.get(end)?;
             let bytes = host.memory.all(region.key)?;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::region::{LocalSlice, WindowDesc};
 use hmc_core::window::{WindowEntry, WindowTable};
-use hmc_core::work::Completion;
+use hmc_core::work::{Completion, WorkRequest};
 
 use super::in_flight::{InFlight, Replay};
 use super::{INBOX, NO_COMPLETION};
@@ -118,6 +118,11 @@ impl Port {
     pub(crate) fn is_full(&self, own_places: bool) -> bool {
         let unpolled = if own_places { 0 } else { self.done.len() };
         self.in_flight.len().saturating_add(unpolled) >= self.depth
+    }
+
+    /// Returns `true` if a request in flight meets the condition.
+    pub(crate) fn any(&self, is_it: impl Fn(&WorkRequest) -> bool) -> bool {
+        self.in_flight.iter().any(|request| is_it(&request.work))
     }
 
     /// Keeps a polled completion for a second report.

@@ -1,0 +1,56 @@
+//! What an end of a simulated NIC is connected to.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use hmc_core::region::{LocalRegion, RegionKey};
+use hmc_core::work::WorkRequest;
+
+use crate::fabric::timed::Fabric;
+use crate::fabric::zero_latency::{FabricSide, FastFabric};
+use crate::memory::Memory;
+
+/// The fabric that it is connected to.
+#[derive(Clone, Debug)]
+pub(super) enum Wire {
+    /// A request is done when it is posted.
+    ZeroLatency(Rc<RefCell<FastFabric>>, FabricSide),
+    /// Time, network conditions and faults; the number of the port.
+    Net(Rc<RefCell<Fabric>>, usize),
+}
+
+impl Wire {
+    /// Applies a function to the memory of this end's process.
+    pub(super) fn with_memory<R>(&self, of: impl FnOnce(&mut Memory) -> R) -> R {
+        match self {
+            Self::ZeroLatency(fabric, side) => of(&mut fabric.borrow_mut().end(*side).memory),
+            Self::Net(fabric, port) => of(&mut fabric.borrow_mut().host_of(*port).0.memory),
+        }
+    }
+
+    /// Allocates memory of this end's process.
+    pub(super) fn allocate(&self, len: u64) -> Option<LocalRegion> {
+        match self {
+            Self::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).memory.allocate(len),
+            Self::Net(fabric, port) => fabric.borrow_mut().allocate(*port, len),
+        }
+    }
+
+    /// Removes a region of this end's process and poisons its bytes. Returns `true` if there was one.
+    pub(super) fn deregister(&self, key: RegionKey) -> bool {
+        match self {
+            Self::ZeroLatency(fabric, side) => {
+                fabric.borrow_mut().end(*side).memory.deregister(key)
+            }
+            Self::Net(fabric, port) => fabric.borrow_mut().deregister(*port, key),
+        }
+    }
+
+    /// Returns `true` if a request in flight of this end meets the condition.
+    pub(super) fn any(&self, is_it: impl Fn(&WorkRequest) -> bool) -> bool {
+        match self {
+            Self::ZeroLatency(..) => false,
+            Self::Net(fabric, port) => fabric.borrow_mut().port(*port).any(is_it),
+        }
+    }
+}
