@@ -1,9 +1,12 @@
 //! A simulated NIC: two connected ends, each a [`Transport`] to the other.
 //!
-//! The target checks every access against its [`WindowTable`](hmc_core::window::WindowTable).
-//! Queues are bounded, completions come late and out of order, and with [`Faults`] the rules of a transport are broken on purpose. Time is virtual: it passes when an end is polled or [`SimNic::advance`] is
-//! called, never by itself. All ends live in one thread; [`crate::sim_net`] has more than two.
+//! As with a real one, a host and its NIC each have a table of windows: the host's names them, the NIC's checks each access and
+//! changes when a window is opened, when the fence of its revocation passes, and when it is forgotten. Memory has to be registered.
+//! Queues are bounded, completions come late and out of order, and with [`Faults`] the rules of a transport are broken on purpose.
+//! Time is virtual: it passes when an end is polled or [`SimNic::advance`] is called, never by itself. All ends live in one thread;
+//! [`crate::sim_net`] has more than two.
 
+mod fault;
 mod process_memory;
 mod target;
 mod wire;
@@ -11,15 +14,17 @@ mod wire;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::range::Side;
-use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, WindowDesc};
+use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
-use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, PostErrorKind, Target as _, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
-use hmc_core::window::WindowTransition;
+use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, WorkRequest};
 
+pub use self::fault::NicFault;
 pub use self::process_memory::{ProcessMemory, RegisteredMemory};
 use self::wire::Wire;
 pub use crate::fabric::Bytes;
@@ -58,8 +63,28 @@ impl Config {
 pub struct SimNic {
     fabric: Rc<RefCell<FastFabric>>,
     side: FabricSide,
+    host: HostState,
+}
+
+/// What the host's part of a data plane keeps. No request reads it.
+#[derive(Debug)]
+struct HostState {
+    windows: WindowTable<Box<[WindowEntry]>>,
     registered: Vec<RegisteredMemory>,
     released: Vec<RegisteredMemory>,
+    /// Windows that the peer revoked and requests of this end used then.
+    releases: Vec<(WindowId, Epoch)>,
+}
+
+impl HostState {
+    fn new() -> Self {
+        Self {
+            windows: WindowTable::new(vec![WindowEntry::FREE; MAX_WINDOWS_PER_PEER].into()),
+            registered: Vec::new(),
+            released: Vec::new(),
+            releases: Vec::new(),
+        }
+    }
 }
 
 /// A pair for benchmarks; see [`SimNic::pair_fast`].
@@ -98,7 +123,7 @@ impl SimNic {
     /// to measure the cost without the copy. `None` if the memory cannot be allocated.
     #[must_use]
     pub fn pair_fast(local_len: u64, window_len: u64, bytes: Bytes) -> Option<FastPair> {
-        let (near, far) = Self::zero_latency(FastFabric::new(0, 256, bytes));
+        let (near, mut far) = Self::zero_latency(FastFabric::new(0, 256, bytes));
         let local = near.register(local_len)?;
         let target = far.register(window_len)?;
         let remote = far.expose(target.slice(0, window_len).ok()?, Access::all())?;
@@ -107,17 +132,13 @@ impl SimNic {
 
     fn zero_latency(fabric: FastFabric) -> (Self, Self) {
         let fabric = Rc::new(RefCell::new(fabric));
-        let end = |side| Self::new(Rc::clone(&fabric), side);
+        let end = |side| Self { fabric: Rc::clone(&fabric), side, host: HostState::new() };
         (end(FabricSide::Near), end(FabricSide::Far))
     }
 
     pub(crate) fn of_net(fabric: &Rc<RefCell<Fabric>>, port: usize) -> Self {
         let fabric = Rc::new(RefCell::new(FastFabric::of_net(fabric, port)));
-        Self::new(fabric, FabricSide::Near)
-    }
-
-    const fn new(fabric: Rc<RefCell<FastFabric>>, side: FabricSide) -> Self {
-        Self { fabric, side, registered: Vec::new(), released: Vec::new() }
+        Self { fabric, side: FabricSide::Near, host: HostState::new() }
     }
 
     fn wire(&self) -> Wire {
@@ -148,80 +169,47 @@ impl SimNic {
         self.wire().deregister(key)
     }
 
-    /// Exposes a range of this end to the other; `None` when the table of windows is full.
+    /// Exposes a range of registered memory to the other end; `None` when the table of windows is full.
     #[must_use]
-    pub fn expose(&self, range: LocalSlice, access: Access) -> Option<WindowDesc> {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                let mut fabric = fabric.borrow_mut();
-                let entropy = fabric.rng().next_u64();
-                let windows = &mut fabric.end(*side).windows;
-                windows.expose(range, MemoryKind::Cpu, access, entropy).ok()
-            }
-            Wire::Net(fabric, port) => {
-                fabric.borrow_mut().expose(*port, range, MemoryKind::Cpu, access)
-            }
-        }
+    pub fn expose(&mut self, range: LocalSlice, access: Access) -> Option<WindowDesc> {
+        let wire = self.wire();
+        let windows = &mut self.host.windows;
+        let window = windows.expose(range, MemoryKind::Cpu, access, wire.entropy()).ok()?;
+        wire.open_window(range, &window).then_some(window)
     }
 
     /// Registers a region of this end with a margin on both sides of a window of `len` bytes.
     pub(crate) fn expose_framed(
-        &self,
+        &mut self,
         len: u64,
         access: Access,
     ) -> Option<(LocalRegion, WindowDesc)> {
-        let (target, slice) = match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                framed(&mut fabric.borrow_mut().end(*side).memory, len)?
-            }
-            Wire::Net(fabric, port) => {
-                framed(&mut fabric.borrow_mut().host_of(*port).0.memory, len)?
-            }
-        };
+        let (target, slice) = self.wire().with_memory(|memory| framed(memory, len))?;
         Some((target, self.expose(slice, access)?))
     }
 
+    /// Tells the NIC that a window is revoked. Returns the time when its fence passes.
+    fn begin_revoke(&self, id: WindowId, epoch: Epoch) -> u64 {
+        match &self.wire() {
+            Wire::ZeroLatency(fabric, side) => {
+                let mut fabric = fabric.borrow_mut();
+                fabric.end(*side).revoke(id, epoch);
+                fabric.now_ns()
+            }
+            Wire::Net(fabric, port) => fabric.borrow_mut().begin_revoke(*port, (id, epoch)),
+        }
+    }
+
     /// Revokes a window of this end, and returns after its fence: virtual time advances until then, and the other end's requests
-    /// may access it meanwhile.
-    pub fn revoke(&self, window: &WindowDesc) {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                let mut fabric = fabric.borrow_mut();
-                for step in [WindowTransition::Revoke, WindowTransition::Fence] {
-                    // A window that is revoked already needs no revocation.
-                    let _ = fabric.end(*side).windows.apply(window.window, window.epoch, step);
-                }
+    /// may access it meanwhile. Nothing happens if there is no such window.
+    pub fn revoke_now(&mut self, window: &WindowDesc) {
+        let (id, epoch) = (window.window, window.epoch);
+        if self.revoke(id, epoch).is_ok() {
+            let wait_ns = self.begin_revoke(id, epoch).saturating_sub(self.now().as_nanos());
+            if wait_ns != 0 {
+                self.advance(wait_ns);
             }
-            Wire::Net(fabric, port) => {
-                let mut fabric = fabric.borrow_mut();
-                let due_ns = fabric.begin_revoke(*port, window);
-                let wait_ns = due_ns.saturating_sub(fabric.now_ns);
-                if wait_ns != 0 {
-                    fabric.advance(wait_ns);
-                }
-            }
-        }
-    }
-
-    /// Begins to revoke a window; [`Self::is_fenced`] returns `true` when no access is possible any more. It takes up to [`Faults::fence_max_ns`] of virtual time.
-    pub fn begin_revoke(&self, window: &WindowDesc) {
-        match &self.wire() {
-            Wire::ZeroLatency(..) => self.revoke(window),
-            Wire::Net(fabric, port) => {
-                fabric.borrow_mut().begin_revoke(*port, window);
-            }
-        }
-    }
-
-    /// Returns `true` if a window of this end is fenced.
-    #[must_use]
-    pub fn is_fenced(&self, window: &WindowDesc) -> bool {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                let mut fabric = fabric.borrow_mut();
-                fabric.end(*side).windows.entry(window.window, window.epoch).is_err()
-            }
-            Wire::Net(fabric, port) => fabric.borrow_mut().is_fenced(*port, window),
+            self.free_window(id, epoch);
         }
     }
 

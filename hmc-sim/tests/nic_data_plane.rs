@@ -4,11 +4,14 @@
 
 use hmc_core::region::{LocalSlice, WindowDesc};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{PostErrorKind, Registration as _, Served, Transport as _};
+use hmc_core::transport::{
+    Fence, PostErrorKind, Registration as _, Served, Target as _, Transport as _,
+};
 use hmc_core::types::{Access, MemoryKind};
+use hmc_core::window::{WindowFault, WindowTransition};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_sim::fault::Faults;
-use hmc_sim::nic::{Config, ProcessMemory, SimNic};
+use hmc_sim::nic::{Config, NicFault, ProcessMemory, SimNic};
 
 const LEN: u64 = 4096;
 const NONE: Completion = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
@@ -18,7 +21,7 @@ const SLOW: Faults = Faults { delay_max_ns: 2_000, fence_max_ns: 100_000, ..Faul
 struct Link {
     near: SimNic,
     far: SimNic,
-    _local: ProcessMemory,
+    local: ProcessMemory,
     target: ProcessMemory,
     window: WindowDesc,
 }
@@ -35,6 +38,22 @@ fn memory(nic: &mut SimNic) -> ProcessMemory {
 
 fn all_of(memory: &ProcessMemory) -> LocalSlice {
     memory.region().slice(0, LEN).expect("all of it")
+}
+
+fn expose(nic: &mut SimNic, memory: &ProcessMemory) -> Result<WindowDesc, NicFault> {
+    let range = all_of(memory);
+    let window = nic.windows().expose(range, MemoryKind::Cpu, Access::all(), 1 << 20);
+    let window = window.expect("an entry is free");
+    match nic.open(memory, range, &window, &mut []) {
+        Ok(note) => assert_eq!(note, None, "the name is enough"),
+        Err(fault) => {
+            let (id, epoch) = (window.window, window.epoch);
+            nic.windows().apply(id, epoch, WindowTransition::Revoke).expect("it was exposed");
+            nic.free_window(id, epoch);
+            return Err(fault);
+        }
+    }
+    Ok(window)
 }
 
 fn put(index: u16, local: LocalSlice, window: &WindowDesc) -> WorkRequest {
@@ -60,9 +79,21 @@ fn drain(nic: &mut SimNic, turns: u32) -> Vec<Result<u64, Failure>> {
 impl Link {
     fn new(faults: Faults) -> Self {
         let (mut near, mut far) = pair(faults);
-        let (_local, target) = (memory(&mut near), memory(&mut far));
-        let window = far.expose(all_of(&target), Access::all()).expect("an entry is free");
-        Self { near, far, _local, target, window }
+        let (local, target) = (memory(&mut near), memory(&mut far));
+        let window = expose(&mut far, &target).expect("it is registered");
+        Self { near, far, local, target, window }
+    }
+
+    fn put(&mut self, index: u16) -> Result<(), PostErrorKind> {
+        self.near.post(&put(index, all_of(&self.local), &self.window))
+    }
+
+    fn revoke(&mut self) -> Fence<std::convert::Infallible> {
+        self.far.revoke(self.window.window, self.window.epoch).expect("it is not freed")
+    }
+
+    fn is_released(&self) -> bool {
+        self.far.is_released(self.window.window, self.window.epoch)
     }
 }
 
@@ -119,4 +150,50 @@ fn memory_of_a_device_is_staged() {
     link.near.add_memory(&device);
     let work = put(0, all_of(&device), &link.window);
     assert_eq!(link.near.post(&work), Err(PostErrorKind::UnknownRegion));
+}
+
+#[test]
+fn a_window_needs_registered_memory_and_its_entry_is_free_again() {
+    for faults in [Faults::NONE, SLOW] {
+        let mut link = Link::new(faults);
+        let other = link.far.allocate(MemoryKind::Cpu, LEN).expect("memory");
+        assert_eq!(expose(&mut link.far, &other), Err(NicFault::UnknownMemory));
+        assert_eq!(link.far.windows().in_use().count(), 1);
+        link.far.add_memory(&other);
+        let opened = expose(&mut link.far, &other).expect("it is registered");
+        assert_eq!(
+            (opened.window.index(), opened.epoch.0),
+            (1, 2),
+            "the refused one was the first"
+        );
+        // A host that names a window and does not open it is out of step with its NIC.
+        let range = all_of(&other);
+        let unopened = link.far.windows().expose(range, MemoryKind::Cpu, Access::all(), 1);
+        link.far.free_window(unopened.expect("free").window, unopened.expect("free").epoch);
+        assert_eq!(expose(&mut link.far, &other), Err(NicFault::TakenName));
+    }
+}
+
+#[test]
+fn a_fence_takes_time_and_is_the_acknowledgement_of_the_nic() {
+    let mut link = Link::new(Faults::NONE);
+    assert_eq!(link.revoke(), Fence::Passed);
+    link.put(0).expect("the target refuses it");
+    assert_eq!(drain(&mut link.near, 1), [Err(Failure::Window(WindowFault::Revoked))]);
+
+    let mut link = Link::new(SLOW);
+    assert_eq!((link.revoke(), link.revoke()), (Fence::PeerAck, Fence::PeerAck));
+    link.put(0).expect("accepted");
+    while !link.is_released() {
+        link.far.advance(100);
+    }
+    assert_eq!(drain(&mut link.near, 300), [Ok(LEN)]);
+    link.put(1).expect("accepted");
+    assert_eq!(drain(&mut link.near, 300), [Err(Failure::Window(WindowFault::Revoked))]);
+    assert_eq!(link.revoke(), Fence::Passed);
+    link.far.free_window(link.window.window, link.window.epoch);
+    let next = expose(&mut link.far, &link.target).expect("its entry is free");
+    assert_eq!(next.window.index(), link.window.window.index());
+    link.put(2).expect("accepted");
+    assert_eq!(drain(&mut link.near, 300), [Err(Failure::Window(WindowFault::StaleEpoch))]);
 }

@@ -164,7 +164,7 @@ impl Subject for SimSubject {
     type T = SimNic;
 
     fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
-        let (near, far) = SimNic::pair(self.config);
+        let (near, mut far) = SimNic::pair(self.config);
         let local = near.register(local_len).ok_or("no memory")?;
         let (target, window) = far.expose_framed(window_len, access).ok_or("no memory")?;
         self.built = Some(Built { near, far, local, target, window });
@@ -215,7 +215,8 @@ impl Subject for SimSubject {
     }
 
     fn revoke(&mut self) -> Support {
-        self.built().far.revoke(&self.built().window);
+        let window = self.built().window;
+        self.built.as_mut().expect("fresh was called").far.revoke_now(&window);
         Support::Done
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
-use hmc_core::region::{LocalSlice, WindowDesc};
+use hmc_core::region::{Epoch, LocalSlice, WindowId};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, WorkRequest};
 
@@ -58,7 +58,7 @@ pub enum Queue {
 /// A revocation that was not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingRevoke {
-    pub(crate) window: WindowDesc,
+    pub(crate) window: (WindowId, Epoch),
     pub(crate) range: LocalSlice,
     pub(crate) due_ns: u64,
 }
@@ -72,6 +72,8 @@ pub(crate) struct Port {
     pub(crate) peer_host: usize,
     pub(crate) windows: WindowTable<Box<[WindowEntry]>>,
     pub(crate) closing: Vec<PendingRevoke>,
+    /// Windows of the peer that it revoked; one for each index.
+    pub(crate) removed: Vec<(WindowId, Epoch)>,
     pub(crate) in_flight: Vec<InFlight>,
     pub(crate) replays: Vec<Replay>,
     pub(crate) done: Ring<Completion>,
@@ -100,6 +102,7 @@ impl Port {
             peer_host,
             windows: WindowTable::new(vec![WindowEntry::FREE; MAX_WINDOWS_PER_PEER].into()),
             closing: Vec::new(),
+            removed: Vec::new(),
             in_flight: Vec::with_capacity(depth),
             replays: Vec::new(),
             done: Ring::new(places, NO_COMPLETION),

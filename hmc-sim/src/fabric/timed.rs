@@ -5,6 +5,7 @@
 
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind};
+use hmc_core::window::WindowFault;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use super::access::{accesses, cut, local_access};
@@ -82,7 +83,12 @@ impl Fabric {
         let to = self.port(port).peer_host;
         let actor =
             Actor::Request { from: end_number(end), to: end_number(to), op: work.op, ticket };
-        let stage = Stage::Moving(0);
+        let window = (work.remote.window, work.remote.epoch);
+        let stage = if self.port(port).removed.contains(&window) {
+            Stage::Completing(Err(Failure::Window(WindowFault::Revoked)))
+        } else {
+            Stage::Moving(0)
+        };
         let request = InFlight {
             work,
             ticket,

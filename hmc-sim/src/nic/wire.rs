@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use hmc_core::region::{LocalRegion, RegionKey};
+use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, WindowDesc};
 use hmc_core::work::WorkRequest;
 
 use crate::fabric::timed::Fabric;
@@ -43,6 +43,24 @@ impl Wire {
                 fabric.borrow_mut().end(*side).memory.deregister(key)
             }
             Self::Net(fabric, port) => fabric.borrow_mut().deregister(*port, key),
+        }
+    }
+
+    /// An unpredictable number, for the name of a window.
+    pub(super) fn entropy(&self) -> u64 {
+        match self {
+            Self::ZeroLatency(fabric, _) => fabric.borrow_mut().rng().next_u64(),
+            Self::Net(fabric, _) => fabric.borrow_mut().rng.next_u64(),
+        }
+    }
+
+    /// Lets the other end reach a range by the name of a window. Returns `false` if the name is taken.
+    pub(super) fn open_window(&self, range: LocalSlice, window: &WindowDesc) -> bool {
+        match self {
+            Self::ZeroLatency(fabric, side) => {
+                fabric.borrow_mut().end(*side).open_window(range, window)
+            }
+            Self::Net(fabric, port) => fabric.borrow_mut().open_window(*port, range, window),
         }
     }
 
