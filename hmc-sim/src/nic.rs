@@ -1,4 +1,4 @@
-//! A simulated NIC: two connected ends, each a [`Transport`] to the other.
+//! A simulated NIC: two connected ends, each a [`DataPlane`](hmc_core::transport::DataPlane) to the other.
 //!
 //! As with a real one, a host and its NIC each have a table of windows: the host's names them, the NIC's checks each access and
 //! changes when a window is opened, when the fence of its revocation passes, and when it is forgotten. Memory has to be registered.
@@ -6,12 +6,14 @@
 //! Time is virtual: it passes when an end is polled or [`SimNic::advance`] is called, never by itself. All ends live in one thread;
 //! [`crate::sim_net`] has more than two.
 
+mod data_plane;
 mod fault;
+mod peer_process;
 mod process_memory;
 mod target;
 mod wire;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
@@ -19,12 +21,13 @@ use hmc_core::range::Side;
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
-use hmc_core::transport::{CancelOutcome, PostErrorKind, Target as _, Transport};
+use hmc_core::transport::{CancelOutcome, DataCloseReason, PostErrorKind, Target as _, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, WorkRequest};
 
 pub use self::fault::NicFault;
+pub use self::peer_process::PeerProcess;
 pub use self::process_memory::{ProcessMemory, RegisteredMemory};
 use self::wire::Wire;
 pub use crate::fabric::Bytes;
@@ -33,7 +36,6 @@ use crate::fabric::timed::Fabric;
 use crate::fabric::zero_latency::{FabricSide, FastFabric};
 use crate::fault::Faults;
 use crate::memory::Corruption;
-use crate::reference::framed;
 
 /// Virtual time that one poll takes, in nanoseconds.
 const POLL_NS: u64 = 100;
@@ -74,6 +76,9 @@ struct HostState {
     released: Vec<RegisteredMemory>,
     /// Windows that the peer revoked and requests of this end used then.
     releases: Vec<(WindowId, Epoch)>,
+    /// Tags in the inbox that were reported.
+    tags_seen: Cell<usize>,
+    down: Option<DataCloseReason>,
 }
 
 impl HostState {
@@ -83,6 +88,8 @@ impl HostState {
             registered: Vec::new(),
             released: Vec::new(),
             releases: Vec::new(),
+            tags_seen: Cell::new(0),
+            down: None,
         }
     }
 }
@@ -117,6 +124,19 @@ impl SimNic {
         (Self::of_net(&fabric, near), Self::of_net(&fabric, far))
     }
 
+    /// As [`Self::pair`], of ends that are not connected: each needs the other's greeting before it accepts a request. At zero
+    /// latency they are.
+    #[must_use]
+    pub fn unconnected_pair(config: Config) -> (Self, Self) {
+        let pair = Self::pair(config);
+        for end in [&pair.0, &pair.1] {
+            if let Wire::Net(fabric, port) = end.wire() {
+                fabric.borrow_mut().port(port).queue = Queue::Init;
+            }
+        }
+        pair
+    }
+
     /// A pair for benchmarks: ideal conditions, no faults, one region here and one window there. A
     /// request is done when `post` returns, and `poll` hands out its completion; neither allocates.
     /// With [`Bytes::Skip`] no byte moves (keys, ranges, window and epoch are checked all the same),
@@ -148,6 +168,11 @@ impl SimNic {
         }
     }
 
+    /// At zero latency: whether one of the ends is down.
+    fn is_down(&self) -> bool {
+        self.host.down.is_some() || self.wire().has_peer_ended()
+    }
+
     /// Allocates `len` bytes of fresh memory of this end's process, of that kind. The NIC does not know them: see
     /// [`Registration::add_memory`](hmc_core::transport::Registration::add_memory).
     #[must_use]
@@ -176,16 +201,6 @@ impl SimNic {
         let windows = &mut self.host.windows;
         let window = windows.expose(range, MemoryKind::Cpu, access, wire.entropy()).ok()?;
         wire.open_window(range, &window).then_some(window)
-    }
-
-    /// Registers a region of this end with a margin on both sides of a window of `len` bytes.
-    pub(crate) fn expose_framed(
-        &mut self,
-        len: u64,
-        access: Access,
-    ) -> Option<(LocalRegion, WindowDesc)> {
-        let (target, slice) = self.wire().with_memory(|memory| framed(memory, len))?;
-        Some((target, self.expose(slice, access)?))
     }
 
     /// Tells the NIC that a window is revoked. Returns the time when its fence passes.
@@ -289,6 +304,7 @@ impl SimNic {
 
     /// Takes the oldest tag that this end received.
     pub fn take_tag(&self) -> Option<u64> {
+        self.host.tags_seen.set(self.host.tags_seen.get().saturating_sub(1));
         match &self.wire() {
             Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).take_tag(),
             Wire::Net(fabric, port) => fabric.borrow_mut().port(*port).inbox.pop(),

@@ -47,6 +47,8 @@ impl Path {
 /// The state of a request queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
+    /// It is not connected: the address of the other end has not come.
+    Init,
     /// It accepts requests.
     Ready,
     /// It accepts none; its requests are flushed, or lost.
@@ -81,6 +83,10 @@ pub(crate) struct Port {
     pub(crate) inbox: Ring<u64>,
     pub(crate) depth: usize,
     pub(crate) queue: Queue,
+    /// This end has closed the connection.
+    pub(crate) closed: bool,
+    /// Bytes that its requests moved.
+    pub(crate) moved: u64,
     /// When the queue fails by itself.
     pub(crate) dies_ns: u64,
     pub(crate) path: Path,
@@ -110,6 +116,8 @@ impl Port {
             inbox: Ring::new(INBOX, 0),
             depth,
             queue: Queue::Ready,
+            closed: false,
+            moved: 0,
             dies_ns: u64::MAX,
             path,
             wire_free_ns: 0,

@@ -61,8 +61,10 @@ impl Fabric {
 
     /// Accepts a request that completes later.
     pub(crate) fn post(&mut self, port: usize, work: WorkRequest) -> Result<(), PostErrorKind> {
-        if !self.both_live(port) || self.port(port).queue != Queue::Ready {
-            return Err(PostErrorKind::Disconnected);
+        match (self.is_up(port), self.port(port).queue) {
+            (true, Queue::Ready) => {}
+            (true, Queue::Init) => return Err(PostErrorKind::Busy),
+            _ => return Err(PostErrorKind::Disconnected),
         }
         let faults = self.faults;
         let (host, end) = self.host_of(port);
@@ -170,13 +172,16 @@ impl Fabric {
     fn step(&mut self, port: usize, at: usize, request: InFlight) -> bool {
         let due_ns = self.later();
         let (piece, coin) = (self.rng.next_u64(), self.rng.below(2) == 0);
-        let alive = self.both_live(port);
+        let alive = self.is_up(port);
+        let peer = self.port(port).peer;
         let len = request.len();
         let next = match request.stage {
             Stage::Moving(_) | Stage::Lost if !alive => {
                 return self.complete(port, &request, Err(Failure::PeerDead));
             }
             Stage::Lost => Stage::Lost,
+            // The target's queue accepts nothing yet.
+            Stage::Moving(_) if self.port(peer).queue == Queue::Init => request.stage,
             Stage::Moving(0)
                 if request.fault == PlannedFault::Early && !request.completed_early =>
             {
@@ -188,18 +193,13 @@ impl Fabric {
                 let chunk = request.chunk(moved, piece);
                 return self.move_on(port, at, request, chunk, due_ns, coin);
             }
-            Stage::Tag { completed } => {
-                let peer = self.port(port).peer;
-                match request.work.opcode {
-                    Opcode::PutNotify { tag }
-                        if alive && self.port(peer).inbox.push(tag).is_err() =>
-                    {
-                        request.stage
-                    }
-                    _ if completed => return true,
-                    _ => Stage::Completing(Ok(len)),
+            Stage::Tag { completed } => match request.work.opcode {
+                Opcode::PutNotify { tag } if alive && self.port(peer).inbox.push(tag).is_err() => {
+                    request.stage
                 }
-            }
+                _ if completed => return true,
+                _ => Stage::Completing(Ok(len)),
+            },
             Stage::Completing(result) => match request.fault {
                 PlannedFault::Lost => Stage::Lost,
                 PlannedFault::Doubled => {
@@ -307,6 +307,8 @@ impl Fabric {
         };
         self.counts.pieces = self.counts.pieces.saturating_add(1);
         self.counts.rogue = self.counts.rogue.saturating_add(u64::from(request.completed_early));
+        let bytes = self.port(port).moved.saturating_add(chunk.len);
+        self.port(port).moved = bytes;
         self.record(lawful, &accesses);
         self.rogue_flip(&accesses);
         if moved { Ok(()) } else { Err(Failure::UnknownRegion) }
@@ -346,7 +348,7 @@ impl Fabric {
         } else {
             self.counts.completions = self.counts.completions.saturating_add(1);
         }
-        if flushes && self.both_live(port) && self.port(port).queue == Queue::Ready {
+        if flushes && self.is_up(port) && self.port(port).queue == Queue::Ready {
             self.flush(port);
         }
         true

@@ -28,6 +28,16 @@ pub(crate) enum FabricSide {
     Far,
 }
 
+impl FabricSide {
+    /// Returns the other one.
+    pub(crate) const fn peer(self) -> Self {
+        match self {
+            Self::Near => Self::Far,
+            Self::Far => Self::Near,
+        }
+    }
+}
+
 /// One process: its memory, its windows towards the other, and the queues of its NIC.
 #[derive(Debug)]
 pub(crate) struct FabricEnd {
@@ -82,6 +92,20 @@ impl FabricEnd {
     pub(crate) fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
         // An error: it is forgotten already.
         let _ = self.windows.apply(id, epoch, WindowTransition::Fence);
+    }
+
+    /// Returns the number of tags that nobody took, and whether no more fit.
+    pub(crate) fn tags(&self) -> (usize, bool) {
+        (self.inbox.len(), self.inbox.is_full())
+    }
+
+    /// Returns `true` if completions wait for a poll.
+    pub(crate) fn has_completions(&self) -> bool {
+        self.done.len() != 0
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive
     }
 }
 
@@ -193,7 +217,7 @@ impl FastFabric {
         }
     }
 
-    /// The end dies. Nothing is in flight, so nothing else changes.
+    /// The end dies, or closes the connection. Nothing is in flight, so nothing else changes.
     pub(crate) fn kill(&mut self, side: FabricSide) {
         self.end(side).alive = false;
     }

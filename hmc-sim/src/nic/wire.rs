@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, WindowDesc};
+use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::work::WorkRequest;
 
 use crate::fabric::timed::Fabric;
@@ -69,6 +69,35 @@ impl Wire {
         match self {
             Self::ZeroLatency(..) => false,
             Self::Net(fabric, port) => fabric.borrow_mut().port(*port).any(is_it),
+        }
+    }
+
+    /// Returns `true` if a request in flight of this end uses a window of the peer.
+    pub(super) fn uses_window(&self, window: (WindowId, Epoch)) -> bool {
+        self.any(|work| (work.remote.window, work.remote.epoch) == window)
+    }
+
+    /// Returns `true` if the process at the other end has ended, or has closed the connection.
+    pub(super) fn has_peer_ended(&self) -> bool {
+        match self {
+            Self::ZeroLatency(fabric, side) => !fabric.borrow_mut().end(side.peer()).is_alive(),
+            Self::Net(fabric, port) => {
+                let mut fabric = fabric.borrow_mut();
+                let (peer, host) = (fabric.port(*port).peer, fabric.port(*port).peer_host);
+                fabric.port(peer).closed || !fabric.host(host).alive
+            }
+        }
+    }
+
+    /// Returns the number of tags that nobody took, and whether no more fit.
+    pub(super) fn tags(&self) -> (usize, bool) {
+        match self {
+            Self::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).tags(),
+            Self::Net(fabric, port) => {
+                let mut fabric = fabric.borrow_mut();
+                let inbox = &fabric.port(*port).inbox;
+                (inbox.len(), inbox.is_full())
+            }
         }
     }
 }
