@@ -1,7 +1,8 @@
 //! Simulated region memory: plain vectors with guard bytes around them and poison after them.
 //!
-//! Keys are resolved in a table as a backend does it. [`Memory::check`] finds every byte that was
-//! written beside a region or into a region that was deregistered. No key ever names two regions.
+//! Keys are resolved in a table as a backend does it: the one of a NIC, in which memory is once it is pinned. The owner reaches
+//! memory that is not pinned as well. [`Memory::check`] finds every byte that was written beside a region or into a region that was
+//! deregistered. No key ever names two regions.
 
 use hmc_core::limits::MAX_REGIONS;
 use hmc_core::range::{ByteRange, Extent, Side};
@@ -94,10 +95,12 @@ impl core::fmt::Display for Corruption {
 
 impl core::error::Error for Corruption {}
 
-/// The registered memory of one simulated process.
+/// The memory of one simulated process.
 #[derive(Debug, Default)]
 pub struct Memory {
     slots: Vec<RegionSlot>,
+    /// Memory that no NIC knows. It is not in `slots`, so that a NIC looks up one table.
+    unpinned: Vec<(RegionKey, Block)>,
     deregistered: Vec<(RegionKey, Block)>,
 }
 
@@ -105,15 +108,23 @@ impl Memory {
     /// An empty table.
     #[must_use]
     pub const fn new() -> Self {
-        Self { slots: Vec::new(), deregistered: Vec::new() }
+        Self { slots: Vec::new(), unpinned: Vec::new(), deregistered: Vec::new() }
     }
 
-    /// Registers `len` fresh bytes (each 0xCD). Slots of deregistered regions are reused, under a new generation.
+    /// Allocates and pins `len` fresh bytes (each 0xCD). Slots of deregistered regions are reused, under a new generation.
     /// `None` if the table is full or the memory cannot be allocated.
     pub fn register(&mut self, len: u64) -> Option<LocalRegion> {
+        let region = self.allocate(len)?;
+        self.pin(region.key).then_some(region)
+    }
+
+    /// As [`Self::register`], without pinning: no NIC knows the bytes yet.
+    pub fn allocate(&mut self, len: u64) -> Option<LocalRegion> {
         let block = Block::new(len)?;
         let extent = block.extent;
-        let free = self.slots.iter().position(|p| p.block.is_none());
+        let is_reserved = |at| self.unpinned.iter().any(|(key, _)| usize::from(key.index) == at);
+        let mut slots = self.slots.iter().enumerate();
+        let free = slots.position(|(at, p)| p.block.is_none() && !is_reserved(at));
         let at = free.unwrap_or(self.slots.len());
         if at >= MAX_REGIONS {
             return None;
@@ -123,17 +134,42 @@ impl Memory {
         }
         let slot = self.slots.get_mut(at)?;
         slot.generation = slot.generation.checked_add(1)?;
-        slot.block = Some(block);
         let key = RegionKey { index: u16::try_from(at).ok()?, generation: slot.generation };
+        self.unpinned.push((key, block));
         Some(LocalRegion { key, extent, kind: MemoryKind::Cpu })
+    }
+
+    /// Makes a region known to NICs. Returns `false` if there is no such region, or if they know it.
+    pub fn pin(&mut self, key: RegionKey) -> bool {
+        let block = self.take_unpinned(key);
+        match self.slots.get_mut(usize::from(key.index)) {
+            Some(slot) if block.is_some() => slot.block = block,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Removes a region from what NICs know; its bytes stay. Returns `false` if they do not know it.
+    pub fn unpin(&mut self, key: RegionKey) -> bool {
+        let block = self.take_pinned(key);
+        let is_pinned = block.is_some();
+        self.unpinned.extend(block.map(|block| (key, block)));
+        is_pinned
+    }
+
+    fn take_pinned(&mut self, key: RegionKey) -> Option<Block> {
+        let slot = self.slots.get_mut(usize::from(key.index))?;
+        if slot.generation == key.generation { slot.block.take() } else { None }
+    }
+
+    fn take_unpinned(&mut self, key: RegionKey) -> Option<Block> {
+        let at = self.unpinned.iter().position(|(k, _)| *k == key)?;
+        Some(self.unpinned.swap_remove(at).1)
     }
 
     /// Removes the region from the table and poisons its bytes. Returns `true` if there was one.
     pub fn deregister(&mut self, key: RegionKey) -> bool {
-        let slot = self.slots.get_mut(usize::from(key.index));
-        let Some(mut block) =
-            slot.filter(|p| p.generation == key.generation).and_then(|p| p.block.take())
-        else {
+        let Some(mut block) = self.take_pinned(key).or_else(|| self.take_unpinned(key)) else {
             return false;
         };
         let body = block.body.clone();
@@ -150,14 +186,14 @@ impl Memory {
         slot.block.as_ref().filter(|_| slot.generation == key.generation)
     }
 
-    /// Whether the range lies in a registered region.
+    /// Whether the range lies in a pinned region.
     #[must_use]
     #[inline]
     pub fn knows(&self, slice: LocalSlice) -> bool {
         self.block(slice.key).is_some_and(|b| b.extent.contains(slice.span))
     }
 
-    /// The bytes of a range, if it lies in a registered region.
+    /// The bytes of a range, if it lies in a pinned region.
     #[must_use]
     #[inline]
     pub fn get(&self, slice: LocalSlice) -> Option<&[u8]> {
@@ -175,7 +211,11 @@ impl Memory {
 
     /// Copies bytes out of a region. Whether the range was known; if not, `out` does not change.
     pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
-        let Some(from) = slice(region, offset, out.len()).and_then(|s| self.get(s)) else {
+        let Some(slice) = slice(region, offset, out.len()) else {
+            return false;
+        };
+        let block = self.block(slice.key).or_else(|| of_key(&self.unpinned, slice.key));
+        let Some(from) = block.and_then(|b| b.get(slice.span)) else {
             return false;
         };
         out.copy_from_slice(from);
@@ -184,14 +224,19 @@ impl Memory {
 
     /// Copies bytes into a region. Whether the range was known; if not, nothing is written.
     pub fn write(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]) -> bool {
-        let Some(to) = slice(region, offset, bytes.len()).and_then(|s| self.get_mut(s)) else {
+        let Some(to) = slice(region, offset, bytes.len()).and_then(|s| self.own_mut(s)) else {
             return false;
         };
         to.copy_from_slice(bytes);
         true
     }
 
-    /// As [`Self::get_mut`], also for a deregistered region: for rogue NICs.
+    /// As [`Self::get_mut`], also for a region that is not pinned: for its owner.
+    pub(crate) fn own_mut(&mut self, slice: LocalSlice) -> Option<&mut [u8]> {
+        live(&mut self.slots, &mut self.unpinned, slice.key)?.get_mut(slice.span)
+    }
+
+    /// As [`Self::own_mut`], also for a deregistered region: for rogue NICs.
     pub(crate) fn raw(&mut self, slice: LocalSlice) -> Option<&mut [u8]> {
         self.anywhere(slice.key)?.get_mut(slice.span)
     }
@@ -203,16 +248,14 @@ impl Memory {
     }
 
     fn anywhere(&mut self, key: RegionKey) -> Option<&mut Block> {
-        let slot = self.slots.get_mut(usize::from(key.index));
-        let live = slot.filter(|p| p.generation == key.generation).and_then(|p| p.block.as_mut());
-        let dead = &mut self.deregistered;
-        live.or_else(|| dead.iter_mut().find(|(k, _)| *k == key).map(|(_, block)| block))
+        let live = live(&mut self.slots, &mut self.unpinned, key);
+        live.or_else(|| of_key_mut(&mut self.deregistered, key))
     }
 
     /// All bytes of a region; of one that was deregistered too.
     pub(crate) fn all(&self, key: RegionKey) -> Option<&[u8]> {
-        let dead = || self.deregistered.iter().find(|(k, _)| *k == key).map(|(_, block)| block);
-        let block = self.block(key).or_else(dead)?;
+        let pinned = self.block(key).or_else(|| of_key(&self.unpinned, key));
+        let block = pinned.or_else(|| of_key(&self.deregistered, key))?;
         block.bytes.get(block.body.clone())
     }
 
@@ -227,6 +270,11 @@ impl Memory {
                 return Err(Corruption::Guard { key, at });
             }
         }
+        for (key, block) in &self.unpinned {
+            if let Some(at) = block.broken_guard() {
+                return Err(Corruption::Guard { key: *key, at });
+            }
+        }
         for (nth, (_, block)) in self.deregistered.iter().enumerate() {
             let body = block.bytes.get(block.body.clone()).unwrap_or_default();
             if block.broken_guard().is_some() || body.iter().any(|b| *b != POISON) {
@@ -235,6 +283,25 @@ impl Memory {
         }
         Ok(())
     }
+}
+
+/// The region of that key, pinned or not.
+fn live<'m>(
+    slots: &'m mut [RegionSlot],
+    unpinned: &'m mut [(RegionKey, Block)],
+    key: RegionKey,
+) -> Option<&'m mut Block> {
+    let slot = slots.get_mut(usize::from(key.index));
+    let pinned = slot.filter(|p| p.generation == key.generation).and_then(|p| p.block.as_mut());
+    pinned.or_else(|| of_key_mut(unpinned, key))
+}
+
+fn of_key(blocks: &[(RegionKey, Block)], key: RegionKey) -> Option<&Block> {
+    blocks.iter().find(|(k, _)| *k == key).map(|(_, block)| block)
+}
+
+fn of_key_mut(blocks: &mut [(RegionKey, Block)], key: RegionKey) -> Option<&mut Block> {
+    blocks.iter_mut().find(|(k, _)| *k == key).map(|(_, block)| block)
 }
 
 fn slice(region: LocalRegion, offset: u64, len: usize) -> Option<LocalSlice> {
@@ -283,6 +350,22 @@ mod tests {
         let new = m.register(8).expect("memory");
         assert_eq!(new.key.index, old.key.index);
         assert!(!m.write(old, 0, &[1]) && m.write(new, 0, &[1]));
+    }
+
+    #[test]
+    fn only_the_owner_reaches_memory_that_is_not_pinned() {
+        let mut m = Memory::new();
+        let (a, b) = (m.allocate(8).expect("memory"), m.register(8).expect("memory"));
+        assert_ne!(a.key.index, b.key.index, "a slot of memory that is not pinned is in use");
+        let whole = a.slice(0, 8).expect("all of it");
+        assert!(m.write(a, 0, &[1; 8]) && !m.knows(whole) && m.get_mut(whole).is_none());
+        assert!(m.pin(a.key) && !m.pin(a.key));
+        assert!(m.get(whole) == Some([1; 8].as_slice()));
+        assert!(m.unpin(a.key) && !m.unpin(a.key) && m.get(whole).is_none());
+        let mut out = [0; 8];
+        assert!(m.read(a, 0, &mut out) && out == [1; 8]);
+        assert!(m.deregister(a.key) && !m.write(a, 0, &[1]) && !m.pin(a.key));
+        assert_eq!(m.check(), Ok(()));
     }
 
     #[test]

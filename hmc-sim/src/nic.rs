@@ -1,28 +1,41 @@
-//! A simulated NIC: two connected ends, each a [`Transport`] to the other.
+//! A simulated NIC: two connected ends, each a [`DataPlane`](hmc_core::transport::DataPlane) to the other.
 //!
-//! The target checks every access against its [`WindowTable`](hmc_core::window::WindowTable).
-//! Queues are bounded, completions come late and out of order, and with [`Faults`] the rules of a transport are broken on purpose. Time is virtual: it passes when an end is polled or [`SimNic::advance`] is
-//! called, never by itself. All ends live in one thread; [`crate::sim_net`] has more than two.
+//! As with a real one, a host and its NIC each have a table of windows: the host's names them, the NIC's checks each access and
+//! changes when a window is opened, when the fence of its revocation passes, and when it is forgotten. Memory has to be registered.
+//! Queues are bounded, completions come late and out of order, and with [`Faults`] the rules of a transport are broken on purpose.
+//! Time is virtual: it passes when an end is polled or [`SimNic::advance`] is called, never by itself. All ends live in one thread;
+//! [`crate::sim_net`] has more than two.
 
-use std::cell::RefCell;
+mod data_plane;
+mod fault;
+mod peer_process;
+mod process_memory;
+mod target;
+mod wire;
+
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::range::Side;
-use hmc_core::region::{LocalRegion, LocalSlice, RegionKey, WindowDesc};
+use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
-use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
+use hmc_core::transport::{CancelOutcome, DataCloseReason, PostErrorKind, Target as _, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
-use hmc_core::window::WindowTransition;
+use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, WorkRequest};
 
+pub use self::fault::NicFault;
+pub use self::peer_process::PeerProcess;
+pub use self::process_memory::{ProcessMemory, RegisteredMemory};
+use self::wire::Wire;
 pub use crate::fabric::Bytes;
 pub use crate::fabric::port::{Path, Queue};
 use crate::fabric::timed::Fabric;
 use crate::fabric::zero_latency::{FabricSide, FastFabric};
 use crate::fault::Faults;
 use crate::memory::Corruption;
-use crate::reference::framed;
 
 /// Virtual time that one poll takes, in nanoseconds.
 const POLL_NS: u64 = 100;
@@ -52,15 +65,33 @@ impl Config {
 pub struct SimNic {
     fabric: Rc<RefCell<FastFabric>>,
     side: FabricSide,
+    host: HostState,
 }
 
-/// The fabric that it is connected to.
+/// What the host's part of a data plane keeps. No request reads it.
 #[derive(Debug)]
-enum Wire {
-    /// A request is done when it is posted.
-    ZeroLatency(Rc<RefCell<FastFabric>>, FabricSide),
-    /// Time, network conditions and faults; the number of the port.
-    Net(Rc<RefCell<Fabric>>, usize),
+struct HostState {
+    windows: WindowTable<Box<[WindowEntry]>>,
+    registered: Vec<RegisteredMemory>,
+    released: Vec<RegisteredMemory>,
+    /// Windows that the peer revoked and requests of this end used then.
+    releases: Vec<(WindowId, Epoch)>,
+    /// Tags in the inbox that were reported.
+    tags_seen: Cell<usize>,
+    down: Option<DataCloseReason>,
+}
+
+impl HostState {
+    fn new() -> Self {
+        Self {
+            windows: WindowTable::new(vec![WindowEntry::FREE; MAX_WINDOWS_PER_PEER].into()),
+            registered: Vec::new(),
+            released: Vec::new(),
+            releases: Vec::new(),
+            tags_seen: Cell::new(0),
+            down: None,
+        }
+    }
 }
 
 /// A pair for benchmarks; see [`SimNic::pair_fast`].
@@ -93,13 +124,26 @@ impl SimNic {
         (Self::of_net(&fabric, near), Self::of_net(&fabric, far))
     }
 
+    /// As [`Self::pair`], of ends that are not connected: each needs the other's greeting before it accepts a request. At zero
+    /// latency they are.
+    #[must_use]
+    pub fn unconnected_pair(config: Config) -> (Self, Self) {
+        let pair = Self::pair(config);
+        for end in [&pair.0, &pair.1] {
+            if let Wire::Net(fabric, port) = end.wire() {
+                fabric.borrow_mut().port(port).queue = Queue::Init;
+            }
+        }
+        pair
+    }
+
     /// A pair for benchmarks: ideal conditions, no faults, one region here and one window there. A
     /// request is done when `post` returns, and `poll` hands out its completion; neither allocates.
     /// With [`Bytes::Skip`] no byte moves (keys, ranges, window and epoch are checked all the same),
     /// to measure the cost without the copy. `None` if the memory cannot be allocated.
     #[must_use]
     pub fn pair_fast(local_len: u64, window_len: u64, bytes: Bytes) -> Option<FastPair> {
-        let (near, far) = Self::zero_latency(FastFabric::new(0, 256, bytes));
+        let (near, mut far) = Self::zero_latency(FastFabric::new(0, 256, bytes));
         let local = near.register(local_len)?;
         let target = far.register(window_len)?;
         let remote = far.expose(target.slice(0, window_len).ok()?, Access::all())?;
@@ -108,13 +152,13 @@ impl SimNic {
 
     fn zero_latency(fabric: FastFabric) -> (Self, Self) {
         let fabric = Rc::new(RefCell::new(fabric));
-        let near = Self { fabric: Rc::clone(&fabric), side: FabricSide::Near };
-        (near, Self { fabric, side: FabricSide::Far })
+        let end = |side| Self { fabric: Rc::clone(&fabric), side, host: HostState::new() };
+        (end(FabricSide::Near), end(FabricSide::Far))
     }
 
     pub(crate) fn of_net(fabric: &Rc<RefCell<Fabric>>, port: usize) -> Self {
         let fabric = Rc::new(RefCell::new(FastFabric::of_net(fabric, port)));
-        Self { fabric, side: FabricSide::Near }
+        Self { fabric, side: FabricSide::Near, host: HostState::new() }
     }
 
     fn wire(&self) -> Wire {
@@ -124,99 +168,63 @@ impl SimNic {
         }
     }
 
-    /// Registers `len` bytes of fresh memory of this end's process.
+    /// At zero latency: whether one of the ends is down.
+    fn is_down(&self) -> bool {
+        self.host.down.is_some() || self.wire().has_peer_ended()
+    }
+
+    /// Allocates `len` bytes of fresh memory of this end's process, of that kind. The NIC does not know them: see
+    /// [`Registration::add_memory`](hmc_core::transport::Registration::add_memory).
+    #[must_use]
+    pub fn allocate(&self, kind: MemoryKind, len: u64) -> Option<ProcessMemory> {
+        let region = self.wire().allocate(len)?;
+        Some(ProcessMemory::new(self.wire(), LocalRegion { kind, ..region }))
+    }
+
+    /// Allocates `len` bytes of fresh memory of this end's process, and registers them until [`Self::deregister`].
     #[must_use]
     pub fn register(&self, len: u64) -> Option<LocalRegion> {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).memory.register(len),
-            Wire::Net(fabric, port) => fabric.borrow_mut().register(*port, len),
-        }
+        let wire = self.wire();
+        let region = wire.allocate(len)?;
+        wire.with_memory(|memory| memory.pin(region.key)).then_some(region)
     }
 
     /// Removes a region of this end's process and poisons its bytes. Returns `true` if there was one.
     pub fn deregister(&self, key: RegionKey) -> bool {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                fabric.borrow_mut().end(*side).memory.deregister(key)
-            }
-            Wire::Net(fabric, port) => fabric.borrow_mut().deregister(*port, key),
-        }
+        self.wire().deregister(key)
     }
 
-    /// Exposes a range of this end to the other; `None` when the table of windows is full.
+    /// Exposes a range of registered memory to the other end; `None` when the table of windows is full.
     #[must_use]
-    pub fn expose(&self, range: LocalSlice, access: Access) -> Option<WindowDesc> {
+    pub fn expose(&mut self, range: LocalSlice, access: Access) -> Option<WindowDesc> {
+        let wire = self.wire();
+        let windows = &mut self.host.windows;
+        let window = windows.expose(range, MemoryKind::Cpu, access, wire.entropy()).ok()?;
+        wire.open_window(range, &window).then_some(window)
+    }
+
+    /// Tells the NIC that a window is revoked. Returns the time when its fence passes.
+    fn begin_revoke(&self, id: WindowId, epoch: Epoch) -> u64 {
         match &self.wire() {
             Wire::ZeroLatency(fabric, side) => {
                 let mut fabric = fabric.borrow_mut();
-                let entropy = fabric.rng().next_u64();
-                let windows = &mut fabric.end(*side).windows;
-                windows.expose(range, MemoryKind::Cpu, access, entropy).ok()
+                fabric.end(*side).revoke(id, epoch);
+                fabric.now_ns()
             }
-            Wire::Net(fabric, port) => {
-                fabric.borrow_mut().expose(*port, range, MemoryKind::Cpu, access)
-            }
+            Wire::Net(fabric, port) => fabric.borrow_mut().begin_revoke(*port, (id, epoch)),
         }
-    }
-
-    /// Registers a region of this end with a margin on both sides of a window of `len` bytes.
-    pub(crate) fn expose_framed(
-        &self,
-        len: u64,
-        access: Access,
-    ) -> Option<(LocalRegion, WindowDesc)> {
-        let (target, slice) = match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                framed(&mut fabric.borrow_mut().end(*side).memory, len)?
-            }
-            Wire::Net(fabric, port) => {
-                framed(&mut fabric.borrow_mut().host_of(*port).0.memory, len)?
-            }
-        };
-        Some((target, self.expose(slice, access)?))
     }
 
     /// Revokes a window of this end, and returns after its fence: virtual time advances until then, and the other end's requests
-    /// may access it meanwhile.
-    pub fn revoke(&self, window: &WindowDesc) {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                let mut fabric = fabric.borrow_mut();
-                for step in [WindowTransition::Revoke, WindowTransition::Fence] {
-                    // A window that is revoked already needs no revocation.
-                    let _ = fabric.end(*side).windows.apply(window.window, window.epoch, step);
-                }
+    /// may access it meanwhile. Nothing happens if there is no such window.
+    pub fn revoke_now(&mut self, window: &WindowDesc) {
+        let (id, epoch) = (window.window, window.epoch);
+        if self.revoke(id, epoch).is_ok() {
+            let wait_ns = self.begin_revoke(id, epoch).saturating_sub(self.now().as_nanos());
+            if wait_ns != 0 {
+                self.advance(wait_ns);
             }
-            Wire::Net(fabric, port) => {
-                let mut fabric = fabric.borrow_mut();
-                let due_ns = fabric.begin_revoke(*port, window);
-                let wait_ns = due_ns.saturating_sub(fabric.now_ns);
-                if wait_ns != 0 {
-                    fabric.advance(wait_ns);
-                }
-            }
-        }
-    }
-
-    /// Begins to revoke a window; [`Self::is_fenced`] returns `true` when no access is possible any more. It takes up to [`Faults::fence_max_ns`] of virtual time.
-    pub fn begin_revoke(&self, window: &WindowDesc) {
-        match &self.wire() {
-            Wire::ZeroLatency(..) => self.revoke(window),
-            Wire::Net(fabric, port) => {
-                fabric.borrow_mut().begin_revoke(*port, window);
-            }
-        }
-    }
-
-    /// Returns `true` if a window of this end is fenced.
-    #[must_use]
-    pub fn is_fenced(&self, window: &WindowDesc) -> bool {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                let mut fabric = fabric.borrow_mut();
-                fabric.end(*side).windows.entry(window.window, window.epoch).is_err()
-            }
-            Wire::Net(fabric, port) => fabric.borrow_mut().is_fenced(*port, window),
+            self.free_window(id, epoch);
         }
     }
 
@@ -276,14 +284,7 @@ impl SimNic {
 
     /// Copies bytes out of this end's memory. Whether the range was known.
     pub fn read(&self, region: LocalRegion, offset: u64, out: &mut [u8]) -> bool {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => {
-                fabric.borrow_mut().end(*side).memory.read(region, offset, out)
-            }
-            Wire::Net(fabric, port) => {
-                fabric.borrow_mut().host_of(*port).0.memory.read(region, offset, out)
-            }
-        }
+        self.wire().with_memory(|memory| memory.read(region, offset, out))
     }
 
     /// Copies bytes into this end's memory. Whether the range was known.
@@ -303,6 +304,7 @@ impl SimNic {
 
     /// Takes the oldest tag that this end received.
     pub fn take_tag(&self) -> Option<u64> {
+        self.host.tags_seen.set(self.host.tags_seen.get().saturating_sub(1));
         match &self.wire() {
             Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).take_tag(),
             Wire::Net(fabric, port) => fabric.borrow_mut().port(*port).inbox.pop(),
@@ -331,10 +333,7 @@ impl SimNic {
     /// # Errors
     /// The first [`Corruption`].
     pub fn check(&self) -> Result<(), Corruption> {
-        match &self.wire() {
-            Wire::ZeroLatency(fabric, side) => fabric.borrow_mut().end(*side).memory.check(),
-            Wire::Net(fabric, port) => fabric.borrow_mut().host_of(*port).0.memory.check(),
-        }
+        self.wire().with_memory(|memory| memory.check())
     }
 }
 

@@ -25,7 +25,7 @@ struct Pair {
 
 impl Pair {
     fn new(config: Config) -> Self {
-        let (near, far) = SimNic::pair(config);
+        let (near, mut far) = SimNic::pair(config);
         let size = LEN * u64::from(AT_ONCE);
         let local = near.register(size).expect("memory");
         let target = far.register(size).expect("memory");

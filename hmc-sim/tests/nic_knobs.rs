@@ -4,7 +4,7 @@
 
 use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::SlotId;
-use hmc_core::transport::{PostErrorKind, Transport};
+use hmc_core::transport::{Fence, PostErrorKind, Target as _, Transport};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
@@ -26,7 +26,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn of(net: SimNet, near: SimNic, far: SimNic) -> Self {
+    fn of(net: SimNet, near: SimNic, mut far: SimNic) -> Self {
         let size = 8 * LEN;
         let local = near.register(size).expect("memory");
         let target = far.register(size).expect("memory");
@@ -231,16 +231,17 @@ fn writes_land_until_a_revocation_is_acknowledged_and_never_after() {
         for index in 0..8 {
             rig.put(index).expect("accepted");
         }
-        rig.far.begin_revoke(&rig.remote);
+        let (id, epoch) = (rig.remote.window, rig.remote.epoch);
+        let fence = rig.far.revoke(id, epoch).expect("it is open");
         let before: usize = (0..8).map(|n| usize::from(rig.landed(n).contains(&1))).sum();
-        slow += usize::from(!rig.far.is_fenced(&rig.remote));
+        slow += usize::from(fence == Fence::PeerAck);
         for _ in 0..100 {
-            if rig.far.is_fenced(&rig.remote) {
+            if rig.far.is_released(id, epoch) {
                 break;
             }
             rig.net.advance(500);
         }
-        assert!(rig.far.is_fenced(&rig.remote), "seed {seed}: a fence that never passes");
+        assert!(rig.far.is_released(id, epoch), "seed {seed}: a fence that never passes");
         let at_fence: Vec<_> = (0..8).map(|n| rig.landed(n)).collect();
         landed_late += at_fence.iter().filter(|bytes| bytes.contains(&1)).count() - before;
         let done = rig.drain(1000);

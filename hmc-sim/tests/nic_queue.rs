@@ -12,7 +12,7 @@ use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::time::Duration;
-use hmc_core::transport::PostErrorKind;
+use hmc_core::transport::{PostErrorKind, Target as _};
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_sim::fault::{FaultCounts, Faults, Rate, Rogue};
@@ -71,7 +71,7 @@ impl World {
         let depth = 4 + rng.index(12);
         let net = SimNet::new(Config { seed, faults, depth }, 2);
         net.watch();
-        let (near, far) = net.connect(0, 1).expect("two ends");
+        let (near, mut far) = net.connect(0, 1).expect("two ends");
         let size = RANGES * RANGE;
         let (local, target) = (near.register(size).expect("mem"), far.register(size).expect("mem"));
         let whole = target.slice(0, size).expect("all of it");
@@ -204,19 +204,27 @@ impl World {
             }
             15..=18 => self.take(),
             19 if !self.revoking => {
-                self.far.begin_revoke(&self.remote);
+                self.begin_revoke();
                 self.revoking = true;
                 for held in self.held.values_mut() {
                     held.doubtful = true;
                 }
             }
-            20..=22 if self.revoking && self.far.is_fenced(&self.remote) => self.expose_anew(),
+            20..=22 if self.revoking && self.is_revoked() => self.expose_anew(),
             _ => {
                 self.queue.progress();
                 let now = self.queue.transport().now();
                 self.queue.expire(now);
             }
         }
+    }
+
+    fn begin_revoke(&mut self) {
+        self.far.revoke(self.remote.window, self.remote.epoch).expect("it is not forgotten");
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.far.is_released(self.remote.window, self.remote.epoch)
     }
 
     /// The window is revoked: its owner writes bytes, which must be the same later.
@@ -232,6 +240,7 @@ impl World {
                 self.there[usize::try_from(held.range).expect("small")].clone().expect("s");
         }
         let whole = self.target.slice(0, RANGES * RANGE).expect("all of it");
+        self.far.free_window(self.remote.window, self.remote.epoch);
         self.remote = self.far.expose(whole, Access::all()).expect("a place");
         self.revoking = false;
     }
@@ -257,11 +266,11 @@ impl World {
         self.take();
         assert_eq!(self.ended, self.begun, "some operation never ended");
         self.fence();
-        self.far.begin_revoke(&self.remote);
+        self.begin_revoke();
         for _ in 0..100 {
             self.net.advance(2_000);
         }
-        assert!(self.far.is_fenced(&self.remote), "a revocation never ended");
+        assert!(self.is_revoked(), "a revocation never ended");
         self.findings |= !self.net.audit().is_empty();
         // All memory belongs to its owners now, and no byte may change.
         let [local, remote] =
@@ -402,7 +411,7 @@ fn the_same_seed_runs_the_same_way_with_and_without_the_access_checker() {
             if watched {
                 net.watch();
             }
-            let (near, far) = net.connect(0, 1).expect("two ends");
+            let (near, mut far) = net.connect(0, 1).expect("two ends");
             let local = near.register(4096).expect("memory");
             let target = far.register(4096).expect("memory");
             let whole = target.slice(0, 4096).expect("all");

@@ -48,7 +48,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
-        let (near, far) = SimNic::pair(Config { seed, faults, depth: 12 });
+        let (near, mut far) = SimNic::pair(Config { seed, faults, depth: 12 });
         let ranges = 2 * u64::try_from(SLOTS).expect("small");
         let local = near.register(ranges * RANGE).expect("memory");
         let target = far.register(ranges * RANGE).expect("memory");

@@ -3,6 +3,7 @@
 //! Nothing here sleeps, reads a clock or uses entropy.
 
 mod access;
+mod connection;
 mod fence;
 pub(crate) mod in_flight;
 pub(crate) mod port;
@@ -10,10 +11,10 @@ mod rogue;
 pub(crate) mod timed;
 pub(crate) mod zero_latency;
 
-use hmc_core::region::LocalSlice;
+use hmc_core::region::{LocalSlice, WindowDesc};
 use hmc_core::slots::SlotId;
 use hmc_core::types::Access;
-use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::window::{WindowEntry, WindowTable, WindowTransition};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 /// Tags that wait at a target until it takes them. Requests behind a full inbox wait.
@@ -30,6 +31,24 @@ pub enum Bytes {
     Move,
     /// Requests are checked and counted only, to measure the cost without the copy.
     Skip,
+}
+
+/// Enters a window that the host named in the table of the NIC. Returns `false` if the name is taken.
+fn open(
+    windows: &mut WindowTable<Box<[WindowEntry]>>,
+    range: LocalSlice,
+    window: &WindowDesc,
+) -> bool {
+    // The two tables open and free their entries in the same order, so they choose the same name.
+    match windows.expose(range, window.kind, window.access, window.window.0) {
+        Ok(opened) if opened == *window => true,
+        Ok(other) => {
+            // It was exposed a moment ago.
+            let _ = windows.apply(other.window, other.epoch, WindowTransition::Fence);
+            false
+        }
+        Err(_) => false,
+    }
 }
 
 /// Returns the range of a request by the target's windows.

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
-use hmc_core::region::{LocalSlice, WindowDesc};
+use hmc_core::region::{Epoch, LocalSlice, WindowId};
 use hmc_core::window::{WindowEntry, WindowTable};
-use hmc_core::work::Completion;
+use hmc_core::work::{Completion, WorkRequest};
 
 use super::in_flight::{InFlight, Replay};
 use super::{INBOX, NO_COMPLETION};
@@ -47,6 +47,8 @@ impl Path {
 /// The state of a request queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
+    /// It is not connected: the address of the other end has not come.
+    Init,
     /// It accepts requests.
     Ready,
     /// It accepts none; its requests are flushed, or lost.
@@ -58,7 +60,7 @@ pub enum Queue {
 /// A revocation that was not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingRevoke {
-    pub(crate) window: WindowDesc,
+    pub(crate) window: (WindowId, Epoch),
     pub(crate) range: LocalSlice,
     pub(crate) due_ns: u64,
 }
@@ -72,6 +74,8 @@ pub(crate) struct Port {
     pub(crate) peer_host: usize,
     pub(crate) windows: WindowTable<Box<[WindowEntry]>>,
     pub(crate) closing: Vec<PendingRevoke>,
+    /// Windows of the peer that it revoked; one for each index.
+    pub(crate) removed: Vec<(WindowId, Epoch)>,
     pub(crate) in_flight: Vec<InFlight>,
     pub(crate) replays: Vec<Replay>,
     pub(crate) done: Ring<Completion>,
@@ -79,6 +83,10 @@ pub(crate) struct Port {
     pub(crate) inbox: Ring<u64>,
     pub(crate) depth: usize,
     pub(crate) queue: Queue,
+    /// This end has closed the connection.
+    pub(crate) closed: bool,
+    /// Bytes that its requests moved.
+    pub(crate) moved: u64,
     /// When the queue fails by itself.
     pub(crate) dies_ns: u64,
     pub(crate) path: Path,
@@ -100,6 +108,7 @@ impl Port {
             peer_host,
             windows: WindowTable::new(vec![WindowEntry::FREE; MAX_WINDOWS_PER_PEER].into()),
             closing: Vec::new(),
+            removed: Vec::new(),
             in_flight: Vec::with_capacity(depth),
             replays: Vec::new(),
             done: Ring::new(places, NO_COMPLETION),
@@ -107,6 +116,8 @@ impl Port {
             inbox: Ring::new(INBOX, 0),
             depth,
             queue: Queue::Ready,
+            closed: false,
+            moved: 0,
             dies_ns: u64::MAX,
             path,
             wire_free_ns: 0,
@@ -118,6 +129,11 @@ impl Port {
     pub(crate) fn is_full(&self, own_places: bool) -> bool {
         let unpolled = if own_places { 0 } else { self.done.len() };
         self.in_flight.len().saturating_add(unpolled) >= self.depth
+    }
+
+    /// Returns `true` if a request in flight meets the condition.
+    pub(crate) fn any(&self, is_it: impl Fn(&WorkRequest) -> bool) -> bool {
+        self.in_flight.iter().any(|request| is_it(&request.work))
     }
 
     /// Keeps a polled completion for a second report.

@@ -5,11 +5,12 @@
 
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind};
+use hmc_core::window::WindowFault;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use super::access::{accesses, cut, local_access};
 use super::in_flight::{Chunk, InFlight, PlannedFault, Stage};
-use super::port::{Host, Path, Port, Queue};
+use super::port::{Host, Port, Queue};
 use super::{check, end_number};
 use crate::access_checker::history::Actor;
 use crate::access_checker::{AccessChecker, MemAccess};
@@ -27,7 +28,7 @@ pub(crate) struct Fabric {
     pub(crate) faults: Faults,
     pub(crate) counts: FaultCounts,
     pub(crate) checker: Option<Box<AccessChecker>>,
-    depth: usize,
+    pub(super) depth: usize,
 }
 
 impl Fabric {
@@ -44,21 +45,6 @@ impl Fabric {
         }
     }
 
-    /// Connects two ends; `None` when there are no such two.
-    pub(crate) fn connect(&mut self, a: usize, b: usize) -> Option<(usize, usize)> {
-        if a == b || a.max(b) >= self.hosts.len() {
-            return None;
-        }
-        let at = self.ports.len();
-        let ports = (at, at.checked_add(1)?);
-        let path =
-            Path { latency_ns: self.faults.latency_ns, bytes_per_us: self.faults.bytes_per_us };
-        let places = self.faults.completion_depth.unwrap_or(self.depth);
-        self.ports.push(Port::new((a, b), ports.1, self.depth, places, path));
-        self.ports.push(Port::new((b, a), ports.0, self.depth, places, path));
-        Some(ports)
-    }
-
     pub(crate) fn port(&mut self, at: usize) -> &mut Port {
         self.ports.get_mut(at).expect("ports are never removed")
     }
@@ -73,33 +59,12 @@ impl Fabric {
         (self.host(at), at)
     }
 
-    /// The process dies. Its requests in flight move no further byte; the requests of all ports that use it complete.
-    pub(crate) fn kill(&mut self, host: usize) {
-        if !self.host(host).alive {
-            return;
-        }
-        self.host(host).alive = false;
-        self.counts.deaths = self.counts.deaths.saturating_add(1);
-        if let Some(checker) = &mut self.checker {
-            checker.died(end_number(host));
-        }
-        let latest_ns = self.now_ns.saturating_add(self.faults.delay_max_ns);
-        for port in self.ports.iter_mut().filter(|p| p.host == host || p.peer_host == host) {
-            for request in &mut port.in_flight {
-                request.due_ns = request.due_ns.min(latest_ns);
-            }
-        }
-    }
-
-    fn both_live(&mut self, port: usize) -> bool {
-        let (here, there) = (self.port(port).host, self.port(port).peer_host);
-        self.host(here).alive && self.host(there).alive
-    }
-
     /// Accepts a request that completes later.
     pub(crate) fn post(&mut self, port: usize, work: WorkRequest) -> Result<(), PostErrorKind> {
-        if !self.both_live(port) || self.port(port).queue != Queue::Ready {
-            return Err(PostErrorKind::Disconnected);
+        match (self.is_up(port), self.port(port).queue) {
+            (true, Queue::Ready) => {}
+            (true, Queue::Init) => return Err(PostErrorKind::Busy),
+            _ => return Err(PostErrorKind::Disconnected),
         }
         let faults = self.faults;
         let (host, end) = self.host_of(port);
@@ -120,7 +85,12 @@ impl Fabric {
         let to = self.port(port).peer_host;
         let actor =
             Actor::Request { from: end_number(end), to: end_number(to), op: work.op, ticket };
-        let stage = Stage::Moving(0);
+        let window = (work.remote.window, work.remote.epoch);
+        let stage = if self.port(port).removed.contains(&window) {
+            Stage::Completing(Err(Failure::Window(WindowFault::Revoked)))
+        } else {
+            Stage::Moving(0)
+        };
         let request = InFlight {
             work,
             ticket,
@@ -202,13 +172,16 @@ impl Fabric {
     fn step(&mut self, port: usize, at: usize, request: InFlight) -> bool {
         let due_ns = self.later();
         let (piece, coin) = (self.rng.next_u64(), self.rng.below(2) == 0);
-        let alive = self.both_live(port);
+        let alive = self.is_up(port);
+        let peer = self.port(port).peer;
         let len = request.len();
         let next = match request.stage {
             Stage::Moving(_) | Stage::Lost if !alive => {
                 return self.complete(port, &request, Err(Failure::PeerDead));
             }
             Stage::Lost => Stage::Lost,
+            // The target's queue accepts nothing yet.
+            Stage::Moving(_) if self.port(peer).queue == Queue::Init => request.stage,
             Stage::Moving(0)
                 if request.fault == PlannedFault::Early && !request.completed_early =>
             {
@@ -220,18 +193,13 @@ impl Fabric {
                 let chunk = request.chunk(moved, piece);
                 return self.move_on(port, at, request, chunk, due_ns, coin);
             }
-            Stage::Tag { completed } => {
-                let peer = self.port(port).peer;
-                match request.work.opcode {
-                    Opcode::PutNotify { tag }
-                        if alive && self.port(peer).inbox.push(tag).is_err() =>
-                    {
-                        request.stage
-                    }
-                    _ if completed => return true,
-                    _ => Stage::Completing(Ok(len)),
+            Stage::Tag { completed } => match request.work.opcode {
+                Opcode::PutNotify { tag } if alive && self.port(peer).inbox.push(tag).is_err() => {
+                    request.stage
                 }
-            }
+                _ if completed => return true,
+                _ => Stage::Completing(Ok(len)),
+            },
             Stage::Completing(result) => match request.fault {
                 PlannedFault::Lost => Stage::Lost,
                 PlannedFault::Doubled => {
@@ -339,6 +307,8 @@ impl Fabric {
         };
         self.counts.pieces = self.counts.pieces.saturating_add(1);
         self.counts.rogue = self.counts.rogue.saturating_add(u64::from(request.completed_early));
+        let bytes = self.port(port).moved.saturating_add(chunk.len);
+        self.port(port).moved = bytes;
         self.record(lawful, &accesses);
         self.rogue_flip(&accesses);
         if moved { Ok(()) } else { Err(Failure::UnknownRegion) }
@@ -378,7 +348,7 @@ impl Fabric {
         } else {
             self.counts.completions = self.counts.completions.saturating_add(1);
         }
-        if flushes && self.both_live(port) && self.port(port).queue == Queue::Ready {
+        if flushes && self.is_up(port) && self.port(port).queue == Queue::Ready {
             self.flush(port);
         }
         true
@@ -410,21 +380,6 @@ impl Fabric {
             }
         }
         self.counts.flushed = self.counts.flushed.saturating_add(count);
-    }
-
-    /// Destroys the queue: its requests neither access memory nor complete. This is a fence.
-    pub(crate) fn destroy(&mut self, port: usize) {
-        let in_flight = core::mem::take(&mut self.port(port).in_flight);
-        if let Some(checker) = &mut self.checker {
-            for request in &in_flight {
-                checker.completed(self.now_ns, request.ticket, request.actor);
-            }
-        }
-        let port = self.port(port);
-        while port.done.pop().is_some() {}
-        port.polled.clear();
-        port.dies_ns = u64::MAX;
-        port.queue = Queue::Destroyed;
     }
 
     pub(crate) fn poll(&mut self, port: usize, out: &mut [Completion], cost_ns: u64) -> usize {

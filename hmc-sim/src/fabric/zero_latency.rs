@@ -9,13 +9,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, PostErrorKind};
-use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::window::{WindowEntry, WindowTable, WindowTransition};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use super::timed::Fabric;
-use super::{Bytes, INBOX, NO_COMPLETION, check};
+use super::{Bytes, INBOX, NO_COMPLETION, check, open};
 use crate::memory::Memory;
 use crate::ring::Ring;
 use crate::rng::Rng;
@@ -27,11 +28,21 @@ pub(crate) enum FabricSide {
     Far,
 }
 
+impl FabricSide {
+    /// Returns the other one.
+    pub(crate) const fn peer(self) -> Self {
+        match self {
+            Self::Near => Self::Far,
+            Self::Far => Self::Near,
+        }
+    }
+}
+
 /// One process: its memory, its windows towards the other, and the queues of its NIC.
 #[derive(Debug)]
 pub(crate) struct FabricEnd {
     pub(crate) memory: Memory,
-    pub(crate) windows: WindowTable<Box<[WindowEntry]>>,
+    windows: WindowTable<Box<[WindowEntry]>>,
     done: Ring<Completion>,
     inbox: Ring<u64>,
     depth: usize,
@@ -64,6 +75,37 @@ impl FabricEnd {
 
     pub(crate) fn take_tag(&mut self) -> Option<u64> {
         self.inbox.pop()
+    }
+
+    /// Lets the other end reach a range by the name that the host gave the window. Returns `false` if the name is taken.
+    pub(crate) fn open_window(&mut self, range: LocalSlice, window: &WindowDesc) -> bool {
+        open(&mut self.windows, range, window)
+    }
+
+    /// Refuses accesses to a window, at once.
+    pub(crate) fn revoke(&mut self, id: WindowId, epoch: Epoch) {
+        // An error: it is forgotten, and has no name any more.
+        let _ = self.windows.apply(id, epoch, WindowTransition::Revoke);
+    }
+
+    /// The host uses the window's name again.
+    pub(crate) fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
+        // An error: it is forgotten already.
+        let _ = self.windows.apply(id, epoch, WindowTransition::Fence);
+    }
+
+    /// Returns the number of tags that nobody took, and whether no more fit.
+    pub(crate) fn tags(&self) -> (usize, bool) {
+        (self.inbox.len(), self.inbox.is_full())
+    }
+
+    /// Returns `true` if completions wait for a poll.
+    pub(crate) fn has_completions(&self) -> bool {
+        self.done.len() != 0
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive
     }
 }
 
@@ -175,7 +217,7 @@ impl FastFabric {
         }
     }
 
-    /// The end dies. Nothing is in flight, so nothing else changes.
+    /// The end dies, or closes the connection. Nothing is in flight, so nothing else changes.
     pub(crate) fn kill(&mut self, side: FabricSide) {
         self.end(side).alive = false;
     }

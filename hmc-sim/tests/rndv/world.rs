@@ -104,7 +104,7 @@ impl End {
                 let halves = self.nic().register(2 * half).unwrap();
                 (Some(halves), halves.slice(0, 2 * half).unwrap())
             };
-            let window = self.nic().expose(slice, Access::WRITE).unwrap();
+            let window = self.queue.transport_mut().expose(slice, Access::WRITE).unwrap();
             let area = window.slice(0, slice.span.len()).unwrap();
             let place = if half == 0 {
                 RecvTarget::direct(area)
@@ -271,7 +271,7 @@ impl End {
     pub(crate) fn fence(&mut self, at: usize) {
         let t = &mut self.targets[at];
         if std::mem::take(&mut t.revoking) {
-            self.queue.transport().revoke(&t.memory.as_ref().unwrap().window);
+            self.queue.transport_mut().revoke_now(&t.memory.as_ref().unwrap().window);
             t.machine.fenced();
             self.run_target(at);
         }
