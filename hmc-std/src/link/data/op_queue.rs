@@ -11,6 +11,7 @@ use hmc_core::work::Failure;
 use hmc_mem::slot::SlotWord;
 
 use super::unasked::Unasked;
+use crate::eventfd::EventfdWaker;
 use crate::link::hold::Hold;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::wakers::Notice;
@@ -187,10 +188,23 @@ impl OpQueue {
         }
     }
 
-    /// Takes off who was to be woken when the operation ends, if it still runs.
-    pub(super) fn take_waker(&mut self, op: SlotId) -> Option<Notice> {
+    /// As [`Self::set_waker`], but leaves the waker of another waiting call: `Err` gives back `waker` then.
+    pub(super) fn add_waker(
+        &mut self,
+        op: SlotId,
+        waker: Arc<EventfdWaker>,
+    ) -> Result<Option<Notice>, Arc<EventfdWaker>> {
+        match self.queue.hold_mut(op).ok().and_then(|hold| hold.waker.as_ref()) {
+            Some(Notice::Own(other)) if !Arc::ptr_eq(other, &waker) => Err(waker),
+            _ => Ok(self.set_waker(op, Notice::Own(waker))),
+        }
+    }
+
+    /// Takes off `waker`, if it was to be woken when the operation ends and that still runs.
+    pub(super) fn take_waker(&mut self, op: SlotId, waker: &Arc<EventfdWaker>) -> Option<Notice> {
         self.queue.test(op).ok()?;
-        self.queue.hold_mut(op).ok()?.waker.take()
+        let is_it = |n: &mut Notice| matches!(n, Notice::Own(own) if Arc::ptr_eq(own, waker));
+        self.queue.hold_mut(op).ok()?.waker.take_if(is_it)
     }
 
     /// What the operations hold that have not passed their fence.
