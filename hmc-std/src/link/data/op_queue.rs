@@ -95,14 +95,22 @@ impl OpQueue {
         let waited = self.has_waiting();
         self.queue.progress();
         if waited {
-            while self.has_waiting() && self.queue.progress() != 0 {}
+            while self.has_waiting() && self.brings() {}
             self.queue.progress();
         }
     }
 
     /// Brings all completions that there are.
     pub(super) fn collect(&mut self) {
-        while self.queue.progress() > 0 {}
+        while self.brings() {}
+    }
+
+    /// Makes progress. Returns whether a completion came of an operation that there is: a transport that repeats itself has no end.
+    fn brings(&mut self) -> bool {
+        let before = self.queue.stale();
+        let came = self.queue.progress();
+        let stale = self.queue.stale().saturating_sub(before);
+        u64::try_from(came).is_ok_and(|came| came > stale)
     }
 
     /// Posts one transfer, and takes `hold` if that was done. The transfer waits in its record if the transport is full.
@@ -222,3 +230,6 @@ impl OpQueue {
         self.queue.outcome(op).or_else(|stale| self.unasked.get(op).map(Some).ok_or(stale))
     }
 }
+
+#[cfg(test)]
+mod tests;
