@@ -1,5 +1,6 @@
 //! Dialing: from an address to a link that is ready, on the caller's thread, within a deadline.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use hmc_core::ctrl::conn::ControlConn;
@@ -39,8 +40,20 @@ impl Shared {
         self.drive(&mut Connecting::new(rank, address, conn, until.at), until)
     }
 
-    /// Drives a wish to be connected to its end, on this thread.
+    /// Drives a wish to be connected to its end, on this thread. After a panic of a transport of the application the rank may be
+    /// dialed again.
     pub(crate) fn drive(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
+        catch_unwind(AssertUnwindSafe(|| self.drive_on(connecting, until))).unwrap_or_else(
+            |panic| {
+                if !self.origin.is_child() {
+                    connecting.abandon(self);
+                }
+                resume_unwind(panic)
+            },
+        )
+    }
+
+    fn drive_on(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
         let (rank, claims) = (connecting.rank(), connecting.claims);
         loop {
             let need = match connecting.advance(self)? {
