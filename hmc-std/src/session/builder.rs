@@ -267,7 +267,8 @@ impl SessionBuilder {
 
     /// Adds a transport of your own. It is used where it is named, at both ends, by the
     /// [`ConnType::Custom`](hmc_core::types::ConnType::Custom) that is its kind: `Auto` never chooses it. A name or an endpoint
-    /// that cannot be such a transport's, or that two of them have, is `InvalidConfig` at the start.
+    /// that cannot be such a transport's, or that two of them have, is `InvalidConfig` at the start. A name has 1 to 64 printable
+    /// ASCII characters, none of them a space, and is not that of a transport of this library.
     pub fn transport(mut self, domain: impl Domain + 'static) -> Self {
         self.custom.push(domain);
         self
