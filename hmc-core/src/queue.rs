@@ -205,7 +205,10 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
         let mut total: usize = 0;
         for _ in 0..POLL_ROUNDS {
             let count = self.transport.poll(&mut self.polled);
-            for done in self.polled.get(..count).unwrap_or_default() {
+            // More than there is space for cannot be true.
+            let polled = self.polled.get(..count).unwrap_or_default();
+            let count = polled.len();
+            for done in polled {
                 #[cfg(hmc_mutants)]
                 {
                     self.brought = self.brought.wrapping_add(1);

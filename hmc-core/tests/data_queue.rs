@@ -149,4 +149,10 @@ fn a_call_of_progress_ends_whatever_the_transport_does() {
     queue.transport_mut().ready.truncate(1);
     queue.transport_mut().polls = 0;
     assert_eq!((queue.progress(), queue.transport().polls), (1, 1));
+    // Nor where more is said to have come.
+    for claims in [17, usize::MAX] {
+        queue.transport_mut().claims = Some(claims);
+        queue.transport_mut().polls = 0;
+        assert_eq!((queue.progress(), queue.transport().polls), (0, 1));
+    }
 }

@@ -16,6 +16,8 @@ pub enum MemLimit {
     Caller,
     /// The kernel refused while it committed the pages (ENOSPC, ENOMEM).
     Kernel,
+    /// The limit of this process's address space (`RLIMIT_AS`).
+    AddressSpace,
 }
 
 impl MemLimit {
@@ -27,6 +29,7 @@ impl MemLimit {
             Self::Cgroup => "the control group's memory limit",
             Self::Caller => "the caller's budget",
             Self::Kernel => "the kernel's commit",
+            Self::AddressSpace => "the limit of address space",
         }
     }
 }
@@ -111,6 +114,9 @@ impl MemError {
         match self {
             Self::NoSpace { limit: MemLimit::Cgroup, .. } => {
                 "ask for a smaller region or raise the control group's memory limit"
+            }
+            Self::NoSpace { limit: MemLimit::AddressSpace, .. } => {
+                "ask for a smaller region or raise `ulimit -v`"
             }
             Self::NoSpace { .. } => "ask for a smaller region or free memory",
             Self::TooLong { .. } => "ask for a smaller region",

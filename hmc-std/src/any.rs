@@ -18,29 +18,30 @@ use crate::eventfd::EventfdWaker;
 use crate::op_id::OpId;
 use crate::peer::transfer::has_ended;
 use crate::wait_pool::{WaitSpace, Waited};
-use crate::wakers::Notice;
 
 /// A waker registered with operations, deregistered on drop: it must not be woken for another call's wait.
 struct Armed<'a> {
     ops: &'a [Waited],
+    waker: &'a Arc<EventfdWaker>,
+    /// Another call waits for one of them, too: its waker is the one that is woken.
+    is_shared: bool,
 }
 
 impl<'a> Armed<'a> {
     /// Registers `waker` with every operation. Returns `None` if there is something to do first: one has ended, or this process
     /// itself has bytes to copy.
-    fn put(ops: &'a [Waited], waker: &Arc<EventfdWaker>) -> Option<Self> {
-        let armed = Armed { ops };
+    fn put(ops: &'a [Waited], waker: &'a Arc<EventfdWaker>) -> Option<Self> {
+        let mut armed = Armed { ops, waker, is_shared: false };
         for (link, op) in ops {
-            // What it replaces may be a waker: dropped outside the lock.
-            let waker = Notice::Own(Arc::clone(waker));
             let mut data = link.data();
-            let busy = data.has_work() || data.test(op.op) != Ok(false);
-            let left = if busy { Some(waker) } else { data.set_waker(op.op, waker) };
-            drop(data);
-            drop(left);
-            if busy {
+            if data.has_work() || data.test(op.op) != Ok(false) {
                 return None;
             }
+            let added = data.add_waker(op.op, Arc::clone(waker));
+            drop(data);
+            armed.is_shared |= added.is_err();
+            // What it replaces may be a waker of the application: dropped outside the lock.
+            drop(added);
         }
         Some(armed)
     }
@@ -49,7 +50,7 @@ impl<'a> Armed<'a> {
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
         for (link, op) in self.ops {
-            let waker = link.data().take_waker(op.op);
+            let waker = link.data().take_waker(op.op, self.waker);
             drop(waker);
         }
     }
@@ -57,7 +58,8 @@ impl Drop for Armed<'_> {
 
 /// Sockets that one wait polls at most, and its waker. Answers on others are read by the background thread, which wakes it.
 const WATCHED: usize = 128;
-/// How long a wait parks at most that cannot poll all sockets, if no thread but it reads them.
+/// How long a wait parks at most that cannot poll all sockets, if no thread but it reads them; and one that shares an operation
+/// with another wait, which is woken.
 const UNWATCHED_PARK: NanoDuration = NanoDuration::from_millis(1);
 
 /// Parks until the waker is woken, a socket is ready, or the deadline of an operation or of the caller has come.
@@ -90,9 +92,9 @@ fn park(ops: &[Waited], waker: &EventfdWaker, manual: bool, deadline: Instant) {
 }
 
 /// By when a wait looks again that cannot poll all sockets: another thread reads the others, unless the session is driven by its
-/// callers (`manual`).
-fn unwatched(until: Instant, manual: bool, now: Instant) -> Instant {
-    if manual { until.min(now.after(UNWATCHED_PARK)) } else { until }
+/// callers. `is_alone`: nobody else reads them, or wakes this wait.
+fn unwatched(until: Instant, is_alone: bool, now: Instant) -> Instant {
+    if is_alone { until.min(now.after(UNWATCHED_PARK)) } else { until }
 }
 
 impl Communicator {
@@ -163,7 +165,8 @@ impl Communicator {
             let (links, waker) = space.waker()?;
             if let Some(armed) = Armed::put(links, waker) {
                 let manual = self.shared.config.progress == Progress::Manual;
-                park(links, waker, manual, vigil.nap_until());
+                let until = unwatched(vigil.nap_until(), armed.is_shared, clock::now());
+                park(links, waker, manual, until);
                 drop(armed);
                 waker.clear();
             }
@@ -178,7 +181,7 @@ mod tests {
     use super::{UNWATCHED_PARK, unwatched};
 
     #[test]
-    fn only_a_session_without_a_thread_looks_at_sockets_that_it_cannot_poll() {
+    fn only_a_wait_that_nobody_wakes_looks_again_soon() {
         let at = Instant::from_nanos;
         let park = UNWATCHED_PARK.as_nanos();
         assert_eq!(unwatched(at(10 * park), true, at(5)), at(5 + park));

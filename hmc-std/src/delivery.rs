@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hmc_core::rndv::AbortReason;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::link::relay::ticket::{Found, Ticket};
+use crate::error::Result;
+use crate::link::relay::ticket::{self, Found, Ticket};
 use crate::memory::Span;
 use crate::op::OpError;
 use crate::peer::Peer;
@@ -29,7 +29,7 @@ pub struct Delivery {
 pub type Delivered = std::result::Result<(u64, Option<Span>), OpError>;
 
 fn stale() -> OpError {
-    OpError { error: Error::new(ErrorKind::Stale, "waited for after it was done"), span: None }
+    OpError { error: ticket::stale(), span: None }
 }
 
 fn conclude(found: Found) -> Delivered {
@@ -63,7 +63,7 @@ impl Delivery {
     }
 
     /// Waits up to `timeout` and leaves the message alone: `None` when it has not ended by then. For those who share it; the
-    /// result is given once.
+    /// result is given once, and all others get `Stale`.
     ///
     /// # Errors
     /// `Interrupted`. How the message itself failed is in what is given.
@@ -78,7 +78,7 @@ impl Delivery {
         }
     }
 
-    /// As the future's `poll`, for those who share it.
+    /// As the future's `poll`, for those who share it. The waker of the last call is woken.
     pub fn poll_ref(&self, cx: &mut Context<'_>) -> Poll<Delivered> {
         if let Err(e) = self.check_process() {
             return Poll::Ready(Err(e));
@@ -92,12 +92,13 @@ impl Delivery {
         }
     }
 
-    /// Takes the result if it is known. Drives nothing.
+    /// Takes the result if it is known; `Stale` once it was given. Drives nothing.
     pub fn test(&mut self) -> Option<Delivered> {
         if let Err(e) = self.check_process() {
             return Some(Err(e));
         }
-        let found = self.ticket.as_ref()?.take()?;
+        let Some(ticket) = &self.ticket else { return Some(Err(stale())) };
+        let found = ticket.take()?;
         self.ticket = None;
         Some(conclude(found))
     }

@@ -1,5 +1,6 @@
 //! Dialing: from an address to a link that is ready, on the caller's thread, within a deadline.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use hmc_core::ctrl::conn::ControlConn;
@@ -39,8 +40,20 @@ impl Shared {
         self.drive(&mut Connecting::new(rank, address, conn, until.at), until)
     }
 
-    /// Drives a wish to be connected to its end, on this thread.
+    /// Drives a wish to be connected to its end, on this thread. After a panic of a transport of the application the rank may be
+    /// dialed again.
     pub(crate) fn drive(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
+        catch_unwind(AssertUnwindSafe(|| self.drive_on(connecting, until))).unwrap_or_else(
+            |panic| {
+                if !self.origin.is_child() {
+                    connecting.abandon(self);
+                }
+                resume_unwind(panic)
+            },
+        )
+    }
+
+    fn drive_on(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
         let (rank, claims) = (connecting.rank(), connecting.claims);
         loop {
             let need = match connecting.advance(self)? {
@@ -210,5 +223,61 @@ impl Shared {
         self.introduce(&link)?;
         link.check_ready();
         Ok(link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use hmc_core::types::ConnType;
+
+    use crate::address::Address;
+    use crate::error::{Error, Result};
+    use crate::session::Session;
+    use crate::transport::data_plane::AnyDataPlane;
+    use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
+
+    const LONG: Duration = Duration::from_secs(10);
+    const PANICKING: ConnType = ConnType::Custom("panicking");
+
+    struct Panicking;
+
+    impl Domain for Panicking {
+        fn kind(&self) -> ConnType {
+            PANICKING
+        }
+
+        fn endpoint(&self) -> u8 {
+            128
+        }
+
+        fn side(&self) -> Side {
+            Side::Remote
+        }
+
+        fn unfit(&self, _peer: &PeerFacts<'_>, _by_name: bool) -> Option<String> {
+            panic!("for a test")
+        }
+
+        fn fit(&self) -> &'static str {
+            "never"
+        }
+
+        fn data_plane(&self, _params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
+            Err(Error::config("no link is made"))
+        }
+    }
+
+    #[test]
+    fn a_rank_can_be_dialed_again_after_a_panic_of_a_transport() {
+        let target = Session::builder(1).buffer(64).tcp("127.0.0.1:0").start().expect("a target");
+        let source = Session::builder(0).buffer(64).transport(Panicking).start().expect("a source");
+        let at = Address::Tcp(target.tcp_addr().expect("it listens"));
+        let dial = || source.connect_with(1, &at, PANICKING, LONG).map(drop);
+        assert!(catch_unwind(AssertUnwindSafe(dial)).is_err(), "the panic goes on");
+        let peer = source.connect_with(1, &at, ConnType::Tcp, LONG).expect("nobody else dials");
+        peer.put(0, 0, 64).expect("connected");
     }
 }

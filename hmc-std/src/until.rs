@@ -4,6 +4,7 @@
 //! it may use the session itself.
 
 use std::fmt;
+use std::panic::catch_unwind;
 
 use hmc_core::time::{Duration, Instant};
 
@@ -81,7 +82,8 @@ impl Vigil {
         }
         if let Some(hook) = self.until.hook.filter(|_| now >= self.ask_at) {
             let here = Origin::here().ok();
-            let says = hook();
+            // Its panic does not pass through whatever waits: the call ends in order.
+            let says = catch_unwind(hook).unwrap_or(true);
             if here.is_some_and(|here| here.is_child()) {
                 return Err(Stop::Forked);
             }
@@ -138,6 +140,13 @@ mod tests {
         vigil.ask_at = clock::now();
         assert_eq!(vigil.check(), Err(Stop::Interrupted));
         assert_eq!(ASKED.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_hook_that_panics_ends_the_wait() {
+        let mut vigil = Until::new(Instant::NEVER, Some(|| panic!("for a test"))).vigil();
+        vigil.ask_at = Instant::ZERO;
+        assert_eq!(vigil.check(), Err(Stop::Interrupted));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use hmc_std::{ErrorKind, OpId, Peer, Session};
 use hmc_tests::env::{TempDir, Via, until};
 
 const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(200);
 const LEN: u64 = 64 << 10;
 /// Many times the slots.
 const MANY: u64 = 1000;
@@ -70,7 +71,7 @@ fn messages_find_slots_beside_operations_without_a_waiter() {
 fn operations_that_nobody_waits_for_are_limited() {
     const KEPT: usize = 1 << 16;
     for via in Via::all() {
-        let (_a, _b, peer, _dir) = pair(via);
+        let (_a, b, peer, _dir) = pair(via);
         let mut ops: Vec<OpId> = Vec::new();
         let e = loop {
             match peer.put_nb(0, 0, 8) {
@@ -82,6 +83,15 @@ fn operations_that_nobody_waits_for_are_limited() {
         assert_eq!(e.kind(), ErrorKind::Full, "{via:?}: {e}");
         assert!(e.to_string().contains("65536 have ended that nobody waited for"), "{e}");
         assert!(ops.len() >= KEPT, "{via:?}: {}", ops.len());
+        if via == Via::Tcp {
+            // Nor does a part of a message, which says why.
+            let other = b.wait_peer(0, LONG).expect("connected");
+            let receive = other.recv_data_nb(0, 100).expect("nothing else is received");
+            let e = peer.send_data_within(&[5; 100], SHORT).expect_err("no slot");
+            assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+            assert!(e.to_string().contains("have ended that nobody waited for"), "{e}");
+            drop(receive);
+        }
         for op in ops.drain(..10) {
             assert_eq!(peer.wait(op).expect("its name is good"), 8, "{via:?}");
         }

@@ -42,6 +42,37 @@ fn a_wait_that_is_over_leaves_the_message_alone() {
     }
 }
 
+/// The result is given once: the others that share the message are told so at once, however they ask.
+#[test]
+fn those_who_share_a_message_do_not_wait_for_a_result_that_was_given() {
+    for conn in ALL {
+        let p = Pair::new(conn, 1 << 20);
+        let mut receive = p.b.recv_data_nb(0, 100).unwrap();
+        let begun = Instant::now();
+        std::thread::scope(|s| {
+            let waiters: Vec<_> = (0..3).map(|_| s.spawn(|| receive.wait_for(LONG))).collect();
+            p.a.send_data(b"one result").unwrap();
+            let found = waiters.into_iter().map(|w| w.join().unwrap().unwrap().expect("ended"));
+            let (well, stale): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
+            assert_eq!((well.len(), stale.len()), (1, 2), "{conn:?}");
+            let kinds: Vec<_> = stale.into_iter().map(|r| r.unwrap_err().error.kind()).collect();
+            assert_eq!(kinds, [ErrorKind::Stale; 2], "{conn:?}");
+        });
+        let stale = |r: hmc_std::delivery::Delivered| {
+            assert_eq!(r.unwrap_err().error.kind(), ErrorKind::Stale, "{conn:?}");
+        };
+        stale(receive.wait_for(LONG).unwrap().expect("it has ended"));
+        match receive.poll_ref(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(r) => stale(r),
+            Poll::Pending => panic!("{conn:?}: nobody would ever wake it"),
+        }
+        stale(receive.test().expect("it has ended"));
+        stale(receive.test().expect("it has ended"));
+        stale(receive.wait(LONG));
+        assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
+    }
+}
+
 #[test]
 fn a_message_is_cancelled_while_another_thread_waits_for_it() {
     for conn in ALL {

@@ -67,24 +67,36 @@ fn the_first_to_end_is_told_whoever_it_is_of() {
     }
 }
 
+type Found = hmc_std::Result<(usize, hmc_std::Result<u64>)>;
+
+/// A thread that waits for any of `ops`, once it sleeps.
+fn sleeping<'a>(
+    scope: &'a std::thread::Scope<'a, '_>,
+    session: &'a Session,
+    ops: &'a [OpId],
+) -> std::thread::ScopedJoinHandle<'a, Found> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let waiter = scope.spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        session.wait_any(ops, LONG)
+    });
+    let tid = told.recv().unwrap();
+    // proc(5): the state after the name in parentheses.
+    let sleeps = || {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('S')
+    };
+    until("the waiter sleeps", LONG, || sleeps().then_some(()));
+    waiter
+}
+
 #[test]
 fn what_another_thread_ends_wakes_the_one_who_sleeps() {
     let s = scene(Progress::Thread);
     let (a, b) = (stuck(&s), stuck(&s));
-    let session = &s.session;
+    let ops = [a, b];
     std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
-        let waiter = scope.spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-            session.wait_any(&[a, b], LONG)
-        });
-        let tid = told.recv().unwrap();
-        // proc(5): the state after the name in parentheses.
-        let sleeps = || {
-            let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
-            stat.rsplit(") ").next().unwrap().starts_with('S')
-        };
-        until("the waiter sleeps", LONG, || sleeps().then_some(()));
+        let waiter = sleeping(scope, &s.session, &ops);
         let cancelled = Instant::now();
         s.session.cancel(b).unwrap();
         let (at, result) = waiter.join().unwrap().unwrap();
@@ -96,6 +108,32 @@ fn what_another_thread_ends_wakes_the_one_who_sleeps() {
     assert!(!s.session.test(a).unwrap());
     let e = s.session.wait_any(&[a], Duration::from_millis(30)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::DeadlineExceeded);
+}
+
+/// Each operation has one waker: who finds another's there must not take it away, nor sleep without one.
+#[test]
+fn threads_that_wait_for_the_same_operations_are_all_woken() {
+    let s = scene(Progress::Thread);
+    let (a, b) = (stuck(&s), stuck(&s));
+    let (first, second) = ([a, b], [b]);
+    std::thread::scope(|scope| {
+        let early = sleeping(scope, &s.session, &first);
+        let late = sleeping(scope, &s.session, &second);
+        let cancelled = Instant::now();
+        s.session.cancel(a).unwrap();
+        let (at, result) = early.join().unwrap().unwrap();
+        assert_eq!((at, result.unwrap_err().kind()), (0, ErrorKind::Cancelled));
+        assert!(cancelled.elapsed() < bound(Duration::from_millis(500)));
+        let again = sleeping(scope, &s.session, &second);
+        let cancelled = Instant::now();
+        s.session.cancel(b).unwrap();
+        let kinds = [late, again].map(|w| match w.join().unwrap() {
+            Ok((_, Err(e))) | Err(e) => e.kind(),
+            Ok((_, Ok(n))) => panic!("{n} bytes were moved"),
+        });
+        assert!(kinds.contains(&ErrorKind::Cancelled) && kinds.contains(&ErrorKind::Stale));
+        assert!(cancelled.elapsed() < bound(Duration::from_millis(500)));
+    });
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(crate) struct ScriptedTransport {
     pub(crate) withdraws: bool,
     /// A bug on purpose: `cancel` says that it withdrew what runs on.
     pub(crate) lies: bool,
+    /// A bug on purpose: `poll` says that there were so many.
+    pub(crate) claims: Option<usize>,
     /// All requests that were ever accepted.
     pub(crate) seen: Vec<WorkRequest>,
     /// Calls of `cancel`.
@@ -44,6 +46,7 @@ impl ScriptedTransport {
             refuse: None,
             withdraws: false,
             lies: false,
+            claims: None,
             seen: Vec::new(),
             cancels: 0,
             polls: 0,
@@ -96,7 +99,7 @@ impl Transport for ScriptedTransport {
         for (to, from) in out.iter_mut().zip(self.ready.drain(..count)) {
             *to = from;
         }
-        count
+        self.claims.unwrap_or(count)
     }
 
     fn cancel(&mut self, op: SlotId) -> CancelOutcome {

@@ -113,6 +113,14 @@ fn field(text: &str, name: &str) -> Option<u64> {
     })
 }
 
+/// What the limit of this process's address space leaves, in bytes (proc_pid_statm(5)); `None` when none limits.
+pub(super) fn address_space_left() -> Option<u64> {
+    let limit = getrlimit(Resource::As).current?;
+    let pages: u64 =
+        read(Path::new("/proc/self/statm"), |text| text.split_whitespace().next()?.parse().ok())?;
+    Some(limit.saturating_sub(pages.saturating_mul(page_size())))
+}
+
 /// Memory that nobody uses, in bytes; 0 where it cannot be told.
 fn free_bytes() -> u64 {
     let info = rustix::system::sysinfo();

@@ -39,6 +39,11 @@ pub(super) fn os(call: &'static str, e: Errno) -> MemError {
 
 #[cold]
 pub(super) fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
+    let left = limits::address_space_left().filter(|_| e == Errno::NOMEM);
+    // What begins at a huge page takes one more.
+    if let Some(have) = left.filter(|left| *left < need.saturating_add(HUGE_PAGE)) {
+        return MemError::NoSpace { need, have, limit: MemLimit::AddressSpace };
+    }
     match e {
         // madvise(2): EFAULT where the population would have raised SIGBUS.
         Errno::NOSPC | Errno::NOMEM | Errno::FAULT => {

@@ -25,6 +25,7 @@ use super::aftermath::Aftermath;
 use super::at_once::AtOnce;
 use super::hold::Hold;
 use crate::driver::Registered;
+use crate::eventfd::EventfdWaker;
 use crate::memory::Region;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::released::Released;
@@ -324,9 +325,18 @@ impl DataState {
         self.queue.set_waker(op, waker)
     }
 
-    /// Takes off who was to be woken when the operation ends, if it still runs.
-    pub(crate) fn take_waker(&mut self, op: SlotId) -> Option<Notice> {
-        self.queue.take_waker(op)
+    /// As [`DataState::set_waker`], but leaves the waker of another waiting call: `Err` gives back `waker` then.
+    pub(crate) fn add_waker(
+        &mut self,
+        op: SlotId,
+        waker: Arc<EventfdWaker>,
+    ) -> Result<Option<Notice>, Arc<EventfdWaker>> {
+        self.queue.add_waker(op, waker)
+    }
+
+    /// Takes off `waker`, if it was to be woken when the operation ends and that still runs.
+    pub(crate) fn take_waker(&mut self, op: SlotId, waker: &Arc<EventfdWaker>) -> Option<Notice> {
+        self.queue.take_waker(op, waker)
     }
 
     /// The link is over: everything ends. Copies that the peer does itself, in our address space, may still run: their

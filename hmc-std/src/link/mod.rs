@@ -352,6 +352,16 @@ impl Link {
         }
     }
 
+    /// What to add to the error of a message that found no slot, because too many outcomes are kept. The caller does not hold the
+    /// lock of the data half.
+    pub(crate) fn full_outcomes(&self) -> &'static str {
+        if self.data().has_many_unasked() {
+            " while as many operations to this peer as may be kept have ended that nobody waited for (wait for some)"
+        } else {
+            ""
+        }
+    }
+
     /// Has `waker` woken when an operation ends: look for room after this.
     pub(crate) fn wake_for_room(&self, waker: &Waker) {
         self.room.add(waker);

@@ -176,7 +176,10 @@ impl Peer {
                 ErrorKind::Unsupported,
                 "this peer has no data plane (upstream dialect); connect natively",
             ),
-            other => Error::new(ErrorKind::Io, format!("the transport refused: {other}")),
+            other => Error::new(
+                ErrorKind::Io,
+                format!("{other}; look at what `explain()` says of it, or connect by another one"),
+            ),
         }
     }
 

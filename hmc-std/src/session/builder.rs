@@ -166,7 +166,7 @@ impl SessionBuilder {
     /// as Python's do.
     ///
     /// It is asked on the thread of the call, every 50 ms (transports' copies of at most 8 MiB permitting) and never by
-    /// a call that ends sooner; it may use the session. What is interrupted: a blocking put or get runs on, unnamed,
+    /// a call that ends sooner; it may use the session. A panic of it is caught and counts as `true`. What is interrupted: a blocking put or get runs on, unnamed,
     /// and holds its memory until it has ended; an operation that was waited for can be waited for again; a message of
     /// any size is withdrawn; a dial is given up; a window that is being revoked stays closed and its span in
     /// quarantine; [`Communicator::shutdown`](crate::communicator::Communicator::shutdown) and
@@ -267,7 +267,8 @@ impl SessionBuilder {
 
     /// Adds a transport of your own. It is used where it is named, at both ends, by the
     /// [`ConnType::Custom`](hmc_core::types::ConnType::Custom) that is its kind: `Auto` never chooses it. A name or an endpoint
-    /// that cannot be such a transport's, or that two of them have, is `InvalidConfig` at the start.
+    /// that cannot be such a transport's, or that two of them have, is `InvalidConfig` at the start. A name has 1 to 64 printable
+    /// ASCII characters, none of them a space, and is not that of a transport of this library.
     pub fn transport(mut self, domain: impl Domain + 'static) -> Self {
         self.custom.push(domain);
         self

@@ -54,6 +54,7 @@ impl CustomDomains {
                 );
                 return Err(Error::config(what));
             }
+            check_name(kind.name())?;
             let earlier = self.0.iter().take(at);
             if let Some(other) =
                 earlier.into_iter().find(|o| o.kind() == kind || o.endpoint() == endpoint)
@@ -67,6 +68,29 @@ impl CustomDomains {
         }
         Ok(())
     }
+}
+
+/// The longest name of a transport of one's own.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Refuses a name that would be taken for another transport, or that cannot be read in a line of a log.
+///
+/// # Errors
+/// `InvalidConfig`.
+fn check_name(name: &str) -> Result<()> {
+    use ConnType::{Auto, Loopback, Rdma, Shm, Tcp, Ucx};
+    if [Auto, Loopback, Shm, Tcp, Ucx, Rdma].iter().any(|kind| kind.name() == name) {
+        let what = format!("`{name}` is the name of a transport of this library; choose another");
+        return Err(Error::config(what));
+    }
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(());
+    }
+    let start: String = name.chars().take(MAX_NAME_BYTES).collect();
+    let what = format!(
+        "{start:?} cannot be the name of a transport: choose 1 to {MAX_NAME_BYTES} printable ASCII characters without spaces"
+    );
+    Err(Error::config(what))
 }
 
 /// One session's part in each transport, in the order in which they are tried. The last one serves every peer. Those of the
@@ -242,6 +266,23 @@ mod tests {
             let refused = custom(bad).check().map_err(|e| e.kind());
             assert_eq!(refused, Err(ErrorKind::InvalidConfig), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_name_is_nobody_elses_and_can_be_read() {
+        let all = "x".repeat(65);
+        let longest: &'static str = all[1..].to_owned().leak();
+        let longer: &'static str = all.leak();
+        let names =
+            ["auto", "loopback", "shm", "tcp", "ucx", "rdma", "", "a b", "a\nb", "\u{1b}[1m"];
+        for bad in names.into_iter().chain([longer, "\u{e9}"]) {
+            let e = custom(&[(ConnType::Custom(bad), 128)]).check().expect_err(bad);
+            assert_eq!(e.kind(), ErrorKind::InvalidConfig);
+            let text = e.to_string();
+            assert!(text.contains("choose") && text.len() < 300, "{text}");
+            assert!(!text.contains(['\n', '\u{1b}']), "{text}");
+        }
+        assert!(custom(&[(ConnType::Custom(longest), 128)]).check().is_ok());
     }
 
     #[test]

@@ -2,12 +2,15 @@
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
 use super::{MappedPages, Patches, anonymous, put_over, settle, zeros};
+use crate::error::{MemError, MemLimit};
 use crate::length::widen;
 use crate::os::fork::tests::in_child;
 use crate::os::limits::page_size;
 use crate::os::mapped::map;
+use crate::os::memfd::Mapping;
 use hmc_core::types::Access;
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -156,4 +159,20 @@ fn one_that_fails_takes_nothing_from_one_that_came_meanwhile() {
     });
     assert_eq!(failed, Err(()));
     assert!(!patches.are_none());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no fork(2)")]
+fn a_limit_of_address_space_is_named() {
+    let status = in_child(|| {
+        let mut limit = getrlimit(Resource::As);
+        limit.current = Some(1 << 20);
+        setrlimit(Resource::As, limit).is_ok()
+            && matches!(
+                Mapping::create(1 << 20),
+                Err(MemError::NoSpace { need, have: 0, limit: MemLimit::AddressSpace })
+                    if need == 1 << 20
+            )
+    });
+    assert_eq!(status, 0);
 }

@@ -11,6 +11,7 @@ use hmc_core::work::Failure;
 use hmc_mem::slot::SlotWord;
 
 use super::unasked::Unasked;
+use crate::eventfd::EventfdWaker;
 use crate::link::hold::Hold;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::wakers::Notice;
@@ -94,14 +95,22 @@ impl OpQueue {
         let waited = self.has_waiting();
         self.queue.progress();
         if waited {
-            while self.has_waiting() && self.queue.progress() != 0 {}
+            while self.has_waiting() && self.brings() {}
             self.queue.progress();
         }
     }
 
     /// Brings all completions that there are.
     pub(super) fn collect(&mut self) {
-        while self.queue.progress() > 0 {}
+        while self.brings() {}
+    }
+
+    /// Makes progress. Returns whether a completion came of an operation that there is: a transport that repeats itself has no end.
+    fn brings(&mut self) -> bool {
+        let before = self.queue.stale();
+        let came = self.queue.progress();
+        let stale = self.queue.stale().saturating_sub(before);
+        u64::try_from(came).is_ok_and(|came| came > stale)
     }
 
     /// Posts one transfer, and takes `hold` if that was done. The transfer waits in its record if the transport is full.
@@ -187,10 +196,23 @@ impl OpQueue {
         }
     }
 
-    /// Takes off who was to be woken when the operation ends, if it still runs.
-    pub(super) fn take_waker(&mut self, op: SlotId) -> Option<Notice> {
+    /// As [`Self::set_waker`], but leaves the waker of another waiting call: `Err` gives back `waker` then.
+    pub(super) fn add_waker(
+        &mut self,
+        op: SlotId,
+        waker: Arc<EventfdWaker>,
+    ) -> Result<Option<Notice>, Arc<EventfdWaker>> {
+        match self.queue.hold_mut(op).ok().and_then(|hold| hold.waker.as_ref()) {
+            Some(Notice::Own(other)) if !Arc::ptr_eq(other, &waker) => Err(waker),
+            _ => Ok(self.set_waker(op, Notice::Own(waker))),
+        }
+    }
+
+    /// Takes off `waker`, if it was to be woken when the operation ends and that still runs.
+    pub(super) fn take_waker(&mut self, op: SlotId, waker: &Arc<EventfdWaker>) -> Option<Notice> {
         self.queue.test(op).ok()?;
-        self.queue.hold_mut(op).ok()?.waker.take()
+        let is_it = |n: &mut Notice| matches!(n, Notice::Own(own) if Arc::ptr_eq(own, waker));
+        self.queue.hold_mut(op).ok()?.waker.take_if(is_it)
     }
 
     /// What the operations hold that have not passed their fence.
@@ -208,3 +230,6 @@ impl OpQueue {
         self.queue.outcome(op).or_else(|stale| self.unasked.get(op).map(Some).ok_or(stale))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -451,7 +451,10 @@ fn error(link: &Link, ending: RndvError, len: u64, role: RndvRole) -> Error {
     let e = match ending {
         RndvError::PeerDead => return Error::peer_dead(link.peer, link.reason()),
         RndvError::Failed(failure) => failure.into(),
-        RndvError::Here(AbortReason::DeadlineExceeded) => Error::deadline(what),
+        RndvError::Here(AbortReason::DeadlineExceeded) => {
+            let full = if role == RndvRole::Sender { link.full_outcomes() } else { "" };
+            Error::deadline(format_args!("{what}{full}"))
+        }
         RndvError::Here(AbortReason::TooLong { capacity: room })
         | RndvError::There(AbortReason::TooLong { capacity: room }) => Error::new(
             ErrorKind::Length,

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Span;
 
 /// How a message ended, and its memory if that is free.
@@ -18,6 +18,8 @@ struct State {
     result: Option<Result<u64>>,
     span: Option<Span>,
     free: bool,
+    /// The result was given.
+    taken: bool,
     waker: Option<Waker>,
 }
 
@@ -26,6 +28,24 @@ impl State {
     fn is_known(&self) -> bool {
         self.result.as_ref().is_some_and(|r| self.free || r.is_err())
     }
+
+    /// The result and the memory, if they are known; `Stale` once they were given.
+    fn take(&mut self) -> Option<Found> {
+        if self.taken {
+            return Some((Err(stale()), None));
+        }
+        if !self.is_known() {
+            return None;
+        }
+        let result = self.result.take()?;
+        self.taken = true;
+        Some((result, self.span.take()))
+    }
+}
+
+/// The error of a caller that asks for a result that was given before.
+pub(crate) fn stale() -> Error {
+    Error::new(ErrorKind::Stale, "waited for after it was done")
 }
 
 impl Ticket {
@@ -50,29 +70,19 @@ impl Ticket {
         if s.is_known() { s.waker.take() } else { None }
     }
 
-    /// The result and the memory, once.
+    /// The result and the memory, once; `Stale` from then on.
     pub(crate) fn take(&self) -> Option<Found> {
-        let mut s = self.state();
-        if !s.is_known() {
-            return None;
-        }
-        let result = s.result.take()?;
-        Some((result, s.span.take()))
+        self.state().take()
     }
 
     /// As [`Ticket::take`]; else `waker` is woken when there is something to take. Gives back the
     /// waker that it replaces, to be dropped without locks.
     pub(crate) fn take_or_wake(&self, waker: Waker) -> std::result::Result<Found, Option<Waker>> {
-        if let Some(r) = self.take() {
-            return Ok(r);
-        }
         let mut s = self.state();
-        if s.is_known()
-            && let Some(result) = s.result.take()
-        {
-            return Ok((result, s.span.take()));
+        match s.take() {
+            Some(found) => Ok(found),
+            None => Err(s.waker.replace(waker)),
         }
-        Err(s.waker.replace(waker))
     }
 }
 
@@ -107,7 +117,11 @@ mod tests {
             assert!(last.is_some(), "it is known now");
             let (result, span) = ticket.take_or_wake(waker()).expect("it is known");
             assert_eq!((result.expect("well"), span.map(|s| s.len())), (7, Some(1)));
-            assert!(ticket.take().is_none(), "once");
+            for again in [ticket.take(), ticket.take_or_wake(waker()).ok()] {
+                let (result, span) = again.expect("nobody waits for what was given");
+                assert_eq!(result.map_err(|e| e.kind()), Err(ErrorKind::Stale));
+                assert!(span.is_none());
+            }
         }
         let ticket = Ticket::default();
         assert!(ticket.take_or_wake(Waker::noop().clone()).is_err());
