@@ -30,8 +30,6 @@ mod ending;
 mod endpoint;
 pub mod fault;
 mod functions;
-#[cfg(test)]
-mod layout;
 pub mod library;
 mod lock;
 pub mod log;
@@ -46,6 +44,8 @@ pub mod result;
 pub mod session_worker;
 pub mod settings;
 mod sys;
+#[cfg(test)]
+mod tests;
 pub mod transport;
 mod ucp_worker;
 mod ucs_log;
