@@ -94,6 +94,7 @@ impl Worker {
     }
 
     /// Returns the worker's address.
+    #[cfg(feature = "testing")]
     pub(super) fn address(&self) -> &[u8] {
         &self.ucp.address
     }
