@@ -248,16 +248,7 @@ impl ControlConn {
                 Some(ControlEvent::Finished)
             }
             // `receive` delivers; the table gives each of the others to the one message above only.
-            (
-                Action::Deliver
-                | Action::Keepalive
-                | Action::Decide
-                | Action::Verify
-                | Action::Connect
-                | Action::Refused
-                | Action::Answer,
-                _,
-            ) => None,
+            _ => None,
         };
         self.state = next;
         Ok(event)
