@@ -220,7 +220,7 @@ impl Inner {
         while let Some(answer) = frame {
             let result = match answer.kind {
                 DataKind::Ack => Ok(()),
-                DataKind::Nack => Err(answer.why().map_or(Failure::Unsupported, |w| w.failure())),
+                DataKind::Nack => Err(answer.why().unwrap_or(Failure::Unsupported)),
                 _ => return Err(Violation("no answer behind an answer")),
             };
             if let Some(slot) = self.gets.get_mut(record_index(answer.seq))
