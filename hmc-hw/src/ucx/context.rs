@@ -42,6 +42,17 @@ pub(super) fn check(call: &'static str, status: sys::ucs_status_t) -> Result<(),
     }
 }
 
+/// Returns what a call made, if it succeeded and made something.
+pub(super) fn made<T>(
+    call: &'static str,
+    status: sys::ucs_status_t,
+    handle: *mut T,
+) -> Result<NonNull<T>, UcxError> {
+    check(call, status)?;
+    let nothing = UcxError { call, status: Status::NO_MEMORY, what: String::new() };
+    NonNull::new(handle).ok_or(nothing)
+}
+
 /// A context. Its workers and all memory registered with it share it; the last of them destroys it.
 pub struct Context {
     library: &'static Library,
@@ -139,12 +150,7 @@ impl Context {
                 &mut handle,
             )
         };
-        check("starting UCX", status)?;
-        let handle = NonNull::new(handle).ok_or(UcxError {
-            call: "starting UCX",
-            status: Status::NO_MEMORY,
-            what: String::new(),
-        })?;
+        let handle = made("starting UCX", status, handle)?;
         library.ending().count_context(true);
         let mut context = Self { library, handle, kinds: 0 };
         context.kinds = context.ask_kinds()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::conn_info::ConnInfo;
-use super::context::{UcxError, check};
+use super::context::{UcxError, made};
 use super::cq::{CompletionQueue, on_complete, on_ep_error};
 use super::print_info::{capture, lanes};
 use super::process::Process;
@@ -98,13 +98,7 @@ impl Endpoint {
         let mut handle = ptr::null_mut();
         // SAFETY: the caller holds the worker's progress lock; the queue outlives the endpoint.
         let status = unsafe { (guard.api().ucp_ep_create)(guard.handle(), &params, &mut handle) };
-        check("making an endpoint", status)?;
-        let missing = || UcxError {
-            call: "making an endpoint",
-            status: Status::NO_MEMORY,
-            what: String::new(),
-        };
-        Ok(Self { handle: NonNull::new(handle).ok_or_else(missing)?, owner: info.owner })
+        Ok(Self { handle: made("making an endpoint", status, handle)?, owner: info.owner })
     }
 
     pub(super) fn handle(&self) -> sys::ucp_ep_h {
@@ -151,13 +145,7 @@ impl Endpoint {
         let status = unsafe {
             (guard.api().ucp_ep_rkey_unpack)(self.handle(), packed.as_ptr().cast(), &mut handle)
         };
-        check("reading a memory key", status)?;
-        let missing = || UcxError {
-            call: "reading a memory key",
-            status: Status::NO_MEMORY,
-            what: String::new(),
-        };
-        Ok(Key { handle: NonNull::new(handle).ok_or_else(missing)? })
+        Ok(Key { handle: made("reading a memory key", status, handle)? })
     }
 }
 

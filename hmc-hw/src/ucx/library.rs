@@ -211,8 +211,8 @@ impl Library {
         };
         // From here on its code may be referred to, so it stays.
         std::mem::forget(handle);
-        let api = loaded
-            .map_err(|e| LoadError::Incomplete { path: name.to_owned(), missing: e.symbols })?;
+        let api =
+            loaded.map_err(|missing| LoadError::Incomplete { path: name.to_owned(), missing })?;
         let path = file_of(&api).unwrap_or_else(|| name.to_owned());
         let mut version = Version { major: 0, minor: 0, release: 0 };
         // SAFETY: it writes to the three numbers.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::limits::MAX_PEERS;
 
-use super::context::{Context, UcxError, check};
+use super::context::{Context, UcxError, check, made};
 use super::cq::{CompletionQueue, Notify, ReadySet};
 use super::functions::Ucp;
 use super::lock::{Held, WorkerLock, lock};
@@ -80,12 +80,9 @@ impl UcpWorker {
         let mut handle = ptr::null_mut();
         // SAFETY: the context lives; the mask says which fields count.
         let status = unsafe { (api.ucp_worker_create)(context.handle(), &params, &mut handle) };
-        check("making a worker", status)?;
-        let missing =
-            || UcxError { call: "making a worker", status: Status::NO_MEMORY, what: String::new() };
         let mut worker = Self {
             context: Arc::clone(context),
-            handle: NonNull::new(handle).ok_or_else(missing)?,
+            handle: made("making a worker", status, handle)?,
             address: Vec::new(),
             fd: -1,
             lock: Arc::default(),

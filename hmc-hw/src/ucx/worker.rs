@@ -131,16 +131,6 @@ impl Worker {
         WorkerGuard { locked: self.ucp.lock(), worker: self }
     }
 
-    /// Makes progress, and arms the descriptor if nothing happened. Returns `None` if another thread holds the progress
-    /// lock.
-    pub fn progress_and_arm(&self) -> Option<Armed> {
-        let guard = self.try_lock()?;
-        if guard.progress() {
-            return Some(Armed::Busy);
-        }
-        Some(guard.arm())
-    }
-
     /// Makes the completion queue of one more peer.
     pub(super) fn new_queue(
         &self,
