@@ -143,12 +143,6 @@ impl LeaderGuard<'_> {
         core::mem::forget(self);
         lock.release()
     }
-
-    /// Returns `true` if there is a follower. A hint.
-    #[must_use]
-    pub fn has_followers(&self) -> bool {
-        self.lock.followers() != 0
-    }
 }
 
 impl Drop for LeaderGuard<'_> {
@@ -207,7 +201,7 @@ mod tests {
         let lock = LeaderLock::new();
         let lead = lock.try_lead().unwrap();
         assert!(lock.try_lead().is_none());
-        assert!(lock.has_leader() && !lead.has_followers());
+        assert!(lock.has_leader() && lock.followers() == 0);
         assert_eq!(lead.release(), Handoff::None);
         assert!(!lock.has_leader());
         let follow = lock.follow();
