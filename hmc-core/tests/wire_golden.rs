@@ -45,7 +45,7 @@ fn every_message_has_its_stored_bytes() {
     let list = endpoints();
     let stored = table(MESSAGES);
     let samples = samples(&list);
-    for kind in ControlKind::ALL {
+    for kind in ControlKind::all() {
         assert!(samples.iter().any(|(_, m)| m.kind() == kind), "no sample of {kind:?}");
     }
     for (name, m) in &samples {

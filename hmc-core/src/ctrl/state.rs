@@ -255,7 +255,7 @@ mod tests {
     fn the_whole_protocol_is_the_stored_table() {
         let mut text = String::new();
         for state in STATES {
-            for got in ControlKind::ALL {
+            for got in ControlKind::all() {
                 match state.receive(got) {
                     Ok((next, action)) => writeln!(text, "{state:?} {got:?} {next:?} {action:?}"),
                     Err(e) => {
