@@ -62,32 +62,6 @@ pub struct StreamEvent {
     pub number: u64,
 }
 
-/// From which kind of memory to which a copy goes. Vendors' calls need it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CopyKind {
-    /// Between two ranges of host memory.
-    HostToHost,
-    /// To the device.
-    HostToDevice,
-    /// From the device.
-    DeviceToHost,
-    /// Within the device, or between two devices of one vendor.
-    DeviceToDevice,
-}
-
-impl CopyKind {
-    /// Returns the kind of a copy between memories of these kinds.
-    #[must_use]
-    pub const fn between(from: MemoryKind, to: MemoryKind) -> Self {
-        match (from, to) {
-            (MemoryKind::Cpu, MemoryKind::Cpu) => Self::HostToHost,
-            (MemoryKind::Cpu, _) => Self::HostToDevice,
-            (_, MemoryKind::Cpu) => Self::DeviceToHost,
-            _ => Self::DeviceToDevice,
-        }
-    }
-}
-
 /// One device: memory of one [`MemoryKind`] and the engine that copies to, from and within it.
 ///
 /// - Nothing blocks, but for `alloc` and `free`, which may take as long as the vendor's do.
@@ -139,62 +113,4 @@ pub trait Device {
     /// A copy before the event failed, or the device is lost; the ranges hold anything. It is a fence
     /// too unless the kind is `Lost`.
     fn passed(&mut self, event: StreamEvent) -> Result<bool, Self::Error>;
-}
-
-impl<D: Device + ?Sized> Device for &mut D {
-    type Error = D::Error;
-
-    fn kind(&self) -> MemoryKind {
-        (**self).kind()
-    }
-
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn alloc(&mut self, len_bytes: u64) -> Result<LocalRegion, Self::Error> {
-        (**self).alloc(len_bytes)
-    }
-
-    fn free(&mut self, key: RegionKey) -> Result<(), Self::Error> {
-        (**self).free(key)
-    }
-
-    fn region(&self, key: RegionKey) -> Option<LocalRegion> {
-        (**self).region(key)
-    }
-
-    fn copy(
-        &mut self,
-        stream: StreamId,
-        from: LocalSlice,
-        to: LocalSlice,
-    ) -> Result<StreamEvent, Self::Error> {
-        (**self).copy(stream, from, to)
-    }
-
-    fn passed(&mut self, event: StreamEvent) -> Result<bool, Self::Error> {
-        (**self).passed(event)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::CopyKind;
-    use crate::types::MemoryKind;
-
-    #[test]
-    fn only_host_memory_is_the_host() {
-        for from in (0..=u8::MAX).filter_map(MemoryKind::from_wire) {
-            for to in (0..=u8::MAX).filter_map(MemoryKind::from_wire) {
-                let expected = match (from == MemoryKind::Cpu, to == MemoryKind::Cpu) {
-                    (true, true) => CopyKind::HostToHost,
-                    (true, false) => CopyKind::HostToDevice,
-                    (false, true) => CopyKind::DeviceToHost,
-                    (false, false) => CopyKind::DeviceToDevice,
-                };
-                assert_eq!(CopyKind::between(from, to), expected);
-            }
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! The small vocabularies: ranks, memory kinds, connection kinds, rights, status codes.
 
 use bitflags::bitflags;
+use zerocopy::{Immutable, IntoBytes};
 
 /// The version of the native dialect.
 pub const VERSION: u16 = 2;
@@ -20,7 +21,7 @@ impl core::fmt::Display for Rank {
 pub struct Incarnation(pub u64);
 
 /// Where bytes live. The first six numbers are those of the C++ HMC's `MemoryType` (mem.h:31-38).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoBytes, Immutable)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum MemoryKind {
@@ -62,16 +63,7 @@ impl MemoryKind {
     /// The number that names this kind on the wire.
     #[must_use]
     pub const fn to_wire(self) -> u8 {
-        match self {
-            Self::Cpu => 1,
-            Self::NvidiaGpu => 2,
-            Self::AmdGpu => 3,
-            Self::CambriconMlu => 4,
-            Self::MooreGpu => 5,
-            Self::HuaweiAscendNpu => 6,
-            Self::HygonDcu => 7,
-            Self::OpenCl => 8,
-        }
+        zerocopy::transmute!(self)
     }
 }
 

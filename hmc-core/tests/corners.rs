@@ -5,7 +5,7 @@ mod common;
 
 use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pair};
 use hmc_core::ctrl::conn::CxxPolicy;
-use hmc_core::ctrl::io::{CloseReason, ControlInput};
+use hmc_core::ctrl::io::CloseReason;
 use hmc_core::ctrl::ranks::Admission;
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
@@ -82,7 +82,6 @@ fn a_borrowed_device_is_the_device() {
         assert_eq!((mark.stream, d.passed(mark)), (StreamId(3), Ok(true)));
         assert_eq!(d.passed(StreamEvent { number: 1, ..mark }), Ok(false));
     }
-    ask(&mut Odd);
     ask(Odd);
     let lost = DeviceErrorKind::Lost;
     assert_eq!((DeviceError::kind(&lost), DeviceError::code(&lost)), (lost, 0));
@@ -120,7 +119,6 @@ fn a_borrowed_transport_is_the_transport() {
         assert_eq!(t.cancel(op), CancelOutcome::Withdrawn);
         assert_eq!(t.cancel(SlotId { index: 2, ..op }), CancelOutcome::Running);
     }
-    ask(&mut Odd);
     ask(Odd);
 }
 
@@ -209,15 +207,15 @@ fn messages_that_do_not_fit_write_nothing() {
 }
 
 #[test]
-fn every_input_does_what_its_method_does() {
+fn what_was_sent_counts_as_a_beat() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
-    assert_eq!(a.handle_input(ControlInput::Sent, at(HEARTBEAT_NS / 2)), Ok(None));
-    assert_eq!(a.handle_input(ControlInput::Partial(None), at(HEARTBEAT_NS / 2)), Ok(None));
-    assert_eq!(a.handle_input(ControlInput::Tick, at(HEARTBEAT_NS)), Ok(None));
+    a.on_sent(at(HEARTBEAT_NS / 2));
+    a.on_received(None, at(HEARTBEAT_NS / 2));
+    a.tick(at(HEARTBEAT_NS));
     assert!(outputs(&mut a).frames.is_empty(), "what was sent counted as a beat");
-    assert_eq!(a.handle_input(ControlInput::Tick, at(HEARTBEAT_NS + HEARTBEAT_NS / 2)), Ok(None));
+    a.tick(at(HEARTBEAT_NS + HEARTBEAT_NS / 2));
     assert_eq!(outputs(&mut a).frames.len(), 1, "now it beats");
-    assert_eq!(a.handle_input(ControlInput::Eof, at(HEARTBEAT_NS * 2)), Ok(None));
+    assert_eq!(a.eof(), CloseReason::Eof);
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Eof));
     let mut l = acceptor(CxxPolicy::Refused, 0);
     assert!(hand(&mut l, &common::encode(&ControlMessage::Tag(1)), 1).is_err());

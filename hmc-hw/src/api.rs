@@ -7,29 +7,7 @@
 //! The pointers are copied out of the library and have no lifetime: code that fills a table never closes its library,
 //! not even after the last use of the table.
 
-use core::fmt;
 use libloading::{Library, Symbol};
-
-/// A library of that name was found, but it lacks required functions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MissingSymbols {
-    /// All required functions that it lacks.
-    pub symbols: Vec<&'static str>,
-}
-
-impl fmt::Display for MissingSymbols {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the library lacks {}: it is older than the oldest version that is supported, or another \
-             library of the same name; install a newer one or name the right file",
-            self.symbols.join(", ")
-        )
-    }
-}
-
-impl core::error::Error for MissingSymbols {}
 
 /// Returns one function of a library, if the library has it.
 ///
@@ -88,30 +66,22 @@ macro_rules! dyn_api {
             /// never closed: the pointers stay valid until the process ends.
             pub(crate) unsafe fn load(
                 library: &libloading::Library,
-            ) -> Result<Self, $crate::api::MissingSymbols> {
-                let mut symbols = Vec::new();
+            ) -> Result<Self, Vec<&'static str>> {
+                let mut missing = Vec::new();
                 $(
                     // SAFETY: the types of the library's functions are as the caller promises.
-                    let $must = unsafe {
-                        $crate::api::lookup::<
-                            unsafe extern "C" fn($($must_arg: $must_type),*) $(-> $must_result)?
-                        >(library, stringify!($must))
-                    };
+                    let $must = unsafe { $crate::api::lookup(library, stringify!($must)) };
                     if $must.is_none() {
-                        symbols.push(stringify!($must));
+                        missing.push(stringify!($must));
                     }
                 )*
                 $(
                     // SAFETY: the types of the library's functions are as the caller promises.
-                    let $may = unsafe {
-                        $crate::api::lookup::<
-                            unsafe extern "C" fn($($may_arg: $may_type),*) $(-> $may_result)?
-                        >(library, stringify!($may))
-                    };
+                    let $may = unsafe { $crate::api::lookup(library, stringify!($may)) };
                 )*
                 match ($($must,)*) {
                     ($(Some($must),)*) => Ok(Self { $($must,)* $($may,)* }),
-                    _ => Err($crate::api::MissingSymbols { symbols }),
+                    _ => Err(missing),
                 }
             }
         }
@@ -178,8 +148,6 @@ mod tests {
     fn every_missing_function_is_named() {
         // SAFETY: as above; the names that do not exist have no type.
         let missing = unsafe { Absent::load(&program()) }.unwrap_err();
-        assert_eq!(missing.symbols, ["hmc_absent_first", "hmc_absent_second"]);
-        let text = missing.to_string();
-        assert!(text.contains("lacks hmc_absent_first, hmc_absent_second:"), "{text}");
+        assert_eq!(missing, ["hmc_absent_first", "hmc_absent_second"]);
     }
 }

@@ -14,7 +14,7 @@
 //! - [`domain`] is a session's part in UCX: [`session_worker`] is a worker and who makes its progress, `worker_pool` has all of them,
 //!   and what can go wrong is a [`fault`].
 //! - [`data_plane`] is a link's data plane, the `DataPlane` of hmc-core.
-//! - [`transport`] implements the `Transport` of hmc-core. [`raw`] is the reference of measurements: calls of UCX alone.
+//! - [`transport`] implements the `Transport` of hmc-core. `testing` is the reference of measurements: calls of UCX alone.
 //!
 //! Trust: UCX's lanes over TCP and shared memory check no bounds at the target. The AM path validates messages, but a
 //! peer that can send them can also send UCX's own. No lane checks the addresses and keys that peers send. UCX is for
@@ -30,8 +30,6 @@ mod ending;
 mod endpoint;
 pub mod fault;
 mod functions;
-#[cfg(test)]
-mod layout;
 pub mod library;
 mod lock;
 pub mod log;
@@ -39,13 +37,15 @@ pub mod memory;
 mod peer;
 mod print_info;
 mod process;
-#[doc(hidden)]
-pub mod raw;
 mod records;
 pub mod result;
 pub mod session_worker;
 pub mod settings;
 mod sys;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 pub mod transport;
 mod ucp_worker;
 mod ucs_log;

@@ -12,8 +12,6 @@ pub enum MemLimit {
     MemAvailable,
     /// A control group's limit (`memory.max`, or `memory.limit_in_bytes` of v1).
     Cgroup,
-    /// The caller's own budget.
-    Caller,
     /// The kernel refused while it committed the pages (ENOSPC, ENOMEM).
     Kernel,
     /// The limit of this process's address space (`RLIMIT_AS`).
@@ -27,7 +25,6 @@ impl MemLimit {
         match self {
             Self::MemAvailable => "MemAvailable",
             Self::Cgroup => "the control group's memory limit",
-            Self::Caller => "the caller's budget",
             Self::Kernel => "the kernel's commit",
             Self::AddressSpace => "the limit of address space",
         }

@@ -16,11 +16,11 @@
 //!     if let Some(lead) = lock.try_lead() { drive until it has ended; drop(lead); return }
 //!     let follow = lock.follow();            // 1 register
 //!     let key = follow.wait_key();           // 2 read the sequence
-//!     if !slot.set_waiter(generation) { continue }    // 3 mark that a thread waits, or see that it has ended
+//!     if my operation has ended { return }   // 3 look again
 //!     follow.wait_for(key, timeout);         // 4 park unless the sequence moved since step 2
 //! }
 //! ```
-//! The thread that finishes an operation and gets `WakeAction::Waiter` calls [`LeaderLock::notify`] after it.
+//! The thread that finishes an operation calls [`LeaderLock::notify`] after it.
 
 use core::time::Duration;
 
@@ -105,11 +105,11 @@ impl LeaderLock {
         Follower { lock: self }
     }
 
-    /// Wakes all followers to check their own operations. Call it after `SlotWord::finish` reported
-    /// a waiter; once for a batch of completions is enough. No system call if there is no follower.
+    /// Wakes all followers to check their own operations. Call it after `SlotWord::finish`;
+    /// once for a batch of completions is enough. No system call if there is no follower.
     pub fn notify(&self) {
         // Release pairs with the Acquire of `wait_key`; being a read-modify-write it also comes after the
-        // registration of any follower whose `set_waiter` the finisher saw.
+        // registration of any follower that read the sequence before it.
         let before = self.word.atomic().fetch_add(SEQUENCE, Ordering::AcqRel);
         if low(before) != 0 {
             self.word.wake_high(Wakes::All, Scope::Process);
@@ -142,12 +142,6 @@ impl LeaderGuard<'_> {
         let lock = self.lock;
         core::mem::forget(self);
         lock.release()
-    }
-
-    /// Returns `true` if there is a follower. A hint.
-    #[must_use]
-    pub fn has_followers(&self) -> bool {
-        self.lock.followers() != 0
     }
 }
 
@@ -197,7 +191,7 @@ impl Drop for Follower<'_> {
 #[allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests may panic")]
 mod tests {
     use super::{FOLLOWER, Handoff, LED, LeaderLock, SEQUENCE};
-    use crate::slot::{SlotStatus, SlotWord, WakeAction};
+    use crate::slot::SlotWord;
     use crate::sync::{AtomicU32, Ordering, Word64};
     use core::time::Duration;
     use std::vec::Vec;
@@ -207,7 +201,7 @@ mod tests {
         let lock = LeaderLock::new();
         let lead = lock.try_lead().unwrap();
         assert!(lock.try_lead().is_none());
-        assert!(lock.has_leader() && !lead.has_followers());
+        assert!(lock.has_leader() && lock.followers() == 0);
         assert_eq!(lead.release(), Handoff::None);
         assert!(!lock.has_leader());
         let follow = lock.follow();
@@ -275,13 +269,12 @@ mod tests {
                     for generation in 1..=rounds {
                         assert!(mine.arm(generation));
                         armed.get(me).unwrap().store(generation, Ordering::Release);
-                        while mine.poll(generation) == SlotStatus::Pending {
+                        while mine.is_pending(generation) {
                             if let Some(lead) = lock.try_lead() {
                                 assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
                                 let mut wake = false;
                                 for (slot, g) in slots.iter().zip(armed) {
-                                    wake |= slot.finish(g.load(Ordering::Acquire), true)
-                                        == WakeAction::Waiter;
+                                    wake |= slot.finish(g.load(Ordering::Acquire));
                                 }
                                 if wake {
                                     lock.notify();
@@ -292,7 +285,7 @@ mod tests {
                             }
                             let follow = lock.follow();
                             let wait_key = follow.wait_key();
-                            if mine.set_waiter(generation) {
+                            if mine.is_pending(generation) {
                                 follow.wait_for(wait_key, Some(Duration::from_secs(20)));
                             }
                         }

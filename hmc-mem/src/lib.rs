@@ -41,7 +41,6 @@ mod length;
 ))]
 pub mod os;
 pub mod outcome;
-pub mod owned;
 #[cfg(feature = "std")]
 pub mod registered;
 pub mod shared;

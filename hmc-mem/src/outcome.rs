@@ -4,7 +4,7 @@
 //! change is one compare-exchange, so each generation is given out once, and its outcome is taken once. Threads that share a
 //! name have ordered that themselves; nothing else hangs on the word.
 
-use crate::sync::{AtomicU64, Ordering, high, low};
+use crate::sync::{AtomicU64, Ordering, high, join, low};
 
 /// A place for one outcome.
 #[derive(Debug)]
@@ -16,11 +16,6 @@ impl Default for OutcomeWord {
     fn default() -> Self {
         Self::new()
     }
-}
-
-#[inline]
-fn word_of(generation: u32, low: u32) -> u64 {
-    u64::from(generation) << 32 | u64::from(low)
 }
 
 impl OutcomeWord {
@@ -49,7 +44,7 @@ impl OutcomeWord {
             return None;
         }
         let generation = high(word).wrapping_add(1).max(1);
-        self.replace(word, word_of(generation, kept)).then_some(generation)
+        self.replace(word, join(generation, kept)).then_some(generation)
     }
 
     /// The bytes that moved, if the outcome of that generation is here.
@@ -65,8 +60,8 @@ impl OutcomeWord {
     #[inline]
     pub fn take(&self, generation: u32) -> Option<u32> {
         let bytes = self.get(generation)?;
-        let word = word_of(generation, bytes.checked_add(1)?);
-        self.replace(word, word_of(generation, 0)).then_some(bytes)
+        let word = join(generation, bytes.checked_add(1)?);
+        self.replace(word, join(generation, 0)).then_some(bytes)
     }
 
     /// Whether no outcome is here.
@@ -83,7 +78,7 @@ impl OutcomeWord {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Ordering, OutcomeWord, word_of};
+    use super::{Ordering, OutcomeWord, join};
 
     #[test]
     fn an_outcome_is_taken_once_under_its_own_name() {
@@ -104,7 +99,7 @@ mod tests {
     #[test]
     fn no_generation_is_zero() {
         let word = OutcomeWord::new();
-        word.word.store(word_of(u32::MAX, 0), Ordering::Relaxed);
+        word.word.store(join(u32::MAX, 0), Ordering::Relaxed);
         assert_eq!((word.keep(7), word.take(1)), (Some(1), Some(7)));
     }
 }

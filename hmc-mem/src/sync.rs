@@ -39,6 +39,13 @@ pub const fn low(value: u64) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
+/// The word of which these are the halves.
+#[must_use]
+#[inline]
+pub fn join(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
 #[cfg(not(loom))]
 mod real {
     use super::{Duration, Scope, Wakes};

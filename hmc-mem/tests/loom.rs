@@ -8,8 +8,8 @@
 use hmc_mem::flag::Flag;
 use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::leader::LeaderLock;
-use hmc_mem::slot::{AbandonAction, SlotStatus, SlotWord, WakeAction};
-use hmc_mem::sync::{AtomicU32, AtomicU64, Ordering, Word64};
+use hmc_mem::slot::SlotWord;
+use hmc_mem::sync::{AtomicU64, Ordering, Word64};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -142,92 +142,42 @@ fn control_flag_relaxed() {
     });
 }
 
-/// Slot: a completion and a close race to end an operation. Exactly one does; the waiter sees the result that
-/// the winner wrote; exactly one party retires.
+/// Slot: a completion and a close race to end an operation. Exactly one does, and it is given back once.
 #[test]
 fn slot_ends_once() {
     check(|| {
         let slot = Arc::new(SlotWord::new());
-        let ended = Arc::new(AtomicU32::new(0));
         assert!(slot.arm(5));
-        let race = |code: u16| {
-            let (slot, ended) = (Arc::clone(&slot), Arc::clone(&ended));
-            thread::spawn(move || match slot.finish_with(5, code) {
-                WakeAction::Stale => {}
-                _ => {
-                    ended.fetch_add(1, Ordering::Relaxed);
-                }
-            })
+        let race = || {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || slot.finish(5))
         };
-        let (a, b) = (race(0), race(9));
-        let seen = slot.poll(5);
-        a.join().unwrap();
-        b.join().unwrap();
-        let last = slot.poll(5);
-        assert!(matches!(last, SlotStatus::Done | SlotStatus::Failed(9)));
-        assert!(seen == SlotStatus::Pending || seen == last);
-        assert_eq!(ended.load(Ordering::Relaxed), 1);
+        let (a, b) = (race(), race());
+        let pending = slot.is_pending(5);
+        assert!(pending || !slot.is_pending(5), "it does not begin again");
+        assert!(a.join().unwrap() ^ b.join().unwrap());
+        assert!(!slot.is_pending(5));
         assert!(slot.retire(5) && !slot.retire(5));
-        assert_eq!(slot.poll(5), SlotStatus::Stale);
     });
 }
 
-/// Slot: what the finisher wrote is read by the waiter, and a waiter that was told to sleep is woken.
+/// Slot: what the finisher wrote is read by whoever sees that the operation has ended.
 #[test]
-fn slot_payload_and_waiter() {
-    check_cases(&["sleeps", "done"], |cases| {
-        let shared = Arc::new((Cell::new(), SlotWord::new(), AtomicU32::new(0)));
-        assert!(shared.1.arm(1));
-        let finisher = Arc::clone(&shared);
-        let t = thread::spawn(move || {
-            finisher.0.set(3);
-            if finisher.1.finish(1, true) == WakeAction::Waiter {
-                finisher.2.store(1, Ordering::Relaxed);
-            }
-        });
-        let sleeps = shared.1.set_waiter(1);
-        cases.seen(if sleeps { "sleeps" } else { "done" });
-        if !sleeps {
-            assert_eq!(shared.1.poll(1), SlotStatus::Done);
-            assert_eq!(shared.0.get(), 3);
-        }
-        t.join().unwrap();
-        assert_eq!(shared.2.load(Ordering::Relaxed) == 1, sleeps);
-    });
-}
-
-/// Slot: an owner that goes away and a completion race. Exactly one of them gives back what was held.
-#[test]
-fn slot_abandoned_is_freed_once() {
-    check_cases(&["now", "later"], |cases| {
+fn slot_payload() {
+    check_cases(&["pending", "ended"], |cases| {
         let shared = Arc::new((Cell::new(), SlotWord::new()));
         assert!(shared.1.arm(1));
         let finisher = Arc::clone(&shared);
         let t = thread::spawn(move || {
-            let frees = finisher.1.finish(1, true) == WakeAction::Abandoned;
-            if frees {
-                finisher.0.set(1);
-                assert!(finisher.1.retire(1));
-            }
-            frees
+            finisher.0.set(3);
+            assert!(finisher.1.finish(1));
         });
-        let frees = match shared.1.abandon(1) {
-            AbandonAction::Now => {
-                cases.seen("now");
-                shared.0.set(2);
-                assert!(shared.1.retire(1));
-                true
-            }
-            AbandonAction::Later => {
-                cases.seen("later");
-                false
-            }
-            AbandonAction::Stale => {
-                unreachable!("only the owner retires a slot that it did not abandon")
-            }
-        };
-        assert!(frees ^ t.join().unwrap());
-        assert!(shared.1.arm(2));
+        let pending = shared.1.is_pending(1);
+        cases.seen(if pending { "pending" } else { "ended" });
+        if !pending {
+            assert_eq!(shared.0.get(), 3);
+        }
+        t.join().unwrap();
     });
 }
 
@@ -237,7 +187,7 @@ fn slot_reuse_is_ordered() {
     check_cases(&["reused", "not yet"], |cases| {
         let shared = Arc::new((Cell::new(), SlotWord::new()));
         assert!(shared.1.arm(1));
-        assert_eq!(shared.1.finish(1, true), WakeAction::Nobody);
+        assert!(shared.1.finish(1));
         let first = Arc::clone(&shared);
         let t = thread::spawn(move || {
             first.0.set(1);
@@ -290,7 +240,7 @@ impl<const N: usize> Driver<N> {
         self.state.set(self.state.get() + 1);
         let mut wake = false;
         for i in which {
-            wake |= self.slots[i].finish(1, true) == WakeAction::Waiter;
+            wake |= self.slots[i].finish(1);
         }
         if wake {
             self.leader_lock.notify();
@@ -299,7 +249,7 @@ impl<const N: usize> Driver<N> {
 
     /// The loop of a waiter, as the documentation of `leader` has it; as a leader it ends `which`.
     fn wait(&self, me: usize, which: impl Fn() -> Box<dyn Iterator<Item = usize>>) {
-        while self.slots[me].poll(1) == SlotStatus::Pending {
+        while self.slots[me].is_pending(1) {
             if let Some(lead) = self.leader_lock.try_lead() {
                 self.turn(which());
                 drop(lead);
@@ -307,7 +257,7 @@ impl<const N: usize> Driver<N> {
             }
             let follow = self.leader_lock.follow();
             let key = follow.wait_key();
-            if self.slots[me].set_waiter(1) {
+            if self.slots[me].is_pending(1) {
                 follow.wait_for(key, None);
             }
         }
@@ -412,7 +362,7 @@ fn broken_leader_without_notify() {
         let lead = driver.leader_lock.try_lead().unwrap();
         let other = Arc::clone(&driver);
         let t = thread::spawn(move || other.wait(0, || Box::new([0].into_iter())));
-        let _ = driver.slots[0].finish(1, true);
+        assert!(driver.slots[0].finish(1));
         t.join().unwrap();
         drop(lead);
     });

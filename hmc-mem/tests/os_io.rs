@@ -13,12 +13,29 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
 use common::{RW, forked, read, skipped, span, wait};
-use hmc_mem::os::cma::{self, CmaError};
+use hmc_core::range::ByteRange;
+use hmc_mem::os::cma;
 use hmc_mem::os::fd_passing;
 use hmc_mem::os::io::{self, IoError, IoOutcome, RecvPart, SendPart};
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::shared::SharedError;
+use hmc_mem::shared::{SharedBytes, SharedError};
 use rustix::process::Pid;
+
+fn send_from(
+    to: &UnixStream,
+    from: &SharedBytes<'_>,
+    span: ByteRange,
+) -> Result<IoOutcome, IoError> {
+    io::send_parts(to, &[SendPart::Shared(*from, span)])
+}
+
+fn recv_into(
+    from: &UnixStream,
+    into: &SharedBytes<'_>,
+    span: ByteRange,
+) -> Result<IoOutcome, IoError> {
+    io::recv_parts(from, &mut [RecvPart::Shared(*into, span)])
+}
 
 /// A process may reach itself wherever the calls are there at all.
 #[test]
@@ -27,7 +44,7 @@ fn cma_is_found_to_work_where_a_copy_within_this_process_does() {
     let address = u64::try_from(from.bytes().as_ptr().addr()).unwrap();
     let me = rustix::process::getpid();
     // SAFETY: the byte is in a mapping of this test, which is reached by copies only.
-    let copied = unsafe { cma::read(me, address, &into.bytes(), span(0, 1), || true) };
+    let copied = unsafe { cma::read(me, address, &into.bytes(), span(0, 1)) };
     assert_eq!(cma::probe().works, copied.is_ok());
 }
 
@@ -37,7 +54,7 @@ fn cma_copies_between_processes() {
     if !status.works {
         return skipped(status.verdict());
     }
-    let len = 2 * cma::CHUNK + 4097;
+    let len = (8 << 20) + 4097;
     let theirs = vec![7u8; len.try_into().unwrap()];
     let address = u64::try_from(theirs.as_ptr().addr()).unwrap();
     let (ours, theirs_end) = UnixStream::pair().unwrap();
@@ -58,34 +75,25 @@ fn cma_copies_between_processes() {
     let view = here.bytes();
     let pull = |address, span| {
         // SAFETY: `pid` is the child, another process, whose copy of the vector nothing uses.
-        unsafe { cma::read(pid, address, &view, span, || true) }
+        unsafe { cma::read(pid, address, &view, span) }
     };
     pull(address, span(0, len)).unwrap();
     assert!(read(&here, 0, len).iter().all(|b| *b == 7));
     view.fill(span(0, 10), 9).unwrap();
     // SAFETY: as above.
-    unsafe { cma::write(pid, address + 5, &view, span(0, 10), || true) }.unwrap();
+    unsafe { cma::write(pid, address + 5, &view, span(0, 10)) }.unwrap();
     pull(address, span(100, 20)).unwrap();
     assert_eq!(read(&here, 100, 20), [[7; 5].as_slice(), &[9; 10], &[7; 5]].concat());
     assert_eq!(theirs[5], 7, "our own copy of the vector is ours");
-    assert_eq!(pull(16, span(0, 8)), Err(CmaError::BadAddress { done: 0 }));
-    assert_eq!(pull(u64::MAX, span(0, 8)), Err(CmaError::BadAddress { done: 0 }));
-    assert!(matches!(pull(address, span(1, len)), Err(CmaError::Shared(SharedError::Range(_)))));
-    let mut asked = 0;
+    assert_eq!(pull(16, span(0, 8)), Err(IoError::Os { errno: libc::EFAULT }));
+    assert_eq!(pull(u64::MAX, span(0, 8)), Err(IoError::Os { errno: libc::EFAULT }));
+    assert!(matches!(pull(address, span(1, len)), Err(IoError::Shared(SharedError::Range(_)))));
     // SAFETY: as above.
-    let got = unsafe {
-        cma::read(pid, address, &view, span(0, len), || {
-            asked += 1;
-            asked < 3
-        })
-    };
-    assert_eq!(got, Err(CmaError::Stopped { done: 2 * cma::CHUNK }));
-    // SAFETY: as above.
-    let fixed = unsafe { cma::read(pid, address, &view.read_only(), span(0, 1), || true) };
-    assert_eq!(fixed, Err(CmaError::Shared(SharedError::ReadOnly)));
+    let fixed = unsafe { cma::read(pid, address, &view.read_only(), span(0, 1)) };
+    assert_eq!(fixed, Err(IoError::Shared(SharedError::ReadOnly)));
     drop(ours);
     assert_eq!(wait(child), 0);
-    assert_eq!(pull(address, span(0, 8)), Err(CmaError::Gone));
+    assert_eq!(pull(address, span(0, 8)), Err(IoError::Os { errno: libc::ESRCH }));
 }
 
 #[test]
@@ -97,16 +105,16 @@ fn sockets_move_spans_in_pieces() {
     let (from, to) = (Mapping::create(len).unwrap(), Mapping::create(len + 2).unwrap());
     let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + (i >> 9)).to_le_bytes()[0]).collect();
     from.bytes().write_at(span(0, len), &bytes).unwrap();
-    assert_eq!(io::recv_into(&b, &to.bytes(), span(1, len)).unwrap(), IoOutcome::WouldBlock);
+    assert_eq!(recv_into(&b, &to.bytes(), span(1, len)).unwrap(), IoOutcome::WouldBlock);
     let (mut sent, mut got, mut calls) = (0u64, 0u64, 0);
     while got < len {
         calls += 1;
-        match io::send_from(&a, &from.bytes(), span(sent, len - sent)).unwrap() {
+        match send_from(&a, &from.bytes(), span(sent, len - sent)).unwrap() {
             IoOutcome::Bytes(n) => sent += u64::try_from(n).unwrap(),
             IoOutcome::WouldBlock => {}
             IoOutcome::Closed => unreachable!("a sender is never told so"),
         }
-        match io::recv_into(&b, &to.bytes(), span(1 + got, len - got)).unwrap() {
+        match recv_into(&b, &to.bytes(), span(1 + got, len - got)).unwrap() {
             IoOutcome::Bytes(n) => got += u64::try_from(n).unwrap(),
             other => assert_eq!(other, IoOutcome::WouldBlock),
         }
@@ -122,7 +130,11 @@ fn a_header_and_a_span_go_in_one_call_and_a_tail_comes_in_one() {
     let m = Mapping::create(100).unwrap();
     let view = m.bytes();
     view.write_at(span(10, 4), b"body").unwrap();
-    assert_eq!(io::send_with(&a, b"head", &view, span(10, 4)).unwrap(), IoOutcome::Bytes(8));
+    assert_eq!(
+        io::send_parts(&a, &[SendPart::Private(b"head"), SendPart::Shared(view, span(10, 4))])
+            .unwrap(),
+        IoOutcome::Bytes(8)
+    );
     let parts = [
         SendPart::Private(b"x"),
         SendPart::Private(&[]),
@@ -132,7 +144,11 @@ fn a_header_and_a_span_go_in_one_call_and_a_tail_comes_in_one() {
     assert_eq!(io::send_parts(&a, &parts).unwrap(), IoOutcome::Bytes(5));
     let mut tail = [0; 5];
     assert_eq!(
-        io::recv_into_with_tail(&b, &view, span(50, 8), &mut tail).unwrap(),
+        io::recv_parts(
+            &b,
+            &mut [RecvPart::Shared(view, span(50, 8)), RecvPart::Private(&mut tail)]
+        )
+        .unwrap(),
         IoOutcome::Bytes(13)
     );
     assert_eq!(read(&m, 50, 8), b"headbody");
@@ -145,10 +161,10 @@ fn wrong_ranges_and_broken_sockets_are_errors_and_no_signals() {
     let m = Mapping::create(16).unwrap();
     let view = m.bytes();
     let wrong = |r: Result<IoOutcome, IoError>| matches!(r, Err(IoError::Shared(_)));
-    assert!(wrong(io::send_from(&a, &view, span(10, 7))));
-    assert!(wrong(io::recv_into(&a, &view, span(17, 0))));
-    assert!(wrong(io::recv_into(&a, &view.read_only(), span(0, 1))));
-    assert_eq!(io::send_from(&a, &view, span(16, 0)).unwrap(), IoOutcome::Bytes(0));
+    assert!(wrong(send_from(&a, &view, span(10, 7))));
+    assert!(wrong(recv_into(&a, &view, span(17, 0))));
+    assert!(wrong(recv_into(&a, &view.read_only(), span(0, 1))));
+    assert_eq!(send_from(&a, &view, span(16, 0)).unwrap(), IoOutcome::Bytes(0));
     // A table that is full leaves the rest for the next call.
     let many = vec![SendPart::Private(b"ab"); io::MAX_PARTS + 5];
     assert_eq!(io::send_parts(&a, &many).unwrap(), IoOutcome::Bytes(2 * io::MAX_PARTS));
@@ -166,7 +182,7 @@ fn wrong_ranges_and_broken_sockets_are_errors_and_no_signals() {
         i32::from(io::send_parts(&a, &[SendPart::Private(b"x")]) != Err(IoError::Broken))
     });
     assert_eq!(code, 0);
-    assert_eq!(io::recv_into(&a, &view, span(0, 1)).unwrap(), IoOutcome::Closed);
+    assert_eq!(recv_into(&a, &view, span(0, 1)).unwrap(), IoOutcome::Closed);
 }
 
 #[test]

@@ -13,10 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hmc_core::range::ByteRange;
 use hmc_mem::error::MemError;
 use hmc_mem::os::fd_passing;
-use hmc_mem::os::io::{
-    IoError, IoOutcome, RecvPart, SendPart, recv_into, recv_into_with_tail, recv_parts, send_parts,
-    send_with,
-};
+use hmc_mem::os::io::{IoError, IoOutcome, RecvPart, SendPart, recv_parts, send_parts};
 use hmc_mem::shared::SharedBytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -165,10 +162,9 @@ impl Socket {
         span: ByteRange,
     ) -> Result<usize> {
         match self {
-            Self::System { fd, .. } if head.is_empty() => {
-                moved(send_parts(fd, &[SendPart::Shared(*bytes, span)]))
+            Self::System { fd, .. } => {
+                moved(send_parts(fd, &[SendPart::Private(head), SendPart::Shared(*bytes, span)]))
             }
-            Self::System { fd, .. } => moved(send_with(fd, head, bytes, span)),
             #[cfg(feature = "testing")]
             Self::Simulated(pipe) => pipe.send_vectored(head, bytes, span),
         }
@@ -182,8 +178,10 @@ impl Socket {
         tail: &mut [u8],
     ) -> Result<usize> {
         match self {
-            Self::System { fd, .. } if tail.is_empty() => moved(recv_into(fd, bytes, span)),
-            Self::System { fd, .. } => moved(recv_into_with_tail(fd, bytes, span, tail)),
+            Self::System { fd, .. } => moved(recv_parts(
+                fd,
+                &mut [RecvPart::Shared(*bytes, span), RecvPart::Private(tail)],
+            )),
             #[cfg(feature = "testing")]
             Self::Simulated(pipe) => pipe.recv_vectored(bytes, span, tail),
         }

@@ -52,7 +52,7 @@ fn judge(via: Via, what: &str, f: &Flooded) {
 
 fn control_floods(via: Via) {
     let mut scene = Scene::new(ACTOR, via);
-    for kind in ControlKind::ALL {
+    for kind in ControlKind::all() {
         // Answers to these are what piles up: long enough for more than the limit of them.
         let factor = if matches!(kind, ControlKind::Ping | ControlKind::Revoke) { 8 } else { 1 };
         let flooded = of_kind(&mut scene, via, kind, time() * factor);
@@ -199,7 +199,7 @@ fn requests_beside_ucx() {
 /// Rows are small: no peer costs more than its inbox and two megabytes of names.
 #[test]
 fn every_kind_has_a_limit() {
-    for kind in ControlKind::ALL {
+    for kind in ControlKind::all() {
         let bytes = of_message(kind).bytes(0);
         assert!(bytes <= 2 << 20, "{kind:?}: {bytes}");
         assert!(of_message(kind) != Held::Lines { count: 0, bytes: 0 });

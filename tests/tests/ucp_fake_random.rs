@@ -288,7 +288,9 @@ fn threads_that_share_a_worker_make_its_calls_one_at_a_time() {
     std::thread::scope(|s| {
         s.spawn(|| {
             while !over.load(Ordering::SeqCst) {
-                let _ = worker.progress_and_arm();
+                if let Some(guard) = worker.try_lock().filter(|guard| !guard.progress()) {
+                    let _ = guard.arm();
+                }
                 std::thread::yield_now();
             }
         });

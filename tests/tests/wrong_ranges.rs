@@ -7,7 +7,7 @@ use hmc_core::range::{RangeError, Side};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
-use hmc_core::wire::data::{DataFlags, DataFrame, DataKind, Nack};
+use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::hello::Features;
 use hmc_core::work::Failure;
 use hmc_tests::env::{Via, until};
@@ -21,7 +21,7 @@ const LAST: DataFlags = DataFlags::LAST;
 fn refusal(rogue: &mut Rogue, seq: u32, what: &str) -> Failure {
     let (answer, _) = rogue.read_data();
     assert_eq!((answer.kind, answer.seq), (DataKind::Nack, seq), "{what}: {answer:?}");
-    answer.why().map(Nack::failure).unwrap()
+    answer.why().unwrap()
 }
 
 fn fault(fault: WindowFault) -> Failure {

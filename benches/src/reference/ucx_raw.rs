@@ -6,8 +6,8 @@
 use std::sync::atomic::Ordering;
 
 use hmc_hw::ucx::library::{Library, Search};
-use hmc_hw::ucx::raw::{RawCalls, RawEndpoint};
 use hmc_hw::ucx::settings::{Settings, USER_KEYS};
+use hmc_hw::ucx::testing::{RawCalls, RawEndpoint};
 
 use super::pages::spin;
 use crate::error::{Res, text};

@@ -16,7 +16,7 @@ use crate::wire::message::ControlMessage;
 use crate::wire::proof::Proof;
 use crate::wire::reject::RejectReason;
 
-use super::io::{CloseReason, ControlEvent, ControlInput, ControlOutput, Frame, Violation};
+use super::io::{CloseReason, ControlEvent, ControlOutput, Frame, Violation};
 use super::state::{Action, ControlState};
 use super::timers::{Due, Timers, negotiated_period};
 
@@ -248,16 +248,7 @@ impl ControlConn {
                 Some(ControlEvent::Finished)
             }
             // `receive` delivers; the table gives each of the others to the one message above only.
-            (
-                Action::Deliver
-                | Action::Keepalive
-                | Action::Decide
-                | Action::Verify
-                | Action::Connect
-                | Action::Refused
-                | Action::Answer,
-                _,
-            ) => None,
+            _ => None,
         };
         self.state = next;
         Ok(event)
@@ -468,27 +459,5 @@ impl ControlConn {
             return Some(ControlOutput::WakeAt(next));
         }
         None
-    }
-
-    /// One input of any kind: the driver's rule is one input, then `poll_output` until it is empty.
-    ///
-    /// # Errors
-    /// As [`Self::receive`] and [`Self::malformed`].
-    pub fn handle_input<'a>(
-        &mut self,
-        input: ControlInput<'a>,
-        now: Instant,
-    ) -> Result<Option<ControlEvent<'a>>, Violation> {
-        match input {
-            ControlInput::Frame(header, payload) => return self.receive(header, payload, now),
-            ControlInput::Malformed(e) => return Err(self.malformed(e)),
-            ControlInput::Sent => self.on_sent(now),
-            ControlInput::Partial(began) => self.on_received(began, now),
-            ControlInput::Tick => self.tick(now),
-            ControlInput::Eof => {
-                self.eof();
-            }
-        }
-        Ok(None)
     }
 }

@@ -11,9 +11,6 @@ use crate::time::Instant;
 use crate::wire::cursor::WireError;
 use crate::wire::header::Header;
 
-/// The shortest storage a [`Framer`] works with, in bytes.
-pub const MIN_STORAGE_BYTES: usize = FRAME_HEADER_BYTES;
-
 /// What [`Framer::next`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
@@ -51,7 +48,7 @@ pub struct Framer<S> {
 }
 
 impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
-    /// An empty framer. Storage shorter than [`MIN_STORAGE_BYTES`] asks to grow at once.
+    /// An empty framer. Storage shorter than [`FRAME_HEADER_BYTES`] asks to grow at once.
     pub const fn new(storage: S) -> Self {
         Self {
             storage,
@@ -164,13 +161,6 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
         self.storage.as_ref().len()
     }
 
-    /// Gives the storage and the bytes that were not given out (a secondary connection's first data
-    /// frames may have arrived together with its last control frame).
-    pub fn into_parts(mut self) -> (S, usize) {
-        self.compact();
-        (self.storage, self.tail)
-    }
-
     /// Moves what is held to the front of the storage.
     fn compact(&mut self) {
         if self.head == 0 {
@@ -206,7 +196,6 @@ mod tests {
     use crate::limits::MAX_FRAME_BYTES;
     use crate::time::Instant;
     use crate::wire::cursor::{WireErrorKind, Writer};
-    use crate::wire::header::{FrameKind, Header};
     use crate::wire::message::{ControlMessage, tag_frame};
     use std::vec;
     use std::vec::Vec;
@@ -296,15 +285,5 @@ mod tests {
         let e = f.grow(vec![0; 8]).unwrap_err();
         assert_eq!((e.need, e.storage.len()), (9, 8));
         assert_eq!(f.next(64), Ok(Next::Need(7)));
-    }
-
-    #[test]
-    fn the_rest_is_handed_over() {
-        let mut f = Framer::new([0u8; 64]);
-        f.push(&Header::new(FrameKind::Native, 1).to_bytes(), T);
-        f.push(&[5, 0xAA, 0xBB], T);
-        assert!(matches!(f.next(512), Ok(Next::Frame(..))));
-        let (storage, n) = f.into_parts();
-        assert_eq!(&storage[..n], [0xAA, 0xBB]);
     }
 }

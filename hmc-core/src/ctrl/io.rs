@@ -4,31 +4,12 @@ use crate::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES};
 use crate::time::Instant;
 use crate::types::Rank;
 use crate::wire::cursor::{WireError, Writer, to_usize};
-use crate::wire::header::Header;
 use crate::wire::hello::{Hello, LinkToken, Welcome};
 use crate::wire::message::ControlMessage;
 use crate::wire::proof::Challenge;
 use crate::wire::reject::RejectReason;
 
 use super::state::{InvalidCommand, UnexpectedMessage};
-
-/// What happened, for drivers that keep their inputs in one queue. Each has a method of its own in
-/// [`crate::ctrl::conn::ControlConn`] too.
-#[derive(Clone, Copy, Debug)]
-pub enum ControlInput<'a> {
-    /// A whole frame came.
-    Frame(Header, &'a [u8]),
-    /// The stream does not hold frames.
-    Malformed(WireError),
-    /// A frame of the owner's was sent.
-    Sent,
-    /// Bytes of a frame came; it began at this time and is not whole.
-    Partial(Option<Instant>),
-    /// Time passed.
-    Tick,
-    /// The peer closed its end.
-    Eof,
-}
 
 /// What the owner of a connection learns. Borrows from the frame that was handed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

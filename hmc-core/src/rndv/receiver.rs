@@ -197,14 +197,7 @@ impl Receiver {
                 self.heard = Some(true);
                 Ok(())
             }
-            (
-                RndvMsg::Offer { .. }
-                | RndvMsg::Ready { .. }
-                | RndvMsg::Filled { .. }
-                | RndvMsg::Credit { .. }
-                | RndvMsg::End { .. },
-                _,
-            ) => Err(Violation::NotNow),
+            _ => Err(Violation::NotNow),
         }
     }
 

@@ -156,14 +156,7 @@ impl Sender {
                 self.heard = Some(true);
                 Ok(())
             }
-            (
-                RndvMsg::Offer { .. }
-                | RndvMsg::Ready { .. }
-                | RndvMsg::Filled { .. }
-                | RndvMsg::Credit { .. }
-                | RndvMsg::End { .. },
-                _,
-            ) => Err(Violation::NotNow),
+            _ => Err(Violation::NotNow),
         }
     }
 

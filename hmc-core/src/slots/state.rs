@@ -53,7 +53,7 @@ pub struct InvalidTransition {
 }
 
 impl SlotState {
-    /// Returns the state after `transition`. Every pair is written out.
+    /// Returns the state after `transition`. `tests/slot_table.txt` has every pair.
     ///
     /// # Errors
     /// [`InvalidTransition`] if the transition is not allowed in this state.
@@ -75,19 +75,7 @@ impl SlotState {
             | (L::Done | L::Reported, S::Take)
             | (L::Reported, S::Abandon)
             | (L::AbandonedDone, S::Report) => Ok(L::Free),
-            (
-                L::Free,
-                S::Reject | S::Partial | S::Fail | S::Fence | S::Report | S::Take | S::Abandon,
-            )
-            | (L::Pending, S::Begin | S::Report | S::Take)
-            | (L::Draining, S::Begin | S::Reject)
-            | (L::Done, S::Begin | S::Reject | S::Partial | S::Fail | S::Fence)
-            | (L::Reported, S::Begin | S::Reject | S::Partial | S::Fail | S::Fence | S::Report)
-            | (L::Abandoned, S::Begin | S::Reject | S::Fail | S::Report | S::Take | S::Abandon)
-            | (
-                L::AbandonedDone,
-                S::Begin | S::Reject | S::Partial | S::Fail | S::Fence | S::Take | S::Abandon,
-            ) => Err(InvalidTransition { state: self, transition }),
+            _ => Err(InvalidTransition { state: self, transition }),
         }
     }
 }

@@ -19,20 +19,6 @@ pub enum Protocol {
     Cxx,
 }
 
-impl Protocol {
-    /// Returns the protocol of a connection whose first frame has this header; `None` if neither protocol
-    /// begins so.
-    #[must_use]
-    #[inline]
-    pub const fn of_first(header: Header) -> Option<Self> {
-        match header.kind() {
-            FrameKind::Native => Some(Self::Native),
-            FrameKind::HelloV1 => Some(Self::Cxx),
-            FrameKind::Int | FrameKind::Struct => None,
-        }
-    }
-}
-
 /// The HELLO frame of `rank`: `02 00 00 80 04 00 00 00`, then the rank.
 #[must_use]
 pub const fn hello_v1(rank: Rank) -> [u8; HELLO_V1_BYTES] {
@@ -44,9 +30,8 @@ pub const fn hello_v1(rank: Rank) -> [u8; HELLO_V1_BYTES] {
 
 #[cfg(test)]
 mod tests {
-    use super::{Protocol, hello_v1};
+    use super::hello_v1;
     use crate::types::Rank;
-    use crate::wire::header::{FrameKind, Header};
 
     #[test]
     fn hello_has_the_bytes_of_the_cxx_hmc() {
@@ -54,14 +39,5 @@ mod tests {
             hello_v1(Rank(0x0A0B_0C0D)),
             [0x02, 0, 0, 0x80, 4, 0, 0, 0, 0x0D, 0x0C, 0x0B, 0x0A]
         );
-    }
-
-    #[test]
-    fn eight_bytes_tell_the_protocol() {
-        let of = |kind| Protocol::of_first(Header::new(kind, 4));
-        assert_eq!(of(FrameKind::HelloV1), Some(Protocol::Cxx));
-        assert_eq!(of(FrameKind::Native), Some(Protocol::Native));
-        assert_eq!(of(FrameKind::Int), None);
-        assert_eq!(of(FrameKind::Struct), None);
     }
 }

@@ -6,7 +6,7 @@
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use crate::limits::{MAX_SLOTS, MAX_STREAM_FRAME_BYTES};
 use crate::range::{Extent, RangeError, Side};
@@ -19,7 +19,7 @@ use crate::work::Failure;
 pub const DATA_FRAME_BYTES: usize = 56;
 
 /// What a data frame does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes, IntoBytes, Immutable)]
 #[repr(u8)]
 pub enum DataKind {
     /// `len` bytes follow; they belong at `offset` of the window. `total`: bytes of the operation.
@@ -43,33 +43,6 @@ pub enum DataKind {
 }
 
 impl DataKind {
-    const fn from_wire(n: u8) -> Option<Self> {
-        Some(match n {
-            1 => Self::Write,
-            2 => Self::Read,
-            3 => Self::ReadData,
-            4 => Self::Ack,
-            5 => Self::Nack,
-            6 => Self::WriteRef,
-            7 => Self::ReadRef,
-            8 => Self::Region,
-            _ => return None,
-        })
-    }
-
-    const fn to_wire(self) -> u8 {
-        match self {
-            Self::Write => 1,
-            Self::Read => 2,
-            Self::ReadData => 3,
-            Self::Ack => 4,
-            Self::Nack => 5,
-            Self::WriteRef => 6,
-            Self::ReadRef => 7,
-            Self::Region => 8,
-        }
-    }
-
     /// The flags that a frame of this kind may carry.
     const fn flags(self) -> DataFlags {
         match self {
@@ -138,26 +111,6 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == DATA_FRAME_BYTES);
 
-/// Why a `Nack` was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nack {
-    /// A reason of this version.
-    Failure(Failure),
-    /// A number of a later version.
-    Unknown(u16),
-}
-
-impl Nack {
-    /// The failure to report to whoever waits for the operation.
-    #[must_use]
-    pub fn failure(self) -> Failure {
-        match self {
-            Self::Failure(f) => f,
-            Self::Unknown(n) => Failure::Transport(i32::from(n)),
-        }
-    }
-}
-
 impl DataFrame {
     /// A frame with all other fields zero.
     #[must_use]
@@ -216,11 +169,11 @@ impl DataFrame {
 
     /// Why the operation failed, when this is a `Nack`.
     #[must_use]
-    pub fn why(&self) -> Option<Nack> {
+    pub fn why(&self) -> Option<Failure> {
         if !matches!(self.kind, DataKind::Nack) {
             return None;
         }
-        Some(Nack::Failure(match self.status {
+        Some(match self.status {
             1 => Failure::Window(WindowFault::Unknown),
             2 => Failure::Window(WindowFault::StaleEpoch),
             3 => Failure::Window(WindowFault::Revoked),
@@ -240,8 +193,9 @@ impl DataFrame {
                 let [a, b, c, d, ..] = self.tag.to_le_bytes();
                 Failure::Transport(i32::from_le_bytes([a, b, c, d]))
             }
-            n => return Some(Nack::Unknown(n)),
-        }))
+            // A number of a later version.
+            n => Failure::Transport(i32::from(n)),
+        })
     }
 
     /// Reads a frame.
@@ -252,7 +206,7 @@ impl DataFrame {
     #[inline]
     pub fn parse(bytes: &[u8; DATA_FRAME_BYTES]) -> Result<Self, WireError> {
         let raw: Raw = zerocopy::transmute!(*bytes);
-        let Some(kind) = DataKind::from_wire(raw.kind) else {
+        let Ok(kind) = DataKind::try_read_from_bytes(&[raw.kind]) else {
             return Err(WireError::new(0, WireErrorKind::UnknownKind(raw.kind)));
         };
         let flags = DataFlags::from_bits_retain(raw.flags);
@@ -324,7 +278,7 @@ impl DataFrame {
     #[inline]
     pub fn emit(&self) -> [u8; DATA_FRAME_BYTES] {
         zerocopy::transmute!(Raw {
-            kind: self.kind.to_wire(),
+            kind: zerocopy::transmute!(self.kind),
             flags: self.flags.bits(),
             status: U16::new(self.status),
             seq: U32::new(self.seq),

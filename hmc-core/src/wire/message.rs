@@ -5,7 +5,7 @@
 //! its payload; nothing is copied.
 
 use zerocopy::little_endian::U64;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use crate::limits::{FRAME_HEADER_BYTES, MAX_FRAME_BYTES, MAX_PEERS};
 use crate::region::{Epoch, WindowId};
@@ -132,8 +132,9 @@ pub enum ControlMessage<'a> {
 const _: () = assert!(size_of::<ControlMessage<'static>>() <= 128);
 
 /// What kind of message it is: the columns of the table in [`crate::ctrl::state`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes, Immutable)]
 #[expect(missing_docs, reason = "the names are those of ControlMessage's variants")]
+#[repr(u8)]
 pub enum ControlKind {
     HelloV1,
     Hello,
@@ -158,29 +159,10 @@ pub enum ControlKind {
 }
 
 impl ControlKind {
-    /// All kinds, in the order of the table.
-    pub const ALL: [Self; 20] = [
-        Self::HelloV1,
-        Self::Hello,
-        Self::Welcome,
-        Self::Reject,
-        Self::Attach,
-        Self::AttachAck,
-        Self::Challenge,
-        Self::Proof,
-        Self::Endpoint,
-        Self::Advert,
-        Self::Int32,
-        Self::Tag,
-        Self::Struct,
-        Self::Notify,
-        Self::Ping,
-        Self::Pong,
-        Self::Revoke,
-        Self::Revoked,
-        Self::Rndv,
-        Self::Bye,
-    ];
+    /// Returns all kinds.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=u8::MAX).filter_map(|n| Self::try_read_from_bytes(&[n]).ok())
+    }
 }
 
 /// A payload that is not as long as its header says: a mistake of the caller's.

@@ -215,7 +215,7 @@ pub fn data_frame(bytes: &[u8], subject: Subject) {
         if let Ok(f) = parsed {
             assert_eq!(f.emit(), chunk);
             if let Some(why) = f.why() {
-                let again = DataFrame::nack(f.seq, why.failure());
+                let again = DataFrame::nack(f.seq, why);
                 assert!(DataFrame::parse(&again.emit()).is_ok());
             }
         }

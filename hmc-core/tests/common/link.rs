@@ -2,7 +2,7 @@
 
 use super::{TOKEN, endpoints, hello};
 use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
-use hmc_core::ctrl::io::{CloseReason, ControlEvent, ControlInput, ControlOutput, Violation};
+use hmc_core::ctrl::io::{CloseReason, ControlEvent, ControlOutput, Violation};
 use hmc_core::ctrl::state::ControlState;
 use hmc_core::time::Instant;
 use hmc_core::types::Rank;
@@ -64,8 +64,8 @@ pub fn hand<'a>(
 ) -> Result<Option<ControlEvent<'a>>, Violation> {
     let (head, payload) = frame.split_first_chunk::<8>().unwrap();
     match Header::parse(head, c.frame_limit()) {
-        Ok(header) => c.handle_input(ControlInput::Frame(header, payload), at(now)),
-        Err(e) => c.handle_input(ControlInput::Malformed(e), at(now)),
+        Ok(header) => c.receive(header, payload, at(now)),
+        Err(e) => Err(c.malformed(e)),
     }
 }
 

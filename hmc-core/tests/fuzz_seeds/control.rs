@@ -120,7 +120,7 @@ pub(crate) fn states() -> Vec<Seed> {
     let table = include_str!("../ctrl_table.txt");
     let mut seeds = Vec::new();
     for (state, role, prelude) in states {
-        for kind in ControlKind::ALL {
+        for kind in ControlKind::all() {
             let m = samples(&list).into_iter().find(|(_, m)| m.kind() == kind).unwrap().1;
             let m = match m {
                 ControlMessage::Hello(_) => ControlMessage::Hello(theirs),

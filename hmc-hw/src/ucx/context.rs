@@ -42,7 +42,19 @@ pub(super) fn check(call: &'static str, status: sys::ucs_status_t) -> Result<(),
     }
 }
 
+/// Returns what a call made, if it succeeded and made something.
+pub(super) fn made<T>(
+    call: &'static str,
+    status: sys::ucs_status_t,
+    handle: *mut T,
+) -> Result<NonNull<T>, UcxError> {
+    check(call, status)?;
+    let nothing = UcxError { call, status: Status::NO_MEMORY, what: String::new() };
+    NonNull::new(handle).ok_or(nothing)
+}
+
 /// A context. Its workers and all memory registered with it share it; the last of them destroys it.
+#[derive(Debug)]
 pub struct Context {
     library: &'static Library,
     handle: NonNull<sys::ucp_context>,
@@ -54,12 +66,6 @@ pub struct Context {
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("library", &self.library).finish_non_exhaustive()
-    }
-}
 
 /// Settings while they are read and changed.
 struct Config<'a> {
@@ -139,12 +145,7 @@ impl Context {
                 &mut handle,
             )
         };
-        check("starting UCX", status)?;
-        let handle = NonNull::new(handle).ok_or(UcxError {
-            call: "starting UCX",
-            status: Status::NO_MEMORY,
-            what: String::new(),
-        })?;
+        let handle = made("starting UCX", status, handle)?;
         library.ending().count_context(true);
         let mut context = Self { library, handle, kinds: 0 };
         context.kinds = context.ask_kinds()?;

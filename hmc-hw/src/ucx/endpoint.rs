@@ -1,12 +1,11 @@
 //! An endpoint to one peer's worker, and the keys to its memory.
 
-use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::conn_info::ConnInfo;
-use super::context::{UcxError, check};
+use super::context::{UcxError, made};
 use super::cq::{CompletionQueue, on_complete, on_ep_error};
 use super::print_info::{capture, lanes};
 use super::process::Process;
@@ -15,6 +14,7 @@ use super::sys;
 use super::ucp_worker::LockedWorker;
 
 /// An endpoint to a peer. Only [`Endpoint::close`] closes it, under the progress lock.
+#[derive(Debug)]
 pub(super) struct Endpoint {
     handle: NonNull<sys::ucp_ep>,
     /// The process of the peer's worker.
@@ -24,25 +24,14 @@ pub(super) struct Endpoint {
 // SAFETY: a handle that is only used under the progress lock of its worker.
 unsafe impl Send for Endpoint {}
 
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").finish_non_exhaustive()
-    }
-}
-
 /// A key to memory of the peer.
+#[derive(Debug)]
 pub(super) struct Key {
     handle: NonNull<sys::ucp_rkey>,
 }
 
 // SAFETY: as for `Endpoint`.
 unsafe impl Send for Key {}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").finish_non_exhaustive()
-    }
-}
 
 /// Parameters of a request without options.
 pub(super) const fn params() -> sys::ucp_request_param_t {
@@ -98,13 +87,7 @@ impl Endpoint {
         let mut handle = ptr::null_mut();
         // SAFETY: the caller holds the worker's progress lock; the queue outlives the endpoint.
         let status = unsafe { (guard.api().ucp_ep_create)(guard.handle(), &params, &mut handle) };
-        check("making an endpoint", status)?;
-        let missing = || UcxError {
-            call: "making an endpoint",
-            status: Status::NO_MEMORY,
-            what: String::new(),
-        };
-        Ok(Self { handle: NonNull::new(handle).ok_or_else(missing)?, owner: info.owner })
+        Ok(Self { handle: made("making an endpoint", status, handle)?, owner: info.owner })
     }
 
     pub(super) fn handle(&self) -> sys::ucp_ep_h {
@@ -151,13 +134,7 @@ impl Endpoint {
         let status = unsafe {
             (guard.api().ucp_ep_rkey_unpack)(self.handle(), packed.as_ptr().cast(), &mut handle)
         };
-        check("reading a memory key", status)?;
-        let missing = || UcxError {
-            call: "reading a memory key",
-            status: Status::NO_MEMORY,
-            what: String::new(),
-        };
-        Ok(Key { handle: NonNull::new(handle).ok_or_else(missing)? })
+        Ok(Key { handle: made("reading a memory key", status, handle)? })
     }
 }
 

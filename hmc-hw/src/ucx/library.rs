@@ -15,7 +15,6 @@ use libloading::os::unix;
 
 use super::ending::{Ending, Inherited, STOP_TIMEOUT};
 use super::functions::Ucp;
-use super::result::Status;
 use super::ucs_log::PushHandlerFn;
 
 /// The soname of libucp, by which the loader finds a libucp that is loaded already.
@@ -211,8 +210,8 @@ impl Library {
         };
         // From here on its code may be referred to, so it stays.
         std::mem::forget(handle);
-        let api = loaded
-            .map_err(|e| LoadError::Incomplete { path: name.to_owned(), missing: e.symbols })?;
+        let api =
+            loaded.map_err(|missing| LoadError::Incomplete { path: name.to_owned(), missing })?;
         let path = file_of(&api).unwrap_or_else(|| name.to_owned());
         let mut version = Version { major: 0, minor: 0, release: 0 };
         // SAFETY: it writes to the three numbers.
@@ -249,18 +248,6 @@ impl Library {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Returns its own text for a status.
-    #[must_use]
-    pub fn text(&self, status: Status) -> &'static str {
-        // SAFETY: any status may be asked for.
-        let text = unsafe { (self.api.ucs_status_string)(status.0) };
-        if text.is_null() {
-            return "unknown";
-        }
-        // SAFETY: UCX returns texts that end with a zero and live as long as the library, which is never unloaded.
-        unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("unknown")
     }
 }
 

@@ -1,7 +1,6 @@
 //! Memory registered with a context, and the keys by which peers reach it.
 
 use std::any::Any;
-use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -9,11 +8,12 @@ use hmc_core::range::{ByteRange, Extent};
 use hmc_core::types::MemoryKind;
 use hmc_mem::shared::SharedBytes;
 
-use super::context::{Context, UcxError, check};
+use super::context::{Context, UcxError, check, made};
 use super::result::Status;
 use super::sys;
 
 /// Memory that UCX may read and write while this value lives. Keep it while an operation or a peer uses it.
+#[derive(Debug)]
 pub struct Memory {
     context: Arc<Context>,
     handle: NonNull<sys::ucp_mem>,
@@ -28,12 +28,6 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 // SAFETY: as above; nothing is changed through a shared reference.
 unsafe impl Sync for Memory {}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("len", &self.len).finish_non_exhaustive()
-    }
-}
 
 /// Returns UCX's number of a kind of memory, if it has one: ROCm stands for both AMD and Hygon.
 pub(super) const fn type_of(kind: MemoryKind) -> Option<sys::ucs_memory_type_t> {
@@ -82,11 +76,8 @@ impl Memory {
         let mut handle = ptr::null_mut();
         // SAFETY: the context lives; the parameters name memory that is valid (see the callers), or none.
         let status = unsafe { (api.ucp_mem_map)(context.handle(), params, &mut handle) };
-        let what = || format!("{} bytes", params.length);
-        check("registering memory", status).map_err(|e| UcxError { what: what(), ..e })?;
-        let none =
-            || UcxError { call: "registering memory", status: Status::NO_MEMORY, what: what() };
-        let handle = NonNull::new(handle).ok_or_else(none)?;
+        let handle = made("registering memory", status, handle)
+            .map_err(|e| UcxError { what: format!("{} bytes", params.length), ..e })?;
         let start = NonNull::new(params.address.cast()).unwrap_or(NonNull::dangling());
         let (context, len) = (Arc::clone(context), params.length);
         // From here on `Drop` releases it.
@@ -139,14 +130,9 @@ impl Memory {
         let api = &context.library().api;
         // SAFETY: the registration is ours; the mask says what is written.
         let status = unsafe { (api.ucp_mem_query)(memory.handle.as_ptr(), &mut attr) };
-        check("asking where memory is", status)?;
-        let missing = || UcxError {
-            call: "allocating memory",
-            status: Status::NO_MEMORY,
-            what: format!("{len} bytes"),
-        };
-        memory.start =
-            NonNull::new(attr.address.cast()).filter(|_| attr.length >= len).ok_or_else(missing)?;
+        let start = if attr.length >= len { attr.address.cast() } else { ptr::null_mut() };
+        memory.start = made("asking where memory is", status, start)
+            .map_err(|e| UcxError { what: format!("{len} bytes"), ..e })?;
         // SAFETY: UCX allocated that many bytes, and no peer has a key to them yet.
         unsafe { memory.start.write_bytes(0, len) };
         Ok(memory)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use hmc_core::limits::MAX_PEERS;
 
-use super::context::{Context, UcxError, check};
+use super::context::{Context, UcxError, check, made};
 use super::cq::{CompletionQueue, Notify, ReadySet};
 use super::functions::Ucp;
 use super::lock::{Held, WorkerLock, lock};
@@ -45,6 +45,7 @@ impl fmt::Debug for UcpWorker {
 }
 
 /// Guard of the lock of a worker's calls. When it is dropped, threads whose operations completed are notified.
+#[derive(Debug)]
 pub struct LockedWorker<'a> {
     // The lock is released before the notification: fields are dropped in this order.
     held: Held<'a>,
@@ -52,13 +53,8 @@ pub struct LockedWorker<'a> {
 }
 
 /// Notifies the threads that wait for peers of the worker when it is dropped.
+#[derive(Debug)]
 struct NotifyOnDrop<'a>(&'a UcpWorker);
-
-impl fmt::Debug for LockedWorker<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockedWorker").finish_non_exhaustive()
-    }
-}
 
 /// Result of arming a worker's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +76,9 @@ impl UcpWorker {
         let mut handle = ptr::null_mut();
         // SAFETY: the context lives; the mask says which fields count.
         let status = unsafe { (api.ucp_worker_create)(context.handle(), &params, &mut handle) };
-        check("making a worker", status)?;
-        let missing =
-            || UcxError { call: "making a worker", status: Status::NO_MEMORY, what: String::new() };
         let mut worker = Self {
             context: Arc::clone(context),
-            handle: NonNull::new(handle).ok_or_else(missing)?,
+            handle: made("making a worker", status, handle)?,
             address: Vec::new(),
             fd: -1,
             lock: Arc::default(),

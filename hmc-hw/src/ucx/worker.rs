@@ -1,7 +1,6 @@
 //! A worker as a session has it: it answers active messages, and keeps what closed transports have in flight.
 //! All its calls are made through its [`WorkerGuard`].
 
-use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
@@ -40,15 +39,10 @@ pub struct Worker {
 }
 
 /// Guard of the progress lock. When it is dropped, threads whose operations completed are notified.
+#[derive(Debug)]
 pub struct WorkerGuard<'a> {
     locked: LockedWorker<'a>,
     worker: &'a Worker,
-}
-
-impl fmt::Debug for WorkerGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerGuard").finish_non_exhaustive()
-    }
 }
 
 impl<'a> Deref for WorkerGuard<'a> {
@@ -94,6 +88,7 @@ impl Worker {
     }
 
     /// Returns the worker's address.
+    #[cfg(feature = "testing")]
     pub(super) fn address(&self) -> &[u8] {
         &self.ucp.address
     }
@@ -128,16 +123,6 @@ impl Worker {
     /// process ends (`ucx/ending.rs`), no other thread gets it any more.
     pub fn lock(&self) -> WorkerGuard<'_> {
         WorkerGuard { locked: self.ucp.lock(), worker: self }
-    }
-
-    /// Makes progress, and arms the descriptor if nothing happened. Returns `None` if another thread holds the progress
-    /// lock.
-    pub fn progress_and_arm(&self) -> Option<Armed> {
-        let guard = self.try_lock()?;
-        if guard.progress() {
-            return Some(Armed::Busy);
-        }
-        Some(guard.arm())
     }
 
     /// Makes the completion queue of one more peer.

@@ -9,69 +9,9 @@ use std::path::Path;
 use hmc_core::range::{ByteRange, Extent, Side};
 use rustix::process::Pid;
 
+use super::io::{IoError, move_all};
 use crate::length::widen;
 use crate::shared::{SharedBytes, SharedError};
-
-/// The most that one call moves, in bytes: the interval at which `go_on` is asked. The kernel pins as many pages
-/// at a time (mm/process_vm_access.c: two pages of pointers); with shorter calls it does more for each byte.
-pub const CHUNK: u64 = 4 << 20;
-
-/// Why a copy stopped. Bytes before `done` have been copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CmaError {
-    /// The range of our own view was wrong.
-    Shared(SharedError),
-    /// The kernel forbids it (EPERM): another user, `ptrace_scope`, or a sandbox.
-    Denied,
-    /// The process is gone (ESRCH).
-    Gone,
-    /// The other process has no such memory (EFAULT), or not with that right.
-    BadAddress {
-        /// Bytes copied before.
-        done: u64,
-    },
-    /// `go_on` said no.
-    Stopped {
-        /// Bytes copied before.
-        done: u64,
-    },
-    /// This system lacks the call (ENOSYS).
-    Unsupported,
-    /// Another errno.
-    Os {
-        /// The number.
-        errno: i32,
-        /// Bytes copied before.
-        done: u64,
-    },
-}
-
-impl core::fmt::Display for CmaError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match *self {
-            Self::Shared(ref e) => e.fmt(f),
-            Self::Denied => f.write_str(
-                "the kernel forbids to reach that process's memory (same user? kernel.yama.ptrace_scope? sandbox?)",
-            ),
-            Self::Gone => f.write_str("that process is gone"),
-            Self::BadAddress { done } => {
-                write!(f, "the other process has no such memory ({done} bytes were copied)")
-            }
-            Self::Stopped { done } => write!(f, "stopped after {done} bytes"),
-            Self::Unsupported => f.write_str("this system has no process_vm_readv"),
-            Self::Os { errno, done } => write!(f, "errno {errno} after {done} bytes"),
-        }
-    }
-}
-
-impl core::error::Error for CmaError {}
-
-impl From<SharedError> for CmaError {
-    fn from(e: SharedError) -> Self {
-        Self::Shared(e)
-    }
-}
 
 #[derive(Clone, Copy)]
 enum Direction {
@@ -79,13 +19,14 @@ enum Direction {
     Out,
 }
 
-/// Copies from `address` in process `pid` into `span`, asking `go_on` before each piece of 4 MiB.
+/// Copies from `address` in process `pid` into `span`.
 ///
 /// A process id may be used again after a death, and names another program after execve(2): the caller holds a pidfd and a
-/// socket of the peer, and looks at both before each call. One call stays in the address space in which it began.
+/// socket of the peer, and looks at both before each call. A call of the kernel's stays in the address space in which it began.
 ///
 /// # Errors
-/// [`CmaError`]; the bytes that it counts were copied.
+/// [`IoError`]: EPERM for another user, `ptrace_scope` or a sandbox, ESRCH if the process is gone, EFAULT if it has no such memory, or
+/// not with that right, ENOSYS if this system lacks the call. Some bytes may have been copied.
 ///
 /// # Safety
 /// If `pid` is this process, the bytes at `address` may be read as shared bytes: no `&mut` to them is used
@@ -96,16 +37,15 @@ pub unsafe fn read(
     address: u64,
     into: &SharedBytes<'_>,
     span: ByteRange,
-    go_on: impl FnMut() -> bool,
-) -> Result<(), CmaError> {
+) -> Result<(), IoError> {
     if !into.is_writable() {
         return Err(SharedError::ReadOnly.into());
     }
     // SAFETY: the caller's contract.
-    unsafe { run(Direction::In, pid, address, into, span, go_on) }
+    unsafe { run(Direction::In, pid, address, into, span) }
 }
 
-/// Copies `span` to `address` in process `pid`, asking `go_on` before each piece of 4 MiB.
+/// Copies `span` to `address` in process `pid`.
 ///
 /// # Errors
 /// As for [`read`].
@@ -118,10 +58,9 @@ pub unsafe fn write(
     address: u64,
     from: &SharedBytes<'_>,
     span: ByteRange,
-    go_on: impl FnMut() -> bool,
-) -> Result<(), CmaError> {
+) -> Result<(), IoError> {
     // SAFETY: the caller's contract.
-    unsafe { run(Direction::Out, pid, address, from, span, go_on) }
+    unsafe { run(Direction::Out, pid, address, from, span) }
 }
 
 /// # Safety
@@ -132,37 +71,16 @@ unsafe fn run(
     address: u64,
     bytes: &SharedBytes<'_>,
     span: ByteRange,
-    mut go_on: impl FnMut() -> bool,
-) -> Result<(), CmaError> {
-    bytes.locate(span)?;
+) -> Result<(), IoError> {
+    let nothing_there = IoError::Os { errno: libc::EFAULT };
     let there = Extent::new(u64::MAX).span(Side::Remote, address, span.len());
-    let there = there.map_err(|_| CmaError::BadAddress { done: 0 })?;
-    let mut done = 0u64;
-    while done < span.len() {
-        if !go_on() {
-            return Err(CmaError::Stopped { done });
-        }
-        let (chunk, _) = span.split_at_most(done).1.split_at_most(CHUNK);
-        let address = there.split_at_most(done).1.offset();
-        let (at, len) = bytes.locate(chunk)?;
+    let moved = move_all(bytes, span, there.map_err(|_| nothing_there)?, |at, len, address| {
         // SAFETY: `at` and `len` are a span of a view, writable for `In` as `read` checked; the caller vouches for
         // the other side.
-        let moved = unsafe { call(direction, pid, address, at, len) };
-        match usize::try_from(moved) {
-            // process_vm_readv(2): a short count when a later page of the other side is missing.
-            Ok(0) => return Err(CmaError::BadAddress { done }),
-            Ok(n) => done = done.saturating_add(widen(n)),
-            Err(_) => match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
-                libc::EINTR => {}
-                libc::EPERM | libc::EACCES => return Err(CmaError::Denied),
-                libc::ESRCH => return Err(CmaError::Gone),
-                libc::EFAULT => return Err(CmaError::BadAddress { done }),
-                libc::ENOSYS => return Err(CmaError::Unsupported),
-                errno => return Err(CmaError::Os { errno, done }),
-            },
-        }
-    }
-    Ok(())
+        unsafe { call(direction, pid, address, at, len) }
+    })?;
+    // process_vm_readv(2): a short count when a later page of the other side is missing.
+    if moved == span.len() { Ok(()) } else { Err(nothing_there) }
 }
 
 /// # Safety
@@ -192,7 +110,7 @@ pub struct CmaStatus {
     /// Whether the call exists and no sandbox forbids it (tried on this process itself).
     pub works: bool,
     /// `kernel.yama.ptrace_scope`; `None` without Yama. 0 and `None`: any process of the same user. 1: the
-    /// peer must allow this process by [`allow_ptrace_by`]. 2 and 3: only with CAP_SYS_PTRACE, never.
+    /// peer must allow this process by PR_SET_PTRACER(2const). 2 and 3: only with CAP_SYS_PTRACE, never.
     pub yama_scope: Option<u32>,
 }
 
@@ -221,17 +139,4 @@ pub fn probe() -> CmaStatus {
     let works = moved == 1 && to == from;
     let scope = std::fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
     CmaStatus { works, yama_scope: scope.ok().and_then(|s| s.trim().parse().ok()) }
-}
-
-/// Lets process `pid` reach this process's memory under Yama's `ptrace_scope` 1 (PR_SET_PTRACER(2const)). One
-/// process at a time; without Yama there is nothing to allow, which is no failure.
-///
-/// # Errors
-/// [`CmaError::Os`].
-pub fn allow_ptrace_by(pid: Pid) -> Result<(), CmaError> {
-    match rustix::process::set_ptracer(rustix::process::PTracer::ProcessID(pid)) {
-        // EINVAL: a kernel without Yama.
-        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
-        Err(e) => Err(CmaError::Os { errno: e.raw_os_error(), done: 0 }),
-    }
 }

@@ -7,15 +7,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use hmc_core::range::{ByteRange, Extent, Side};
 
-use super::io::IoError;
-use crate::length::widen;
+use super::io::{IoError, move_all};
 use crate::shared::{SharedBytes, SharedError};
-
-#[derive(Clone, Copy)]
-enum Direction {
-    In,
-    Out,
-}
 
 /// Fills `span` with the bytes of `file` from `at` on (pread(2)). Gives the number of bytes: fewer than
 /// the span has only when the file ends there.
@@ -31,7 +24,12 @@ pub fn read_from(
     if !into.is_writable() {
         return Err(SharedError::ReadOnly.into());
     }
-    run(Direction::In, file.as_fd().as_raw_fd(), at, into, span)
+    let fd = file.as_fd().as_raw_fd();
+    move_all(into, span, part_of_file(at, span)?, |here, len, offset| {
+        // SAFETY: `len` bytes at `here` are the rest of a span within a view that was checked to be writable; they stay
+        // mapped during the call, which keeps no pointer (pread(2)).
+        unsafe { libc::pread64(fd, here.cast(), len, offset.cast_signed()) }
+    })
 }
 
 /// Writes all of `span` to `file` from `at` on (pwrite(2)). Gives the number of bytes, that of the span.
@@ -44,46 +42,20 @@ pub fn write_to(
     from: &SharedBytes<'_>,
     span: ByteRange,
 ) -> Result<u64, IoError> {
-    run(Direction::Out, file.as_fd().as_raw_fd(), at, from, span)
+    let fd = file.as_fd().as_raw_fd();
+    let moved = move_all(from, span, part_of_file(at, span)?, |here, len, offset| {
+        // SAFETY: `len` bytes at `here` are the rest of a span within a view; they stay mapped during the call, which only
+        // reads them and keeps no pointer (pwrite(2)).
+        unsafe { libc::pwrite64(fd, here.cast(), len, offset.cast_signed()) }
+    })?;
+    // A write of some bytes that moves none would loop for ever.
+    if moved == span.len() { Ok(moved) } else { Err(IoError::Os { errno: libc::EIO }) }
 }
 
-fn run(
-    direction: Direction,
-    fd: i32,
-    at: u64,
-    bytes: &SharedBytes<'_>,
-    span: ByteRange,
-) -> Result<u64, IoError> {
-    bytes.locate(span)?;
-    let too_big = || IoError::Os { errno: libc::EFBIG };
-    // What a file can have: offsets are signed numbers.
-    let there = Extent::new(1 << 63).span(Side::Remote, at, span.len()).map_err(|_| too_big())?;
-    let mut done = 0u64;
-    while done < span.len() {
-        let (start, left) = bytes.locate(span.split_at_most(done).1)?;
-        let offset = i64::try_from(there.split_at_most(done).1.offset()).map_err(|_| too_big())?;
-        let here = start.cast::<libc::c_void>();
-        let moved = match direction {
-            // SAFETY: `left` bytes at `here` are the rest of a span within a view that was checked to be writable;
-            // they stay mapped during the call, which keeps no pointer (pread(2)).
-            Direction::In => unsafe { libc::pread64(fd, here, left, offset) },
-            // SAFETY: as above; pwrite(2) only reads them.
-            Direction::Out => unsafe { libc::pwrite64(fd, here, left, offset) },
-        };
-        match usize::try_from(moved) {
-            // The end of the file; a write of some bytes that moves none would loop for ever.
-            Ok(0) if matches!(direction, Direction::In) => break,
-            Ok(0) => {
-                return Err(IoError::Os { errno: libc::EIO });
-            }
-            Ok(n) => done = done.saturating_add(widen(n)),
-            Err(_) => match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
-                libc::EINTR => {}
-                errno => return Err(IoError::Os { errno }),
-            },
-        }
-    }
-    Ok(done)
+/// The part of a file that begins at `at` and is as long as `span`: offsets are signed numbers.
+fn part_of_file(at: u64, span: ByteRange) -> Result<ByteRange, IoError> {
+    let part = Extent::new(1 << 63).span(Side::Remote, at, span.len());
+    part.map_err(|_| IoError::Os { errno: libc::EFBIG })
 }
 
 #[cfg(test)]

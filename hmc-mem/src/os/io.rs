@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use hmc_core::range::ByteRange;
 
 use super::descriptor;
+use crate::length::widen;
 use crate::shared::{SharedBytes, SharedError};
 
 /// The most parts of one call. More are left for the next call.
@@ -124,13 +125,42 @@ impl Table {
     }
 }
 
+/// The number of the error of the call before.
+pub(super) fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// Calls until all of `span` is moved to or from `there`, a range of another process or a file that is as long, or a call moves
+/// nothing. `call` gets the rest of the span, and where the rest of `there` begins. Returns how many bytes were moved.
+pub(super) fn move_all(
+    bytes: &SharedBytes<'_>,
+    span: ByteRange,
+    there: ByteRange,
+    mut call: impl FnMut(*mut u8, usize, u64) -> isize,
+) -> Result<u64, IoError> {
+    bytes.locate(span)?;
+    let mut done = 0u64;
+    while done < span.len() {
+        let (at, len) = bytes.locate(span.split_at_most(done).1)?;
+        match usize::try_from(call(at, len, there.split_at_most(done).1.offset())) {
+            Ok(0) => break,
+            Ok(n) => done = done.saturating_add(widen(n)),
+            Err(_) => match last_errno() {
+                libc::EINTR => {}
+                errno => return Err(IoError::Os { errno }),
+            },
+        }
+    }
+    Ok(done)
+}
+
 /// Repeats a call on EINTR and sorts its answer.
 fn sort(mut call: impl FnMut() -> isize) -> Result<Option<usize>, IoError> {
     loop {
         if let Ok(moved) = usize::try_from(call()) {
             return Ok(Some(moved));
         }
-        match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
+        match last_errno() {
             libc::EINTR => {}
             // EWOULDBLOCK is the same number on Linux.
             libc::EAGAIN => return Ok(None),
@@ -209,57 +239,6 @@ pub fn recv_parts(socket: impl AsFd, places: &mut [RecvPart<'_>]) -> Result<IoOu
     })
 }
 
-/// Receives into `span`.
-///
-/// # Errors
-/// As for [`recv_parts`].
-pub fn recv_into(
-    socket: impl AsFd,
-    bytes: &SharedBytes<'_>,
-    span: ByteRange,
-) -> Result<IoOutcome, IoError> {
-    recv_parts(socket, &mut [RecvPart::Shared(*bytes, span)])
-}
-
-/// Receives into `span` first and what comes after into `tail`: the end of a payload and the next header
-/// in one call.
-///
-/// # Errors
-/// As for [`recv_parts`].
-pub fn recv_into_with_tail(
-    socket: impl AsFd,
-    bytes: &SharedBytes<'_>,
-    span: ByteRange,
-    tail: &mut [u8],
-) -> Result<IoOutcome, IoError> {
-    recv_parts(socket, &mut [RecvPart::Shared(*bytes, span), RecvPart::Private(tail)])
-}
-
-/// Sends `span`.
-///
-/// # Errors
-/// As for [`send_parts`].
-pub fn send_from(
-    socket: impl AsFd,
-    bytes: &SharedBytes<'_>,
-    span: ByteRange,
-) -> Result<IoOutcome, IoError> {
-    send_parts(socket, &[SendPart::Shared(*bytes, span)])
-}
-
-/// Sends `header`, then `span`, in one call.
-///
-/// # Errors
-/// As for [`send_parts`].
-pub fn send_with(
-    socket: impl AsFd,
-    header: &[u8],
-    bytes: &SharedBytes<'_>,
-    span: ByteRange,
-) -> Result<IoOutcome, IoError> {
-    send_parts(socket, &[SendPart::Private(header), SendPart::Shared(*bytes, span)])
-}
-
 /// Has a TCP connection take bytes, and say that it would, only when all that it took before was sent at least once
 /// (`TCP_NOTSENT_LOWAT`, tcp(7)).
 ///
@@ -273,6 +252,6 @@ pub fn take_when_sent(socket: impl AsFd) -> Result<(), IoError> {
     // SAFETY: `at` points to `len` bytes of a number that outlives the call; setsockopt(2) only reads them.
     match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, at, len) } {
         0 => Ok(()),
-        _ => Err(IoError::from_errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))),
+        _ => Err(IoError::from_errno(last_errno())),
     }
 }

@@ -20,12 +20,6 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A cap of the caller's own, in bytes.
-    #[must_use]
-    pub const fn of(have: u64) -> Self {
-        Self { have, limit: MemLimit::Caller }
-    }
-
     /// The least of MemAvailable and what each control group above this process leaves. What is unknown does
     /// not limit. Takes tens of microseconds.
     #[must_use]

@@ -21,7 +21,6 @@ pub use super::pages::HUGE_PAGE;
 use super::pages::{self, MAX_LEN, Patches, advise, commit, no_space, os};
 use crate::error::MemError;
 use crate::length::widen;
-use crate::owned::{MemoryBacking, PrivateMemory};
 use crate::shared::{SharedBytes, SharedError};
 
 /// The seals that a mapped memfd must have.
@@ -45,14 +44,12 @@ pub enum PageKind {
 #[derive(Clone, Debug)]
 pub struct MappingOptions {
     huge: bool,
-    populate: bool,
     commit: bool,
-    budget: Option<Budget>,
 }
 
 impl Default for MappingOptions {
     fn default() -> Self {
-        Self { huge: true, populate: false, commit: true, budget: None }
+        Self { huge: true, commit: true }
     }
 }
 
@@ -64,27 +61,12 @@ impl MappingOptions {
         self
     }
 
-    /// Whether to enter every page into the page table now, so that the first touch costs nothing. Default:
-    /// only as far as huge pages need it.
-    #[must_use]
-    pub const fn populate(mut self, yes: bool) -> Self {
-        self.populate = yes;
-        self
-    }
-
     /// Whether every page is committed now (default), so that no access can trap. Otherwise pages are taken when they are
     /// touched; a system that has none then ends the process by SIGBUS. Such a mapping is not for peers ([`Mapping::fd`]):
     /// it would end their processes as well.
     #[must_use]
     pub const fn commit(mut self, yes: bool) -> Self {
         self.commit = yes;
-        self
-    }
-
-    /// A budget to use instead of the one read from the system. For tests and for callers with a cap.
-    #[must_use]
-    pub const fn budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
         self
     }
 
@@ -100,7 +82,7 @@ impl MappingOptions {
             return Err(MemError::TooLong { len, limit: MAX_LEN });
         }
         if self.commit {
-            afford(self.budget, len)?;
+            afford(len)?;
         }
         let huge = self.huge && len >= HUGE_PAGE;
         if huge && limits::free_huge_pages() >= len.div_ceil(HUGE_PAGE) {
@@ -141,7 +123,7 @@ impl MappingOptions {
         // fallocate(2) would commit small pages, so where huge ones are granted they are faulted in first;
         // elsewhere that would cost twice the time for nothing.
         // madvise(2): MADV_POPULATE_WRITE fails instead of raising SIGBUS; kernels before 5.14 lack it.
-        if self.commit && (pages == PageKind::Transparent || self.populate) {
+        if self.commit && pages == PageKind::Transparent {
             match mapping.advise(Advice::LinuxPopulateWrite) {
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(e) => return Err(no_space(len, "madvise", e)),
@@ -158,13 +140,9 @@ impl MappingOptions {
     }
 }
 
-/// Whether `len` bytes may be taken: of `budget`, or else of the system.
-fn afford(budget: Option<Budget>, len: u64) -> Result<(), MemError> {
-    match budget {
-        Some(budget) => budget.check(len),
-        None if len <= UNASKED_BYTES => Ok(()),
-        None => Budget::check_now(len),
-    }
+/// Refuses what the system has no memory for.
+fn afford(len: u64) -> Result<(), MemError> {
+    if len <= UNASKED_BYTES { Ok(()) } else { Budget::check_now(len) }
 }
 
 fn page_of(pages: PageKind) -> u64 {
@@ -184,7 +162,7 @@ pub struct Mapping {
 }
 
 // SAFETY: mmap(2) pages belong to the process, not to a thread; any thread may access and unmap them. All
-// access goes through `SharedBytes`, or through `PrivateMemory`, which follows the borrow rules.
+// access goes through `SharedBytes`.
 unsafe impl Send for Mapping {}
 // SAFETY: as for `Send`; `&Mapping` gives only views that never make references to the bytes, the one
 // mutable field is atomic, and the system calls made through `&self` are thread-safe.
@@ -300,8 +278,7 @@ impl Mapping {
         let len = usize::try_from(self.extent.len()).unwrap_or(0);
         // SAFETY: `len` bytes at `at` are mapped until `self` is dropped, which the view's lifetime precludes;
         // committed and sealed, so that no access traps; outside of any Rust object. They are writable, or
-        // the view is made read-only below. Slices exist only through `PrivateMemory` (which hides the `Mapping`) and
-        // `borrow_private`, whose caller vouches. An empty mapping has no byte to access.
+        // the view is made read-only below. No safe function gives a slice. An empty mapping has no byte to access.
         let view = unsafe { SharedBytes::new(self.at, len) };
         if self.access.contains(Access::WRITE) { view } else { view.read_only() }
     }
@@ -362,23 +339,6 @@ impl Mapping {
             .map_err(|e| os("fcntl(F_ADD_SEALS)", e))
     }
 
-    /// Enters every page into this process's page table, so that the first copy meets no page fault. About
-    /// 0.1 us a page of 4 KiB, 1 us a huge page. A kernel before 5.14 does nothing.
-    ///
-    /// # Errors
-    /// [`MemError::NoSpace`] when the kernel has no memory for the tables.
-    pub fn prefault(&self) -> Result<(), MemError> {
-        let advice = if self.access.contains(Access::WRITE) {
-            Advice::LinuxPopulateWrite
-        } else {
-            Advice::LinuxPopulateRead
-        };
-        match self.advise(advice) {
-            Ok(()) | Err(Errno::INVAL) => Ok(()),
-            Err(e) => Err(no_space(self.extent.len(), "madvise", e)),
-        }
-    }
-
     /// The bytes that huge pages map in this process at the moment, as /proc/self/smaps says. For `doctor`
     /// and for tests: it reads a large file.
     #[must_use]
@@ -400,18 +360,6 @@ impl Mapping {
     /// [`MemError::Unaligned`] unless the span starts and ends at pages (the end of the mapping also ends a
     /// page); [`MemError::NoSpace`], checked before a page is taken; [`MemError::Shared`]; the mapping is as before.
     pub fn replace_pages(&self, span: ByteRange) -> Result<(), MemError> {
-        self.renew(span, None)
-    }
-
-    /// [`Self::replace_pages`] with a budget to use instead of the one read from the system.
-    ///
-    /// # Errors
-    /// As for [`Self::replace_pages`].
-    pub fn replace_pages_within(&self, span: ByteRange, budget: Budget) -> Result<(), MemError> {
-        self.renew(span, Some(budget))
-    }
-
-    fn renew(&self, span: ByteRange, budget: Option<Budget>) -> Result<(), MemError> {
         let (at, _) = self.bytes().locate(span)?;
         if !self.access.contains(Access::WRITE) {
             return Err(SharedError::ReadOnly.into());
@@ -433,7 +381,7 @@ impl Mapping {
         if len == 0 {
             return Ok(());
         }
-        afford(budget, size)?;
+        afford(size)?;
         let fresh = pages::anonymous(size)?;
         let len = fresh.len;
         // SAFETY: `len` bytes from `at` are mapped, as the span rounded up to whole pages lies in the mapping;
@@ -454,34 +402,4 @@ impl Mapping {
 fn is_hugetlb(fd: &OwnedFd) -> bool {
     const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
     rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type == HUGETLBFS_MAGIC)
-}
-
-// SAFETY: `at` and the length never change after creation, wherever the value is moved; the pages are zeros
-// or a peer's bytes, so initialised, and mapped readable (and writable, if it says so) until drop. `PrivateMemory::create` is the only
-// safe way to an `PrivateMemory` of one, and it keeps the descriptor inside. No safe function gives a reference.
-unsafe impl MemoryBacking for Mapping {
-    fn at(&self) -> NonNull<u8> {
-        self.at
-    }
-
-    fn len(&self) -> usize {
-        usize::try_from(self.extent.len()).unwrap_or(0)
-    }
-
-    fn is_writable(&self) -> bool {
-        self.access.contains(Access::WRITE)
-    }
-}
-
-impl PrivateMemory<Mapping> {
-    /// Creates `len` bytes that nobody else can reach until [`PrivateMemory::into_shared`].
-    ///
-    /// # Errors
-    /// As for [`Mapping::create`].
-    pub fn create(len: u64) -> Result<Self, MemError> {
-        let mapping = Mapping::create(len)?;
-        // SAFETY: the mapping was made here, writable: no view of it exists, its descriptor was given to nobody and
-        // `PrivateMemory` gives no way to it.
-        Ok(unsafe { Self::new(mapping) })
-    }
 }

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use super::io::IoError;
+use super::io::{IoError, last_errno};
 
 /// Who connected, or listened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,7 @@ fn option<T: Answer>(socket: impl AsFd, name: libc::c_int) -> Result<T, IoError>
         libc::getsockopt(fd, libc::SOL_SOCKET, name, value.as_mut_ptr().cast(), &raw mut len)
     };
     if failed != 0 {
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        return Err(IoError::from_errno(errno));
+        return Err(IoError::from_errno(last_errno()));
     }
     // SAFETY: zeros, then what the kernel wrote: for structures of numbers all of that is a value.
     Ok(unsafe { value.assume_init() })

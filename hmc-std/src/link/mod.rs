@@ -42,7 +42,7 @@ use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_mem::leader::LeaderLock;
 use hmc_mem::os::mapped_window::MappedWindow;
-use hmc_mem::slot::{SlotStatus, SlotWord};
+use hmc_mem::slot::SlotWord;
 
 use crate::clock;
 use crate::driver::Driver;
@@ -339,7 +339,7 @@ impl Link {
     /// Whether an operation is certainly still running; looked up without a lock.
     pub(crate) fn is_running(&self, op: SlotId) -> bool {
         let word = self.words.get(usize::from(op.index));
-        word.is_some_and(|w| w.poll(op.generation) == SlotStatus::Pending)
+        word.is_some_and(|w| w.is_pending(op.generation))
     }
 
     /// What to add to the error of a wait in vain when nothing of the peer is read, because its inbox is full.

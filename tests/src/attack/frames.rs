@@ -150,7 +150,7 @@ fn answer(from: &mut File) -> String {
     match read_data(from) {
         None => "its link ended".to_owned(),
         Some((f, _)) if f.kind == DataKind::Ack => "done".to_owned(),
-        Some((f, _)) if f.kind == DataKind::Nack => match f.why().map(|n| n.failure()) {
+        Some((f, _)) if f.kind == DataKind::Nack => match f.why() {
             Some(Failure::Window(WindowFault::OutOfWindow(_))) => "OutOfWindow".to_owned(),
             Some(Failure::Window(fault)) => format!("{fault:?}"),
             other => format!("{other:?}"),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::types::ConnType;
-use hmc_hw::ucx::raw::RawCalls;
+use hmc_hw::ucx::testing::RawCalls;
 
 use super::{RUNS, Rig};
 use crate::context::Context;

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use hmc_hw::ucx::raw::RawCalls;
+use hmc_hw::ucx::testing::RawCalls;
 
 use super::{RUNS, Rig};
 use crate::context::Context;

@@ -6,7 +6,6 @@
 //! returned, no message writes into that window, whatever the peer does.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -71,6 +70,7 @@ pub(super) struct Inner {
 }
 
 /// Receives the messages of one peer.
+#[derive(Debug)]
 pub struct AmTarget {
     number: u64,
     pub(in crate::ucx) queue: Arc<CompletionQueue>,
@@ -78,12 +78,6 @@ pub struct AmTarget {
     pub(super) inner: Mutex<Inner>,
     /// The first violation of the peer.
     violation: OnceLock<Violation>,
-}
-
-impl fmt::Debug for AmTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AmTarget").field("number", &self.number).finish_non_exhaustive()
-    }
 }
 
 impl Inner {
@@ -220,7 +214,7 @@ impl Inner {
         while let Some(answer) = frame {
             let result = match answer.kind {
                 DataKind::Ack => Ok(()),
-                DataKind::Nack => Err(answer.why().map_or(Failure::Unsupported, |w| w.failure())),
+                DataKind::Nack => Err(answer.why().unwrap_or(Failure::Unsupported)),
                 _ => return Err(Violation("no answer behind an answer")),
             };
             if let Some(slot) = self.gets.get_mut(record_index(answer.seq))

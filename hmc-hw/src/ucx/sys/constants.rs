@@ -1,7 +1,7 @@
 //! The constants that the headers of UCX 1.22.0 declare, as far as they are wanted. Generated; never edit it.
 //!
 //! Written by `cargo xtask bindings` with bindgen 0.72.1 from `ucp/api/ucp.h`; the list of what is
-//! wanted is in `xtask/src/cmd/bindings/wanted.rs`. `layout.rs` compares the values with what a C compiler says.
+//! wanted is in `xtask/src/cmd/bindings/wanted.rs`. `tests.rs` compares the values with what a C compiler says.
 //!
 //! - `UCS_MEMORY_TYPE_LAST` and `_UNKNOWN` are left out: their value differs between versions.
 //! - Constants of a mask have the type of the field that holds them.

@@ -1,7 +1,7 @@
 //! The types that the headers of UCX 1.22.0 declare, as far as they are wanted. Generated; never edit it.
 //!
 //! Written by `cargo xtask bindings` with bindgen 0.72.1 from `ucp/api/ucp.h`; the list of what is
-//! wanted is in `xtask/src/cmd/bindings/wanted.rs`. `layout.rs` compares sizes and offsets with what a
+//! wanted is in `xtask/src/cmd/bindings/wanted.rs`. `tests.rs` compares sizes and offsets with what a
 //! C compiler says.
 //!
 //! - Structures only ever grew at their end. A zeroed structure of this file serves an older library

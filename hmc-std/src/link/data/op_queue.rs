@@ -129,7 +129,7 @@ impl OpQueue {
     pub(super) fn record(&mut self, bytes: u64) -> Option<SlotId> {
         let op = self.begin(|queue| queue.record(bytes)).ok()?;
         if let Some(word) = self.words.get(usize::from(op.index)) {
-            let _ = word.finish(op.generation, true);
+            word.finish(op.generation);
         }
         Some(op)
     }
@@ -158,7 +158,7 @@ impl OpQueue {
         if event.done
             && let Some(word) = self.words.get(usize::from(op.index))
         {
-            let _ = word.finish(op.generation, result.is_some_and(|r| r.is_ok()));
+            word.finish(op.generation);
         }
         let freed = match event.fenced {
             Some(mut freed) if outcome.is_some() => {
@@ -183,8 +183,8 @@ impl OpQueue {
     /// Gives the word of an operation that has left its slot to the slot's next one.
     pub(super) fn retire(&self, op: SlotId) {
         if let Some(word) = self.words.get(usize::from(op.index)) {
-            let _ = word.finish(op.generation, false);
-            let _ = word.retire(op.generation);
+            word.finish(op.generation);
+            word.retire(op.generation);
         }
     }
 

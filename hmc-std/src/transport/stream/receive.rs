@@ -5,7 +5,7 @@ use hmc_core::mutant::{self, Mutant};
 use hmc_core::transport::{DataCloseReason, DataPlane as _};
 use hmc_core::types::Access;
 use hmc_core::wire::cursor::WireError;
-use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind, Nack};
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Failure, Opcode};
 #[cfg(test)]
 use hmc_mem::error::MemError;
@@ -319,7 +319,7 @@ impl StreamDataPlane {
     }
 
     fn accept_nack(&mut self, frame: &DataFrame) -> Result<(), DataCloseReason> {
-        let failure = frame.why().map_or(Failure::Unsupported, Nack::failure);
+        let failure = frame.why().unwrap_or(Failure::Unsupported);
         if self.tx.body_of(frame.seq) {
             return Err(DataCloseReason::Protocol("a refusal of an unsent put"));
         }

@@ -20,7 +20,6 @@ use crate::node::inbox::Message;
 const BYTES_A_TURN: u64 = 8 << 20;
 /// Bytes that are copied between two looks at the peer's life.
 const BYTES_A_LOOK: u64 = MAX_CHUNK_BYTES;
-const _: () = assert!(BYTES_A_LOOK <= cma::CHUNK);
 impl StreamDataPlane {
     /// Whether the inbox takes one more tag, and those that follow the queued copies.
     pub(super) fn inbox_has_room(&self) -> bool {
@@ -266,10 +265,10 @@ impl StreamDataPlane {
             // SAFETY: the kernel named `pid` as the process at the other end of the stream. If it is
             // this very process, the address came from `compose_request` of another session here:
             // memory of a registered region, held by its operation and touched by copies only.
-            unsafe { cma::read(pid, there.offset(), &region.bytes(), chunk, || true) }
+            unsafe { cma::read(pid, there.offset(), &region.bytes(), chunk) }
         } else {
             // SAFETY: as above.
-            unsafe { cma::write(pid, there.offset(), &region.bytes(), chunk, || true) }
+            unsafe { cma::write(pid, there.offset(), &region.bytes(), chunk) }
         };
         if let Err(e) = moved {
             tracing::debug!(peer = self.peer.0, error = %e, "process_vm copy refused");

@@ -2,7 +2,6 @@
 
 use crate::values::{any, bytes, control, done, now, small};
 use hmc_core::ctrl::conn::ControlConn;
-use hmc_core::ctrl::io::ControlInput;
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
 use hmc_core::time::Duration;
 use hmc_core::wire::header::{FrameKind, Header};
@@ -35,7 +34,5 @@ pub(crate) fn call() {
     done(ControlConn::is_due_to_end(&c, now()));
     done(ControlConn::has_output(&c));
     done(ControlConn::poll_output(&mut c));
-    done(&mut c);
-    done(ControlConn::handle_input(&mut c, any(ControlInput::Tick), now()));
     done(&mut c);
 }

@@ -22,5 +22,4 @@ pub(crate) fn call() {
         Ok(old) => done(old),
         Err(e) => done((e.storage, e.need)),
     }
-    done(Framer::into_parts(any(f)));
 }

@@ -1,14 +1,13 @@
 //! `hmc_core::wire::data`.
 
 use crate::values::{any, done, failure, number, small};
-use hmc_core::wire::data::{DataFrame, DataKind, Nack};
+use hmc_core::wire::data::{DataFrame, DataKind};
 
 pub(crate) fn call() {
     done(DataFrame::new(any(DataKind::Write), small()));
     done(DataFrame::ack(small(), number()));
     let frame = any(DataFrame::nack(small(), failure()));
     done(DataFrame::why(&frame));
-    done(Nack::failure(any(Nack::Unknown(0))));
     done(DataFrame::parse(&any([0; 56])));
     done(DataFrame::emit(&frame));
 }

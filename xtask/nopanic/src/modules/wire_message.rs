@@ -3,11 +3,12 @@
 use crate::values::{any, bytes, done, number, small, window};
 use hmc_core::wire::cursor::Writer;
 use hmc_core::wire::header::{FrameKind, Header};
-use hmc_core::wire::message::{ControlMessage, notify_frame, tag_frame};
+use hmc_core::wire::message::{ControlKind, ControlMessage, notify_frame, tag_frame};
 
 pub(crate) fn call() {
     done(tag_frame(number()));
     done(notify_frame(number(), window()));
+    ControlKind::all().for_each(done);
     let storage = [0; 600];
     let header = any(Header::new(FrameKind::Int, small()));
     done(ControlMessage::parse(header, bytes(&storage)));

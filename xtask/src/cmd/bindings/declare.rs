@@ -18,7 +18,7 @@ const HEAD: &str = r#"//! The WHAT that the headers of UCX RELEASE declare, as f
 "#;
 
 /// What a reader of the types has to know.
-const OF_TYPES: &str = " `layout.rs` compares sizes and offsets with what a
+const OF_TYPES: &str = " `tests.rs` compares sizes and offsets with what a
 //! C compiler says.
 //!
 //! - Structures only ever grew at their end. A zeroed structure of this file serves an older library
@@ -28,7 +28,7 @@ const OF_TYPES: &str = " `layout.rs` compares sizes and offsets with what a
 #![allow(non_camel_case_types, clippy::upper_case_acronyms, reason = \"the names of the C headers\")]";
 
 /// What a reader of the constants has to know.
-const OF_CONSTANTS: &str = " `layout.rs` compares the values with what a C compiler says.
+const OF_CONSTANTS: &str = " `tests.rs` compares the values with what a C compiler says.
 //!
 //! - `UCS_MEMORY_TYPE_LAST` and `_UNKNOWN` are left out: their value differs between versions.
 //! - Constants of a mask have the type of the field that holds them.";

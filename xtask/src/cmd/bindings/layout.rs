@@ -30,7 +30,7 @@ const INTEGERS: [&str; 16] = [
 pub(super) fn head(release: &str) -> String {
     format!(
         "# What a C compiler makes of the headers of UCX {release} (64-bit Linux).\n\
-         # Written by `cargo xtask bindings`; layout.rs compares it with sys/*.\n\
+         # Written by `cargo xtask bindings`; tests.rs compares it with sys/*.\n\
          # type NAME SIZE SIGN; struct NAME SIZE; field STRUCT.FIELD OFFSET SIZE; const NAME VALUE.\n"
     )
 }

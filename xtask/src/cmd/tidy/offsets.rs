@@ -12,7 +12,7 @@ const CRATES: [&str; 6] =
     ["hmc-core/src/", "hmc-mem/src/", "hmc-hw/src/", "hmc-std/src/", "hmc-py/src/", "hmc-cli/src/"];
 
 /// Where sums may be, and of what.
-const KNOWN: [(&str, &str); 14] = [
+const KNOWN: [(&str, &str); 13] = [
     ("hmc-core/src/range.rs", "the one that adds offsets"),
     ("hmc-core/src/wire/hello.rs", "places in a text that is wrong"),
     ("hmc-core/src/wire/advert.rs", "the same"),
@@ -26,7 +26,6 @@ const KNOWN: [(&str, &str); 14] = [
     ("hmc-py/src/dlpack/import.rs", "the same"),
     ("hmc-std/src/transport/stream/requests.rs", "numbers in a sequence"),
     ("hmc-hw/src/ucx/sys", "generated"),
-    ("hmc-hw/src/ucx/layout.rs", "places in structures of C, which it compares"),
 ];
 
 /// Methods that add. `.add(`, `.sub(` and `.offset(` are those of pointers where one stands before them.

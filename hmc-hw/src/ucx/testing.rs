@@ -1,7 +1,7 @@
 //! Raw calls of UCX on a context, a worker and an endpoint of their own: the reference of measurements.
 //!
 //! Uses the same library, settings and kinds of memory and endpoint as [`super::transport`], but has no operations, no
-//! windows, no flushes of its own and no shared worker. No application needs this.
+//! windows, no flushes of its own and no shared worker. Only tests and benchmarks of this project need this: no release has it.
 
 use std::ffi::c_void;
 use std::fmt;
