@@ -9,6 +9,7 @@ mod cmd;
 mod copy;
 mod failures;
 mod manifest;
+mod planted;
 mod record;
 mod shell;
 mod source;
