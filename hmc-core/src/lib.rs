@@ -31,9 +31,6 @@ pub mod chunks;
 pub mod ctrl;
 pub mod device;
 pub mod limits;
-#[cfg(hmc_mutants)]
-#[allow(clippy::as_conversions, reason = "the number of an enum without fields")]
-pub mod mutant;
 pub mod pipeline;
 pub mod queue;
 pub mod range;

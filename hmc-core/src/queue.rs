@@ -8,8 +8,6 @@
 mod waiting;
 
 use crate::limits::MAX_SLOTS;
-#[cfg(hmc_mutants)]
-use crate::mutant::{self, Mutant};
 use crate::slots::{Full, Outcome, Slot, SlotEvent, Slots, Stale};
 use crate::time::Instant;
 use crate::transport::{CancelOutcome, PostErrorKind, Transport};
@@ -112,22 +110,13 @@ pub struct WorkQueue<T, S, X = ()> {
     stale: u64,
     // Kept here so that progress need not fill it anew each time.
     polled: [Completion; POLL_BATCH],
-    #[cfg(hmc_mutants)]
-    brought: u32,
 }
 
 impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T, S, X> {
     /// A work queue over `transport` with a slot for each operation in `slots`, which is overwritten.
     pub fn new(transport: T, slots: S) -> Self {
         let blank = Completion { op: SlotId { index: 0, generation: 0 }, result: Ok(0) };
-        Self {
-            transport,
-            slots: Slots::new(slots),
-            stale: 0,
-            polled: [blank; POLL_BATCH],
-            #[cfg(hmc_mutants)]
-            brought: 0,
-        }
+        Self { transport, slots: Slots::new(slots), stale: 0, polled: [blank; POLL_BATCH] }
     }
 
     /// The transport.
@@ -209,13 +198,6 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
             let polled = self.polled.get(..count).unwrap_or_default();
             let count = polled.len();
             for done in polled {
-                #[cfg(hmc_mutants)]
-                {
-                    self.brought = self.brought.wrapping_add(1);
-                    if mutant::is(Mutant::DropCompletion) && self.brought.is_multiple_of(64) {
-                        continue;
-                    }
-                }
                 if self.slots.complete_one(done).is_err() {
                     self.stale = self.stale.saturating_add(1);
                 }
@@ -316,10 +298,6 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
     /// Ends every operation whose deadline is `now` or before, as [`WorkQueue::cancel`] does but with
     /// `DeadlineExceeded`. Cheap while no deadline has passed.
     pub fn expire(&mut self, now: Instant) {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::SkipDeadline) {
-            return;
-        }
         let mut from = 0;
         while let Some(op) = self.slots.next_expired(now, from) {
             // Cannot be stale: it was pending a moment ago.
@@ -337,10 +315,6 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
     /// The peer is gone: every operation that has not ended fails. `fenced` says whether the memory
     /// of all of them is out of reach now; if not, call again once it is.
     pub fn fail_all(&mut self, failure: Failure, fenced: bool) {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::DeathForgetsOps) {
-            return;
-        }
         self.slots.fail_all(failure, fenced);
     }
 

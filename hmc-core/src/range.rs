@@ -165,12 +165,6 @@ impl ByteRange {
         base.wrapping_add(usize::try_from(self.offset).unwrap_or(usize::MAX))
     }
 
-    /// One byte more than was proven.
-    #[cfg(hmc_mutants)]
-    pub(crate) const fn one_longer(self) -> Self {
-        Self { offset: self.offset, len: self.len.saturating_add(1) }
-    }
-
     /// The part of `len` bytes that starts `offset` bytes into this range.
     ///
     /// # Errors

@@ -15,8 +15,6 @@ pub mod state;
 use core::marker::PhantomData;
 
 use crate::limits::MAX_SLOTS;
-#[cfg(hmc_mutants)]
-use crate::mutant::{self, Mutant};
 use crate::slots::state::{SlotState, SlotTransition};
 use crate::time::Instant;
 pub use crate::work::SlotId;
@@ -400,13 +398,6 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     #[inline]
     pub(crate) fn complete_one(&mut self, done: &Completion) -> Result<CompletionEffect, Stale> {
         let op = done.op;
-        #[cfg(hmc_mutants)]
-        let op = match self.entries.as_ref().get(usize::from(op.index)) {
-            Some(slot) if mutant::is(Mutant::SkipGeneration) => {
-                SlotId { generation: slot.generation, ..op }
-            }
-            _ => op,
-        };
         let slot = self.slot_mut(op)?;
         let Some(left) = slot.posted.checked_sub(1) else {
             return Err(Stale { op });
@@ -417,8 +408,6 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
             (Ok(_), Err(failure)) => slot.result = Err(*failure),
             (Err(_), _) => {}
         }
-        #[cfg(hmc_mutants)]
-        let left = if mutant::is(Mutant::BatchForgetsPart) { left.saturating_sub(1) } else { left };
         if left != 0 || slot.unposted != 0 {
             slot.apply(SlotTransition::Partial);
             return Ok(CompletionEffect::Waiting);

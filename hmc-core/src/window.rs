@@ -6,8 +6,6 @@
 //! and knows no thread; one table serves one peer.
 
 use crate::limits::MAX_WINDOWS_PER_PEER;
-#[cfg(hmc_mutants)]
-use crate::mutant::{self, Mutant};
 use crate::range::{ByteRange, Extent, RangeError, Side};
 use crate::region::{Epoch, LocalSlice, RegionKey, WindowDesc, WindowId};
 use crate::types::{Access, MemoryKind};
@@ -207,12 +205,6 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
         entropy: u64,
     ) -> Result<WindowDesc, ExposeError> {
         let limit = self.entries.as_ref().len().min(MAX_WINDOWS_PER_PEER);
-        #[cfg(hmc_mutants)]
-        let local = if mutant::is(Mutant::SpanOffByOne) {
-            LocalSlice { span: local.span.one_longer(), ..local }
-        } else {
-            local
-        };
         for (index, e) in self.entries_mut() {
             if let Ok(state) = e.state.next(WindowTransition::Expose) {
                 *e = WindowEntry {
@@ -236,15 +228,6 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
     /// [`WindowFault::Unknown`] or [`WindowFault::StaleEpoch`].
     pub fn entry(&self, id: WindowId, epoch: Epoch) -> Result<&WindowEntry, WindowFault> {
         let e = self.entries.as_ref().get(usize::from(id.index())).ok_or(WindowFault::Unknown)?;
-        #[cfg(hmc_mutants)]
-        {
-            let free = matches!(e.state, WindowState::Free);
-            if mutant::is(Mutant::SkipEpoch) && !free
-                || mutant::is(Mutant::ServeRevoked) && e.id == id && e.epoch == epoch
-            {
-                return Ok(e);
-            }
-        }
         if e.id != id || (matches!(e.state, WindowState::Free) && e.epoch == epoch) {
             return Err(WindowFault::Unknown);
         }
@@ -269,14 +252,10 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
     ) -> Result<LocalSlice, WindowFault> {
         let e = self.entry(id, epoch)?;
         let served = e.state.next(WindowTransition::PeerAccess).is_ok();
-        #[cfg(hmc_mutants)]
-        let served = served || mutant::is(Mutant::ServeRevoked);
         if !served {
             return Err(WindowFault::Revoked);
         }
         let allowed = e.access.contains(access);
-        #[cfg(hmc_mutants)]
-        let allowed = allowed || mutant::is(Mutant::SkipAccess);
         if !allowed {
             return Err(WindowFault::Access);
         }

@@ -13,9 +13,6 @@
 
 use core::time::Duration;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
-
 use crate::sync::{Deadline, Ordering, Scope, Wakes, Word64, high, low};
 
 const CLOSED: u64 = 1 << 31;
@@ -145,11 +142,6 @@ impl<'a> WindowGate<'a> {
     pub fn open(&self, epoch: u32) -> Result<(), GateError> {
         if epoch > MAX_EPOCH {
             return Err(GateError::Broken);
-        }
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::OpenSetsCount) {
-            self.word.atomic().store(u64::from(epoch), Ordering::Release);
-            return Ok(());
         }
         // Only the owner changes the low half. A peer that did, too, has a window of a wrong epoch: its own loss.
         let now = low(self.word.atomic().load(Ordering::Relaxed));

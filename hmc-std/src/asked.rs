@@ -5,8 +5,6 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::wire::hello::Asked;
 
 use crate::address::Address;
@@ -54,10 +52,6 @@ impl Shared {
 
     /// Whether this session listens at the endpoint that a dialer was told to reach.
     pub(crate) fn is_asked(&self, asked: &Asked, source: Source, socket: &Socket) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::AnyEndpoint) {
-            return true;
-        }
         if asked.port() == 0 {
             return true;
         }

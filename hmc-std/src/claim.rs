@@ -1,7 +1,5 @@
 //! What a stranger's HELLO claims, and what it has to prove before anybody looks at its rank.
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::wire::advert::EndpointDesc;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::reject::RejectReason;
@@ -31,8 +29,6 @@ impl Shared {
         let (rank, incarnation, host) = (h.rank, h.incarnation, h.host);
         let elsewhere = self.is_elsewhere(h.asked);
         let claim = Claim { rank, incarnation, host, route, elsewhere, proven };
-        #[cfg(hmc_mutants)]
-        let needed = needed && !mutant::is(Mutant::BelieveWithoutProof);
         if !h.proves {
             return if needed {
                 First::Refused(RejectReason::NotAuthorised)
@@ -55,10 +51,6 @@ impl Shared {
 
     /// Whether its listeners accept the dialect of the C++ HMC.
     pub(crate) fn accepts_upstream(&self) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::UpstreamAlways) {
-            return true;
-        }
         self.config.upstream
     }
 

@@ -6,8 +6,6 @@
 use std::sync::Arc;
 
 use hmc_core::limits::RANK_KEPT_NS;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
@@ -75,9 +73,6 @@ pub(crate) struct Connecting {
 
 impl Connecting {
     pub(crate) fn new(rank: Rank, address: &Address, conn: ConnType, deadline: Instant) -> Self {
-        #[cfg(hmc_mutants)]
-        let deadline =
-            if mutant::is(Mutant::HandshakeWithoutDeadline) { Instant::NEVER } else { deadline };
         Self {
             rank,
             claims: rank,

@@ -7,8 +7,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::Rank;
 use rustix::io::Errno;
@@ -178,10 +176,6 @@ impl Shared {
 
 /// Whether the caller runs on that thread: nobody can wait for itself.
 pub(crate) fn is_this_thread(thread: &JoinHandle<()>) -> bool {
-    #[cfg(hmc_mutants)]
-    if mutant::is(Mutant::JoinItself) {
-        return false;
-    }
     thread.thread().id() == std::thread::current().id()
 }
 

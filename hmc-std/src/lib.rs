@@ -64,6 +64,9 @@ mod handshake;
 #[doc(hidden)]
 pub mod identity;
 mod inquiry;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod internals;
 mod keeper;
 mod leave;
 mod left;

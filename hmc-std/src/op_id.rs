@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::slots;
 use hmc_core::types::Rank;
 
@@ -21,10 +19,6 @@ impl LinkId {
     /// Whether an operation of that link is one of this link's.
     #[inline]
     pub(crate) fn is(self, named: Self) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::ForeignOperations) {
-            return self.serial == named.serial && self.peer == named.peer;
-        }
         self == named
     }
 }

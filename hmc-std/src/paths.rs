@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use hmc_core::limits;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::types::Rank;
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -27,8 +25,6 @@ pub(crate) fn private_dir(dir: &Path) -> Result<()> {
     let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
     let ours = stat.st_uid == rustix::process::geteuid().as_raw();
     let closed = stat.st_mode & 0o077 == 0;
-    #[cfg(hmc_mutants)]
-    let closed = closed || mutant::is(Mutant::AnyFolder);
     if is_dir && ours && closed {
         return Ok(());
     }

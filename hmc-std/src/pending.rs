@@ -7,8 +7,6 @@ use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::framer::Framer;
 use hmc_core::ctrl::io::ControlOutput;
 use hmc_core::limits::{FRAME_HEADER_BYTES, MAX_HELLO_BYTES, MAX_HELLO_FRAME_BYTES};
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::header::Header;
@@ -86,18 +84,6 @@ impl Strangers {
 
     pub(crate) fn len(&self) -> usize {
         self.by_number.len()
-    }
-
-    #[cfg(hmc_mutants)]
-    pub(crate) fn keeps_out(&self, source: &Source, places: usize) -> bool {
-        let ip = |source: &Source| match source {
-            Source::Tcp(from) => Some(from.ip()),
-            Source::Uds { .. } => None,
-        };
-        let same = || self.by_number.values().filter(|s| ip(&s.source) == ip(source)).count();
-        mutant::is(Mutant::NewcomerGoes) && self.len() >= places
-            || (mutant::is(Mutant::FewOfAnAddress) || mutant::is(Mutant::TurnManyAway))
-                && same() >= 4
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -2,8 +2,6 @@
 //! `Forked`, before it takes a lock (another thread of the parent may have held it) or reads memory (it is not there),
 //! and a drop does nothing.
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::wire::hello::HostId;
 use hmc_mem::os::fork::ForkGuard;
 use hmc_mem::os::limits;
@@ -36,10 +34,6 @@ impl Origin {
     /// `Forked`.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::ForkedCallsPass) {
-            return Ok(());
-        }
         if self.0.is_child() { Err(forked()) } else { Ok(()) }
     }
 }

@@ -1,8 +1,6 @@
 //! Dialing again a listener that closes a connection before it answers: it may have had no room. A dial goes on until its
 //! deadline, and its error says then what else such a listener may be.
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind};
@@ -24,10 +22,6 @@ pub(crate) struct Retries {
 impl Retries {
     /// Whether that is why a dial failed, so that it is worth another try.
     pub(crate) fn is_worth_it(e: &Error) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::DialOnce) || mutant::is(Mutant::TurnManyAway) {
-            return false;
-        }
         e.kind() == ErrorKind::PeerDead
     }
 

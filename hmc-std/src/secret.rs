@@ -5,8 +5,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::types::Rank;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::proof::{Challenge, NONCE_BYTES, Proof, Role, transcript};
@@ -181,10 +179,6 @@ fn unfit(path: &Path, what: &str) -> Error {
 
 /// Whether others than its owner may read or write a file of that mode.
 fn is_open_to_others(mode: u32) -> bool {
-    #[cfg(hmc_mutants)]
-    if mutant::is(Mutant::AnySecret) {
-        return false;
-    }
     mode & 0o077 != 0
 }
 

@@ -11,8 +11,6 @@ use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
 use hmc_core::ctrl::framer::Next;
 use hmc_core::ctrl::io::{ControlEvent, Violation};
 use hmc_core::limits::HELLO_DEADLINE_NS;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::wire::cursor::WireErrorKind;
 use hmc_core::wire::reject::RejectReason;
@@ -62,10 +60,6 @@ impl Shared {
         if self.is_leaving() {
             // Dropped: closed at once.
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        #[cfg(hmc_mutants)]
-        if lock(&self.pending).keeps_out(&source, self.places) {
             return None;
         }
         if lock(&self.pending).len() >= self.places {
@@ -162,10 +156,6 @@ impl Shared {
 
     /// Turns away strangers whose time is up, and says when that of the next one is.
     pub(crate) fn tick_strangers(&self, now: Instant) -> Instant {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::KeepSilent) {
-            return Instant::NEVER;
-        }
         let late = lock(&self.pending).take_late(now);
         for (id, mut stranger) in late {
             match &mut stranger.stage {

@@ -3,8 +3,6 @@
 //! A token opens its link once. It is compared with all that are known, each to its last byte: how
 //! long a refusal takes must tell nothing about the tokens that there are.
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::wire::hello::LinkToken;
 
 /// Tokens that were given out and have opened nothing yet, with the serial numbers of their links.
@@ -24,10 +22,6 @@ impl Tokens {
             if known.matches(token) {
                 hit = Some(at);
             }
-        }
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::TokenStays) {
-            return hit.and_then(|at| self.0.get(at)).map(|(_, serial)| *serial);
         }
         hit.map(|at| self.0.swap_remove(at).1)
     }

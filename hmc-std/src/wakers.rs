@@ -13,8 +13,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 use std::thread::ThreadId;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Duration;
 
 use crate::clock;
@@ -135,8 +133,6 @@ impl Wakers {
     pub(crate) fn wake(&self, waker: Waker) {
         let mut state = lock(&self.state);
         let runs = state.runs;
-        #[cfg(hmc_mutants)]
-        let runs = runs && !mutant::is(Mutant::WakersOnThread) && !mutant::is(Mutant::JoinItself);
         if !runs {
             drop(state);
             self.call(Task::Wake(waker));
@@ -152,10 +148,6 @@ impl Wakers {
             Task::Wake(waker) => waker.wake(),
             Task::Drop(owner) => drop(owner),
         };
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::WakerPanicEscapes) {
-            return code();
-        }
         if panics(code) {
             self.note_panic();
         }

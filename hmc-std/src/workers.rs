@@ -1,7 +1,5 @@
 //! What a session does for the shared workers of its transports.
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::types::ConnType;
 
 use crate::aside::Collects;
@@ -43,10 +41,6 @@ impl Shared {
         if conn != ConnType::Auto {
             // One that is not in this build is refused once it is known whether a peer is there.
             let activated = self.domains.find(conn).map_or(Ok(()), Domain::activate);
-            #[cfg(hmc_mutants)]
-            if activated.is_err() && mutant::is(Mutant::FallBack) {
-                return Ok(ConnType::Auto);
-            }
             activated?;
         }
         Ok(conn)

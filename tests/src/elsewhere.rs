@@ -17,8 +17,8 @@ pub struct Test {
     /// What it is, for the table.
     pub what: &'static str,
     arguments: &'static [&'static str],
-    flags: &'static str,
-    folder: &'static str,
+    /// Flags for the compiler and the folder of their build, where they are not those of the copy.
+    other: Option<(&'static str, &'static str)>,
 }
 
 /// Models of what threads share.
@@ -26,8 +26,7 @@ const REOPENED: Test = Test {
     name: "reopen::window_place_is_used_again_under_one_that_retries",
     what: "loom model",
     arguments: &["-p", "hmc-mem", "--no-default-features", "--profile", "proofs", "--test", "loom"],
-    flags: "--cfg loom --cfg hmc_mutants",
-    folder: "target/mutants/loom",
+    other: Some(("--cfg loom --cfg hmc_mutants", "target/loom")),
 };
 
 /// Processes.
@@ -35,8 +34,7 @@ const ENDS: Test = Test {
     name: "memory_under_operations_outlives_a_session_that_ends",
     what: "processes",
     arguments: &["-p", "hmc-tests", "--profile", "proofs", "--test", "ends"],
-    flags: "--cfg hmc_mutants",
-    folder: "target/mutants",
+    other: None,
 };
 
 /// The test that shows this bug; `None`: a simulated world does.
@@ -54,8 +52,13 @@ impl Test {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         command.current_dir(root).arg("test").args(self.arguments);
-        command.arg("--target-dir").arg(root.join(self.folder));
-        command.args(["--", "--exact", self.name]).env("RUSTFLAGS", self.flags);
+        for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_TARGET_DIR"] {
+            command.env_remove(name);
+        }
+        if let Some((flags, folder)) = self.other {
+            command.arg("--target-dir").arg(root.join(folder)).env("RUSTFLAGS", flags);
+        }
+        command.args(["--", "--exact", self.name]);
         if let Some(mutant) = mutant {
             command.env(VARIABLE, format!("{mutant:?}"));
         }
@@ -85,12 +88,15 @@ impl Test {
     /// What to type to see it.
     #[must_use]
     pub fn command(self, mutant: Mutant) -> String {
+        let (flags, folder) = match self.other {
+            Some((flags, folder)) => {
+                (format!("RUSTFLAGS=\"{flags}\" "), format!(" --target-dir {folder}"))
+            }
+            None => Default::default(),
+        };
+        let (arguments, name) = (self.arguments.join(" "), self.name);
         format!(
-            "{VARIABLE}={mutant:?} RUSTFLAGS=\"{}\" cargo test {} --target-dir {} -- --exact {}",
-            self.flags,
-            self.arguments.join(" "),
-            self.folder,
-            self.name
+            "(cd target/planted/tree && {VARIABLE}={mutant:?} {flags}cargo test {arguments}{folder} -- --exact {name})"
         )
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! No check here knows which bug is planted: a bug counts as found when a seed fails by the world's general rules.
 //! Bugs that no world can show are shown by the tests that [`crate::elsewhere`] names, which run here too.
-//! Needs a build with `--cfg hmc_mutants`, which the command makes.
+//! Is part of the copy of the workspace that the command makes, where all of them are planted (`--cfg hmc_mutants`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

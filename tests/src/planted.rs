@@ -1,4 +1,4 @@
-//! Bugs that are planted in a build with `--cfg hmc_mutants`: one is switched on in a process by its environment, and so in
+//! Bugs that are planted in a copy of the workspace, which is built with `--cfg hmc_mutants`: one is switched on in a process by its environment, and so in
 //! the processes that it starts.
 
 /// The variable of the environment that names the bug.

@@ -17,8 +17,8 @@ use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_std::config::Progress;
 use hmc_std::future::WaitError;
-use hmc_std::testing::{self, End, Wire};
 use hmc_std::{ConnType, Copy, Direction, ErrorKind, OpId, Peer, Session, Want};
+use hmc_testkit::ends::{self, End, Wire};
 use hmc_tests::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -154,7 +154,7 @@ const OP: slots::SlotId = slots::SlotId { index: 0, generation: 1 };
 
 impl Ports {
     fn new() -> Self {
-        let (mut near, far) = testing::pair(Wire::Shm { cma: true }).unwrap();
+        let (mut near, far) = ends::pair(Wire::Shm { cma: true }).unwrap();
         let mut far = far.unwrap();
         let ours = near.allocate(LEN).unwrap();
         let local = near.learn(&ours);

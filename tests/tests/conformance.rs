@@ -9,7 +9,7 @@ use hmc_core::transport::Transport as _;
 use hmc_core::types::{Access, Caps};
 use hmc_sim::conformance::transport::{IdleLimit, Subject, Support, run};
 use hmc_std::Region;
-use hmc_std::testing::{self, End, Wire};
+use hmc_testkit::ends::{self, End, Wire};
 
 /// Bytes around the window within its region, which nobody may touch.
 const MARGIN: u64 = 96;
@@ -49,7 +49,7 @@ impl Pair {
     }
 
     fn build(&self, local_len: u64, window_len: u64, access: Access) -> hmc_std::Result<Built> {
-        let (mut near, mut far) = testing::pair(self.wire)?;
+        let (mut near, mut far) = ends::pair(self.wire)?;
         let near_region = near.allocate(local_len)?;
         let local = near.learn(&near_region);
         let owner = far.as_mut().unwrap_or(&mut near);
@@ -60,8 +60,8 @@ impl Pair {
             owner.allocate(all)?
         };
         let paint = vec![MARGIN_BYTE; usize::try_from(MARGIN).expect("small")];
-        testing::write(&far_region, 0, &paint)?;
-        testing::write(&far_region, all - MARGIN, &paint)?;
+        ends::write(&far_region, 0, &paint)?;
+        ends::write(&far_region, all - MARGIN, &paint)?;
         let window = owner.expose(&far_region, MARGIN, window_len, access)?;
         let limit = Instant::now() + Duration::from_secs(5);
         let mappable = matches!(self.wire, Wire::Shm { .. }) && !self.adopted;
@@ -99,19 +99,19 @@ impl Subject for Pair {
     }
 
     fn write_local(&mut self, offset: u64, bytes: &[u8]) {
-        testing::write(&self.built().near_region, offset, bytes).expect("in range");
+        ends::write(&self.built().near_region, offset, bytes).expect("in range");
     }
 
     fn read_local(&mut self, offset: u64, out: &mut [u8]) {
-        testing::read(&self.built().near_region, offset, out).expect("in range");
+        ends::read(&self.built().near_region, offset, out).expect("in range");
     }
 
     fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
-        testing::write(&self.built().far_region, MARGIN + offset, bytes).expect("in range");
+        ends::write(&self.built().far_region, MARGIN + offset, bytes).expect("in range");
     }
 
     fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
-        testing::read(&self.built().far_region, MARGIN + offset, out).expect("in range");
+        ends::read(&self.built().far_region, MARGIN + offset, out).expect("in range");
     }
 
     fn drive(&mut self) {
@@ -158,7 +158,7 @@ impl Subject for Pair {
         let region = &self.built().far_region;
         for offset in [0, region.len() - MARGIN] {
             let mut margin = [0; 96];
-            testing::read(region, offset, &mut margin).map_err(|e| e.to_string())?;
+            ends::read(region, offset, &mut margin).map_err(|e| e.to_string())?;
             if let Some(at) = margin.iter().position(|b| *b != MARGIN_BYTE) {
                 return Err(format!("byte {at} of the margin at {offset} was written"));
             }
@@ -223,7 +223,7 @@ fn each_transport_names_its_capabilities() {
         (Wire::Shm { cma: false }, shm),
     ];
     for (wire, caps) in cases {
-        let (near, far) = testing::pair(wire).expect("a pair");
+        let (near, far) = ends::pair(wire).expect("a pair");
         assert_eq!(near.caps(), caps, "{wire:?}");
         assert!(far.is_none_or(|far| far.caps() == caps), "{wire:?}");
     }

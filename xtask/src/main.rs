@@ -6,8 +6,10 @@
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic"))]
 
 mod cmd;
+mod copy;
 mod failures;
 mod manifest;
+mod planted;
 mod record;
 mod shell;
 mod source;

@@ -6,9 +6,10 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -55,6 +56,33 @@ pub(crate) fn cargo_of(toolchain: &str) -> Command {
     // A question whether a toolchain is there must not bring it.
     command.env("RUSTUP_AUTO_INSTALL", "0");
     command
+}
+
+/// Runs a build of programs of a package, given the command without what names them. Where the first of them is.
+///
+/// # Errors
+/// Words.
+pub(crate) fn built(
+    command: &mut Command,
+    package: &str,
+    programs: &[&str],
+) -> Result<PathBuf, String> {
+    command.args(["--package", package, "--message-format=json-render-diagnostics"]);
+    for program in programs {
+        command.args(["--bin", program]);
+    }
+    let out = capture(command)?;
+    if !out.success {
+        return Err(format!("`{}`: {}\n{}", shown(command), out.why(), out.stderr));
+    }
+    let first = programs.first().copied().unwrap_or_default();
+    let place = out.stdout.lines().find_map(|line| {
+        let said: Value = serde_json::from_str(line).ok()?;
+        let is_program = said.pointer("/target/name")?.as_str()? == first;
+        let executable = said.get("executable")?.as_str()?;
+        is_program.then(|| PathBuf::from(executable))
+    });
+    place.ok_or_else(|| format!("cargo names no program `{first}`"))
 }
 
 /// The program and its arguments as one would type them.

@@ -20,7 +20,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// All files that checks read: Rust, manifests, Markdown, the Python package and its tests; of the others only the paths.
+/// All files that checks read: Rust, manifests, Markdown, patches, the Python package and its tests; of the others only the paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<File>,
@@ -71,7 +71,7 @@ impl Tree {
                     .map_err(|e| format!("{}: {e}", path.display()))?
                     .to_string_lossy()
                     .replace('\\', "/");
-                let read = [".rs", ".toml", ".md"].iter().any(|end| short.ends_with(end));
+                let read = [".rs", ".toml", ".md", ".patch"].iter().any(|end| short.ends_with(end));
                 if read || short.starts_with(PYTHON) && short.ends_with(".py") {
                     let text =
                         std::fs::read_to_string(&path).map_err(|e| format!("{short}: {e}"))?;

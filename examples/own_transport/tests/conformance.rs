@@ -9,7 +9,7 @@ use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::transport::Transport as _;
 use hmc_core::types::{Access, Caps};
 use hmc_std::Region;
-use hmc_std::testing::{self, End};
+use hmc_testkit::ends::{self, End};
 use own_transport::domain::MemfileDomain;
 
 /// Bytes around the window within its region, which nobody may touch.
@@ -35,14 +35,14 @@ struct Built {
 }
 
 fn build(local_len: u64, window_len: u64, access: Access) -> hmc_std::Result<Built> {
-    let (mut near, mut far) = testing::pair_of(&MemfileDomain, &MemfileDomain)?;
+    let (mut near, mut far) = ends::pair_of(&MemfileDomain, &MemfileDomain)?;
     let near_region = near.allocate(local_len)?;
     let local = near.learn(&near_region);
     let all = window_len + 2 * MARGIN;
     let far_region = far.allocate(all)?;
     let paint = vec![MARGIN_BYTE; usize::try_from(MARGIN).expect("small")];
-    testing::write(&far_region, 0, &paint)?;
-    testing::write(&far_region, all - MARGIN, &paint)?;
+    ends::write(&far_region, 0, &paint)?;
+    ends::write(&far_region, all - MARGIN, &paint)?;
     let window = far.expose(&far_region, MARGIN, window_len, access)?;
     near.service();
     Ok(Built { near, far: Some(far), near_region, far_region, local, window })
@@ -81,19 +81,19 @@ impl Subject for Pair {
     }
 
     fn write_local(&mut self, offset: u64, bytes: &[u8]) {
-        testing::write(&self.built().near_region, offset, bytes).expect("in range");
+        ends::write(&self.built().near_region, offset, bytes).expect("in range");
     }
 
     fn read_local(&mut self, offset: u64, out: &mut [u8]) {
-        testing::read(&self.built().near_region, offset, out).expect("in range");
+        ends::read(&self.built().near_region, offset, out).expect("in range");
     }
 
     fn write_remote(&mut self, offset: u64, bytes: &[u8]) {
-        testing::write(&self.built().far_region, MARGIN + offset, bytes).expect("in range");
+        ends::write(&self.built().far_region, MARGIN + offset, bytes).expect("in range");
     }
 
     fn read_remote(&mut self, offset: u64, out: &mut [u8]) {
-        testing::read(&self.built().far_region, MARGIN + offset, out).expect("in range");
+        ends::read(&self.built().far_region, MARGIN + offset, out).expect("in range");
     }
 
     fn drive(&mut self) {
@@ -115,7 +115,7 @@ impl Subject for Pair {
     fn revoke(&mut self) -> Support {
         let built = self.built_mut();
         let far = built.far.as_mut().expect("it lives");
-        let passed = testing::revoke(far, &mut built.near, &built.window, PATIENCE);
+        let passed = ends::revoke(far, &mut built.near, &built.window, PATIENCE);
         assert!(passed.expect("the window is open"), "no fence");
         Support::Done
     }
@@ -137,7 +137,7 @@ impl Subject for Pair {
         let region = &self.built().far_region;
         for offset in [0, region.len() - MARGIN] {
             let mut margin = [0; 96];
-            testing::read(region, offset, &mut margin).map_err(|e| e.to_string())?;
+            ends::read(region, offset, &mut margin).map_err(|e| e.to_string())?;
             if let Some(at) = margin.iter().position(|b| *b != MARGIN_BYTE) {
                 return Err(format!("byte {at} of the margin at {offset} was written"));
             }
@@ -164,7 +164,7 @@ fn all_cases_pass_without_a_skip() {
 
 #[test]
 fn it_names_its_capabilities() {
-    let (near, far) = testing::pair_of(&MemfileDomain, &MemfileDomain).expect("a pair");
+    let (near, far) = ends::pair_of(&MemfileDomain, &MemfileDomain).expect("a pair");
     for end in [near, far] {
         assert_eq!(end.caps(), Caps::all() - Caps::TARGET_CHECKED);
     }
@@ -173,7 +173,7 @@ fn it_names_its_capabilities() {
 /// What can be reached is what was exposed, by a descriptor of no more rights.
 #[test]
 fn memory_that_has_no_file_is_not_exposed() {
-    let (_near, mut far) = testing::pair_of(&MemfileDomain, &MemfileDomain).expect("a pair");
+    let (_near, mut far) = ends::pair_of(&MemfileDomain, &MemfileDomain).expect("a pair");
     let adopted = far.adopt(64).expect("memory");
     let refused = far.expose(&adopted, 0, 64, Access::READ).map_err(|e| e.kind());
     assert_eq!(refused, Err(hmc_std::ErrorKind::Unsupported));

@@ -3,8 +3,6 @@
 //! Each command is a row of the table in [`crate::ctrl::state`]; one that is not allowed changes
 //! nothing and returns an error. [`ControlConn`] itself is in [`crate::ctrl::conn`].
 
-#[cfg(hmc_mutants)]
-use crate::mutant::{self, Mutant};
 use crate::time::Instant;
 use crate::types::{Incarnation, Rank};
 use crate::wire::cursor::WireError;
@@ -119,8 +117,6 @@ impl ControlConn {
     pub fn prove(&mut self, must: &Proof, ours: Proof) -> Result<bool, CommandError> {
         let next = self.state.command(Command::Prove).map_err(CommandError::Misuse)?;
         let believed = self.proof.take().is_some_and(|said| said.matches(must));
-        #[cfg(hmc_mutants)]
-        let believed = believed || mutant::is(Mutant::BelieveAcceptor);
         if !believed {
             self.violation(Violation::Unproven, None);
             return Ok(false);

@@ -5,8 +5,6 @@
 //! full, and asks for at most twice as much. A frame's payload is given out in place.
 
 use crate::limits::FRAME_HEADER_BYTES;
-#[cfg(hmc_mutants)]
-use crate::mutant::{self, Mutant};
 use crate::time::Instant;
 use crate::wire::cursor::WireError;
 use crate::wire::header::Header;
@@ -43,22 +41,12 @@ pub struct Framer<S> {
     /// When the bytes at `head` began to arrive.
     began: Instant,
     last_fill: Instant,
-    #[cfg(hmc_mutants)]
-    cut: bool,
 }
 
 impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
     /// An empty framer. Storage shorter than [`FRAME_HEADER_BYTES`] asks to grow at once.
     pub const fn new(storage: S) -> Self {
-        Self {
-            storage,
-            head: 0,
-            tail: 0,
-            began: Instant::ZERO,
-            last_fill: Instant::ZERO,
-            #[cfg(hmc_mutants)]
-            cut: false,
-        }
+        Self { storage, head: 0, tail: 0, began: Instant::ZERO, last_fill: Instant::ZERO }
     }
 
     /// Bytes received and not given out.
@@ -115,10 +103,6 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
         let head = self.head;
         let held = self.storage.as_ref().get(head..self.tail).unwrap_or(&[]);
         let Some((first, rest)) = held.split_first_chunk::<FRAME_HEADER_BYTES>() else {
-            #[cfg(hmc_mutants)]
-            {
-                self.cut |= mutant::is(Mutant::SplitHeaderLost) && !held.is_empty();
-            }
             return Ok(need(FRAME_HEADER_BYTES, held.len(), capacity));
         };
         let header = Header::parse(first, limit)?;
@@ -128,10 +112,6 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
         }
         self.began = self.last_fill;
         self.head = head.saturating_add(header.frame_bytes());
-        #[cfg(hmc_mutants)]
-        if core::mem::take(&mut self.cut) {
-            return self.next(limit);
-        }
         let start = head.saturating_add(FRAME_HEADER_BYTES);
         let bytes = self.storage.as_ref().get(start..self.head).unwrap_or(&[]);
         Ok(Next::Frame(header, bytes))
@@ -182,10 +162,6 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
 fn need(total: usize, held: usize, capacity: usize) -> Next<'static> {
     if held < capacity {
         return Next::Need(total.saturating_sub(held));
-    }
-    #[cfg(hmc_mutants)]
-    if mutant::is(Mutant::GrowAtOnce) {
-        return Next::Grow(total.max(FRAME_HEADER_BYTES));
     }
     Next::Grow(total.min(capacity.saturating_mul(2)).max(FRAME_HEADER_BYTES))
 }

@@ -5,8 +5,6 @@
 //! locks a rank for good. Whoever dials again raises its own incarnation first.
 
 use crate::limits::{MAX_PEERS, RANK_KEPT_NS, RECONNECT_BACKOFF_NS};
-#[cfg(hmc_mutants)]
-use crate::mutant::{self, Mutant};
 use crate::time::{Duration, Instant};
 use crate::types::{Incarnation, Rank};
 use crate::wire::cursor::to_usize;
@@ -251,12 +249,6 @@ impl RankEntry {
         let older = Admission::Stale { seen: self.incarnation };
         let admission = match self.state {
             RankState::Vacant => Admission::Accept,
-            #[cfg(hmc_mutants)]
-            _ if mutant::is(Mutant::AcceptStaleLife) && incarnation < self.incarnation => {
-                Admission::Replace
-            }
-            #[cfg(hmc_mutants)]
-            RankState::Live if mutant::is(Mutant::EvictOnDuplicate) => Admission::Replace,
             RankState::Live if self.identity == who && incarnation < self.incarnation => older,
             RankState::Live => Admission::Duplicate,
             RankState::Dead if self.yields_to(who, now) => Admission::Replace,
@@ -275,10 +267,6 @@ impl RankEntry {
     /// Whether a dead holder's rank is free for `who`, whatever host and life either of them claims. A proof counts at once
     /// against what was only claimed, and never the other way; among equals the dead one is waited for a while.
     fn yields_to(&self, who: Identity, now: Instant) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::ClaimLocksRank) {
-            return false;
-        }
         if who.proven == self.identity.proven { now >= self.kept_until() } else { who.proven }
     }
 

@@ -3,8 +3,6 @@
 //! Pure arithmetic on times that were handed in; [`crate::ctrl::conn`] acts on the result.
 
 use crate::limits::{FRAME_DEADLINE_NS, HELLO_DEADLINE_NS, MIN_HEARTBEAT_NS, MISSED_HEARTBEATS};
-#[cfg(hmc_mutants)]
-use crate::mutant::{self, Mutant};
 use crate::time::{Duration, Instant};
 
 use super::io::CloseReason;
@@ -122,14 +120,6 @@ impl Timers {
             return None;
         }
         let ends = self.ends(state);
-        #[cfg(hmc_mutants)]
-        let ends = ends.map(|(at, why)| match why {
-            CloseReason::Silent if mutant::is(Mutant::IgnoreSilence) => (Instant::NEVER, why),
-            CloseReason::HelloDeadline if mutant::is(Mutant::HandshakeWithoutDeadline) => {
-                (Instant::NEVER, why)
-            }
-            _ => (at, why),
-        });
         if let Some((_, why)) = ends.iter().find(|(at, _)| now >= *at) {
             return Some(Due::End(*why));
         }

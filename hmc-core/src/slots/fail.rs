@@ -1,7 +1,5 @@
 //! The ways in which an operation ends other than by its completions.
 
-#[cfg(hmc_mutants)]
-use crate::mutant::{self, Mutant};
 use crate::slots::state::{SlotState, SlotTransition};
 use crate::slots::{CompletionEffect, NONE, Slot, Slots, Stale};
 use crate::work::{Failure, SlotId};
@@ -54,10 +52,6 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
             slot.set_failure(failure);
             slot.unposted = 0;
             slot.report_done = true;
-            #[cfg(hmc_mutants)]
-            if mutant::is(Mutant::FenceAtFailure) {
-                slot.posted = 0;
-            }
             if slot.posted != 0 {
                 self.push_ready(index);
             }

@@ -13,8 +13,6 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::pages::{self, no_space, os};
@@ -248,10 +246,6 @@ fn install() -> Result<(), MemError> {
 
 /// Fills the holes. Runs in the child, in its only thread, before fork(2) returns.
 extern "C" fn reserve_in_child() {
-    #[cfg(hmc_mutants)]
-    if mutant::is(Mutant::ForkReservesNothing) {
-        return;
-    }
     for entry in (0..BLOCKS).map_while(block).flatten() {
         let start = entry.start.load(Ordering::Acquire);
         if start == FREE || start == CLAIMED {

@@ -4,8 +4,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::types::Access;
@@ -211,8 +209,6 @@ impl MappedWindow {
         let stayed_open = gate.exit_open(self.gate_epoch());
         // Pages outlive their owner: bytes for nobody are no success. The kernel says so before anybody can wait for its end.
         let ended = self.peer.life.as_ref().is_some_and(|life| life.has_ended());
-        #[cfg(hmc_mutants)]
-        let ended = ended && !mutant::is(Mutant::IgnoreMark);
         if ended {
             return Err(Failure::PeerDead);
         }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use hmc_core::limits::PEER_DEAD_NS;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::DataCloseReason;
 use hmc_core::types::ConnType;
@@ -55,10 +53,6 @@ impl Link {
     /// The data plane has ended. The caller holds no lock of the link.
     pub(super) fn end_down(&self, why: DataCloseReason) {
         let words = self.data_in_turn().port().why_closed().unwrap_or_default();
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::DataEndDropsMail) {
-            return self.die(why == DataCloseReason::Eof, &words);
-        }
         if why == DataCloseReason::Eof {
             return self.begin_closing(true, &words);
         }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::types::Rank;
 
 use super::Link;
@@ -64,10 +62,6 @@ impl Unfenced for Kept {
 impl Link {
     /// Hands the link over to the process if the peer may still use memory of ours.
     pub(super) fn keep_unfenced(&self) {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::EndForgetsUnfenced) {
-            return;
-        }
         let Some(link) = self.me.upgrade().filter(|me| !me.is_out_of_reach()) else { return };
         if self.data().is_harmless() && !self.has_relays() {
             // As a rule the peer that was told of the end says at once that it is out.

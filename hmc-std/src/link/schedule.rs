@@ -2,9 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
-
 use super::Link;
 use super::ctrl::CtrlState;
 use super::data::DataState;
@@ -20,10 +17,6 @@ impl Link {
 
     /// Whether no operation of ours is under way.
     pub(super) fn is_quiet(&self) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::ByeForgetsOps) {
-            return true;
-        }
         self.data().queue().in_flight() == 0
     }
 

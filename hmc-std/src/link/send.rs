@@ -1,7 +1,5 @@
 //! Messages out: what the protocol says waits in a queue, what the application says waits for the system.
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
 use hmc_core::types::ConnType;
 use hmc_core::wire::message::ControlMessage;
@@ -16,10 +14,6 @@ impl CtrlState {
     /// Whether the protocol may queue an answer: nothing waits for the peer to read.
     #[inline]
     pub(super) fn may_answer(&self) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::AnswersPileUp) {
-            return true;
-        }
         self.unsent.is_empty()
     }
 }
@@ -40,8 +34,6 @@ impl Link {
     /// `Full` when the system takes nothing now; `PeerDead` when the peer is gone.
     pub(crate) fn send_out(&self, m: &ControlMessage<'_>) -> Result<Option<u64>> {
         let mark = self.send_by(m, CtrlState::send_out)?;
-        #[cfg(hmc_mutants)]
-        let mark = mark.filter(|_| !mutant::is(Mutant::SentTooEarly));
         Ok(mark)
     }
 

@@ -2,8 +2,6 @@
 
 use super::region::Region;
 use crate::error::Result;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::LocalSlice;
 use hmc_mem::error::MemError;
@@ -173,10 +171,6 @@ impl Span {
     /// Both unchanged, when `other` does not start where this one ends, or in a forked child.
     pub fn join(self, other: Self) -> std::result::Result<Self, (Self, Self)> {
         let same = self.region.key() == other.region.key();
-        #[cfg(hmc_mutants)]
-        let same = same
-            || mutant::is(Mutant::JoinAnyRegion)
-                && self.region.key().index == other.region.key().index;
         if !same || self.region.check_process().is_err() {
             return Err((self, other));
         }

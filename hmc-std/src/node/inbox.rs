@@ -3,9 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
-
 /// Bytes that a message takes beside its own.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
@@ -83,10 +80,6 @@ impl Inbox {
     /// Whether so many more messages, with `bytes` of payload in all, fit. One fits into an empty inbox however long it is:
     /// else a limit below its length would stop the connection for ever.
     pub(crate) fn has_room(&self, messages: usize, bytes: usize) -> bool {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::DropWhenFull) {
-            return true;
-        }
         let count = self.queue.len().saturating_add(messages);
         let fits = count <= self.max_messages && self.bytes.saturating_add(bytes) <= self.max_bytes;
         fits || count <= 1
@@ -112,20 +105,6 @@ impl Inbox {
 
     pub(crate) fn push(&mut self, m: Message) {
         self.received = self.received.saturating_add(1);
-        #[cfg(hmc_mutants)]
-        {
-            if mutant::is(Mutant::DropWhenFull) && self.queue.len() >= self.max_messages {
-                return;
-            }
-            if mutant::is(Mutant::ReorderMessages)
-                && let Some(last) = self.queue.pop_back()
-            {
-                self.bytes = self.bytes.saturating_add(Self::weight(&m));
-                self.queue.push_back(m);
-                self.queue.push_back(last);
-                return;
-            }
-        }
         self.bytes = self.bytes.saturating_add(Self::weight(&m));
         self.queue.push_back(m);
     }

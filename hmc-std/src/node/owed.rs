@@ -4,8 +4,6 @@
 
 use std::collections::VecDeque;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
@@ -25,11 +23,6 @@ impl Owed {
     pub(crate) fn add(&mut self, id: WindowId, epoch: Epoch) -> bool {
         if usize::from(id.index()) >= PLACES {
             return false;
-        }
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::EachRevokeOwed) {
-            self.windows.push_back((id, epoch));
-            return true;
         }
         match self.windows.iter_mut().find(|(known, _)| known.index() == id.index()) {
             Some(place) => *place = (id, epoch),

@@ -3,8 +3,6 @@
 //! Sans I/O: the shell hands in what happened ([`Input`]) and carries out the answer ([`Output`]).
 
 use hmc_core::ctrl::ranks::{Admission, Backoff, Identity, RankEntry, RankStorage, RankTable};
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::time::Instant;
 use hmc_core::types::{Incarnation, Rank};
 use std::collections::BTreeMap;
@@ -118,8 +116,6 @@ impl Registry {
             }
             Input::Over { rank, incarnation, redial } => {
                 let ours = self.roster.mark_dead(rank, incarnation, now);
-                #[cfg(hmc_mutants)]
-                let redial = redial && !mutant::is(Mutant::NeverRedial);
                 if ours && redial && !self.redials.iter().any(|r| r.rank == rank) {
                     let mut backoff = Backoff::new();
                     let at = now.after(backoff.pause());

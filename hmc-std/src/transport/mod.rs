@@ -29,7 +29,7 @@
 //! # Completions
 //! Each accepted request completes once, in [`Transport::poll`](hmc_core::transport::Transport::poll), whatever happens; after it
 //! nothing touches the request's memory. What counts as visible, and what a fence is, stand with the traits. The suite of
-//! `hmc-conformance` checks this; `hmc_std::testing::pair_of` (feature `testing`) makes its subject from two domains.
+//! `hmc-conformance` checks this; `hmc_testkit::ends::pair_of` makes its subject from two domains.
 //!
 //! # What travels
 //! Each link has a second connection, which a data plane reaches as a [`SideStream`]; the end of its process shows there. Notes

@@ -4,11 +4,11 @@
 //! row's bug planted, where it must be broken. A row that holds beside its bug proves nothing and fails. A process that ends by
 //! a signal, or hangs, has broken its promise; one that ends by a panic could not make its attack, which fails as well.
 
+use crate::planted::{Planted, Shown};
 use crate::shell;
 use crate::step_result::{Counts, StepResult};
 use crate::tree;
 use crate::verdict::Verdict;
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -27,6 +27,10 @@ const AT_ONCE: usize = 6;
 const MUTANT: &str = "HMC_MUTANT";
 /// Seed of the run that is a step of `test-sim`: a change is judged by what it changed, not by luck.
 const SEED: u64 = 1;
+
+/// What is built: the rows, and the processes that they start.
+const PACKAGE: &str = "hmc-tests";
+const PROGRAMS: [&str; 2] = ["attack", "actor"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -66,7 +70,7 @@ pub(crate) fn step(options: &Options) -> StepResult {
 
 fn attack(options: &Options) -> Result<StepResult, String> {
     let root = tree::root();
-    let plain = build(&root, false)?;
+    let plain = build(&root)?;
     let rows = chosen(list(&plain)?, options.only.as_deref())?;
     if options.list {
         for row in &rows {
@@ -74,7 +78,8 @@ fn attack(options: &Options) -> Result<StepResult, String> {
         }
         return Ok(Verdict::Passed.into());
     }
-    let planted = build(&root, true)?;
+    let is_attacked = |shown| shown == Shown::Attack;
+    let planted = Planted::new(&root)?.build(PACKAGE, &PROGRAMS, is_attacked)?;
     let scratch = Scratch::new()?;
     let begun = Instant::now();
     let tried = all(&rows, &plain, &planted, options, &scratch.0);
@@ -99,27 +104,10 @@ fn attack(options: &Options) -> Result<StepResult, String> {
 }
 
 /// Builds the program, and that of the processes that it starts. Where it is.
-fn build(root: &Path, planted: bool) -> Result<PathBuf, String> {
+fn build(root: &Path) -> Result<PathBuf, String> {
     let mut command = shell::cargo();
-    command.current_dir(root).args(["build", "--profile", "proofs", "--package", "hmc-tests"]);
-    command.args(["--bin", "attack", "--bin", "actor"]);
-    command.arg("--message-format=json-render-diagnostics");
-    if planted {
-        // Nothing of this build may mix with another.
-        command.env("RUSTFLAGS", "--cfg hmc_mutants");
-        command.arg("--target-dir").arg(root.join("target/mutants"));
-    }
-    let out = shell::capture(&mut command)?;
-    if !out.success {
-        return Err(format!("`{}`: {}\n{}", shell::shown(&command), out.why(), out.stderr));
-    }
-    let program = out.stdout.lines().find_map(|line| {
-        let said: Value = serde_json::from_str(line).ok()?;
-        let is_program = said.pointer("/target/name")?.as_str()? == "attack";
-        let executable = said.get("executable")?.as_str()?;
-        is_program.then(|| PathBuf::from(executable))
-    });
-    program.ok_or_else(|| "cargo names no program `attack`".to_owned())
+    command.current_dir(root).args(["build", "--profile", "proofs"]);
+    shell::built(&mut command, PACKAGE, &PROGRAMS)
 }
 
 fn list(program: &Path) -> Result<Vec<Row>, String> {

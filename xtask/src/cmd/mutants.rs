@@ -54,9 +54,8 @@ const SEEDS: &str = "500";
 /// Time beyond four times its own that a suite has before it counts as hanging.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// Attributes of code that no release has: tests of tests, models, and what joins the simulator to sessions.
-const NOT_RELEASED: [&str; 3] =
-    ["#[cfg(hmc_mutants)]", "#[cfg(loom)]", "#[cfg(feature = \"testing\")]"];
+/// Attributes of code that no release has: models, and what joins the simulator to sessions.
+const NOT_RELEASED: [&str; 2] = ["#[cfg(loom)]", "#[cfg(feature = \"testing\")]"];
 
 /// Mutants that change nothing that can be seen.
 const EQUIVALENT: &str = include_str!("mutants/equivalent.txt");

@@ -1,5 +1,7 @@
-//! `cargo xtask sim`: builds the simulator in release and hands all arguments on to it.
+//! `cargo xtask sim`: builds the simulator in release and hands all arguments on to it; for `--mutants` the one of the copy in which
+//! all mutants are ([`crate::planted`]).
 
+use crate::planted::{Planted, Shown};
 use crate::shell;
 use crate::tree;
 use crate::verdict::Verdict;
@@ -26,7 +28,10 @@ impl Options {
 
 /// Builds and runs.
 pub(crate) fn run(options: &Options) -> Verdict {
-    let mut command = command(options);
+    let mut command = match command(options) {
+        Ok(command) => command,
+        Err(why) => return Verdict::Failed(why),
+    };
     match shell::stream(&mut command, PATIENCE) {
         Ok(out) if out.success => Verdict::Passed,
         Ok(out) => Verdict::failed(format!("`{}`: {}", shell::shown(&command), out.why())),
@@ -34,16 +39,25 @@ pub(crate) fn run(options: &Options) -> Verdict {
     }
 }
 
-fn command(options: &Options) -> Command {
+fn command(options: &Options) -> Result<Command, String> {
     let root = tree::root();
-    let mut command = shell::cargo();
-    command.current_dir(&root);
-    command.args(["run", "--release", "--quiet", "--package", "hmc-tests", "--bin", "sim"]);
-    if options.arguments.iter().any(|a| a == "--mutants") {
-        // Planted bugs are compiled in, so nothing of this build may mix with another.
-        command.env("RUSTFLAGS", "--cfg hmc_mutants");
-        command.arg("--target-dir").arg(root.join("target/mutants"));
-    }
-    command.arg("--").args(&options.arguments);
-    command
+    let mut command = if options.arguments.iter().any(|a| a == "--mutants") {
+        let is_simulated = |shown| shown == Shown::Simulation;
+        Command::new(Planted::new(&root)?.build("hmc-tests", &["sim"], is_simulated)?)
+    } else {
+        let mut command = shell::cargo();
+        command.args([
+            "run",
+            "--release",
+            "--quiet",
+            "--package",
+            "hmc-tests",
+            "--bin",
+            "sim",
+            "--",
+        ]);
+        command
+    };
+    command.current_dir(&root).args(&options.arguments);
+    Ok(command)
 }

@@ -16,6 +16,7 @@ mod module_deps;
 mod modules;
 mod offsets;
 mod paths;
+mod planted;
 mod programs;
 mod promises;
 mod retired;
@@ -32,7 +33,7 @@ use finding::Finding;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 16] = [
+const RULES: [(&str, Rule); 17] = [
     ("layers", layers::check),
     ("dependencies of crates", crate_deps::check),
     ("dependencies of modules of hmc-core", module_deps::check),
@@ -44,6 +45,7 @@ const RULES: [(&str, Rule); 16] = [
     ("words", words::check),
     ("retired words", retired::check),
     ("process-wide state", state::check),
+    ("planted bugs", planted::check),
     ("who adds offsets", offsets::check),
     ("who borrows bytes of Python", borrows::check),
     ("requirements and their tests", trace::check),

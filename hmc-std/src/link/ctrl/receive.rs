@@ -2,8 +2,6 @@
 
 use hmc_core::ctrl::framer::Next;
 use hmc_core::ctrl::io::ControlEvent;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::Instant;
 use hmc_core::wire::message::ControlMessage;
@@ -195,8 +193,6 @@ fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Heard) -> Option<(Win
 /// Storage for a frame that does not fit into `capacity`, of which `bytes` are wanted.
 fn more_storage(bytes: usize, capacity: usize) -> Vec<u8> {
     let most = capacity.saturating_mul(2);
-    #[cfg(hmc_mutants)]
-    let most = if mutant::is(Mutant::GrowAtOnce) { bytes } else { most };
     vec![0; bytes.min(most)]
 }
 

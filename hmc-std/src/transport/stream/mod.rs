@@ -29,8 +29,6 @@ pub(crate) use tx::Offer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, DataCloseReason, PostErrorKind, Transport};
 use hmc_core::types::{Caps, Rank};
@@ -177,17 +175,6 @@ impl StreamDataPlane {
             return;
         }
         let completion = (!r.mute).then_some(Completion { op: r.work.op, result });
-        #[cfg(hmc_mutants)]
-        let completion = match completion {
-            None if mutant::is(Mutant::SkipGeneration) => {
-                Some(Completion { op: r.work.op, result })
-            }
-            completion => completion,
-        };
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::TellTwice) {
-            self.done.extend(completion);
-        }
         self.requests.finish(seq);
         self.done.extend(completion);
     }
@@ -303,8 +290,6 @@ impl Transport for StreamDataPlane {
             }
         }
         self.let_go(op, running);
-        #[cfg(hmc_mutants)]
-        let running = running && !mutant::is(Mutant::CancelIsFence);
         if running { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
     }
 }

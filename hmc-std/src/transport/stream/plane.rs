@@ -3,8 +3,6 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
@@ -133,10 +131,6 @@ impl DataPlane for StreamDataPlane {
         self.rx.drop_body();
         self.tx.clear();
         self.target.clear();
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::DeathForgetsOps) {
-            return;
-        }
         for seq in self.requests.seqs() {
             let by_peer =
                 self.requests.get_mut(seq).is_some_and(|r| r.by_ref && r.phase == Phase::Sent);

@@ -1,7 +1,5 @@
 //! Frames in: received, checked against what was asked, and handed to where they belong.
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::transport::{DataCloseReason, DataPlane as _};
 use hmc_core::types::Access;
 use hmc_core::wire::cursor::WireError;
@@ -147,11 +145,6 @@ impl StreamDataPlane {
                 return Ok(());
             };
             let parsed = DataFrame::parse(head);
-            #[cfg(hmc_mutants)]
-            if parsed.is_err() && mutant::is(Mutant::PassMalformed) {
-                self.rx.start = self.rx.start.saturating_add(DATA_FRAME_BYTES);
-                continue;
-            }
             let frame = parsed.map_err(|e| self.note_malformed(e))?;
             if frame.flags.contains(DataFlags::NOTIFY)
                 && frame.flags.contains(DataFlags::LAST)
@@ -177,16 +170,6 @@ impl StreamDataPlane {
         let bytes = self.rx.buf.get(self.rx.start..upto).unwrap_or_default();
         if let Dest::Window { region, range, .. } | Dest::Answer { region, range, .. } = dest {
             let (part, _) = range.split_at_most(u64::try_from(n).unwrap_or(0));
-            #[cfg(hmc_mutants)]
-            let (part, bytes) = if mutant::is(Mutant::ShortReadLosesByte) && n < left {
-                let kept = n.saturating_sub(1);
-                (
-                    part.split_at_most(u64::try_from(kept).unwrap_or(0)).0,
-                    bytes.get(..kept).unwrap_or(bytes),
-                )
-            } else {
-                (part, bytes)
-            };
             // The range was resolved against this region, so it fits.
             let _ = region.bytes().write_at(part, bytes);
             self.bytes_in = self.bytes_in.saturating_add(part.len());
@@ -267,8 +250,6 @@ impl StreamDataPlane {
         }
         r.moved = r.moved.saturating_add(len);
         let early = frame.flags.contains(DataFlags::LAST) && r.moved != whole.span.len();
-        #[cfg(hmc_mutants)]
-        let early = early && !mutant::is(Mutant::AnswerEndsEarly);
         if early {
             return Err(DataCloseReason::Protocol("an answer that ends early"));
         }

@@ -1,7 +1,5 @@
 //! Where frames come in: headers through a small buffer, large payload straight into its region.
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::types::Access;
@@ -110,10 +108,6 @@ impl Rx {
             Dest::Window { window, epoch, .. } => *window == id && *epoch == of,
             Dest::Answer { .. } | Dest::Discard { .. } => false,
         };
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::WriteAfterRevoke) {
-            return hit;
-        }
         if hit {
             *dest = Dest::Discard { left: dest.left() };
         }

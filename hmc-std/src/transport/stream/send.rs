@@ -1,8 +1,6 @@
 //! Frames out: composed of answers, replies and requests, and sent as far as the socket takes them.
 
 use hmc_core::limits::MAX_STREAM_FRAME_BYTES;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Opcode};
 use rustix::io::Errno;
@@ -88,11 +86,6 @@ impl StreamDataPlane {
         let from_stage = n.min(staged);
         self.tx.sent = self.tx.sent.saturating_add(from_stage);
         if self.tx.sent == self.tx.stage.len() {
-            self.tx.stage.clear();
-            self.tx.sent = 0;
-        }
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::ShortWriteForgotten) {
             self.tx.stage.clear();
             self.tx.sent = 0;
         }
@@ -210,12 +203,6 @@ impl StreamDataPlane {
             return true;
         };
         let (part, rest) = unsent.split_at_most(u64::from(MAX_STREAM_FRAME_BYTES));
-        #[cfg(hmc_mutants)]
-        let part = if mutant::is(Mutant::SameChunkAgain) {
-            work.local.span.split_at_most(part.len()).0
-        } else {
-            part
-        };
         frame.len = u32::try_from(part.len()).unwrap_or(0);
         frame.offset = work.remote.span.split_at_most(r.moved).1.offset();
         r.moved = r.moved.saturating_add(part.len());

@@ -1,8 +1,6 @@
 //! What the peer asked of us: checked against our windows, executed, answered.
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
 use hmc_core::types::Access;
@@ -88,28 +86,12 @@ impl StreamDataPlane {
         let mut place = None;
         if writing.fault.is_none() {
             let offset = f.offset;
-            #[cfg(hmc_mutants)]
-            let offset = if mutant::is(Mutant::ChunkAtStart) {
-                let before = f.total.saturating_sub(writing.left.saturating_add(len));
-                offset.saturating_sub(before)
-            } else {
-                offset
-            };
             match self.check(f, offset, len, Access::WRITE) {
                 Ok(slice) => place = self.regions.resolve(slice).map(|r| (r.clone(), slice.span)),
                 Err(fault) => writing.fault = Some(fault),
             }
         }
         self.target.writing = Some(writing);
-        #[cfg(hmc_mutants)]
-        if f.flags.contains(DataFlags::LAST) && writing.fault.is_none() {
-            if mutant::is(Mutant::AckBeforeBytes) {
-                self.target.done(f.seq);
-            }
-            if mutant::is(Mutant::NotifyBeforeBytes) && f.flags.contains(DataFlags::NOTIFY) {
-                self.notify(f.tag);
-            }
-        }
         Ok(place)
     }
 
@@ -123,14 +105,8 @@ impl StreamDataPlane {
             Some(why) => self.target.refuse(f.seq, why),
             None => {
                 let notify = f.flags.contains(DataFlags::NOTIFY);
-                #[cfg(hmc_mutants)]
-                let notify = notify && !mutant::is(Mutant::NotifyBeforeBytes);
                 if notify {
                     self.notify(f.tag);
-                }
-                #[cfg(hmc_mutants)]
-                if mutant::is(Mutant::AckBeforeBytes) {
-                    return;
                 }
                 self.target.done(f.seq);
             }
@@ -142,8 +118,6 @@ impl StreamDataPlane {
             return Err(DataCloseReason::Protocol("more gets than were agreed"));
         }
         let offset = f.offset;
-        #[cfg(hmc_mutants)]
-        let offset = if mutant::is(Mutant::GetFromStart) { 0 } else { offset };
         match self.check(f, offset, f.total, Access::READ) {
             Ok(source) => self.target.push_reply(GetReply {
                 seq: f.seq,
@@ -203,8 +177,6 @@ impl StreamDataPlane {
             // threads end before its memory goes, and with the session's `lives`. What came before the end is still to be
             // received.
             let ended = self.life.has_ended() || !lives();
-            #[cfg(hmc_mutants)]
-            let ended = ended && !mutant::is(Mutant::CopyWithoutLook);
             if ended {
                 self.target.jobs.clear();
                 break;

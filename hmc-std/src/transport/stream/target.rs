@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-#[cfg(hmc_mutants)]
-use hmc_core::mutant::{self, Mutant};
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
 use hmc_core::window::WindowFault;
@@ -102,11 +100,6 @@ impl StreamTarget {
 
     /// The next acknowledgement or refusal to send.
     pub(super) fn next_answer(&mut self) -> Option<DataFrame> {
-        #[cfg(hmc_mutants)]
-        if mutant::is(Mutant::AckOneTooFew) && self.answers.is_empty() {
-            let one_less = |(seq, count): (u32, u64)| (seq, count.saturating_sub(1).max(1));
-            self.run = self.run.take().map(one_less);
-        }
         self.answers
             .pop_front()
             .or_else(|| self.run.take().map(|(seq, count)| DataFrame::ack(seq, count)))

@@ -208,9 +208,7 @@ pub(super) fn mutants(root: &Path) -> ClaimResult {
             Err(why) => return ClaimResult::Failed(format!("{}: {why}", part.name)),
         }
     }
-    judge_mutants(caught, &missed, EQUIVALENT, |path| {
-        std::fs::read_to_string(root.join(path)).unwrap_or_default()
-    })
+    judge_mutants(caught, &missed, EQUIVALENT)
 }
 
 /// What cargo-mutants found of a part.
@@ -261,11 +259,6 @@ fn ended(out: &Outcome) -> Result<(), String> {
     }
 }
 
-/// The lines, from 1, of code that only a build with `--cfg hmc_mutants` has: bugs planted for the simulator.
-fn planted_lines(code: &str) -> Vec<usize> {
-    lines_under(code, "#[cfg(hmc_mutants)]")
-}
-
 /// The lines, from 1, of the statements and items that stand behind that attribute.
 pub(crate) fn lines_under(code: &str, attribute: &str) -> Vec<usize> {
     let mut lines = Vec::new();
@@ -293,27 +286,15 @@ pub(crate) fn lines_under(code: &str, attribute: &str) -> Vec<usize> {
     lines
 }
 
-fn judge_mutants(
-    caught: usize,
-    missed: &str,
-    equivalent: &str,
-    code: impl Fn(&str) -> String,
-) -> ClaimResult {
+fn judge_mutants(caught: usize, missed: &str, equivalent: &str) -> ClaimResult {
     let known: Vec<&str> = listed(equivalent).map(|(what, _)| what).collect();
-    let is_compiled = |row: &&str| {
-        let mut place = row.split(':');
-        let path = place.next().unwrap_or_default();
-        let line = place.next().and_then(|n| n.parse().ok());
-        line.is_none_or(|line| !planted_lines(&code(path)).contains(&line))
-    };
     // `path:line:column: change`; lines move, what is changed stays.
-    let (same, survived): (Vec<&str>, Vec<&str>) =
-        missed.lines().filter(is_compiled).partition(|row| {
-            row.split_once(": ").is_some_and(|(place, change)| {
-                let path = place.split(':').next().unwrap_or(place);
-                known.contains(&format!("{path}: {change}").as_str())
-            })
-        });
+    let (same, survived): (Vec<&str>, Vec<&str>) = missed.lines().partition(|row| {
+        row.split_once(": ").is_some_and(|(place, change)| {
+            let path = place.split(':').next().unwrap_or(place);
+            known.contains(&format!("{path}: {change}").as_str())
+        })
+    });
     for row in &survived {
         println!("survived: {row}");
     }
@@ -345,7 +326,7 @@ pub(crate) fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lists, ended, judge_lines, judge_mutants, planted_lines, without_earlier};
+    use super::{Lists, ended, judge_lines, judge_mutants, lines_under, without_earlier};
     use crate::cmd::certify::claim_result::ClaimResult;
     use crate::shell::Outcome;
     use crate::tree::Tree;
@@ -368,9 +349,7 @@ mod tests {
     #[test]
     fn survivors_count_and_none_may_be_in_the_strict_modules() {
         let row = "hmc-core/src/queue.rs:7:9: replace + with - in f";
-        let judge = |caught, missed: &str, excused: &str| {
-            judge_mutants(caught, missed, excused, |_| "fn f() {}\n".repeat(9))
-        };
+        let judge = judge_mutants;
         assert!(matches!(judge(99, row, ""), ClaimResult::Proved(_)));
         assert!(matches!(judge(9, row, ""), ClaimResult::Failed(_)), "90 %");
         let excuse = "hmc-core/src/queue.rs: replace + with - in f => nobody sees it";
@@ -433,12 +412,9 @@ mod tests {
     }
 
     #[test]
-    fn planted_bugs_are_no_survivors_but_what_follows_them_is() {
-        let code = "fn f() {\n    #[cfg(hmc_mutants)]\n    let a = match b {\n        _ => c(),\n    };\n    \
-                    a || b;\n}\n#[cfg(hmc_mutants)]\n#[inline]\nfn g() {\n    h()\n}\nfn i() {}\n";
-        assert_eq!(planted_lines(code), [3, 4, 5, 9, 10, 11, 12]);
-        let judge = |row: &str| judge_mutants(1, row, "", |_| code.to_owned());
-        assert!(matches!(judge("hmc-core/src/slots.rs:4:9: delete !"), ClaimResult::Proved(_)));
-        assert!(matches!(judge("hmc-core/src/slots.rs:6:9: delete !"), ClaimResult::Failed(_)));
+    fn lines_under_an_attribute_end_with_what_it_stands_before() {
+        let code = "fn f() {\n    #[cfg(loom)]\n    let a = match b {\n        _ => c(),\n    };\n    \
+                    a || b;\n}\n#[cfg(loom)]\n#[inline]\nfn g() {\n    h()\n}\nfn i() {}\n";
+        assert_eq!(lines_under(code, "#[cfg(loom)]"), [3, 4, 5, 9, 10, 11, 12]);
     }
 }

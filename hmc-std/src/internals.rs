@@ -1,0 +1,189 @@
+//! Inner parts of this crate for `hmc-testkit`, which drives data planes without a session. Each function hands on to the part that
+//! it names and decides nothing. Not for applications; nothing here is stable.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hmc_core::region::{Epoch, LocalRegion, LocalSlice, WindowDesc, WindowId};
+use hmc_core::transport::Note;
+use hmc_core::types::{Access, Rank};
+use hmc_core::wire::hello::Features;
+use hmc_mem::shared::SharedBytes;
+
+use crate::entropy;
+use crate::error::Result;
+use crate::listen;
+use crate::memory::{Region, RegionTable};
+use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
+use crate::transport::data_plane::{AnyDataPlane, Fence};
+use crate::transport::domain::DataPlaneParams;
+use crate::transport::gate::Gate;
+use crate::transport::loopback::LoopbackDataPlane;
+use crate::transport::shm::ShmDataPlane;
+use crate::transport::stream::{StreamDataPlane, StreamSetup};
+
+/// Where a data plane delivers the tags of its peer.
+#[derive(Clone, Debug)]
+pub struct Tags(SharedInbox);
+
+impl Tags {
+    /// Room for so many messages, of so many bytes in all.
+    #[must_use]
+    pub fn new(messages: usize, bytes: usize) -> Self {
+        Self(Arc::new(Mutex::new(Inbox::new(messages, bytes))))
+    }
+
+    /// The oldest tag that was delivered and not taken.
+    #[must_use]
+    pub fn take(&self) -> Option<u64> {
+        match crate::lock::lock(&self.0).take(Want::Notify) {
+            Some(Message::Notify(tag)) => Some(tag),
+            _ => None,
+        }
+    }
+}
+
+/// What a data plane is made of beside its transport.
+#[derive(Debug)]
+pub struct Parts {
+    /// The connection with the other end.
+    pub socket: OwnedFd,
+    /// The rank of the other end.
+    pub peer: Rank,
+    /// The process of the other end, if it is one of this host.
+    pub pid: Option<u32>,
+    /// Whether process_vm_readv(2) may be tried.
+    pub cma: bool,
+    /// Windows that can be exposed.
+    pub windows: usize,
+    /// Where tags go.
+    pub tags: Tags,
+}
+
+/// What a domain makes a data plane of; the other end says that it runs on this system, and has all features.
+#[must_use]
+pub fn params(parts: Parts) -> DataPlaneParams<'static> {
+    DataPlaneParams {
+        serial: parts.peer.0,
+        socket: Arc::new(parts.socket.into()),
+        peer: parts.peer,
+        pid: parts.pid,
+        near: true,
+        features: Features::all(),
+        inbox: parts.tags.0,
+        windows: parts.windows,
+        cma: parts.cma,
+        life: None,
+    }
+}
+
+/// The data plane whose both ends are one.
+#[must_use]
+pub fn loopback(windows: usize, tags: Tags) -> AnyDataPlane {
+    AnyDataPlane::new(LoopbackDataPlane::new(windows, tags.0))
+}
+
+/// The data plane of a stream.
+#[must_use]
+pub fn stream(parts: Parts) -> AnyDataPlane {
+    AnyDataPlane::new(stream_plane(parts, false))
+}
+
+/// The data plane of shared memory.
+///
+/// # Errors
+/// What the system refused.
+pub fn shm(parts: Parts) -> Result<AnyDataPlane> {
+    Ok(AnyDataPlane::new(ShmDataPlane::new(stream_plane(parts, true), None)?))
+}
+
+fn stream_plane(parts: Parts, local: bool) -> StreamDataPlane {
+    StreamDataPlane::new(StreamSetup {
+        socket: Arc::new(parts.socket.into()),
+        peer: parts.peer,
+        local,
+        near: false,
+        pid: parts.pid,
+        cma: parts.cma,
+        batched_acks: true,
+        windows: parts.windows,
+        inbox: parts.tags.0,
+    })
+}
+
+/// Random bytes of the system.
+///
+/// # Errors
+/// `SystemLimit`.
+pub fn random() -> Result<[u8; 8]> {
+    entropy::random()
+}
+
+/// Gives a TCP connection the settings of all connections.
+pub fn tune_tcp(fd: BorrowedFd<'_>) {
+    listen::tune_tcp(fd);
+}
+
+/// Exposes a range of `region`. With it the note that the other end is to receive before it hears of the window.
+///
+/// # Errors
+/// `Full`.
+pub fn expose<'a>(
+    plane: &mut AnyDataPlane,
+    region: &Region,
+    local: LocalSlice,
+    access: Access,
+    entropy: u64,
+    room: &'a mut [u8],
+) -> Result<(WindowDesc, Option<Note<'a>>)> {
+    plane.expose(region, local, access, entropy, room)
+}
+
+/// Begins to revoke a window. Which fence remains.
+///
+/// # Errors
+/// `NotFound`.
+pub fn begin_revoke(plane: &mut AnyDataPlane, id: WindowId, epoch: Epoch) -> Result<Fence> {
+    plane.begin_revoke(id, epoch)
+}
+
+/// Whether the fence of a revoked window has passed.
+#[must_use]
+pub fn has_passed(plane: &AnyDataPlane, fence: &Fence, id: WindowId, epoch: Epoch) -> bool {
+    plane.has_passed(fence, id, epoch)
+}
+
+/// Waits until nobody is inside a window that is closed, up to `timeout`. Whether that was reached.
+#[must_use]
+pub fn wait_gate(gate: &Gate, timeout: Duration) -> bool {
+    gate.wait(timeout)
+}
+
+/// A region that a peer can map; zeros.
+///
+/// # Errors
+/// `NoSpace`.
+pub fn allocate(table: &Arc<RegionTable>, len: u64) -> Result<Region> {
+    table.allocate(len)
+}
+
+/// The name and the extent of a region.
+#[must_use]
+pub fn local(region: &Region) -> LocalRegion {
+    region.local()
+}
+
+/// A range of a region.
+///
+/// # Errors
+/// `Range`.
+pub fn slice(region: &Region, offset: u64, len: u64) -> Result<LocalSlice> {
+    region.slice(offset, len)
+}
+
+/// The bytes of a region, whoever may be reading or writing them.
+#[must_use]
+pub fn bytes(region: &Region) -> SharedBytes<'_> {
+    region.bytes()
+}

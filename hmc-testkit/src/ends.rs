@@ -1,0 +1,374 @@
+//! Pairs of connected ports for tests of the transports themselves. Not for applications: no
+//! session, no thread, no deadline stands behind them, and nothing here is stable.
+//!
+//! [`pair`] gives two [`End`]s in one process over the real sockets and mappings of each transport,
+//! [`pair_of`] two of a transport that is not of this crate. Whoever holds both drives both, by
+//! [`End::service`] and [`Transport::poll`].
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hmc_core::limits::MAX_ENDPOINT_BYTES;
+use hmc_core::region::{Epoch, LocalRegion, WindowDesc, WindowId};
+use hmc_core::slots::SlotId;
+use hmc_core::transport::{CancelOutcome, DataCloseReason, Note, PostErrorKind, Transport};
+use hmc_core::types::{Access, Caps, Rank};
+use hmc_core::work::{Completion, WorkRequest};
+use hmc_mem::error::MemError;
+use hmc_std::error::{Error, ErrorKind as Kind, Result};
+use hmc_std::internals::{self, Parts, Tags};
+use hmc_std::memory::{HeapBytes, Region};
+use hmc_std::transport::{AnyDataPlane, Domain, Fence, RegionTable, Side};
+
+/// Windows that each end can expose.
+const WINDOWS: usize = 64;
+/// How long two ends may take to get to know each other's memory.
+const SETUP: Duration = Duration::from_secs(10);
+
+/// What connects two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Nothing: one end is both.
+    Loopback,
+    /// A TCP connection over 127.0.0.1.
+    Tcp,
+    /// The stream transport over a local socket pair.
+    TcpOverUds,
+    /// Shared memory, with process_vm_readv(2) for what cannot be mapped when `cma`.
+    Shm {
+        /// Whether copies by process_vm_readv(2) are allowed.
+        cma: bool,
+    },
+}
+
+/// One end of a transport, with regions of its own.
+#[derive(Debug)]
+pub struct End {
+    port: AnyDataPlane,
+    tags: Tags,
+    table: Arc<RegionTable>,
+    /// What goes to the other end, and what came from it.
+    control: (ControlQueue, ControlQueue),
+}
+
+/// What a link's control connection carries between two data planes; here it is a queue for each direction.
+type ControlQueue = Arc<Mutex<VecDeque<ToPeer>>>;
+
+#[derive(Debug)]
+enum ToPeer {
+    Note(u8, Vec<u8>),
+    Revoke(WindowId, Epoch),
+    Release(WindowId, Epoch),
+}
+
+fn tags() -> Tags {
+    Tags::new(4096, 4 << 20)
+}
+
+fn lock(queue: &ControlQueue) -> MutexGuard<'_, VecDeque<ToPeer>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn system(what: &str) -> impl FnOnce(std::io::Error) -> Error + '_ {
+    move |e| Error::new(Kind::Io, format!("{what}: {e}"))
+}
+
+/// A connected pair of sockets.
+fn sockets(wire: Wire) -> Result<(OwnedFd, OwnedFd)> {
+    if wire != Wire::Tcp {
+        let (a, b) = UnixStream::pair().map_err(system("no socket pair"))?;
+        for s in [&a, &b] {
+            s.set_nonblocking(true).map_err(system("not made non-blocking"))?;
+        }
+        return Ok((a.into(), b.into()));
+    }
+    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("no listener"))?;
+    let at = door.local_addr().map_err(system("no address"))?;
+    let a = TcpStream::connect(at).map_err(system("not connected"))?;
+    let (b, _) = door.accept().map_err(system("not accepted"))?;
+    for s in [&a, &b] {
+        s.set_nonblocking(true).map_err(system("not made non-blocking"))?;
+        internals::tune_tcp(s.as_fd());
+    }
+    Ok((a.into(), b.into()))
+}
+
+/// An initiator and its target. Over [`Wire::Loopback`] the first end is both, and there is no
+/// second.
+///
+/// # Errors
+/// What the system refused.
+pub fn pair(wire: Wire) -> Result<(End, Option<End>)> {
+    if wire == Wire::Loopback {
+        let tags = tags();
+        return Ok((End::new(internals::loopback(WINDOWS, tags.clone()), tags), None));
+    }
+    let (a, b) = sockets(wire)?;
+    let (near, far) = opened(end(wire, a, 1)?, end(wire, b, 0)?)?;
+    Ok((near, Some(far)))
+}
+
+/// Lets two ends get to know each other.
+fn opened(mut near: End, mut far: End) -> Result<(End, End)> {
+    let limit = Instant::now().checked_add(SETUP);
+    while !(near.is_ready() && far.is_ready()) {
+        near.service();
+        far.service();
+        if limit.is_some_and(|l| Instant::now() > l) {
+            let what = "the deadline passed while the pages of window words were exchanged";
+            return Err(Error::new(Kind::DeadlineExceeded, what));
+        }
+    }
+    Ok((near, far))
+}
+
+/// An initiator and its target, of a transport that each has a part in. The second connection is a local socket, or one of TCP
+/// where the transport takes no other.
+///
+/// # Errors
+/// What the system or the transport refused.
+pub fn pair_of(near: &dyn Domain, far: &dyn Domain) -> Result<(End, End)> {
+    let is_remote = near.side() == Side::Remote;
+    let (a, b) = sockets(if is_remote { Wire::Tcp } else { Wire::TcpOverUds })?;
+    let made = |domain: &dyn Domain, fd: OwnedFd, peer: u32| {
+        let tags = tags();
+        let port = domain.data_plane(internals::params(Parts {
+            socket: fd,
+            peer: Rank(peer),
+            pid: (!is_remote).then(std::process::id),
+            cma: true,
+            windows: WINDOWS,
+            tags: tags.clone(),
+        }))?;
+        let mut end = End::new(port, tags);
+        let mut room = [0; MAX_ENDPOINT_BYTES];
+        if let Some(Note { kind, bytes }) = end.port.greeting(&mut room)? {
+            lock(&end.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
+        }
+        Ok::<_, Error>(end)
+    };
+    let (near, mut far) = (made(near, a, 1)?, made(far, b, 0)?);
+    far.control = (Arc::clone(&near.control.1), Arc::clone(&near.control.0));
+    opened(near, far)
+}
+
+/// Takes a window of `owner` back that `peer` may use, and waits for its fence, up to `timeout`. Whether the fence was reached.
+///
+/// # Errors
+/// `NotFound`.
+pub fn revoke(
+    owner: &mut End,
+    peer: &mut End,
+    window: &WindowDesc,
+    timeout: Duration,
+) -> Result<bool> {
+    let (id, epoch) = (window.window, window.epoch);
+    let fence = internals::begin_revoke(&mut owner.port, id, epoch)?;
+    if internals::has_passed(&owner.port, &fence, id, epoch) {
+        // It does not depend on what the peer is told, which may come as late as ever.
+        owner.port.free_window(id, epoch);
+        return Ok(true);
+    }
+    owner.tell(ToPeer::Revoke(id, epoch));
+    let limit = Instant::now().checked_add(timeout);
+    while !internals::has_passed(&owner.port, &fence, id, epoch) {
+        if limit.is_some_and(|l| Instant::now() > l) {
+            return Ok(false);
+        }
+        peer.service();
+        owner.service();
+    }
+    owner.port.free_window(id, epoch);
+    Ok(true)
+}
+
+fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
+    let tags = tags();
+    let parts = Parts {
+        socket: fd,
+        peer: Rank(peer),
+        pid: matches!(wire, Wire::Shm { .. }).then(std::process::id),
+        cma: wire == Wire::Shm { cma: true },
+        windows: WINDOWS,
+        tags: tags.clone(),
+    };
+    let port = match wire {
+        Wire::Shm { .. } => internals::shm(parts)?,
+        Wire::Loopback | Wire::Tcp | Wire::TcpOverUds => internals::stream(parts),
+    };
+    Ok(End::new(port, tags))
+}
+
+impl End {
+    fn new(port: AnyDataPlane, tags: Tags) -> Self {
+        Self { port, tags, table: Arc::default(), control: Default::default() }
+    }
+
+    fn tell(&self, what: ToPeer) {
+        lock(&self.control.0).push_back(what);
+    }
+
+    /// Takes what the other end's data plane told. Whether there was anything.
+    fn hear(&mut self) -> bool {
+        let mut heard = false;
+        loop {
+            let next = lock(&self.control.1).pop_front();
+            match next {
+                None => break,
+                Some(ToPeer::Note(kind, bytes)) => {
+                    if self.port.receive_note(Note { kind, bytes: &bytes }).is_err() {
+                        self.port.close(DataCloseReason::Protocol("a note that cannot be used"));
+                    }
+                }
+                Some(ToPeer::Revoke(id, epoch)) => {
+                    if self.port.remove_window(id, epoch) {
+                        self.tell(ToPeer::Release(id, epoch));
+                    }
+                }
+                Some(ToPeer::Release(id, epoch)) => self.port.receive_release(id, epoch),
+            }
+            heard = true;
+        }
+        while let Some((id, epoch)) = self.port.next_release() {
+            self.tell(ToPeer::Release(id, epoch));
+        }
+        heard
+    }
+
+    fn is_ready(&self) -> bool {
+        self.port.is_ready()
+    }
+
+    /// A region that a peer can map; zeros.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub fn allocate(&self, len: u64) -> Result<Region> {
+        internals::allocate(&self.table, len)
+    }
+
+    /// A region of ordinary memory, adopted in place; zeros.
+    ///
+    /// # Errors
+    /// `Full`.
+    pub fn adopt(&self, len: usize) -> Result<Region> {
+        self.table.adopt(Box::new(HeapBytes::from(vec![0; len])))
+    }
+
+    /// Makes a region known to the port, as posting an operation on it does.
+    pub fn learn(&mut self, region: &Region) -> LocalRegion {
+        self.port.add_memory(region);
+        internals::local(region)
+    }
+
+    /// Exposes a range of a region. The peer can use the result when it [`End::has_settled`].
+    ///
+    /// # Errors
+    /// `Range`, `Full`.
+    pub fn expose(
+        &mut self,
+        region: &Region,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<WindowDesc> {
+        let slice = internals::slice(region, offset, len)?;
+        let entropy = u64::from_le_bytes(internals::random()?);
+        let mut room = [0; MAX_ENDPOINT_BYTES];
+        let (exposed, note) =
+            internals::expose(&mut self.port, region, slice, access, entropy, &mut room)?;
+        if let Some(Note { kind, bytes }) = note {
+            lock(&self.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
+        }
+        self.port.flush();
+        Ok(exposed)
+    }
+
+    /// Whether the peer's window was mapped here (or found to be none that can be).
+    #[must_use]
+    pub fn has_settled(&self, window: &WindowDesc) -> bool {
+        self.port.is_settled(window.window, window.epoch)
+    }
+
+    /// Takes a window back and waits for its fence, up to `timeout`. Whether the fence was reached.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn revoke(&mut self, window: &WindowDesc, timeout: Duration) -> Result<bool> {
+        let fence = internals::begin_revoke(&mut self.port, window.window, window.epoch)?;
+        let passed = match fence {
+            Fence::Passed => true,
+            Fence::Gate(gate) => internals::wait_gate(&gate, timeout),
+            Fence::PeerAck => false,
+        };
+        if passed {
+            self.port.free_window(window.window, window.epoch);
+        }
+        Ok(passed)
+    }
+
+    /// Receives and executes what the peer asked. Returns whether anything happened.
+    pub fn service(&mut self) -> bool {
+        let heard = self.hear();
+        self.port.poll_peer(true) | heard
+    }
+
+    /// Whether the data plane has ended.
+    #[must_use]
+    pub fn is_down(&mut self) -> bool {
+        self.port.close_reason().is_some()
+    }
+
+    /// Ends the data plane, as a link that dies does.
+    pub fn kill(&mut self) {
+        self.port.close(DataCloseReason::Silent);
+    }
+
+    /// The tags that were delivered here since the last call.
+    #[must_use]
+    pub fn take_tags(&mut self) -> Vec<u64> {
+        std::iter::from_fn(|| self.tags.take()).collect()
+    }
+}
+
+/// Copies out of a region, whoever may be writing it.
+///
+/// # Errors
+/// `Range`.
+pub fn read(region: &Region, offset: u64, out: &mut [u8]) -> Result<()> {
+    let part = internals::slice(region, offset, u64::try_from(out.len()).unwrap_or(u64::MAX))?;
+    Ok(internals::bytes(region).read_at(part.span, out).map_err(MemError::from)?)
+}
+
+/// Copies into a region, whoever may be reading or writing it.
+///
+/// # Errors
+/// `Range`.
+pub fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<()> {
+    let part = internals::slice(region, offset, u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+    Ok(internals::bytes(region).write_at(part.span, bytes).map_err(MemError::from)?)
+}
+
+impl Transport for End {
+    type Error = PostErrorKind;
+
+    fn caps(&self) -> Caps {
+        self.port.caps()
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
+        self.port.post(work)
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.port.poll(out)
+    }
+
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
+        self.port.cancel(op)
+    }
+}

@@ -1,0 +1,3 @@
+//! What tests drive in place of applications. Not for applications; nothing here is stable.
+
+pub mod ends;
