@@ -6,7 +6,7 @@ use hmc_core::region::{Epoch, WindowId};
 
 use super::desk::{Inbound, Outbound, Want};
 use crate::link::aftermath::Aftermath;
-use crate::link::ctrl::Ended;
+use crate::link::ctrl::machine::Ended;
 
 /// What a turn at the desk leads to, once its lock is free.
 #[derive(Debug, Default)]

@@ -175,7 +175,7 @@ impl Desk {
             let mut ctrl = link.ctrl();
             let sent = ctrl.send_if_idle(&ControlMessage::Rndv(*note), clock::now());
             link.settle_ctrl(&mut ctrl);
-            let ended = ctrl.ended();
+            let ended = ctrl.machine.ended();
             drop(ctrl);
             if !sent {
                 // The peer reads too slowly: the turn that finds room sends it.
