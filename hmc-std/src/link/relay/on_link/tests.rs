@@ -6,8 +6,9 @@ use hmc_core::types::ConnType;
 use hmc_mem::gate::WindowGate;
 use hmc_mem::os::memfd::Mapping;
 
-use super::has_passed;
+use super::OnLink;
 use crate::link::ends::pair;
+use crate::link::relay::host::Host as _;
 use crate::transport::data_plane::Fence;
 use crate::transport::gate::Gate;
 
@@ -20,12 +21,11 @@ fn a_window_comes_back_when_its_gate_is_left_though_the_peer_lives() {
     gate.open(1).expect("closed before");
     gate.enter(1).expect("open");
     gate.close();
-    let mut fence = Some(Fence::Gate(Gate { page: Arc::clone(&page), at: 0 }));
-    assert!(!has_passed(&near.link, &mut fence, &window), "a copy is inside");
-    assert!(fence.is_some());
+    let fence = Fence::Gate(Gate { page: Arc::clone(&page), at: 0 });
+    let mut host = OnLink::new(&near.link);
+    assert!(!host.has_passed(&fence, &window), "a copy is inside");
     gate.exit();
-    assert!(has_passed(&near.link, &mut fence, &window));
-    assert!(fence.is_none() && has_passed(&near.link, &mut fence, &window), "asked again");
+    assert!(host.has_passed(&fence, &window));
 }
 
 #[test]
@@ -37,8 +37,9 @@ fn a_window_comes_back_when_its_peer_has_ended_inside() {
     gate.open(1).expect("closed before");
     gate.enter(1).expect("open");
     gate.close();
-    let mut fence = Some(Fence::Gate(Gate { page: Arc::clone(&page), at: 0 }));
-    assert!(!has_passed(&near.link, &mut fence, &window));
+    let fence = Fence::Gate(Gate { page: Arc::clone(&page), at: 0 });
+    let mut host = OnLink::new(&near.link);
+    assert!(!host.has_passed(&fence, &window));
     drop(far);
-    assert!(has_passed(&near.link, &mut fence, &window), "nobody is there to leave it");
+    assert!(host.has_passed(&fence, &window), "nobody is there to leave it");
 }
