@@ -373,3 +373,6 @@ fn error(host: &impl Host, ending: RndvError, len: u64, role: RndvRole) -> Error
     };
     e.with_peer(host.peer())
 }
+
+#[cfg(test)]
+mod tests;
