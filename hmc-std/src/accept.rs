@@ -187,7 +187,7 @@ impl Shared {
             Source::Uds { pid } => Some(pid),
             Source::Tcp(_) => None,
         };
-        let features = link.ctrl().features();
+        let features = link.ctrl().machine.features();
         let port = self
             .new_port(Way {
                 serial,

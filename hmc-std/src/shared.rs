@@ -274,7 +274,7 @@ impl Shared {
 
     /// Makes a link known. A dead one of the same rank is replaced.
     pub(crate) fn publish(&self, link: &Arc<Link>) {
-        let period = link.ctrl().heartbeat().as_nanos();
+        let period = link.ctrl().machine.heartbeat().as_nanos();
         if period != 0 {
             // Twice a period is often enough to beat in time.
             self.tick_ns.fetch_min(period >> 1, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use hmc_core::transport::DataCloseReason;
 use hmc_core::types::ConnType;
 
 use super::aftermath::Aftermath;
-use super::ctrl::Ended;
+use super::ctrl::machine::Ended;
 use super::heard::Heard;
 use super::{CLOSING, Life, Link};
 use crate::aside::Collects;
@@ -28,7 +28,7 @@ impl Link {
             let mut ctrl = self.ctrl();
             ctrl.bye(by, clock::now());
             self.settle_ctrl(&mut ctrl);
-            ctrl.ended()
+            ctrl.machine.ended()
         };
         self.end_ctrl(ended);
     }
@@ -113,7 +113,7 @@ impl Link {
             return;
         }
         self.end_data(eof);
-        self.ctrl().close_at(clock::now().after(Duration::from_nanos(PEER_DEAD_NS)));
+        self.ctrl().machine.close_at(clock::now().after(Duration::from_nanos(PEER_DEAD_NS)));
         self.run_relay();
         self.turn_ctrl(false);
         self.leader_lock.notify();
@@ -122,7 +122,7 @@ impl Link {
 
     /// Ends the link if the peer's control connection has not ended in time.
     pub(super) fn close_if_due(&self, now: Instant) {
-        if self.is_closing() && self.ctrl().is_close_due(now) {
+        if self.is_closing() && self.ctrl().machine.is_close_due(now) {
             self.close_now();
         }
     }
@@ -133,10 +133,10 @@ impl Link {
         let done = {
             let now = clock::now();
             let mut ctrl = self.ctrl();
-            ctrl.close_at(now);
+            ctrl.machine.close_at(now);
             ctrl.turn(now, self, &mut heard);
             self.settle_ctrl(&mut ctrl);
-            ctrl.ended().is_some_and(|e| !e.unread) || ctrl.is_close_due(now)
+            ctrl.machine.ended().is_some_and(|e| !e.unread) || ctrl.machine.is_close_due(now)
         };
         self.act_on(heard);
         if done {
@@ -193,7 +193,7 @@ impl Link {
         }
         let _ = self.reason.set(why.to_owned());
         self.advance(Life::Dead);
-        self.ctrl().close();
+        self.ctrl().machine.close();
         self.ctrl_socket.shutdown();
         self.log_end();
         self.end_data(eof);

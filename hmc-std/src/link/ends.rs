@@ -208,25 +208,25 @@ fn hello(rank: u32, heartbeat: Duration, endpoints: &EndpointList) -> Hello<'_> 
 }
 
 /// Has `to` hear what `from` says.
-fn tell(from: &mut ControlConn, to: &mut ControlConn) {
+fn tell(from: &mut ControlConn, to: &mut ControlConn, now: Instant) {
     while let Some(output) = from.poll_output() {
         let ControlOutput::Transmit(frame) = output else { continue };
         let (header, payload) = frame.as_bytes().split_at(FRAME_HEADER_BYTES);
         let header = header.first_chunk().expect("a header");
         let header = Header::parse(header, MAX_HELLO_BYTES).expect("a frame");
-        to.receive(header, payload, clock::now()).expect("what is expected");
+        to.receive(header, payload, now).expect("what is expected");
     }
 }
 
 /// Two machines that have met: ranks 0 and 1.
-fn met(heartbeat: Duration) -> (ControlConn, ControlConn) {
-    let (list, now) = (EndpointList::new(), clock::now());
+pub(crate) fn met(heartbeat: Duration, now: Instant) -> (ControlConn, ControlConn) {
+    let list = EndpointList::new();
     let mut dialer = ControlConn::dial(&hello(0, heartbeat, &list), now).expect("it fits");
     let acceptor = AcceptConfig { rank: Rank(1), job: 0, cxx: CxxPolicy::Refused };
     let mut acceptor = ControlConn::accepted(&acceptor, now);
-    tell(&mut dialer, &mut acceptor);
+    tell(&mut dialer, &mut acceptor, now);
     acceptor.accept(&hello(1, heartbeat, &list), LinkToken([0; 16]), now).expect("it said hello");
-    tell(&mut acceptor, &mut dialer);
+    tell(&mut acceptor, &mut dialer, now);
     (dialer, acceptor)
 }
 
@@ -246,7 +246,7 @@ pub(crate) fn pair_that_beats(heartbeat: Duration) -> (End, End) {
 }
 
 fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End) {
-    let (ours, theirs) = met(heartbeat);
+    let (ours, theirs) = met(heartbeat, clock::now());
     let ((ctrl, far_ctrl), (data, far_data)) = (sockets(), sockets());
     let end = |peer, control, ctrl, data: Arc<Socket>| {
         End::new(|owner| {

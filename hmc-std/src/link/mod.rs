@@ -333,7 +333,7 @@ impl Link {
 
     /// When [`Link::tick`] ends it, if nothing comes before.
     pub(crate) fn ends_at(&self) -> Instant {
-        if self.life() == Life::Dead { Instant::NEVER } else { self.ctrl().ends_at() }
+        if self.life() == Life::Dead { Instant::NEVER } else { self.ctrl().machine.ends_at() }
     }
 
     /// Whether an operation is certainly still running; looked up without a lock.
@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn a_link_that_is_over_has_no_time_to_end_at() {
         let (end, _far) = pair_that_beats(Duration::from_millis(100));
-        let at = end.link.ctrl().ends_at();
+        let at = end.link.ctrl().machine.ends_at();
         assert!(at < Instant::NEVER && end.link.ends_at() == at);
         end.link.die(false, "for a test");
         assert_eq!(end.link.ends_at(), Instant::NEVER);

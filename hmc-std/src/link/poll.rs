@@ -79,7 +79,7 @@ impl Link {
             }
             ctrl.turn(clock::now(), self, &mut heard);
             self.settle_ctrl(&mut ctrl);
-            ctrl.ended()
+            ctrl.machine.ended()
         };
         let busy = heard.messages
             || heard.adverts
@@ -113,12 +113,12 @@ impl Link {
         let ended = {
             let mut ctrl = self.ctrl();
             if let Some(heard) = beat {
-                ctrl.note_beat(heard, now);
+                ctrl.machine.note_beat(heard, now);
             }
-            ctrl.suit(late, spread, now);
+            ctrl.machine.suit(late, spread, now);
             ctrl.tick(now, self, &mut came);
             self.settle_ctrl(&mut ctrl);
-            ctrl.ended()
+            ctrl.machine.ended()
         };
         self.act_on(came);
         self.end_ctrl(ended);

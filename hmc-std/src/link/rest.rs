@@ -47,7 +47,7 @@ impl Link {
         let _ = rest.reason.set(self.reason().to_owned());
         rest.leaving.store(self.life_was_leaving(), Ordering::Release);
         rest.over.store(true, Ordering::Release);
-        rest.ctrl().close();
+        rest.ctrl().machine.close();
         rest.advance(Life::Dead);
         rest
     }

@@ -5,12 +5,13 @@ use hmc_core::types::ConnType;
 use hmc_core::wire::message::ControlMessage;
 
 use super::ctrl::CtrlState;
+use super::ctrl::machine::ControlMachine;
 use super::{Link, bump};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
 
-impl CtrlState {
+impl ControlMachine {
     /// Whether the protocol may queue an answer: nothing waits for the peer to read.
     #[inline]
     pub(super) fn may_answer(&self) -> bool {
@@ -63,7 +64,7 @@ impl Link {
             let mut ctrl = self.ctrl();
             let sent = send(&mut ctrl, m, clock::now());
             self.settle_ctrl(&mut ctrl);
-            (sent, ctrl.ended())
+            (sent, ctrl.machine.ended())
         };
         if ended.is_some() {
             self.end_ctrl(ended);

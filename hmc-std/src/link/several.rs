@@ -135,7 +135,7 @@ impl<'a> Several<'a> {
                 let mut data = held.link.data();
                 (data.port().interest().connection, data.port().close_reason().is_some())
             };
-            let ctrl = flags(held.link.ctrl().wants());
+            let ctrl = flags(held.link.ctrl().machine.wants());
             // Whose end was seen would wake at once, time and again.
             if let Some(fd) = held.link.ctrl_socket().fd().filter(|_| !ctrl.is_empty()) {
                 fds.push(PollFd::from_borrowed_fd(fd, ctrl));

@@ -189,7 +189,7 @@ impl Link {
         let data = data.map(|fd| PollFd::from_borrowed_fd(fd, flags(wanted)));
         // For data alone: a link that dies ends its control connection, which shows whatever is asked for.
         let ctrl_flags = if watch != WaitScope::Data || data.is_none() {
-            flags(self.ctrl().wants())
+            flags(self.ctrl().machine.wants())
         } else {
             PollFlags::empty()
         };
@@ -227,7 +227,7 @@ impl Link {
                 let mut ctrl = self.ctrl();
                 ctrl.attend(on);
                 self.settle_ctrl(&mut ctrl);
-                !on && ctrl.is_paused()
+                !on && ctrl.machine.is_paused()
             };
             if resume {
                 self.turn_ctrl(false);

@@ -1,6 +1,5 @@
 //! What the peer says on the control connection: received, and executed for its link.
 
-use hmc_core::ctrl::framer::Next;
 use hmc_core::ctrl::io::ControlEvent;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::Instant;
@@ -19,110 +18,64 @@ const BUDGET_READS: usize = 64;
 impl CtrlState {
     /// Reads until the socket is empty, executes what came, sends what is to be answered.
     pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
-        let mut came = false;
-        self.paused = self.paused && !link.inbox().admits(1, self.framer.held());
-        heard.room = std::mem::take(&mut self.full);
-        let reads = if self.paused { 0 } else { BUDGET_READS };
-        for _ in 0..reads {
+        heard.room = self.machine.begin_turn();
+        if self.machine.is_paused() {
+            self.machine.pause(!link.inbox().admits(1, self.machine.held()));
+        }
+        for _ in 0..BUDGET_READS {
             // What was received before a pause comes first.
-            self.digest(now, link, heard, came);
-            if self.ended.is_some() || self.paused {
+            self.digest(now, link, heard);
+            if !self.machine.reads() {
                 break;
             }
             match self.fill(now) {
-                Ok(drained) => {
-                    came = true;
-                    if drained {
-                        self.digest(now, link, heard, true);
-                        break;
-                    }
+                Some(false) => {}
+                Some(true) => {
+                    self.digest(now, link, heard);
+                    break;
                 }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::CONNRESET | Errno::PIPE) => self.hang_up(),
-                Err(e) => {
-                    let text = std::io::Error::from(e);
-                    self.end(false, format!("its control connection failed: {text}"));
-                }
+                None => break,
             }
         }
-        self.hung_up |= self.paused && self.socket.has_ended();
+        if self.machine.is_paused() && self.socket.has_ended() {
+            self.machine.note_hang_up();
+        }
         self.flush(now);
         self.obey(now);
     }
 
-    /// One receive call. Says whether the socket is now (very likely) empty.
-    fn fill(&mut self, now: Instant) -> std::result::Result<bool, Errno> {
-        let space = self.framer.space();
+    /// One receive call. Says whether the socket is now (very likely) empty, if something came.
+    fn fill(&mut self, now: Instant) -> Option<bool> {
+        let space = self.machine.space();
         let room = space.len();
-        let n = self.socket.recv(space)?;
-        if n == 0 {
-            self.hang_up();
-            return Ok(true);
+        match self.socket.recv(space) {
+            Ok(n) => {
+                self.machine.received(n, now);
+                return Some(n < room);
+            }
+            Err(Errno::AGAIN) => {}
+            Err(e) => self.machine.receive_failed(e),
         }
-        self.framer.filled(n, now);
-        Ok(n < room)
+        None
     }
 
-    /// Consumes what was received. `came` says whether anything was just now: looking at what lies
-    /// there already is no sign of life.
-    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Heard, came: bool) {
-        while self.ended.is_none() {
-            match self.framer.next(self.control.frame_limit()) {
-                Ok(Next::Frame(header, payload)) => {
-                    match self.control.receive(header, payload, now) {
-                        Ok(event) => {
-                            if let Some(event) = event {
-                                let left = execute(event, link, heard);
-                                if left.is_some_and(|(id, epoch)| !self.owed.add(id, epoch)) {
-                                    self.end(false, "it revoked a window that it cannot have");
-                                }
-                            }
-                        }
-                        Err(v) => self.end(false, format!("it broke the protocol: {v}")),
-                    }
-                    self.obey(now);
-                }
-                Ok(Next::Need(_)) => {
-                    if came {
-                        let began = self.framer.began();
-                        self.control.on_received(began, now);
-                    }
-                    return;
-                }
-                Ok(Next::Grow(bytes)) => {
-                    // The frame's length was judged against its limit; storage grows by doubling,
-                    // so never to more than twice what arrived.
-                    let storage = more_storage(bytes, self.framer.capacity());
-                    if self.framer.grow(storage).is_err() {
-                        self.end(false, "a frame does not fit");
-                    }
-                    return;
-                }
-                Err(e) => {
-                    let v = self.control.malformed(e);
-                    self.obey(now);
-                    self.end(false, format!("it broke the protocol: {v}"));
-                }
-            }
+    /// Executes what was received, as long as the inbox has room.
+    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
+        while self.machine.reads() && self.machine.next(now, |event| execute(event, link, heard)) {
+            self.obey(now);
             // Look whether there is room for a message before one is taken out of the stream.
-            if !link.inbox().admits(1, self.framer.held()) {
-                self.paused = true;
-                return;
+            if !link.inbox().admits(1, self.machine.held()) {
+                self.machine.pause(true);
             }
         }
     }
 
     /// Looks at the deadlines. One that would end the connection looks for bytes first: this end may be the late one.
     pub(crate) fn tick(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
-        if !self.paused && self.control.is_due_to_end(now) {
+        if self.machine.must_look(now) {
             self.turn(now, link, heard);
         }
-        if now >= self.control.next_deadline() {
-            // A full inbox is our own fault, not the peer's silence.
-            if self.paused {
-                self.control.on_received(None, now);
-            }
-            self.control.tick(now);
+        if self.machine.tick(now) {
             self.obey(now);
         }
     }
@@ -188,23 +141,4 @@ fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Heard) -> Option<(Win
     link.deliver(message);
     heard.messages = true;
     None
-}
-
-/// Storage for a frame that does not fit into `capacity`, of which `bytes` are wanted.
-fn more_storage(bytes: usize, capacity: usize) -> Vec<u8> {
-    let most = capacity.saturating_mul(2);
-    vec![0; bytes.min(most)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::more_storage;
-
-    #[test]
-    fn storage_grows_by_doubling_at_the_most() {
-        for (bytes, capacity, len) in [(10, 8, 10), (16, 8, 16), (17, 8, 16), (1 << 20, 512, 1024)]
-        {
-            assert_eq!(more_storage(bytes, capacity), vec![0; len], "{bytes} of {capacity}");
-        }
-    }
 }

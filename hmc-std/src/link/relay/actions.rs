@@ -5,8 +5,6 @@ use std::task::Waker;
 use hmc_core::region::{Epoch, WindowId};
 
 use super::desk::{Inbound, Outbound, Want};
-use crate::link::aftermath::Aftermath;
-use crate::link::ctrl::Ended;
 
 /// What a turn at the desk leads to, once its lock is free.
 #[derive(Debug, Default)]
@@ -16,11 +14,7 @@ pub(super) struct After {
     /// A lender has bytes to copy.
     pub(super) lends: bool,
     pub(super) broken: Option<String>,
-    /// The control connection ended when a note was sent.
-    pub(super) ended: Option<Ended>,
     pub(super) revoked: Vec<(WindowId, Epoch)>,
-    /// What puts that ended at once set free.
-    pub(super) later: Vec<Aftermath>,
     /// What is over: its memory's owners may run code of theirs.
     pub(super) over: (Vec<Outbound>, Vec<Inbound>, Vec<Want>),
 }

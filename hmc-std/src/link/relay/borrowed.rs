@@ -9,18 +9,17 @@ use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
 use super::desk::{Bytes, Desk, Inbound, Run, Want};
-use super::run;
+use super::host::Host;
 use super::ticket::Ticket;
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::Link;
 
 impl Run {
     /// Copies what can be copied straight into the peer's memory.
-    fn write_now(&mut self, link: &Link, bytes: &SharedBytes<'_>) {
+    fn write_now(&mut self, host: &mut impl Host, bytes: &SharedBytes<'_>) {
         while self.has_more() {
             let before = (self.source, self.target);
             let (source, target) = self.cut(MAX_CHUNK_BYTES);
-            let done = bytes.part(source).is_ok_and(|part| link.data().write_now(&part, target));
+            let done = bytes.part(source).is_ok_and(|part| host.write_now(&part, target));
             if !done {
                 (self.source, self.target) = before;
                 return;
@@ -31,7 +30,12 @@ impl Run {
 
 impl Desk {
     /// Sends what a lender may send now: all into memory that is mapped, else as much as there are bounce buffers.
-    pub(crate) fn feed_lent(&mut self, link: &Link, ticket: &Arc<Ticket>, bytes: &SharedBytes<'_>) {
+    pub(super) fn feed_lent(
+        &mut self,
+        host: &mut impl Host,
+        ticket: &Arc<Ticket>,
+        bytes: &SharedBytes<'_>,
+    ) {
         let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.ticket, ticket)) else {
             return;
         };
@@ -40,7 +44,7 @@ impl Desk {
         };
         for i in 0..m.runs.len() {
             if let Some(run) = m.runs.get_mut(i) {
-                run.write_now(link, bytes);
+                run.write_now(host, bytes);
             }
             for half in 0..2 {
                 let busy = m.runs.iter().any(|r| r.flying.iter().any(|(_, h)| *h == half));
@@ -57,7 +61,7 @@ impl Desk {
                     run.failed = Some(Failure::UnknownRegion);
                     continue;
                 };
-                match run::post(link, &mut self.later, bounce, local, target) {
+                match host.post(bounce, local, target) {
                     Ok(Some(op)) => run.flying.push((op, half)),
                     Ok(None) => (run.source, run.target) = before,
                     Err(failure) => run.failed = Some(failure),
@@ -70,7 +74,7 @@ impl Desk {
     ///
     /// # Errors
     /// A half cannot be read.
-    pub(crate) fn drain_lent(&mut self, ticket: &Arc<Ticket>, out: &SharedBytes<'_>) -> Result<()> {
+    pub(super) fn drain_lent(&mut self, ticket: &Arc<Ticket>, out: &SharedBytes<'_>) -> Result<()> {
         let is = |w: &Want| Arc::ptr_eq(&w.ticket, ticket);
         let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
         let Some(Inbound { machine, want: Some(want) }) = found else {

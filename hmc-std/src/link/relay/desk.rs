@@ -15,7 +15,6 @@ use hmc_core::work::Failure;
 
 use super::ticket::Ticket;
 use crate::error::{Error, ErrorKind};
-use crate::link::aftermath::Aftermath;
 use crate::memory::{Region, Span};
 use crate::transport::data_plane::Fence;
 
@@ -207,8 +206,8 @@ pub(crate) struct Desk {
     /// Half-buffers that are not needed any more, until the peer is out of them.
     pub(super) parting: Vec<(Staging, Option<Fence>)>,
     pub(super) bounces: Vec<Region>,
-    /// What puts that ended at once set free.
-    pub(super) later: Vec<Aftermath>,
+    /// The link is over, as far as the last turn knew.
+    pub(super) is_dead: bool,
     next: u32,
 }
 

@@ -4,12 +4,14 @@
 //! told by whoever makes progress. Whoever comes next runs the [`Desk`]: one thread at a time, with
 //! no other lock held. Lock order: desk before ctrl before data. A caller that lends memory for the
 //! time of its call copies its bytes itself; nobody else ever touches them.
-//! [`desk`] is what is under way, [`run`] what each machine's wishes mean on a link, [`borrowed`] what lenders copy, and
-//! [`progress`] what a link does with its desk.
+//! [`desk`] is what is under way, [`run`] a turn of it and [`borrowed`] what lenders copy: a machine, whose effects are calls
+//! of its [`host`]. [`on_link`] is the host that a link is, and [`progress`] runs the machine, as its driver.
 
 mod actions;
 mod borrowed;
 pub(crate) mod desk;
+mod host;
+mod on_link;
 mod progress;
 mod run;
 pub(crate) mod ticket;

@@ -1,7 +1,7 @@
 //! Who moves the messages of a link on, and what others ask of them.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, MutexGuard};
 
 use hmc_core::rndv::{AbortReason, RndvError, RndvMsg};
 use hmc_core::types::ConnType;
@@ -11,9 +11,12 @@ use hmc_mem::shared::SharedBytes;
 
 use super::actions::After;
 use super::desk::Desk;
+use super::on_link::OnLink;
 use super::ticket::Ticket;
 use crate::aside::Collects;
+use crate::clock;
 use crate::error::Result;
+use crate::link::aftermath::Aftermath;
 use crate::link::{Life, Link};
 use crate::lock::lock;
 use crate::wakers::panics;
@@ -47,7 +50,7 @@ impl Link {
             let Ok(mut desk) = relay.desk.try_lock() else {
                 return;
             };
-            let mut after = After::default();
+            let (mut after, mut host) = (After::default(), OnLink::new(self));
             while relay.unmark() {
                 // In this order: no note comes after the end.
                 let is_dead = self.life() == Life::Dead;
@@ -57,7 +60,7 @@ impl Link {
                     // Each turn uses up what it finds there: what goes to those who hear is storage.
                     std::mem::swap(&mut *lock(&relay.heard), &mut desk.heard);
                 }
-                desk.turn(self, is_dead, &mut after);
+                desk.turn(&mut host, clock::now(), is_dead, &mut after);
                 if !listens && desk.tells.is_empty() {
                     relay.mark();
                 }
@@ -73,16 +76,17 @@ impl Link {
                 }
             }
             drop(desk);
-            self.finish_relay(after);
+            self.finish_relay(after, host);
             if !relay.is_marked() {
                 return;
             }
         }
     }
 
-    fn finish_relay(&self, after: After) {
+    /// Wakes and drops what puts set free that ended at once; without locks.
+    fn follow_up_puts(&self, later: Vec<Aftermath>) {
         let _aside = Collects::to(&self.wakers);
-        for mut a in after.later {
+        for mut a in later {
             self.follow_up_but_relay(&mut a);
             if a.finished {
                 // After that: more may have ended than there was room for. Not by a call of `run_relay`, which
@@ -90,6 +94,11 @@ impl Link {
                 self.relay.mark();
             }
         }
+    }
+
+    fn finish_relay(&self, after: After, host: OnLink<'_>) {
+        let _aside = Collects::to(&self.wakers);
+        self.follow_up_puts(host.later);
         for (window, epoch) in after.revoked {
             // So that the peer forgets its mapping. The fence does not depend on it.
             let _ = self.send(&ControlMessage::Revoke { window, epoch });
@@ -112,7 +121,7 @@ impl Link {
                 owner.news(self);
             }
         }
-        self.end_ctrl(after.ended);
+        self.end_ctrl(host.ended);
         if let Some(why) = after.broken {
             self.die(false, &format!("it broke the protocol: {why}"));
         }
@@ -120,15 +129,17 @@ impl Link {
 
     /// Changes the desk and has it run.
     pub(crate) fn at_relay<R>(&self, change: impl FnOnce(&mut Desk) -> R) -> R {
-        let r = {
-            let mut desk = lock(&self.relay.desk);
-            self.relay.live.store(true, Ordering::SeqCst);
-            // Pairs with the one in `Link::die`: it finds the link live, or the next turn finds it dead.
-            fence(Ordering::SeqCst);
-            change(&mut desk)
-        };
+        let r = change(&mut self.live_desk());
         self.run_relay();
         r
+    }
+
+    fn live_desk(&self) -> MutexGuard<'_, Desk> {
+        let desk = lock(&self.relay.desk);
+        self.relay.live.store(true, Ordering::SeqCst);
+        // Pairs with the one in `Link::die`: it finds the link live, or the next turn finds it dead.
+        fence(Ordering::SeqCst);
+        desk
     }
 
     /// Asks something at the desk, unless somebody is at it.
@@ -149,7 +160,10 @@ impl Link {
     /// Sends what the lender of `ticket` may send now.
     pub(crate) fn relay_lend(&self, ticket: &Arc<Ticket>, bytes: &SharedBytes<'_>) {
         if self.relay.lend.load(Ordering::SeqCst) {
-            self.at_relay(|desk| desk.feed_lent(self, ticket, bytes));
+            let mut host = OnLink::new(self);
+            self.live_desk().feed_lent(&mut host, ticket, bytes);
+            self.follow_up_puts(host.later);
+            self.run_relay();
         }
     }
 

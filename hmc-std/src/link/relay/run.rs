@@ -1,25 +1,17 @@
 //! One turn at the desk: notes in, deadlines, ends of puts; then what each machine asks for.
 
-use hmc_core::queue::{QueueError, Transfer};
-use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
+use hmc_core::region::WindowDesc;
 use hmc_core::rndv::receiver::{CopyOut, Receiver, ReceiverOutput};
 use hmc_core::rndv::sender::SenderOutput;
 use hmc_core::rndv::{AbortReason, RndvError, RndvMsg, RndvRole, Violation};
-use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
-use hmc_core::transport::PostErrorKind;
-use hmc_core::types::ConnType;
-use hmc_core::wire::message::ControlMessage;
-use hmc_core::work::{CompleteWhen, Failure, Opcode};
+use hmc_core::work::Failure;
 
 use super::actions::After;
-use super::desk::{Bytes, Desk, Inbound, Outbound, Run, Staging, Want, local};
-use crate::clock;
+use super::desk::{Bytes, Desk, Inbound, Outbound, Run, Want, local};
+use super::host::{Host, Told};
 use crate::error::{Error, ErrorKind};
-use crate::link::aftermath::Aftermath;
-use crate::link::hold::Hold;
-use crate::link::{Life, Link};
-use crate::memory::{Region, Span};
+use crate::memory::Span;
 use crate::transport::data_plane::Fence;
 
 /// Notes for which storage is kept.
@@ -29,7 +21,13 @@ const KEPT_NOTES: usize = 64;
 const MAX_SPARE: usize = 8;
 
 impl Desk {
-    pub(super) fn turn(&mut self, link: &Link, is_dead: bool, after: &mut After) {
+    pub(super) fn turn(
+        &mut self,
+        host: &mut impl Host,
+        now: Instant,
+        is_dead: bool,
+        after: &mut After,
+    ) {
         let mut heard = std::mem::take(&mut self.heard);
         let told = heard.iter().try_for_each(|note| self.hear(note));
         if let Err(v) = told {
@@ -39,21 +37,21 @@ impl Desk {
         heard.shrink_to(KEPT_NOTES);
         self.heard = heard;
         if is_dead {
-            self.lose_peer(link);
+            self.lose_peer(host);
         }
-        self.expire(link, clock::now(), after);
+        self.is_dead = is_dead;
+        self.expire(host, now, after);
         self.match_up();
         for i in 0..self.outbound.len() {
-            self.run_outbound(link, i, after);
+            self.run_outbound(host, i, after);
         }
         for i in 0..self.inbound.len() {
-            self.run_inbound(link, i, after);
+            self.run_inbound(host, i, after);
         }
-        self.close_unmatched(link, after);
-        self.trim(link, after);
-        self.tell(link, after);
+        self.close_unmatched(host, after);
+        self.trim(host, after);
+        self.tell(host);
         self.take_over(after);
-        after.later.append(&mut self.later);
     }
 
     /// Lets go of what is over. Memory of owners goes without the desk's lock; what was lent has none.
@@ -93,17 +91,17 @@ impl Desk {
         }
     }
 
-    fn lose_peer(&mut self, link: &Link) {
+    fn lose_peer(&mut self, host: &impl Host) {
         self.outbound.iter_mut().for_each(|m| m.machine.end(RndvError::PeerDead));
         self.inbound.iter_mut().for_each(|m| m.machine.end(RndvError::PeerDead));
         for w in &mut self.wants {
             w.deadline = Instant::ZERO;
-            w.early = w.early.take().or_else(|| Some(link.gone()));
+            w.early = w.early.take().or_else(|| Some(host.gone()));
         }
         self.tells.clear();
     }
 
-    fn expire(&mut self, link: &Link, now: Instant, after: &mut After) {
+    fn expire(&mut self, host: &mut impl Host, now: Instant, after: &mut After) {
         let late = RndvError::Here(AbortReason::DeadlineExceeded);
         for m in self.outbound.iter_mut().filter(|m| m.deadline <= now) {
             m.machine.end(late);
@@ -120,21 +118,21 @@ impl Desk {
                 continue;
             }
             if let Some(mut want) = self.wants.remove(i) {
-                let full = link.full_inbox();
+                let full = host.full_inbox();
                 let late = || Error::deadline(format_args!("receiving a message{full}"));
                 let e = want.early.take().unwrap_or_else(late);
-                let e = e.with_peer(link.peer);
+                let e = e.with_peer(host.peer());
                 after.wakers.extend(want.ticket.ended(Err(e)));
                 after.news = true;
                 match want.staging.take() {
                     // The peer was never told of it.
                     Some(staging) => {
-                        give_back(link, &mut self.spare, staging);
+                        self.spare.extend(Some(staging).filter(|_| !self.is_dead));
                         after.wakers.extend(want.ticket.freed(span_of(&mut want.bytes)));
                         after.over.2.push(want);
                     }
                     None => {
-                        want.fence = revoke(link, &want.window, after);
+                        want.fence = revoke(host, &want.window, after);
                         self.closing.push(want);
                     }
                 }
@@ -142,8 +140,8 @@ impl Desk {
         }
     }
 
-    fn close_unmatched(&mut self, link: &Link, after: &mut After) {
-        for mut w in self.closing.extract_if(.., |w| has_passed(link, &mut w.fence, &w.window)) {
+    fn close_unmatched(&mut self, host: &mut impl Host, after: &mut After) {
+        for mut w in self.closing.extract_if(.., |w| has_passed(host, &mut w.fence, &w.window)) {
             after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
             after.news = true;
             after.over.2.push(w);
@@ -151,50 +149,36 @@ impl Desk {
     }
 
     /// Lets go of half-buffers that are too many: windows are few, and messages may have been many at a time.
-    fn trim(&mut self, link: &Link, after: &mut After) {
+    fn trim(&mut self, host: &mut impl Host, after: &mut After) {
         while self.spare.len() > MAX_SPARE {
             // The shortest helps least.
             let lens = self.spare.iter().map(|s| s.region.len()).enumerate();
             let Some((at, _)) = lens.min_by_key(|(_, len)| *len) else { return };
             let staging = self.spare.swap_remove(at);
-            let fence = revoke(link, &staging.remote, after);
+            let fence = revoke(host, &staging.remote, after);
             self.parting.push((staging, fence));
         }
-        self.parting.retain_mut(|(s, fence)| !has_passed(link, fence, &s.remote));
+        self.parting.retain_mut(|(s, fence)| !has_passed(host, fence, &s.remote));
     }
 
     /// Sends what was said, in its order: with the desk's lock held.
-    fn tell(&mut self, link: &Link, after: &mut After) {
+    fn tell(&mut self, host: &mut impl Host) {
         while let Some(note) = self.tells.front() {
-            if link.conn() == Some(ConnType::Loopback) {
-                link.relay_hear(*note);
-                link.relay.mark();
-                self.tells.pop_front();
-                continue;
-            }
-            let mut ctrl = link.ctrl();
-            let sent = ctrl.send_if_idle(&ControlMessage::Rndv(*note), clock::now());
-            link.settle_ctrl(&mut ctrl);
-            let ended = ctrl.ended();
-            drop(ctrl);
-            if !sent {
-                // The peer reads too slowly: the turn that finds room sends it.
-                return;
-            }
-            self.tells.pop_front();
-            if ended.is_some() {
-                after.ended = ended;
-                self.tells.clear();
+            match host.tell(*note) {
+                Told::Sent => _ = self.tells.pop_front(),
+                // The turn that finds room sends it.
+                Told::Later => return,
+                Told::Over => self.tells.clear(),
             }
         }
     }
 
-    fn run_outbound(&mut self, link: &Link, i: usize, after: &mut After) {
+    fn run_outbound(&mut self, host: &mut impl Host, i: usize, after: &mut After) {
         let Some(m) = self.outbound.get_mut(i) else {
             return;
         };
         loop {
-            collect(link, &mut self.later, m);
+            collect(host, m);
             let Some(output) = m.machine.poll() else {
                 return;
             };
@@ -205,10 +189,15 @@ impl Desk {
                     // A lender has to come.
                     after.news |= matches!(m.bytes, Bytes::Lent(_));
                 }
-                SenderOutput::Withdraw => withdraw(link, &mut self.later, m),
+                SenderOutput::Withdraw => {
+                    for run in &mut m.runs {
+                        run.failed = run.failed.or(Some(Failure::Cancelled));
+                    }
+                    host.cancel(m.runs.iter().flat_map(|r| &r.flying).map(|(op, _)| *op));
+                }
                 SenderOutput::Ended(how) => {
                     let len = m.len;
-                    let how = how.map_err(|e| error(link, e, len, RndvRole::Sender));
+                    let how = how.map_err(|e| error(host, e, len, RndvRole::Sender));
                     after.wakers.extend(m.ticket.ended(how));
                     after.news = true;
                 }
@@ -225,13 +214,13 @@ impl Desk {
         }
     }
 
-    fn run_inbound(&mut self, link: &Link, i: usize, after: &mut After) {
+    fn run_inbound(&mut self, host: &mut impl Host, i: usize, after: &mut After) {
         let Some(Inbound { machine, want }) = self.inbound.get_mut(i) else {
             return;
         };
         loop {
             if let Some(w) = want.as_mut().filter(|w| w.fence.is_some())
-                && has_passed(link, &mut w.fence, &w.window)
+                && has_passed(host, &mut w.fence, &w.window)
             {
                 machine.fenced();
             }
@@ -262,7 +251,7 @@ impl Desk {
                     }
                 },
                 ReceiverOutput::Revoke => {
-                    w.fence = revoke(link, &w.window, after);
+                    w.fence = revoke(host, &w.window, after);
                     if w.fence.is_none() {
                         machine.fenced();
                     }
@@ -270,17 +259,17 @@ impl Desk {
                 ReceiverOutput::Ended(how) => {
                     let len = machine.len();
                     let well = how.is_ok();
-                    let how = how.map_err(|e| error(link, e, len, RndvRole::Receiver));
+                    let how = how.map_err(|e| error(host, e, len, RndvRole::Receiver));
                     after.wakers.extend(w.ticket.ended(how));
                     after.news = true;
                     // What went well was not revoked: its halves serve again.
                     if well && let Some(staging) = w.staging.take() {
-                        give_back(link, &mut self.spare, staging);
+                        self.spare.extend(Some(staging).filter(|_| !self.is_dead));
                     }
                 }
                 ReceiverOutput::Free if w.untold => {
                     // The machine knows of no window to take back.
-                    w.fence = revoke(link, &w.window, after);
+                    w.fence = revoke(host, &w.window, after);
                     self.closing.extend(want.take());
                 }
                 ReceiverOutput::Free => {
@@ -300,42 +289,22 @@ fn span_of(bytes: &mut Bytes) -> Option<Span> {
     }
 }
 
-/// Keeps half-buffers for the next message.
-fn give_back(link: &Link, spare: &mut Vec<Staging>, staging: Staging) {
-    if link.life() != Life::Dead {
-        spare.push(staging);
-    }
-}
-
 /// Takes the ends of puts that have passed their fence, and posts what can be posted.
-fn collect(link: &Link, later: &mut Vec<Aftermath>, m: &mut Outbound) {
+fn collect(host: &mut impl Host, m: &mut Outbound) {
     let Outbound { machine, bytes, runs, .. } = m;
     for run in runs.iter_mut() {
         let failed = &mut run.failed;
         run.flying.retain(|(op, _)| {
-            if link.is_running(*op) {
-                return true;
-            }
-            let mut data = link.data();
-            let fenced = data.outcome(*op).map(|o| o.is_some_and(|o| o.fenced));
-            if fenced == Ok(false) {
-                return true;
-            }
-            let taken = data.take(*op);
-            drop(data);
-            match taken {
-                Ok(Some((outcome, _))) => *failed = failed.or(outcome.result.err()),
-                // Nobody else takes it.
-                Ok(None) | Err(_) => *failed = failed.or(Some(Failure::Cancelled)),
-            }
-            false
+            let end = host.take_end(*op);
+            *failed = failed.or(end.and_then(Result::err));
+            end.is_none()
         });
         if let Bytes::Owned { region, range, .. } = bytes
             && run.has_more()
         {
             let before = (run.source, run.target);
             let (source, target) = run.cut(u64::MAX);
-            match local(region, *range, source).map(|l| post(link, later, region, l, target)) {
+            match local(region, *range, source).map(|l| host.post(region, l, target)) {
                 Some(Ok(Some(op))) => run.flying.push((op, 0)),
                 Some(Ok(None)) => (run.source, run.target) = before,
                 Some(Err(failure)) => run.failed = Some(failure),
@@ -352,53 +321,19 @@ fn collect(link: &Link, later: &mut Vec<Aftermath>, m: &mut Outbound) {
     });
 }
 
-fn withdraw(link: &Link, later: &mut Vec<Aftermath>, m: &mut Outbound) {
-    let mut after = Aftermath::default();
-    {
-        let mut data = link.data();
-        for run in &mut m.runs {
-            run.failed = run.failed.or(Some(Failure::Cancelled));
-            for (op, _) in &run.flying {
-                // A stale one is found when it is collected.
-                let _ = data.cancel(*op);
-            }
-        }
-        data.pump(&mut after);
-        link.settle_data(&mut data);
-    }
-    later.push(after);
+/// Takes a window back, of which the peer is told later. `None` when its fence has passed.
+fn revoke(host: &mut impl Host, window: &WindowDesc, after: &mut After) -> Option<Fence> {
+    after.revoked.push((window.window, window.epoch));
+    host.revoke(window)
 }
 
-/// Posts a put; `None` when there is no room now: something that runs makes some.
-pub(super) fn post(
-    link: &Link,
-    later: &mut Vec<Aftermath>,
-    region: &Region,
-    local: LocalSlice,
-    remote: WindowSlice,
-) -> Result<Option<SlotId>, Failure> {
-    let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
-    let mut hold = Hold::region(region.clone());
-    let mut after = Aftermath::default();
-    let posted = {
-        let mut data = link.data();
-        // The machine has the deadline, and withdraws the put.
-        let posted = data.post(&t, Instant::NEVER, &mut hold);
-        if posted.is_ok() {
-            data.count(Opcode::Put);
-            data.pump(&mut after);
-            link.settle_data(&mut data);
-        }
-        posted
-    };
-    later.push(after);
-    link.hand_over();
-    match posted {
-        Ok(op) => Ok(Some(op)),
-        Err(QueueError::Full { .. }) => Ok(None),
-        Err(QueueError::Transport(PostErrorKind::Disconnected)) => Err(Failure::PeerDead),
-        Err(_) => Err(Failure::Unsupported),
+/// Whether the peer is out of a window that was taken back.
+fn has_passed(host: &mut impl Host, fence: &mut Option<Fence>, window: &WindowDesc) -> bool {
+    if fence.as_ref().is_some_and(|f| !host.has_passed(f, window)) {
+        return false;
     }
+    *fence = None;
+    true
 }
 
 fn copy_out(w: &Want, copy: &CopyOut) -> Result<(), Failure> {
@@ -410,49 +345,14 @@ fn copy_out(w: &Want, copy: &CopyOut) -> Result<(), Failure> {
     half.bytes().copy_to(from, &region.bytes(), to.span).map_err(|_| Failure::UnknownRegion)
 }
 
-/// Takes a window back. `None` when its fence has passed.
-fn revoke(link: &Link, remote: &WindowDesc, after: &mut After) -> Option<Fence> {
-    let (window, epoch) = (remote.window, remote.epoch);
-    let fence = {
-        let mut data = link.data();
-        let fence = data.port().begin_revoke(window, epoch);
-        link.settle_data(&mut data);
-        fence
-    };
-    after.revoked.push((window, epoch));
-    match fence {
-        Ok(fence @ (Fence::Gate(_) | Fence::PeerAck)) => Some(fence),
-        // A window that is unknown was fenced before.
-        Ok(Fence::Passed) | Err(_) => {
-            link.data().port().free_window(window, epoch);
-            None
-        }
-    }
-}
-
-/// Whether the peer is out of a window that was taken back.
-fn has_passed(link: &Link, fence: &mut Option<Fence>, window: &WindowDesc) -> bool {
-    if let Some(f) = fence {
-        let mut data = link.data();
-        let passed = data.port().has_passed(f, window.window, window.epoch);
-        if !passed && !data.port().peer_has_ended() {
-            return false;
-        }
-    }
-    if fence.take().is_some() {
-        link.data().port().free_window(window.window, window.epoch);
-    }
-    true
-}
-
 /// How a message ended, for its owner.
-fn error(link: &Link, ending: RndvError, len: u64, role: RndvRole) -> Error {
+fn error(host: &impl Host, ending: RndvError, len: u64, role: RndvRole) -> Error {
     let what = if role == RndvRole::Sender { "sending a message" } else { "receiving a message" };
     let e = match ending {
-        RndvError::PeerDead => return Error::peer_dead(link.peer, link.reason()),
+        RndvError::PeerDead => return host.gone(),
         RndvError::Failed(failure) => failure.into(),
         RndvError::Here(AbortReason::DeadlineExceeded) => {
-            let full = if role == RndvRole::Sender { link.full_outcomes() } else { "" };
+            let full = if role == RndvRole::Sender { host.full_outcomes() } else { "" };
             Error::deadline(format_args!("{what}{full}"))
         }
         RndvError::Here(AbortReason::TooLong { capacity: room })
@@ -474,7 +374,7 @@ fn error(link: &Link, ending: RndvError, len: u64, role: RndvRole) -> Error {
             Error::new(kind, format!("{what}: {ending}"))
         }
     };
-    e.with_peer(link.peer)
+    e.with_peer(host.peer())
 }
 
 #[cfg(test)]

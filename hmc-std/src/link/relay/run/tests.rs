@@ -1,44 +1,400 @@
-//! What a message waits for before its memory is private again.
+//! The desks of two ends over hosts that copy in memory: no link, no socket, no thread, no clock.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use hmc_core::types::ConnType;
-use hmc_mem::gate::WindowGate;
-use hmc_mem::os::memfd::Mapping;
+use hmc_core::range::Extent;
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
+use hmc_core::rndv::{AbortReason, RndvError, RndvMsg};
+use hmc_core::slots::SlotId;
+use hmc_core::time::Instant;
+use hmc_core::types::{Access, MemoryKind, Rank};
+use hmc_core::work::Failure;
+use hmc_mem::shared::SharedBytes;
 
-use super::has_passed;
-use crate::link::ends::pair;
+use crate::error::{Error, ErrorKind};
+use crate::link::relay::actions::After;
+use crate::link::relay::desk::{Bytes, Desk, Staging, Want};
+use crate::link::relay::host::{Host, Told};
+use crate::link::relay::ticket::Ticket;
+use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::Fence;
-use crate::transport::gate::Gate;
 
-#[test]
-fn a_window_comes_back_when_its_gate_is_left_though_the_peer_lives() {
-    let (near, _far) = pair(ConnType::Shm);
-    let (_region, window) = near.expose(1);
-    let page = Arc::new(Mapping::create(4096).expect("memory"));
-    let gate = WindowGate::new(page.bytes().word(0).expect("aligned"));
-    gate.open(1).expect("closed before");
-    gate.enter(1).expect("open");
-    gate.close();
-    let mut fence = Some(Fence::Gate(Gate { page: Arc::clone(&page), at: 0 }));
-    assert!(!has_passed(&near.link, &mut fence, &window), "a copy is inside");
-    assert!(fence.is_some());
-    gate.exit();
-    assert!(has_passed(&near.link, &mut fence, &window));
-    assert!(fence.is_none() && has_passed(&near.link, &mut fence, &window), "asked again");
+const NOW: Instant = Instant::from_nanos(7);
+const LATER: Instant = Instant::from_nanos(8);
+
+/// A link of a test.
+#[derive(Default)]
+struct Fake {
+    /// The memory behind the windows of the peer.
+    windows: Rc<RefCell<Vec<Region>>>,
+    /// Notes that were sent.
+    told: Vec<RndvMsg>,
+    /// Puts under way.
+    puts: Vec<SlotId>,
+    /// The end of each put; `None` while they run.
+    end: Option<Result<(), Failure>>,
+    /// Puts that it takes at a time.
+    room: usize,
+    /// Whether the peer's memory is mapped.
+    mapped: bool,
+    cancelled: Vec<SlotId>,
+    /// The peer is inside windows that are taken back.
+    inside: bool,
+    tells: Option<Told>,
+    next: u32,
+}
+
+impl Fake {
+    fn copy(&self, bytes: &SharedBytes<'_>, to: WindowSlice) -> bool {
+        let windows = self.windows.borrow();
+        let region = usize::try_from(to.window.0).ok().and_then(|at| windows.get(at));
+        let region = region.expect("a window of the peer");
+        let whole = bytes.extent().whole();
+        bytes.copy_to(whole, &region.bytes(), to.span).expect("it fits");
+        true
+    }
+}
+
+impl Host for Fake {
+    fn post(
+        &mut self,
+        region: &Region,
+        local: LocalSlice,
+        remote: WindowSlice,
+    ) -> Result<Option<SlotId>, Failure> {
+        if self.puts.len() >= self.room {
+            return Ok(None);
+        }
+        self.copy(&region.bytes().part(local.span).expect("in it"), remote);
+        let op = SlotId { index: 0, generation: self.next };
+        self.next = self.next.wrapping_add(1);
+        self.puts.push(op);
+        Ok(Some(op))
+    }
+
+    fn write_now(&mut self, bytes: &SharedBytes<'_>, target: WindowSlice) -> bool {
+        self.mapped && self.copy(bytes, target)
+    }
+
+    fn take_end(&mut self, op: SlotId) -> Option<Result<(), Failure>> {
+        let end = self.end?;
+        self.puts.retain(|put| *put != op);
+        Some(end)
+    }
+
+    fn cancel(&mut self, ops: impl Iterator<Item = SlotId>) {
+        self.cancelled.extend(ops);
+    }
+
+    fn revoke(&mut self, _: &WindowDesc) -> Option<Fence> {
+        self.inside.then_some(Fence::PeerAck)
+    }
+
+    fn has_passed(&mut self, _: &Fence, _: &WindowDesc) -> bool {
+        !self.inside
+    }
+
+    fn tell(&mut self, note: RndvMsg) -> Told {
+        let told = self.tells.unwrap_or(Told::Sent);
+        if told == Told::Sent {
+            self.told.push(note);
+        }
+        told
+    }
+
+    fn peer(&self) -> Rank {
+        Rank(5)
+    }
+
+    fn gone(&self) -> Error {
+        Error::peer_dead(self.peer(), "it is gone")
+    }
+
+    fn full_inbox(&self) -> &'static str {
+        " (full)"
+    }
+
+    fn full_outcomes(&self) -> &'static str {
+        " (many)"
+    }
+}
+
+/// One end: its messages, and its link.
+#[derive(Default)]
+struct End {
+    desk: Desk,
+    host: Fake,
+    regions: Arc<RegionTable>,
+    /// The memory behind the windows of this end.
+    exposed: Rc<RefCell<Vec<Region>>>,
+}
+
+impl End {
+    fn turn_at(&mut self, now: Instant, is_dead: bool) -> After {
+        let mut after = After::default();
+        self.desk.turn(&mut self.host, now, is_dead, &mut after);
+        after
+    }
+
+    fn turn(&mut self) -> After {
+        self.turn_at(NOW, false)
+    }
+
+    fn expose(&self, region: &Region) -> WindowDesc {
+        let mut exposed = self.exposed.borrow_mut();
+        let window = WindowId(u64::try_from(exposed.len()).expect("small"));
+        exposed.push(region.clone());
+        let (epoch, extent) = (Epoch(1), Extent::new(region.len()));
+        WindowDesc { window, epoch, extent, access: Access::all(), kind: MemoryKind::Cpu }
+    }
+
+    fn region(&self, bytes: &[u8]) -> Region {
+        let len = u64::try_from(bytes.len()).expect("small");
+        let region = self.regions.allocate(len).expect("memory");
+        region
+            .bytes()
+            .write_at(region.slice(0, len).expect("all of it").span, bytes)
+            .expect("fits");
+        region
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Arc<Ticket> {
+        let owned = whole(&self.region(bytes));
+        let len = u64::try_from(bytes.len()).expect("small");
+        self.desk.send(owned, len, LATER).map_err(|_| ()).expect("room")
+    }
+
+    /// Waits for a message of up to so many bytes: through halves of 4 KiB, or straight into the memory.
+    fn receive(&mut self, room: usize, staged: bool) -> (Arc<Ticket>, Region) {
+        let region = self.region(&vec![0; room]);
+        let place = if staged {
+            let halves = self.region(&[0; 8192]);
+            Ok(Staging { remote: self.expose(&halves), region: halves })
+        } else {
+            Err(self.expose(&region))
+        };
+        let want = Want::new(whole(&region), region.len(), place, LATER);
+        (self.desk.receive(want), region)
+    }
+}
+
+fn whole(region: &Region) -> Bytes {
+    let range = region.slice(0, region.len()).expect("all of it").span;
+    Bytes::Owned { region: region.clone(), range, span: None }
+}
+
+/// Two ends whose links lead to each other. Puts end at once.
+fn two() -> (End, End) {
+    let end = |windows: &Rc<RefCell<Vec<Region>>>| {
+        let windows = Rc::clone(windows);
+        let host = Fake { windows, room: 8, end: Some(Ok(())), ..Fake::default() };
+        End { host, ..End::default() }
+    };
+    let mut near = end(&Rc::default());
+    let far = end(&near.exposed);
+    near.host.windows = Rc::clone(&far.exposed);
+    (near, far)
+}
+
+/// Takes turns until neither end has anything to say.
+fn settle(near: &mut End, far: &mut End) {
+    loop {
+        for end in [&mut *near, &mut *far] {
+            // A turn finds the ends of what the one before it posted.
+            for after in [end.turn(), end.turn()] {
+                assert!(after.broken.is_none(), "{:?}", after.broken);
+            }
+        }
+        if near.host.told.is_empty() && far.host.told.is_empty() {
+            return;
+        }
+        far.desk.heard.append(&mut near.host.told);
+        near.desk.heard.append(&mut far.host.told);
+    }
+}
+
+fn bytes_of(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(region.len()).expect("small")];
+    let all = region.slice(0, region.len()).expect("all of it");
+    region.bytes().read_at(all.span, &mut bytes).expect("it is there");
+    bytes
+}
+
+fn result(ticket: &Ticket) -> Option<Result<u64, ErrorKind>> {
+    ticket.take().map(|(r, _)| r.map_err(|e| e.kind()))
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..=250).cycle().take(len).collect()
 }
 
 #[test]
-fn a_window_comes_back_when_its_peer_has_ended_inside() {
-    let (near, far) = pair(ConnType::Shm);
-    let (_region, window) = near.expose(1);
-    let page = Arc::new(Mapping::create(4096).expect("memory"));
-    let gate = WindowGate::new(page.bytes().word(0).expect("aligned"));
-    gate.open(1).expect("closed before");
-    gate.enter(1).expect("open");
-    gate.close();
-    let mut fence = Some(Fence::Gate(Gate { page: Arc::clone(&page), at: 0 }));
-    assert!(!has_passed(&near.link, &mut fence, &window));
-    drop(far);
-    assert!(has_passed(&near.link, &mut fence, &window), "nobody is there to leave it");
+fn a_message_comes_through_halves_or_straight_whoever_is_first() {
+    for (len, staged, sender_first) in
+        [(0, true, true), (1, true, false), (10_000, true, true), (10_000, false, false)]
+    {
+        let (mut near, mut far) = two();
+        let message = pattern(len);
+        let mut received = None;
+        let mut sent = None;
+        for step in [sender_first, !sender_first] {
+            if step {
+                sent = Some(near.send(&message));
+            } else {
+                received = Some(far.receive(10_000, staged));
+            }
+            settle(&mut near, &mut far);
+        }
+        let ((received, region), sent) = received.zip(sent).expect("both");
+        let len = u64::try_from(len).expect("small");
+        assert_eq!((result(&sent), result(&received)), (Some(Ok(len)), Some(Ok(len))));
+        assert!(bytes_of(&region).starts_with(&message), "{len} bytes, staged {staged}");
+        assert!(near.desk.is_empty() && far.desk.is_empty());
+        // Halves serve again, a window of the message's own does not.
+        assert_eq!(far.desk.spare.len(), usize::from(staged));
+    }
+}
+
+#[test]
+fn puts_and_notes_wait_for_room() {
+    let (mut near, mut far) = two();
+    let (received, region) = far.receive(10_000, true);
+    (near.host.room, near.host.tells) = (0, Some(Told::Later));
+    let sent = near.send(&pattern(10_000));
+    settle(&mut near, &mut far);
+    assert!(!near.desk.is_quiet() && far.desk.inbound.is_empty(), "the offer was not sent");
+    near.host.tells = None;
+    settle(&mut near, &mut far);
+    assert_eq!(far.desk.inbound.len(), 1);
+    assert!(near.host.puts.is_empty() && result(&sent).is_none());
+    near.host.room = 1;
+    settle(&mut near, &mut far);
+    assert_eq!((result(&sent), result(&received)), (Some(Ok(10_000)), Some(Ok(10_000))));
+    assert_eq!(bytes_of(&region), pattern(10_000));
+    // Nothing more is said once the control connection has ended.
+    near.host.tells = Some(Told::Over);
+    near.send(&[1]);
+    near.turn();
+    assert!(near.desk.tells.is_empty() && near.host.told.is_empty());
+}
+
+#[test]
+fn a_send_in_vain_ends_at_its_time_and_says_what_may_be_in_the_way() {
+    let mut end = two().0;
+    let sent = end.send(&pattern(10_000));
+    end.turn();
+    assert!(result(&sent).is_none(), "it is not late");
+    end.turn_at(LATER, false);
+    let why = sent.take().expect("it is late").0.expect_err("nobody receives it");
+    assert_eq!((why.kind(), why.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(5))));
+    assert!(why.to_string().contains("(many)"), "{why}");
+}
+
+#[test]
+fn a_receive_in_vain_ends_at_its_time_and_keeps_its_memory_until_the_peer_is_out() {
+    for staged in [true, false] {
+        let mut end = two().0;
+        let (ticket, _region) = end.receive(8, staged);
+        end.host.inside = true;
+        end.turn();
+        assert!(result(&ticket).is_none(), "it is not late");
+        let after = end.turn_at(LATER, false);
+        let (why, _) = ticket.take().expect("it is late");
+        let why = why.expect_err("nothing came");
+        assert_eq!((why.kind(), why.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(5))));
+        assert!(why.to_string().contains("(full)"), "{why}");
+        // Of halves the peer was never told.
+        assert_eq!(
+            (after.revoked.len(), end.desk.closing.len()),
+            if staged { (0, 0) } else { (1, 1) }
+        );
+        assert_eq!((end.desk.holds(), after.over.2.len()), (!staged, usize::from(staged)));
+        end.host.inside = false;
+        let after = end.turn();
+        assert_eq!((end.desk.is_empty(), after.over.2.len()), (true, usize::from(!staged)));
+    }
+}
+
+#[test]
+fn a_send_that_is_cancelled_withdraws_its_puts_and_holds_its_memory_until_they_end() {
+    let (mut near, mut far) = two();
+    let (received, _region) = far.receive(10_000, true);
+    near.host.end = None;
+    let sent = near.send(&pattern(10_000));
+    settle(&mut near, &mut far);
+    assert_eq!(near.host.puts.len(), 2, "both halves are being filled");
+    near.desk.end(&sent, RndvError::Here(AbortReason::Cancelled));
+    settle(&mut near, &mut far);
+    assert_eq!(result(&sent), Some(Err(ErrorKind::Cancelled)));
+    assert!(near.host.cancelled == near.host.puts && near.desk.holds());
+    assert!(result(&received).is_some_and(|r| r.is_err()), "the peer was told");
+    near.host.end = Some(Err(Failure::Cancelled));
+    let after = near.turn();
+    assert!(near.desk.is_empty() && after.over.0.len() == 1);
+    assert!(far.desk.is_empty());
+}
+
+#[test]
+fn the_death_of_a_peer_ends_all_and_keeps_no_halves() {
+    let (mut near, mut far) = two();
+    let (idle, _region) = near.receive(8, false);
+    near.host.end = None;
+    let sent = near.send(&pattern(10));
+    let _received = far.receive(10, true);
+    settle(&mut near, &mut far);
+    assert_eq!(near.host.puts.len(), 1);
+    near.turn_at(NOW, true);
+    let ends = [result(&sent), result(&idle)];
+    assert_eq!(ends, [Some(Err(ErrorKind::PeerDead)); 2]);
+    assert!(near.desk.holds(), "a put may still read");
+    near.host.end = Some(Err(Failure::PeerDead));
+    near.turn_at(NOW, true);
+    assert!(near.desk.is_empty());
+    let (_late, _region) = near.receive(8, true);
+    near.turn_at(NOW, true);
+    assert!(near.desk.is_empty() && near.desk.spare.is_empty());
+}
+
+#[test]
+fn lent_bytes_are_copied_by_their_lenders_alone() {
+    for mapped in [false, true] {
+        let (mut near, mut far) = two();
+        near.host.mapped = mapped;
+        let mut message = pattern(10_000);
+        let bounce = Bytes::Lent(Some(near.region(&[0; 8192])));
+        let sent = near.desk.send(bounce, 10_000, LATER).map_err(|_| ()).expect("room");
+        let halves = far.region(&[0; 8192]);
+        let place = Ok(Staging { remote: far.expose(&halves), region: halves });
+        let received = far.desk.receive(Want::new(Bytes::Lent(None), 10_000, place, LATER));
+        let mut got = vec![0; 10_000];
+        for _ in 0..3 {
+            settle(&mut near, &mut far);
+            assert!(near.desk.wants_lender() && !far.desk.wants_lender());
+            near.desk.feed_lent(&mut near.host, &sent, &SharedBytes::of_mut(&mut message));
+            assert_eq!(near.host.puts.is_empty(), mapped);
+            settle(&mut near, &mut far);
+            while far.desk.wants_lender() {
+                far.desk.drain_lent(&received, &SharedBytes::of_mut(&mut got)).expect("a half");
+                settle(&mut near, &mut far);
+            }
+            if !near.desk.wants_lender() {
+                break;
+            }
+        }
+        assert_eq!((result(&sent), result(&received)), (Some(Ok(10_000)), Some(Ok(10_000))));
+        assert_eq!(got, pattern(10_000), "mapped {mapped}");
+        assert_eq!((near.desk.bounces.len(), far.desk.spare.len()), (1, 1), "they serve again");
+    }
+}
+
+#[test]
+fn a_note_out_of_turn_breaks_the_protocol() {
+    let (mut near, mut far) = two();
+    near.send(&[1]);
+    settle(&mut near, &mut far);
+    let id = near.desk.outbound.first().expect("it is offered").machine.id();
+    near.desk.heard.push(RndvMsg::Credit { id, seq: 0 });
+    assert!(near.turn().broken.is_some());
 }

@@ -1,0 +1,64 @@
+//! What the messages of a link need of it while they are moved on: puts, windows, notes to the peer, words for errors.
+
+use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
+use hmc_core::rndv::RndvMsg;
+use hmc_core::slots::SlotId;
+use hmc_core::types::Rank;
+use hmc_core::work::Failure;
+use hmc_mem::shared::SharedBytes;
+
+use crate::error::Error;
+use crate::memory::Region;
+use crate::transport::data_plane::Fence;
+
+/// What became of a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It was sent.
+    Sent,
+    /// The peer reads too slowly: it is to be sent when there is room.
+    Later,
+    /// The control connection has ended.
+    Over,
+}
+
+/// The link of a desk. Its calls are short and do not wait.
+pub(super) trait Host {
+    /// Posts a put; `None` when there is no room now: something that runs makes some.
+    fn post(
+        &mut self,
+        region: &Region,
+        local: LocalSlice,
+        remote: WindowSlice,
+    ) -> Result<Option<SlotId>, Failure>;
+
+    /// Copies into the peer's memory, if that is mapped. Whether it did.
+    fn write_now(&mut self, bytes: &SharedBytes<'_>, target: WindowSlice) -> bool;
+
+    /// Takes the end of a put that has passed its fence, if it has.
+    fn take_end(&mut self, op: SlotId) -> Option<Result<(), Failure>>;
+
+    /// Withdraws puts. Their ends come as others do.
+    fn cancel(&mut self, ops: impl Iterator<Item = SlotId>);
+
+    /// Takes a window back. `None` when its fence has passed.
+    fn revoke(&mut self, window: &WindowDesc) -> Option<Fence>;
+
+    /// Whether the peer is out of a window that was taken back, which is gone then.
+    fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool;
+
+    /// Sends a note.
+    fn tell(&mut self, note: RndvMsg) -> Told;
+
+    /// The peer.
+    fn peer(&self) -> Rank;
+
+    /// The error for using the link when it is over.
+    fn gone(&self) -> Error;
+
+    /// What to add to the error of a receive in vain.
+    fn full_inbox(&self) -> &'static str;
+
+    /// What to add to the error of a send in vain.
+    fn full_outcomes(&self) -> &'static str;
+}

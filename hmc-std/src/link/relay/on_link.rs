@@ -1,0 +1,167 @@
+//! A link as the host of its desk: what is posted, taken back and sent there.
+
+use hmc_core::queue::{QueueError, Transfer};
+use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
+use hmc_core::rndv::RndvMsg;
+use hmc_core::slots::SlotId;
+use hmc_core::time::Instant;
+use hmc_core::transport::PostErrorKind;
+use hmc_core::types::{ConnType, Rank};
+use hmc_core::wire::message::ControlMessage;
+use hmc_core::work::{CompleteWhen, Failure, Opcode};
+use hmc_mem::shared::SharedBytes;
+
+use super::host::{Host, Told};
+use crate::clock;
+use crate::error::Error;
+use crate::link::Link;
+use crate::link::aftermath::Aftermath;
+use crate::link::ctrl::machine::Ended;
+use crate::link::hold::Hold;
+use crate::memory::Region;
+use crate::transport::data_plane::Fence;
+
+/// A link, and what calls of its desk lead to, once the desk's lock is free.
+pub(super) struct OnLink<'a> {
+    link: &'a Link,
+    /// What puts that ended at once set free.
+    pub(super) later: Vec<Aftermath>,
+    /// The control connection ended when a note was sent.
+    pub(super) ended: Option<Ended>,
+}
+
+impl<'a> OnLink<'a> {
+    pub(super) const fn new(link: &'a Link) -> Self {
+        Self { link, later: Vec::new(), ended: None }
+    }
+}
+
+impl Host for OnLink<'_> {
+    fn post(
+        &mut self,
+        region: &Region,
+        local: LocalSlice,
+        remote: WindowSlice,
+    ) -> Result<Option<SlotId>, Failure> {
+        let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
+        let mut hold = Hold::region(region.clone());
+        let mut after = Aftermath::default();
+        let posted = {
+            let mut data = self.link.data();
+            // The machine has the deadline, and withdraws the put.
+            let posted = data.post(&t, Instant::NEVER, &mut hold);
+            if posted.is_ok() {
+                data.count(Opcode::Put);
+                data.pump(&mut after);
+                self.link.settle_data(&mut data);
+            }
+            posted
+        };
+        self.later.push(after);
+        self.link.hand_over();
+        match posted {
+            Ok(op) => Ok(Some(op)),
+            Err(QueueError::Full { .. }) => Ok(None),
+            Err(QueueError::Transport(PostErrorKind::Disconnected)) => Err(Failure::PeerDead),
+            Err(_) => Err(Failure::Unsupported),
+        }
+    }
+
+    fn write_now(&mut self, bytes: &SharedBytes<'_>, target: WindowSlice) -> bool {
+        self.link.data().write_now(bytes, target)
+    }
+
+    fn take_end(&mut self, op: SlotId) -> Option<Result<(), Failure>> {
+        if self.link.is_running(op) {
+            return None;
+        }
+        let mut data = self.link.data();
+        let fenced = data.outcome(op).map(|o| o.is_some_and(|o| o.fenced));
+        if fenced == Ok(false) {
+            return None;
+        }
+        let taken = data.take(op);
+        drop(data);
+        Some(match taken {
+            Ok(Some((outcome, _))) => outcome.result.map(drop),
+            // Nobody else takes it.
+            Ok(None) | Err(_) => Err(Failure::Cancelled),
+        })
+    }
+
+    fn cancel(&mut self, ops: impl Iterator<Item = SlotId>) {
+        let mut after = Aftermath::default();
+        {
+            let mut data = self.link.data();
+            for op in ops {
+                // A stale one is found when its end is taken.
+                let _ = data.cancel(op);
+            }
+            data.pump(&mut after);
+            self.link.settle_data(&mut data);
+        }
+        self.later.push(after);
+    }
+
+    fn revoke(&mut self, window: &WindowDesc) -> Option<Fence> {
+        let (id, epoch) = (window.window, window.epoch);
+        let mut data = self.link.data();
+        let fence = data.port().begin_revoke(id, epoch);
+        self.link.settle_data(&mut data);
+        match fence {
+            Ok(fence @ (Fence::Gate(_) | Fence::PeerAck)) => Some(fence),
+            // A window that is unknown was fenced before.
+            Ok(Fence::Passed) | Err(_) => {
+                data.port().free_window(id, epoch);
+                None
+            }
+        }
+    }
+
+    fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool {
+        let (id, epoch) = (window.window, window.epoch);
+        let mut data = self.link.data();
+        let port = data.port();
+        let passed = port.has_passed(fence, id, epoch) || port.peer_has_ended();
+        if passed {
+            port.free_window(id, epoch);
+        }
+        passed
+    }
+
+    fn tell(&mut self, note: RndvMsg) -> Told {
+        let link = self.link;
+        if link.conn() == Some(ConnType::Loopback) {
+            link.relay_hear(note);
+            link.relay.mark();
+            return Told::Sent;
+        }
+        let mut ctrl = link.ctrl();
+        let sent = ctrl.send_if_idle(&ControlMessage::Rndv(note), clock::now());
+        link.settle_ctrl(&mut ctrl);
+        if !sent {
+            return Told::Later;
+        }
+        self.ended = ctrl.machine.ended();
+        if self.ended.is_some() { Told::Over } else { Told::Sent }
+    }
+
+    fn peer(&self) -> Rank {
+        self.link.peer
+    }
+
+    fn gone(&self) -> Error {
+        self.link.gone()
+    }
+
+    fn full_inbox(&self) -> &'static str {
+        self.link.full_inbox()
+    }
+
+    fn full_outcomes(&self) -> &'static str {
+        self.link.full_outcomes()
+    }
+}
+
+#[cfg(test)]
+mod tests;
