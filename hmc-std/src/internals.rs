@@ -11,9 +11,9 @@ use hmc_core::types::{Access, Rank};
 use hmc_core::wire::hello::Features;
 use hmc_mem::shared::SharedBytes;
 
-use crate::entropy;
-use crate::error::Result;
-use crate::listen;
+use crate::base::entropy;
+use crate::base::error::Result;
+use crate::io::listener;
 use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
 use crate::transport::data_plane::{AnyDataPlane, Fence};
@@ -37,7 +37,7 @@ impl Tags {
     /// The oldest tag that was delivered and not taken.
     #[must_use]
     pub fn take(&self) -> Option<u64> {
-        match crate::lock::lock(&self.0).take(Want::Notify) {
+        match crate::base::lock::lock(&self.0).take(Want::Notify) {
             Some(Message::Notify(tag)) => Some(tag),
             _ => None,
         }
@@ -122,7 +122,7 @@ pub fn random() -> Result<[u8; 8]> {
 
 /// Gives a TCP connection the settings of all connections.
 pub fn tune_tcp(fd: BorrowedFd<'_>) {
-    listen::tune_tcp(fd);
+    listener::tune_tcp(fd);
 }
 
 /// Exposes a range of `region`. With it the note that the other end is to receive before it hears of the window.

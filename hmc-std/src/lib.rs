@@ -34,104 +34,54 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("hmc-std needs Linux (memfd, epoll, SCM_RIGHTS); hmc-core builds everywhere");
 
-mod accept;
-pub mod address;
-mod any;
-mod aside;
-mod asked;
-pub mod batch;
-mod claim;
-mod clock;
-pub mod communicator;
-pub mod config;
-mod connecting;
-pub mod control;
-pub mod delivery;
-mod dial;
-mod dial_target;
-mod dialing;
-mod doors;
-mod driver;
-mod engine;
-mod entropy;
-pub mod error;
-mod eventfd;
-pub mod file;
-pub mod future;
-mod greeting;
-pub mod group;
-mod handshake;
-#[doc(hidden)]
-pub mod identity;
-mod inquiry;
+mod api;
+mod base;
+mod callbacks;
+mod conn;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod internals;
-mod keeper;
-mod leave;
-mod left;
+mod io;
 mod link;
-mod links;
-mod listen;
-mod listeners;
-mod lock;
 pub mod memory;
-pub mod metrics;
-mod named;
-mod news;
 mod node;
-pub mod op;
-mod op_id;
-mod paths;
-pub mod peer;
-mod pending;
-mod prepared;
-mod private;
-pub mod probe;
-pub mod process;
-mod proof;
-mod reconnect_info;
-mod redial;
-mod rest_socket;
-mod retry;
-mod secret;
-pub mod session;
-mod shared;
-mod socket;
-mod starting;
-mod strangers;
+mod ops;
+mod progress;
+mod quarantine;
+mod state;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
-mod tokens;
 pub mod transport;
-mod until;
-mod wait_pool;
-mod wakers;
-pub mod window;
-mod workers;
+
+pub use api::{communicator, control, group, peer, probe, session};
+#[doc(hidden)]
+pub use base::identity;
+pub use base::{address, config, error, process};
+pub use ops::{batch, delivery, file, future, op, window};
+pub use state::metrics;
 
 // The facade: what an application names most. Everything else is reached through its room.
-pub use address::Address;
-pub use batch::{Batch, Copy, Direction};
-pub use communicator::Communicator;
-pub use config::Progress;
-pub use control::Control;
-pub use delivery::Delivery;
-pub use error::{Error, ErrorKind, Result};
-pub use group::{Element, Exchange, Group, Reduce};
+pub use api::communicator::Communicator;
+pub use api::control::Control;
+pub use api::group::{Element, Exchange, Group, Reduce};
+pub use api::peer::{Explanation, Peer, Route};
+pub use api::prepared::Prepared;
+pub use api::session::{Session, SessionBuilder};
+pub use base::address::Address;
+pub use base::config::Progress;
+pub use base::error::{Error, ErrorKind, Result};
+pub use base::private_ranks::rank_of;
+pub use base::process::Origin;
 pub use hmc_core::types::{Access, ConnType, MemoryKind, Rank, Status};
-pub use keeper::{Held, held};
 pub use link::Choice;
 pub use memory::{ConnBuffer, Region, Span};
 pub use node::inbox::{Message, Want};
-pub use op::{OpError, OpId};
-pub use peer::{Explanation, Peer, Route};
-pub use prepared::Prepared;
-pub use private::rank_of;
-pub use process::Origin;
-pub use session::{Session, SessionBuilder};
-pub use window::{RemoteWindow, SharedWindow, Window};
+pub use ops::batch::{Batch, Copy, Direction};
+pub use ops::delivery::Delivery;
+pub use ops::op::{OpError, OpId};
+pub use ops::window::{RemoteWindow, SharedWindow, Window};
+pub use quarantine::{Held, held};
 
 /// The program of the README, compiled and run.
 #[cfg(doctest)]

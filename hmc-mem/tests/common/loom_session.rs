@@ -1,6 +1,6 @@
 //! Models of what threads share in hmc-std besides its mutexes: the event count of a session, the queue of
-//! links to be run (`link/schedule.rs`, `driver.rs`, `node/service.rs`), the state of a link (`link/mod.rs`), the
-//! incarnations of a session (`shared.rs`).
+//! links to be run (`link/schedule.rs`, `io/reactor.rs`, `progress/service.rs`), the state of a link (`link/mod.rs`), the
+//! incarnations of a session (`state/inner.rs`).
 //!
 //! hmc-std does not build under loom. Each model writes out the few lines it is about, with the same orders.
 

@@ -1,5 +1,5 @@
 //! Model of the hand-over of a socket between a waiter that leads and the background thread (hmc-std's
-//! `link/wait.rs` and `engine.rs`): both watch it, one at a time takes from it.
+//! `link/wait.rs` and `progress/thread.rs`): both watch it, one at a time takes from it.
 
 use super::{LeaderLock, check, deadlocks};
 use loom::sync::Arc;

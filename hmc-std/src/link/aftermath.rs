@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::hold::Hold;
-use crate::aside::Collects;
-use crate::wakers::{Notice, Wakers};
+use crate::callbacks::deferred_drops::Collects;
+use crate::callbacks::wakers::{Notice, Wakers};
 
 const AFTER: usize = 8;
 
@@ -60,10 +60,10 @@ mod tests {
     use std::task::Waker;
 
     use super::{AFTER, Aftermath};
-    use crate::eventfd::EventfdWaker;
+    use crate::callbacks::wakers::{Notice, Wakers};
+    use crate::io::eventfd::EventfdWaker;
     use crate::link::hold::Hold;
     use crate::memory::RegionTable;
-    use crate::wakers::{Notice, Wakers};
     use rustix::event::{PollFd, PollFlags, poll};
 
     #[test]

@@ -10,9 +10,9 @@ use hmc_core::time::Instant;
 use hmc_core::transport::Readiness;
 use hmc_core::wire::message::{ControlMessage, tag_frame};
 
-use crate::driver::Registered;
-use crate::error::{Error, ErrorKind, Result};
-use crate::socket::Socket;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::io::reactor::Registered;
+use crate::io::socket::Socket;
 use machine::ControlMachine;
 
 pub(crate) mod machine;

@@ -24,12 +24,12 @@ use hmc_mem::slot::SlotWord;
 use super::aftermath::Aftermath;
 use super::at_once::AtOnce;
 use super::hold::Hold;
-use crate::driver::Registered;
-use crate::eventfd::EventfdWaker;
+use crate::callbacks::wakers::Notice;
+use crate::io::eventfd::EventfdWaker;
+use crate::io::reactor::Registered;
 use crate::memory::Region;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::released::Released;
-use crate::wakers::Notice;
 pub(crate) use op_queue::{Begun, OpQueue};
 
 /// A window that this end exposed or knows, by the user's label.

@@ -12,8 +12,8 @@ use super::aftermath::Aftermath;
 use super::ctrl::machine::Ended;
 use super::heard::Heard;
 use super::{CLOSING, Life, Link};
-use crate::aside::Collects;
-use crate::clock;
+use crate::base::clock;
+use crate::callbacks::deferred_drops::Collects;
 
 impl Link {
     /// Says BYE; the peer has until `by` to say it too.

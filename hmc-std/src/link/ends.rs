@@ -23,18 +23,18 @@ use super::ctrl::CtrlState;
 use super::data::DataState;
 use super::hold::Hold;
 use super::{Link, LinkParts, Owner};
-use crate::clock;
-use crate::config::Progress;
-use crate::driver::Driver;
-use crate::keeper::Tally;
+use crate::base::clock;
+use crate::base::config::Progress;
+use crate::callbacks::wakers::Wakers;
+use crate::io::reactor::Driver;
+use crate::io::rest_socket::RestSocket;
+use crate::io::socket::Socket;
 use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, SharedInbox};
-use crate::rest_socket::RestSocket;
-use crate::socket::Socket;
+use crate::quarantine::Tally;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::shm::ShmDataPlane;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
-use crate::wakers::Wakers;
 
 /// Messages that an inbox of a test has room for, and their bytes.
 pub(crate) const INBOX: (usize, usize) = (4, 4096);

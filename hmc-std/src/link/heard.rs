@@ -1,6 +1,6 @@
 //! What a turn on the control connection heard.
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// What a turn heard, to be acted on without the lock.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::work::{CompleteWhen, Opcode};
 
+use crate::callbacks::wakers::Notice;
 use crate::memory::{Region, Span};
-use crate::wakers::Notice;
 
 /// What the one transfer of an operation does, if it waits.
 #[derive(Clone, Copy, Debug)]

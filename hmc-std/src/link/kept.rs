@@ -7,9 +7,9 @@ use hmc_core::types::Rank;
 
 use super::Link;
 use super::aftermath::Aftermath;
-use crate::keeper::{self, Tally, Unfenced};
+use crate::callbacks::wakers::Wakers;
+use crate::quarantine::{self, Tally, Unfenced};
 use crate::transport::stream::PeerLife;
-use crate::wakers::Wakers;
 
 /// A link that is over, of which operations have not passed their fence.
 struct Kept {
@@ -74,7 +74,7 @@ impl Link {
         }
         let tally = self.owner.upgrade().map(|o| o.tally()).unwrap_or_default();
         tally.links.fetch_add(1, Ordering::AcqRel);
-        keeper::keep(Arc::new(Kept { link, tally }));
+        quarantine::keep(Arc::new(Kept { link, tally }));
     }
 }
 
@@ -87,8 +87,8 @@ mod tests {
     use hmc_core::types::{ConnType, Rank};
 
     use super::Kept;
-    use crate::keeper::Unfenced as _;
     use crate::link::ends::{End, alone, pair};
+    use crate::quarantine::Unfenced as _;
 
     fn kept(end: &End) -> Kept {
         let tally = end.link.owner.upgrade().expect("its owner lives").tally();

@@ -44,15 +44,15 @@ use hmc_mem::leader::LeaderLock;
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::slot::SlotWord;
 
-use crate::clock;
-use crate::driver::Driver;
-use crate::error::{Error, ErrorKind, Result};
-use crate::keeper::Tally;
-use crate::lock::lock;
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock::lock;
+use crate::base::op_id::LinkId;
+use crate::callbacks::wakers::Wakers;
+use crate::io::reactor::Driver;
+use crate::io::socket::Socket;
 use crate::node::inbox::{Inbox, Message, SharedInbox};
-use crate::op_id::LinkId;
-use crate::socket::Socket;
-use crate::wakers::Wakers;
+use crate::quarantine::Tally;
 use at_once::AtOnce;
 use ctrl::CtrlState;
 use data::DataState;
@@ -380,7 +380,7 @@ mod tests {
 
     use super::ends::{INBOX, alone, pair, pair_that_beats};
     use super::{CLOSING, Choice, Life, lock};
-    use crate::error::ErrorKind;
+    use crate::base::error::ErrorKind;
     use crate::node::inbox::{Message, Want};
     use crate::transport::data_plane::AnyDataPlane;
     use std::sync::Arc;

@@ -7,8 +7,8 @@ use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::message::ControlMessage;
 
 use super::Link;
-use crate::clock;
-use crate::error::Result;
+use crate::base::clock;
+use crate::base::error::Result;
 use crate::transport::worker::Worker;
 
 impl Link {

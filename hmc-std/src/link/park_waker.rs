@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use rustix::event::EventfdFlags;
 
-use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::base::error::{Error, Result};
+use crate::base::lock::lock;
 
 /// What wakes a caller that waits for several links.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use hmc_core::time::Duration;
 use super::aftermath::Aftermath;
 use super::heard::Heard;
 use super::{Life, Link, Tick};
-use crate::aside::Collects;
-use crate::clock;
-use crate::driver::Channel;
+use crate::base::clock;
+use crate::callbacks::deferred_drops::Collects;
+use crate::io::reactor::Channel;
 
 impl Link {
     /// One of its sockets is ready. Returns whether anything came that somebody may be waiting for.
@@ -233,12 +233,12 @@ mod tests {
     use hmc_core::wire::message::ControlMessage;
 
     use super::{Heard, Life, Tick};
-    use crate::clock;
-    use crate::driver::Channel;
-    use crate::error::{Error, ErrorKind};
-    use crate::eventfd::EventfdWaker;
+    use crate::base::clock;
+    use crate::base::error::{Error, ErrorKind};
+    use crate::callbacks::wakers::Notice;
+    use crate::io::eventfd::EventfdWaker;
+    use crate::io::reactor::Channel;
     use crate::link::ends::{End, alone, first_byte, near_alone, pair, stopped};
-    use crate::wakers::Notice;
 
     #[test]
     fn a_turn_of_the_control_connection_tells_of_whatever_came() {

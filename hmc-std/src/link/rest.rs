@@ -9,9 +9,9 @@ use hmc_core::limits::FRAMER_INITIAL_BYTES;
 use super::ctrl::CtrlState;
 use super::data::DataState;
 use super::{Life, Link, LinkParts};
-use crate::clock;
+use crate::base::clock;
+use crate::io::socket::Socket;
 use crate::node::inbox::Message;
-use crate::socket::Socket;
 use crate::transport::data_plane::AnyDataPlane;
 
 /// Bytes that a link's rest takes at most, but for its messages.
@@ -109,10 +109,10 @@ mod tests {
     use hmc_core::types::ConnType;
 
     use super::Life;
+    use crate::io::rest_socket::RestSocket;
     use crate::link::Choice;
     use crate::link::ends::{alone, pair};
     use crate::node::inbox::{MESSAGE_BYTES, Message};
-    use crate::rest_socket::RestSocket;
 
     #[test]
     fn what_a_peer_left_takes_the_bytes_of_its_messages_and_of_its_link() {
@@ -160,7 +160,7 @@ mod tests {
     fn the_rest_of_a_link_has_its_messages_and_its_words_and_nothing_else() {
         let (near, _far) = pair(ConnType::Tcp);
         near.link.deliver(Message::Tag(5));
-        near.link.bye(crate::clock::now());
+        near.link.bye(crate::base::clock::now());
         near.link.die(false, "for a test");
         let socket = RestSocket::socket().expect("a socket");
         let rest = near.link.rest(&socket, 77);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-use crate::wakers::Wakers;
+use crate::callbacks::wakers::Wakers;
 
 /// The wakers of one link.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ mod tests {
     use std::task::{Wake, Waker};
 
     use super::Room;
-    use crate::wakers::Wakers;
+    use crate::callbacks::wakers::Wakers;
 
     #[derive(Default)]
     struct Count(AtomicU32);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::Link;
 use super::ctrl::CtrlState;
 use super::data::DataState;
-use crate::driver::Channel;
+use crate::io::reactor::Channel;
 
 impl Link {
     /// Asks the driver to run this link's data plane soon.

@@ -7,8 +7,8 @@ use hmc_core::wire::message::ControlMessage;
 use super::ctrl::CtrlState;
 use super::ctrl::machine::ControlMachine;
 use super::{Link, bump};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
 
 impl ControlMachine {
@@ -134,7 +134,7 @@ mod tests {
     use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
     use hmc_core::wire::message::ControlMessage;
 
-    use crate::error::ErrorKind;
+    use crate::base::error::ErrorKind;
     use crate::link::ends::{End, INBOX, alone, pair};
     use crate::link::{CLOSING, Life};
     use crate::node::inbox::{Message, Want};

@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags};
 use super::park_waker::ParkWaker;
 use super::wait::{LONGEST_NAP_NS, RARE};
 use super::{Link, WaitScope, bump};
-use crate::clock;
-use crate::driver::flags;
+use crate::base::clock;
+use crate::io::reactor::flags;
 
 /// A link that is waited for.
 struct Held<'a> {
@@ -168,10 +168,10 @@ mod tests {
     use hmc_core::wire::message::ControlMessage;
 
     use super::{ParkWaker, RARE, Several};
-    use crate::address::Address;
-    use crate::clock;
+    use crate::api::session::Session;
+    use crate::base::address::Address;
+    use crate::base::clock;
     use crate::link::ends::{End, INBOX, alone, first_byte, pair};
-    use crate::session::Session;
 
     const LONG: Duration = Duration::from_millis(1000);
 

@@ -5,7 +5,7 @@ use std::time::Duration as StdDuration;
 
 use hmc_core::time::Duration;
 
-use crate::clock;
+use crate::base::clock;
 
 /// Waits in a row that slept longer than they had spun, after which waiters stop to spin.
 const FUTILE: u8 = 4;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hmc_core::time::Duration;
 
-use crate::clock;
+use crate::base::clock;
 
 /// How long a driver lets others go first at most: a woken thread may have to wait for a processor.
 const LONGEST: Duration = Duration::from_millis(100);

@@ -13,10 +13,10 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::spin_policy::WaitOutcome;
 use super::{Link, WaitScope, bump};
-use crate::clock;
-use crate::driver::flags;
+use crate::base::clock;
+use crate::base::wait_limit::{Stop, Until};
+use crate::io::reactor::flags;
 use crate::transport::worker::{WORKER_POLL, Worker};
-use crate::until::{Stop, Until};
 
 /// The longest sleep of a leader between two looks at what it waits for.
 pub(super) const LONGEST_NAP_NS: u64 = 50_000_000;

@@ -1,7 +1,7 @@
 //! The staged path of the seeds: one region with offset-addressed copies in and out.
 
 use super::region::Region;
-use crate::error::Result;
+use crate::base::error::Result;
 use hmc_core::range::{ByteRange, Side};
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;

@@ -1,7 +1,7 @@
 //! Owners of registered memory.
 
 pub use super::stable::{HeapBytes, StableBytes};
-use crate::aside;
+use crate::callbacks::deferred_drops;
 
 /// What keeps adopted memory.
 pub(super) struct Keep {
@@ -40,7 +40,7 @@ impl Keep {
 impl Drop for Keep {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take().filter(|_| self.is_foreign) {
-            aside::put(owner);
+            deferred_drops::put(owner);
         }
     }
 }

@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::owner::Keep;
 use super::stable::StableBytes;
-use crate::error::{Error, ErrorKind, Result};
-use crate::identity;
-use crate::process::Origin;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::identity;
+use crate::base::process::Origin;
 
 /// Refuses a destination that may only be read.
 ///

@@ -1,7 +1,7 @@
 //! Private ranges of a region, as linear tokens.
 
 use super::region::Region;
-use crate::error::Result;
+use crate::base::error::Result;
 use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::LocalSlice;
 use hmc_mem::error::MemError;

@@ -13,7 +13,7 @@ use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
 
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::memory::Region;
 use crate::transport::gate::Gate;
 use crate::transport::released::Released;

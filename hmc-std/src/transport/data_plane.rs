@@ -12,7 +12,7 @@ use hmc_core::window::{WindowEntry, WindowTransition};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::memory::Region;
 use crate::transport::control_only::ControlOnly;
 use crate::transport::gate::Gate;

@@ -8,10 +8,10 @@ use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::hello::Features;
 use hmc_mem::os::life::LifePage;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::io::socket::Socket;
 use crate::memory::{Region, RegionTable};
 use crate::node::inbox::SharedInbox;
-use crate::socket::Socket;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::released::Released;
 use crate::transport::side_stream::SideStream;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::os::memfd::Mapping;
 
-use crate::clock;
-use crate::until::{Stop, Until};
+use crate::base::clock;
+use crate::base::wait_limit::{Stop, Until};
 
 /// The longest sleep between two looks at the peer's end, of which its gate tells nothing.
 const LONGEST_NAP_NS: u64 = 20_000_000;
@@ -60,8 +60,8 @@ mod tests {
     use hmc_mem::os::memfd::Mapping;
 
     use super::Gate;
-    use crate::clock;
-    use crate::until::{Stop, Until};
+    use crate::base::clock;
+    use crate::base::wait_limit::{Stop, Until};
 
     #[test]
     fn the_wait_for_a_peer_that_stays_inside_can_be_interrupted() {

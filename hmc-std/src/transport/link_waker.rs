@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::driver::Driver;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::io::reactor::Driver;
 
 /// Wakes whoever waits on a link when another thread's progress has ended one of its operations.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::{Driver, LinkWaker};
-    use crate::config::Progress;
+    use crate::base::config::Progress;
 
     fn is_readable(waker: &LinkWaker) -> bool {
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };

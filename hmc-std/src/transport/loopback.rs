@@ -14,7 +14,7 @@ use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
 
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::memory::Region;
 use crate::node::inbox::{Message, SharedInbox};
 use crate::transport::gate::Gate;

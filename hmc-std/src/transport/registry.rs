@@ -6,9 +6,9 @@ use hmc_core::types::ConnType;
 use hmc_core::wire::advert::ENDPOINT_CUSTOM;
 use hmc_core::wire::hello::Features;
 
-use crate::config::Config;
-use crate::driver::Driver;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::config::Config;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::io::reactor::Driver;
 use crate::memory::{Region, RegionTable};
 use crate::node::inbox::SharedInbox;
 use crate::transport::data_plane::AnyDataPlane;
@@ -203,11 +203,11 @@ mod tests {
     use hmc_core::types::{ConnType, Rank};
 
     use super::{CustomDomains, Domains};
-    use crate::config::{Config, Environment, Progress};
-    use crate::driver::Driver;
-    use crate::error::{Error, ErrorKind, Result};
+    use crate::api::prepared::Prepared;
+    use crate::base::config::{Config, Environment, Progress};
+    use crate::base::error::{Error, ErrorKind, Result};
+    use crate::io::reactor::Driver;
     use crate::memory::{HeapBytes, Region, RegionTable};
-    use crate::prepared::Prepared;
     use crate::transport::data_plane::AnyDataPlane;
     use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
 

@@ -3,7 +3,7 @@
 use std::io::Result;
 use std::sync::Arc;
 
-use crate::socket::Socket;
+use crate::io::socket::Socket;
 
 /// The second connection of a link: a stream of bytes to the counterpart. No call waits. Clones are the same connection.
 ///
@@ -53,7 +53,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::SideStream;
-    use crate::socket::Socket;
+    use crate::io::socket::Socket;
 
     #[test]
     fn bytes_go_both_ways_until_a_direction_ends() {

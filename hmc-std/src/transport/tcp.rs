@@ -3,7 +3,7 @@
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::ENDPOINT_TCP;
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
 

@@ -14,10 +14,10 @@ use hmc_hw::ucx::memory::Memory;
 
 use self::host::{NotifyLink, SessionHost, UcxBytes};
 pub(crate) use self::open::open;
-use crate::config::{Progress, Ucx as Config};
-use crate::driver::Driver;
-use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
+use crate::base::config::{Progress, Ucx as Config};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock::lock;
+use crate::io::reactor::Driver;
 use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};

@@ -19,7 +19,7 @@ use hmc_core::transport::{
 use hmc_core::types::Caps;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::memory::Region;
 use crate::transport::gate::Gate;
 use crate::transport::stream::StreamDataPlane;

@@ -16,7 +16,7 @@ use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::ControlMessage;
 use rustix::io::Errno;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::node::owed::Owed;
 
 /// Bytes that may wait to be sent to one peer before senders have to wait.

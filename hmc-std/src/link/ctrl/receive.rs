@@ -7,7 +7,7 @@ use hmc_core::wire::message::ControlMessage;
 use rustix::io::Errno;
 
 use super::CtrlState;
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::link::Link;
 use crate::link::heard::Heard;
 use crate::node::inbox::Message;

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::CtrlState;
 use super::machine::Ended;
-use crate::clock;
-use crate::error::ErrorKind;
+use crate::base::clock;
+use crate::base::error::ErrorKind;
 use crate::link::ends::{End, INBOX, pair, pair_that_beats};
 use crate::link::heard::Heard;
 use crate::node::inbox::{Message, Want};

@@ -11,10 +11,10 @@ use hmc_core::work::Failure;
 use hmc_mem::slot::SlotWord;
 
 use super::unasked::Unasked;
-use crate::eventfd::EventfdWaker;
+use crate::callbacks::wakers::Notice;
+use crate::io::eventfd::EventfdWaker;
 use crate::link::hold::Hold;
 use crate::transport::data_plane::AnyDataPlane;
-use crate::wakers::Notice;
 
 /// The core's work queue over a port.
 pub(super) type Queue = WorkQueue<AnyDataPlane, Box<[Slot<Hold>]>, Hold>;

@@ -108,7 +108,7 @@ mod tests {
         // A peer that is gone, and with it the pieces.
         let mut after = Aftermath::default();
         data.die(true, &mut after);
-        after.release(&crate::wakers::Wakers::closed());
+        after.release(&crate::callbacks::wakers::Wakers::closed());
         pipe.abandon(&mut Pieces { data: &mut data, region: &region });
         assert_eq!(holders(&data), 0, "what was fenced is let go of");
     }
@@ -145,7 +145,7 @@ mod tests {
         // The others end with the link, and let go of what they hold.
         data.die(true, &mut after);
         while after.is_full() {
-            after.release(&crate::wakers::Wakers::closed());
+            after.release(&crate::callbacks::wakers::Wakers::closed());
             data.drain(&mut after);
         }
         let dead = Outcome { result: Err(Failure::PeerDead), fenced: true };

@@ -11,7 +11,7 @@ use hmc_mem::shared::SharedBytes;
 use super::desk::{Bytes, Desk, Inbound, Run, Want};
 use super::host::Host;
 use super::ticket::Ticket;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 
 impl Run {
     /// Copies what can be copied straight into the peer's memory.

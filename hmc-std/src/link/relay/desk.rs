@@ -14,7 +14,7 @@ use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
 use super::ticket::Ticket;
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::memory::{Region, Span};
 use crate::transport::data_plane::Fence;
 

@@ -7,7 +7,7 @@ use hmc_core::types::Rank;
 use hmc_core::work::Failure;
 use hmc_mem::shared::SharedBytes;
 
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::memory::Region;
 use crate::transport::data_plane::Fence;
 

@@ -12,8 +12,8 @@ use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_mem::shared::SharedBytes;
 
 use super::host::{Host, Told};
-use crate::clock;
-use crate::error::Error;
+use crate::base::clock;
+use crate::base::error::Error;
 use crate::link::Link;
 use crate::link::aftermath::Aftermath;
 use crate::link::ctrl::machine::Ended;

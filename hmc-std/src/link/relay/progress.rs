@@ -13,13 +13,13 @@ use super::actions::After;
 use super::desk::Desk;
 use super::on_link::OnLink;
 use super::ticket::Ticket;
-use crate::aside::Collects;
-use crate::clock;
-use crate::error::Result;
+use crate::base::clock;
+use crate::base::error::Result;
+use crate::base::lock::lock;
+use crate::callbacks::deferred_drops::Collects;
+use crate::callbacks::wakers::panics;
 use crate::link::aftermath::Aftermath;
 use crate::link::{Life, Link};
-use crate::lock::lock;
-use crate::wakers::panics;
 
 /// Notes that may wait for somebody who looks at them.
 const MAX_NOTES: usize = held::of_message(ControlKind::Rndv).count();

@@ -10,7 +10,7 @@ use hmc_core::work::Failure;
 use super::actions::After;
 use super::desk::{Bytes, Desk, Inbound, Outbound, Run, Want, local};
 use super::host::{Host, Told};
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::memory::Span;
 use crate::transport::data_plane::Fence;
 

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::memory::Span;
 
 /// How a message ended, and its memory if that is free.
@@ -92,7 +92,7 @@ mod tests {
     use std::task::Waker;
 
     use super::Ticket;
-    use crate::error::{Error, ErrorKind};
+    use crate::base::error::{Error, ErrorKind};
     use crate::memory::{RegionTable, Span};
 
     fn span() -> Span {

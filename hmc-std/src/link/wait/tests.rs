@@ -10,9 +10,9 @@ use hmc_core::types::ConnType;
 use hmc_core::wire::message::ControlMessage;
 
 use super::{RARE, WaitScope};
-use crate::clock;
+use crate::base::clock;
+use crate::base::wait_limit::{Stop, Until};
 use crate::link::ends::{End, INBOX, alone, first_byte, pair, pair_that_spins, stopped};
-use crate::until::{Stop, Until};
 
 /// Waits long enough that the data plane counts as still.
 fn make_still(end: &End) {

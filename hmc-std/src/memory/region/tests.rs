@@ -2,7 +2,7 @@
 
 use super::super::stable::{HeapBytes, StableBytes};
 use super::{Region, RegionTable};
-use crate::error::ErrorKind;
+use crate::base::error::ErrorKind;
 use hmc_mem::registered::Registered as _;
 use rustix::fs::SealFlags;
 use std::sync::Arc;

@@ -17,14 +17,14 @@ use super::ask::Ask;
 use super::pending_request::PendingRequest;
 use super::sending::Sending;
 use super::{Node, Owned};
-use crate::batch::{Copy, Direction};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::api::peer::Peer;
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::op_id::OpId;
 use crate::link::hold::Hold;
 use crate::link::{Life, Link};
 use crate::node::inbox::Message;
-use crate::op_id::OpId;
-use crate::peer::Peer;
+use crate::ops::batch::{Copy, Direction};
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for room then.
 const MAX_AT_A_TIME: usize = 64;

@@ -1,4 +1,4 @@
-//! The dials of a driven session: the machine of [`crate::connecting`], fed by the world.
+//! The dials of a driven session: the machine of [`crate::conn::connector`], fed by the world.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use hmc_core::types::{ConnType, Rank};
 
 use super::pending_connect::PendingConnect;
 use super::{FIRST_PORT, Node, Output, Server, door};
-use crate::address::Address;
-use crate::clock;
-use crate::connecting::{Connecting, Need};
-use crate::dial_target::DialTarget;
-use crate::driver::Channel;
-use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
-use crate::socket::Socket;
-use crate::socket::pipe::{Held, Pipe};
+use crate::base::address::Address;
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock::lock;
+use crate::conn::connector::{Connecting, Need};
+use crate::conn::dial_target::DialTarget;
+use crate::io::reactor::Channel;
+use crate::io::socket::Socket;
+use crate::io::socket::pipe::{Held, Pipe};
 
 fn rank_at(target: &DialTarget) -> Option<u32> {
     match target {
@@ -32,7 +32,7 @@ impl Node {
         match route {
             Some(r) => self.dial(None, rank, &r.address, r.conn, Duration::from_secs(2)),
             None => {
-                self.shared.decide(crate::node::registry::Input::DialFailed { rank });
+                self.shared.decide(crate::node::membership::Input::DialFailed { rank });
             }
         }
     }

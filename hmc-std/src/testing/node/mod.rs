@@ -22,23 +22,23 @@ use hmc_core::time::{Duration as NanoDuration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::hello::HostId;
 
-use crate::clock::virtual_time;
-use crate::config::{Config, Environment, Progress};
-use crate::driver::{Channel, Driver};
-use crate::error::{Error, ErrorKind, Result};
+use crate::api::peer::Peer;
+use crate::base::clock::virtual_time;
+use crate::base::config::{Config, Environment, Progress};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock::lock;
+use crate::base::secret::SecretPlace;
+use crate::io::listener::{Listener, Source};
+use crate::io::reactor::{Channel, Driver};
+use crate::io::socket::Socket;
+use crate::io::socket::pipe::{Held, Pipe, Touched};
 use crate::link::{Life, Link};
-use crate::listen::{Listener, Source};
-use crate::listeners::Listeners;
-use crate::lock::lock;
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
 use crate::node::inbox::Want;
-use crate::peer::Peer;
-use crate::secret::SecretPlace;
-use crate::shared::{Parts, Shared};
-use crate::socket::Socket;
-use crate::socket::pipe::{Held, Pipe, Touched};
+use crate::ops::window::Window;
+use crate::state::inner::{Parts, Shared};
+use crate::state::listeners::Listeners;
 use crate::transport::registry::{CustomDomains, Domains};
-use crate::window::Window;
 
 pub use ask::Ask;
 pub use border::{ELSEWHERE, Input, Output, Settings};
@@ -192,7 +192,7 @@ impl Node {
             doors,
             host: HostId(host),
             incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
-            origin: crate::process::Origin::here()?,
+            origin: crate::base::process::Origin::here()?,
             // No thread holds it.
             life: None,
             domains,
@@ -422,7 +422,7 @@ impl Node {
         }
         let mut down = Vec::new();
         for (rank, link) in &self.up {
-            while let Some(message) = crate::peer::take_message(link, Want::Any) {
+            while let Some(message) = crate::api::peer::take_message(link, Want::Any) {
                 self.out.push_back(Output::Message { from: *rank, message });
                 busy = true;
             }

@@ -2,7 +2,7 @@
 
 use hmc_core::time::Instant;
 
-use crate::connecting::Connecting;
+use crate::conn::connector::Connecting;
 
 /// A wish to be connected, and the connections that it has.
 pub(super) struct PendingConnect {

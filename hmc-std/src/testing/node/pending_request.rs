@@ -5,10 +5,10 @@ use std::sync::Arc;
 use hmc_core::time::Instant;
 
 use super::sending::Sending;
-use crate::delivery::Delivery;
+use crate::api::peer::Peer;
+use crate::base::op_id::OpId;
 use crate::link::Link;
-use crate::op_id::OpId;
-use crate::peer::Peer;
+use crate::ops::delivery::Delivery;
 
 /// An ask without an answer.
 pub(super) enum PendingRequest {

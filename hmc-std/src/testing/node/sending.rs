@@ -3,9 +3,9 @@
 use hmc_core::time::Instant;
 use hmc_core::wire::message::ControlMessage;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::api::peer::Peer;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
-use crate::peer::Peer;
 
 /// A message that is being sent.
 pub(super) struct Sending {

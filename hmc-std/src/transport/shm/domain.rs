@@ -4,7 +4,7 @@ use hmc_core::types::ConnType;
 use hmc_core::wire::advert::ENDPOINT_SHM;
 
 use super::ShmDataPlane;
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
 

@@ -10,7 +10,7 @@ use hmc_mem::gate::WindowGate;
 
 use super::ShmDataPlane;
 use super::mapped::{no_descriptor, word_at, word_epoch};
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::memory::Region;
 use crate::transport::gate::Gate;
 use crate::transport::stream::Offer;

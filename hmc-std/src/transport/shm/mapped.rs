@@ -12,7 +12,7 @@ use hmc_mem::gate::MAX_EPOCH;
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::os::memfd::Mapping;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::memory::Region;
 
 /// One window of the peer, mapped, and the file that it lies in.
@@ -46,7 +46,7 @@ impl Mapped {
 #[cold]
 pub(super) fn no_descriptor(e: std::io::Error) -> Error {
     let what = "no descriptor left; raise the limit of open files (ulimit -n)";
-    Error::new(crate::error::ErrorKind::SystemLimit, what).with_source(e)
+    Error::new(crate::base::error::ErrorKind::SystemLimit, what).with_source(e)
 }
 
 pub(super) fn word_at(index: u16) -> u64 {

@@ -24,7 +24,7 @@ use hmc_mem::os::mapped_window::{MappedWindow, Moved, PeerPages};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::transport::stream::{Arrival, MAX_REQUESTS, Offer, StreamDataPlane, reserve_once};
 
 pub(crate) mod domain;

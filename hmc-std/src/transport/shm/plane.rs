@@ -19,7 +19,7 @@ use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::mapped::word_at;
 use super::{LIFE_ID, PAGE_ID, ShmDataPlane};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::memory::Region;
 use crate::transport::gate::Gate;
 use crate::transport::released::Released;

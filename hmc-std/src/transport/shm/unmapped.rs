@@ -7,7 +7,7 @@ use hmc_core::types::Rank;
 use hmc_core::wire::data::DataKind;
 use hmc_core::wire::held;
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// How many places there can be.
 const PLACES: usize = held::of_data(DataKind::Region).count();

@@ -14,8 +14,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
-use crate::clock;
-use crate::socket::Socket;
+use crate::base::clock;
+use crate::io::socket::Socket;
 
 /// What tells of the end of a peer of this host.
 #[derive(Clone, Debug, Default)]

@@ -36,8 +36,8 @@ use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::wire::cursor::WireError;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
+use crate::io::socket::Socket;
 use crate::node::inbox::SharedInbox;
-use crate::socket::Socket;
 use crate::transport::regions::RegionCache;
 use crate::transport::released::Released;
 use requests::{Phase, Request, Requests};

@@ -16,7 +16,7 @@ use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::requests::Phase;
 use super::{PeerLife, StreamDataPlane};
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::memory::Region;
 use crate::transport::gate::Gate;
 use crate::transport::released::Released;

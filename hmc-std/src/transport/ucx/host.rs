@@ -14,9 +14,9 @@ use hmc_hw::ucx::session_worker::UcxWorker;
 use hmc_mem::error::MemError;
 use rustix::io::Errno;
 
-use crate::clock;
-use crate::driver::{Driver, cannot_watch};
-use crate::error::{Error, ErrorKind};
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind};
+use crate::io::reactor::{Driver, cannot_watch};
 use crate::memory::StableBytes;
 use crate::transport::link_waker::LinkWaker;
 use crate::transport::worker::SharedWorker;
@@ -131,7 +131,7 @@ mod tests {
     use hmc_hw::ucx::fault::UcxFault;
     use hmc_hw::ucx::result::Status;
 
-    use crate::error::{Error, ErrorKind};
+    use crate::base::error::{Error, ErrorKind};
 
     /// The numbers are those of `ucs_status_t` in ucs/type/status.h.
     #[test]

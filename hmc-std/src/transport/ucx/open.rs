@@ -7,8 +7,8 @@ use hmc_hw::ucx::library::{Library, LoadError, Search};
 use hmc_hw::ucx::log::{self, Level, LogRecord};
 use hmc_hw::ucx::settings::Settings;
 
-use crate::config::Ucx as Config;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::config::Ucx as Config;
+use crate::base::error::{Error, ErrorKind, Result};
 
 impl From<LoadError> for Error {
     fn from(e: LoadError) -> Self {

@@ -15,7 +15,7 @@ use hmc_core::work::{Opcode, Transfer};
 use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::{BareDataPlane, WithStream, of_host};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::memory::Region;
 use crate::transport::gate::Gate;
 use crate::transport::released::Released;

@@ -11,8 +11,16 @@ use crate::tree::Tree;
 const FACADE: &str = "hmc-std";
 
 /// Crates that may use the facade: front ends, and code in the role of an application.
-const APPLICATIONS: [&str; 7] =
-    ["hmc-cli", "hmc-py", "hmc-tests", "hmc-benches", "examples", "own_transport", "xtask"];
+const APPLICATIONS: [&str; 8] = [
+    "hmc-cli",
+    "hmc-py",
+    "hmc-tests",
+    "hmc-testkit",
+    "hmc-benches",
+    "examples",
+    "own_transport",
+    "xtask",
+];
 
 /// A module that only the copy with planted bugs has, and its crate.
 const PLANTED: (&str, &str) = ("hmc-core", "mutant");

@@ -43,7 +43,7 @@ const FOREIGN: [&str; 8] = [
     "in::room",
     "room: len",
     "room for 10",
-    "hmc-std/src/strangers",
+    "hmc-std/src/conn/accept",
     // The class of the Python module `_hmc`.
     "name = \"bell\"",
 ];

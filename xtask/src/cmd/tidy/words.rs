@@ -18,7 +18,7 @@ const TALKERS: [&str; 7] =
 /// Where the environment is read: configuration, front ends, development; seeds and the knobs of
 /// fakes that a test cannot pass otherwise.
 const ENVIRONMENT: [&str; 11] = [
-    "hmc-std/src/config.rs",
+    "hmc-std/src/base/config.rs",
     "hmc-cli/",
     "tests/",
     "benches/",
@@ -46,19 +46,19 @@ const WORDS: [Word; 12] = [
     Word { code: "eprint!", why: "a library never prints; use tracing", homes: &TALKERS },
     Word {
         code: "env::var",
-        why: "the environment is read in hmc-std/src/config.rs and passed down",
+        why: "the environment is read in hmc-std/src/base/config.rs and passed down",
         homes: &ENVIRONMENT,
     },
     Word {
         code: "env::var_os",
-        why: "the environment is read in hmc-std/src/config.rs and passed down",
+        why: "the environment is read in hmc-std/src/base/config.rs and passed down",
         homes: &ENVIRONMENT,
     },
     Word {
         code: "SystemTime",
         why: "the wall clock jumps: only the monotonic clock is compared",
         // It names lives and files, and says since when memory is held; nothing is ever compared with it.
-        homes: &["hmc-std/src/clock.rs", "hmc-std/src/keeper", "hmc-cli/"],
+        homes: &["hmc-std/src/base/clock.rs", "hmc-std/src/quarantine", "hmc-cli/"],
     },
     Word {
         code: "process::exit",
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn homes_and_literals_are_left_alone() {
-        assert_eq!(findings("hmc-std/src/config.rs", "std::env::var(\"A\");"), 0);
+        assert_eq!(findings("hmc-std/src/base/config.rs", "std::env::var(\"A\");"), 0);
         assert_eq!(findings("hmc-cli/src/main.rs", "std::process::exit(1);\nprintln!();"), 0);
         assert_eq!(findings("hmc-mem/examples/speed.rs", "println!();"), 0);
         assert_eq!(findings("tests/tests/a.rs", "skipped(\"x\");\nprintln!(\"x\"); // no skip"), 0);

@@ -13,7 +13,7 @@ use hmc_core::wire::message::{ControlMessage, tag_frame};
 use rustix::io::Errno;
 
 use super::{ControlMachine, Ended, more_storage};
-use crate::error::ErrorKind;
+use crate::base::error::ErrorKind;
 use crate::link::ends::met;
 
 const NOW: Instant = Instant::from_nanos(1_000_000);

@@ -17,7 +17,7 @@ use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::OpQueue;
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::link::hold::Hold;
 use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::AnyDataPlane;

@@ -12,7 +12,7 @@ use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
 use super::{Bytes, Desk, Inbound, Run, Staging, Want, half_for, local, smallest};
-use crate::error::ErrorKind;
+use crate::base::error::ErrorKind;
 use crate::link::ends::pair;
 use crate::memory::{Region, RegionTable};
 use hmc_core::types::ConnType;

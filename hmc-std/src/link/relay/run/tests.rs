@@ -13,7 +13,7 @@ use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::work::Failure;
 use hmc_mem::shared::SharedBytes;
 
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::link::relay::actions::After;
 use crate::link::relay::desk::{Bytes, Desk, Staging, Want};
 use crate::link::relay::host::{Host, Told};

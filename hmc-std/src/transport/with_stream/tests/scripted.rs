@@ -14,7 +14,7 @@ use hmc_core::types::{Caps, ConnType};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, WorkRequest};
 
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::memory::Region;
 use crate::transport::regions::RegionCache;
 

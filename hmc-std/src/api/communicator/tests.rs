@@ -1,0 +1,105 @@
+//! What a session finds among its links, of which a test makes some by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmc_core::types::{ConnType, Rank};
+
+use crate::api::session::Session;
+use crate::base::error::ErrorKind;
+use crate::link::Life;
+use crate::link::ends::{End, alone};
+use crate::node::inbox::Message;
+
+const NOT_LONG: Duration = Duration::from_millis(5);
+
+fn session() -> Session {
+    Session::builder(0).buffer(4096).start().expect("a session")
+}
+
+/// A link of that rank and number that is known to the session.
+fn known(session: &Session, rank: u32, serial: u32) -> End {
+    let end = alone(rank, serial);
+    session.shared.publish(&end.link);
+    end
+}
+
+#[test]
+fn a_peer_is_met_while_it_is_ready_or_has_left_messages() {
+    let session = session();
+    let meet = |rank| session.meet(rank, NOT_LONG).map(|p| p.rank()).map_err(|e| e.kind());
+    let none = Err(ErrorKind::DeadlineExceeded);
+    assert_eq!(meet(5), none, "it was never here");
+    let end = known(&session, 5, 100);
+    end.link.deliver(Message::Tag(1));
+    assert_eq!(meet(5), none, "it has not opened its memory");
+    end.link.check_ready();
+    assert_eq!(meet(5), Ok(Rank(5)));
+    end.link.inbox().drop_all();
+    assert_eq!(meet(5), Ok(Rank(5)));
+    assert!(end.link.advance(Life::Leaving));
+    assert_eq!(meet(5), none, "it leaves, and left nothing");
+    end.link.deliver(Message::Tag(1));
+    end.link.deliver(Message::Tag(2));
+    assert_eq!(meet(5), Ok(Rank(5)));
+    // What is over and has nothing is let go of at any time.
+    assert!(end.link.advance(Life::Dead));
+    assert_eq!(meet(5), Ok(Rank(5)));
+    end.link.inbox().drop_all();
+    assert_eq!(meet(5), none, "nothing is left of it");
+    let e = session.meet(u32::MAX, NOT_LONG).expect_err("nobody has that rank");
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig);
+}
+
+#[test]
+fn peers_are_those_that_are_ready_and_those_arrive_that_open() {
+    let session = session();
+    let ends = [3, 1, 2].map(|rank| known(&session, rank, 100 + rank));
+    let peers = || session.peers().iter().map(|p| p.rank().0).collect::<Vec<_>>();
+    assert_eq!((peers(), session.arriving()), (vec![], vec![1, 2, 3]));
+    ends[0].link.check_ready();
+    ends[1].link.check_ready();
+    assert_eq!((peers(), session.arriving()), (vec![1, 3], vec![2]));
+    assert_eq!([1, 2, 3, 4].map(|rank| session.check_conn(rank)), [true, false, true, false]);
+    let any = |known: &[u32]| {
+        session.wait_any_peer(known, NOT_LONG).map(|p| p.rank().0).map_err(|e| e.kind())
+    };
+    assert_eq!((any(&[]), any(&[1])), (Ok(1), Ok(3)));
+    assert_eq!(any(&[1, 3]), Err(ErrorKind::DeadlineExceeded));
+    assert!(ends[1].link.advance(Life::Leaving));
+    assert_eq!((peers(), session.arriving()), (vec![3], vec![2]));
+    let waited = |rank| session.wait_peer(rank, NOT_LONG).map(|_| ()).map_err(|e| e.kind());
+    assert_eq!(waited(3), Ok(()));
+    assert_eq!(
+        (waited(1), waited(2)),
+        (Err(ErrorKind::DeadlineExceeded), Err(ErrorKind::DeadlineExceeded))
+    );
+    let kind = |rank| session.peer(rank).map(|p| p.rank().0).map_err(|e| e.kind());
+    assert_eq!((kind(1), kind(9)), (Ok(1), Err(ErrorKind::NotFound)));
+}
+
+#[test]
+fn an_operation_belongs_to_one_life_of_its_peer() {
+    let session = session();
+    let first = known(&session, 5, 100);
+    let peer = session.peer_over(Arc::clone(&first.link));
+    let op = peer.name(hmc_core::slots::SlotId { index: 0, generation: 1 });
+    let found = || session.peer_of(op).map(|p| p.link.serial).map_err(|e| e.kind());
+    assert_eq!(found(), Ok(100));
+    let _second = known(&session, 5, 101);
+    assert!(found().is_err(), "its link was replaced");
+}
+
+#[test]
+fn only_loopback_by_name_leads_to_oneself() {
+    let session = session();
+    let nowhere = crate::base::address::Address::Tcp("127.0.0.1:1".parse().expect("an address"));
+    let peer = session
+        .connect_with(0, &nowhere, ConnType::Loopback, NOT_LONG)
+        .expect("it needs no address");
+    assert_eq!((peer.rank(), peer.conn()), (Rank(0), Some(ConnType::Loopback)));
+    let e = session.connect_any(&nowhere, ConnType::Loopback, NOT_LONG).expect_err("by address");
+    assert_eq!(e.kind(), ErrorKind::InvalidConfig);
+    assert_eq!((session.rank(), session.deadline() > NOT_LONG), (Rank(0), true));
+    assert!(!session.progress(), "nothing happens");
+}

@@ -1,0 +1,316 @@
+//! One round of a collective: any number of messages to and from other members, moved on together by the caller's thread.
+//!
+//! Memory is lent: the caller copies its bytes itself, piece by piece, and sleeps on all links while there is nothing to
+//! copy. A round ends when all of its messages have, or with the first that fails: the others are withdrawn then, so that
+//! their other ends fail too, and nothing of the caller's memory is touched any more. In every wait it also looks at the
+//! members that it exchanges nothing with: the death of one is the end of all.
+
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use hmc_core::rndv::AbortReason;
+use hmc_core::time::{Duration, Instant};
+use hmc_mem::shared::SharedBytes;
+
+use super::Members;
+use crate::api::peer::Peer;
+use crate::base::clock;
+use crate::base::config::Progress;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::wait_limit::Until;
+use crate::link::Life;
+use crate::link::relay::desk::{Bytes, Want, half_for};
+use crate::link::relay::ticket::Ticket;
+use crate::link::several::Several;
+
+/// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
+const GRACE_NS: u64 = 1_000_000_000;
+
+/// For how long a member whose partner gave up waits, at the least, for the news of a death that explains it.
+const BLAME_NS: u64 = 100_000_000;
+
+/// How often data planes are served by a caller, where no thread does.
+const MANUAL_NAP_NS: u64 = 1_000_000;
+
+/// A message of one round.
+pub(super) enum Message<'a> {
+    /// These bytes, to the member at that position.
+    Send(usize, SharedBytes<'a>),
+    /// As many bytes as this takes, from the member at that position.
+    Receive(usize, SharedBytes<'a>),
+}
+
+/// What of a message is the caller's.
+enum Lent<'a> {
+    Out(SharedBytes<'a>),
+    In(SharedBytes<'a>),
+}
+
+/// A message that was begun.
+struct Flight<'m, 'a> {
+    peer: &'m Peer,
+    ticket: Arc<Ticket>,
+    lent: Lent<'a>,
+    /// It ended, or was withdrawn: nothing of what was lent is touched any more.
+    over: bool,
+}
+
+impl<'m, 'a> Flight<'m, 'a> {
+    fn begin(members: &'m Members, message: Message<'a>, by: Instant) -> Result<Self> {
+        let (position, lent) = match message {
+            Message::Send(to, bytes) => (to, Lent::Out(bytes)),
+            Message::Receive(from, into) => (from, Lent::In(into)),
+        };
+        let peer = members.peer(position)?;
+        peer.check_relay()?;
+        let ticket = match &lent {
+            Lent::Out(bytes) => offer(peer, bytes.extent().len(), by)?,
+            Lent::In(into) => {
+                let room = into.extent().len();
+                let halves = Ok(peer.staging(room)?);
+                let want = Want::new(Bytes::Lent(None), room, halves, by).exactly();
+                peer.link.at_relay(|desk| desk.receive(want))
+            }
+        };
+        Ok(Self { peer, ticket, lent, over: false })
+    }
+
+    /// Copies what can be copied. Whether it has ended; as long as it has not, it has to be asked again.
+    fn move_on(&mut self) -> Result<bool> {
+        if self.over {
+            return Ok(true);
+        }
+        let copied = match &self.lent {
+            Lent::Out(bytes) => {
+                self.peer.link.relay_lend(&self.ticket, bytes);
+                Ok(())
+            }
+            Lent::In(into) => self.peer.link.relay_borrow(&self.ticket, into),
+        };
+        let found = self.ticket.take();
+        copied.map_err(|e| e.with_peer(self.peer.rank()))?;
+        let Some((result, _)) = found else {
+            return Ok(false);
+        };
+        self.over = true;
+        result.map(|_| true)
+    }
+
+    /// Ends it, unless it has ended.
+    fn withdraw(&mut self, why: AbortReason) {
+        // A child that the hook forked says nothing on its parent's connection.
+        if !std::mem::replace(&mut self.over, true) && !self.peer.shared.origin.is_child() {
+            self.peer.link.end_relay(&self.ticket, why);
+        }
+    }
+
+    /// Ends it once the partner will hear of that: a message that is withdrawn before both ends met is as if it had never
+    /// been. Whether it has ended.
+    fn withdraw_if_matched(&mut self) -> bool {
+        self.over |= self.peer.shared.origin.is_child();
+        if !self.over && !self.peer.link.at_relay(|desk| desk.is_unmatched(&self.ticket)) {
+            self.withdraw(AbortReason::Cancelled);
+        }
+        self.over
+    }
+
+    /// Whether nothing of it is left here, nor an answer of the partner due. The dead give none; what they may still touch
+    /// is quarantined with their link.
+    fn is_forgotten(&self) -> bool {
+        let link = &self.peer.link;
+        let over = link.life() == Life::Dead || self.peer.shared.origin.is_child();
+        over || !link.at_relay(|desk| desk.knows(&self.ticket))
+    }
+}
+
+/// Offers a message whose bytes are lent.
+fn offer(peer: &Peer, len: u64, by: Instant) -> Result<Arc<Ticket>> {
+    let half = half_for(len);
+    let bounce = match peer.link.at_relay(|desk| desk.take_bounce(half)) {
+        Some(bounce) => bounce,
+        None => peer.shared.regions.allocate(half.saturating_mul(2))?,
+    };
+    let sent = peer.link.at_relay(|desk| desk.send(Bytes::Lent(Some(bounce)), len, by));
+    sent.map_err(|(e, _)| e.with_peer(peer.rank()))
+}
+
+/// The messages of one round. What has not ended is withdrawn when the value goes.
+struct Round<'m, 'a> {
+    flights: Vec<Flight<'m, 'a>>,
+    /// Those before it have ended.
+    first: usize,
+}
+
+impl Round<'_, '_> {
+    /// Copies what can be copied. Whether all messages have ended.
+    fn move_on(&mut self, links: &mut Several<'_>) -> Result<bool> {
+        let mut all = true;
+        for flight in self.flights.iter_mut().skip(self.first) {
+            if flight.over {
+                self.first = self.first.saturating_add(usize::from(all));
+            } else if flight.move_on()? {
+                links.found();
+                self.first = self.first.saturating_add(usize::from(all));
+            } else {
+                all = false;
+            }
+        }
+        Ok(all)
+    }
+
+    /// What this end waited for when its time was over.
+    fn late(&self) -> Error {
+        let mut ranks: Vec<u32> =
+            self.flights.iter().filter(|f| !f.over).map(|f| f.peer.rank().0).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        Error::deadline(format_args!("waiting for ranks {ranks:?}"))
+    }
+
+    fn withdraw(&mut self, why: AbortReason) {
+        for flight in &mut self.flights {
+            flight.withdraw(why);
+        }
+    }
+}
+
+impl Drop for Round<'_, '_> {
+    fn drop(&mut self) {
+        self.withdraw(AbortReason::Cancelled);
+    }
+}
+
+impl Members {
+    /// Moves all `messages`, and returns when their receivers have them. Receives should stand before sends: a place that
+    /// is there before the offer saves a turn.
+    ///
+    /// # Errors
+    /// The first failure: `PeerDead` when any member died, `Length` when the two ends of a message disagree,
+    /// `Cancelled` when a partner failed for reasons of its own, `DeadlineExceeded`, `Closed`, `Full`, `NoSpace`.
+    pub(super) fn exchange<'a>(
+        &self,
+        messages: impl IntoIterator<Item = Message<'a>>,
+        by: Instant,
+    ) -> Result<()> {
+        let mut round = Round { flights: Vec::new(), first: 0 };
+        let mut links = Several::new(&self.waker);
+        let result = messages
+            .into_iter()
+            .try_for_each(|message| {
+                round.flights.push(Flight::begin(self, message, by)?);
+                Ok(())
+            })
+            .and_then(|()| {
+                for flight in &round.flights {
+                    links.add(&flight.peer.link);
+                }
+                self.wait(&mut links, by, |links| {
+                    self.check()?;
+                    let over = round.move_on(links)?;
+                    Ok(over.then_some(()))
+                })
+            });
+        if let Err(e) = &result
+            && e.kind() == ErrorKind::Forked
+        {
+            // The leads are the parent's.
+            std::mem::forget(links);
+            return result;
+        }
+        result.map_err(|e| {
+            // Without a peer it is this end's own.
+            let own = e.kind() == ErrorKind::DeadlineExceeded && e.peer().is_none();
+            let e = if own { round.late() } else { e };
+            self.give_up(&mut round, &mut links, e)
+        })
+    }
+
+    /// This member failed, because of `e`. Ends all messages, so that their partners learn of it, and leaves none behind
+    /// for the next group to meet, unless partners take too long. Gives the reason: when a partner gave up because of a
+    /// death, that of this end may be told a moment later.
+    fn give_up<'m>(
+        &'m self,
+        round: &mut Round<'_, '_>,
+        links: &mut Several<'m>,
+        e: Error,
+    ) -> Error {
+        let mut e = e;
+        let by = clock::now().after(Duration::from_nanos(GRACE_NS));
+        // Where it is the time that is over, or a death, all know by themselves.
+        if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
+            let doubtful = e.kind() == ErrorKind::Cancelled;
+            let blame =
+                clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));
+            let told = self.wait(links, by, |_| {
+                let mut all = true;
+                for flight in &mut round.flights {
+                    all &= flight.withdraw_if_matched();
+                }
+                let over = all && clock::now() >= blame;
+                self.check().map(|()| over.then_some(()))
+            });
+            e = told.err().filter(|found| found.kind() == ErrorKind::PeerDead).unwrap_or(e);
+        }
+        let late = e.kind() == ErrorKind::DeadlineExceeded;
+        round.withdraw(if late { AbortReason::DeadlineExceeded } else { AbortReason::Cancelled });
+        // What is wrong is known: only answers are waited for.
+        let _ = self.wait(links, by, |_| {
+            let all = round.flights.iter().all(Flight::is_forgotten);
+            Ok(all.then_some(()))
+        });
+        self.dead().unwrap_or(e)
+    }
+
+    /// Sleeps and looks, in turns, until `look` finds something.
+    fn wait<'m, R>(
+        &'m self,
+        links: &mut Several<'m>,
+        by: Instant,
+        mut look: impl FnMut(&mut Several<'m>) -> Result<Option<R>>,
+    ) -> Result<R> {
+        let manual = self.shared.config.progress == Progress::Manual;
+        let nap = if manual { MANUAL_NAP_NS } else { u64::MAX };
+        let spin = clock::from_std(self.spin());
+        let mut spin_until = clock::now().after(spin);
+        let mut vigil = Until::new(by, self.shared.config.interrupt).vigil();
+        loop {
+            let mut busy = links.turn();
+            if manual {
+                // Data planes are nobody's but ours.
+                busy |= self.shared.run_data_planes();
+            }
+            if let Some(found) = look(links)? {
+                return Ok(found);
+            }
+            vigil.check().map_err(|stop| stop.error("waiting for other members"))?;
+            let now = clock::now();
+            if busy {
+                spin_until = now.after(spin);
+            }
+            if busy || now < spin_until {
+                links.awake();
+                std::hint::spin_loop();
+            } else {
+                links.rest(vigil.nap_until(), Duration::from_nanos(nap));
+            }
+        }
+    }
+
+    /// What ends any wait for messages besides themselves: the one place for it.
+    fn check(&self) -> Result<()> {
+        self.dead().map_or(Ok(()), Err)
+    }
+
+    /// The error of the first member that is known to be dead. Members that left in order are none: they may have done
+    /// their part.
+    fn dead(&self) -> Option<Error> {
+        let is_dead = |p: &&Peer| p.link.life() == Life::Dead && !p.link.life_was_leaving();
+        let dead = self.peers.iter().flatten().find(is_dead)?;
+        Some(dead.link.gone())
+    }
+
+    /// For how long a wait spins before it sleeps.
+    fn spin(&self) -> StdDuration {
+        self.shared.config.spin
+    }
+}

@@ -1,0 +1,320 @@
+//! Collectives: what an ordered set of ranks does together.
+//!
+//! [`Communicator::group`] makes a [`Group`]; every member makes its own, of the same ranks in the same order, and then
+//! calls the same collectives in the same order, each with lengths that fit the others'. A collective returns when this
+//! member's part is done: its memory is its own again, and what it was to get is there.
+//!
+//! A group has no connections of its own. Its bytes travel as messages ([`crate::peer::Peer::send_data`]) on the members'
+//! links and share one order with them: while a collective runs, neither send or receive messages with a member nor run
+//! one of another group that has two members in common with this one. Puts, gets and tags are not concerned.
+//!
+//! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they
+//! wait for. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to
+//! a second to tell the partners of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange
+//! with it later ends by its own deadline. A group in which a collective failed is broken: members may stand at different
+//! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once
+//! all members have seen the failure, nothing of it is left on their links: make a new group.
+//!
+//! Inside: `exchange` is one round of messages, `moves` what carries bytes, `reduce` what reckons with them, `numbers` where that
+//! is done, `element` and `half` what numbers are.
+
+mod element;
+mod exchange;
+mod half;
+mod moves;
+mod numbers;
+mod reduce;
+
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use hmc_core::time::Instant;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
+
+use crate::api::communicator::Communicator;
+use crate::api::peer::Peer;
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::link::park_waker::ParkWaker;
+use crate::state::inner::Shared;
+
+pub use element::{Element, Reduce};
+
+/// How members exchange what each has for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Exchange {
+    /// [`Exchange::Direct`] for up to 8 members or blocks of up to 64 KiB, else [`Exchange::Ring`].
+    #[default]
+    Auto,
+    /// With all others at once, in an order in which no member is everybody's first. The fastest, but it takes up to 4 MiB
+    /// of buffers for each member.
+    Direct,
+    /// With one after the other: in step `s` to the member `s` places on, from the one `s` places back.
+    Ring,
+}
+
+/// Members up to which they exchange all at once.
+const MAX_DIRECT_MEMBERS: usize = 8;
+
+/// Bytes of a block up to which any number of members exchange all at once.
+const MAX_DIRECT_BLOCK_BYTES: usize = 64 << 10;
+
+impl Exchange {
+    /// With how many others at once, of `len` members with blocks of `block` bytes.
+    fn partners(self, len: usize, block: usize) -> usize {
+        let direct = match self {
+            Self::Auto => len <= MAX_DIRECT_MEMBERS || block <= MAX_DIRECT_BLOCK_BYTES,
+            Self::Direct => true,
+            Self::Ring => false,
+        };
+        if direct { len.max(2).saturating_sub(1) } else { 1 }
+    }
+}
+
+/// What one collective leaves to the next.
+#[derive(Debug, Default)]
+struct State {
+    /// Why an earlier one failed.
+    broken: Option<Error>,
+    /// Into which others' numbers are received. As long as it has ever been needed.
+    scratch: Vec<u8>,
+}
+
+/// What all handles of a group share.
+#[derive(Debug)]
+struct Members {
+    shared: Arc<Shared>,
+    ranks: Vec<u32>,
+    /// Our own position.
+    position: usize,
+    /// By position; `None` at our own.
+    peers: Vec<Option<Peer>>,
+    /// Hangs at every member's link.
+    waker: Arc<ParkWaker>,
+    /// Held while a collective runs.
+    state: Mutex<State>,
+}
+
+impl Members {
+    /// The member at a position that is not ours.
+    fn peer(&self, position: usize) -> Result<&Peer> {
+        let found = self.peers.get(position).and_then(Option::as_ref);
+        found.ok_or_else(|| Error::config(format!("position {position} is none of another member")))
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        if self.shared.origin.is_child() {
+            return;
+        }
+        for peer in self.peers.iter().flatten() {
+            peer.link.park_wakers.deregister(&self.waker);
+        }
+    }
+}
+
+/// An ordered set of ranks that does things together: see [the module](self).
+///
+/// Handles are cheap to clone, can be sent to other threads, and stand for one group: one collective runs at a time, and a
+/// call beside it answers `Busy`. Positions count from 0 in the order of the ranks that the group was made of. A peer that
+/// died and came back is no member any more: make a new group.
+#[derive(Clone, Debug)]
+pub struct Group {
+    members: Arc<Members>,
+    deadline: Duration,
+}
+
+impl Communicator {
+    /// A group of `ranks`, ours among them, in this order. Waits until all of them are connected, within the session's
+    /// deadline.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for a list without our rank or with one twice; `DeadlineExceeded`, with the rank that did not
+    /// connect; `Unsupported` for a peer that has no data plane; `SystemLimit` when descriptors are used up.
+    pub fn group(&self, ranks: &[u32]) -> Result<Group> {
+        self.shared.check_process()?;
+        let own = self.rank().0;
+        for (i, rank) in ranks.iter().enumerate() {
+            if ranks.iter().skip(i.saturating_add(1)).any(|r| r == rank) {
+                let what = format!("rank {rank} is twice in the list of a group; name each once");
+                return Err(Error::config(what));
+            }
+        }
+        let position = ranks.iter().position(|r| *r == own).ok_or_else(|| {
+            let what = format!("the list of a group lacks this session's own rank, {own}; add it");
+            Error::config(what)
+        })?;
+        let deadline = self.shared.config.deadline;
+        let by = clock::deadline_in(deadline);
+        let waker = ParkWaker::new()?;
+        let mut peers = Vec::with_capacity(ranks.len());
+        for rank in ranks {
+            if *rank == own {
+                peers.push(None);
+                continue;
+            }
+            let left = Duration::from_nanos(clock::left(by).as_nanos());
+            let peer = self.wait_peer(*rank, left)?;
+            peer.check_relay()?;
+            peers.push(Some(peer));
+        }
+        for peer in peers.iter().flatten() {
+            peer.link.park_wakers.register(&waker);
+        }
+        let (shared, ranks, state) = (Arc::clone(&self.shared), ranks.to_vec(), Mutex::default());
+        let members = Arc::new(Members { shared, ranks, position, peers, waker, state });
+        Ok(Group { members, deadline })
+    }
+}
+
+impl Group {
+    /// How many members it has, this one included: at least 1.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "no group is empty")]
+    pub fn len(&self) -> usize {
+        self.members.ranks.len()
+    }
+
+    /// The ranks of the members, by position.
+    #[must_use]
+    pub fn ranks(&self) -> &[u32] {
+        &self.members.ranks
+    }
+
+    /// This member's position: at least 0, less than [`Group::len`].
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.members.position
+    }
+
+    /// The same group; collectives through this handle take no longer than `deadline` each. It was the session's
+    /// deadline (default 30 s).
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// How long a collective through this handle may take.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Why the group is broken, if it is, or `Busy` while a collective runs.
+    #[must_use]
+    pub fn broken(&self) -> Option<Error> {
+        self.lock().err()
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        self.members.shared.check_process()?;
+        let state = match self.members.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let what = "another thread runs a collective of this group; wait for that first";
+                return Err(Error::new(ErrorKind::Busy, what));
+            }
+        };
+        match &state.broken {
+            None => Ok(state),
+            Some(e) => Err(e.clone().during(
+                "this group is broken, make a new one; an earlier collective of it failed",
+            )),
+        }
+    }
+
+    /// Runs the collective `what`. If it fails, the group is broken.
+    fn run<R>(&self, what: &str, body: impl FnOnce(&Members, Instant) -> Result<R>) -> Result<R> {
+        self.run_with_scratch(what, |members, _, by| body(members, by))
+    }
+
+    fn run_with_scratch<R>(
+        &self,
+        what: &str,
+        body: impl FnOnce(&Members, &mut Vec<u8>, Instant) -> Result<R>,
+    ) -> Result<R> {
+        self.members.shared.check_process()?;
+        let mut state = self.lock()?;
+        let by = clock::deadline_in(self.deadline);
+        let result = body(&self.members, &mut state.scratch, by);
+        result.map_err(|e| {
+            let (me, len) = (self.position(), self.len());
+            let e = e.during(format_args!("{what}, as number {me} of {len}"));
+            state.broken = Some(e.clone());
+            e
+        })
+    }
+
+    /// Refuses a root that is none, before anything moves.
+    fn check_root(&self, root: usize) -> Result<()> {
+        if root < self.len() {
+            return Ok(());
+        }
+        let last = self.len().saturating_sub(1);
+        Err(Error::config(format!("root {root} is beyond the last position of the group, {last}")))
+    }
+
+    /// Refuses bytes that are not as many as the others need, before anything moves.
+    fn check_len(&self, what: &str, bytes: &SharedBytes<'_>, want: Option<usize>) -> Result<()> {
+        let len = len_of(bytes);
+        if want == Some(len) {
+            return Ok(());
+        }
+        let want = want.map_or("more than memory has".to_owned(), |n| n.to_string());
+        let members = self.len();
+        Err(Error::new(
+            ErrorKind::Length,
+            format!(
+                "{what} has {len} bytes and needs {want}, with {members} members; nothing was sent"
+            ),
+        ))
+    }
+}
+
+/// The length of a view: it came as a `usize`.
+fn len_of(bytes: &SharedBytes<'_>) -> usize {
+    usize::try_from(bytes.extent().len()).unwrap_or(usize::MAX)
+}
+
+/// Cuts `bytes` into `count` blocks; `len` gives the length of the one at each position, of which as much is taken as there
+/// is.
+fn blocks<'a>(
+    bytes: &SharedBytes<'a>,
+    count: usize,
+    len: impl Fn(usize) -> usize,
+) -> Result<Vec<SharedBytes<'a>>> {
+    let mut rest = bytes.extent().whole();
+    let cut = |i| {
+        let (first, after) = rest.split_at_most(u64::try_from(len(i)).unwrap_or(u64::MAX));
+        rest = after;
+        Ok(bytes.part(first).map_err(MemError::from)?)
+    };
+    (0..count).map(cut).collect()
+}
+
+/// Copies all of `from` over `into`, which is as long.
+fn copy(from: &SharedBytes<'_>, into: &SharedBytes<'_>) -> Result<()> {
+    let (all, over) = (from.extent().whole(), into.extent().whole());
+    Ok(from.copy_to(all, into, over).map_err(MemError::from)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Exchange, MAX_DIRECT_BLOCK_BYTES, MAX_DIRECT_MEMBERS};
+
+    #[test]
+    fn few_members_and_small_blocks_are_exchanged_all_at_once() {
+        let (few, many) = (MAX_DIRECT_MEMBERS, MAX_DIRECT_MEMBERS + 1);
+        let (small, large) = (MAX_DIRECT_BLOCK_BYTES, MAX_DIRECT_BLOCK_BYTES + 1);
+        assert_eq!(Exchange::Auto.partners(few, large), few - 1);
+        assert_eq!(Exchange::Auto.partners(many, small), many - 1);
+        assert_eq!(Exchange::Auto.partners(many, large), 1);
+        assert_eq!(Exchange::Direct.partners(many, large), many - 1);
+        assert_eq!(Exchange::Ring.partners(few, small), 1);
+        assert_eq!(Exchange::Auto.partners(1, small), 1, "nobody else: still a number");
+    }
+}

@@ -1,0 +1,367 @@
+//! Single transfers between the two buffers: put, get, wait.
+
+use super::Peer;
+use super::ends::Ends as _;
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::op_id::OpId;
+use crate::base::process::forked;
+use crate::base::wait_limit::{Stop, Until};
+use crate::link::aftermath::Aftermath;
+use crate::link::data::unasked::MAX_UNASKED;
+use crate::link::data::{Begun, DataState};
+use crate::link::hold::Hold;
+use crate::link::{Link, WaitScope, bump};
+use crate::ops::batch::{Copy, Direction};
+use hmc_core::queue::{QueueError, Transfer};
+use hmc_core::slots::{self, Outcome};
+use hmc_core::time::Instant;
+use hmc_core::transport::PostErrorKind;
+use hmc_core::work::Opcode;
+use std::time::Duration;
+
+impl Peer {
+    /// Puts `len` bytes from `local_offset` of our buffer to `remote_offset` of the peer's, and
+    /// returns when the peer can read them.
+    ///
+    /// # Errors
+    /// `Range` when either range exceeds its buffer (nothing is written), `PeerDead`,
+    /// `DeadlineExceeded` after the session's deadline (default 30 s), `Interrupted`, `Revoked`. After a
+    /// failure the peer's bytes are old, new or mixed.
+    pub fn put(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
+        self.transfer(Opcode::Put, local_offset, remote_offset, len, None)
+    }
+
+    /// Gets `len` bytes from `remote_offset` of the peer's buffer to `local_offset` of ours.
+    ///
+    /// # Errors
+    /// As [`Peer::put`]; after a failure our bytes are old, new or mixed.
+    pub fn get(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
+        self.transfer(Opcode::Get, local_offset, remote_offset, len, None)
+    }
+
+    /// As [`Peer::put`] or [`Peer::get`], if it is a copy of at most 1 MiB into or out of memory that is mapped here: `true`
+    /// when that is done. `false` when it would have to be posted; nothing was done then. Waits for nothing but other calls' copies.
+    ///
+    /// # Errors
+    /// `Range`, `PeerDead`, `NotFound` when the peer exposes no buffer.
+    pub fn transfer_now(&self, direction: Direction, copy: Copy) -> Result<bool> {
+        let code = direction.opcode();
+        self.try_now(code, copy.local_offset, copy.remote_offset, copy.len)
+    }
+
+    /// As [`Peer::put`] or [`Peer::get`], with a deadline of its own.
+    ///
+    /// # Errors
+    /// As [`Peer::put`].
+    pub fn transfer_within(
+        &self,
+        direction: Direction,
+        copy: Copy,
+        timeout: Duration,
+    ) -> Result<()> {
+        let code = direction.opcode();
+        self.transfer(code, copy.local_offset, copy.remote_offset, copy.len, Some(timeout))
+    }
+
+    /// Puts, then delivers `tag` to the peer's inbox after the bytes. Returns when both are there.
+    ///
+    /// # Errors
+    /// As [`Peer::put`].
+    pub fn put_notify(
+        &self,
+        local_offset: u64,
+        remote_offset: u64,
+        len: u64,
+        tag: u64,
+    ) -> Result<()> {
+        let code = Opcode::PutNotify { tag };
+        self.transfer(code, local_offset, remote_offset, len, None)
+    }
+
+    /// The error of an operation that has failed, which is counted. The caller holds no lock of the link.
+    pub(crate) fn failed(&self, e: Error) -> Error {
+        bump(&self.link.counters.failures);
+        if e.kind() == ErrorKind::PeerDead {
+            self.link.end_if_gone();
+            return Error::peer_dead(self.rank(), self.link.why());
+        }
+        e.with_peer(self.rank())
+    }
+
+    /// Posts one transfer, waiting for room if there is none.
+    pub(crate) fn post(&self, t: &Transfer, until: Until, mut hold: Hold) -> Result<slots::SlotId> {
+        self.submit(t.opcode, until, |data| data.post(t, until.at, &mut hold))
+    }
+
+    /// As [`Peer::post`] if there is room now; `None` when there is none.
+    pub(crate) fn try_post(
+        &self,
+        t: &Transfer,
+        deadline: Instant,
+        mut hold: Hold,
+    ) -> Option<Result<slots::SlotId>> {
+        self.attempt(t.opcode, &mut |data| data.post(t, deadline, &mut hold))
+    }
+
+    /// Begins an operation, waiting for room if there is none.
+    pub(super) fn submit(
+        &self,
+        code: Opcode,
+        until: Until,
+        mut begin: impl FnMut(&mut DataState) -> Begun,
+    ) -> Result<slots::SlotId> {
+        let op = self
+            .link
+            .drive(WaitScope::Data, until, |_| self.attempt(code, &mut begin))
+            .unwrap_or_else(|stop| Err(stop.error("waiting for room to post")))
+            .map_err(|e| e.with_peer(self.rank()))?;
+        Ok(op)
+    }
+
+    /// Begins an operation if there is room; `None` when there is none.
+    fn attempt(
+        &self,
+        code: Opcode,
+        begin: &mut impl FnMut(&mut DataState) -> Begun,
+    ) -> Option<Result<slots::SlotId>> {
+        let link = &self.link;
+        if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
+            return Some(Err(e));
+        }
+        let mut after = Aftermath::default();
+        let (begun, why, many_unasked) = {
+            let mut data = link.data_in_turn();
+            let begun = begin(&mut data);
+            let mut why = None;
+            if begun.is_ok() {
+                data.count(code);
+                if !data.can_wait() {
+                    data.pump(&mut after);
+                }
+                link.settle_data(&mut data);
+            } else {
+                why = data.port().take_refusal();
+            }
+            let full = matches!(begun, Err(QueueError::Full { .. }));
+            (begun, why, full && data.has_many_unasked())
+        };
+        link.follow_up(&mut after);
+        match begun {
+            Ok(op) => Some(Ok(op)),
+            // Whatever runs makes room when it ends.
+            Err(QueueError::Full { .. }) if !many_unasked => None,
+            Err(e) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
+        }
+    }
+
+    fn refused(&self, e: QueueError<PostErrorKind>) -> Error {
+        match e {
+            QueueError::Full { limit } => Error::new(
+                ErrorKind::Full,
+                format!(
+                    "{limit} operations to this peer run, and {MAX_UNASKED} have ended that nobody waited for, \
+                     which is the limit; wait for some"
+                ),
+            ),
+            QueueError::Length { local, remote } => Error::new(
+                ErrorKind::Length,
+                format!("{local} local bytes against {remote} remote ones"),
+            ),
+            QueueError::Transport(PostErrorKind::Disconnected) => {
+                self.link.end_if_gone();
+                Error::peer_dead(self.rank(), self.link.why())
+            }
+            QueueError::Transport(PostErrorKind::Unsupported) => Error::new(
+                ErrorKind::Unsupported,
+                "this peer has no data plane (upstream dialect); connect natively",
+            ),
+            other => Error::new(
+                ErrorKind::Io,
+                format!("{other}; look at what `explain()` says of it, or connect by another one"),
+            ),
+        }
+    }
+
+    pub(crate) fn name(&self, op: slots::SlotId) -> OpId {
+        OpId { link: self.link.id(), op }
+    }
+
+    /// Waits for an operation of this link to end.
+    pub(crate) fn finish(&self, op: slots::SlotId, until: Until) -> Result<(Outcome, Hold)> {
+        let stop = match self.link.drive(WaitScope::Data, until, |_| self.taken(op)) {
+            Ok(r) => return r,
+            Err(Stop::Forked) => return Err(forked()),
+            Err(stop) => stop,
+        };
+        // If the deadline passed: end it, if it is its own deadline too.
+        let mut after = Aftermath::default();
+        let ended = {
+            let mut data = self.link.data();
+            data.expire(clock::now(), &mut after);
+            data.take(op)
+        };
+        self.link.follow_up(&mut after);
+        match ended {
+            Ok(Some(r)) => Ok(r),
+            Ok(None) => Err(stop.error("waiting").with_op(self.name(op)).with_peer(self.rank())),
+            Err(_) => Err(self.stale(op)),
+        }
+    }
+
+    fn stale(&self, op: slots::SlotId) -> Error {
+        Error::new(ErrorKind::Stale, "the operation was already waited for").with_op(self.name(op))
+    }
+
+    /// The outcome of an operation and what it still holds, once it has ended.
+    #[inline]
+    fn taken(&self, op: slots::SlotId) -> Option<Result<(Outcome, Hold)>> {
+        if self.link.is_running(op) {
+            return None;
+        }
+        self.link.data().take(op).transpose().map(|r| r.map_err(|_| self.stale(op)))
+    }
+
+    /// Begins a put and returns at once, with its name. The bytes of our buffer must not change
+    /// until it is done. While as many operations run as the session has slots, it waits
+    /// until one has ended. Up to 65,536 more may have ended without being waited for.
+    ///
+    /// # Errors
+    /// `Range`; `PeerDead`; `DeadlineExceeded` after the session's deadline or `Interrupted` when there was no room; `Full`
+    /// when too many have ended that nobody waited for.
+    pub fn put_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
+        self.begin(Opcode::Put, local_offset, remote_offset, len, None)
+    }
+
+    /// Begins a put or a get, as [`Peer::put_nb`], with a deadline of its own.
+    ///
+    /// # Errors
+    /// As [`Peer::put_nb`].
+    pub fn begin_within(&self, direction: Direction, c: Copy, timeout: Duration) -> Result<OpId> {
+        self.begin(direction.opcode(), c.local_offset, c.remote_offset, c.len, Some(timeout))
+    }
+
+    /// Begins a get and returns at once, with its name.
+    ///
+    /// # Errors
+    /// As [`Peer::put_nb`].
+    pub fn get_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
+        self.begin(Opcode::Get, local_offset, remote_offset, len, None)
+    }
+
+    /// Begins a put with a tag that follows its bytes; see [`Peer::put_notify`].
+    ///
+    /// # Errors
+    /// As [`Peer::put_nb`].
+    pub fn put_notify_nb(
+        &self,
+        local_offset: u64,
+        remote_offset: u64,
+        len: u64,
+        tag: u64,
+    ) -> Result<OpId> {
+        self.begin(Opcode::PutNotify { tag }, local_offset, remote_offset, len, None)
+    }
+
+    /// Waits until an operation ended, within the session's deadline. Gives the bytes moved.
+    ///
+    /// # Errors
+    /// The operation's own failure; `Stale` for one that was waited for before; `DeadlineExceeded` or
+    /// `Interrupted` when it has not ended yet: it can be waited for again.
+    pub fn wait(&self, op: OpId) -> Result<u64> {
+        self.wait_within(op, self.shared.config.deadline)
+    }
+
+    /// As [`Peer::wait`], within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Peer::wait`].
+    pub fn wait_within(&self, op: OpId, timeout: Duration) -> Result<u64> {
+        self.check_name(op)?;
+        if let Some(bytes) = self.link.at_once.take(op.op) {
+            return Ok(bytes);
+        }
+        self.wait_locked(op, timeout)
+    }
+
+    /// As [`Peer::wait_within`], for an operation that had a slot. Out of line: the other path stays short.
+    #[inline(never)]
+    fn wait_locked(&self, op: OpId, timeout: Duration) -> Result<u64> {
+        let (outcome, _) = match self.taken(op.op) {
+            // It is over: no need of the clock.
+            Some(taken) => taken?,
+            None => self.finish(op.op, self.shared.until(timeout))?,
+        };
+        outcome.result.map_err(|e| self.failed(Error::from(e).with_op(op)))
+    }
+
+    /// Whether an operation has ended. It still has to be waited for.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn test(&self, op: OpId) -> Result<bool> {
+        self.check_name(op)?;
+        has_ended(&self.link, op)
+    }
+
+    /// Asks for an operation to end. It still has to be waited for; it ends as `Cancelled` unless it
+    /// had ended already.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn cancel(&self, op: OpId) -> Result<()> {
+        self.check_name(op)?;
+        let mut after = Aftermath::default();
+        let r = {
+            let mut data = self.link.data();
+            let r = data.cancel(op.op);
+            data.pump(&mut after);
+            self.link.settle_data(&mut data);
+            r
+        };
+        self.link.follow_up(&mut after);
+        r.map_err(|_| Error::new(ErrorKind::Stale, "already waited for").with_op(op))
+    }
+
+    pub(crate) fn abandon(&self, op: slots::SlotId) {
+        if self.shared.origin.is_child() {
+            return;
+        }
+        let mut after = Aftermath::default();
+        {
+            let mut data = self.link.data();
+            data.abandon(op, &mut after);
+            data.pump(&mut after);
+        }
+        self.link.follow_up(&mut after);
+    }
+
+    pub(super) fn check_name(&self, op: OpId) -> Result<()> {
+        self.shared.check_process()?;
+        if self.link.id().is(op.link) {
+            return Ok(());
+        }
+        Err(foreign(&op))
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn foreign(op: &OpId) -> Error {
+    let what = "the operation belongs to another peer, life or session";
+    Error::new(ErrorKind::Stale, what).with_op(*op)
+}
+
+/// Whether an operation of that link has ended.
+///
+/// # Errors
+/// `Stale`.
+pub(crate) fn has_ended(link: &Link, op: OpId) -> Result<bool> {
+    let ended = || link.data().test(op.op);
+    let stale = |_| Error::new(ErrorKind::Stale, "already waited for").with_op(op);
+    if ended().map_err(stale)? {
+        return Ok(true);
+    }
+    link.turn_data(false);
+    ended().map_err(stale)
+}

@@ -1,0 +1,191 @@
+//! Waiting for several operations: for all of them, or for whichever ends first.
+//!
+//! [`Communicator::wait_any`] polls the sockets of the links concerned and a waker of its own, which is woken by the thread that
+//! reads an answer (a leader, the background thread).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmc_core::time::{Duration as NanoDuration, Instant};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::api::communicator::Communicator;
+use crate::api::peer::transfer::has_ended;
+use crate::base::clock;
+use crate::base::config::Progress;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::op_id::OpId;
+use crate::io::eventfd::EventfdWaker;
+use crate::io::reactor;
+use crate::state::wait_pool::{WaitSpace, Waited};
+
+/// A waker registered with operations, deregistered on drop: it must not be woken for another call's wait.
+struct Armed<'a> {
+    ops: &'a [Waited],
+    waker: &'a Arc<EventfdWaker>,
+    /// Another call waits for one of them, too: its waker is the one that is woken.
+    is_shared: bool,
+}
+
+impl<'a> Armed<'a> {
+    /// Registers `waker` with every operation. Returns `None` if there is something to do first: one has ended, or this process
+    /// itself has bytes to copy.
+    fn put(ops: &'a [Waited], waker: &'a Arc<EventfdWaker>) -> Option<Self> {
+        let mut armed = Armed { ops, waker, is_shared: false };
+        for (link, op) in ops {
+            let mut data = link.data();
+            if data.has_work() || data.test(op.op) != Ok(false) {
+                return None;
+            }
+            let added = data.add_waker(op.op, Arc::clone(waker));
+            drop(data);
+            armed.is_shared |= added.is_err();
+            // What it replaces may be a waker of the application: dropped outside the lock.
+            drop(added);
+        }
+        Some(armed)
+    }
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        for (link, op) in self.ops {
+            let waker = link.data().take_waker(op.op, self.waker);
+            drop(waker);
+        }
+    }
+}
+
+/// Sockets that one wait polls at most, and its waker. Answers on others are read by the background thread, which wakes it.
+const WATCHED: usize = 128;
+/// How long a wait parks at most that cannot poll all sockets, if no thread but it reads them; and one that shares an operation
+/// with another wait, which is woken.
+const UNWATCHED_PARK: NanoDuration = NanoDuration::from_millis(1);
+
+/// Parks until the waker is woken, a socket is ready, or the deadline of an operation or of the caller has come.
+fn park(ops: &[Waited], waker: &EventfdWaker, manual: bool, deadline: Instant) {
+    let mut until = deadline;
+    let mut fds: heapless::Vec<PollFd<'_>, WATCHED> = heapless::Vec::new();
+    let _ = fds.push(PollFd::new(waker, PollFlags::IN));
+    let mut last = None;
+    for (link, _) in ops {
+        // Operations of one peer often follow each other: one look at its link is enough.
+        if last.replace(link.serial) == Some(link.serial) {
+            continue;
+        }
+        let (interest, earliest) = {
+            let mut data = link.data();
+            (data.port().interest(), data.queue().next_deadline())
+        };
+        until = until.min(earliest);
+        let flags = reactor::flags(interest.connection);
+        let socket = link.data_socket().filter(|_| !flags.is_empty());
+        if let Some(fd) = socket.and_then(|s| s.fd())
+            && fds.push(PollFd::from_borrowed_fd(fd, flags)).is_err()
+        {
+            until = unwatched(until, manual, clock::now());
+        }
+    }
+    let timeout = clock::timespec(clock::left(until));
+    // EINTR is one more reason to look again.
+    let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+}
+
+/// By when a wait looks again that cannot poll all sockets: another thread reads the others, unless the session is driven by its
+/// callers. `is_alone`: nobody else reads them, or wakes this wait.
+fn unwatched(until: Instant, is_alone: bool, now: Instant) -> Instant {
+    if is_alone { until.min(now.after(UNWATCHED_PARK)) } else { until }
+}
+
+impl Communicator {
+    /// Waits for all operations, whatever becomes of each. Gives the bytes moved by all.
+    ///
+    /// # Errors
+    /// The first failure, in the order of the list, after all have ended. `Interrupted` at once: this one and those after
+    /// it can be waited for again.
+    pub fn wait_all(&self, ops: &[OpId]) -> Result<u64> {
+        self.shared.check_process()?;
+        let until = self.shared.until(self.shared.config.deadline);
+        let mut total: u64 = 0;
+        let mut failure = None;
+        for op in ops {
+            let left = Duration::from_nanos(clock::left(until.at).as_nanos());
+            match self.peer_of(*op).and_then(|p| p.wait_within(*op, left)) {
+                Ok(n) => total = total.saturating_add(n),
+                Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
+                Err(e) => failure = failure.or(Some(e)),
+            }
+        }
+        failure.map_or(Ok(total), Err)
+    }
+
+    /// Waits until one of the operations has ended, takes its result and says which. They may be of different
+    /// peers.
+    ///
+    /// # Errors
+    /// `InvalidConfig` for an empty list; `DeadlineExceeded`; `Interrupted`; `Stale` for a name that is none.
+    /// The failure of an operation that ended is the second half of the pair.
+    pub fn wait_any(&self, ops: &[OpId], timeout: Duration) -> Result<(usize, Result<u64>)> {
+        self.shared.check_process()?;
+        if ops.is_empty() {
+            return Err(Error::config("wait_any needs at least one operation"));
+        }
+        let mut space = self.shared.wait_pool.take();
+        let ended = self.wait_any_in(ops, timeout, &mut space);
+        self.shared.wait_pool.leave(space);
+        ended
+    }
+
+    fn wait_any_in(
+        &self,
+        ops: &[OpId],
+        timeout: Duration,
+        space: &mut WaitSpace,
+    ) -> Result<(usize, Result<u64>)> {
+        let mut vigil = self.shared.until(timeout).vigil();
+        let spin_until = clock::now().after(clock::from_std(self.shared.config.spin));
+        for (i, op) in ops.iter().enumerate() {
+            match self.peer_of(*op) {
+                Ok(peer) => space.ops.push((Arc::clone(&peer.link), *op)),
+                Err(e) => return Ok((i, Err(e))),
+            }
+        }
+        loop {
+            for (i, (link, op)) in space.ops.iter().enumerate() {
+                if has_ended(link, *op)? {
+                    return Ok((i, self.peer_over(Arc::clone(link)).wait(*op)));
+                }
+            }
+            let what = "waiting for any of several operations";
+            vigil.check().map_err(|stop| stop.error(what))?;
+            if clock::now() < spin_until {
+                std::hint::spin_loop();
+                continue;
+            }
+            let (links, waker) = space.waker()?;
+            if let Some(armed) = Armed::put(links, waker) {
+                let manual = self.shared.config.progress == Progress::Manual;
+                let until = unwatched(vigil.nap_until(), armed.is_shared, clock::now());
+                park(links, waker, manual, until);
+                drop(armed);
+                waker.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::time::Instant;
+
+    use super::{UNWATCHED_PARK, unwatched};
+
+    #[test]
+    fn only_a_wait_that_nobody_wakes_looks_again_soon() {
+        let at = Instant::from_nanos;
+        let park = UNWATCHED_PARK.as_nanos();
+        assert_eq!(unwatched(at(10 * park), true, at(5)), at(5 + park));
+        assert_eq!(unwatched(at(7), true, at(5)), at(7), "the deadline comes first");
+        assert_eq!(unwatched(at(10 * park), false, at(5)), at(10 * park));
+    }
+}

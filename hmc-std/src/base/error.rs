@@ -1,0 +1,487 @@
+//! The one error of this crate: who, where, how much, what limit, and what to do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hmc_core::range::RangeError;
+use hmc_core::types::{Rank, Status};
+use hmc_core::window::WindowFault;
+use hmc_core::work::Failure;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedError;
+
+use crate::base::op_id::OpId;
+
+/// What went wrong, by family. More kinds may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A range exceeds its limit ([`Error::range`] has the numbers). Nothing was written.
+    Range,
+    /// Two ranges of one transfer differ in length.
+    Length,
+    /// The caller's configuration makes no sense.
+    InvalidConfig,
+    /// No peer, operation, region or window of that name.
+    NotFound,
+    /// The operation was already waited for, or its link is gone.
+    Stale,
+    /// A deadline passed. The operation may still hold its memory; see [`crate::op::OpError`].
+    DeadlineExceeded,
+    /// The caller asked, by its interrupt hook ([`crate::session::SessionBuilder::interrupt`]).
+    Interrupted,
+    /// The caller withdrew the operation.
+    Cancelled,
+    /// The peer died, hung up or fell silent.
+    PeerDead,
+    /// The peer said goodbye, or this session is shutting down.
+    Closed,
+    /// Another process already has this rank.
+    DuplicateRank,
+    /// The peer refused the connection for another reason.
+    Refused,
+    /// The window was revoked.
+    Revoked,
+    /// The window was exposed again; fetch its description anew.
+    StaleEpoch,
+    /// The window does not allow this access.
+    Access,
+    /// The memory is still in use by an operation or a window.
+    Busy,
+    /// A table or queue is full.
+    Full,
+    /// The memory cannot be given back: a peer may still touch it.
+    Quarantined,
+    /// Not enough memory.
+    NoSpace,
+    /// A limit of the system was reached (descriptors, locked memory).
+    SystemLimit,
+    /// This machine, peer or transport does not have it.
+    Unavailable,
+    /// This transport or dialect cannot do it.
+    Unsupported,
+    /// Refused because nothing proves who the peer is.
+    NoCredentials,
+    /// The peer broke the protocol.
+    Protocol,
+    /// The peer speaks another version.
+    Version,
+    /// The operating system failed.
+    Io,
+    /// The process forked; the child may not use the parent's session.
+    Forked,
+}
+
+impl ErrorKind {
+    /// The status code of the C++ HMC for this kind.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            Self::Range | Self::Length | Self::InvalidConfig | Self::NoCredentials => {
+                Status::InvalidConfig
+            }
+            Self::NotFound | Self::Stale => Status::NotFound,
+            Self::DeadlineExceeded => Status::Timeout,
+            Self::Unavailable | Self::Unsupported => Status::Unsupport,
+            Self::Interrupted
+            | Self::Cancelled
+            | Self::PeerDead
+            | Self::Closed
+            | Self::DuplicateRank
+            | Self::Refused
+            | Self::Revoked
+            | Self::StaleEpoch
+            | Self::Access
+            | Self::Busy
+            | Self::Full
+            | Self::Quarantined
+            | Self::NoSpace
+            | Self::SystemLimit
+            | Self::Protocol
+            | Self::Version
+            | Self::Io
+            | Self::Forked => Status::Error,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Inner {
+    kind: ErrorKind,
+    what: String,
+    peer: Option<Rank>,
+    op: Option<OpId>,
+    range: Option<RangeError>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+/// An error of HMC. Cheap to move and to clone.
+#[derive(Clone, Debug)]
+pub struct Error(Box<Inner>);
+
+/// `Result` with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of `kind`; `what` is one sentence that names the value, the limit and the remedy.
+    #[cold]
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self(Box::new(Inner { kind, what, peer: None, op: None, range: None, source: None }))
+    }
+
+    /// The same error, about `peer`.
+    #[must_use]
+    pub fn with_peer(mut self, peer: Rank) -> Self {
+        self.0.peer = Some(peer);
+        self
+    }
+
+    /// The same error, about no peer in particular.
+    #[must_use]
+    pub(crate) fn without_peer(mut self) -> Self {
+        self.0.peer = None;
+        self
+    }
+
+    /// The same error, about `op`.
+    #[must_use]
+    pub fn with_op(mut self, op: OpId) -> Self {
+        self.0.op = Some(op);
+        self
+    }
+
+    /// The same error, caused by `source`.
+    #[must_use]
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// The same error, met while doing `what`.
+    #[must_use]
+    pub(crate) fn during(mut self, what: impl fmt::Display) -> Self {
+        self.0.what = format!("{what}: {}", self.0.what);
+        self
+    }
+
+    /// The same error, and what was met before it.
+    #[must_use]
+    pub(crate) fn after(mut self, what: impl fmt::Display) -> Self {
+        self.0.what = format!("{}; {what}", self.0.what);
+        self
+    }
+
+    /// The family.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The status code of the C++ HMC.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.kind.status()
+    }
+
+    /// The peer it is about.
+    #[must_use]
+    pub fn peer(&self) -> Option<Rank> {
+        self.0.peer
+    }
+
+    /// The operation it is about.
+    #[must_use]
+    pub fn op(&self) -> Option<OpId> {
+        self.0.op
+    }
+
+    /// Side, offset, length and limit of a range that did not fit.
+    #[must_use]
+    pub fn range(&self) -> Option<RangeError> {
+        self.0.range
+    }
+
+    /// Returns the reason why that session has no link of an operation.
+    #[cold]
+    pub(crate) fn no_link(op: OpId, session: u64) -> Self {
+        let error = if op.link.session == session {
+            Self::peer_dead(op.peer(), "its link was replaced")
+        } else {
+            let what = "the operation belongs to another session; wait for it there";
+            Self::new(ErrorKind::Stale, what)
+        };
+        error.with_op(op)
+    }
+
+    /// An error of the operating system while doing `what`.
+    #[cold]
+    pub(crate) fn io(what: impl fmt::Display, errno: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        let (kind, remedy) = match errno {
+            Errno::MFILE | Errno::NFILE => {
+                (ErrorKind::SystemLimit, "; raise the limit of open files (ulimit -n)")
+            }
+            Errno::NOMEM | Errno::NOSPC => (ErrorKind::NoSpace, "; free memory or use less"),
+            Errno::CONNREFUSED => (ErrorKind::Unavailable, "; is the peer listening there?"),
+            Errno::NOENT => (ErrorKind::Unavailable, "; does the path exist?"),
+            Errno::HOSTUNREACH | Errno::NETUNREACH => {
+                (ErrorKind::Unavailable, "; check the address and the route to it")
+            }
+            Errno::TIMEDOUT => (ErrorKind::DeadlineExceeded, ""),
+            Errno::ADDRINUSE => (ErrorKind::InvalidConfig, "; another process listens there"),
+            Errno::ADDRNOTAVAIL => {
+                (ErrorKind::InvalidConfig, "; this machine does not have that address")
+            }
+            Errno::ACCESS | Errno::PERM => (ErrorKind::Io, "; check the permissions"),
+            Errno::PIPE | Errno::CONNRESET => (ErrorKind::PeerDead, ""),
+            _ => (ErrorKind::Io, ""),
+        };
+        let text = std::io::Error::from(errno);
+        Self::new(kind, format!("{what}: {text}{remedy}")).with_source(text)
+    }
+
+    /// A deadline passed while doing `what`.
+    #[cold]
+    pub(crate) fn deadline(what: impl fmt::Display) -> Self {
+        Self::new(
+            ErrorKind::DeadlineExceeded,
+            format!("{what}: the deadline passed; wait longer or look at the peer"),
+        )
+    }
+
+    /// The caller's interrupt hook ended a wait for `what`.
+    #[cold]
+    pub(crate) fn interrupted(what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Interrupted, format!("{what}: the interrupt hook ended the wait"))
+    }
+
+    /// The peer is gone, because of `why`.
+    #[cold]
+    pub(crate) fn peer_dead(peer: Rank, why: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::PeerDead, format!("the peer is gone: {why}")).with_peer(peer)
+    }
+
+    #[cold]
+    pub(crate) fn config(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidConfig, what)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(peer) = self.0.peer {
+            write!(f, "rank {peer}: ")?;
+        }
+        f.write_str(&self.0.what)?;
+        if let Some(op) = self.0.op {
+            write!(f, " ({op})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|e| -> &(dyn std::error::Error + 'static) { e })
+    }
+}
+
+impl From<RangeError> for Error {
+    #[cold]
+    fn from(range: RangeError) -> Self {
+        let mut e = Self::new(ErrorKind::Range, range.to_string());
+        e.0.range = Some(range);
+        e
+    }
+}
+
+impl From<Failure> for Error {
+    #[cold]
+    fn from(failure: Failure) -> Self {
+        let kind = match failure {
+            Failure::Window(WindowFault::OutOfWindow(range)) => return range.into(),
+            Failure::Window(WindowFault::Unknown) => ErrorKind::NotFound,
+            Failure::Window(WindowFault::StaleEpoch) => ErrorKind::StaleEpoch,
+            Failure::Window(WindowFault::Revoked) => ErrorKind::Revoked,
+            Failure::Window(WindowFault::Access) => ErrorKind::Access,
+            Failure::PeerDead => ErrorKind::PeerDead,
+            Failure::DeadlineExceeded => ErrorKind::DeadlineExceeded,
+            Failure::Cancelled => ErrorKind::Cancelled,
+            Failure::UnknownRegion => ErrorKind::NotFound,
+            Failure::Unsupported => ErrorKind::Unsupported,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, failure.to_string()).with_source(failure)
+    }
+}
+
+impl From<MemError> for Error {
+    #[cold]
+    fn from(e: MemError) -> Self {
+        let kind = match &e {
+            MemError::Shared(SharedError::Range(range)) => return (*range).into(),
+            MemError::Shared(_) => ErrorKind::InvalidConfig,
+            MemError::NoSpace { .. } | MemError::TooLong { .. } => ErrorKind::NoSpace,
+            MemError::MemlockLimit { .. } | MemError::NoFds { .. } => ErrorKind::SystemLimit,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, e.to_string()).with_source(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use hmc_core::range::{Extent, RangeError, Side};
+    use hmc_core::types::{Rank, Status};
+    use hmc_core::window::WindowFault;
+    use hmc_core::work::Failure;
+    use hmc_mem::error::{MemError, MemLimit};
+    use hmc_mem::shared::SharedError;
+    use rustix::io::Errno;
+
+    use super::{Error, ErrorKind};
+
+    fn out_of_range() -> RangeError {
+        Extent::new(8).span(Side::Remote, 4, 5).expect_err("it ends at 9")
+    }
+
+    #[test]
+    fn each_kind_has_its_status() {
+        use ErrorKind as K;
+        let kinds: [(&[K], Status); 5] = [
+            (&[K::Range, K::Length, K::InvalidConfig, K::NoCredentials], Status::InvalidConfig),
+            (&[K::NotFound, K::Stale], Status::NotFound),
+            (&[K::DeadlineExceeded], Status::Timeout),
+            (&[K::Unavailable, K::Unsupported], Status::Unsupport),
+            (
+                &[
+                    K::Interrupted,
+                    K::Cancelled,
+                    K::PeerDead,
+                    K::Closed,
+                    K::DuplicateRank,
+                    K::Refused,
+                    K::Revoked,
+                    K::StaleEpoch,
+                    K::Access,
+                    K::Busy,
+                    K::Full,
+                    K::Quarantined,
+                    K::NoSpace,
+                    K::SystemLimit,
+                    K::Protocol,
+                    K::Version,
+                    K::Io,
+                    K::Forked,
+                ],
+                Status::Error,
+            ),
+        ];
+        for (kinds, status) in kinds {
+            for kind in kinds {
+                assert_eq!(kind.status(), status, "{kind:?}");
+                assert_eq!(Error::new(*kind, "x").status(), status, "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn errors_of_the_system_say_what_to_do() {
+        let table = [
+            (Errno::MFILE, ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)"),
+            (Errno::NFILE, ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)"),
+            (Errno::NOMEM, ErrorKind::NoSpace, "free memory or use less"),
+            (Errno::NOSPC, ErrorKind::NoSpace, "free memory or use less"),
+            (Errno::CONNREFUSED, ErrorKind::Unavailable, "is the peer listening there?"),
+            (Errno::NOENT, ErrorKind::Unavailable, "does the path exist?"),
+            (Errno::HOSTUNREACH, ErrorKind::Unavailable, "check the address and the route to it"),
+            (Errno::NETUNREACH, ErrorKind::Unavailable, "check the address and the route to it"),
+            (Errno::TIMEDOUT, ErrorKind::DeadlineExceeded, ""),
+            (Errno::ADDRINUSE, ErrorKind::InvalidConfig, "another process listens there"),
+            (Errno::ADDRNOTAVAIL, ErrorKind::InvalidConfig, "does not have that address"),
+            (Errno::ACCESS, ErrorKind::Io, "check the permissions"),
+            (Errno::PERM, ErrorKind::Io, "check the permissions"),
+            (Errno::PIPE, ErrorKind::PeerDead, ""),
+            (Errno::CONNRESET, ErrorKind::PeerDead, ""),
+            (Errno::IO, ErrorKind::Io, ""),
+        ];
+        for (errno, kind, remedy) in table {
+            let e = Error::io("doing it", errno);
+            assert_eq!((e.kind(), e.peer(), e.op()), (kind, None, None), "{errno:?}");
+            let (text, cause) = (e.to_string(), std::io::Error::from(errno).to_string());
+            assert!(text.starts_with(&format!("doing it: {cause}")), "{text}");
+            assert!(text.ends_with(remedy), "`{remedy}` is not at the end of: {text}");
+            let source = e.source().and_then(|s| s.downcast_ref::<std::io::Error>());
+            assert_eq!(source.and_then(std::io::Error::raw_os_error), Some(errno.raw_os_error()));
+        }
+    }
+
+    #[test]
+    fn failures_of_operations_keep_their_kind_and_their_numbers() {
+        let window = |fault| Failure::Window(fault);
+        let table = [
+            (window(WindowFault::OutOfWindow(out_of_range())), ErrorKind::Range),
+            (window(WindowFault::Unknown), ErrorKind::NotFound),
+            (window(WindowFault::StaleEpoch), ErrorKind::StaleEpoch),
+            (window(WindowFault::Revoked), ErrorKind::Revoked),
+            (window(WindowFault::Access), ErrorKind::Access),
+            (Failure::PeerDead, ErrorKind::PeerDead),
+            (Failure::DeadlineExceeded, ErrorKind::DeadlineExceeded),
+            (Failure::Cancelled, ErrorKind::Cancelled),
+            (Failure::UnknownRegion, ErrorKind::NotFound),
+            (Failure::Unsupported, ErrorKind::Unsupported),
+            (Failure::Transport(5), ErrorKind::Io),
+        ];
+        for (failure, kind) in table {
+            let e = Error::from(failure);
+            assert_eq!(e.kind(), kind, "{failure:?}");
+            assert_eq!(e.range().is_some(), kind == ErrorKind::Range, "{failure:?}");
+            assert!(!e.to_string().is_empty(), "{failure:?}");
+        }
+        assert_eq!(Error::from(out_of_range()).range(), Some(out_of_range()));
+    }
+
+    #[test]
+    fn failures_of_memory_say_what_to_do() {
+        let limit = MemLimit::Cgroup;
+        let table = [
+            (MemError::Shared(SharedError::Range(out_of_range())), ErrorKind::Range),
+            (MemError::Shared(SharedError::ReadOnly), ErrorKind::InvalidConfig),
+            (MemError::NoSpace { need: 9, have: 8, limit }, ErrorKind::NoSpace),
+            (MemError::TooLong { len: 9, limit: 8 }, ErrorKind::NoSpace),
+            (MemError::MemlockLimit { need: 9, have: 8 }, ErrorKind::SystemLimit),
+            (MemError::NoFds { limit: 8 }, ErrorKind::SystemLimit),
+            (MemError::NotExportable, ErrorKind::Io),
+            (MemError::NotSealed { have: 1, need: 3 }, ErrorKind::Io),
+        ];
+        for (failure, kind) in table {
+            let e = Error::from(failure);
+            assert_eq!(e.kind(), kind, "{failure:?}");
+            // A range speaks for itself: its numbers are the remedy.
+            let says = kind == ErrorKind::Range || e.to_string().contains(failure.remedy());
+            assert!(says, "`{}` is not in: {e}", failure.remedy());
+        }
+    }
+
+    #[test]
+    fn an_error_says_who_and_what_was_done() {
+        let e = Error::deadline("connecting").with_peer(Rank(3));
+        assert_eq!((e.kind(), e.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(3))));
+        let said = "rank 3: connecting: the deadline passed; wait longer or look at the peer";
+        assert_eq!(e.to_string(), said);
+        let e = e.during("a barrier").after("no shm");
+        assert!(e.to_string().starts_with("rank 3: a barrier: connecting"), "{e}");
+        assert!(e.to_string().ends_with("; no shm"), "{e}");
+        assert_eq!(e.without_peer().peer(), None);
+        let e = Error::peer_dead(Rank(4), "it fell silent");
+        assert_eq!(e.to_string(), "rank 4: the peer is gone: it fell silent");
+        let e = Error::interrupted("waiting");
+        assert_eq!(
+            (e.kind(), e.to_string().as_str()),
+            (ErrorKind::Interrupted, "waiting: the interrupt hook ended the wait")
+        );
+    }
+}

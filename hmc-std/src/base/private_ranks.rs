@@ -1,0 +1,38 @@
+//! Private ranks: numbers beyond all ranks, for peers that this session cannot tell apart by the ranks that they have.
+//!
+//! Programs of the C++ HMC tell peers apart by address and port; a rank is there a name that each end gives its links, and
+//! both ends may have the same. Such a peer is known here by a number of this session alone, which never goes over the
+//! wire and is never given twice. Nobody dials it again when it is lost.
+
+use hmc_core::limits::{MAX_PEERS, MAX_PRIVATE_PEERS};
+use hmc_core::types::Rank;
+
+use crate::base::error::{Error, ErrorKind};
+
+/// The first of them.
+pub(crate) const FIRST_PRIVATE: u32 = MAX_PEERS;
+
+/// The first rank that stands for numbers beyond all ranks.
+const FIRST_FOLDED: u32 = 2048;
+
+/// How many ranks stand for them: a prime, so that neighbours and multiples of a power of two have different ones.
+const FOLDED: u32 = 1021;
+
+/// The rank of a process whose program gives it `number`, as programs of the C++ HMC do with any: a rank is itself; all others
+/// share the 1021 ranks from 2048 on. Both ends of a connection compute the same.
+#[must_use]
+pub const fn rank_of(number: u32) -> u32 {
+    if number < MAX_PEERS { number } else { FIRST_FOLDED.saturating_add(number % FOLDED) }
+}
+
+/// Whether a rank is a private one.
+pub(crate) const fn is_private(rank: Rank) -> bool {
+    rank.0 >= FIRST_PRIVATE
+}
+
+pub(crate) fn too_many() -> Error {
+    let what = format!(
+        "{MAX_PRIVATE_PEERS} peers have ranks that others have, which is the limit; disconnect some"
+    );
+    Error::new(ErrorKind::Full, what)
+}

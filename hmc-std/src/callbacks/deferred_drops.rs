@@ -1,0 +1,139 @@
+//! Owners of adopted memory that nobody uses any more are code of the application: they are not dropped where a link lets go
+//! of their memory, but by the thread that calls its session's wakers.
+//!
+//! A thread that turns a link, or lets go of what it held, keeps a [`Collects`] meanwhile. What it drops then is put aside,
+//! also under a lock, and handed over at the end of that. A handle that the application drops by itself is no matter of
+//! this: its owner is dropped within that drop.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::callbacks::wakers::Wakers;
+use crate::memory::stable::Foreign;
+
+thread_local! {
+    /// `None`: this thread collects nothing.
+    static ASIDE: RefCell<Option<Vec<Foreign>>> = const { RefCell::new(None) };
+}
+
+/// Until it is dropped, owners that this thread would drop are collected. The first one of several hands them over, so it is
+/// to be made before any lock is taken.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Collects<'a> {
+    /// `None`: another one collects already.
+    to: Option<&'a Arc<Wakers>>,
+    /// It belongs to its thread.
+    _here: PhantomData<*const ()>,
+}
+
+impl<'a> Collects<'a> {
+    pub(crate) fn to(wakers: &'a Arc<Wakers>) -> Self {
+        let is_first = ASIDE.try_with(|aside| {
+            let mut aside = aside.borrow_mut();
+            let is_first = aside.is_none();
+            // No room is made for what seldom comes.
+            aside.get_or_insert_with(Vec::new);
+            is_first
+        });
+        Self { to: is_first.unwrap_or(false).then_some(wakers), _here: PhantomData }
+    }
+}
+
+impl Drop for Collects<'_> {
+    fn drop(&mut self) {
+        let Some(wakers) = self.to else { return };
+        let all = ASIDE.try_with(RefCell::take).ok().flatten().unwrap_or_default();
+        if !all.is_empty() {
+            wakers.let_go(all);
+        }
+    }
+}
+
+/// Puts an owner aside for whoever collects on this thread, or drops it if nobody does.
+pub(crate) fn put(owner: Foreign) {
+    let mut owner = Some(owner);
+    let _ = ASIDE.try_with(|aside| {
+        if let Some(all) = aside.borrow_mut().as_mut() {
+            all.extend(owner.take());
+        }
+    });
+    // After the look: it may let go of other memory.
+    drop(owner);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Collects, put};
+    use crate::base::clock;
+    use crate::base::wait_limit::Until;
+    use crate::callbacks::wakers::Wakers;
+    use crate::memory::StableBytes;
+    use hmc_core::time::Duration;
+    use std::sync::mpsc::{Sender, channel};
+    use std::sync::{Arc, Mutex};
+    use std::thread::{ThreadId, current};
+
+    /// Says where it is dropped.
+    struct Teller(Mutex<Sender<ThreadId>>, bool);
+
+    // SAFETY: there are no bytes.
+    unsafe impl StableBytes for Teller {
+        fn as_bytes_ptr(&self) -> (*mut u8, usize) {
+            (std::ptr::null_mut(), 0)
+        }
+    }
+
+    impl Drop for Teller {
+        fn drop(&mut self) {
+            let told = self.0.lock().map(|tell| tell.send(current().id()));
+            assert!(!self.1, "an owner of the test panics");
+            drop(told);
+        }
+    }
+
+    fn teller(tell: &Sender<ThreadId>, panics: bool) -> Box<Teller> {
+        Box::new(Teller(Mutex::new(tell.clone()), panics))
+    }
+
+    #[test]
+    fn the_first_who_collects_hands_over_to_the_thread_of_the_wakers() {
+        let (tell, told) = channel();
+        let (mine, others) = (Wakers::closed(), Wakers::closed());
+        put(teller(&tell, false));
+        assert_eq!(told.try_recv(), Ok(current().id()), "nobody collects");
+        let first = Collects::to(&mine);
+        {
+            let _second = Collects::to(&others);
+            put(teller(&tell, true));
+        }
+        put(teller(&tell, false));
+        assert!(told.try_recv().is_err(), "before the end of the turn");
+        drop(first);
+        let until = Until::time(clock::now().after(Duration::from_millis(20_000)));
+        assert!(mine.wait_for_owners(until, Ok(())).is_ok());
+        let by: Vec<_> = told.try_iter().collect();
+        assert!(by.len() == 2 && !by.contains(&current().id()), "{by:?}");
+        assert_eq!((mine.panics(), others.panics()), (1, 0));
+        // That thread has ended, as the session has: there is another one.
+        drop(Collects::to(&mine));
+        mine.let_go(vec![teller(&tell, false)]);
+        assert!(mine.wait_for_owners(until, Ok(())).is_ok());
+        assert_eq!(told.try_iter().count(), 1);
+    }
+
+    #[test]
+    fn without_a_thread_owners_are_dropped_where_they_come_up() {
+        let (tell, told) = channel();
+        let wakers = Arc::new(Wakers::default());
+        wakers.stay();
+        let first = Collects::to(&wakers);
+        put(teller(&tell, true));
+        assert!(told.try_recv().is_err());
+        drop(first);
+        assert_eq!(told.try_recv(), Ok(current().id()));
+        assert_eq!(wakers.panics(), 1);
+        assert!(wakers.wait_for_owners(Until::time(clock::now()), Ok(())).is_ok());
+    }
+}

@@ -1,0 +1,285 @@
+//! Strangers that have said who they are: they are judged, and become a link, or the second connection of one.
+
+use std::sync::Arc;
+
+use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
+use hmc_core::ctrl::ranks::{Admission, Identity};
+use hmc_core::types::{ConnType, Incarnation, Rank};
+use hmc_core::wire::hello::{Features, LinkToken};
+use hmc_core::wire::reject::RejectReason;
+
+use crate::base::clock;
+use crate::base::lock::lock;
+use crate::base::private_ranks::is_private;
+use crate::io::listener::Source;
+use crate::io::socket::Socket;
+use crate::link::ctrl::CtrlState;
+use crate::link::data::DataState;
+use crate::link::{Life, Link, LinkParts};
+use crate::node::inbox::{Inbox, SharedInbox};
+use crate::node::membership::{Input, Output as Decision};
+use crate::state::inner::Shared;
+use crate::state::pending_conns::{Claim, Pending, say_last_words};
+use crate::state::reconnect_info::ReconnectInfo;
+use crate::transport::data_plane::AnyDataPlane;
+use crate::transport::domain::{DataPlaneParams, Side};
+
+/// What the data plane of a link is made of.
+pub(crate) struct Way {
+    pub(crate) serial: u32,
+    pub(crate) conn: ConnType,
+    /// The link's second connection.
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) peer: Rank,
+    /// The peer's process, when it is one of this host.
+    pub(crate) pid: Option<u32>,
+    /// The peer says that it runs on this system.
+    pub(crate) near: bool,
+    pub(crate) features: Features,
+    pub(crate) inbox: SharedInbox,
+}
+
+impl Shared {
+    pub(crate) fn judge(&self, input: Input) -> std::result::Result<(), RejectReason> {
+        if self.is_leaving() {
+            return Err(RejectReason::ShuttingDown);
+        }
+        match self.decide(input) {
+            Decision::Judged(verdict) => reason(verdict).map_or(Ok(()), Err),
+            _ => Err(RejectReason::Busy),
+        }
+    }
+
+    /// The rank by which this session knows a stranger that claims `rank`.
+    fn rank_for(
+        &self,
+        rank: Rank,
+        incarnation: Incarnation,
+        who: Identity,
+    ) -> std::result::Result<Rank, RejectReason> {
+        if rank != self.config.rank || !self.config.private_ranks {
+            return self.judge(Input::Hello { rank, incarnation, who }).map(|()| rank);
+        }
+        if self.is_leaving() {
+            return Err(RejectReason::ShuttingDown);
+        }
+        self.private_rank().ok_or(RejectReason::Busy)
+    }
+
+    pub(crate) fn admit(
+        &self,
+        p: &mut Pending,
+        claim: Claim,
+    ) -> std::result::Result<(), RejectReason> {
+        let Claim { rank, incarnation, host, route, elsewhere, proven } = claim;
+        let who = Identity { host: host.0, proven };
+        // A process that was killed and started again may be faster than the news of its death.
+        if let Some(old) = self.link(rank)
+            && old.incarnation < incarnation
+        {
+            old.turn_ctrl(false);
+        }
+        let peer = self.rank_for(rank, incarnation, who)?;
+        let serial = self.next_serial();
+        let busy = |_| RejectReason::Busy;
+        let token = self.token_for(serial).map_err(busy)?;
+        let endpoints = self.endpoints(Some(p.door), elsewhere);
+        let ours = self.hello(&endpoints, self.next_life(), Some(rank)).map_err(busy)?;
+        p.control.accept(&ours, token, clock::now()).map_err(|_| RejectReason::Busy)?;
+        let peer_listens = route.is_some();
+        if is_private(peer) {
+            // Neither end could tell by its rank whether the other dials already.
+        } else if let Some(address) = route {
+            let redial = lock(&self.registry).redials(rank, peer_listens, self.listens());
+            let conn = ConnType::Auto;
+            lock(&self.routes).insert(rank, ReconnectInfo { address, conn, redial });
+        } else {
+            lock(&self.routes).remove(&rank);
+        }
+        // The data plane comes with the second connection.
+        let data = DataState::new(AnyDataPlane::none(), self.config.slots, false, true);
+        self.open(p, serial, peer, incarnation, host == self.host, data);
+        Ok(())
+    }
+
+    pub(crate) fn admit_upstream(
+        &self,
+        p: &mut Pending,
+        rank: Rank,
+    ) -> std::result::Result<(), RejectReason> {
+        // Upstream knows no incarnations: a rank that died may come back.
+        let incarnation = self.next_life();
+        let peer = self.rank_for(rank, incarnation, Identity::default())?;
+        p.control.accept_cxx().map_err(|_| RejectReason::Busy)?;
+        let data = DataState::new(AnyDataPlane::none(), 1, true, false);
+        let serial = self.next_serial();
+        self.open(p, serial, peer, incarnation, false, data);
+        if let Some(link) = self.link_by_serial(serial) {
+            link.check_ready();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn new_inbox(&self) -> SharedInbox {
+        let (messages, bytes) = (self.config.inbox_messages, self.config.inbox_bytes);
+        Arc::new(std::sync::Mutex::new(Inbox::new(messages, bytes)))
+    }
+
+    fn open(
+        &self,
+        p: &mut Pending,
+        serial: u32,
+        peer: Rank,
+        incarnation: Incarnation,
+        near: bool,
+        data: DataState,
+    ) {
+        self.driver.unwatch_socket(&p.socket);
+        let acceptor =
+            AcceptConfig { rank: self.config.rank, job: self.config.job, cxx: CxxPolicy::Refused };
+        let spare = ControlConn::accepted(&acceptor, clock::now());
+        let control = std::mem::replace(&mut p.control, spare);
+        let framer = std::mem::replace(&mut p.framer, CtrlState::new_framer());
+        let link = Link::new(LinkParts {
+            session: self.id,
+            serial,
+            peer,
+            incarnation,
+            near,
+            choices: Vec::new(),
+            spin: self.config.spin,
+            driver: Arc::clone(&self.driver),
+            owner: self.owner(),
+            ctrl: CtrlState::new(Arc::clone(&p.socket), control, framer),
+            data,
+            data_socket: None,
+            inbox: self.new_inbox(),
+        });
+        self.publish(&link);
+        link.ctrl().obey(clock::now());
+        self.watch(&link);
+    }
+
+    /// The second connection of a link that was accepted before.
+    pub(crate) fn admit_channel(
+        &self,
+        p: &mut Pending,
+        rank: Rank,
+        token: &LinkToken,
+        channel: u8,
+    ) -> std::result::Result<(), RejectReason> {
+        let serial = lock(&self.tokens).take(token).ok_or(RejectReason::BadToken)?;
+        let link = self.link_by_serial(serial).ok_or(RejectReason::BadToken)?;
+        if !self.may_claim(link.peer, rank) || link.life() != Life::Opening {
+            return Err(RejectReason::BadToken);
+        }
+        let domain = self.domains.of_endpoint(channel).filter(|domain| {
+            domain.is_active()
+                && match p.source {
+                    Source::Uds { .. } => domain.side() != Side::Remote,
+                    Source::Tcp(_) => domain.side() != Side::Local,
+                }
+        });
+        // Not over this kind of connection.
+        let domain = domain.ok_or(RejectReason::WrongEndpoint)?;
+        let conn = domain.kind();
+        let pid = match p.source {
+            Source::Uds { pid } => Some(pid),
+            Source::Tcp(_) => None,
+        };
+        let features = link.ctrl().machine.features();
+        let port = self
+            .new_port(Way {
+                serial,
+                conn,
+                socket: Arc::clone(&p.socket),
+                peer: rank,
+                pid,
+                near: link.near,
+                features,
+                inbox: link.inbox_handle(),
+            })
+            .map_err(|e| {
+                tracing::warn!(peer = rank.0, error = %e, "no data plane for a peer that asked for one");
+                // It has opened nothing: the peer may go on with it by another kind.
+                lock(&self.tokens).insert(*token, serial);
+                if link.life() != Life::Opening {
+                    lock(&self.tokens).forget(serial);
+                }
+                RejectReason::Busy
+            })?;
+        if domain.side() == Side::Local {
+            p.socket.let_descriptors_in();
+        }
+        p.control.accept_attach().map_err(|_| RejectReason::Busy)?;
+        self.driver.unwatch_socket(&p.socket);
+        say_last_words(p);
+        link.choose(conn, "the peer dialed it".into());
+        if let Some(route) = lock(&self.routes).get_mut(&rank) {
+            // Should it be lost: as the peer wanted it.
+            route.conn = conn;
+        }
+        if !link.attach(Arc::clone(&p.socket), port) {
+            return Err(RejectReason::BadToken);
+        }
+        if let Err(e) = self.introduce(&link) {
+            link.die(false, &format!("its window could not be offered: {e}"));
+            return Ok(());
+        }
+        self.watch(&link);
+        link.check_ready();
+        Ok(())
+    }
+
+    /// The data plane on a connected socket.
+    pub(crate) fn new_port(&self, way: Way) -> crate::base::error::Result<AnyDataPlane> {
+        let Way { serial, conn, socket, peer, pid, near, features, inbox } = way;
+        self.domains.find(conn)?.data_plane(DataPlaneParams {
+            serial,
+            socket,
+            peer,
+            pid,
+            near,
+            features,
+            inbox,
+            windows: self.config.windows,
+            cma: self.config.cma,
+            life: self.life.as_deref(),
+        })
+    }
+}
+
+/// Why a verdict is a refusal, if it is.
+fn reason(verdict: Admission) -> Option<RejectReason> {
+    match verdict {
+        Admission::Accept | Admission::Replace => None,
+        Admission::Duplicate => Some(RejectReason::Duplicate),
+        // It may try again when our own dial has come to nothing.
+        Admission::Crossing => Some(RejectReason::Busy),
+        Admission::Kept => Some(RejectReason::Kept),
+        Admission::Stale { seen } => Some(RejectReason::Stale { seen }),
+        Admission::BadRank { limit } => Some(RejectReason::BadRank { limit }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Admission, RejectReason, reason};
+    use hmc_core::types::Incarnation;
+
+    #[test]
+    fn each_verdict_against_a_stranger_has_its_own_word() {
+        let (seen, limit) = (Incarnation(7), 9);
+        for (verdict, why) in [
+            (Admission::Accept, None),
+            (Admission::Replace, None),
+            (Admission::Duplicate, Some(RejectReason::Duplicate)),
+            (Admission::Crossing, Some(RejectReason::Busy)),
+            (Admission::Kept, Some(RejectReason::Kept)),
+            (Admission::Stale { seen }, Some(RejectReason::Stale { seen })),
+            (Admission::BadRank { limit }, Some(RejectReason::BadRank { limit })),
+        ] {
+            assert_eq!(reason(verdict), why);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Dialing: from an address to a link that is ready, on the caller's thread, within a deadline.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use hmc_core::ctrl::conn::ControlConn;
+use hmc_core::ctrl::ranks::Identity;
+use hmc_core::types::{ConnType, Rank};
+use hmc_core::wire::reject::RejectReason;
+
+use crate::base::address::Address;
+use crate::base::clock;
+use crate::base::config::check_exposure;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock::lock;
+use crate::base::private_ranks::{is_private, too_many};
+use crate::base::wait_limit::{Stop, Until};
+use crate::conn::connector::{Connecting, Need};
+use crate::conn::dial_target::DialTarget;
+use crate::conn::handshake::{Handshake, open, open_path, wait_for_answer};
+use crate::io::rest_socket::RestSocket;
+use crate::io::socket::Socket;
+use crate::link::ctrl::CtrlState;
+use crate::link::data::DataState;
+use crate::link::{Life, Link, LinkParts, WaitScope};
+use crate::node::membership::{Input, Output as Decision};
+use crate::state::inner::Shared;
+use crate::transport::data_plane::AnyDataPlane;
+use crate::transport::registry;
+
+impl Shared {
+    /// Connects to `rank` at `address`. Returns when the link is ready.
+    pub(crate) fn dial(
+        &self,
+        rank: Rank,
+        address: &Address,
+        conn: ConnType,
+        until: Until,
+    ) -> Result<Arc<Link>> {
+        self.drive(&mut Connecting::new(rank, address, conn, until.at), until)
+    }
+
+    /// Drives a wish to be connected to its end, on this thread. After a panic of a transport of the application the rank may be
+    /// dialed again.
+    pub(crate) fn drive(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
+        catch_unwind(AssertUnwindSafe(|| self.drive_on(connecting, until))).unwrap_or_else(
+            |panic| {
+                if !self.origin.is_child() {
+                    connecting.abandon(self);
+                }
+                resume_unwind(panic)
+            },
+        )
+    }
+
+    fn drive_on(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
+        let (rank, claims) = (connecting.rank(), connecting.claims);
+        loop {
+            let need = match connecting.advance(self)? {
+                Ok(link) => return Ok(link),
+                Err(need) => need,
+            };
+            match need {
+                Need::Open(target) => {
+                    let opened = match &target {
+                        DialTarget::Address(address) => open(address, claims, until),
+                        DialTarget::Path(path) => open_path(path, until),
+                    };
+                    match opened {
+                        // Nothing else is tried then.
+                        Err(e) if e.kind() == ErrorKind::Forked => return Err(e),
+                        Err(e) if e.kind() == ErrorKind::Interrupted => {
+                            connecting.abandon(self);
+                            return Err(e.with_peer(claims));
+                        }
+                        opened => connecting.opened(self, opened.map(Socket::from))?,
+                    }
+                }
+                Need::Hear => {
+                    let heard =
+                        connecting.socket().map(|s| wait_for_answer(s, self.config.spin, until));
+                    if let Some(Err(e)) = heard {
+                        if e.kind() != ErrorKind::Forked {
+                            connecting.abandon(self);
+                        }
+                        return Err(e.with_peer(claims));
+                    }
+                }
+                Need::Drive(link) => {
+                    let open = |l: &Link| (l.life() != Life::Opening).then_some(());
+                    // When the time has come, the next step says so.
+                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) =
+                        link.drive(WaitScope::Both, until, open)
+                    {
+                        // In a child the link is the parent's.
+                        if stop != Stop::Forked {
+                            link.bye(clock::now());
+                            link.die(false, "its dial was interrupted");
+                        }
+                        return Err(stop.error("connecting").with_peer(rank));
+                    }
+                }
+                Need::Pause(at) => {
+                    let nothing = |_: &Self| None::<()>;
+                    let paused = self.wait_news(until.moved_to(at.min(until.at)), nothing);
+                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = paused {
+                        if stop != Stop::Forked {
+                            connecting.abandon(self);
+                        }
+                        return Err(stop.error("connecting").with_peer(rank));
+                    }
+                }
+                Need::News { by, taken } => {
+                    let news = self.wait_news(until.moved_to(by.min(until.at)), |s| {
+                        let ready = s.link(rank).is_some_and(|l| l.is_ready_now());
+                        (ready || lock(&s.registry).is_taken(rank) != taken).then_some(())
+                    });
+                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = news {
+                        if stop != Stop::Forked {
+                            connecting.abandon(self);
+                        }
+                        return Err(stop.error("connecting").with_peer(rank));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Connects to a node of the C++ HMC, on the control plane only. Its HELLO has no answer, so
+    /// this returns when the words were sent.
+    pub(crate) fn dial_upstream(
+        &self,
+        rank: Rank,
+        address: &Address,
+        until: Until,
+    ) -> Result<Arc<Link>> {
+        if let Address::Tcp(addr) = address {
+            check_exposure(addr.ip(), self.is_insecure())?;
+        }
+        let claims = rank;
+        let rank = if rank == self.config.rank && self.config.private_ranks {
+            self.private_rank().ok_or_else(too_many)?
+        } else {
+            rank
+        };
+        if !is_private(rank) && self.decide(Input::Dial { rank }) == Decision::No {
+            return Err(self.refusal(rank, RejectReason::Duplicate));
+        }
+        let made = open(address, claims, until).and_then(|fd| {
+            let control = ControlConn::dial_cxx(self.config.rank, rank, clock::now())
+                .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
+            let mut talk = Handshake::new(fd.into(), control);
+            talk.flush()?;
+            Ok(talk)
+        });
+        let talk = match made {
+            Ok(talk) => talk,
+            Err(e) => {
+                self.decide(Input::DialFailed { rank });
+                return Err(e.with_peer(rank));
+            }
+        };
+        let incarnation = self.next_life();
+        if !is_private(rank) {
+            // Another process may have taken the rank meanwhile, or it is kept for one that has proved itself.
+            let welcome = Input::Welcome { rank, incarnation, who: Identity::default() };
+            if let Err(why) = self.judge(welcome) {
+                self.decide(Input::DialFailed { rank });
+                return Err(self.refusal(claims, why));
+            }
+        }
+        self.decide(Input::Linked { rank });
+        let link = Link::new(LinkParts {
+            session: self.id,
+            serial: self.next_serial(),
+            peer: rank,
+            incarnation,
+            near: false,
+            choices: Vec::new(),
+            spin: self.config.spin,
+            driver: Arc::clone(&self.driver),
+            owner: self.owner(),
+            ctrl: CtrlState::new(talk.socket, talk.control, talk.framer),
+            data: DataState::new(AnyDataPlane::none(), 1, true, false),
+            data_socket: None,
+            inbox: self.new_inbox(),
+        });
+        self.publish(&link);
+        self.watch(&link);
+        link.check_ready();
+        Ok(link)
+    }
+
+    /// The link of this session to itself.
+    pub(crate) fn dial_self(&self) -> Result<Arc<Link>> {
+        let rank = self.config.rank;
+        if let Some(link) = self.link(rank) {
+            return Ok(link);
+        }
+        let inbox = self.new_inbox();
+        let port = registry::loopback(self.config.windows, Arc::clone(&inbox));
+        let control = ControlConn::dial_cxx(rank, rank, clock::now())
+            .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
+        // A socket that never says anything stands for the control connection.
+        let socket = RestSocket::socket()?;
+        let link = Link::new(LinkParts {
+            session: self.id,
+            serial: self.next_serial(),
+            peer: rank,
+            incarnation: self.next_life(),
+            near: true,
+            choices: Vec::new(),
+            spin: self.config.spin,
+            driver: Arc::clone(&self.driver),
+            owner: self.owner(),
+            ctrl: CtrlState::new(socket, control, CtrlState::new_framer()),
+            data: DataState::new(port, self.config.slots, true, true),
+            data_socket: None,
+            inbox,
+        });
+        link.choose(ConnType::Loopback, "this session itself".into());
+        self.publish(&link);
+        self.introduce(&link)?;
+        link.check_ready();
+        Ok(link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use hmc_core::types::ConnType;
+
+    use crate::api::session::Session;
+    use crate::base::address::Address;
+    use crate::base::error::{Error, Result};
+    use crate::transport::data_plane::AnyDataPlane;
+    use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
+
+    const LONG: Duration = Duration::from_secs(10);
+    const PANICKING: ConnType = ConnType::Custom("panicking");
+
+    struct Panicking;
+
+    impl Domain for Panicking {
+        fn kind(&self) -> ConnType {
+            PANICKING
+        }
+
+        fn endpoint(&self) -> u8 {
+            128
+        }
+
+        fn side(&self) -> Side {
+            Side::Remote
+        }
+
+        fn unfit(&self, _peer: &PeerFacts<'_>, _by_name: bool) -> Option<String> {
+            panic!("for a test")
+        }
+
+        fn fit(&self) -> &'static str {
+            "never"
+        }
+
+        fn data_plane(&self, _params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
+            Err(Error::config("no link is made"))
+        }
+    }
+
+    #[test]
+    fn a_rank_can_be_dialed_again_after_a_panic_of_a_transport() {
+        let target = Session::builder(1).buffer(64).tcp("127.0.0.1:0").start().expect("a target");
+        let source = Session::builder(0).buffer(64).transport(Panicking).start().expect("a source");
+        let at = Address::Tcp(target.tcp_addr().expect("it listens"));
+        let dial = || source.connect_with(1, &at, PANICKING, LONG).map(drop);
+        assert!(catch_unwind(AssertUnwindSafe(dial)).is_err(), "the panic goes on");
+        let peer = source.connect_with(1, &at, ConnType::Tcp, LONG).expect("nobody else dials");
+        peer.put(0, 0, 64).expect("connected");
+    }
+}

@@ -1,0 +1,260 @@
+//! Connecting as a machine: dials until there is a link that is ready, joins the dials of others, waits for a crossing one.
+//!
+//! It opens nothing and never waits: [`Connecting::advance`] says what is needed next ([`Need`]). [`crate::conn::connect`] drives it
+//! on the caller's thread.
+
+use std::sync::Arc;
+
+use hmc_core::limits::RANK_KEPT_NS;
+use hmc_core::time::{Duration, Instant};
+use hmc_core::types::{ConnType, Rank};
+use hmc_core::wire::reject::RejectReason;
+
+use crate::base::address::Address;
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock::lock;
+use crate::conn::dial_target::DialTarget;
+use crate::conn::dialer::{Dialing, Step};
+use crate::conn::retry::Retries;
+use crate::io::socket::Socket;
+use crate::link::{Life, Link};
+use crate::state::inner::Shared;
+
+/// How long a refusal as a duplicate is doubted: the link of the peer's own dial may be about to appear.
+const DOUBT_MS: u64 = 1000;
+/// The pause before a peer that dials us itself is dialed again.
+const CROSSING_PAUSE_MS: u64 = 300;
+
+/// What connecting needs next.
+#[derive(Debug)]
+pub(crate) enum Need {
+    /// A connection there; hand it in by [`Connecting::opened`].
+    Open(DialTarget),
+    /// Bytes on [`Connecting::socket`].
+    Hear,
+    /// The rest of the handshake on this link.
+    Drive(Arc<Link>),
+    /// News of the peers, or that time. The rank was taken, or was not, when that was found: news is what differs from it.
+    News { by: Instant, taken: bool },
+    /// That time.
+    Pause(Instant),
+}
+
+enum State {
+    Fresh,
+    Dialing(Box<Dialing>),
+    Opening(Arc<Link>),
+    /// Somebody else is at it, or was a moment ago.
+    Waiting {
+        /// When to dial again, unless there is a link.
+        again: Instant,
+        /// When to give up, and why.
+        until: Instant,
+        refused: Option<RejectReason>,
+    },
+}
+
+/// One wish to be connected.
+pub(crate) struct Connecting {
+    rank: Rank,
+    /// The rank that the peer must say it has: `rank`, unless that is private.
+    pub(crate) claims: Rank,
+    /// The rank that it has, should it be another one.
+    pub(crate) found: Option<Rank>,
+    address: Address,
+    conn: ConnType,
+    deadline: Instant,
+    /// Until when a rank that is kept for another process is waited for.
+    kept_until: Option<Instant>,
+    retries: Retries,
+    state: State,
+}
+
+impl Connecting {
+    pub(crate) fn new(rank: Rank, address: &Address, conn: ConnType, deadline: Instant) -> Self {
+        Self {
+            rank,
+            claims: rank,
+            found: None,
+            address: address.clone(),
+            conn,
+            deadline,
+            kept_until: None,
+            retries: Retries::default(),
+            state: State::Fresh,
+        }
+    }
+
+    pub(crate) const fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The connection on which an answer is awaited.
+    pub(crate) fn socket(&self) -> Option<&Socket> {
+        match &self.state {
+            State::Dialing(dialing) => dialing.socket(),
+            State::Fresh | State::Opening(_) | State::Waiting { .. } => None,
+        }
+    }
+
+    /// Whether the next connection that is opened is the first of a dial.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_fresh(&self) -> bool {
+        match &self.state {
+            State::Dialing(dialing) => dialing.is_fresh(),
+            State::Fresh | State::Opening(_) | State::Waiting { .. } => true,
+        }
+    }
+
+    /// Goes on as far as what there is allows: `Ok(Ok(link))` is ready.
+    ///
+    /// # Errors
+    /// It is over.
+    pub(crate) fn advance(
+        &mut self,
+        shared: &Shared,
+    ) -> Result<std::result::Result<Arc<Link>, Need>> {
+        loop {
+            let now = clock::now();
+            match &mut self.state {
+                State::Fresh => {
+                    let begun =
+                        Dialing::begin(shared, (self.rank, self.claims), &self.address, self.conn)?;
+                    self.state = match begun {
+                        Some(dialing) => State::Dialing(Box::new(dialing)),
+                        None => State::Waiting { again: now, until: self.deadline, refused: None },
+                    };
+                }
+                State::Dialing(_) if now >= self.deadline => {
+                    self.abandon(shared);
+                    return Err(self.retries.deadline().with_peer(self.rank));
+                }
+                State::Dialing(dialing) => match dialing.advance(shared) {
+                    Err(e) => self.again_after(e, now)?,
+                    Ok(Step::Open(target)) => return Ok(Err(Need::Open(target))),
+                    Ok(Step::Hear) => return Ok(Err(Need::Hear)),
+                    Ok(Step::Pause(at)) => return Ok(Err(Need::Pause(at.min(self.deadline)))),
+                    Ok(Step::Linked(link)) => self.state = State::Opening(link),
+                    Ok(Step::Refused(why @ RejectReason::Duplicate)) => {
+                        let until = self.deadline.min(after_ms(now, DOUBT_MS));
+                        let again = Instant::NEVER;
+                        self.state = State::Waiting { again, until, refused: Some(why) };
+                    }
+                    // The peer dials us itself: its connection is the one that stays, if it comes.
+                    Ok(Step::Refused(why @ RejectReason::Busy)) => {
+                        let again = after_ms(now, CROSSING_PAUSE_MS);
+                        let until = self.deadline;
+                        self.state = State::Waiting { again, until, refused: Some(why) };
+                    }
+                    // A dead rank is kept for a while only.
+                    Ok(Step::Refused(why @ (RejectReason::Kept | RejectReason::Stale { .. }))) => {
+                        let kept = now.after(Duration::from_nanos(RANK_KEPT_NS));
+                        let until = *self.kept_until.get_or_insert(kept);
+                        let again = after_ms(now, CROSSING_PAUSE_MS);
+                        let until = self.deadline.min(until.after(Duration::from_millis(DOUBT_MS)));
+                        self.state = State::Waiting { again, until, refused: Some(why) };
+                    }
+                    Ok(Step::Refused(why)) => {
+                        if let RejectReason::WrongRank { ours } = why {
+                            self.found = Some(ours);
+                        }
+                        return Err(shared.refusal(self.claims, why));
+                    }
+                },
+                State::Opening(link) => match link.life() {
+                    Life::Ready => return Ok(Ok(Arc::clone(link))),
+                    Life::Leaving | Life::Dead => return Err(link.gone()),
+                    Life::Opening if now >= self.deadline => {
+                        link.die(false, "the handshake took too long");
+                        let what = "connecting: the peer accepted but did not open its memory";
+                        return Err(Error::deadline(what).with_peer(self.rank));
+                    }
+                    Life::Opening => return Ok(Err(Need::Drive(Arc::clone(link)))),
+                },
+                State::Waiting { again, until, refused } => {
+                    if let Some(link) = shared.link(self.rank).filter(|l| l.is_ready_now()) {
+                        self.check_kind(&link)?;
+                        return Ok(Ok(link));
+                    }
+                    if now >= *until {
+                        return Err(match *refused {
+                            Some(why) => shared.refusal(self.claims, why),
+                            None if self.retries.count() > 0 => {
+                                self.retries.deadline().with_peer(self.rank)
+                            }
+                            None => Error::deadline("waiting for another dial to that rank")
+                                .with_peer(self.rank),
+                        });
+                    }
+                    let taken = lock(&shared.registry).is_taken(self.rank);
+                    if taken {
+                        return Ok(Err(Need::News { by: *until, taken }));
+                    }
+                    if now < *again {
+                        return Ok(Err(Need::News { by: (*until).min(*again), taken }));
+                    }
+                    if refused.is_some() {
+                        // It answers.
+                        self.retries = Retries::default();
+                    }
+                    self.state = State::Fresh;
+                }
+            }
+        }
+    }
+
+    /// A transport asked for by name is not replaced by another one, also not by that of a link that exists.
+    fn check_kind(&self, link: &Link) -> Result<()> {
+        match link.conn() {
+            Some(other) if self.conn != ConnType::Auto && other != self.conn => {
+                let what = format!(
+                    "already connected over {}, not {}: use that connection (`auto` takes it), or disconnect first",
+                    other.name(),
+                    self.conn.name()
+                );
+                Err(Error::new(ErrorKind::Unavailable, what).with_peer(self.rank))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What [`Need::Open`] asked for: a connection, or why there is none.
+    ///
+    /// # Errors
+    /// It is over.
+    pub(crate) fn opened(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+        let done = match &mut self.state {
+            State::Dialing(dialing) => dialing.opened(shared, opened),
+            State::Fresh | State::Opening(_) | State::Waiting { .. } => Ok(()),
+        };
+        done.or_else(|e| self.again_after(e, clock::now()))
+    }
+
+    /// The dial failed: it is tried again if that is worth it, unless the peer's own comes first.
+    fn again_after(&mut self, e: Error, now: Instant) -> Result<()> {
+        if !Retries::is_worth_it(&e) {
+            return Err(e);
+        }
+        let again = self.retries.next(now);
+        self.state = State::Waiting { again, until: self.deadline, refused: None };
+        Ok(())
+    }
+
+    /// It is given up: the rank may be dialed again.
+    pub(crate) fn abandon(&mut self, shared: &Shared) {
+        if let State::Dialing(dialing) = &mut self.state {
+            dialing.abandon(shared);
+        }
+        self.state = State::Fresh;
+    }
+}
+
+fn after_ms(now: Instant, ms: u64) -> Instant {
+    now.after(Duration::from_millis(ms))
+}

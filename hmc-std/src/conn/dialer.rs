@@ -1,0 +1,426 @@
+//! Dialing as a machine: from an address to a link, one step at a time.
+//!
+//! It opens no connection and never waits: [`Dialing::advance`] says what is needed next ([`Step`]), whoever drives it
+//! gets that and hands it in. [`crate::conn::connect`] drives it on the caller's thread.
+
+use std::sync::Arc;
+
+use hmc_core::ctrl::conn::ControlConn;
+use hmc_core::ctrl::ranks::Identity;
+use hmc_core::time::Instant;
+use hmc_core::types::{ConnType, Rank};
+use hmc_core::wire::reject::RejectReason;
+
+use crate::base::address::Address;
+use crate::base::clock;
+use crate::base::config::check_exposure;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock::lock;
+use crate::base::private_ranks::is_private;
+use crate::conn::admit::Way;
+use crate::conn::dial_target::DialTarget;
+use crate::conn::handshake::{Handshake, Met, Reached, other_question, unsayable};
+use crate::conn::hello::told;
+use crate::conn::retry::Retries;
+use crate::io::listener::local_peer;
+use crate::io::socket::Socket;
+use crate::link::{Choice, Link, LinkParts, ctrl::CtrlState, data::DataState};
+use crate::node::membership::{Input, Output as Decision};
+use crate::state::inner::Shared;
+use crate::state::reconnect_info::ReconnectInfo;
+use crate::transport::domain::{Domain, PeerFacts, Side};
+
+/// What a dial needs next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A connection there; hand it in by [`Dialing::opened`].
+    Open(DialTarget),
+    /// Bytes on [`Dialing::socket`].
+    Hear,
+    /// Nothing before that time.
+    Pause(Instant),
+    /// Nothing: this is the link. It still has to become ready.
+    Linked(Arc<Link>),
+    /// Nothing: the peer refused.
+    Refused(RejectReason),
+}
+
+#[expect(clippy::large_enum_variant, reason = "one a dial, and dials are few")]
+enum Stage {
+    /// The control connection must be opened.
+    Control,
+    /// First words on it.
+    Hello(Handshake),
+    /// The data connection must be opened.
+    Data(Met, Handshake, ConnType),
+    /// The token is shown on it.
+    Attach(Met, Handshake, ConnType, Handshake),
+    Over,
+}
+
+/// One dial. Whoever gives up before it is linked or refused calls [`Dialing::abandon`].
+pub(crate) struct Dialing {
+    rank: Rank,
+    /// The rank that the peer must say it has.
+    claims: Rank,
+    address: Address,
+    conn: ConnType,
+    choices: Vec<Choice>,
+    stage: Stage,
+    /// How often the data connection was closed unanswered, and before when it is not opened again.
+    retries: Retries,
+    not_before: Instant,
+}
+
+impl Dialing {
+    /// Begins to dial. `None` when that rank is connected already, or being dialed.
+    pub(crate) fn begin(
+        shared: &Shared,
+        (rank, claims): (Rank, Rank),
+        address: &Address,
+        conn: ConnType,
+    ) -> Result<Option<Self>> {
+        if rank == shared.config.rank {
+            return Err(Error::config(format!(
+                "rank {rank} is this session's own; use `loopback()` for transfers to itself"
+            )));
+        }
+        if let Address::Tcp(addr) = address {
+            check_exposure(addr.ip(), shared.is_insecure())?;
+        }
+        if shared.is_leaving() {
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+        }
+        // Before anything is begun: it takes a moment, and may not be there.
+        let conn = shared.activate(conn)?;
+        if !is_private(rank) && shared.decide(Input::Dial { rank }) == Decision::No {
+            return Ok(None);
+        }
+        let address = address.clone();
+        Ok(Some(Self {
+            rank,
+            claims,
+            address,
+            conn,
+            choices: Vec::new(),
+            stage: Stage::Control,
+            retries: Retries::default(),
+            not_before: Instant::ZERO,
+        }))
+    }
+
+    /// The connection on which an answer is awaited.
+    pub(crate) fn socket(&self) -> Option<&Socket> {
+        match &self.stage {
+            Stage::Hello(talk) | Stage::Attach(.., talk) => Some(&talk.socket),
+            Stage::Control | Stage::Data(..) | Stage::Over => None,
+        }
+    }
+
+    /// Whether it has no connection yet.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_fresh(&self) -> bool {
+        matches!(self.stage, Stage::Control)
+    }
+
+    /// Goes on as far as what has come allows.
+    ///
+    /// # Errors
+    /// The dial is over.
+    pub(crate) fn advance(&mut self, shared: &Shared) -> Result<Step> {
+        let step = self.step(shared);
+        match &step {
+            Ok(Step::Open(_) | Step::Hear | Step::Pause(_)) => {}
+            Ok(Step::Linked(_)) => self.stage = Stage::Over,
+            Ok(Step::Refused(_)) | Err(_) => self.abandon(shared),
+        }
+        step.map_err(|e| told(e, self.rank, &self.choices))
+    }
+
+    /// What [`Step::Open`] asked for: a connection, or why there is none.
+    ///
+    /// # Errors
+    /// The dial is over.
+    pub(crate) fn opened(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+        let done = self.take_in(shared, opened);
+        if done.is_err() {
+            self.abandon(shared);
+        }
+        done.map_err(|e| told(e, self.rank, &self.choices))
+    }
+
+    /// The dial is given up: the rank may be dialed again.
+    pub(crate) fn abandon(&mut self, shared: &Shared) {
+        let rank = self.rank;
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Control | Stage::Hello(_) => {
+                shared.decide(Input::DialFailed { rank });
+            }
+            // The peer lives, but the link never will.
+            Stage::Data(met, ..) | Stage::Attach(met, ..) => {
+                shared.decide(Input::Over { rank, incarnation: met.incarnation, redial: false });
+                shared.decide(Input::DialFailed { rank });
+            }
+            Stage::Over => {}
+        }
+    }
+
+    fn step(&mut self, shared: &Shared) -> Result<Step> {
+        loop {
+            match &mut self.stage {
+                Stage::Control => return Ok(Step::Open(DialTarget::Address(self.address.clone()))),
+                Stage::Hello(talk) => {
+                    let met = match talk.advance()? {
+                        None => return Ok(Step::Hear),
+                        Some(Reached::Connected(met)) => met,
+                        Some(Reached::Refused(why)) => return Ok(Step::Refused(why)),
+                        Some(Reached::Attached) => return Err(other_question()),
+                    };
+                    // The kernel knows the users of local sockets.
+                    let proven = talk.prover.is_some() || self.address.folder().is_some();
+                    let who = Identity { host: met.host.0, proven };
+                    let (rank, incarnation) = (self.rank, met.incarnation);
+                    let welcome = Input::Welcome { rank, incarnation, who };
+                    if shared.is_leaving() {
+                        return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+                    }
+                    if !is_private(rank)
+                        && let Err(why) = shared.judge(welcome)
+                    {
+                        return Ok(Step::Refused(why));
+                    }
+                    let Stage::Hello(talk) = std::mem::replace(&mut self.stage, Stage::Over) else {
+                        return Err(other_question());
+                    };
+                    // From here on who gives up gives the rank back, too.
+                    let first = match self.conn {
+                        ConnType::Auto => shared.domains.next(None).map_or(self.conn, Domain::kind),
+                        named => named,
+                    };
+                    self.stage = Stage::Data(met, talk, first);
+                    self.skip_unfit(shared)?;
+                }
+                Stage::Data(..) if clock::now() < self.not_before => {
+                    return Ok(Step::Pause(self.not_before));
+                }
+                Stage::Data(met, _, kind) => {
+                    return Ok(Step::Open(DialTarget::of_data(
+                        &self.address,
+                        met.shm.as_deref(),
+                        met.tcp,
+                        shared.domains.find(*kind)?.side(),
+                    )?));
+                }
+                Stage::Attach(.., kind, talk) => match (talk.advance(), *kind) {
+                    (Ok(None), _) => return Ok(Step::Hear),
+                    (Ok(Some(Reached::Attached)), _) => return self.link(shared).map(Step::Linked),
+                    (Ok(Some(Reached::Refused(why))), kind) => {
+                        let refused = shared.refusal(self.claims, why);
+                        self.not_by(shared, kind, refused)?;
+                    }
+                    (Ok(Some(Reached::Connected(_))), _) => return Err(other_question()),
+                    (Err(e), kind) => self.not_by(shared, kind, e)?,
+                },
+                Stage::Over => return Err(Error::new(ErrorKind::Closed, "this dial is over")),
+            }
+        }
+    }
+
+    fn take_in(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Control => {
+                let socket = match opened {
+                    Ok(socket) => socket,
+                    Err(e) => {
+                        self.stage = Stage::Control;
+                        return Err(e);
+                    }
+                };
+                // Whoever dials again begins a new life, so that the other end can tell it from the last.
+                let incarnation = shared.next_life();
+                let endpoints = shared.endpoints(None, false);
+                let talk =
+                    shared.greeting(socket, &self.address, &endpoints, incarnation, self.claims);
+                match talk {
+                    Ok(mut talk) => {
+                        let said = talk.flush();
+                        self.stage = Stage::Hello(talk);
+                        said
+                    }
+                    Err(e) => {
+                        self.stage = Stage::Control;
+                        Err(e)
+                    }
+                }
+            }
+            Stage::Data(met, first, kind) => {
+                let domain = shared.domains.find(kind)?;
+                let (channel, is_local) = (domain.endpoint(), domain.side() == Side::Local);
+                let token = met.token;
+                self.stage = Stage::Data(met, first, kind);
+                let attached = opened.and_then(|socket| {
+                    if is_local {
+                        socket.let_descriptors_in();
+                    }
+                    let control =
+                        ControlConn::attach(shared.config.rank, token, channel, clock::now())
+                            .map_err(unsayable)?;
+                    let mut talk = Handshake::new(socket, control);
+                    talk.flush()?;
+                    Ok(talk)
+                });
+                match attached {
+                    Ok(talk) => {
+                        if let Stage::Data(met, first, kind) =
+                            std::mem::replace(&mut self.stage, Stage::Over)
+                        {
+                            self.stage = Stage::Attach(met, first, kind, talk);
+                        }
+                        Ok(())
+                    }
+                    Err(e) => self.not_by(shared, kind, e),
+                }
+            }
+            stage => {
+                self.stage = stage;
+                Err(other_question())
+            }
+        }
+    }
+
+    /// Passes over the transports that do not serve this peer.
+    ///
+    /// # Errors
+    /// `Unavailable`: the one that was asked for by name does not.
+    fn skip_unfit(&mut self, shared: &Shared) -> Result<()> {
+        while let Stage::Data(met, _, kind) | Stage::Attach(met, _, kind, _) = &self.stage {
+            let (kind, by_name) = (*kind, self.conn != ConnType::Auto);
+            let peer = PeerFacts {
+                same_host: met.host == shared.host,
+                has_local_socket: met.shm.is_some(),
+                endpoints: &met.endpoints,
+                features: met.features,
+            };
+            let Some(why) = shared.domains.find(kind)?.unfit(&peer, by_name) else { break };
+            self.pass_over(shared, kind, why)?;
+        }
+        Ok(())
+    }
+
+    /// The data connection of that kind came to nothing.
+    fn not_by(&mut self, shared: &Shared, kind: ConnType, why: Error) -> Result<()> {
+        if Retries::is_worth_it(&why) && !self.retries.is_hopeless() {
+            self.not_before = self.retries.next(clock::now());
+            self.again_by(kind);
+            return Ok(());
+        }
+        let is_last = shared.domains.next(Some(kind)).is_none();
+        if self.conn == ConnType::Auto && !is_last {
+            self.pass_over(shared, kind, why.to_string())?;
+            return self.skip_unfit(shared);
+        }
+        let is_local = shared.domains.find(kind)?.side() == Side::Local;
+        // What this end lacks is said as it is.
+        if is_local && why.kind() != ErrorKind::SystemLimit {
+            return Err(unavailable(kind, &why.to_string()));
+        }
+        Err(why)
+    }
+
+    /// Passes one kind over and tries the next, unless it was asked for by name.
+    fn pass_over(&mut self, shared: &Shared, kind: ConnType, why: String) -> Result<()> {
+        let next = shared.domains.next(Some(kind)).filter(|_| self.conn == ConnType::Auto);
+        let Some(next) = next else { return Err(unavailable(kind, &why)) };
+        self.choices.push(Choice { conn: kind, chosen: false, why });
+        self.again_by(next.kind());
+        Ok(())
+    }
+
+    /// The data connection has to be opened, of that kind.
+    fn again_by(&mut self, next: ConnType) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Data(met, first, _) | Stage::Attach(met, first, ..) => {
+                Stage::Data(met, first, next)
+            }
+            stage => stage,
+        };
+    }
+
+    /// Both connections are there: makes the link of them.
+    fn link(&mut self, shared: &Shared) -> Result<Arc<Link>> {
+        if shared.is_leaving() {
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+        }
+        let Stage::Attach(met, .., kind, second) = &self.stage else {
+            return Err(other_question());
+        };
+        let (incarnation, kind, second) = (met.incarnation, *kind, Arc::clone(&second.socket));
+        let side = shared.domains.find(kind)?.side();
+        let near = met.host == shared.host;
+        let features = met.features;
+        let pid = second.fd().filter(|_| side != Side::Remote).and_then(local_peer);
+        let inbox = shared.new_inbox();
+        let serial = shared.next_serial();
+        let port = shared.new_port(Way {
+            serial,
+            conn: kind,
+            socket: Arc::clone(&second),
+            peer: self.rank,
+            pid,
+            near,
+            features,
+            inbox: Arc::clone(&inbox),
+        })?;
+        let Stage::Attach(_, first, ..) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            return Err(other_question());
+        };
+        self.note_choice(shared, kind);
+        let link = Link::new(LinkParts {
+            session: shared.id,
+            serial,
+            peer: self.rank,
+            incarnation,
+            near,
+            choices: std::mem::take(&mut self.choices),
+            spin: shared.config.spin,
+            driver: Arc::clone(&shared.driver),
+            owner: shared.owner(),
+            ctrl: CtrlState::new(first.socket, first.control, first.framer),
+            data: DataState::new(port, shared.config.slots, true, true),
+            data_socket: Some(second),
+            inbox,
+        });
+        link.choose(kind, String::new());
+        shared.publish(&link);
+        shared.decide(Input::Linked { rank: self.rank });
+        if let Err(e) = shared.introduce(&link) {
+            link.die(false, &format!("its window could not be offered: {e}"));
+            return Err(e);
+        }
+        shared.watch(&link);
+        if !is_private(self.rank) {
+            let redial = lock(&shared.registry).redials(self.rank, true, shared.listens());
+            let route = ReconnectInfo { address: self.address.absolute(), conn: self.conn, redial };
+            lock(&shared.routes).insert(self.rank, route);
+        }
+        Ok(link)
+    }
+
+    fn note_choice(&mut self, shared: &Shared, kind: ConnType) {
+        let mut note = |conn, chosen, why: &str| {
+            self.choices.push(Choice { conn, chosen, why: why.to_owned() });
+        };
+        let Ok(domain) = shared.domains.find(kind) else { return };
+        let by_name = self.conn != ConnType::Auto && domain.side() != Side::Local;
+        note(kind, true, if by_name { "asked for by name" } else { domain.fit() });
+        let last = shared.domains.iter().last().filter(|last| last.kind() != kind);
+        if let (ConnType::Auto, Some(last)) = (self.conn, last) {
+            note(last.kind(), false, &format!("{kind} is faster"));
+        }
+    }
+}
+
+/// A transport that was asked for does not serve the peer.
+fn unavailable(kind: ConnType, why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("no {kind}: {why}"))
+}

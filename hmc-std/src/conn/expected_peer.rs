@@ -1,0 +1,71 @@
+//! Whether a process is the one that a dialer was told to reach.
+//!
+//! A local socket bears a rank, and processes of several jobs have the same ranks: whoever knows the TCP endpoint of the peer
+//! that it means says so in its HELLO, and who does not listen there refuses it.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use hmc_core::wire::hello::Asked;
+
+use crate::base::address::Address;
+use crate::base::address::is_loopback;
+use crate::io::listener::Source;
+use crate::io::socket::Socket;
+use crate::state::inner::Shared;
+
+/// Whether this system (this network namespace) has that address.
+fn is_own(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}
+
+fn bytes(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => [0; 16],
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+impl Shared {
+    /// What a dialer says about whom it means, and whether both ends prove that they are of the same user.
+    pub(crate) fn asks(&self, address: &Address, socket: &Socket) -> (Asked, bool) {
+        let of = |at: SocketAddr| Asked::new(bytes(at.ip()), at.port(), self.netns);
+        match address {
+            Address::Tcp(addr) => {
+                let there = socket.peer_address().unwrap_or(*addr);
+                let here = socket.own_address().map(|a| a.ip());
+                // Between systems, what answers is what the network leads to.
+                match self.needs_proof(here, there.ip()) {
+                    true => (of(there), true),
+                    false => (Asked::ANY, false),
+                }
+            }
+            Address::Uds(_) => (Asked::new([0; 16], 0, self.netns), false),
+            Address::Local { endpoint, .. } => (of(*endpoint), false),
+        }
+    }
+
+    /// Whether a dialer is in another network namespace, where the loopback addresses of this one lead to others.
+    pub(crate) fn is_elsewhere(&self, asked: &Asked) -> bool {
+        asked.netns() != 0 && self.netns != 0 && asked.netns() != self.netns
+    }
+
+    /// Whether this session listens at the endpoint that a dialer was told to reach.
+    pub(crate) fn is_asked(&self, asked: &Asked, source: Source, socket: &Socket) -> bool {
+        if asked.port() == 0 {
+            return true;
+        }
+        let ip = IpAddr::from(asked.ip()).to_canonical();
+        let any = ip.is_unspecified();
+        if is_loopback(ip) && self.is_elsewhere(asked) {
+            return false;
+        }
+        if let (Source::Tcp(_), Some(here)) = (source, socket.own_address()) {
+            return here.port() == asked.port() && (any || here.ip().to_canonical() == ip);
+        }
+        self.doors.tcp_addrs().into_iter().any(|door| {
+            let at = door.ip().to_canonical();
+            door.port() == asked.port() && (any || at == ip || at.is_unspecified() && is_own(ip))
+        })
+    }
+}

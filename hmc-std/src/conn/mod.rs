@@ -1,0 +1,17 @@
+//! How links begin and end: connections are accepted, dialed, proven and shut down.
+
+pub(crate) mod accept;
+pub(crate) mod admit;
+pub(crate) mod claim;
+pub(crate) mod connect;
+pub(crate) mod connector;
+pub(crate) mod dial_target;
+pub(crate) mod dialer;
+pub(crate) mod expected_peer;
+pub(crate) mod handshake;
+pub(crate) mod hello;
+pub(crate) mod proof;
+pub(crate) mod rank_query;
+pub(crate) mod reconnect;
+pub(crate) mod retry;
+pub(crate) mod shutdown;

@@ -1,0 +1,7 @@
+//! Sockets, listeners, and which of them are ready.
+
+pub(crate) mod eventfd;
+pub(crate) mod listener;
+pub(crate) mod reactor;
+pub(crate) mod rest_socket;
+pub(crate) mod socket;

@@ -1,0 +1,125 @@
+//! A handle of one peer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmc_core::region::WindowDesc;
+use hmc_core::types::{ConnType, Rank};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::wait_limit::Until;
+use crate::link::{Life, Link};
+use crate::state::inner::Shared;
+
+/// A connected peer. Cheap to clone; all methods may be called from any thread.
+///
+/// Offsets of `put` and `get` address the two ends' [`crate::memory::ConnBuffer`]s, in bytes. A
+/// handle belongs to one life of the peer: when that is over every call answers `PeerDead`, also
+/// after the peer came back; ask the session for a new handle then.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub(crate) link: Arc<Link>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if self.shared.origin.is_child() {
+            // Sockets, mappings and objects of vendors' libraries are the parent's: in a child neither count reaches zero.
+            std::mem::forget((Arc::clone(&self.link), Arc::clone(&self.shared)));
+        }
+    }
+}
+
+impl Peer {
+    /// The peer's rank.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.link.peer
+    }
+
+    /// Names the session whose peer it is among all of the process.
+    #[must_use]
+    pub fn session_id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// The newest life of the peer, of the same session: another one if it came back.
+    ///
+    /// # Errors
+    /// `PeerDead` when it is gone and nothing of it is left.
+    pub fn newest(&self) -> Result<Self> {
+        let link = self.shared.live_link(self.rank())?;
+        Ok(Self { link, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Deadline of the session's calls and operations that are given none of their own.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.shared.config.deadline
+    }
+
+    /// The peer's address on its control connection, when that is TCP; `None` over a local socket. For a peer that dialed, the
+    /// port is the connection's, not one on which it listens.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.link.address
+    }
+
+    /// Whether the link can still be used.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.shared.check_process().is_ok() && self.link.life() == Life::Ready
+    }
+
+    /// Refuses to go on in a forked child of the process whose peer it is.
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn check_process(&self) -> Result<()> {
+        self.shared.check_process()
+    }
+
+    /// The transport that moves the bytes, as told by itself.
+    #[must_use]
+    pub fn conn(&self) -> Option<ConnType> {
+        // In a forked child nobody may hold the lock any more.
+        if self.shared.origin.is_child() { None } else { self.link.data().port().kind() }
+    }
+
+    /// Bytes of the peer's buffer.
+    ///
+    /// # Errors
+    /// `NotFound` when it exposes none.
+    pub fn remote_len(&self) -> Result<u64> {
+        Ok(self.default_remote()?.extent.len())
+    }
+
+    pub(crate) fn default_remote(&self) -> Result<WindowDesc> {
+        self.shared.check_process()?;
+        self.link.data().default_remote().ok_or_else(|| self.no_buffer())
+    }
+
+    pub(crate) fn no_buffer(&self) -> Error {
+        if self.link.life() == Life::Dead {
+            return self.link.gone();
+        }
+        Error::new(ErrorKind::NotFound, "the peer exposes no buffer").with_peer(self.rank())
+    }
+
+    /// How long a call waits that takes no time of its own.
+    pub(crate) fn until(&self) -> Until {
+        self.shared.until(self.shared.config.deadline)
+    }
+
+    /// Ends the link in order: says BYE, lets both ends finish what was posted, closes.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded` when the peer did not agree in time, `Interrupted`; the link is over all the same.
+    pub fn disconnect(&self, timeout: Duration) -> Result<()> {
+        self.shared.check_process()?;
+        let until = self.shared.until(timeout);
+        crate::conn::shutdown::leave(&self.shared, std::slice::from_ref(&self.link), until)
+    }
+}

@@ -1,0 +1,82 @@
+//! What a session does when something is ready or time has passed. No thread, no waiting, no descriptors: whoever
+//! drives the session ([`crate::progress::thread`], a simulated world) tells it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hmc_core::limits::{MAX_SPREAD, PEERS_A_SPREAD};
+use hmc_core::time::{Duration, Instant};
+use hmc_core::types::ConnType;
+
+use crate::io::reactor::Token;
+use crate::link::{Link, Tick};
+use crate::state::inner::Shared;
+
+/// The shortest time between two looks at all deadlines, and so how late the end of a silent peer is noticed.
+const SHORTEST_TICK_NS: u64 = 10_000_000;
+
+/// After how many silent periods peers of this system are told that we live, by messages: when all on it are each other's
+/// peers, that is most of what an idle system does.
+fn spread(links: &[Arc<Link>]) -> u64 {
+    let many = links.iter().filter(|l| l.near && l.conn() != Some(ConnType::Shm)).count();
+    let spread = (many / PEERS_A_SPREAD).saturating_add(1);
+    u64::try_from(spread).map_or(MAX_SPREAD, |n| n.min(MAX_SPREAD))
+}
+
+impl Shared {
+    /// A connection is ready. Returns whether anything came that somebody may be waiting for.
+    pub(crate) fn serve(&self, token: Token) -> bool {
+        match token {
+            Token::Link(serial, channel) => {
+                self.link_by_serial(serial).is_some_and(|link| link.turn(channel))
+            }
+            Token::Pending(id) => {
+                self.hear_stranger(id);
+                // Whoever dials waits for the answer, and answers that at once.
+                true
+            }
+            Token::Worker(n) => self.poll_worker(n),
+            // Doors and bells belong to the driver.
+            Token::Listener(_) | Token::Bell => false,
+        }
+    }
+
+    /// Runs the links that asked for it, each once: those that ask again wait until others had their turn.
+    /// Returns whether anything happened. `queued` is storage that is used again and again.
+    pub(crate) fn serve_queued(&self, queued: &mut VecDeque<u32>) -> bool {
+        let mut busy = false;
+        self.driver.take_queued(queued);
+        for serial in queued.drain(..) {
+            if let Some(link) = self.link_by_serial(serial) {
+                link.dequeue();
+                busy |= link.turn_data(false);
+            }
+        }
+        busy
+    }
+
+    /// Looks at everything that has a time, and says when to do that again: after a tick, or earlier where the time of a
+    /// silent peer or stranger runs out before. It is `late` after this was due. `links` is storage that is used again and
+    /// again.
+    pub(crate) fn keep_time(
+        &self,
+        now: Instant,
+        late: Duration,
+        links: &mut Vec<Arc<Link>>,
+    ) -> Instant {
+        let mut ends = self.tick_strangers(now);
+        // What a transport's library does by the clock.
+        self.tick_workers();
+        self.links_into(links);
+        let spread = spread(links);
+        for link in links.drain(..) {
+            link.tick(Tick { now, late, spread });
+            ends = ends.min(link.ends_at());
+        }
+        self.retire();
+        let tick = Duration::from_nanos(self.tick_ns.load(Ordering::Relaxed));
+        let soonest = now.after(Duration::from_nanos(SHORTEST_TICK_NS));
+        ends.max(soonest).min(now.after(tick))
+    }
+}

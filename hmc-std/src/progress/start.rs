@@ -1,0 +1,64 @@
+//! The thread of a session that is still being started: it begins while the listeners are opened, and waits for the session.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use hmc_core::types::Rank;
+use hmc_mem::os::life::LifePage;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::io::reactor::Driver;
+use crate::progress::thread::Engine;
+use crate::state::inner::Shared;
+
+/// A thread that waits for its session. Dropped without one, it ends.
+#[derive(Debug)]
+pub(crate) struct Starting {
+    session: SyncSender<Weak<Shared>>,
+    begun: Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Starting {
+    /// Begins the thread, which holds `life` as long as it lives.
+    ///
+    /// # Errors
+    /// `SystemLimit`.
+    pub(crate) fn begin(rank: Rank, driver: &Arc<Driver>, life: &Arc<LifePage>) -> Result<Self> {
+        let (session, given) = sync_channel(1);
+        let (tell, begun) = sync_channel(1);
+        let (driver, life) = (Arc::clone(driver), Arc::clone(life));
+        let thread = std::thread::Builder::new()
+            .name(format!("hmc-{rank}"))
+            .spawn(move || {
+                let engine = Engine::new();
+                // Without it, peers learn of our end by their sockets.
+                let held = life.hold();
+                let _ = tell.send(());
+                let Ok(shared) = given.recv() else { return };
+                if let Err(e) = &held {
+                    tracing::warn!(error = %e, "peers in shared memory cannot see at once that this process ends");
+                }
+                engine.run(&shared, &driver);
+            })
+            .map_err(|e| limit(format!("cannot start a thread: {e}")))?;
+        Ok(Self { session, begun, thread })
+    }
+
+    /// Has the thread serve that session. What the thread allocates at its beginning is behind it when this returns:
+    /// transfers allocate nothing.
+    ///
+    /// # Errors
+    /// `SystemLimit` when the thread has ended.
+    pub(crate) fn serve(self, shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
+        let ended = || limit("the session's thread ended at once".to_owned());
+        self.begun.recv().map_err(|_| ended())?;
+        self.session.send(Arc::downgrade(shared)).map_err(|_| ended())?;
+        Ok(self.thread)
+    }
+}
+
+fn limit(what: String) -> Error {
+    Error::new(ErrorKind::SystemLimit, what)
+}

@@ -1,0 +1,84 @@
+//! Links that are over: what nobody has received is kept, within a limit of the session's; the rest is let go.
+//!
+//! A link that is over and has unread messages is replaced by its rest, which has no descriptors and no buffers. When unread
+//! messages of peers that are gone take more than [`MAX_LEFT_BYTES`], the largest inboxes go first, of equals the oldest: a
+//! process that comes again and again under other ranks costs no more than that, and takes nothing from those who left little.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use hmc_core::limits::MAX_LEFT_BYTES;
+
+use crate::base::lock::lock;
+use crate::base::private_ranks::is_private;
+use crate::link::{Life, Link};
+use crate::node::inbox::MESSAGE_BYTES;
+use crate::state::inner::Shared;
+
+impl Shared {
+    /// Lets go of links that are over: of those without unread messages only why they ended is remembered, of the others
+    /// their messages, within the limit.
+    pub(crate) fn retire(&self) {
+        if !self.links.has_ended() {
+            return;
+        }
+        self.limit_left();
+        // First the reason: who finds no link of the rank any more looks for that.
+        let is_done = |l: &Link| {
+            let done = l.life() == Life::Dead && l.inbox().len() == 0;
+            if done && !is_private(l.peer) {
+                lock(&self.departed).insert(l.peer, l.last_words());
+            }
+            done
+        };
+        for link in self.links.retire(is_done) {
+            link.drop_unused();
+        }
+        self.keep_rests();
+    }
+
+    /// Retires links that are over since the last call.
+    pub(crate) fn retire_ended(&self) {
+        if self.ended.load(Ordering::Relaxed) && self.ended.swap(false, Ordering::AcqRel) {
+            self.retire();
+        }
+    }
+
+    /// Drops unread messages of peers that are gone until the others are within the limit.
+    fn limit_left(&self) {
+        let inbox = self.config.inbox_messages.saturating_mul(MESSAGE_BYTES);
+        let most =
+            inbox.saturating_add(self.config.inbox_bytes).saturating_mul(2).max(MAX_LEFT_BYTES);
+        // A link that is not over may have lost its rank to a new life already.
+        let mut left = BTreeMap::new();
+        let mut sum = 0_usize;
+        for link in self.links.newest().into_iter().chain(self.links.open()) {
+            let bytes = link.left_bytes();
+            if bytes > 0 && left.insert((Reverse(bytes), link.serial), link).is_none() {
+                sum = sum.saturating_add(bytes);
+            }
+        }
+        for ((Reverse(bytes), _), link) in left {
+            if sum <= most {
+                break;
+            }
+            sum = sum.saturating_sub(bytes);
+            link.drop_left();
+        }
+    }
+
+    fn keep_rests(&self) {
+        let mut socket = None;
+        for link in self.links.newest() {
+            if link.life() != Life::Dead {
+                continue;
+            }
+            let Some(socket) = socket.get_or_insert_with(|| self.rest_socket.get()) else { return };
+            if !link.is_rest(socket) {
+                link.drop_unused();
+                self.links.replace(&link, &link.rest(socket, self.next_serial()));
+            }
+        }
+    }
+}

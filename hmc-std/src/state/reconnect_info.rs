@@ -1,0 +1,13 @@
+//! What is kept of a peer to connect to it again.
+
+use hmc_core::types::ConnType;
+
+use crate::base::address::Address;
+
+/// How a lost peer can be reached again.
+#[derive(Clone, Debug)]
+pub(crate) struct ReconnectInfo {
+    pub(crate) address: Address,
+    pub(crate) conn: ConnType,
+    pub(crate) redial: bool,
+}

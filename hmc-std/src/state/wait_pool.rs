@@ -1,0 +1,58 @@
+//! What calls of `wait_any` need, kept for the next ones: they allocate nothing but the first time.
+
+use std::sync::{Arc, Mutex};
+
+use crate::base::error::Result;
+use crate::base::op_id::OpId;
+use crate::io::eventfd::EventfdWaker;
+use crate::link::Link;
+
+/// Storage of calls that have ended.
+#[derive(Debug)]
+pub(crate) struct WaitPool(Mutex<heapless::Vec<Box<WaitSpace>, KEPT>>);
+
+/// How many are kept: threads that wait at the same time and allocate nothing.
+const KEPT: usize = 16;
+
+/// An operation and its link.
+pub(crate) type Waited = (Arc<Link>, OpId);
+
+/// The operations that a call looks at, with their links, and the waker with which it parks, once it has to.
+#[derive(Debug, Default)]
+pub(crate) struct WaitSpace {
+    pub(crate) ops: Vec<Waited>,
+    waker: Option<Arc<EventfdWaker>>,
+}
+
+impl WaitPool {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(heapless::Vec::new()))
+    }
+
+    /// Never waits: what another thread takes or leaves at the same time is made anew.
+    pub(crate) fn take(&self) -> Box<WaitSpace> {
+        let kept = self.0.try_lock().ok().and_then(|mut kept| kept.pop());
+        kept.unwrap_or_default()
+    }
+
+    pub(crate) fn leave(&self, mut space: Box<WaitSpace>) {
+        space.ops.clear();
+        if let Ok(mut kept) = self.0.try_lock() {
+            let _ = kept.push(space);
+        }
+    }
+}
+
+impl WaitSpace {
+    /// Returns the operations and the waker.
+    ///
+    /// # Errors
+    /// `SystemLimit` if the system has no descriptor left.
+    pub(crate) fn waker(&mut self) -> Result<(&[Waited], &Arc<EventfdWaker>)> {
+        let waker = match &mut self.waker {
+            Some(waker) => waker,
+            none => none.insert(EventfdWaker::new()?),
+        };
+        Ok((&self.ops, waker))
+    }
+}
