@@ -353,7 +353,7 @@ def test_a_tensor_of_an_unknown_dtype_leaves_the_others_in_step(pair):
     with pytest.raises(hmc.InvalidArgument, match="float3"):
         b.recv(src=0, timeout=5)
     header.wait()
-    with pytest.raises(hmc.InvalidArgument, match="room for 0"):
+    with pytest.raises(hmc.InvalidArgument, match="space for 0"):
         body.wait()
     _in_step(a, b)
 

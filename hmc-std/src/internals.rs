@@ -28,7 +28,7 @@ use crate::transport::stream::{StreamDataPlane, StreamSetup};
 pub struct Tags(SharedInbox);
 
 impl Tags {
-    /// Room for so many messages, of so many bytes in all.
+    /// Space for so many messages, of so many bytes in all.
     #[must_use]
     pub fn new(messages: usize, bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(Inbox::new(messages, bytes))))
@@ -135,9 +135,9 @@ pub fn expose<'a>(
     local: LocalSlice,
     access: Access,
     entropy: u64,
-    room: &'a mut [u8],
+    space: &'a mut [u8],
 ) -> Result<(WindowDesc, Option<Note<'a>>)> {
-    plane.expose(region, local, access, entropy, room)
+    plane.expose(region, local, access, entropy, space)
 }
 
 /// Begins to revoke a window. Which fence remains.

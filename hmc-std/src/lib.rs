@@ -25,11 +25,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Rooms: [`session`] and [`communicator`] are the faces, [`peer`] is what can be done with one
+//! Space: [`session`] and [`communicator`] are the faces, [`peer`] is what can be done with one
 //! peer, [`memory`] is what is registered, [`window`] what is exposed, [`control`] small messages, [`group`] what several ranks do together,
 //! [`transport`] what a transport of your own is made of.
 //! Inside: `link` (one life of a peer), `node` (decisions without
-//! I/O), `engine` and `driver` (the background thread), `dial` and `accept` (how links come about).
+//! I/O), `progress_thread` and `reactor` (the background thread), `dial` and `accept` (how links come about).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("hmc-std needs Linux (memfd, epoll, SCM_RIGHTS); hmc-core builds everywhere");
@@ -61,7 +61,7 @@ pub use base::{address, config, error, process};
 pub use ops::{batch, delivery, file, future, op, window};
 pub use state::metrics;
 
-// The facade: what an application names most. Everything else is reached through its room.
+// The facade: what an application names most. Everything else is reached through its space.
 pub use api::communicator::Communicator;
 pub use api::control::Control;
 pub use api::group::{Element, Exchange, Group, Reduce};

@@ -150,7 +150,7 @@ fn translate(request: &Request) -> driven::Ask {
         Request::Cancel { ticket } => driven::Ask::Cancel { ticket },
         Request::Send { peer, local, len } => driven::Ask::Send { rank: peer, offset: local, len },
         Request::Recv { peer, local, len } => {
-            driven::Ask::Recv { rank: peer, offset: local, room: len }
+            driven::Ask::Recv { rank: peer, offset: local, space: len }
         }
     }
 }
@@ -199,7 +199,7 @@ impl Node for SessionNode {
             NodeInput::Failed { ticket } => In::Failed { ticket },
             NodeInput::Accepted { conn, from } => In::Accepted { conn: conn.0, from },
             NodeInput::Bytes { conn, bytes } => In::Bytes { conn: conn.0, bytes },
-            NodeInput::SendSpace { conn, bytes } => In::Room { conn: conn.0, bytes },
+            NodeInput::SendSpace { conn, bytes } => In::Space { conn: conn.0, bytes },
             NodeInput::Closed { conn, reset } => In::Closed { conn: conn.0, reset },
             NodeInput::Tick => In::Tick,
             NodeInput::Request { ticket, request } => In::Ask { ticket, ask: translate(request) },

@@ -61,8 +61,8 @@ fn operations_that_cannot_be() {
     // A message of more bytes than the receiver's buffer.
     let sent = a.send_data_nb(0, 100).unwrap();
     let got = p.b.recv_data_within(&mut [0; 10], LONG);
-    e.add("space", got, Length, Some(0), &["100 bytes", "room for 10", "nothing was written"]);
-    e.add("length", sent.wait(LONG), Length, rank, &["100 bytes", "room for 10"]);
+    e.add("space", got, Length, Some(0), &["100 bytes", "space for 10", "nothing was written"]);
+    e.add("length", sent.wait(LONG), Length, rank, &["100 bytes", "space for 10"]);
     let sends: Vec<_> = (0..MAX_RNDV).map(|_| a.send_data_nb(0, 8).unwrap()).collect();
     e.add("messages", a.send_data_nb(0, 8), Full, rank, &["64 messages", "wait for some"]);
     sends[0].cancel();

@@ -14,11 +14,11 @@ use crate::base::config::check_rank;
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::base::op_id::OpId;
-use crate::base::wait_limit::Until;
+use crate::base::wait_limit::WaitLimit;
 use crate::link::{Life, Link};
 use crate::memory::{ConnBuffer, HeapBytes, Region, StableBytes};
 use crate::ops::batch::Copy;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 use crate::state::metrics::Stats;
 
 /// Everything of a session but its buffer's own bytes: peers, transfers, messages.
@@ -27,13 +27,13 @@ use crate::state::metrics::Stats;
 /// (default 30 s) unless they take a time of their own.
 #[derive(Debug)]
 pub struct Communicator {
-    pub(crate) shared: Arc<Shared>,
-    engine: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) shared: Arc<SessionInner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Communicator {
-    pub(crate) fn new(shared: Arc<Shared>, engine: JoinHandle<()>) -> Self {
-        Self { shared, engine: Mutex::new(Some(engine)) }
+    pub(crate) fn new(shared: Arc<SessionInner>, thread: JoinHandle<()>) -> Self {
+        Self { shared, thread: Mutex::new(Some(thread)) }
     }
 
     /// This process's rank.
@@ -80,7 +80,7 @@ impl Communicator {
     /// Connects to whoever listens at `address`, whatever its rank is ([`Peer::rank`] tells it), over a transport chosen by
     /// name or [`ConnType::Auto`], within `timeout`. If a peer of that rank is connected already, that is it.
     ///
-    /// It is asked for its rank first, which it counts as a stranger that it refused. In a folder of control sockets one
+    /// It is asked for its rank first, which it counts as a pending connection that it refused. In a folder of control sockets one
     /// process but this may listen.
     ///
     /// # Errors
@@ -158,7 +158,8 @@ impl Communicator {
         self.shared.check_process()?;
         check_rank(rank)?;
         let until = self.shared.until(timeout);
-        let found = self.shared.wait_news(until, |s| s.link(Rank(rank)).filter(|l| will_do(l)));
+        let found =
+            self.shared.wait_for_event(until, |s| s.link(Rank(rank)).filter(|l| will_do(l)));
         found.map(|l| self.peer_over(l)).map_err(|stop| {
             stop.error(format_args!("waiting for rank {rank} to connect")).with_peer(Rank(rank))
         })
@@ -170,7 +171,7 @@ impl Communicator {
     /// `DeadlineExceeded`; `Interrupted`.
     pub fn wait_any_peer(&self, known: &[u32], timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
-        let found = self.shared.wait_news(self.shared.until(timeout), |s| {
+        let found = self.shared.wait_for_event(self.shared.until(timeout), |s| {
             s.links().into_iter().find(|l| !known.contains(&l.peer.0) && l.is_ready_now())
         });
         found.map(|l| self.peer_over(l)).map_err(|stop| stop.error("waiting for a peer to connect"))
@@ -284,8 +285,8 @@ impl Communicator {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_data_at(&self, rank: u32, local_offset: u64, room: u64) -> Result<u64> {
-        self.wait_peer(rank, self.shared.config.deadline)?.recv_data_at(local_offset, room)
+    pub fn recv_data_at(&self, rank: u32, local_offset: u64, space: u64) -> Result<u64> {
+        self.wait_peer(rank, self.shared.config.deadline)?.recv_data_at(local_offset, space)
     }
 
     /// Begins a list of puts as one operation; see [`Peer::put_batch`].
@@ -456,26 +457,26 @@ impl Communicator {
         self.end(until)
     }
 
-    fn end(&self, until: Until) -> Result<()> {
+    fn end(&self, until: WaitLimit) -> Result<()> {
         self.shared.check_lasts()?;
-        let Some(engine) = lock(&self.engine).take() else {
+        let Some(thread) = lock(&self.thread).take() else {
             return Ok(());
         };
         self.shared.stopping_links.store(true, Ordering::Release);
         let result = crate::conn::shutdown::leave(&self.shared, &self.shared.links(), until);
         if self.shared.origin.is_child() {
-            std::mem::forget(engine);
+            std::mem::forget(thread);
             return result;
         }
         self.shared.stopping.store(true, Ordering::Release);
-        self.shared.driver.ring();
+        self.shared.reactor.wake();
         // Code of the application that runs on the session's own thread may hold the last handle.
-        if !crate::progress::thread::is_this_thread(&engine) && engine.join().is_err() {
+        if !crate::progress::thread::is_this_thread(&thread) && thread.join().is_err() {
             tracing::error!("the session's thread panicked");
         }
         self.shared.wakers.close();
         lock(&self.shared.pending).clear();
-        self.shared.doors.close();
+        self.shared.listeners.close();
         self.shared.over.store(true, Ordering::Release);
         self.shared.wakers.wait_for_owners(until, result)
     }
@@ -485,11 +486,11 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         if self.shared.origin.is_child() {
             // Threads, sockets and their files are the parent's: nothing is closed or unmapped, no lock taken.
-            std::mem::forget(self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            std::mem::forget(self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take());
             std::mem::forget(Arc::clone(&self.shared));
             return;
         }
-        let _ = self.end(Until::time(clock::deadline_in(Duration::from_millis(200))));
+        let _ = self.end(WaitLimit::time(clock::deadline_in(Duration::from_millis(200))));
     }
 }
 

@@ -9,14 +9,14 @@ use crate::api::communicator::Communicator;
 use crate::api::peer::{Peer, take_message};
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::wait_limit::Until;
+use crate::base::wait_limit::WaitLimit;
 use crate::node::inbox::{Message, Want};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
 /// Small messages between ranks. Per peer they arrive in the order in which they were sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Control<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) shared: &'a Arc<SessionInner>,
 }
 
 impl Communicator {
@@ -34,12 +34,12 @@ impl Control<'_> {
     }
 
     /// The peer, waiting for it to appear.
-    fn peer_by(&self, rank: u32, until: Until) -> Result<Peer> {
+    fn peer_by(&self, rank: u32, until: WaitLimit) -> Result<Peer> {
         self.shared.check_process()?;
         if let Some(link) = self.shared.link(Rank(rank)) {
             return Ok(Peer { link, shared: Arc::clone(self.shared) });
         }
-        let found = self.shared.wait_news(until, |s| match s.link(Rank(rank)) {
+        let found = self.shared.wait_for_event(until, |s| match s.link(Rank(rank)) {
             // Nobody connects any more.
             None => s.is_leaving().then_some(None),
             link => Some(link),
@@ -128,7 +128,7 @@ impl Control<'_> {
     /// `DeadlineExceeded`; `Interrupted`.
     pub fn recv_any(&self, want: Want, timeout: Duration) -> Result<(Rank, Message)> {
         self.shared.check_process()?;
-        let found = self.shared.wait_news(self.shared.until(timeout), |s| {
+        let found = self.shared.wait_for_event(self.shared.until(timeout), |s| {
             s.links.find_in_turn(|l| take_message(l, want).map(|m| (l.peer, m)))
         });
         found.map_err(|stop| stop.error("waiting for a message from anyone"))

@@ -1,6 +1,6 @@
-//! The doors of a session: listeners that are opened and closed while it runs.
+//! The listeners of a session: listeners that are opened and closed while it runs.
 //!
-//! Each has a number of its own, never given again: what the kernel still tells of a closed door reaches no other. A door
+//! Each has a number of its own, never given again: what the kernel still tells of a closed listener reaches no other. A listener
 //! is used under the lock only, so that a closed one has let go of its port or file when [`Doors::close`] returns.
 
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use crate::api::communicator::Communicator;
 use crate::base::config::{check_exposure, listening_address};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::io::listener::Listener;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
-impl Shared {
+impl SessionInner {
     /// Whether machines that prove nothing about themselves are allowed.
     pub(crate) fn is_insecure(&self) -> bool {
         self.insecure.load(Ordering::Acquire)
@@ -39,9 +39,9 @@ impl Communicator {
         let wanted = listening_address(addr)?;
         check_exposure(wanted.ip(), self.shared.is_insecure())?;
         self.shared.check_secret(wanted.ip())?;
-        let door = Listener::tcp(wanted)?;
-        let bound = door.addr().unwrap_or(wanted);
-        self.shared.doors.open(door)?;
+        let listener = Listener::tcp(wanted)?;
+        let bound = listener.addr().unwrap_or(wanted);
+        self.shared.listeners.open(listener)?;
         Ok(bound)
     }
 
@@ -52,15 +52,15 @@ impl Communicator {
     /// this one; `Closed`; `SystemLimit`.
     pub fn listen_uds(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.shared.check_opening()?;
-        self.shared.doors.open(Listener::uds(dir.as_ref(), self.shared.config.rank)?)
+        self.shared.listeners.open(Listener::uds(dir.as_ref(), self.shared.config.rank)?)
     }
 
     /// Closes all listeners: their ports and files are free when this returns, for this session and for others. Links live
     /// on. Who is about to connect may not get in; peers that lose their links cannot dial this end again.
     pub fn close_doors(&self) {
-        // The doors of a forked child are its parent's.
+        // The listeners of a forked child are its parent's.
         if self.shared.check_process().is_ok() {
-            self.shared.doors.close();
+            self.shared.listeners.close();
         }
     }
 

@@ -13,12 +13,12 @@ use crate::base::address::Address;
 use crate::base::error::Result;
 use crate::base::lock::lock;
 use crate::base::private_ranks::{FIRST_PRIVATE, is_private, rank_of, too_many};
-use crate::base::wait_limit::Until;
-use crate::conn::connector::Connecting;
+use crate::base::wait_limit::WaitLimit;
+use crate::conn::connector::Connector;
 use crate::link::{Life, Link};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
-impl Shared {
+impl SessionInner {
     /// A new one, unless there are too many.
     pub(crate) fn private_rank(&self) -> Option<Rank> {
         if self.links().iter().filter(|l| is_private(l.peer)).count() >= MAX_PRIVATE_PEERS {
@@ -65,7 +65,7 @@ impl Shared {
         name: u32,
         address: &Address,
         conn: ConnType,
-        until: Until,
+        until: WaitLimit,
     ) -> Result<Arc<Link>> {
         // Who listens there tells its rank to whoever takes it for another.
         let mut claims = Rank(rank_of(name));
@@ -76,10 +76,10 @@ impl Shared {
             } else {
                 claims
             };
-            let mut connecting = Connecting::new(rank, address, conn, until.at);
-            connecting.claims = claims;
-            let dialed = self.drive(&mut connecting, until);
-            match connecting.found {
+            let mut connector = Connector::new(rank, address, conn, until.at);
+            connector.claims = claims;
+            let dialed = self.drive(&mut connector, until);
+            match connector.found {
                 Some(found) if dialed.is_err() && !asked => {
                     claims = found;
                     asked = true;
@@ -117,7 +117,8 @@ impl Communicator {
     /// `DeadlineExceeded`; `Interrupted`.
     pub fn wait_namesake(&self, timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
-        let found = self.shared.wait_news(self.shared.until(timeout), Shared::last_private);
+        let found =
+            self.shared.wait_for_event(self.shared.until(timeout), SessionInner::last_private);
         let own = self.shared.config.rank;
         found.map(|l| self.peer_over(l)).map_err(|stop| {
             stop.error(format_args!("waiting for another peer of rank {own}")).with_peer(own)

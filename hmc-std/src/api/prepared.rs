@@ -19,10 +19,10 @@ use crate::base::error::{Error, Result};
 use crate::base::process::{Origin, host_id};
 use crate::base::secret::SecretPlace;
 use crate::io::listener::Listener;
-use crate::io::reactor::Driver;
+use crate::io::reactor::Reactor;
 use crate::memory::{ConnBuffer, RegionTable};
 use crate::progress::start::Starting;
-use crate::state::inner::{Parts, Shared};
+use crate::state::inner::{SessionInit, SessionInner};
 use crate::state::listeners::Listeners;
 use crate::transport::registry::{CustomDomains, Domains};
 
@@ -44,10 +44,10 @@ pub struct Prepared {
     custom: CustomDomains,
     regions: Arc<RegionTable>,
     /// The transports, once UCX was wanted, and what drives their workers: they stay together from session to session.
-    domains: Option<(Domains, Arc<Driver>)>,
+    domains: Option<(Domains, Arc<Reactor>)>,
     buffer: ConnBuffer,
     /// The session that was started last.
-    last: Weak<Shared>,
+    last: Weak<SessionInner>,
     origin: Origin,
 }
 
@@ -190,7 +190,7 @@ impl Prepared {
     /// tried again: without UCX, if that is `Unavailable`.
     ///
     /// When that session was shut down or dropped, another one can be started over the same buffer, as another rank, say,
-    /// because a live process had the first one. It is a stranger to the earlier one, whose peers and handles it knows
+    /// because a live process had the first one. It is a pending connection to the earlier one, whose peers and handles it knows
     /// nothing of; only a peer of that one that fell silent in the middle of a copy may still write into the buffer.
     ///
     /// # Errors
@@ -213,28 +213,28 @@ impl Prepared {
                 "this session accepts the dialect of the C++ HMC: whoever can connect, any local user too, may claim a free rank"
             );
         }
-        let (driver, domains) = self.drive(&config)?;
+        let (reactor, domains) = self.drive(&config)?;
         let life = Arc::new(LifePage::new()?);
-        let starting = Starting::begin(config.rank, &driver, &life)?;
-        let doors = Listeners::new(&driver);
+        let starting = Starting::begin(config.rank, &reactor, &life)?;
+        let listeners = Listeners::new(&reactor);
         if let Some(addr) = config.tcp {
             if !config.insecure_loopback && is_loopback(addr.ip()) {
                 // Rather now than with each peer.
                 config.secret.secret()?;
             }
-            doors.open(Listener::tcp(addr)?)?;
+            listeners.open(Listener::tcp(addr)?)?;
         }
         if let Some(dir) = &config.uds_dir {
-            doors.open(Listener::uds(dir, config.rank)?)?;
+            listeners.open(Listener::uds(dir, config.rank)?)?;
         }
-        let shared = Shared::new(Parts {
+        let shared = SessionInner::new(SessionInit {
             config,
-            driver,
+            reactor,
             regions: Arc::clone(&self.regions),
             buffer: self.buffer.clone(),
-            doors,
+            listeners,
             host: host_id(),
-            incarnation: Incarnation(clock::wall_nanos()),
+            incarnation: Incarnation(clock::unix_nanos()),
             origin: Origin::here()?,
             life: Some(life),
             domains,
@@ -246,24 +246,24 @@ impl Prepared {
     }
 
     /// What drives a session with those settings, and its part in each transport.
-    fn drive(&mut self, config: &Config) -> Result<(Arc<Driver>, Domains)> {
+    fn drive(&mut self, config: &Config) -> Result<(Arc<Reactor>, Domains)> {
         if !config.ucx.wanted {
-            let driver = Arc::new(Driver::new(config.progress)?);
-            let domains = Domains::new(config, &driver, &self.custom);
-            return Ok((driver, domains));
+            let reactor = Arc::new(Reactor::new(config.progress)?);
+            let domains = Domains::new(config, &reactor, &self.custom);
+            return Ok((reactor, domains));
         }
-        let (domains, driver) = match &self.domains {
+        let (domains, reactor) = match &self.domains {
             Some(both) => both,
             None => self.domains.insert(begin_ucx(config, &self.custom)?),
         };
-        Ok((Arc::clone(driver), domains.clone()))
+        Ok((Arc::clone(reactor), domains.clone()))
     }
 }
 
 /// The transports of a session that takes part in UCX from its start.
-fn begin_ucx(config: &Config, custom: &CustomDomains) -> Result<(Domains, Arc<Driver>)> {
-    let driver = Arc::new(Driver::new(config.progress)?);
-    let domains = Domains::new(config, &driver, custom);
+fn begin_ucx(config: &Config, custom: &CustomDomains) -> Result<(Domains, Arc<Reactor>)> {
+    let reactor = Arc::new(Reactor::new(config.progress)?);
+    let domains = Domains::new(config, &reactor, custom);
     domains.find(ConnType::Ucx)?.activate()?;
-    Ok((domains, driver))
+    Ok((domains, reactor))
 }

@@ -113,7 +113,7 @@ pub fn secret() -> Result<PathBuf> {
 }
 
 /// Checks that control sockets can be made in `dir`: it is (or can be made) a private folder, its
-/// path leaves room for a socket's name, and files can be made in it.
+/// path leaves space for a socket's name, and files can be made in it.
 ///
 /// # Errors
 /// `InvalidConfig` or `Io`, with what to do.

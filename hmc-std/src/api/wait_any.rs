@@ -142,7 +142,7 @@ impl Communicator {
         timeout: Duration,
         space: &mut WaitSpace,
     ) -> Result<(usize, Result<u64>)> {
-        let mut vigil = self.shared.until(timeout).vigil();
+        let mut timer = self.shared.until(timeout).timer();
         let spin_until = clock::now().after(clock::from_std(self.shared.config.spin));
         for (i, op) in ops.iter().enumerate() {
             match self.peer_of(*op) {
@@ -157,7 +157,7 @@ impl Communicator {
                 }
             }
             let what = "waiting for any of several operations";
-            vigil.check().map_err(|stop| stop.error(what))?;
+            timer.check().map_err(|stop| stop.error(what))?;
             if clock::now() < spin_until {
                 std::hint::spin_loop();
                 continue;
@@ -165,7 +165,7 @@ impl Communicator {
             let (links, waker) = space.waker()?;
             if let Some(armed) = Armed::put(links, waker) {
                 let manual = self.shared.config.progress == Progress::Manual;
-                let until = unwatched(vigil.nap_until(), armed.is_shared, clock::now());
+                let until = unwatched(timer.park_until(), armed.is_shared, clock::now());
                 park(links, waker, manual, until);
                 drop(armed);
                 waker.clear();

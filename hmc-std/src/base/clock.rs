@@ -18,10 +18,10 @@ pub(crate) fn now() -> Instant {
 /// Nanoseconds of the wall clock: later lives of a process have higher numbers. Never compared with
 /// a deadline.
 #[must_use]
-pub(crate) fn wall_nanos() -> u64 {
+pub(crate) fn unix_nanos() -> u64 {
     #[cfg(feature = "testing")]
-    if let Some(wall) = virtual_time::wall_nanos() {
-        return wall;
+    if let Some(unix) = virtual_time::unix_nanos() {
+        return unix;
     }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(1, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
@@ -66,7 +66,7 @@ pub(crate) mod virtual_time {
 
     thread_local! {
         static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
-        static WALL: Cell<u64> = const { Cell::new(0) };
+        static UNIX: Cell<u64> = const { Cell::new(0) };
         static SEED: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -79,15 +79,15 @@ pub(crate) mod virtual_time {
         get().is_some()
     }
 
-    /// The wall clock of the process: `wall` is its zero.
-    pub(super) fn wall_nanos() -> Option<u64> {
-        NOW.get().map(|now| WALL.get().saturating_add(now.as_nanos()))
+    /// The wall clock of the process: `unix` is its zero.
+    pub(super) fn unix_nanos() -> Option<u64> {
+        NOW.get().map(|now| UNIX.get().saturating_add(now.as_nanos()))
     }
 
     /// From now on this thread's clock shows `now` and its chance comes from `seed`.
-    pub(crate) fn enter(now: Instant, wall: u64, seed: u64) {
+    pub(crate) fn enter(now: Instant, unix: u64, seed: u64) {
         NOW.set(Some(now));
-        WALL.set(wall);
+        UNIX.set(unix);
         SEED.set(seed);
     }
 

@@ -39,7 +39,7 @@ pub struct Config {
     pub(crate) insecure_loopback: bool,
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) uds_dir: Option<PathBuf>,
-    /// Whether a session begins so; [`Shared::is_insecure`](crate::state::inner::Shared) is what holds.
+    /// Whether a session begins so; [`SessionInner::is_insecure`](crate::state::inner::SessionInner) is what holds.
     pub(crate) insecure: bool,
     pub(crate) upstream: bool,
     pub(crate) buffer_bytes: u64,
@@ -52,7 +52,7 @@ pub struct Config {
     pub(crate) deadline: Duration,
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) spin: Duration,
-    /// Asked between the naps of blocking calls whether they shall end.
+    /// Asked between the parks of blocking calls whether they shall end.
     pub(crate) interrupt: Option<fn() -> bool>,
     pub(crate) progress: Progress,
     pub(crate) redial: bool,
@@ -359,7 +359,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn strangers_are_kept_out_by_default() {
+    fn pending_conns_are_kept_out_by_default() {
         let any = "0.0.0.0".parse().expect("an address");
         let e = check_exposure(any, false).expect_err("not loopback");
         assert_eq!(e.kind(), ErrorKind::NoCredentials);

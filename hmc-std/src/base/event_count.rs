@@ -7,39 +7,41 @@ use std::time::Duration;
 use crate::base::lock::lock;
 
 /// What one who waits does after a look.
-pub(crate) enum Next<R> {
+pub(crate) enum WaitStep<R> {
     /// It has what it waited for, or gives up.
-    Done(R),
-    /// It sleeps until there are news, or so long.
-    Sleep(Duration),
+    Ready(R),
+    /// It sleeps until there are events, or so long.
+    Park(Duration),
 }
 
-/// A number that changes with each piece of news, as long as somebody waits.
+/// A number that changes with each event, as long as somebody waits.
 #[derive(Debug, Default)]
-pub(crate) struct News {
-    number: AtomicU64,
+pub(crate) struct EventCount {
+    sequence: AtomicU64,
     /// Held while the number changes, and between the last look at it and the sleep.
     asleep: Mutex<()>,
     changed: Condvar,
     waiting: AtomicU32,
 }
 
-impl News {
+impl EventCount {
     /// Looks until that is done, and sleeps in between.
-    pub(crate) fn wait<R>(&self, mut look: impl FnMut() -> Next<R>) -> R {
+    pub(crate) fn wait_until<R>(&self, mut look: impl FnMut() -> WaitStep<R>) -> R {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // Pairs with the one in `tell`: either the teller sees us, or we see what it tells of.
+        // Pairs with the one in `notify_all`: either the teller sees us, or we see what it tells of.
         fence(Ordering::SeqCst);
         let found = loop {
-            let before = self.number.load(Ordering::SeqCst);
-            let nap = match look() {
-                Next::Done(found) => break found,
-                Next::Sleep(nap) => nap,
+            let before = self.sequence.load(Ordering::SeqCst);
+            let pause = match look() {
+                WaitStep::Ready(found) => break found,
+                WaitStep::Park(pause) => pause,
             };
             let asleep = lock(&self.asleep);
-            if self.number.load(Ordering::SeqCst) == before {
+            if self.sequence.load(Ordering::SeqCst) == before {
                 drop(
-                    self.changed.wait_timeout(asleep, nap).unwrap_or_else(PoisonError::into_inner),
+                    self.changed
+                        .wait_timeout(asleep, pause)
+                        .unwrap_or_else(PoisonError::into_inner),
                 );
             }
         };
@@ -48,26 +50,26 @@ impl News {
     }
 
     /// Tells those who wait to look again.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify_all(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
         let asleep = lock(&self.asleep);
-        self.number.fetch_add(1, Ordering::SeqCst);
+        self.sequence.fetch_add(1, Ordering::SeqCst);
         drop(asleep);
         self.changed.notify_all();
     }
 
-    /// From here on news are counted although nobody sleeps: who drives the session looks at the number.
+    /// From here on events are counted although nobody sleeps: who drives the session looks at the sequence.
     #[cfg(feature = "testing")]
     pub(crate) fn count(&self) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Changes whenever there are news, once they are counted.
+    /// Changes whenever there are events, once they are counted.
     #[cfg(feature = "testing")]
-    pub(crate) fn number(&self) -> u64 {
-        self.number.load(Ordering::SeqCst)
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::SeqCst)
     }
 }

@@ -241,10 +241,10 @@ impl Look {
     }
 
     /// Whether any change from that time on would show.
-    fn is_settled(&self, wall_ns: u64) -> bool {
+    fn is_settled(&self, unix_ns: u64) -> bool {
         let seconds = u64::try_from(self.changed.0).unwrap_or(0);
         let changed = seconds.saturating_mul(1_000_000_000).saturating_add(self.changed.1);
-        wall_ns >= changed.saturating_add(SETTLED_NS)
+        unix_ns >= changed.saturating_add(SETTLED_NS)
     }
 }
 
@@ -260,8 +260,8 @@ struct Kept {
 pub(crate) struct KeptSecret(Mutex<Option<Kept>>);
 
 impl KeptSecret {
-    /// The secret that is there now; `wall_ns` is the time since the epoch in nanoseconds.
-    pub(crate) fn of(&self, place: &SecretPlace, wall_ns: u64) -> Result<Secret> {
+    /// The secret that is there now; `unix_ns` is the time since the epoch in nanoseconds.
+    pub(crate) fn of(&self, place: &SecretPlace, unix_ns: u64) -> Result<Secret> {
         let look = Look::at(place.path());
         let kept = lock(&self.0).clone().filter(|kept| Some(kept.look) == look);
         if let Some(kept) = kept {
@@ -269,7 +269,7 @@ impl KeptSecret {
         }
         let secret = place.secret()?;
         let is_kept =
-            |look: &Look| look.is_settled(wall_ns) && Look::at(place.path()) == Some(*look);
+            |look: &Look| look.is_settled(unix_ns) && Look::at(place.path()) == Some(*look);
         *lock(&self.0) = look.filter(is_kept).map(|look| Kept { look, secret: secret.clone() });
         Ok(secret)
     }

@@ -13,11 +13,11 @@ use crate::base::error::Error;
 use crate::base::process::{Origin, forked};
 
 /// The longest time between two questions to a hook.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+const HOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The bound of one blocking call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
+pub(crate) struct WaitLimit {
     /// When it gives up.
     pub(crate) at: Instant,
     hook: Option<fn() -> bool>,
@@ -25,7 +25,7 @@ pub(crate) struct Until {
 
 /// Why a wait ended although what it waited for had not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum WaitStopped {
     /// Its time had come.
     Deadline,
     /// The hook said so.
@@ -36,13 +36,13 @@ pub(crate) enum Stop {
 
 /// One wait as it goes on.
 #[derive(Debug)]
-pub(crate) struct Vigil {
-    until: Until,
+pub(crate) struct WaitTimer {
+    until: WaitLimit,
     /// When the hook is to be asked; never without one.
     ask_at: Instant,
 }
 
-impl Until {
+impl WaitLimit {
     /// A time alone: nobody is asked.
     pub(crate) fn time(at: Instant) -> Self {
         Self { at, hook: None }
@@ -54,49 +54,49 @@ impl Until {
     }
 
     /// Another time with the same hook.
-    pub(crate) fn moved_to(self, at: Instant) -> Self {
+    pub(crate) fn with_deadline(self, at: Instant) -> Self {
         Self { at, ..self }
     }
 
     /// Begins to wait. Reads no clock where there is no hook.
-    pub(crate) fn vigil(self) -> Vigil {
-        let ask_at = self.hook.map_or(Instant::NEVER, |_| clock::now().after(ASK_EVERY));
-        Vigil { until: self, ask_at }
+    pub(crate) fn timer(self) -> WaitTimer {
+        let ask_at = self.hook.map_or(Instant::NEVER, |_| clock::now().after(HOOK_INTERVAL));
+        WaitTimer { until: self, ask_at }
     }
 }
 
-impl Vigil {
-    /// When a nap has to be over.
-    pub(crate) fn nap_until(&self) -> Instant {
+impl WaitTimer {
+    /// When a park has to be over.
+    pub(crate) fn park_until(&self) -> Instant {
         self.until.at.min(self.ask_at)
     }
 
-    /// Whether the wait goes on. To be called without anything held, after each nap.
+    /// Whether the wait goes on. To be called without anything held, after each park.
     ///
     /// # Errors
     /// Why it does not.
-    pub(crate) fn check(&mut self) -> Result<(), Stop> {
+    pub(crate) fn check(&mut self) -> Result<(), WaitStopped> {
         let now = clock::now();
         if now >= self.until.at {
-            return Err(Stop::Deadline);
+            return Err(WaitStopped::Deadline);
         }
         if let Some(hook) = self.until.hook.filter(|_| now >= self.ask_at) {
             let here = Origin::here().ok();
             // Its panic does not pass through whatever waits: the call ends in order.
             let says = catch_unwind(hook).unwrap_or(true);
             if here.is_some_and(|here| here.is_child()) {
-                return Err(Stop::Forked);
+                return Err(WaitStopped::Forked);
             }
             if says {
-                return Err(Stop::Interrupted);
+                return Err(WaitStopped::Interrupted);
             }
-            self.ask_at = clock::now().after(ASK_EVERY);
+            self.ask_at = clock::now().after(HOOK_INTERVAL);
         }
         Ok(())
     }
 }
 
-impl Stop {
+impl WaitStopped {
     /// The error of a call that was doing `what`.
     #[cold]
     pub(crate) fn error(self, what: impl fmt::Display) -> Error {
@@ -110,7 +110,7 @@ impl Stop {
 
 #[cfg(test)]
 mod tests {
-    use super::{ASK_EVERY, Stop, Until};
+    use super::{HOOK_INTERVAL, WaitLimit, WaitStopped};
     use crate::base::clock;
     use hmc_core::time::{Duration, Instant};
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -118,10 +118,10 @@ mod tests {
     #[test]
     fn without_a_hook_a_wait_is_bounded_by_its_time_alone() {
         let at = clock::now().after(Duration::from_millis(60_000));
-        let mut vigil = Until::time(at).vigil();
-        assert_eq!(vigil.nap_until(), at);
-        assert_eq!(vigil.check(), Ok(()));
-        assert_eq!(Until::time(Instant::ZERO).vigil().check(), Err(Stop::Deadline));
+        let mut timer = WaitLimit::time(at).timer();
+        assert_eq!(timer.park_until(), at);
+        assert_eq!(timer.check(), Ok(()));
+        assert_eq!(WaitLimit::time(Instant::ZERO).timer().check(), Err(WaitStopped::Deadline));
     }
 
     #[test]
@@ -130,29 +130,29 @@ mod tests {
         fn hook() -> bool {
             ASKED.fetch_add(1, Ordering::Relaxed) == 1
         }
-        let mut vigil = Until::new(Instant::NEVER, Some(hook)).vigil();
-        assert!(vigil.nap_until() <= clock::now().after(ASK_EVERY));
-        assert_eq!(vigil.check(), Ok(()));
-        assert_eq!(ASKED.load(Ordering::Relaxed), 0, "asked before a nap");
-        vigil.ask_at = clock::now();
-        assert_eq!(vigil.check(), Ok(()));
-        assert!(vigil.ask_at > clock::now(), "asked again at once");
-        vigil.ask_at = clock::now();
-        assert_eq!(vigil.check(), Err(Stop::Interrupted));
+        let mut timer = WaitLimit::new(Instant::NEVER, Some(hook)).timer();
+        assert!(timer.park_until() <= clock::now().after(HOOK_INTERVAL));
+        assert_eq!(timer.check(), Ok(()));
+        assert_eq!(ASKED.load(Ordering::Relaxed), 0, "asked before a park");
+        timer.ask_at = clock::now();
+        assert_eq!(timer.check(), Ok(()));
+        assert!(timer.ask_at > clock::now(), "asked again at once");
+        timer.ask_at = clock::now();
+        assert_eq!(timer.check(), Err(WaitStopped::Interrupted));
         assert_eq!(ASKED.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn a_hook_that_panics_ends_the_wait() {
-        let mut vigil = Until::new(Instant::NEVER, Some(|| panic!("for a test"))).vigil();
-        vigil.ask_at = Instant::ZERO;
-        assert_eq!(vigil.check(), Err(Stop::Interrupted));
+        let mut timer = WaitLimit::new(Instant::NEVER, Some(|| panic!("for a test"))).timer();
+        timer.ask_at = Instant::ZERO;
+        assert_eq!(timer.check(), Err(WaitStopped::Interrupted));
     }
 
     #[test]
     fn a_time_that_has_come_is_no_question_any_more() {
-        let mut vigil = Until::new(Instant::ZERO, Some(|| panic!("asked"))).vigil();
-        vigil.ask_at = Instant::ZERO;
-        assert_eq!(vigil.check(), Err(Stop::Deadline));
+        let mut timer = WaitLimit::new(Instant::ZERO, Some(|| panic!("asked"))).timer();
+        timer.ask_at = Instant::ZERO;
+        assert_eq!(timer.check(), Err(WaitStopped::Deadline));
     }
 }

@@ -1,7 +1,7 @@
 //! Owners of adopted memory that nobody uses any more are code of the application: they are not dropped where a link lets go
 //! of their memory, but by the thread that calls its session's wakers.
 //!
-//! A thread that turns a link, or lets go of what it held, keeps a [`Collects`] meanwhile. What it drops then is put aside,
+//! A thread that turns a link, or lets go of what it held, keeps a [`DeferDrops`] meanwhile. What it drops then is put aside,
 //! also under a lock, and handed over at the end of that. A handle that the application drops by itself is no matter of
 //! this: its owner is dropped within that drop.
 
@@ -14,37 +14,37 @@ use crate::memory::stable::Foreign;
 
 thread_local! {
     /// `None`: this thread collects nothing.
-    static ASIDE: RefCell<Option<Vec<Foreign>>> = const { RefCell::new(None) };
+    static DEFERRED: RefCell<Option<Vec<Foreign>>> = const { RefCell::new(None) };
 }
 
 /// Until it is dropped, owners that this thread would drop are collected. The first one of several hands them over, so it is
 /// to be made before any lock is taken.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Collects<'a> {
+pub(crate) struct DeferDrops<'a> {
     /// `None`: another one collects already.
     to: Option<&'a Arc<Wakers>>,
     /// It belongs to its thread.
     _here: PhantomData<*const ()>,
 }
 
-impl<'a> Collects<'a> {
+impl<'a> DeferDrops<'a> {
     pub(crate) fn to(wakers: &'a Arc<Wakers>) -> Self {
-        let is_first = ASIDE.try_with(|aside| {
-            let mut aside = aside.borrow_mut();
-            let is_first = aside.is_none();
-            // No room is made for what seldom comes.
-            aside.get_or_insert_with(Vec::new);
+        let is_first = DEFERRED.try_with(|deferred| {
+            let mut deferred = deferred.borrow_mut();
+            let is_first = deferred.is_none();
+            // No space is made for what seldom comes.
+            deferred.get_or_insert_with(Vec::new);
             is_first
         });
         Self { to: is_first.unwrap_or(false).then_some(wakers), _here: PhantomData }
     }
 }
 
-impl Drop for Collects<'_> {
+impl Drop for DeferDrops<'_> {
     fn drop(&mut self) {
         let Some(wakers) = self.to else { return };
-        let all = ASIDE.try_with(RefCell::take).ok().flatten().unwrap_or_default();
+        let all = DEFERRED.try_with(RefCell::take).ok().flatten().unwrap_or_default();
         if !all.is_empty() {
             wakers.let_go(all);
         }
@@ -54,8 +54,8 @@ impl Drop for Collects<'_> {
 /// Puts an owner aside for whoever collects on this thread, or drops it if nobody does.
 pub(crate) fn put(owner: Foreign) {
     let mut owner = Some(owner);
-    let _ = ASIDE.try_with(|aside| {
-        if let Some(all) = aside.borrow_mut().as_mut() {
+    let _ = DEFERRED.try_with(|deferred| {
+        if let Some(all) = deferred.borrow_mut().as_mut() {
             all.extend(owner.take());
         }
     });
@@ -65,9 +65,9 @@ pub(crate) fn put(owner: Foreign) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Collects, put};
+    use super::{DeferDrops, put};
     use crate::base::clock;
-    use crate::base::wait_limit::Until;
+    use crate::base::wait_limit::WaitLimit;
     use crate::callbacks::wakers::Wakers;
     use crate::memory::StableBytes;
     use hmc_core::time::Duration;
@@ -103,21 +103,21 @@ mod tests {
         let (mine, others) = (Wakers::closed(), Wakers::closed());
         put(teller(&tell, false));
         assert_eq!(told.try_recv(), Ok(current().id()), "nobody collects");
-        let first = Collects::to(&mine);
+        let first = DeferDrops::to(&mine);
         {
-            let _second = Collects::to(&others);
+            let _second = DeferDrops::to(&others);
             put(teller(&tell, true));
         }
         put(teller(&tell, false));
         assert!(told.try_recv().is_err(), "before the end of the turn");
         drop(first);
-        let until = Until::time(clock::now().after(Duration::from_millis(20_000)));
+        let until = WaitLimit::time(clock::now().after(Duration::from_millis(20_000)));
         assert!(mine.wait_for_owners(until, Ok(())).is_ok());
         let by: Vec<_> = told.try_iter().collect();
         assert!(by.len() == 2 && !by.contains(&current().id()), "{by:?}");
         assert_eq!((mine.panics(), others.panics()), (1, 0));
         // That thread has ended, as the session has: there is another one.
-        drop(Collects::to(&mine));
+        drop(DeferDrops::to(&mine));
         mine.let_go(vec![teller(&tell, false)]);
         assert!(mine.wait_for_owners(until, Ok(())).is_ok());
         assert_eq!(told.try_iter().count(), 1);
@@ -128,12 +128,12 @@ mod tests {
         let (tell, told) = channel();
         let wakers = Arc::new(Wakers::default());
         wakers.stay();
-        let first = Collects::to(&wakers);
+        let first = DeferDrops::to(&wakers);
         put(teller(&tell, true));
         assert!(told.try_recv().is_err());
         drop(first);
         assert_eq!(told.try_recv(), Ok(current().id()));
         assert_eq!(wakers.panics(), 1);
-        assert!(wakers.wait_for_owners(Until::time(clock::now()), Ok(())).is_ok());
+        assert!(wakers.wait_for_owners(WaitLimit::time(clock::now()), Ok(())).is_ok());
     }
 }

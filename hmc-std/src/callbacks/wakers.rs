@@ -19,7 +19,7 @@ use crate::base::clock;
 use crate::base::error::Result;
 use crate::base::lock::lock;
 use crate::base::process::forked;
-use crate::base::wait_limit::{Stop, Until};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::io::eventfd::EventfdWaker;
 use crate::memory::stable::Foreign;
 
@@ -181,22 +181,22 @@ impl Wakers {
     ///
     /// # Errors
     /// `Forked`: by the hook, and this is the child. Otherwise as `left`.
-    pub(crate) fn wait_for_owners(&self, until: Until, left: Result<()>) -> Result<()> {
+    pub(crate) fn wait_for_owners(&self, until: WaitLimit, left: Result<()>) -> Result<()> {
         let least = clock::now().after(OWNERS_WITHIN);
-        let until = if left.is_ok() { until } else { Until::time(least) };
-        let mut vigil = until.moved_to(until.at.max(least)).vigil();
+        let until = if left.is_ok() { until } else { WaitLimit::time(least) };
+        let mut timer = until.with_deadline(until.at.max(least)).timer();
         loop {
             let state = lock(&self.state);
             // It is no use to wait for oneself.
             if state.owners == 0 || state.thread == Some(std::thread::current().id()) {
                 return left;
             }
-            let nap = clock::left(vigil.nap_until()).as_nanos();
-            let nap = std::time::Duration::from_nanos(nap);
-            drop(self.gone.wait_timeout_while(state, nap, |state| state.owners != 0));
-            match vigil.check() {
+            let pause = clock::left(timer.park_until()).as_nanos();
+            let pause = std::time::Duration::from_nanos(pause);
+            drop(self.gone.wait_timeout_while(state, pause, |state| state.owners != 0));
+            match timer.check() {
                 Ok(()) => {}
-                Err(Stop::Forked) => return Err(forked()),
+                Err(WaitStopped::Forked) => return Err(forked()),
                 Err(_) => {
                     tracing::warn!("owners of memory are not done with their drop: it goes on");
                     return left;
@@ -239,7 +239,7 @@ mod tests {
     use std::thread::{ThreadId, current};
     use std::time::Duration as StdDuration;
 
-    use super::{Until, Wakers, lock, panics};
+    use super::{WaitLimit, Wakers, lock, panics};
     use crate::base::clock;
     use crate::base::error::{Error, ErrorKind};
     use crate::memory::{HeapBytes, StableBytes};
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn the_end_of_a_session_waits_for_owners_that_it_let_go_of() {
         let wakers = Arc::<Wakers>::default();
-        let soon = || Until::time(clock::now().after(Duration::from_millis(1)));
+        let soon = || WaitLimit::time(clock::now().after(Duration::from_millis(1)));
         assert!(wakers.wait_for_owners(soon(), Ok(())).is_ok(), "there are none");
         let ((first, may_first), (second, may_second)) = (owner(), owner());
         wakers.let_go(vec![first, second]);
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(lock(&wakers.state).owners, 2);
         // How the session left its peers is told all the same.
         let left = || Err(Error::new(ErrorKind::Interrupted, "for a test"));
-        let long = || Until::time(clock::now().after(Duration::from_millis(20_000)));
+        let long = || WaitLimit::time(clock::now().after(Duration::from_millis(20_000)));
         let start = std::time::Instant::now();
         let told = wakers.wait_for_owners(long(), left());
         assert_eq!(told.map_err(|e| e.kind()), Err(ErrorKind::Interrupted));
@@ -375,7 +375,7 @@ mod tests {
 
     impl Drop for Waits {
         fn drop(&mut self) {
-            let long = Until::time(clock::now().after(Duration::from_millis(20_000)));
+            let long = WaitLimit::time(clock::now().after(Duration::from_millis(20_000)));
             assert!(self.1.wait_for_owners(long, Ok(())).is_ok());
         }
     }

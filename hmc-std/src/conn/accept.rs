@@ -1,4 +1,4 @@
-//! Strangers: connections that have not said who they are, and what becomes of them.
+//! Pending connections: connections that have not said who they are, and what becomes of them.
 //!
 //! Until its first frame is whole, a connection costs its descriptor and a line in a table: nothing is received, only looked
 //! at. Each has two seconds and half a kilobyte for it. When places run out, the connection that has been silent for longest
@@ -18,35 +18,35 @@ use rustix::io::Errno;
 
 use crate::base::clock;
 use crate::base::lock::lock;
-use crate::io::listener::{Source, tune_tcp};
+use crate::io::listener::{PeerAddr, tune_tcp};
 use crate::io::reactor::Token;
 use crate::io::socket::Socket;
 use crate::link::ctrl::CtrlState;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 use crate::state::pending_conns::{
-    Claim, First, Pending, Seen, Stage, Stranger, look, say_last_words,
+    Claim, FirstMessage, Handshaking, PendingConn, Seen, Stage, flush_reject, look,
 };
 
 /// Connections that are accepted before others get their turn.
 const ACCEPTS_A_TURN: usize = 64;
 
-/// What a stranger turned out to be.
-enum Turned {
+/// What a pending connection turned out to be.
+enum PendingOutcome {
     /// Still unknown.
     Waiting,
     /// Gone, or refused.
-    Away,
-    /// Connected or attached: no stranger any more.
-    Home,
+    Closed,
+    /// Connected or attached: no pending connection any more.
+    Done,
 }
 
-impl Shared {
-    /// Lets in who waits at a door. `Err` when descriptors are used up: pause.
-    pub(crate) fn greet(&self, door: u32) -> std::result::Result<(), Errno> {
+impl SessionInner {
+    /// Lets in who waits at a listener. `Err` when descriptors are used up: pause.
+    pub(crate) fn accept_all(&self, listener: u32) -> std::result::Result<(), Errno> {
         for _ in 0..ACCEPTS_A_TURN {
-            match self.doors.accept(door) {
+            match self.listeners.accept(listener) {
                 Ok(Some((fd, source))) => {
-                    self.meet(fd.into(), source, door);
+                    self.meet(fd.into(), source, listener);
                 }
                 Ok(None) => break,
                 // Its descriptor is worth more to the next one.
@@ -57,8 +57,8 @@ impl Shared {
         Ok(())
     }
 
-    /// A stranger came by a door. Gives it a number, or turns it away: the connection closes with `socket`.
-    pub(crate) fn meet(&self, socket: Socket, source: Source, door: u32) -> Option<u32> {
+    /// A pending connection came by a listener. Gives it a number, or turns it away: the connection closes with `socket`.
+    pub(crate) fn meet(&self, socket: Socket, source: PeerAddr, listener: u32) -> Option<u32> {
         if self.is_leaving() {
             // Dropped: closed at once.
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -68,54 +68,54 @@ impl Shared {
             self.send_one_away();
         }
         let id = self.next_pending.fetch_add(1, Ordering::Relaxed);
-        if self.driver.watch_stranger(&socket, Token::Pending(id)).is_err() {
+        if self.reactor.watch_pending(&socket, Token::Pending(id)).is_err() {
             return None;
         }
         let now = clock::now();
         let by = now.after(Duration::from_nanos(HELLO_DEADLINE_NS));
-        let stranger = Stranger { source, door, by, heard: now, stage: Stage::Silent(socket) };
-        lock(&self.pending).insert(id, stranger);
+        let conn = PendingConn { source, listener, by, heard: now, stage: Stage::Silent(socket) };
+        lock(&self.pending).insert(id, conn);
         Some(id)
     }
 
-    /// Makes room for another: the one that has been silent for longest goes, unless it has just spoken. Whether one went.
+    /// Makes space for another: the one that has been silent for longest goes, unless it has just spoken. Whether one went.
     fn send_one_away(&self) -> bool {
         let most_silent = lock(&self.pending).take_most_silent();
-        let Some((id, stranger)) = most_silent else { return false };
-        match stranger.stage {
-            Stage::Silent(ref socket) if look(socket) == Seen::Whole => self.hear(id, stranger),
+        let Some((id, conn)) = most_silent else { return false };
+        match conn.stage {
+            Stage::Silent(ref socket) if look(socket) == Seen::Whole => self.hear(id, conn),
             Stage::Silent(socket) => self.turn_away(&socket),
             Stage::Talking(p) => self.turn_away(&p.socket),
         }
         true
     }
 
-    /// A stranger's socket is readable.
-    pub(crate) fn hear_stranger(&self, id: u32) {
-        let stranger = lock(&self.pending).remove(id);
-        if let Some(stranger) = stranger {
-            self.hear(id, stranger);
+    /// A pending connection's socket is readable.
+    pub(crate) fn poll_pending(&self, id: u32) {
+        let conn = lock(&self.pending).remove(id);
+        if let Some(conn) = conn {
+            self.hear(id, conn);
         }
     }
 
     /// To be called before it is dropped, which closes it.
     fn turn_away(&self, socket: &Socket) {
-        self.driver.unwatch_socket(socket);
+        self.reactor.unwatch_socket(socket);
         socket.end_if_local();
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Listens to a stranger that was taken out of the table.
-    fn hear(&self, id: u32, stranger: Stranger) {
-        let Stranger { source, door, by, mut heard, stage } = stranger;
+    /// Listens to a pending connection that was taken out of the table.
+    fn hear(&self, id: u32, conn: PendingConn) {
+        let PendingConn { source, listener, by, mut heard, stage } = conn;
         let mut p = match stage {
             Stage::Talking(p) => p,
             Stage::Silent(socket) => match look(&socket) {
                 Seen::Whole => {
-                    if let (Source::Tcp(_), Some(fd)) = (source, socket.fd()) {
+                    if let (PeerAddr::Tcp(_), Some(fd)) = (source, socket.fd()) {
                         tune_tcp(fd);
                     }
-                    Box::new(self.pending(socket, source, door))
+                    Box::new(self.handshaking(socket, source, listener))
                 }
                 Seen::End => return self.turn_away(&socket),
                 seen @ (Seen::Nothing | Seen::Part) => {
@@ -123,53 +123,53 @@ impl Shared {
                         heard = clock::now();
                     }
                     let stage = Stage::Silent(socket);
-                    let stranger = Stranger { source, door, by, heard, stage };
-                    lock(&self.pending).insert(id, stranger);
+                    let conn = PendingConn { source, listener, by, heard, stage };
+                    lock(&self.pending).insert(id, conn);
                     return;
                 }
             },
         };
         match self.listen_to(&mut p) {
-            Turned::Waiting => {
+            PendingOutcome::Waiting => {
                 let (heard, stage) = (clock::now(), Stage::Talking(p));
-                lock(&self.pending).insert(id, Stranger { source, door, by, heard, stage });
+                lock(&self.pending).insert(id, PendingConn { source, listener, by, heard, stage });
             }
-            Turned::Away => self.turn_away(&p.socket),
-            Turned::Home => {}
+            PendingOutcome::Closed => self.turn_away(&p.socket),
+            PendingOutcome::Done => {}
         }
     }
 
-    fn pending(&self, socket: Socket, source: Source, door: u32) -> Pending {
+    fn handshaking(&self, socket: Socket, source: PeerAddr, listener: u32) -> Handshaking {
         let acceptor = AcceptConfig {
             rank: self.config.rank,
             job: self.config.job,
             cxx: if self.accepts_upstream() { CxxPolicy::Allowed } else { CxxPolicy::Refused },
         };
         let control = ControlConn::accepted(&acceptor, clock::now());
-        Pending {
+        Handshaking {
             socket: Arc::new(socket),
             source,
-            door,
+            listener,
             control,
             framer: CtrlState::new_framer(),
             claim: None,
         }
     }
 
-    /// Turns away strangers whose time is up, and says when that of the next one is.
-    pub(crate) fn tick_strangers(&self, now: Instant) -> Instant {
+    /// Turns away pending connections whose time is up, and says when that of the next one is.
+    pub(crate) fn expire_pending(&self, now: Instant) -> Instant {
         let late = lock(&self.pending).take_late(now);
-        for (id, mut stranger) in late {
-            match &mut stranger.stage {
+        for (id, mut conn) in late {
+            match &mut conn.stage {
                 // It was in time, and we were late.
-                Stage::Silent(socket) if look(socket) == Seen::Whole => self.hear(id, stranger),
+                Stage::Silent(socket) if look(socket) == Seen::Whole => self.hear(id, conn),
                 Stage::Silent(socket) => self.turn_away(socket),
                 Stage::Talking(p) => {
                     p.control.tick(now);
                     if p.control.close_reason().is_some() {
                         self.turn_away(&p.socket);
                     } else {
-                        lock(&self.pending).insert(id, stranger);
+                        lock(&self.pending).insert(id, conn);
                     }
                 }
             }
@@ -177,7 +177,7 @@ impl Shared {
         lock(&self.pending).next_late()
     }
 
-    fn listen_to(&self, p: &mut Pending) -> Turned {
+    fn listen_to(&self, p: &mut Handshaking) -> PendingOutcome {
         loop {
             let now = clock::now();
             let first = match p.framer.next(p.control.frame_limit()) {
@@ -190,10 +190,10 @@ impl Shared {
                         } else if v == Violation::Unproven {
                             self.warn_unproven(p.source);
                         } else {
-                            tracing::debug!(why = %v, "refused a stranger");
+                            tracing::debug!(why = %v, "refused a pending connection");
                         }
-                        say_last_words(p);
-                        return Turned::Away;
+                        flush_reject(p);
+                        return PendingOutcome::Closed;
                     }
                 },
                 Ok(Next::Need(n)) => {
@@ -201,65 +201,65 @@ impl Shared {
                     let space = p.framer.space();
                     let n = n.min(space.len());
                     match p.socket.recv(space.get_mut(..n).unwrap_or_default()) {
-                        Ok(0) => return Turned::Away,
+                        Ok(0) => return PendingOutcome::Closed,
                         Ok(n) => {
                             p.framer.filled(n, now);
                             continue;
                         }
                         Err(Errno::AGAIN) => {
                             p.control.on_received(p.framer.began(), now);
-                            return Turned::Waiting;
+                            return PendingOutcome::Waiting;
                         }
-                        Err(_) => return Turned::Away,
+                        Err(_) => return PendingOutcome::Closed,
                     }
                 }
                 Ok(Next::Grow(n)) => {
                     // At most MAX_HELLO_BYTES and a header: the limit was applied already.
                     if p.framer.grow(vec![0; n]).is_err() {
-                        return Turned::Away;
+                        return PendingOutcome::Closed;
                     }
                     continue;
                 }
                 Err(e) => {
                     let _ = p.control.malformed(e);
-                    say_last_words(p);
-                    return Turned::Away;
+                    flush_reject(p);
+                    return PendingOutcome::Closed;
                 }
             };
             let outcome = match first {
-                Some(First::Native(claim)) => self.admit(p, claim),
-                Some(First::Promised(claim, challenge, must)) => {
+                Some(FirstMessage::Native(claim)) => self.admit(p, claim),
+                Some(FirstMessage::Promised(claim, challenge, must)) => {
                     match p.control.challenge(&challenge, must) {
                         Ok(()) => {
                             p.claim = Some(claim);
-                            say_last_words(p);
+                            flush_reject(p);
                             continue;
                         }
                         Err(_) => Err(RejectReason::Busy),
                     }
                 }
-                Some(First::Proven) => match p.claim.take() {
+                Some(FirstMessage::Proven) => match p.claim.take() {
                     Some(claim) => self.admit(p, Claim { proven: true, ..claim }),
                     None => Err(RejectReason::NotAuthorised),
                 },
-                Some(First::Refused(why)) => Err(why),
-                Some(First::Upstream { rank }) => self.admit_upstream(p, rank),
-                Some(First::Attach { rank, token, channel }) => {
+                Some(FirstMessage::Refused(why)) => Err(why),
+                Some(FirstMessage::Upstream { rank }) => self.admit_upstream(p, rank),
+                Some(FirstMessage::Attach { rank, token, channel }) => {
                     self.admit_channel(p, rank, &token, channel)
                 }
-                None => return Turned::Away,
+                None => return PendingOutcome::Closed,
             };
             return match outcome {
-                Ok(()) => Turned::Home,
+                Ok(()) => PendingOutcome::Done,
                 Err(why) => {
                     if why == RejectReason::NotAuthorised {
                         self.warn_unproven(p.source);
                     } else {
-                        tracing::debug!(?why, "refused a stranger");
+                        tracing::debug!(?why, "refused a pending connection");
                     }
                     let _ = p.control.reject(why);
-                    say_last_words(p);
-                    Turned::Away
+                    flush_reject(p);
+                    PendingOutcome::Closed
                 }
             };
         }
@@ -268,15 +268,15 @@ impl Shared {
     fn first_words(
         &self,
         event: &ControlEvent<'_>,
-        source: Source,
+        source: PeerAddr,
         socket: &Socket,
-    ) -> Option<First> {
+    ) -> Option<FirstMessage> {
         Some(match event {
             ControlEvent::HelloReceived(h) => self.claim_of(h, source, socket),
-            ControlEvent::Proven => First::Proven,
-            ControlEvent::CxxHello { rank } => First::Upstream { rank: *rank },
+            ControlEvent::Proven => FirstMessage::Proven,
+            ControlEvent::CxxHello { rank } => FirstMessage::Upstream { rank: *rank },
             ControlEvent::AttachReceived { rank, token, channel } => {
-                First::Attach { rank: *rank, token: *token, channel: *channel }
+                FirstMessage::Attach { rank: *rank, token: *token, channel: *channel }
             }
             _ => return None,
         })

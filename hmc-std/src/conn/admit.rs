@@ -1,4 +1,4 @@
-//! Strangers that have said who they are: they are judged, and become a link, or the second connection of one.
+//! Pending connections that have said who they are: they are judged, and become a link, or the second connection of one.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use hmc_core::wire::reject::RejectReason;
 use crate::base::clock;
 use crate::base::lock::lock;
 use crate::base::private_ranks::is_private;
-use crate::io::listener::Source;
+use crate::io::listener::PeerAddr;
 use crate::io::socket::Socket;
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts};
 use crate::node::inbox::{Inbox, SharedInbox};
 use crate::node::membership::{Input, Output as Decision};
-use crate::state::inner::Shared;
-use crate::state::pending_conns::{Claim, Pending, say_last_words};
+use crate::state::inner::SessionInner;
+use crate::state::pending_conns::{Claim, Handshaking, flush_reject};
 use crate::state::reconnect_info::ReconnectInfo;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::domain::{DataPlaneParams, Side};
@@ -39,7 +39,7 @@ pub(crate) struct Way {
     pub(crate) inbox: SharedInbox,
 }
 
-impl Shared {
+impl SessionInner {
     pub(crate) fn judge(&self, input: Input) -> std::result::Result<(), RejectReason> {
         if self.is_leaving() {
             return Err(RejectReason::ShuttingDown);
@@ -50,7 +50,7 @@ impl Shared {
         }
     }
 
-    /// The rank by which this session knows a stranger that claims `rank`.
+    /// The rank by which this session knows a pending connection that claims `rank`.
     fn rank_for(
         &self,
         rank: Rank,
@@ -68,12 +68,12 @@ impl Shared {
 
     pub(crate) fn admit(
         &self,
-        p: &mut Pending,
+        p: &mut Handshaking,
         claim: Claim,
     ) -> std::result::Result<(), RejectReason> {
         let Claim { rank, incarnation, host, route, elsewhere, proven } = claim;
         let who = Identity { host: host.0, proven };
-        // A process that was killed and started again may be faster than the news of its death.
+        // A process that was killed and started again may be faster than the report of its death.
         if let Some(old) = self.link(rank)
             && old.incarnation < incarnation
         {
@@ -83,7 +83,7 @@ impl Shared {
         let serial = self.next_serial();
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
-        let endpoints = self.endpoints(Some(p.door), elsewhere);
+        let endpoints = self.endpoints(Some(p.listener), elsewhere);
         let ours = self.hello(&endpoints, self.next_life(), Some(rank)).map_err(busy)?;
         p.control.accept(&ours, token, clock::now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();
@@ -104,7 +104,7 @@ impl Shared {
 
     pub(crate) fn admit_upstream(
         &self,
-        p: &mut Pending,
+        p: &mut Handshaking,
         rank: Rank,
     ) -> std::result::Result<(), RejectReason> {
         // Upstream knows no incarnations: a rank that died may come back.
@@ -127,14 +127,14 @@ impl Shared {
 
     fn open(
         &self,
-        p: &mut Pending,
+        p: &mut Handshaking,
         serial: u32,
         peer: Rank,
         incarnation: Incarnation,
         near: bool,
         data: DataState,
     ) {
-        self.driver.unwatch_socket(&p.socket);
+        self.reactor.unwatch_socket(&p.socket);
         let acceptor =
             AcceptConfig { rank: self.config.rank, job: self.config.job, cxx: CxxPolicy::Refused };
         let spare = ControlConn::accepted(&acceptor, clock::now());
@@ -148,7 +148,7 @@ impl Shared {
             near,
             choices: Vec::new(),
             spin: self.config.spin,
-            driver: Arc::clone(&self.driver),
+            reactor: Arc::clone(&self.reactor),
             owner: self.owner(),
             ctrl: CtrlState::new(Arc::clone(&p.socket), control, framer),
             data,
@@ -163,7 +163,7 @@ impl Shared {
     /// The second connection of a link that was accepted before.
     pub(crate) fn admit_channel(
         &self,
-        p: &mut Pending,
+        p: &mut Handshaking,
         rank: Rank,
         token: &LinkToken,
         channel: u8,
@@ -176,16 +176,16 @@ impl Shared {
         let domain = self.domains.of_endpoint(channel).filter(|domain| {
             domain.is_active()
                 && match p.source {
-                    Source::Uds { .. } => domain.side() != Side::Remote,
-                    Source::Tcp(_) => domain.side() != Side::Local,
+                    PeerAddr::Uds { .. } => domain.side() != Side::Remote,
+                    PeerAddr::Tcp(_) => domain.side() != Side::Local,
                 }
         });
         // Not over this kind of connection.
         let domain = domain.ok_or(RejectReason::WrongEndpoint)?;
         let conn = domain.kind();
         let pid = match p.source {
-            Source::Uds { pid } => Some(pid),
-            Source::Tcp(_) => None,
+            PeerAddr::Uds { pid } => Some(pid),
+            PeerAddr::Tcp(_) => None,
         };
         let features = link.ctrl().machine.features();
         let port = self
@@ -212,8 +212,8 @@ impl Shared {
             p.socket.let_descriptors_in();
         }
         p.control.accept_attach().map_err(|_| RejectReason::Busy)?;
-        self.driver.unwatch_socket(&p.socket);
-        say_last_words(p);
+        self.reactor.unwatch_socket(&p.socket);
+        flush_reject(p);
         link.choose(conn, "the peer dialed it".into());
         if let Some(route) = lock(&self.routes).get_mut(&rank) {
             // Should it be lost: as the peer wanted it.
@@ -268,7 +268,7 @@ mod tests {
     use hmc_core::types::Incarnation;
 
     #[test]
-    fn each_verdict_against_a_stranger_has_its_own_word() {
+    fn each_verdict_against_a_pending_conn_has_its_own_word() {
         let (seen, limit) = (Incarnation(7), 9);
         for (verdict, why) in [
             (Admission::Accept, None),

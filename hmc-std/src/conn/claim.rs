@@ -1,4 +1,4 @@
-//! What a stranger's HELLO claims, and what it has to prove before anybody looks at its rank.
+//! What a pending connection's HELLO claims, and what it has to prove before anybody looks at its rank.
 
 use hmc_core::wire::advert::EndpointDesc;
 use hmc_core::wire::hello::Hello;
@@ -8,20 +8,25 @@ use crate::base::address::Address;
 use crate::base::clock;
 use crate::base::error::ErrorKind;
 use crate::base::lock::lock;
-use crate::io::listener::Source;
+use crate::io::listener::PeerAddr;
 use crate::io::socket::Socket;
-use crate::state::inner::Shared;
-use crate::state::pending_conns::{Claim, First};
+use crate::state::inner::SessionInner;
+use crate::state::pending_conns::{Claim, FirstMessage};
 
-impl Shared {
+impl SessionInner {
     /// What a HELLO claims, and whether it has to be proven.
-    pub(crate) fn claim_of(&self, h: &Hello<'_>, source: Source, socket: &Socket) -> First {
+    pub(crate) fn claim_of(
+        &self,
+        h: &Hello<'_>,
+        source: PeerAddr,
+        socket: &Socket,
+    ) -> FirstMessage {
         if !self.is_asked(h.asked, source, socket) {
-            return First::Refused(RejectReason::WrongEndpoint);
+            return FirstMessage::Refused(RejectReason::WrongEndpoint);
         }
         let (needed, proven) = match source {
-            Source::Uds { .. } => (false, true),
-            Source::Tcp(from) => {
+            PeerAddr::Uds { .. } => (false, true),
+            PeerAddr::Tcp(from) => {
                 (self.needs_proof(socket.own_address().map(|a| a.ip()), from.ip()), false)
             }
         };
@@ -31,16 +36,16 @@ impl Shared {
         let claim = Claim { rank, incarnation, host, route, elsewhere, proven };
         if !h.proves {
             return if needed {
-                First::Refused(RejectReason::NotAuthorised)
+                FirstMessage::Refused(RejectReason::NotAuthorised)
             } else {
-                First::Native(claim)
+                FirstMessage::Native(claim)
             };
         }
         match self.secret().and_then(|secret| secret.challenge(h, self.config.rank)) {
-            Ok((challenge, must)) => First::Promised(claim, challenge, must),
+            Ok((challenge, must)) => FirstMessage::Promised(claim, challenge, must),
             Err(e) => {
                 self.warn_refused(source, "nothing can be proved to it", &e);
-                First::Refused(if e.kind() == ErrorKind::SystemLimit {
+                FirstMessage::Refused(if e.kind() == ErrorKind::SystemLimit {
                     RejectReason::Busy
                 } else {
                     RejectReason::NotAuthorised
@@ -54,13 +59,13 @@ impl Shared {
         self.config.upstream
     }
 
-    pub(crate) fn warn_unproven(&self, source: Source) {
+    pub(crate) fn warn_unproven(&self, source: PeerAddr) {
         let hint = self.secret_hint();
         self.warn_refused(source, "it did not prove that it is of this user", &hint);
     }
 
-    /// Warns, once a second at the most: strangers come as often as they like.
-    pub(crate) fn warn_refused(&self, source: Source, why: &str, hint: &dyn std::fmt::Display) {
+    /// Warns, once a second at the most: pending connections come as often as they like.
+    pub(crate) fn warn_refused(&self, source: PeerAddr, why: &str, hint: &dyn std::fmt::Display) {
         let due = lock(&self.pending).is_worth_a_warning(clock::now());
         match due {
             Some(others) => tracing::warn!(?source, %hint, others, "refused a process: {why}"),
@@ -68,17 +73,17 @@ impl Shared {
         }
     }
 
-    /// Where the stranger itself listens, should it have to be dialed.
-    fn route_back(&self, h: &Hello<'_>, source: Source) -> Option<Address> {
+    /// Where the pending connection itself listens, should it have to be dialed.
+    fn route_back(&self, h: &Hello<'_>, source: PeerAddr) -> Option<Address> {
         h.endpoints.iter().find_map(|blob| match (blob.decode(), source) {
-            (Ok(EndpointDesc::Shm { path }), Source::Uds { .. }) if h.host == self.host => {
+            (Ok(EndpointDesc::Shm { path }), PeerAddr::Uds { .. }) if h.host == self.host => {
                 let path = std::path::PathBuf::from(std::ffi::OsString::from(
                     std::str::from_utf8(path).ok()?,
                 ));
                 // Nobody said which endpoint is meant, and one that starts again may get another port.
                 path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
             }
-            (Ok(e @ EndpointDesc::Tcp { .. }), Source::Tcp(from)) => {
+            (Ok(e @ EndpointDesc::Tcp { .. }), PeerAddr::Tcp(from)) => {
                 e.port().map(|port| Address::Tcp((from.ip(), port).into()))
             }
             _ => None,

@@ -14,8 +14,8 @@ use crate::base::config::check_exposure;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::private_ranks::{is_private, too_many};
-use crate::base::wait_limit::{Stop, Until};
-use crate::conn::connector::{Connecting, Need};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
+use crate::conn::connector::{Connector, Need};
 use crate::conn::dial_target::DialTarget;
 use crate::conn::handshake::{Handshake, open, open_path, wait_for_answer};
 use crate::io::rest_socket::RestSocket;
@@ -24,39 +24,37 @@ use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
 use crate::link::{Life, Link, LinkParts, WaitScope};
 use crate::node::membership::{Input, Output as Decision};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::registry;
 
-impl Shared {
+impl SessionInner {
     /// Connects to `rank` at `address`. Returns when the link is ready.
     pub(crate) fn dial(
         &self,
         rank: Rank,
         address: &Address,
         conn: ConnType,
-        until: Until,
+        until: WaitLimit,
     ) -> Result<Arc<Link>> {
-        self.drive(&mut Connecting::new(rank, address, conn, until.at), until)
+        self.drive(&mut Connector::new(rank, address, conn, until.at), until)
     }
 
     /// Drives a wish to be connected to its end, on this thread. After a panic of a transport of the application the rank may be
     /// dialed again.
-    pub(crate) fn drive(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
-        catch_unwind(AssertUnwindSafe(|| self.drive_on(connecting, until))).unwrap_or_else(
-            |panic| {
-                if !self.origin.is_child() {
-                    connecting.abandon(self);
-                }
-                resume_unwind(panic)
-            },
-        )
+    pub(crate) fn drive(&self, connector: &mut Connector, until: WaitLimit) -> Result<Arc<Link>> {
+        catch_unwind(AssertUnwindSafe(|| self.drive_on(connector, until))).unwrap_or_else(|panic| {
+            if !self.origin.is_child() {
+                connector.abandon(self);
+            }
+            resume_unwind(panic)
+        })
     }
 
-    fn drive_on(&self, connecting: &mut Connecting, until: Until) -> Result<Arc<Link>> {
-        let (rank, claims) = (connecting.rank(), connecting.claims);
+    fn drive_on(&self, connector: &mut Connector, until: WaitLimit) -> Result<Arc<Link>> {
+        let (rank, claims) = (connector.rank(), connector.claims);
         loop {
-            let need = match connecting.advance(self)? {
+            let need = match connector.advance(self)? {
                 Ok(link) => return Ok(link),
                 Err(need) => need,
             };
@@ -70,18 +68,18 @@ impl Shared {
                         // Nothing else is tried then.
                         Err(e) if e.kind() == ErrorKind::Forked => return Err(e),
                         Err(e) if e.kind() == ErrorKind::Interrupted => {
-                            connecting.abandon(self);
+                            connector.abandon(self);
                             return Err(e.with_peer(claims));
                         }
-                        opened => connecting.opened(self, opened.map(Socket::from))?,
+                        opened => connector.opened(self, opened.map(Socket::from))?,
                     }
                 }
                 Need::Hear => {
                     let heard =
-                        connecting.socket().map(|s| wait_for_answer(s, self.config.spin, until));
+                        connector.socket().map(|s| wait_for_answer(s, self.config.spin, until));
                     if let Some(Err(e)) = heard {
                         if e.kind() != ErrorKind::Forked {
-                            connecting.abandon(self);
+                            connector.abandon(self);
                         }
                         return Err(e.with_peer(claims));
                     }
@@ -89,11 +87,11 @@ impl Shared {
                 Need::Drive(link) => {
                     let open = |l: &Link| (l.life() != Life::Opening).then_some(());
                     // When the time has come, the next step says so.
-                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) =
+                    if let Err(stop @ (WaitStopped::Interrupted | WaitStopped::Forked)) =
                         link.drive(WaitScope::Both, until, open)
                     {
                         // In a child the link is the parent's.
-                        if stop != Stop::Forked {
+                        if stop != WaitStopped::Forked {
                             link.bye(clock::now());
                             link.die(false, "its dial was interrupted");
                         }
@@ -102,22 +100,23 @@ impl Shared {
                 }
                 Need::Pause(at) => {
                     let nothing = |_: &Self| None::<()>;
-                    let paused = self.wait_news(until.moved_to(at.min(until.at)), nothing);
-                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = paused {
-                        if stop != Stop::Forked {
-                            connecting.abandon(self);
+                    let paused =
+                        self.wait_for_event(until.with_deadline(at.min(until.at)), nothing);
+                    if let Err(stop @ (WaitStopped::Interrupted | WaitStopped::Forked)) = paused {
+                        if stop != WaitStopped::Forked {
+                            connector.abandon(self);
                         }
                         return Err(stop.error("connecting").with_peer(rank));
                     }
                 }
-                Need::News { by, taken } => {
-                    let news = self.wait_news(until.moved_to(by.min(until.at)), |s| {
+                Need::EventCount { by, taken } => {
+                    let events = self.wait_for_event(until.with_deadline(by.min(until.at)), |s| {
                         let ready = s.link(rank).is_some_and(|l| l.is_ready_now());
                         (ready || lock(&s.registry).is_taken(rank) != taken).then_some(())
                     });
-                    if let Err(stop @ (Stop::Interrupted | Stop::Forked)) = news {
-                        if stop != Stop::Forked {
-                            connecting.abandon(self);
+                    if let Err(stop @ (WaitStopped::Interrupted | WaitStopped::Forked)) = events {
+                        if stop != WaitStopped::Forked {
+                            connector.abandon(self);
                         }
                         return Err(stop.error("connecting").with_peer(rank));
                     }
@@ -132,7 +131,7 @@ impl Shared {
         &self,
         rank: Rank,
         address: &Address,
-        until: Until,
+        until: WaitLimit,
     ) -> Result<Arc<Link>> {
         if let Address::Tcp(addr) = address {
             check_exposure(addr.ip(), self.is_insecure())?;
@@ -178,7 +177,7 @@ impl Shared {
             near: false,
             choices: Vec::new(),
             spin: self.config.spin,
-            driver: Arc::clone(&self.driver),
+            reactor: Arc::clone(&self.reactor),
             owner: self.owner(),
             ctrl: CtrlState::new(talk.socket, talk.control, talk.framer),
             data: DataState::new(AnyDataPlane::none(), 1, true, false),
@@ -211,7 +210,7 @@ impl Shared {
             near: true,
             choices: Vec::new(),
             spin: self.config.spin,
-            driver: Arc::clone(&self.driver),
+            reactor: Arc::clone(&self.reactor),
             owner: self.owner(),
             ctrl: CtrlState::new(socket, control, CtrlState::new_framer()),
             data: DataState::new(port, self.config.slots, true, true),

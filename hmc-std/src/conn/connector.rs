@@ -1,6 +1,6 @@
 //! Connecting as a machine: dials until there is a link that is ready, joins the dials of others, waits for a crossing one.
 //!
-//! It opens nothing and never waits: [`Connecting::advance`] says what is needed next ([`Need`]). [`crate::conn::connect`] drives it
+//! It opens nothing and never waits: [`Connector::advance`] says what is needed next ([`Need`]). [`crate::conn::connect`] drives it
 //! on the caller's thread.
 
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::conn::dial_target::DialTarget;
-use crate::conn::dialer::{Dialing, Step};
+use crate::conn::dialer::{Dialer, Step};
 use crate::conn::retry::Retries;
 use crate::io::socket::Socket;
 use crate::link::{Life, Link};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
 /// How long a refusal as a duplicate is doubted: the link of the peer's own dial may be about to appear.
 const DOUBT_MS: u64 = 1000;
@@ -29,21 +29,21 @@ const CROSSING_PAUSE_MS: u64 = 300;
 /// What connecting needs next.
 #[derive(Debug)]
 pub(crate) enum Need {
-    /// A connection there; hand it in by [`Connecting::opened`].
+    /// A connection there; hand it in by [`Connector::opened`].
     Open(DialTarget),
-    /// Bytes on [`Connecting::socket`].
+    /// Bytes on [`Connector::socket`].
     Hear,
     /// The rest of the handshake on this link.
     Drive(Arc<Link>),
-    /// News of the peers, or that time. The rank was taken, or was not, when that was found: news is what differs from it.
-    News { by: Instant, taken: bool },
+    /// Events of the peers, or that time. The rank was taken, or was not, when that was found: events is what differs from it.
+    EventCount { by: Instant, taken: bool },
     /// That time.
     Pause(Instant),
 }
 
 enum State {
     Fresh,
-    Dialing(Box<Dialing>),
+    Dialer(Box<Dialer>),
     Opening(Arc<Link>),
     /// Somebody else is at it, or was a moment ago.
     Waiting {
@@ -56,7 +56,7 @@ enum State {
 }
 
 /// One wish to be connected.
-pub(crate) struct Connecting {
+pub(crate) struct Connector {
     rank: Rank,
     /// The rank that the peer must say it has: `rank`, unless that is private.
     pub(crate) claims: Rank,
@@ -71,7 +71,7 @@ pub(crate) struct Connecting {
     state: State,
 }
 
-impl Connecting {
+impl Connector {
     pub(crate) fn new(rank: Rank, address: &Address, conn: ConnType, deadline: Instant) -> Self {
         Self {
             rank,
@@ -98,7 +98,7 @@ impl Connecting {
     /// The connection on which an answer is awaited.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match &self.state {
-            State::Dialing(dialing) => dialing.socket(),
+            State::Dialer(dialer) => dialer.socket(),
             State::Fresh | State::Opening(_) | State::Waiting { .. } => None,
         }
     }
@@ -107,7 +107,7 @@ impl Connecting {
     #[cfg(feature = "testing")]
     pub(crate) fn is_fresh(&self) -> bool {
         match &self.state {
-            State::Dialing(dialing) => dialing.is_fresh(),
+            State::Dialer(dialer) => dialer.is_fresh(),
             State::Fresh | State::Opening(_) | State::Waiting { .. } => true,
         }
     }
@@ -118,24 +118,24 @@ impl Connecting {
     /// It is over.
     pub(crate) fn advance(
         &mut self,
-        shared: &Shared,
+        shared: &SessionInner,
     ) -> Result<std::result::Result<Arc<Link>, Need>> {
         loop {
             let now = clock::now();
             match &mut self.state {
                 State::Fresh => {
                     let begun =
-                        Dialing::begin(shared, (self.rank, self.claims), &self.address, self.conn)?;
+                        Dialer::begin(shared, (self.rank, self.claims), &self.address, self.conn)?;
                     self.state = match begun {
-                        Some(dialing) => State::Dialing(Box::new(dialing)),
+                        Some(dialer) => State::Dialer(Box::new(dialer)),
                         None => State::Waiting { again: now, until: self.deadline, refused: None },
                     };
                 }
-                State::Dialing(_) if now >= self.deadline => {
+                State::Dialer(_) if now >= self.deadline => {
                     self.abandon(shared);
                     return Err(self.retries.deadline().with_peer(self.rank));
                 }
-                State::Dialing(dialing) => match dialing.advance(shared) {
+                State::Dialer(dialer) => match dialer.advance(shared) {
                     Err(e) => self.again_after(e, now)?,
                     Ok(Step::Open(target)) => return Ok(Err(Need::Open(target))),
                     Ok(Step::Hear) => return Ok(Err(Need::Hear)),
@@ -194,10 +194,10 @@ impl Connecting {
                     }
                     let taken = lock(&shared.registry).is_taken(self.rank);
                     if taken {
-                        return Ok(Err(Need::News { by: *until, taken }));
+                        return Ok(Err(Need::EventCount { by: *until, taken }));
                     }
                     if now < *again {
-                        return Ok(Err(Need::News { by: (*until).min(*again), taken }));
+                        return Ok(Err(Need::EventCount { by: (*until).min(*again), taken }));
                     }
                     if refused.is_some() {
                         // It answers.
@@ -228,9 +228,9 @@ impl Connecting {
     ///
     /// # Errors
     /// It is over.
-    pub(crate) fn opened(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+    pub(crate) fn opened(&mut self, shared: &SessionInner, opened: Result<Socket>) -> Result<()> {
         let done = match &mut self.state {
-            State::Dialing(dialing) => dialing.opened(shared, opened),
+            State::Dialer(dialer) => dialer.opened(shared, opened),
             State::Fresh | State::Opening(_) | State::Waiting { .. } => Ok(()),
         };
         done.or_else(|e| self.again_after(e, clock::now()))
@@ -247,9 +247,9 @@ impl Connecting {
     }
 
     /// It is given up: the rank may be dialed again.
-    pub(crate) fn abandon(&mut self, shared: &Shared) {
-        if let State::Dialing(dialing) = &mut self.state {
-            dialing.abandon(shared);
+    pub(crate) fn abandon(&mut self, shared: &SessionInner) {
+        if let State::Dialer(dialer) = &mut self.state {
+            dialer.abandon(shared);
         }
         self.state = State::Fresh;
     }

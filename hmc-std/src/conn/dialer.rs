@@ -1,6 +1,6 @@
 //! Dialing as a machine: from an address to a link, one step at a time.
 //!
-//! It opens no connection and never waits: [`Dialing::advance`] says what is needed next ([`Step`]), whoever drives it
+//! It opens no connection and never waits: [`Dialer::advance`] says what is needed next ([`Step`]), whoever drives it
 //! gets that and hands it in. [`crate::conn::connect`] drives it on the caller's thread.
 
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::base::lock::lock;
 use crate::base::private_ranks::is_private;
 use crate::conn::admit::Way;
 use crate::conn::dial_target::DialTarget;
-use crate::conn::handshake::{Handshake, Met, Reached, other_question, unsayable};
+use crate::conn::handshake::{Handshake, HandshakeOutcome, WelcomeInfo, other_question, unsayable};
 use crate::conn::hello::told;
 use crate::conn::retry::Retries;
 use crate::io::listener::local_peer;
 use crate::io::socket::Socket;
 use crate::link::{Choice, Link, LinkParts, ctrl::CtrlState, data::DataState};
 use crate::node::membership::{Input, Output as Decision};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 use crate::state::reconnect_info::ReconnectInfo;
 use crate::transport::domain::{Domain, PeerFacts, Side};
 
 /// What a dial needs next.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A connection there; hand it in by [`Dialing::opened`].
+    /// A connection there; hand it in by [`Dialer::opened`].
     Open(DialTarget),
-    /// Bytes on [`Dialing::socket`].
+    /// Bytes on [`Dialer::socket`].
     Hear,
     /// Nothing before that time.
     Pause(Instant),
@@ -52,14 +52,14 @@ enum Stage {
     /// First words on it.
     Hello(Handshake),
     /// The data connection must be opened.
-    Data(Met, Handshake, ConnType),
+    Data(WelcomeInfo, Handshake, ConnType),
     /// The token is shown on it.
-    Attach(Met, Handshake, ConnType, Handshake),
+    Attach(WelcomeInfo, Handshake, ConnType, Handshake),
     Over,
 }
 
-/// One dial. Whoever gives up before it is linked or refused calls [`Dialing::abandon`].
-pub(crate) struct Dialing {
+/// One dial. Whoever gives up before it is linked or refused calls [`Dialer::abandon`].
+pub(crate) struct Dialer {
     rank: Rank,
     /// The rank that the peer must say it has.
     claims: Rank,
@@ -72,10 +72,10 @@ pub(crate) struct Dialing {
     not_before: Instant,
 }
 
-impl Dialing {
+impl Dialer {
     /// Begins to dial. `None` when that rank is connected already, or being dialed.
     pub(crate) fn begin(
-        shared: &Shared,
+        shared: &SessionInner,
         (rank, claims): (Rank, Rank),
         address: &Address,
         conn: ConnType,
@@ -127,7 +127,7 @@ impl Dialing {
     ///
     /// # Errors
     /// The dial is over.
-    pub(crate) fn advance(&mut self, shared: &Shared) -> Result<Step> {
+    pub(crate) fn advance(&mut self, shared: &SessionInner) -> Result<Step> {
         let step = self.step(shared);
         match &step {
             Ok(Step::Open(_) | Step::Hear | Step::Pause(_)) => {}
@@ -141,7 +141,7 @@ impl Dialing {
     ///
     /// # Errors
     /// The dial is over.
-    pub(crate) fn opened(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+    pub(crate) fn opened(&mut self, shared: &SessionInner, opened: Result<Socket>) -> Result<()> {
         let done = self.take_in(shared, opened);
         if done.is_err() {
             self.abandon(shared);
@@ -150,7 +150,7 @@ impl Dialing {
     }
 
     /// The dial is given up: the rank may be dialed again.
-    pub(crate) fn abandon(&mut self, shared: &Shared) {
+    pub(crate) fn abandon(&mut self, shared: &SessionInner) {
         let rank = self.rank;
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Control | Stage::Hello(_) => {
@@ -165,16 +165,16 @@ impl Dialing {
         }
     }
 
-    fn step(&mut self, shared: &Shared) -> Result<Step> {
+    fn step(&mut self, shared: &SessionInner) -> Result<Step> {
         loop {
             match &mut self.stage {
                 Stage::Control => return Ok(Step::Open(DialTarget::Address(self.address.clone()))),
                 Stage::Hello(talk) => {
                     let met = match talk.advance()? {
                         None => return Ok(Step::Hear),
-                        Some(Reached::Connected(met)) => met,
-                        Some(Reached::Refused(why)) => return Ok(Step::Refused(why)),
-                        Some(Reached::Attached) => return Err(other_question()),
+                        Some(HandshakeOutcome::Connected(met)) => met,
+                        Some(HandshakeOutcome::Refused(why)) => return Ok(Step::Refused(why)),
+                        Some(HandshakeOutcome::Attached) => return Err(other_question()),
                     };
                     // The kernel knows the users of local sockets.
                     let proven = talk.prover.is_some() || self.address.folder().is_some();
@@ -213,12 +213,14 @@ impl Dialing {
                 }
                 Stage::Attach(.., kind, talk) => match (talk.advance(), *kind) {
                     (Ok(None), _) => return Ok(Step::Hear),
-                    (Ok(Some(Reached::Attached)), _) => return self.link(shared).map(Step::Linked),
-                    (Ok(Some(Reached::Refused(why))), kind) => {
+                    (Ok(Some(HandshakeOutcome::Attached)), _) => {
+                        return self.link(shared).map(Step::Linked);
+                    }
+                    (Ok(Some(HandshakeOutcome::Refused(why))), kind) => {
                         let refused = shared.refusal(self.claims, why);
                         self.not_by(shared, kind, refused)?;
                     }
-                    (Ok(Some(Reached::Connected(_))), _) => return Err(other_question()),
+                    (Ok(Some(HandshakeOutcome::Connected(_))), _) => return Err(other_question()),
                     (Err(e), kind) => self.not_by(shared, kind, e)?,
                 },
                 Stage::Over => return Err(Error::new(ErrorKind::Closed, "this dial is over")),
@@ -226,7 +228,7 @@ impl Dialing {
         }
     }
 
-    fn take_in(&mut self, shared: &Shared, opened: Result<Socket>) -> Result<()> {
+    fn take_in(&mut self, shared: &SessionInner, opened: Result<Socket>) -> Result<()> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Control => {
                 let socket = match opened {
@@ -292,7 +294,7 @@ impl Dialing {
     ///
     /// # Errors
     /// `Unavailable`: the one that was asked for by name does not.
-    fn skip_unfit(&mut self, shared: &Shared) -> Result<()> {
+    fn skip_unfit(&mut self, shared: &SessionInner) -> Result<()> {
         while let Stage::Data(met, _, kind) | Stage::Attach(met, _, kind, _) = &self.stage {
             let (kind, by_name) = (*kind, self.conn != ConnType::Auto);
             let peer = PeerFacts {
@@ -308,7 +310,7 @@ impl Dialing {
     }
 
     /// The data connection of that kind came to nothing.
-    fn not_by(&mut self, shared: &Shared, kind: ConnType, why: Error) -> Result<()> {
+    fn not_by(&mut self, shared: &SessionInner, kind: ConnType, why: Error) -> Result<()> {
         if Retries::is_worth_it(&why) && !self.retries.is_hopeless() {
             self.not_before = self.retries.next(clock::now());
             self.again_by(kind);
@@ -328,7 +330,7 @@ impl Dialing {
     }
 
     /// Passes one kind over and tries the next, unless it was asked for by name.
-    fn pass_over(&mut self, shared: &Shared, kind: ConnType, why: String) -> Result<()> {
+    fn pass_over(&mut self, shared: &SessionInner, kind: ConnType, why: String) -> Result<()> {
         let next = shared.domains.next(Some(kind)).filter(|_| self.conn == ConnType::Auto);
         let Some(next) = next else { return Err(unavailable(kind, &why)) };
         self.choices.push(Choice { conn: kind, chosen: false, why });
@@ -347,7 +349,7 @@ impl Dialing {
     }
 
     /// Both connections are there: makes the link of them.
-    fn link(&mut self, shared: &Shared) -> Result<Arc<Link>> {
+    fn link(&mut self, shared: &SessionInner) -> Result<Arc<Link>> {
         if shared.is_leaving() {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
@@ -383,7 +385,7 @@ impl Dialing {
             near,
             choices: std::mem::take(&mut self.choices),
             spin: shared.config.spin,
-            driver: Arc::clone(&shared.driver),
+            reactor: Arc::clone(&shared.reactor),
             owner: shared.owner(),
             ctrl: CtrlState::new(first.socket, first.control, first.framer),
             data: DataState::new(port, shared.config.slots, true, true),
@@ -406,7 +408,7 @@ impl Dialing {
         Ok(link)
     }
 
-    fn note_choice(&mut self, shared: &Shared, kind: ConnType) {
+    fn note_choice(&mut self, shared: &SessionInner, kind: ConnType) {
         let mut note = |conn, chosen, why: &str| {
             self.choices.push(Choice { conn, chosen, why: why.to_owned() });
         };

@@ -9,9 +9,9 @@ use hmc_core::wire::hello::Asked;
 
 use crate::base::address::Address;
 use crate::base::address::is_loopback;
-use crate::io::listener::Source;
+use crate::io::listener::PeerAddr;
 use crate::io::socket::Socket;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
 /// Whether this system (this network namespace) has that address.
 fn is_own(ip: IpAddr) -> bool {
@@ -26,7 +26,7 @@ fn bytes(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-impl Shared {
+impl SessionInner {
     /// What a dialer says about whom it means, and whether both ends prove that they are of the same user.
     pub(crate) fn asks(&self, address: &Address, socket: &Socket) -> (Asked, bool) {
         let of = |at: SocketAddr| Asked::new(bytes(at.ip()), at.port(), self.netns);
@@ -51,7 +51,7 @@ impl Shared {
     }
 
     /// Whether this session listens at the endpoint that a dialer was told to reach.
-    pub(crate) fn is_asked(&self, asked: &Asked, source: Source, socket: &Socket) -> bool {
+    pub(crate) fn is_asked(&self, asked: &Asked, source: PeerAddr, socket: &Socket) -> bool {
         if asked.port() == 0 {
             return true;
         }
@@ -60,12 +60,13 @@ impl Shared {
         if is_loopback(ip) && self.is_elsewhere(asked) {
             return false;
         }
-        if let (Source::Tcp(_), Some(here)) = (source, socket.own_address()) {
+        if let (PeerAddr::Tcp(_), Some(here)) = (source, socket.own_address()) {
             return here.port() == asked.port() && (any || here.ip().to_canonical() == ip);
         }
-        self.doors.tcp_addrs().into_iter().any(|door| {
-            let at = door.ip().to_canonical();
-            door.port() == asked.port() && (any || at == ip || at.is_unspecified() && is_own(ip))
+        self.listeners.tcp_addrs().into_iter().any(|listener| {
+            let at = listener.ip().to_canonical();
+            listener.port() == asked.port()
+                && (any || at == ip || at.is_unspecified() && is_own(ip))
         })
     }
 }

@@ -21,14 +21,14 @@ use crate::base::address::Address;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::socket_path;
-use crate::base::wait_limit::{Stop, Until};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::conn::proof::Prover;
 use crate::io::listener::{local_peer, new_socket, tune_tcp};
 use crate::io::socket::Socket;
 use crate::link::ctrl::CtrlState;
 
 /// What a WELCOME said, kept.
-pub(crate) struct Met {
+pub(crate) struct WelcomeInfo {
     pub(crate) incarnation: Incarnation,
     pub(crate) host: HostId,
     pub(crate) token: LinkToken,
@@ -49,8 +49,8 @@ pub(crate) struct Handshake {
 }
 
 /// Where a handshake came to.
-pub(crate) enum Reached {
-    Connected(Met),
+pub(crate) enum HandshakeOutcome {
+    Connected(WelcomeInfo),
     Attached,
     Refused(RejectReason),
 }
@@ -83,7 +83,7 @@ impl Handshake {
     }
 
     /// Talks as far as what has come allows: the connection is up, or refused, or (`None`) more must come first.
-    pub(crate) fn advance(&mut self) -> Result<Option<Reached>> {
+    pub(crate) fn advance(&mut self) -> Result<Option<HandshakeOutcome>> {
         loop {
             self.flush()?;
             let now = clock::now();
@@ -94,7 +94,7 @@ impl Handshake {
                         .map_err(|v| Error::new(ErrorKind::Protocol, format!("the peer: {v}")))?;
                     match event {
                         Some(ControlEvent::Connected(w)) => {
-                            return Ok(Some(Reached::Connected(Met::of(&w))));
+                            return Ok(Some(HandshakeOutcome::Connected(WelcomeInfo::of(&w))));
                         }
                         Some(ControlEvent::Challenged(said)) => {
                             let prover = self.prover.as_ref().ok_or_else(other_question)?;
@@ -103,8 +103,12 @@ impl Handshake {
                                 return Err(prover.not_believed());
                             }
                         }
-                        Some(ControlEvent::Attached) => return Ok(Some(Reached::Attached)),
-                        Some(ControlEvent::Refused(why)) => return Ok(Some(Reached::Refused(why))),
+                        Some(ControlEvent::Attached) => {
+                            return Ok(Some(HandshakeOutcome::Attached));
+                        }
+                        Some(ControlEvent::Refused(why)) => {
+                            return Ok(Some(HandshakeOutcome::Refused(why)));
+                        }
                         _ => {}
                     }
                 }
@@ -134,7 +138,7 @@ impl Handshake {
     }
 }
 
-impl Met {
+impl WelcomeInfo {
     fn of(w: &Welcome<'_>) -> Self {
         let mut met = Self {
             incarnation: w.hello.incarnation,
@@ -176,7 +180,7 @@ fn closed(why: CloseReason) -> Error {
 pub(crate) fn wait_for_answer(
     socket: &Socket,
     spin: std::time::Duration,
-    until: Until,
+    until: WaitLimit,
 ) -> Result<()> {
     socket.fd().map_or(Ok(()), |fd| wait_for(fd, PollFlags::IN, spin, until, &"connecting"))
 }
@@ -185,16 +189,16 @@ fn wait_for(
     fd: BorrowedFd<'_>,
     flags: PollFlags,
     spin: std::time::Duration,
-    until: Until,
+    until: WaitLimit,
     what: &dyn std::fmt::Display,
 ) -> Result<()> {
-    let mut vigil = until.vigil();
+    let mut timer = until.timer();
     let spin_until = clock::now().after(clock::from_std(spin)).min(until.at);
     loop {
-        vigil.check().map_err(|stop| stop.error(what))?;
+        timer.check().map_err(|stop| stop.error(what))?;
         let spins = clock::now() < spin_until;
-        let nap = if spins { Duration::ZERO } else { clock::left(vigil.nap_until()) };
-        let timeout = clock::timespec(nap);
+        let pause = if spins { Duration::ZERO } else { clock::left(timer.park_until()) };
+        let timeout = clock::timespec(pause);
         match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], timeout.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
@@ -207,7 +211,7 @@ fn finish_connect(
     fd: OwnedFd,
     begun: std::result::Result<(), Errno>,
     what: &dyn std::fmt::Display,
-    until: Until,
+    until: WaitLimit,
 ) -> Result<OwnedFd> {
     let fail = |e| Error::io(format_args!("cannot connect to {what}"), e);
     match begun {
@@ -224,7 +228,7 @@ fn finish_connect(
 }
 
 /// A connected socket to an address.
-pub(crate) fn open(address: &Address, rank: Rank, until: Until) -> Result<OwnedFd> {
+pub(crate) fn open(address: &Address, rank: Rank, until: WaitLimit) -> Result<OwnedFd> {
     match address {
         Address::Tcp(addr) => open_tcp(*addr, until),
         Address::Uds(dir) | Address::Local { dir, .. } => {
@@ -237,7 +241,7 @@ pub(crate) fn open(address: &Address, rank: Rank, until: Until) -> Result<OwnedF
 /// whose queue is full ignores an attempt, and the kernel repeats it after a second only (tcp(7)).
 const FIRST_ATTEMPT_MS: u64 = 100;
 
-fn open_tcp(addr: SocketAddr, until: Until) -> Result<OwnedFd> {
+fn open_tcp(addr: SocketAddr, until: WaitLimit) -> Result<OwnedFd> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let mut attempt = FIRST_ATTEMPT_MS;
     loop {
@@ -246,7 +250,7 @@ fn open_tcp(addr: SocketAddr, until: Until) -> Result<OwnedFd> {
         let begun = rustix::net::connect(&fd, &addr);
         let by = clock::now().after(Duration::from_millis(attempt));
         let last = by >= until.at;
-        let until = until.moved_to(by.min(until.at));
+        let until = until.with_deadline(by.min(until.at));
         match finish_connect(fd, begun, &Address::Tcp(addr), until) {
             Err(e) if e.kind() == ErrorKind::DeadlineExceeded && !last => {
                 attempt = attempt.saturating_mul(2);
@@ -268,21 +272,22 @@ pub(crate) fn is_served(path: &std::path::Path) -> bool {
 /// The longest sleep before a full queue, for callers without a deadline.
 const LONGEST_SLEEP_NS: u64 = 1_000_000_000;
 
-pub(crate) fn open_path(path: &std::path::Path, until: Until) -> Result<OwnedFd> {
+pub(crate) fn open_path(path: &std::path::Path, until: WaitLimit) -> Result<OwnedFd> {
     let fd = new_socket(AddressFamily::UNIX)?;
     hmc_mem::os::fd_passing::allow(&fd, false);
     let to = SocketAddrUnix::new(path).map_err(|e| Error::io(path.display(), e))?;
-    let mut vigil = until.vigil();
+    let mut timer = until.timer();
     let mut sleeps = false;
     loop {
         match rustix::net::connect(&fd, &to) {
             // connect(2): the listener's queue is full, and was for as long as a call may sleep.
             Err(Errno::AGAIN) => {
-                let stopped =
-                    |stop: Stop| stop.error(format_args!("connecting to {}", path.display()));
-                vigil.check().map_err(stopped)?;
-                let nap = clock::left(vigil.nap_until()).as_nanos().clamp(1, LONGEST_SLEEP_NS);
-                sleep_in_connect(&fd, Some(std::time::Duration::from_nanos(nap)))?;
+                let stopped = |stop: WaitStopped| {
+                    stop.error(format_args!("connecting to {}", path.display()))
+                };
+                timer.check().map_err(stopped)?;
+                let pause = clock::left(timer.park_until()).as_nanos().clamp(1, LONGEST_SLEEP_NS);
+                sleep_in_connect(&fd, Some(std::time::Duration::from_nanos(pause)))?;
                 sleeps = true;
             }
             Err(Errno::INTR) => {}
@@ -304,9 +309,9 @@ pub(crate) fn open_path(path: &std::path::Path, until: Until) -> Result<OwnedFd>
 }
 
 /// Has connect(2) sleep for so long while the listener's queue is full (SO_SNDTIMEO, socket(7)), or return at once.
-fn sleep_in_connect(fd: &OwnedFd, nap: Option<std::time::Duration>) -> Result<()> {
-    sockopt::set_socket_timeout(fd, sockopt::Timeout::Send, nap)
-        .and_then(|()| rustix::io::ioctl_fionbio(fd, nap.is_none()))
+fn sleep_in_connect(fd: &OwnedFd, pause: Option<std::time::Duration>) -> Result<()> {
+    sockopt::set_socket_timeout(fd, sockopt::Timeout::Send, pause)
+        .and_then(|()| rustix::io::ioctl_fionbio(fd, pause.is_none()))
         .map_err(|e| Error::io("cannot set how long connecting may take", e))
 }
 

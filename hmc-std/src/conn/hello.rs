@@ -11,9 +11,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::conn::handshake::{Handshake, unsayable};
 use crate::io::socket::Socket;
 use crate::link::Choice;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
-impl Shared {
+impl SessionInner {
     /// The first words to whoever listens at `address`, ready to be said on the connection to it.
     pub(crate) fn greeting(
         &self,

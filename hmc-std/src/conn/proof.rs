@@ -9,7 +9,7 @@ use crate::base::address::is_loopback;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::secret::Secret;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
 /// A dialer's part: what it said, and what it knows.
 pub(crate) struct Prover {
@@ -37,7 +37,7 @@ impl Prover {
     }
 }
 
-impl Shared {
+impl SessionInner {
     /// Whether both ends of a connection over TCP have to prove that they are of the same user: it stays within this system,
     /// and this session did not allow others by name.
     pub(crate) fn needs_proof(&self, here: Option<IpAddr>, there: IpAddr) -> bool {
@@ -45,7 +45,7 @@ impl Shared {
         !self.config.insecure_loopback && (is_loopback(there) || here.is_some_and(is_loopback))
     }
 
-    /// The secret, if a door has to have one: an error now, and not a refusal of each peer.
+    /// The secret, if a listener has to have one: an error now, and not a refusal of each peer.
     pub(crate) fn check_secret(&self, ip: IpAddr) -> Result<()> {
         match self.needs_proof(Some(ip), ip) {
             true => self.secret().map(|_| ()),
@@ -55,7 +55,7 @@ impl Shared {
 
     /// The secret that is in the file now.
     pub(crate) fn secret(&self) -> Result<Secret> {
-        self.secret.of(&self.config.secret, clock::wall_nanos())
+        self.secret.of(&self.config.secret, clock::unix_nanos())
     }
 
     /// What a dialer needs that said `hello`, if that promises a proof.

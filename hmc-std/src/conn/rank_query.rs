@@ -16,18 +16,18 @@ use crate::base::clock;
 use crate::base::config::check_exposure;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::{rank_of_socket, socket_path};
-use crate::base::wait_limit::{Stop, Until};
-use crate::conn::handshake::{Reached, is_served, open, wait_for_answer};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
+use crate::conn::handshake::{HandshakeOutcome, is_served, open, wait_for_answer};
 use crate::conn::retry::Retries;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
-impl Shared {
+impl SessionInner {
     /// The rank of whoever listens at `address`: never this session's own.
     ///
     /// # Errors
     /// `InvalidConfig` when it is this session, or when several listen in a folder; `DuplicateRank` when it is another process of
     /// this rank; else as for a dial.
-    pub(crate) fn rank_at(&self, address: &Address, until: Until) -> Result<Rank> {
+    pub(crate) fn rank_at(&self, address: &Address, until: WaitLimit) -> Result<Rank> {
         if self.is_leaving() {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
@@ -37,7 +37,7 @@ impl Shared {
         }
     }
 
-    fn ask_rank(&self, addr: SocketAddr, until: Until) -> Result<Rank> {
+    fn ask_rank(&self, addr: SocketAddr, until: WaitLimit) -> Result<Rank> {
         check_exposure(addr.ip(), self.is_insecure())?;
         let mut retries = Retries::default();
         loop {
@@ -47,8 +47,8 @@ impl Shared {
                 asked => return asked,
             };
             let nothing = |_: &Self| None::<()>;
-            if let Err(stop @ (Stop::Interrupted | Stop::Forked)) =
-                self.wait_news(until.moved_to(again.min(until.at)), nothing)
+            if let Err(stop @ (WaitStopped::Interrupted | WaitStopped::Forked)) =
+                self.wait_for_event(until.with_deadline(again.min(until.at)), nothing)
             {
                 return Err(stop.error("connecting"));
             }
@@ -58,11 +58,11 @@ impl Shared {
         }
     }
 
-    fn ask_once(&self, addr: SocketAddr, until: Until) -> Result<Rank> {
+    fn ask_once(&self, addr: SocketAddr, until: WaitLimit) -> Result<Rank> {
         let (me, none) = (self.config.rank, EndpointList::new());
         let fd = open(&Address::Tcp(addr), me, until)?;
         let from = rustix::net::getsockname(&fd).ok().and_then(|a| SocketAddr::try_from(a).ok());
-        let is_own = self.doors.leads_here(addr, from.map(|f| f.ip()));
+        let is_own = self.listeners.leads_here(addr, from.map(|f| f.ip()));
         let mut talk =
             self.greeting(fd.into(), &Address::Tcp(addr), &none, self.next_life(), me)?;
         let reached = loop {
@@ -72,17 +72,17 @@ impl Shared {
             }
         };
         match reached {
-            Reached::Refused(RejectReason::WrongRank { ours }) if ours != me => Ok(ours),
+            HandshakeOutcome::Refused(RejectReason::WrongRank { ours }) if ours != me => Ok(ours),
             // It took the rank for its own, and judged this session by it.
-            Reached::Connected(_)
-            | Reached::Refused(
+            HandshakeOutcome::Connected(_)
+            | HandshakeOutcome::Refused(
                 RejectReason::Duplicate
                 | RejectReason::Stale { .. }
                 | RejectReason::BadRank { .. }
                 | RejectReason::Busy,
             ) => Err(self.same_rank(&Address::Tcp(addr), is_own)),
-            Reached::Refused(why) => Err(self.refusal(me, why).without_peer()),
-            Reached::Attached => {
+            HandshakeOutcome::Refused(why) => Err(self.refusal(me, why).without_peer()),
+            HandshakeOutcome::Attached => {
                 Err(Error::new(ErrorKind::Protocol, "an answer to another question"))
             }
         }
@@ -99,7 +99,7 @@ impl Shared {
             let name = entry.map_err(failed)?.file_name();
             let Some(rank) = name.to_str().and_then(rank_of_socket) else { continue };
             let path = socket_path(dir, rank)?;
-            if self.doors.is_at(&path) {
+            if self.listeners.is_at(&path) {
                 own = true;
             } else if is_served(&path) {
                 others.push(rank);

@@ -8,9 +8,9 @@ use hmc_core::types::Rank;
 use crate::base::clock;
 use crate::base::lock::lock;
 use crate::node::membership::{Input, Output};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
-impl Shared {
+impl SessionInner {
     /// Judges and records a change of the peers' lives.
     pub(crate) fn decide(&self, input: Input) -> Output {
         let output = {
@@ -19,18 +19,18 @@ impl Shared {
             let at = registry.next_deadline().as_nanos();
             if at < self.redial_at.swap(at, Ordering::AcqRel) {
                 // The engine may sleep for longer than that.
-                self.driver.ring();
+                self.reactor.wake();
             }
             output
         };
         if matches!(input, Input::DialFailed { .. }) {
             // Who waited for that dial may dial now.
-            self.tell_news();
+            self.notify_waiters();
         }
         output
     }
 
-    /// When [`Shared::due_redial`] may have something to say.
+    /// When [`SessionInner::due_redial`] may have something to say.
     pub(crate) fn redial_at(&self) -> Instant {
         Instant::from_nanos(self.redial_at.load(Ordering::Acquire))
     }
@@ -41,7 +41,7 @@ impl Shared {
             return None;
         }
         match self.decide(Input::Tick) {
-            Output::Redial(rank) => Some(rank),
+            Output::Reconnect(rank) => Some(rank),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Dialing again a listener that closes a connection before it answers: it may have had no room. A dial goes on until its
+//! Dialing again a listener that closes a connection before it answers: it may have had no space. A dial goes on until its
 //! deadline, and its error says then what else such a listener may be.
 
 use hmc_core::time::{Duration, Instant};
@@ -50,7 +50,7 @@ impl Retries {
             n => format!("{n} attempts, each closed before an answer"),
         };
         Error::deadline(format_args!(
-            "connecting: {attempts}; a process that listens there has no room for more connections, or speaks another protocol \
+            "connector: {attempts}; a process that listens there has no space for more connections, or speaks another protocol \
              (`connect_upstream` connects to the C++ HMC)"
         ))
     }

@@ -7,43 +7,47 @@ use hmc_core::time::Instant;
 use crate::base::clock;
 use crate::base::error::Result;
 use crate::base::process::forked;
-use crate::base::wait_limit::{Stop, Until};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::{Life, Link};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
 /// Ends links in order: waits for what was posted, says BYE, waits for the peers' BYE.
-pub(crate) fn leave(shared: &Shared, links: &[Arc<Link>], mut until: Until) -> Result<()> {
+pub(crate) fn leave(
+    shared: &SessionInner,
+    links: &[Arc<Link>],
+    mut until: WaitLimit,
+) -> Result<()> {
     for link in links {
         link.advance(Life::Leaving);
-        link.relay_leave();
+        link.rndv_leave();
     }
     let mut late = None;
     for link in links {
-        let idle = |l: &Link| l.is_relay_quiet() && l.data().queue().in_flight() == 0;
+        let idle = |l: &Link| l.is_rndv_quiet() && l.data().queue().in_flight() == 0;
         let quiet = |l: &Link| (l.life() == Life::Dead || idle(l)).then_some(());
         // Messages end by notes on the control connection.
-        let busy = !link.is_relay_quiet();
+        let busy = !link.is_rndv_quiet();
         let watch = if busy { crate::link::WaitScope::Both } else { crate::link::WaitScope::Data };
         if let Err(stop) = link.drive(watch, until, quiet) {
-            if stop == Stop::Forked {
+            if stop == WaitStopped::Forked {
                 return Err(forked());
             }
             late = late.or(Some((link.peer, stop)));
             // No more waiting: the rest is closed as it is.
-            until = Until::time(clock::now());
+            until = WaitLimit::time(clock::now());
         }
         // The wait below ends the link. Were the connection to end by itself at the same time, an answer that did not come
         // could not be told from one that did.
         link.bye(Instant::NEVER);
     }
     for link in links {
-        let over = shared.wait_news(until, |_| (link.life() == Life::Dead).then_some(()));
+        let over = shared.wait_for_event(until, |_| (link.life() == Life::Dead).then_some(()));
         if let Err(stop) = over {
-            if stop == Stop::Forked {
+            if stop == WaitStopped::Forked {
                 return Err(forked());
             }
             late = late.or(Some((link.peer, stop)));
-            until = Until::time(clock::now());
+            until = WaitLimit::time(clock::now());
         }
         link.die(false, "this session left");
     }

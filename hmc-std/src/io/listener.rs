@@ -1,4 +1,4 @@
-//! Doors: TCP and UDS listeners. A listener is up when its constructor returned.
+//! Listeners: TCP and UDS listeners. A listener is up when its constructor returned.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::{private_dir, socket_path};
 
-/// Strangers that the kernel may hold back for us; no more than net.core.somaxconn, which is as much by default.
+/// Pending connections that the kernel may hold back for us; no more than net.core.somaxconn, which is as much by default.
 const BACKLOG: i32 = 4096;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) enum Listener {
         path: PathBuf,
         lock: OwnedFd,
     },
-    /// A door in a simulated world.
+    /// A listener in a simulated world.
     #[cfg(feature = "testing")]
     Simulated {
         addr: SocketAddr,
@@ -37,7 +37,7 @@ pub(crate) enum Listener {
 
 /// Who came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum PeerAddr {
     Tcp(SocketAddr),
     /// A process of this host, as the kernel names it.
     Uds {
@@ -98,7 +98,7 @@ impl Listener {
         Ok(Self::Uds { fd, path, lock })
     }
 
-    /// What the kernel can be asked to watch, if this is a door that the kernel knows.
+    /// What the kernel can be asked to watch, if this is a listener that the kernel knows.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Tcp { fd, .. } | Self::Uds { fd, .. } => Some(fd.as_fd()),
@@ -125,7 +125,7 @@ impl Listener {
         self.addr().as_ref().is_some_and(is_there)
     }
 
-    /// Whether connections over IPv4 come to a door of IPv6.
+    /// Whether connections over IPv4 come to a listener of IPv6.
     fn takes_ipv4(&self) -> bool {
         self.fd().is_some_and(|fd| sockopt::ipv6_v6only(fd) == Ok(false))
     }
@@ -137,7 +137,7 @@ impl Listener {
         }
     }
 
-    /// Calls `f` with what peers are told about this door.
+    /// Calls `f` with what peers are told about this listener.
     pub(crate) fn with_endpoint<R>(&self, f: impl FnOnce(&EndpointDesc<'_>) -> R) -> R {
         match self {
             Self::Tcp { addr, .. } => f(&EndpointDesc::tcp(addr.port())),
@@ -147,12 +147,12 @@ impl Listener {
         }
     }
 
-    /// The next stranger, if one waits. Local ones of another user are turned away.
-    pub(crate) fn accept(&self) -> std::result::Result<Option<(OwnedFd, Source)>, Errno> {
+    /// The next pending connection, if one waits. Local ones of another user are turned away.
+    pub(crate) fn accept(&self) -> std::result::Result<Option<(OwnedFd, PeerAddr)>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Some(door) = self.fd() else { return Ok(None) };
+        let Some(listener) = self.fd() else { return Ok(None) };
         loop {
-            let (fd, from) = match rustix::net::acceptfrom_with(door, flags) {
+            let (fd, from) = match rustix::net::acceptfrom_with(listener, flags) {
                 Ok(r) => r,
                 Err(Errno::AGAIN) => return Ok(None),
                 // accept(2): errors of the connection that was to be accepted.
@@ -162,12 +162,12 @@ impl Listener {
             match self {
                 Self::Tcp { .. } => {
                     if let Some(Ok(addr)) = from.map(SocketAddr::try_from) {
-                        return Ok(Some((fd, Source::Tcp(addr))));
+                        return Ok(Some((fd, PeerAddr::Tcp(addr))));
                     }
                 }
                 Self::Uds { .. } => {
                     if let Some(pid) = local_peer(fd.as_fd()) {
-                        return Ok(Some((fd, Source::Uds { pid })));
+                        return Ok(Some((fd, PeerAddr::Uds { pid })));
                     }
                     tracing::warn!("turned away a local process of another user");
                 }

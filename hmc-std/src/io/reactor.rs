@@ -33,8 +33,8 @@ pub(crate) enum Token {
     Listener(u32),
     /// The unproven connection of that number.
     Pending(u32),
-    /// Somebody rang the bell.
-    Bell,
+    /// Somebody rang the waker.
+    Wake,
     /// The shared worker of that number has something to do.
     Worker(u32),
 }
@@ -46,7 +46,7 @@ impl Token {
             Self::Link(n, Channel::Data) => (n, 1),
             Self::Listener(n) => (n, 2),
             Self::Pending(n) => (n, 3),
-            Self::Bell => (0, 4),
+            Self::Wake => (0, 4),
             Self::Worker(n) => (n, 5),
         };
         u64::from(n) << 3 | kind
@@ -59,7 +59,7 @@ impl Token {
             1 => Self::Link(n, Channel::Data),
             2 => Self::Listener(n),
             3 => Self::Pending(n),
-            4 => Self::Bell,
+            4 => Self::Wake,
             5 => Self::Worker(n),
             _ => return None,
         })
@@ -100,27 +100,27 @@ struct Queue {
 
 /// One session's epoll instance and its queue of links to run.
 #[derive(Debug)]
-pub(crate) struct Driver {
+pub(crate) struct Reactor {
     epoll: OwnedFd,
     /// With `Progress::Manual` only `progress()` serves data planes: nobody watches them.
     progress: Progress,
-    bell: OwnedFd,
+    waker: OwnedFd,
     queue: Mutex<Queue>,
-    /// Whether the queue may hold links: a look that costs no lock. [`Driver::wait`] looks under the lock.
+    /// Whether the queue may hold links: a look that costs no lock. [`Reactor::wait`] looks under the lock.
     wanted: AtomicBool,
 }
 
-impl Driver {
+impl Reactor {
     pub(crate) fn new(progress: Progress) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::io("cannot create an epoll instance", e))?;
         use rustix::event::EventfdFlags;
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let waker = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("cannot create an eventfd", e))?;
         let queue = Queue { links: VecDeque::with_capacity(64), parked: false };
         let (queue, wanted) = (Mutex::new(queue), AtomicBool::new(false));
-        let this = Self { epoll, progress, bell, queue, wanted };
-        this.watch(&this.bell, Token::Bell)?;
+        let this = Self { epoll, progress, waker, queue, wanted };
+        this.watch(&this.waker, Token::Wake)?;
         Ok(this)
     }
 
@@ -129,8 +129,8 @@ impl Driver {
         self.progress != Progress::Manual
     }
 
-    /// Watches a stranger's socket: tells once of what comes, however long it stays there.
-    pub(crate) fn watch_stranger(&self, socket: &Socket, token: Token) -> Result<()> {
+    /// Watches a pending connection's socket: tells once of what comes, however long it stays there.
+    pub(crate) fn watch_pending(&self, socket: &Socket, token: Token) -> Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         socket.fd().map_or(Ok(()), |fd| self.add(fd, token, flags).map_err(cannot_watch))
     }
@@ -222,7 +222,7 @@ impl Driver {
         let parked = std::mem::take(&mut queue.parked);
         drop(queue);
         if parked {
-            self.ring();
+            self.wake();
         }
     }
 
@@ -242,14 +242,14 @@ impl Driver {
         self.queue().links.clear();
     }
 
-    /// Wakes whoever waits in [`Driver::wait`].
-    pub(crate) fn ring(&self) {
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    /// Wakes whoever waits in [`Reactor::wait`].
+    pub(crate) fn wake(&self) {
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn silence(&self) {
+    pub(crate) fn clear_wake(&self) {
         let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.bell, &mut count);
+        let _ = rustix::io::read(&self.waker, &mut count);
     }
 
     /// Waits up to `timeout` for something to be ready, or not at all when a link wants to be run; `None` waits
@@ -261,9 +261,9 @@ impl Driver {
         queue.parked = sleeps;
         drop(queue);
         out.raw.clear();
-        let room = rustix::buffer::spare_capacity(&mut out.raw);
+        let space = rustix::buffer::spare_capacity(&mut out.raw);
         // EINTR: the caller goes round anyway.
-        let _ = epoll::wait(&self.epoll, room, if sleeps { timeout } else { Some(&now) });
+        let _ = epoll::wait(&self.epoll, space, if sleeps { timeout } else { Some(&now) });
         if sleeps {
             self.queue().parked = false;
         }
@@ -288,7 +288,7 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use super::{Channel, Driver, Events, Readiness, Registered, Socket, Token};
+    use super::{Channel, Events, Reactor, Readiness, Registered, Socket, Token};
     use crate::base::config::Progress;
     use rustix::event::PollFlags;
     use std::collections::VecDeque;
@@ -303,7 +303,7 @@ mod tests {
             Token::Link(7, Channel::Data),
             Token::Listener(1),
             Token::Pending(u32::MAX),
-            Token::Bell,
+            Token::Wake,
             Token::Worker(3),
         ] {
             assert_eq!(Token::decode(t.encode()), Some(t));
@@ -326,9 +326,9 @@ mod tests {
     }
 
     /// What is ready now.
-    fn ready(driver: &Driver) -> Vec<Token> {
+    fn ready(reactor: &Reactor) -> Vec<Token> {
         let mut events = Events::new();
-        driver.wait(&mut events, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }));
+        reactor.wait(&mut events, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }));
         events.tokens().collect()
     }
 
@@ -336,104 +336,104 @@ mod tests {
 
     #[test]
     fn a_half_of_a_link_is_told_of_what_it_waits_for() {
-        let driver = Driver::new(Progress::Thread).expect("descriptors");
-        assert!(driver.serves_data());
+        let reactor = Reactor::new(Progress::Thread).expect("descriptors");
+        assert!(reactor.serves_data());
         let (socket, mut peer) = pair();
         let mut slot = Registered::default();
         let token = Token::Link(7, Channel::Data);
         let mut register = |wanted| {
-            driver.register(&socket, 7, Channel::Data, &mut slot, wanted);
+            reactor.register(&socket, 7, Channel::Data, &mut slot, wanted);
             assert!(!slot.differs(wanted));
         };
         register(Readiness { read: true, ..NOTHING });
-        assert_eq!(ready(&driver), []);
-        peer.write_all(&[1]).expect("room");
-        assert_eq!(ready(&driver), [token]);
-        assert_eq!(ready(&driver), [token], "as long as bytes lie there");
+        assert_eq!(ready(&reactor), []);
+        peer.write_all(&[1]).expect("space");
+        assert_eq!(ready(&reactor), [token]);
+        assert_eq!(ready(&reactor), [token], "as long as bytes lie there");
         register(Readiness { end: true, ..NOTHING });
-        assert_eq!(ready(&driver), []);
+        assert_eq!(ready(&reactor), []);
         register(Readiness { write: true, ..NOTHING });
-        assert_eq!(ready(&driver), [token]);
-        assert_eq!(ready(&driver), [token], "as long as there is room");
+        assert_eq!(ready(&reactor), [token]);
+        assert_eq!(ready(&reactor), [token], "as long as there is space");
         register(Readiness { end: true, ..NOTHING });
         peer.shutdown(std::net::Shutdown::Write).expect("connected");
-        assert_eq!(ready(&driver), [token]);
-        assert_eq!(ready(&driver), [], "nothing can be done about it");
+        assert_eq!(ready(&reactor), [token]);
+        assert_eq!(ready(&reactor), [], "nothing can be done about it");
         register(NOTHING);
-        assert_eq!(ready(&driver), []);
+        assert_eq!(ready(&reactor), []);
         drop(peer);
-        assert_eq!(ready(&driver), [token], "a hang-up is told of whatever was asked");
-        assert_eq!(ready(&driver), [], "once");
+        assert_eq!(ready(&reactor), [token], "a hang-up is told of whatever was asked");
+        assert_eq!(ready(&reactor), [], "once");
         register(Readiness { read: true, ..NOTHING });
-        assert_eq!(ready(&driver), [token]);
+        assert_eq!(ready(&reactor), [token]);
         let (ctrl, _other) = pair();
-        driver.forget(&ctrl, Some(&socket));
-        assert_eq!(ready(&driver), []);
+        reactor.forget(&ctrl, Some(&socket));
+        assert_eq!(ready(&reactor), []);
     }
 
     #[test]
     fn nobody_watches_data_planes_where_the_application_drives_them() {
-        let driver = Driver::new(Progress::Manual).expect("descriptors");
-        assert!(!driver.serves_data());
+        let reactor = Reactor::new(Progress::Manual).expect("descriptors");
+        assert!(!reactor.serves_data());
         let read = Readiness { read: true, ..NOTHING };
         let (socket, mut peer) = pair();
-        peer.write_all(&[1]).expect("room");
+        peer.write_all(&[1]).expect("space");
         let mut slot = Registered::default();
-        driver.register(&socket, 7, Channel::Data, &mut slot, read);
-        assert!(slot.differs(read) && ready(&driver).is_empty());
-        driver.register(&socket, 7, Channel::Ctrl, &mut slot, read);
-        assert_eq!(ready(&driver), [Token::Link(7, Channel::Ctrl)]);
-        driver.unwatch_socket(&socket);
-        assert_eq!(ready(&driver), []);
+        reactor.register(&socket, 7, Channel::Data, &mut slot, read);
+        assert!(slot.differs(read) && ready(&reactor).is_empty());
+        reactor.register(&socket, 7, Channel::Ctrl, &mut slot, read);
+        assert_eq!(ready(&reactor), [Token::Link(7, Channel::Ctrl)]);
+        reactor.unwatch_socket(&socket);
+        assert_eq!(ready(&reactor), []);
     }
 
     #[test]
-    fn bytes_of_a_stranger_are_told_of_once_and_the_end_too() {
-        let driver = Driver::new(Progress::Thread).expect("descriptors");
+    fn bytes_of_a_pending_conn_are_told_of_once_and_the_end_too() {
+        let reactor = Reactor::new(Progress::Thread).expect("descriptors");
         let (socket, mut peer) = pair();
         let token = Token::Pending(3);
-        driver.watch_stranger(&socket, token).expect("watched");
-        assert_eq!(ready(&driver), []);
+        reactor.watch_pending(&socket, token).expect("watched");
+        assert_eq!(ready(&reactor), []);
         for _ in 0..2 {
-            peer.write_all(&[1]).expect("room");
-            assert_eq!((ready(&driver), ready(&driver)), (vec![token], vec![]));
+            peer.write_all(&[1]).expect("space");
+            assert_eq!((ready(&reactor), ready(&reactor)), (vec![token], vec![]));
         }
         peer.shutdown(std::net::Shutdown::Write).expect("connected");
-        assert_eq!((ready(&driver), ready(&driver)), (vec![token], vec![]));
-        driver.unwatch_socket(&socket);
+        assert_eq!((ready(&reactor), ready(&reactor)), (vec![token], vec![]));
+        reactor.unwatch_socket(&socket);
         drop(peer);
-        assert_eq!(ready(&driver), []);
+        assert_eq!(ready(&reactor), []);
     }
 
     #[test]
     fn a_link_that_asks_to_be_run_wakes_the_thread_only_if_that_sleeps() {
-        let driver = Driver::new(Progress::Thread).expect("descriptors");
+        let reactor = Reactor::new(Progress::Thread).expect("descriptors");
         let mut queued = VecDeque::from([9]);
-        driver.take_queued(&mut queued);
+        reactor.take_queued(&mut queued);
         assert!(queued.is_empty(), "what was run before");
-        driver.enqueue(1);
-        driver.enqueue(2);
-        assert_eq!(ready(&driver), []);
+        reactor.enqueue(1);
+        reactor.enqueue(2);
+        assert_eq!(ready(&reactor), []);
         // It would sleep for ever otherwise.
-        driver.wait(&mut Events::new(), None);
-        driver.take_queued(&mut queued);
+        reactor.wait(&mut Events::new(), None);
+        reactor.take_queued(&mut queued);
         assert_eq!(queued, [1, 2]);
-        driver.take_queued(&mut queued);
+        reactor.take_queued(&mut queued);
         assert!(queued.is_empty());
-        driver.queue().parked = true;
-        driver.enqueue(3);
-        assert_eq!(ready(&driver), [Token::Bell]);
-        driver.silence();
-        driver.enqueue(4);
-        assert_eq!(ready(&driver), [], "it is awake");
-        driver.forget_queued();
-        driver.take_queued(&mut queued);
+        reactor.queue().parked = true;
+        reactor.enqueue(3);
+        assert_eq!(ready(&reactor), [Token::Wake]);
+        reactor.clear_wake();
+        reactor.enqueue(4);
+        assert_eq!(ready(&reactor), [], "it is awake");
+        reactor.forget_queued();
+        reactor.take_queued(&mut queued);
         assert!(queued.is_empty());
         let soon = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1 };
-        driver.wait(&mut Events::new(), Some(&soon));
-        assert!(!driver.queue().parked, "it has slept");
-        driver.ring();
-        assert_eq!(ready(&driver), [Token::Bell]);
+        reactor.wait(&mut Events::new(), Some(&soon));
+        assert!(!reactor.queue().parked, "it has slept");
+        reactor.wake();
+        assert_eq!(ready(&reactor), [Token::Wake]);
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Socket {
     }
 
     /// Whether the kernel takes bytes now.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let Some(fd) = self.fd() else { return true };
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -273,10 +273,10 @@ mod tests {
         let shared = SharedBytes::of_mut(&mut memory);
         let span = shared.extent().whole();
         let mut tail = [0; 6];
-        far.write_all(b"payload.head").expect("room");
+        far.write_all(b"payload.head").expect("space");
         assert_eq!(socket.recv_vectored(&shared, span, &mut tail), Ok(12));
         assert_eq!(&tail, b"head\0\0");
-        far.write_all(b"PAYLOAD.head").expect("room");
+        far.write_all(b"PAYLOAD.head").expect("space");
         assert_eq!(socket.recv_vectored(&shared, span, &mut []), Ok(8));
         let mut got = [0; 8];
         shared.read_at(span, &mut got).expect("all of it");

@@ -21,7 +21,7 @@ mod receive;
 pub(crate) struct CtrlState {
     socket: Arc<Socket>,
     pub(crate) machine: ControlMachine,
-    /// The system may hold back what it took, and says that there is room when it does not.
+    /// The system may hold back what it took, and says that there is space when it does not.
     holds_back: bool,
     attended: bool,
     registered: Registered,
@@ -68,9 +68,9 @@ impl CtrlState {
             return false;
         }
         // Over a local socket it is in the peer's queue.
-        let has = !self.holds_back || self.socket.has_room();
+        let has = !self.holds_back || self.socket.has_space();
         if !has {
-            self.machine.await_room();
+            self.machine.await_space();
         }
         has
     }
@@ -102,7 +102,7 @@ impl CtrlState {
     }
 
     /// Sends a message of the protocol unless earlier ones wait for the peer to read: then nothing is queued behind them, and
-    /// the turn that finds room says so. Whether it was taken.
+    /// the turn that finds space says so. Whether it was taken.
     pub(crate) fn send_if_idle(&mut self, m: &ControlMessage<'_>, now: Instant) -> bool {
         self.flush(now);
         let idle = self.machine.offer(m);

@@ -21,8 +21,8 @@ use hmc_core::work::Opcode;
 
 use hmc_mem::slot::SlotWord;
 
-use super::aftermath::Aftermath;
 use super::at_once::AtOnce;
+use super::deferred::Deferred;
 use super::hold::Hold;
 use crate::callbacks::wakers::Notice;
 use crate::io::eventfd::EventfdWaker;
@@ -117,7 +117,7 @@ impl DataState {
 
     /// Nobody will take the outcome of an operation. What it holds goes at its fence; when it has
     /// passed that, now.
-    pub(crate) fn abandon(&mut self, op: SlotId, after: &mut Aftermath) {
+    pub(crate) fn abandon(&mut self, op: SlotId, after: &mut Deferred) {
         if let Some(hold) = self.queue.abandon(op) {
             after.keep(hold);
         }
@@ -261,7 +261,7 @@ impl DataState {
     }
 
     /// Progress without receiving: copies, sends, completions.
-    pub(crate) fn pump(&mut self, after: &mut Aftermath) {
+    pub(crate) fn pump(&mut self, after: &mut Deferred) {
         self.queue.progress();
         if !self.complete && self.is_complete() {
             self.complete = true;
@@ -271,7 +271,7 @@ impl DataState {
     }
 
     /// Receives, executes, makes progress. Returns whether anything happened.
-    pub(crate) fn turn(&mut self, now: Instant, after: &mut Aftermath) -> bool {
+    pub(crate) fn turn(&mut self, now: Instant, after: &mut Deferred) -> bool {
         let attended = self.attended;
         let busy = self.port().poll_peer(attended);
         after.came |= busy;
@@ -301,15 +301,15 @@ impl DataState {
         self.port().take_released()
     }
 
-    pub(crate) fn expire(&mut self, now: Instant, after: &mut Aftermath) {
+    pub(crate) fn expire(&mut self, now: Instant, after: &mut Deferred) {
         if now >= self.queue.next_deadline() {
             self.queue.expire(now);
             self.pump(after);
         }
     }
 
-    /// Takes note of the operations that have ended, until [`Aftermath::is_full`].
-    pub(super) fn drain(&mut self, after: &mut Aftermath) {
+    /// Takes note of the operations that have ended, until [`Deferred::is_full`].
+    pub(super) fn drain(&mut self, after: &mut Deferred) {
         while let Some(event) = self.queue.next_event() {
             after.peer_dead |= event.peer_dead;
             after.finished |= event.done;
@@ -341,7 +341,7 @@ impl DataState {
 
     /// The link is over: everything ends. Copies that the peer does itself, in our address space, may still run: their
     /// memory stays held. After `eof` on the control connection its process has ended, as a rule, and shows that soon.
-    pub(crate) fn die(&mut self, eof: bool, after: &mut Aftermath) {
+    pub(crate) fn die(&mut self, eof: bool, after: &mut Deferred) {
         let why = if eof { DataCloseReason::Eof } else { DataCloseReason::Silent };
         if eof && self.queue.in_flight() != 0 {
             let _ = self.port().peer_life().ends_within(SHOWN_WITHIN);
@@ -354,7 +354,7 @@ impl DataState {
     }
 
     /// Nothing of a link that is over is in the peer's reach any more.
-    pub(super) fn fenced(&mut self, after: &mut Aftermath) {
+    pub(super) fn fenced(&mut self, after: &mut Deferred) {
         self.queue.fail_all(true);
         self.drain(after);
     }

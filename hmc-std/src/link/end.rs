@@ -8,12 +8,12 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::DataCloseReason;
 use hmc_core::types::ConnType;
 
-use super::aftermath::Aftermath;
 use super::ctrl::machine::Ended;
-use super::heard::Heard;
+use super::deferred::Deferred;
+use super::received::Received;
 use super::{CLOSING, Life, Link};
 use crate::base::clock;
-use crate::callbacks::deferred_drops::Collects;
+use crate::callbacks::deferred_drops::DeferDrops;
 
 impl Link {
     /// Says BYE; the peer has until `by` to say it too.
@@ -35,7 +35,7 @@ impl Link {
 
     /// Answers the peer's BYE once nothing of ours is under way.
     pub(super) fn let_go(&self) {
-        let left = self.peer_left.load(Ordering::Acquire) && self.is_relay_quiet();
+        let left = self.peer_left.load(Ordering::Acquire) && self.is_rndv_quiet();
         if left && self.is_quiet() {
             self.bye(clock::now());
         }
@@ -114,7 +114,7 @@ impl Link {
         }
         self.end_data(eof);
         self.ctrl().machine.close_at(clock::now().after(Duration::from_nanos(PEER_DEAD_NS)));
-        self.run_relay();
+        self.run_rndv();
         self.turn_ctrl(false);
         self.leader_lock.notify();
         self.park_wakers.wake();
@@ -129,7 +129,7 @@ impl Link {
 
     /// Receives what there is and ends the link, unless the inbox is full: whoever takes messages goes on then.
     fn close_now(&self) {
-        let mut heard = Heard::default();
+        let mut heard = Received::default();
         let done = {
             let now = clock::now();
             let mut ctrl = self.ctrl();
@@ -146,8 +146,8 @@ impl Link {
 
     /// Every operation ends.
     fn end_data(&self, eof: bool) {
-        let _aside = Collects::to(&self.wakers);
-        let mut after = Aftermath::default();
+        let _aside = DeferDrops::to(&self.wakers);
+        let mut after = Deferred::default();
         let released = {
             let mut data = self.data_in_turn();
             data.die(eof, &mut after);
@@ -157,14 +157,14 @@ impl Link {
             data.port().take_released()
         };
         self.follow_up(&mut after);
-        self.room.wake(&self.wakers);
+        self.space.wake(&self.wakers);
         // After those who wait have been woken, and without the lock: to free memory takes long.
         drop(released);
     }
 
     /// Lets go of memory that this link, which is over, used last, without a lock. It may have been in use when the link ended.
     pub(crate) fn drop_unused(&self) {
-        let _aside = Collects::to(&self.wakers);
+        let _aside = DeferDrops::to(&self.wakers);
         let unused = self.data().sweep();
         drop(unused);
     }
@@ -197,10 +197,10 @@ impl Link {
         self.ctrl_socket.shutdown();
         self.log_end();
         self.end_data(eof);
-        // Pairs with the one in `at_relay`: we find a message that begins, or its turn finds the link dead.
+        // Pairs with the one in `with_rndv`: we find a message that begins, or its turn finds the link dead.
         fence(Ordering::SeqCst);
-        self.run_relay();
-        self.driver.forget(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
+        self.run_rndv();
+        self.reactor.forget(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
         self.leader_lock.notify();
         self.park_wakers.wake();
         self.keep_unfenced();

@@ -18,15 +18,15 @@ use hmc_core::wire::header::Header;
 use hmc_core::wire::hello::{Asked, EndpointList, Features, Hello, HostId, LinkToken};
 use hmc_core::work::{CompleteWhen, Opcode};
 
-use super::aftermath::Aftermath;
 use super::ctrl::CtrlState;
 use super::data::DataState;
+use super::deferred::Deferred;
 use super::hold::Hold;
 use super::{Link, LinkParts, Owner};
 use crate::base::clock;
 use crate::base::config::Progress;
 use crate::callbacks::wakers::Wakers;
-use crate::io::reactor::Driver;
+use crate::io::reactor::Reactor;
 use crate::io::rest_socket::RestSocket;
 use crate::io::socket::Socket;
 use crate::memory::{Region, RegionTable};
@@ -36,22 +36,22 @@ use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::shm::ShmDataPlane;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
-/// Messages that an inbox of a test has room for, and their bytes.
+/// Messages that an inbox of a test has space for, and their bytes.
 pub(crate) const INBOX: (usize, usize) = (4, 4096);
 /// Operations that one end can have.
 const SLOTS: usize = 8;
 
 /// What a link tells its session, counted.
 pub(crate) struct Told {
-    pub(crate) news: AtomicU32,
+    pub(crate) events: AtomicU32,
     pub(crate) over: AtomicU32,
     wakers: Arc<Wakers>,
     tally: Arc<Tally>,
 }
 
 impl Owner for Told {
-    fn news(&self, _: &Link) {
-        self.news.fetch_add(1, Ordering::Relaxed);
+    fn on_event(&self, _: &Link) {
+        self.events.fetch_add(1, Ordering::Relaxed);
     }
     fn over(&self, _: &Link) {
         self.over.fetch_add(1, Ordering::Relaxed);
@@ -73,11 +73,11 @@ pub(crate) struct End {
 
 impl End {
     fn new(parts: impl FnOnce(Weak<dyn Owner>) -> LinkParts) -> Self {
-        let (news, over) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (events, over) = (AtomicU32::new(0), AtomicU32::new(0));
         let wakers = Arc::<Wakers>::default();
         // What is woken is woken in the test's own calls.
         wakers.stay();
-        let told = Arc::new(Told { news, over, wakers, tally: Arc::default() });
+        let told = Arc::new(Told { events, over, wakers, tally: Arc::default() });
         let owner: Arc<dyn Owner> = Arc::<Told>::clone(&told);
         let link = Link::new(parts(Arc::downgrade(&owner)));
         Self { link, told, regions: Arc::default() }
@@ -109,7 +109,7 @@ impl End {
         region.bytes().write_at(local.span, &[byte]).expect("it fits");
         let remote = window.slice(0, 1).expect("a byte");
         let t = Transfer { opcode, when: CompleteWhen::Visible, local, remote };
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         let mut data = self.link.data();
         let op = data.post(&t, Instant::NEVER, &mut Hold::region(region)).expect("posted");
         data.pump(&mut after);
@@ -121,9 +121,9 @@ impl End {
         while self.link.turn_data(false) || self.link.turn_ctrl(false) {}
     }
 
-    /// How often the session was told of news and of the link's end.
+    /// How often the session was told of events and of the link's end.
     pub(crate) fn told(&self) -> (u32, u32) {
-        (self.told.news.load(Ordering::Relaxed), self.told.over.load(Ordering::Relaxed))
+        (self.told.events.load(Ordering::Relaxed), self.told.over.load(Ordering::Relaxed))
     }
 }
 
@@ -155,7 +155,7 @@ fn parts(
         near: false,
         choices: Vec::new(),
         spin: StdDuration::ZERO,
-        driver: Arc::new(Driver::new(Progress::Thread).expect("a driver")),
+        reactor: Arc::new(Reactor::new(Progress::Thread).expect("a driver")),
         owner,
         ctrl,
         data,
@@ -284,7 +284,7 @@ fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End)
     (near, far)
 }
 
-/// Two ends, of which the first stopped its data plane for a full inbox, which has room again: there is work of which no
+/// Two ends, of which the first stopped its data plane for a full inbox, which has space again: there is work of which no
 /// socket tells. Two tags wait to be taken.
 #[allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
 pub(crate) fn stopped() -> (End, End) {

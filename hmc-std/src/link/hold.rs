@@ -1,5 +1,5 @@
 //! What one operation keeps in its record until its fence: its memory, who waits for it, and the transfers that the transport
-//! has no room for yet. Each link has a record for each of its slots, so that few bytes count.
+//! has no space for yet. Each link has a record for each of its slots, so that few bytes count.
 
 use std::sync::Arc;
 

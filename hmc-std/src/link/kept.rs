@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use hmc_core::types::Rank;
 
 use super::Link;
-use super::aftermath::Aftermath;
+use super::deferred::Deferred;
 use crate::callbacks::wakers::Wakers;
 use crate::quarantine::{self, Tally, Unfenced};
 use crate::transport::stream::PeerLife;
@@ -28,12 +28,12 @@ impl Unfenced for Kept {
 
     fn may_end_before(&self) -> bool {
         // A worker gives requests back, and the peer gets out of the halves of messages.
-        self.link.has_worker() || self.link.has_relays()
+        self.link.has_worker() || self.link.has_rndvs()
     }
 
     fn is_fenced(&self) -> bool {
         // Messages wait for their puts, which end once the peer is out of the data plane's memory.
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         {
             let mut data = self.link.data();
             if data.is_out_of_reach() {
@@ -55,7 +55,7 @@ impl Unfenced for Kept {
 
     fn pieces(&self, each: &mut dyn FnMut(u64, &'static str)) {
         self.link.data().unfenced_bytes(each);
-        self.link.relay_bytes(each);
+        self.link.rndv_bytes(each);
     }
 }
 
@@ -63,7 +63,7 @@ impl Link {
     /// Hands the link over to the process if the peer may still use memory of ours.
     pub(super) fn keep_unfenced(&self) {
         let Some(link) = self.me.upgrade().filter(|me| !me.is_out_of_reach()) else { return };
-        if self.data().is_harmless() && !self.has_relays() {
+        if self.data().is_harmless() && !self.has_rndvs() {
             // As a rule the peer that was told of the end says at once that it is out.
             tracing::debug!(peer = self.peer.0, "windows are held until the peer is out of them");
         } else {
@@ -103,7 +103,7 @@ mod tests {
             end.link.has_worker.store(has_worker, Ordering::Relaxed);
             assert_eq!(kept(&end).may_end_before(), has_worker);
             // A message under way ends when its puts do.
-            assert!(end.link.relay_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
+            assert!(end.link.rndv_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
             assert!(kept(&end).may_end_before(), "{has_worker}");
         }
     }

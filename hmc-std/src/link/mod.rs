@@ -6,31 +6,31 @@
 //! When a link dies it stays dead: a peer that returns gets a new link, and old names of operations
 //! answer `PeerDead`.
 
-pub(crate) mod aftermath;
 pub(crate) mod at_once;
 pub(crate) mod ctrl;
 pub(crate) mod data;
+pub(crate) mod deferred;
 mod end;
 #[cfg(test)]
 pub(crate) mod ends;
-mod heard;
 pub(crate) mod hold;
 mod kept;
 mod notes;
 pub(crate) mod park_waker;
 mod poll;
-pub(crate) mod relay;
+mod received;
 mod rest;
-mod room;
+pub(crate) mod rndv;
 mod schedule;
 mod send;
-pub(crate) mod several;
+mod space_waiters;
 mod spin_policy;
 mod stillness;
 mod turns;
 mod types;
 mod wait;
 mod wait_scope;
+pub(crate) mod wait_set;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -49,7 +49,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::op_id::LinkId;
 use crate::callbacks::wakers::Wakers;
-use crate::io::reactor::Driver;
+use crate::io::reactor::Reactor;
 use crate::io::socket::Socket;
 use crate::node::inbox::{Inbox, Message, SharedInbox};
 use crate::quarantine::Tally;
@@ -66,7 +66,7 @@ const CLOSING: u8 = 3;
 /// What a link tells its session.
 pub(crate) trait Owner: Send + Sync {
     /// The link became ready, or its peer started to leave, or messages came.
-    fn news(&self, link: &Link);
+    fn on_event(&self, link: &Link);
     /// The link is over. Called once, without locks held.
     fn over(&self, link: &Link);
     /// What calls the wakers of the application.
@@ -85,7 +85,7 @@ pub(crate) struct LinkParts {
     pub(crate) near: bool,
     pub(crate) choices: Vec<Choice>,
     pub(crate) spin: std::time::Duration,
-    pub(crate) driver: Arc<Driver>,
+    pub(crate) reactor: Arc<Reactor>,
     pub(crate) owner: Weak<dyn Owner>,
     pub(crate) ctrl: CtrlState,
     pub(crate) data: DataState,
@@ -115,7 +115,7 @@ pub(crate) struct Link {
     pub(crate) spin: std::time::Duration,
     patience: spin_policy::SpinPolicy,
     stillness: stillness::Stillness,
-    pub(crate) driver: Arc<Driver>,
+    pub(crate) reactor: Arc<Reactor>,
     pub(crate) owner: Weak<dyn Owner>,
     /// Of the session, which may be over.
     pub(crate) wakers: Arc<Wakers>,
@@ -136,8 +136,8 @@ pub(crate) struct Link {
     leader_lock: LeaderLock,
     /// Of callers that wait for several links.
     pub(crate) park_wakers: park_waker::WakerList,
-    relay: relay::Relay,
-    room: room::Room,
+    rndv: rndv::Rndv,
+    space: space_waiters::SpaceWaiters,
     life: AtomicU8,
     queued: AtomicBool,
     reason: OnceLock<String>,
@@ -184,7 +184,7 @@ impl Link {
             spin: parts.spin,
             patience: spin_policy::SpinPolicy::default(),
             stillness: stillness::Stillness::default(),
-            driver: parts.driver,
+            reactor: parts.reactor,
             wakers: parts.owner.upgrade().map_or_else(Wakers::closed, |owner| owner.wakers()),
             owner: parts.owner,
             counters: Counters::default(),
@@ -200,8 +200,8 @@ impl Link {
             inbox: parts.inbox,
             leader_lock: LeaderLock::new(),
             park_wakers: park_waker::WakerList::default(),
-            relay: relay::Relay::default(),
-            room: room::Room::default(),
+            rndv: rndv::Rndv::default(),
+            space: space_waiters::SpaceWaiters::default(),
             life: AtomicU8::new(0),
             queued: AtomicBool::new(false),
             reason: OnceLock::new(),
@@ -362,9 +362,9 @@ impl Link {
         }
     }
 
-    /// Has `waker` woken when an operation ends: look for room after this.
-    pub(crate) fn wake_for_room(&self, waker: &Waker) {
-        self.room.add(waker);
+    /// Has `waker` woken when an operation ends: look for space after this.
+    pub(crate) fn wake_for_space(&self, waker: &Waker) {
+        self.space.add(waker);
     }
 
     /// Puts a message into the inbox.

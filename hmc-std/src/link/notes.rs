@@ -37,8 +37,8 @@ impl Link {
     /// # Errors
     /// `PeerDead`, `Io`.
     pub(crate) fn send_greeting(&self) -> Result<()> {
-        let mut room = [0; MAX_ENDPOINT_BYTES];
-        let note = self.data().port().greeting(&mut room)?;
+        let mut space = [0; MAX_ENDPOINT_BYTES];
+        let note = self.data().port().greeting(&mut space)?;
         note.map_or(Ok(()), |note| self.send_note(note))
     }
 

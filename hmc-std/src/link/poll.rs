@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use hmc_core::limits::FRAME_DEADLINE_NS;
 use hmc_core::time::Duration;
 
-use super::aftermath::Aftermath;
-use super::heard::Heard;
+use super::deferred::Deferred;
+use super::received::Received;
 use super::{Life, Link, Tick};
 use crate::base::clock;
-use crate::callbacks::deferred_drops::Collects;
+use crate::callbacks::deferred_drops::DeferDrops;
 use crate::io::reactor::Channel;
 
 impl Link {
@@ -26,8 +26,8 @@ impl Link {
     /// Only the leader receives while there is one: it may be about to park on the socket, and would
     /// miss what another thread took from it. Others merely move copies and batches on.
     pub(crate) fn turn_data(&self, as_leader: bool) -> bool {
-        let _aside = Collects::to(&self.wakers);
-        let mut after = Aftermath::default();
+        let _aside = DeferDrops::to(&self.wakers);
+        let mut after = Deferred::default();
         let (busy, work, down, opened, leaves) = {
             let mut data = if as_leader { self.data() } else { self.data_in_turn() };
             let busy = if as_leader || !data.is_attended() {
@@ -71,7 +71,7 @@ impl Link {
     /// may be waiting for: a heartbeat is nothing to stay awake for. As for the data plane, only the
     /// leader receives while there is one.
     pub(crate) fn turn_ctrl(&self, as_leader: bool) -> bool {
-        let mut heard = Heard::default();
+        let mut heard = Received::default();
         let ended = {
             let mut ctrl = self.ctrl();
             if ctrl.is_attended() && !as_leader {
@@ -86,7 +86,7 @@ impl Link {
             || heard.revoked
             || heard.left
             || heard.bye
-            || heard.relay;
+            || heard.rndv;
         self.act_on(heard);
         self.end_ctrl(ended);
         busy
@@ -106,10 +106,10 @@ impl Link {
             self.die(false, "it connected but did not open its data plane in time");
             return;
         }
-        let _aside = Collects::to(&self.wakers);
+        let _aside = DeferDrops::to(&self.wakers);
         self.end_if_marked();
         let beat = self.data_in_turn().beat();
-        let mut came = Heard::default();
+        let mut came = Received::default();
         let ended = {
             let mut ctrl = self.ctrl();
             if let Some(heard) = beat {
@@ -126,7 +126,7 @@ impl Link {
         if self.life() == Life::Dead {
             return;
         }
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         let swept = {
             let mut data = self.data_in_turn();
             data.expire(now, &mut after);
@@ -136,12 +136,12 @@ impl Link {
         };
         drop(swept);
         self.follow_up(&mut after);
-        self.run_relay();
+        self.run_rndv();
         self.let_go();
     }
 
-    pub(super) fn act_on(&self, heard: Heard) {
-        if heard.messages || heard.adverts || heard.left || heard.room {
+    pub(super) fn act_on(&self, heard: Received) {
+        if heard.messages || heard.adverts || heard.left || heard.space {
             self.leader_lock.notify();
         }
         if let Some(e) = &heard.failed {
@@ -155,20 +155,20 @@ impl Link {
             let released = self.data_in_turn().port().take_released();
             drop(released);
         }
-        if heard.relay || heard.room {
-            self.run_relay();
+        if heard.rndv || heard.space {
+            self.run_rndv();
         }
         if heard.bye {
             self.leaving.store(true, Ordering::Release);
             self.peer_left.store(true, Ordering::Release);
             self.advance(Life::Leaving);
-            self.relay_leave();
+            self.rndv_leave();
             self.let_go();
         }
         if (heard.messages || heard.bye || heard.revoked)
             && let Some(owner) = self.owner.upgrade()
         {
-            owner.news(self);
+            owner.on_event(self);
         }
     }
 
@@ -178,40 +178,40 @@ impl Link {
         if ready && self.advance(Life::Ready) {
             self.leader_lock.notify();
             if let Some(owner) = self.owner.upgrade() {
-                owner.news(self);
+                owner.on_event(self);
             }
         }
     }
 
     /// Wakes and drops what a turn set free; without locks.
-    pub(crate) fn follow_up(&self, after: &mut Aftermath) {
-        self.follow_up_but_relay(after);
+    pub(crate) fn follow_up(&self, after: &mut Deferred) {
+        self.follow_up_but_rndv(after);
         if after.finished {
-            self.run_relay();
+            self.run_rndv();
         }
         if std::mem::take(&mut after.peer_dead) {
             self.end_if_marked();
         }
     }
 
-    pub(super) fn follow_up_but_relay(&self, after: &mut Aftermath) {
+    pub(super) fn follow_up_but_rndv(&self, after: &mut Deferred) {
         loop {
             if std::mem::take(&mut after.delivered) {
                 self.leader_lock.notify();
                 if let Some(owner) = self.owner.upgrade() {
-                    owner.news(self);
+                    owner.on_event(self);
                 }
             }
             if after.finished {
                 self.leader_lock.notify();
-                self.room.wake(&self.wakers);
+                self.space.wake(&self.wakers);
             }
             let more = after.is_full();
             after.release(&self.wakers);
             if !more {
                 return;
             }
-            // More may have ended than there was room for.
+            // More may have ended than there was space for.
             self.data().drain(after);
         }
     }
@@ -232,7 +232,7 @@ mod tests {
     use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
     use hmc_core::wire::message::ControlMessage;
 
-    use super::{Heard, Life, Tick};
+    use super::{Life, Received, Tick};
     use crate::base::clock;
     use crate::base::error::{Error, ErrorKind};
     use crate::callbacks::wakers::Notice;
@@ -289,7 +289,7 @@ mod tests {
     /// Whether the background thread was asked to run the link since the last call.
     fn is_queued(end: &End) -> bool {
         let mut queue = VecDeque::new();
-        end.link.driver.take_queued(&mut queue);
+        end.link.reactor.take_queued(&mut queue);
         end.link.dequeue();
         !queue.is_empty()
     }
@@ -313,7 +313,7 @@ mod tests {
         let mut queue = VecDeque::new();
         near.link.enqueue();
         near.link.enqueue();
-        near.link.driver.take_queued(&mut queue);
+        near.link.reactor.take_queued(&mut queue);
         assert_eq!(queue, [1]);
         near.link.enqueue();
         assert!(!is_queued(&near), "it was not run since");
@@ -342,34 +342,34 @@ mod tests {
 
     #[test]
     fn each_thing_that_was_heard_has_its_own_consequence() {
-        type Set = fn(&mut Heard);
+        type Set = fn(&mut Received);
         // What was heard; whether it wakes followers, and tells the session.
         let cases: [(Set, bool, u32); 7] = [
             (|_| (), false, 0),
             (|h| h.messages = true, true, 1),
             (|h| h.adverts = true, true, 0),
             (|h| h.left = true, true, 0),
-            (|h| h.room = true, true, 0),
+            (|h| h.space = true, true, 0),
             (|h| h.revoked = true, false, 1),
-            (|h| h.relay = true, false, 0),
+            (|h| h.rndv = true, false, 0),
         ];
-        for (at, (set, wakes, news)) in cases.into_iter().enumerate() {
+        for (at, (set, wakes, events)) in cases.into_iter().enumerate() {
             let (near, _far) = pair(ConnType::Tcp);
             let before = near.told().0;
-            let mut heard = Heard::default();
+            let mut heard = Received::default();
             set(&mut heard);
             assert_eq!(notifies(&near, || near.link.act_on(heard)), wakes, "case {at}");
-            assert_eq!(near.told().0 - before, news, "case {at}");
+            assert_eq!(near.told().0 - before, events, "case {at}");
         }
-        // Notes are looked at, also when there is room to answer again.
-        for set in [|h: &mut Heard| h.relay = true, |h: &mut Heard| h.room = true] {
+        // Notes are looked at, also when there is space to answer again.
+        for set in [|h: &mut Received| h.rndv = true, |h: &mut Received| h.space = true] {
             let (near, _far) = pair(ConnType::Tcp);
-            assert!(near.link.relay_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
-            assert!(near.link.is_relay_quiet(), "nobody has looked");
-            let mut heard = Heard::default();
+            assert!(near.link.rndv_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
+            assert!(near.link.is_rndv_quiet(), "nobody has looked");
+            let mut heard = Received::default();
             set(&mut heard);
             near.link.act_on(heard);
-            assert!(!near.link.is_relay_quiet());
+            assert!(!near.link.is_rndv_quiet());
         }
     }
 
@@ -398,7 +398,7 @@ mod tests {
     fn a_transport_that_cannot_be_used_ends_the_link() {
         let (near, _far) = pair(ConnType::Tcp);
         let failed = Some(Error::new(ErrorKind::Io, "no such device"));
-        near.link.act_on(Heard { failed, messages: true, ..Heard::default() });
+        near.link.act_on(Received { failed, messages: true, ..Received::default() });
         assert_eq!((near.link.life(), near.told().1), (Life::Dead, 1));
         assert!(near.link.reason().contains("no such device"), "{}", near.link.reason());
     }
@@ -442,19 +442,19 @@ mod tests {
         assert_eq!(end.told().0, 1);
     }
     #[test]
-    fn the_end_of_an_operation_wakes_those_who_wait_for_it_and_for_room() {
+    fn the_end_of_an_operation_wakes_those_who_wait_for_it_and_for_space() {
         let (near, far) = pair(ConnType::Tcp);
         let (_region, window) = far.expose(1);
         let op = near.put(&window, 1);
-        let (woken, room) = (EventfdWaker::new().expect("one"), Arc::<Woken>::default());
+        let (woken, space) = (EventfdWaker::new().expect("one"), Arc::<Woken>::default());
         let notice = Notice::Own(Arc::clone(&woken));
         assert!(near.link.data().set_waker(op, notice).is_none());
-        near.link.wake_for_room(&Arc::clone(&room).into());
+        near.link.wake_for_space(&Arc::clone(&space).into());
         assert!(!notifies(&near, || _ = near.link.turn_data(false)), "it runs");
         far.settle();
         assert!(notifies(&near, || _ = near.link.turn_data(false)));
-        assert_eq!((Arc::strong_count(&woken), room.0.load(Ordering::Relaxed)), (1, 1));
-        // What is delivered beside the bytes is news.
+        assert_eq!((Arc::strong_count(&woken), space.0.load(Ordering::Relaxed)), (1, 1));
+        // What is delivered beside the bytes is an event.
         let before = far.told().0;
         near.put_notify(&window, 3);
         assert!(notifies(&far, || _ = far.link.turn_data(false)));

@@ -33,7 +33,7 @@ impl Link {
             near: self.near,
             choices: self.choices(),
             spin: self.spin,
-            driver: Arc::clone(&self.driver),
+            reactor: Arc::clone(&self.reactor),
             owner: self.owner.clone(),
             ctrl: CtrlState::new(Arc::clone(socket), control, CtrlState::new_framer()),
             data: DataState::new(AnyDataPlane::none(), 0, true, false),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_dropped_are_told_of_and_end_a_link_that_waited_for_room() {
+    fn messages_that_are_dropped_are_told_of_and_end_a_link_that_waited_for_space() {
         let (near, _far) = pair(ConnType::Tcp);
         assert_eq!(near.link.last_words(), "the connection ended");
         near.link.deliver(Message::Tag(1));

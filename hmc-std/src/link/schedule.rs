@@ -11,7 +11,7 @@ impl Link {
     /// Asks the driver to run this link's data plane soon.
     pub(crate) fn enqueue(&self) {
         if !self.queued.swap(true, Ordering::AcqRel) {
-            self.driver.enqueue(self.serial);
+            self.reactor.enqueue(self.serial);
         }
     }
 
@@ -44,14 +44,14 @@ impl Link {
         wanted.read &= !data.is_attended();
         wanted.end &= !data.is_attended();
         if let Some(slot) = data.registration(wanted) {
-            self.driver.register(socket, self.serial, Channel::Data, slot, wanted);
+            self.reactor.register(socket, self.serial, Channel::Data, slot, wanted);
         }
     }
 
     pub(crate) fn settle_ctrl(&self, ctrl: &mut CtrlState) {
         let wanted = ctrl.interest();
         if let Some(slot) = ctrl.registration(wanted) {
-            self.driver.register(&self.ctrl_socket, self.serial, Channel::Ctrl, slot, wanted);
+            self.reactor.register(&self.ctrl_socket, self.serial, Channel::Ctrl, slot, wanted);
         }
     }
 }

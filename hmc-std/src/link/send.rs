@@ -102,7 +102,7 @@ impl Link {
         };
         let full = {
             let bytes = if let Message::Struct(b) = &message { b.len() } else { 0 };
-            !self.inbox().has_room(1, bytes)
+            !self.inbox().has_space(1, bytes)
         };
         if full {
             return Err(Error::new(
@@ -115,7 +115,7 @@ impl Link {
         self.count_sent(m);
         self.leader_lock.notify();
         if let Some(owner) = self.owner.upgrade() {
-            owner.news(self);
+            owner.on_event(self);
         }
         Ok(())
     }
@@ -168,16 +168,16 @@ mod tests {
     fn what_a_session_says_to_itself_comes_through_no_socket() {
         let end = alone(4, 1);
         end.link.choose(ConnType::Loopback, String::new());
-        let news = || end.told().0;
+        let events = || end.told().0;
         for (m, got) in [
             (ControlMessage::Tag(1), Message::Tag(1)),
             (ControlMessage::Int32(-2), Message::Int(-2)),
             (ControlMessage::Struct(b"abc"), Message::Struct(b"abc".to_vec())),
         ] {
-            let before = (sent(&end), news());
-            end.link.send(&m).expect("it has room");
+            let before = (sent(&end), events());
+            end.link.send(&m).expect("it has space");
             assert_eq!(end.link.inbox().take(Want::Any), Some(got));
-            assert_eq!((sent(&end), news()), (before.0 + 1, before.1 + 1), "{m:?}");
+            assert_eq!((sent(&end), events()), (before.0 + 1, before.1 + 1), "{m:?}");
         }
         let (_region, region) = pair(ConnType::Tcp).0.expose(8);
         let (window, epoch) = (region.window, region.epoch);
@@ -187,17 +187,17 @@ mod tests {
         assert_eq!(end.link.data().named_remote(3), Some(region));
         end.link.send(&ControlMessage::Revoke { window, epoch }).expect("forgotten");
         assert_eq!(end.link.data().named_remote(3), None);
-        assert_eq!((end.link.inbox().len(), sent(&end), news()), (0, 3, 3));
+        assert_eq!((end.link.inbox().len(), sent(&end), events()), (0, 3, 3));
         for _ in 0..INBOX.0 {
-            end.link.send(&ControlMessage::Int32(1)).expect("it has room");
+            end.link.send(&ControlMessage::Int32(1)).expect("it has space");
         }
         let e = end.link.send(&ControlMessage::Int32(1)).expect_err("it is full");
         assert_eq!((e.kind(), e.peer()), (ErrorKind::Full, Some(Rank(4))));
         // By bytes, too.
         end.link.inbox().drop_all();
-        end.link.send(&ControlMessage::Struct(&[0; INBOX.1 - 1])).expect("it has room");
+        end.link.send(&ControlMessage::Struct(&[0; INBOX.1 - 1])).expect("it has space");
         assert!(end.link.send(&ControlMessage::Struct(&[0; 2])).is_err());
-        end.link.send(&ControlMessage::Struct(&[0; 1])).expect("it has room");
+        end.link.send(&ControlMessage::Struct(&[0; 1])).expect("it has space");
     }
 
     #[test]

@@ -20,29 +20,29 @@ pub(crate) struct SpinPolicy(AtomicU8);
 impl SpinPolicy {
     /// For how long the next waiter spins.
     pub(super) fn spin(&self, most: StdDuration) -> StdDuration {
-        let naps = self.0.load(Ordering::Relaxed);
-        if naps < FUTILE {
+        let parks = self.0.load(Ordering::Relaxed);
+        if parks < FUTILE {
             return most;
         }
         let next =
-            if naps < FUTILE.saturating_add(PROBE) { naps.saturating_add(1) } else { FUTILE };
+            if parks < FUTILE.saturating_add(PROBE) { parks.saturating_add(1) } else { FUTILE };
         self.0.store(next, Ordering::Relaxed);
         if next == FUTILE { most } else { StdDuration::ZERO }
     }
 
     /// Learns from a wait that is over; `most` is the longest spin.
-    pub(super) fn learn(&self, tale: WaitOutcome, most: StdDuration) {
-        match tale {
+    pub(super) fn learn(&self, outcome: WaitOutcome, most: StdDuration) {
+        match outcome {
             WaitOutcome::Found => {}
             WaitOutcome::Spun => self.0.store(0, Ordering::Relaxed),
-            // Some of a nap is the wake-up: a short one might have been spun away.
-            WaitOutcome::Slept(nap) if nap <= clock::from_std(most) => {
+            // Some of a park is the wake-up: a short one might have been spun away.
+            WaitOutcome::Slept(pause) if pause <= clock::from_std(most) => {
                 self.0.store(0, Ordering::Relaxed)
             }
             WaitOutcome::Slept(_) => {
-                let naps = self.0.load(Ordering::Relaxed);
-                if naps < FUTILE {
-                    self.0.store(naps.saturating_add(1), Ordering::Relaxed);
+                let parks = self.0.load(Ordering::Relaxed);
+                if parks < FUTILE {
+                    self.0.store(parks.saturating_add(1), Ordering::Relaxed);
                 }
             }
         }
@@ -68,9 +68,9 @@ impl WaitOutcome {
         }
     }
 
-    pub(super) fn slept(&mut self, nap: Duration) {
+    pub(super) fn slept(&mut self, pause: Duration) {
         let before = if let Self::Slept(before) = self { before.as_nanos() } else { 0 };
-        *self = Self::Slept(Duration::from_nanos(before.saturating_add(nap.as_nanos())));
+        *self = Self::Slept(Duration::from_nanos(before.saturating_add(pause.as_nanos())));
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
         let p = tired();
         assert_eq!(p.spin(MOST), StdDuration::ZERO);
         p.learn(WaitOutcome::Slept(Duration::from_nanos(15_000)), MOST);
-        assert_eq!(p.spin(MOST), MOST, "the nap was shorter than the spin");
+        assert_eq!(p.spin(MOST), MOST, "the park was shorter than the spin");
         let p = tired();
         p.learn(WaitOutcome::Spun, MOST);
         assert_eq!(p.spin(MOST), MOST);
@@ -120,21 +120,24 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_of_many_naps_is_one_wait() {
+    fn a_wait_of_many_parks_is_one_wait() {
         let p = SpinPolicy::default();
-        let mut tale = WaitOutcome::Found;
-        tale.spun();
-        assert_eq!(tale, WaitOutcome::Spun);
+        let mut outcome = WaitOutcome::Found;
+        outcome.spun();
+        assert_eq!(outcome, WaitOutcome::Spun);
         for _ in 0..2 * FUTILE {
-            tale.slept(Duration::from_nanos(15_000));
-            tale.spun();
+            outcome.slept(Duration::from_nanos(15_000));
+            outcome.spun();
         }
-        assert_eq!(tale, WaitOutcome::Slept(Duration::from_nanos(2 * u64::from(FUTILE) * 15_000)));
+        assert_eq!(
+            outcome,
+            WaitOutcome::Slept(Duration::from_nanos(2 * u64::from(FUTILE) * 15_000))
+        );
         for _ in 1..FUTILE {
-            p.learn(tale, MOST);
+            p.learn(outcome, MOST);
             assert_eq!(p.spin(MOST), MOST, "too few waits");
         }
-        p.learn(tale, MOST);
+        p.learn(outcome, MOST);
         assert_eq!(p.spin(MOST), StdDuration::ZERO);
     }
 }

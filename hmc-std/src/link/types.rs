@@ -46,7 +46,7 @@ pub(crate) struct Tick {
 pub(crate) struct Counters {
     pub(crate) failures: AtomicU64,
     pub(crate) messages_out: AtomicU64,
-    /// Naps that ended by their time and found what they waited for.
+    /// Parks that ended by their time and found what they waited for.
     pub(crate) overslept: AtomicU64,
 }
 

@@ -14,12 +14,12 @@ use rustix::event::{PollFd, PollFlags};
 use super::spin_policy::WaitOutcome;
 use super::{Link, WaitScope, bump};
 use crate::base::clock;
-use crate::base::wait_limit::{Stop, Until};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::io::reactor::flags;
 use crate::transport::worker::{WORKER_POLL, Worker};
 
 /// The longest sleep of a leader between two looks at what it waits for.
-pub(super) const LONGEST_NAP_NS: u64 = 50_000_000;
+pub(super) const MAX_PARK_NS: u64 = 50_000_000;
 
 /// Of so many looks of a waiter that spins one goes to a data plane that has been still.
 pub(super) const RARE: u8 = 8;
@@ -30,10 +30,10 @@ impl Link {
     pub(crate) fn drive<R>(
         &self,
         watch: WaitScope,
-        until: Until,
+        until: WaitLimit,
         mut look: impl FnMut(&Self) -> Option<R>,
-    ) -> Result<R, Stop> {
-        let mut vigil = until.vigil();
+    ) -> Result<R, WaitStopped> {
+        let mut timer = until.timer();
         let is_still = watch != WaitScope::Data && self.is_still();
         let watch = if watch == WaitScope::Ctrl && !is_still { WaitScope::Both } else { watch };
         loop {
@@ -43,7 +43,7 @@ impl Link {
             #[cfg(feature = "testing")]
             if clock::virtual_time::is_on() {
                 // The thread of a driven session never waits: it drives the others, too.
-                return Err(Stop::Deadline);
+                return Err(WaitStopped::Deadline);
             }
             if let Some(lead) = self.leader_lock.try_lead() {
                 let worker = self.worker();
@@ -55,7 +55,7 @@ impl Link {
                     worker.shared.claim();
                 }
                 let found =
-                    self.lead((watch, is_still), vigil.nap_until(), worker.as_ref(), &mut look);
+                    self.lead((watch, is_still), timer.park_until(), worker.as_ref(), &mut look);
                 self.attend(watch, false);
                 if let Some(worker) = drives {
                     worker.shared.release();
@@ -72,21 +72,21 @@ impl Link {
                 if let Some(r) = look(self) {
                     return Ok(r);
                 }
-                let left = clock::left(vigil.nap_until()).as_nanos();
+                let left = clock::left(timer.park_until()).as_nanos();
                 if left != 0 {
                     follow.wait_for(ticket, Some(StdDuration::from_nanos(left)));
                     continue;
                 }
             }
             // Neither lead nor follow: the hook may use this link.
-            vigil.check()?;
+            timer.check()?;
         }
     }
 
     /// Whether the background thread serves a data plane that has been still up to this wait, which counts.
     pub(super) fn is_still(&self) -> bool {
         self.stillness.lasts()
-            && self.driver.serves_data()
+            && self.reactor.serves_data()
             && self.data_socket().is_some_and(|s| s.fd().is_some())
     }
 
@@ -101,7 +101,7 @@ impl Link {
         let spin = self.patience.spin(self.spin);
         let spin_for = clock::from_std(spin);
         let mut spin_until = clock::now().after(spin_for);
-        let mut tale = WaitOutcome::Found;
+        let mut outcome = WaitOutcome::Found;
         let mut slept_out = false;
         let mut hung_up = false;
         // Of the next looks, those that pass over the data plane.
@@ -117,13 +117,13 @@ impl Link {
                 if slept_out {
                     bump(&self.counters.overslept);
                 }
-                self.patience.learn(tale, self.spin);
+                self.patience.learn(outcome, self.spin);
                 return Some(r);
             }
             slept_out = false;
             let now = clock::now();
             if now >= deadline {
-                self.patience.learn(tale, self.spin);
+                self.patience.learn(outcome, self.spin);
                 return None;
             }
             if busy {
@@ -131,7 +131,7 @@ impl Link {
             }
             let has_work = watch != WaitScope::Ctrl && self.data().has_work();
             if busy || now < spin_until || has_work {
-                tale.spun();
+                outcome.spun();
                 let passes_over = is_still && !busy && !has_work;
                 passes = if passes_over { passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
                 std::hint::spin_loop();
@@ -157,12 +157,12 @@ impl Link {
             if let Some(worker) = worker {
                 worker.waker.unpark();
             }
-            tale.slept(clock::now().since(now));
+            outcome.slept(clock::now().since(now));
         }
     }
 
     /// Sleeps until a socket is ready, the link dies (its sockets are shut down then), an operation's
-    /// deadline comes or ours does. No lock is held. Whether a whole nap passed without anything. `hung_up` is for later
+    /// deadline comes or ours does. No lock is held. Whether a whole park passed without anything. `hung_up` is for later
     /// calls: the control connection has ended, and tells no more.
     fn park(
         &self,
@@ -178,8 +178,8 @@ impl Link {
         };
         // What another thread ends while we sleep (a cancellation) no socket tells of.
         let restless = worker.is_some_and(|w| w.shared.must_poll());
-        let nap = if restless { WORKER_POLL } else { Duration::from_nanos(LONGEST_NAP_NS) };
-        let soon = clock::now().after(nap);
+        let pause = if restless { WORKER_POLL } else { Duration::from_nanos(MAX_PARK_NS) };
+        let soon = clock::now().after(pause);
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
         // One that has ended would wake at once, time and again.
         let data = self
@@ -210,7 +210,7 @@ impl Link {
 
     /// Takes the sockets from the background thread, or gives them back.
     pub(super) fn attend(&self, watch: WaitScope, on: bool) {
-        // What stopped for a full inbox under this lead goes on, if there is room: nobody else tells it to.
+        // What stopped for a full inbox under this lead goes on, if there is space: nobody else tells it to.
         if watch != WaitScope::Ctrl {
             let resume = {
                 let mut data = self.data();

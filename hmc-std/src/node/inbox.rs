@@ -66,7 +66,7 @@ pub(crate) struct Inbox {
     dropped: usize,
     /// All that came.
     received: u64,
-    /// A connection stopped reading until there is room.
+    /// A connection stopped reading until there is space.
     awaited: bool,
 }
 
@@ -79,26 +79,26 @@ impl Inbox {
 
     /// Whether so many more messages, with `bytes` of payload in all, fit. One fits into an empty inbox however long it is:
     /// else a limit below its length would stop the connection for ever.
-    pub(crate) fn has_room(&self, messages: usize, bytes: usize) -> bool {
+    pub(crate) fn has_space(&self, messages: usize, bytes: usize) -> bool {
         let count = self.queue.len().saturating_add(messages);
         let fits = count <= self.max_messages && self.bytes.saturating_add(bytes) <= self.max_bytes;
         fits || count <= 1
     }
 
-    /// As [`Self::has_room`], for a connection: if there is none it stops reading, and whoever takes a message lets it go on
+    /// As [`Self::has_space`], for a connection: if there is none it stops reading, and whoever takes a message lets it go on
     /// ([`Self::stop_awaiting`]).
     pub(crate) fn admits(&mut self, messages: usize, bytes: usize) -> bool {
-        let fits = self.has_room(messages, bytes);
+        let fits = self.has_space(messages, bytes);
         self.awaited |= !fits;
         fits
     }
 
-    /// Whether a connection waits for room.
+    /// Whether a connection waits for space.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaited
     }
 
-    /// Whether a connection has waited for room, which is to be looked for again.
+    /// Whether a connection has waited for space, which is to be looked for again.
     pub(crate) fn stop_awaiting(&mut self) -> bool {
         std::mem::take(&mut self.awaited)
     }
@@ -173,21 +173,21 @@ mod tests {
     fn the_bound_is_on_messages_and_on_bytes() {
         let mut inbox = Inbox::new(2, 10);
         inbox.push(Message::Struct(vec![0; 8]));
-        assert!(!inbox.has_room(1, 3));
-        assert!(inbox.has_room(1, 2));
-        assert!(!inbox.has_room(2, 2));
+        assert!(!inbox.has_space(1, 3));
+        assert!(inbox.has_space(1, 2));
+        assert!(!inbox.has_space(2, 2));
         inbox.push(Message::Tag(0));
-        assert!(!inbox.has_room(1, 0));
+        assert!(!inbox.has_space(1, 0));
         inbox.take(Want::Struct);
-        assert!(inbox.has_room(1, 10));
+        assert!(inbox.has_space(1, 10));
     }
 
     #[test]
     fn one_message_fits_into_an_empty_inbox_however_long_it_is() {
         let mut inbox = Inbox::new(2, 10);
-        assert!(inbox.has_room(1, 11) && !inbox.has_room(2, 11));
+        assert!(inbox.has_space(1, 11) && !inbox.has_space(2, 11));
         inbox.push(Message::Struct(vec![0; 11]));
-        assert!(!inbox.has_room(1, 0));
+        assert!(!inbox.has_space(1, 0));
     }
 
     #[test]

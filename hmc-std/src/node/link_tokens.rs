@@ -7,9 +7,9 @@ use hmc_core::wire::hello::LinkToken;
 
 /// Tokens that were given out and have opened nothing yet, with the serial numbers of their links.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(Vec<(LinkToken, u32)>);
+pub(crate) struct LinkTokens(Vec<(LinkToken, u32)>);
 
-impl Tokens {
+impl LinkTokens {
     /// Notes the token of a link.
     pub(crate) fn insert(&mut self, token: LinkToken, serial: u32) {
         self.0.push((token, serial));
@@ -34,13 +34,13 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
-    use super::Tokens;
+    use super::LinkTokens;
     use hmc_core::wire::hello::LinkToken;
 
     #[test]
     fn a_token_opens_its_link_once() {
         let token = |n| LinkToken([n; 16]);
-        let mut tokens = Tokens::default();
+        let mut tokens = LinkTokens::default();
         for n in 0..5 {
             tokens.insert(token(n), u32::from(n) + 10);
         }

@@ -1,4 +1,4 @@
-//! Who is whom: which strangers may connect, which links are alive, who dials again and when.
+//! Who is whom: which pending connections may connect, which links are alive, who dials again and when.
 //!
 //! Sans I/O: the shell hands in what happened ([`Input`]) and carries out the answer ([`Output`]).
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A stranger said HELLO.
+    /// A pending connection said HELLO.
     Hello { rank: Rank, incarnation: Incarnation, who: Identity },
     /// The application, or a timer, wants to dial.
     Dial { rank: Rank },
@@ -38,11 +38,11 @@ pub(crate) enum Output {
     /// The dial must not begin: the rank is connected, or being dialed.
     No,
     /// Dial this rank again now.
-    Redial(Rank),
+    Reconnect(Rank),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Redial {
+struct Reconnect {
     rank: Rank,
     at: Instant,
     backoff: Backoff,
@@ -71,12 +71,12 @@ impl RankStorage for Met {
 
 /// The ranks of one session.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub(crate) struct Membership {
     roster: RankTable<Met>,
-    redials: Vec<Redial>,
+    redials: Vec<Reconnect>,
 }
 
-impl Registry {
+impl Membership {
     /// For ranks below `limit`.
     pub(crate) fn new(own: Rank, limit: u32) -> Self {
         let met = Met { limit, places: BTreeMap::new() };
@@ -87,7 +87,7 @@ impl Registry {
         match input {
             Input::Hello { rank, incarnation, who } => {
                 let verdict = match self.roster.admit(rank, incarnation, who, now) {
-                    // Born earlier, but late: what the stranger has to know is that the rank is held.
+                    // Born earlier, but late: what the pending connection has to know is that the rank is held.
                     Admission::Stale { .. } if self.roster.is_live(rank) => Admission::Duplicate,
                     verdict => verdict,
                 };
@@ -119,7 +119,7 @@ impl Registry {
                 if ours && redial && !self.redials.iter().any(|r| r.rank == rank) {
                     let mut backoff = Backoff::new();
                     let at = now.after(backoff.pause());
-                    self.redials.push(Redial { rank, at, backoff });
+                    self.redials.push(Reconnect { rank, at, backoff });
                 }
                 Output::Nothing
             }
@@ -129,7 +129,7 @@ impl Registry {
                     Some(r) => {
                         // Until that dial ends; `DialFailed` sets the next time.
                         r.at = Instant::NEVER;
-                        Output::Redial(r.rank)
+                        Output::Reconnect(r.rank)
                     }
                     None => Output::Nothing,
                 }
@@ -166,7 +166,7 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use super::{Input, Output, Registry};
+    use super::{Input, Membership, Output};
     use hmc_core::ctrl::ranks::{Admission, Identity};
     use hmc_core::time::{Duration, Instant};
     use hmc_core::types::{Incarnation, Rank};
@@ -183,16 +183,16 @@ mod tests {
 
     #[test]
     fn a_lost_peer_is_dialed_again_with_growing_pauses_until_it_is_back() {
-        let mut r = Registry::new(Rank(0), 16);
+        let mut r = Membership::new(Rank(0), 16);
         assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Admission::Accept));
         let over = Input::Over { rank: Rank(3), incarnation: Incarnation(1), redial: true };
         r.handle(over, at(0));
         assert_eq!(r.handle(Input::Tick, at(49)), Output::Nothing);
-        assert_eq!(r.handle(Input::Tick, at(50)), Output::Redial(Rank(3)));
+        assert_eq!(r.handle(Input::Tick, at(50)), Output::Reconnect(Rank(3)));
         assert_eq!(r.handle(Input::Tick, at(60)), Output::Nothing, "one dial at a time");
         r.handle(Input::DialFailed { rank: Rank(3) }, at(60));
         assert_eq!(r.handle(Input::Tick, at(159)), Output::Nothing, "twice the pause");
-        assert_eq!(r.handle(Input::Tick, at(160)), Output::Redial(Rank(3)));
+        assert_eq!(r.handle(Input::Tick, at(160)), Output::Reconnect(Rank(3)));
         assert_eq!(r.handle(hello(2), at(161)), Output::Judged(Admission::Replace));
         assert_eq!(r.next_deadline(), Instant::NEVER);
     }
@@ -200,17 +200,21 @@ mod tests {
     #[test]
     fn a_redial_that_is_given_up_after_its_welcome_is_repeated() {
         let (rank, incarnation, who) = (Rank(3), Incarnation(1), WHO);
-        let mut r = Registry::new(Rank(0), 16);
+        let mut r = Membership::new(Rank(0), 16);
         r.handle(hello(1), at(0));
         r.handle(Input::Over { rank, incarnation, redial: true }, at(0));
-        assert_eq!(r.handle(Input::Tick, at(50)), Output::Redial(rank));
+        assert_eq!(r.handle(Input::Tick, at(50)), Output::Reconnect(rank));
         let welcome = Input::Welcome { rank, incarnation, who };
         assert_eq!(r.handle(Input::Dial { rank }, at(50)), Output::Go);
         assert_eq!(r.handle(welcome, at(60)), Output::Judged(Admission::Replace));
         // Its data connection never came.
         r.handle(Input::Over { rank, incarnation, redial: false }, at(60));
         r.handle(Input::DialFailed { rank }, at(60));
-        assert_eq!(r.handle(Input::Tick, at(160)), Output::Redial(rank), "the peer is still lost");
+        assert_eq!(
+            r.handle(Input::Tick, at(160)),
+            Output::Reconnect(rank),
+            "the peer is still lost"
+        );
         assert_eq!(r.handle(Input::Dial { rank }, at(160)), Output::Go);
         r.handle(welcome, at(170));
         r.handle(Input::Linked { rank }, at(171));
@@ -220,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn only_ranks_that_were_dialed_or_admitted_take_room() {
-        let mut r = Registry::new(Rank(0), 16);
-        let rooms = |r: &Registry| r.roster.entries().places.len();
+    fn only_ranks_that_were_dialed_or_admitted_take_space() {
+        let mut r = Membership::new(Rank(0), 16);
+        let spaces = |r: &Membership| r.roster.entries().places.len();
         let over = Input::Over { rank: Rank(5), incarnation: Incarnation(1), redial: true };
         for input in [over, Input::DialFailed { rank: Rank(6) }, Input::Tick] {
             assert_eq!(r.handle(input, at(0)), Output::Nothing);
@@ -234,16 +238,16 @@ mod tests {
             assert_eq!(r.handle(hello, at(0)), refused);
             assert_eq!(r.handle(Input::Dial { rank }, at(0)), Output::No);
         }
-        assert_eq!(rooms(&r), 0);
+        assert_eq!(spaces(&r), 0);
         assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Admission::Accept));
         assert_eq!(r.handle(Input::Dial { rank: Rank(15) }, at(0)), Output::Go);
-        assert_eq!(rooms(&r), 2);
+        assert_eq!(spaces(&r), 2);
     }
 
     #[test]
     fn one_of_two_listeners_dials_again_and_a_listener_is_needed() {
         for (low, high) in [(Rank(0), Rank(1)), (Rank(4), Rank(9))] {
-            let (l, h) = (Registry::new(low, 16), Registry::new(high, 16));
+            let (l, h) = (Membership::new(low, 16), Membership::new(high, 16));
             assert!(l.redials(high, true, true) && !h.redials(low, true, true));
             assert!(!l.redials(high, false, true) && h.redials(low, true, false));
         }

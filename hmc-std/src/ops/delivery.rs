@@ -10,8 +10,8 @@ use hmc_core::rndv::AbortReason;
 
 use crate::api::peer::Peer;
 use crate::base::error::Result;
-use crate::base::wait_limit::Stop;
-use crate::link::relay::ticket::{self, Found, Ticket};
+use crate::base::wait_limit::WaitStopped;
+use crate::link::rndv::handle::{self, Found, MessageHandle};
 use crate::memory::Span;
 use crate::ops::op::OpError;
 
@@ -22,14 +22,14 @@ use crate::ops::op::OpError;
 #[must_use = "a message that nobody waits for may not have arrived"]
 pub struct Delivery {
     peer: Peer,
-    ticket: Option<Arc<Ticket>>,
+    ticket: Option<Arc<MessageHandle>>,
 }
 
 /// The bytes of the message, and the span that was given for it.
 pub type Delivered = std::result::Result<(u64, Option<Span>), OpError>;
 
 fn stale() -> OpError {
-    OpError { error: ticket::stale(), span: None }
+    OpError { error: handle::stale(), span: None }
 }
 
 fn conclude(found: Found) -> Delivered {
@@ -40,7 +40,7 @@ fn conclude(found: Found) -> Delivered {
 }
 
 impl Delivery {
-    pub(crate) fn new(peer: Peer, ticket: Arc<Ticket>) -> Self {
+    pub(crate) fn new(peer: Peer, ticket: Arc<MessageHandle>) -> Self {
         Self { peer, ticket: Some(ticket) }
     }
 
@@ -59,7 +59,7 @@ impl Delivery {
         self.check_process()?;
         let until = self.peer.shared.until(timeout);
         let what = "waiting for a message";
-        conclude(self.peer.wait_relay(&ticket, until, what, || ticket.take()))
+        conclude(self.peer.wait_rndv(&ticket, until, what, || ticket.take()))
     }
 
     /// Waits up to `timeout` and leaves the message alone: `None` when it has not ended by then. For those who share it; the
@@ -71,9 +71,9 @@ impl Delivery {
         self.peer.shared.check_process()?;
         let Some(ticket) = &self.ticket else { return Ok(Some(Err(stale()))) };
         let until = self.peer.shared.until(timeout);
-        match self.peer.drive_relay(until, &mut || ticket.take()) {
+        match self.peer.drive_rndv(until, &mut || ticket.take()) {
             Ok(found) => Ok(Some(conclude(found))),
-            Err(Stop::Deadline) => Ok(None),
+            Err(WaitStopped::Deadline) => Ok(None),
             Err(stop) => Err(stop.error("waiting for a message").with_peer(self.peer.rank())),
         }
     }
@@ -106,7 +106,7 @@ impl Delivery {
     /// Asks for it to end; it still has to be waited for.
     pub fn cancel(&self) {
         if let Some(ticket) = self.ticket.as_ref().filter(|_| self.check_process().is_ok()) {
-            self.peer.link.end_relay(ticket, AbortReason::Cancelled);
+            self.peer.link.end_rndv(ticket, AbortReason::Cancelled);
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::ops::op::OpError;
 pub struct OpFuture {
     peer: Peer,
     op: Option<slots::SlotId>,
-    /// What is to be begun when there is room.
+    /// What is to be begun when there is space.
     later: Option<Box<(Transfer, Region)>>,
 }
 
@@ -62,7 +62,7 @@ impl OpFuture {
         Self { peer, op: None, later: Some(Box::new((t, region))) }
     }
 
-    /// Begins it, if that is to be done and there is room. Whether it was begun.
+    /// Begins it, if that is to be done and there is space. Whether it was begun.
     pub(crate) fn begin(&mut self) -> Result<bool> {
         let Some(later) = &self.later else { return Ok(true) };
         let (t, region) = &**later;
@@ -82,7 +82,7 @@ impl OpFuture {
     }
 
     /// The operation by its name again: it is not abandoned. `None` when its result was given, or when it was not begun for
-    /// lack of room: then it never will be.
+    /// lack of space: then it never will be.
     #[must_use]
     pub fn into_id(mut self) -> Option<OpId> {
         let id = self.id();
@@ -97,9 +97,9 @@ impl Future for OpFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.later.is_some() {
             self.peer.shared.check_process()?;
-            // First the waker: room that comes meanwhile is found, or wakes.
+            // First the waker: space that comes meanwhile is found, or wakes.
             self.peer.shared.wakers.start();
-            self.peer.link.wake_for_room(cx.waker());
+            self.peer.link.wake_for_space(cx.waker());
             if !self.begin()? {
                 return Poll::Pending;
             }

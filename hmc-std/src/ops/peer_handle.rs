@@ -8,9 +8,9 @@ use hmc_core::region::WindowDesc;
 use hmc_core::types::{ConnType, Rank};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::wait_limit::Until;
+use crate::base::wait_limit::WaitLimit;
 use crate::link::{Life, Link};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
 /// A connected peer. Cheap to clone; all methods may be called from any thread.
 ///
@@ -20,7 +20,7 @@ use crate::state::inner::Shared;
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(crate) link: Arc<Link>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SessionInner>,
 }
 
 impl Drop for Peer {
@@ -109,7 +109,7 @@ impl Peer {
     }
 
     /// How long a call waits that takes no time of its own.
-    pub(crate) fn until(&self) -> Until {
+    pub(crate) fn until(&self) -> WaitLimit {
         self.shared.until(self.shared.config.deadline)
     }
 

@@ -12,7 +12,7 @@ use crate::api::peer::Peer;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::op_id::LinkId;
-use crate::base::wait_limit::{Stop, Until};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::callbacks::wakers::Wakers;
 use crate::link::{Link, WaitScope};
 use crate::memory::{ConnBuffer, Span};
@@ -109,7 +109,7 @@ impl Grant {
         Ok(fence)
     }
 
-    fn wait_for(&self, fence: &Fence, until: Until) -> std::result::Result<(), Stop> {
+    fn wait_for(&self, fence: &Fence, until: WaitLimit) -> std::result::Result<(), WaitStopped> {
         let (window, epoch) = (self.region.window, self.region.epoch);
         match fence {
             Fence::Passed => Ok(()),
@@ -126,12 +126,12 @@ impl Grant {
 
     /// Takes it back. When the fence does not pass in time its place is in quarantine, and the memory has to follow
     /// ([`Grant::lock_away`]).
-    fn revoke(&self, timeout: Duration) -> Result<std::result::Result<(), (Stop, Fence)>> {
+    fn revoke(&self, timeout: Duration) -> Result<std::result::Result<(), (WaitStopped, Fence)>> {
         self.peer.shared.check_process()?;
         let until = self.peer.shared.until(timeout);
         let fence = self.begin()?;
         let over = self.wait_for(&fence, until);
-        if let Err(stop @ Stop::Forked) = over {
+        if let Err(stop @ WaitStopped::Forked) = over {
             return Err(stop.error("taking back a window"));
         }
         let (window, epoch) = (self.region.window, self.region.epoch);
@@ -170,13 +170,13 @@ impl Grant {
     }
 
     /// Why memory was locked away.
-    fn refusal(&self, stop: Stop, len: u64) -> Error {
+    fn refusal(&self, stop: WaitStopped, len: u64) -> Error {
         let error = match stop {
-            Stop::Interrupted => stop.error(format_args!(
+            WaitStopped::Interrupted => stop.error(format_args!(
                 "taking back a window ({len} bytes stay in quarantine until the peer is out)"
             )),
-            Stop::Forked => stop.error(""),
-            Stop::Deadline => Error::new(
+            WaitStopped::Forked => stop.error(""),
+            WaitStopped::Deadline => Error::new(
                 ErrorKind::Quarantined,
                 format!(
                     "{len} bytes stay in quarantine: the peer is in the middle of a copy and did not \
@@ -249,7 +249,7 @@ impl Window {
         let over = self.grant.revoke(timeout)?;
         let span = self.span.take().ok_or_else(revoked_before)?;
         let Err((stop, fence)) = over else { return Ok(span) };
-        if stop == Stop::Deadline && span.renew_pages() {
+        if stop == WaitStopped::Deadline && span.renew_pages() {
             self.grant.lock_away(Held::Nothing, fence);
             return Ok(span);
         }

@@ -11,7 +11,7 @@ use hmc_core::types::ConnType;
 
 use crate::io::reactor::Token;
 use crate::link::{Link, Tick};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
 /// The shortest time between two looks at all deadlines, and so how late the end of a silent peer is noticed.
 const SHORTEST_TICK_NS: u64 = 10_000_000;
@@ -24,7 +24,7 @@ fn spread(links: &[Arc<Link>]) -> u64 {
     u64::try_from(spread).map_or(MAX_SPREAD, |n| n.min(MAX_SPREAD))
 }
 
-impl Shared {
+impl SessionInner {
     /// A connection is ready. Returns whether anything came that somebody may be waiting for.
     pub(crate) fn serve(&self, token: Token) -> bool {
         match token {
@@ -32,13 +32,13 @@ impl Shared {
                 self.link_by_serial(serial).is_some_and(|link| link.turn(channel))
             }
             Token::Pending(id) => {
-                self.hear_stranger(id);
+                self.poll_pending(id);
                 // Whoever dials waits for the answer, and answers that at once.
                 true
             }
             Token::Worker(n) => self.poll_worker(n),
-            // Doors and bells belong to the driver.
-            Token::Listener(_) | Token::Bell => false,
+            // Listeners and wakers belong to the driver.
+            Token::Listener(_) | Token::Wake => false,
         }
     }
 
@@ -46,7 +46,7 @@ impl Shared {
     /// Returns whether anything happened. `queued` is storage that is used again and again.
     pub(crate) fn serve_queued(&self, queued: &mut VecDeque<u32>) -> bool {
         let mut busy = false;
-        self.driver.take_queued(queued);
+        self.reactor.take_queued(queued);
         for serial in queued.drain(..) {
             if let Some(link) = self.link_by_serial(serial) {
                 link.dequeue();
@@ -57,7 +57,7 @@ impl Shared {
     }
 
     /// Looks at everything that has a time, and says when to do that again: after a tick, or earlier where the time of a
-    /// silent peer or stranger runs out before. It is `late` after this was due. `links` is storage that is used again and
+    /// silent peer or pending connection runs out before. It is `late` after this was due. `links` is storage that is used again and
     /// again.
     pub(crate) fn keep_time(
         &self,
@@ -65,7 +65,7 @@ impl Shared {
         late: Duration,
         links: &mut Vec<Arc<Link>>,
     ) -> Instant {
-        let mut ends = self.tick_strangers(now);
+        let mut ends = self.expire_pending(now);
         // What a transport's library does by the clock.
         self.tick_workers();
         self.links_into(links);

@@ -8,14 +8,14 @@ use hmc_core::types::Rank;
 use hmc_mem::os::life::LifePage;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::io::reactor::Driver;
-use crate::progress::thread::Engine;
-use crate::state::inner::Shared;
+use crate::io::reactor::Reactor;
+use crate::progress::thread::ProgressThread;
+use crate::state::inner::SessionInner;
 
 /// A thread that waits for its session. Dropped without one, it ends.
 #[derive(Debug)]
 pub(crate) struct Starting {
-    session: SyncSender<Weak<Shared>>,
+    session: SyncSender<Weak<SessionInner>>,
     begun: Receiver<()>,
     thread: JoinHandle<()>,
 }
@@ -25,14 +25,14 @@ impl Starting {
     ///
     /// # Errors
     /// `SystemLimit`.
-    pub(crate) fn begin(rank: Rank, driver: &Arc<Driver>, life: &Arc<LifePage>) -> Result<Self> {
+    pub(crate) fn begin(rank: Rank, reactor: &Arc<Reactor>, life: &Arc<LifePage>) -> Result<Self> {
         let (session, given) = sync_channel(1);
         let (tell, begun) = sync_channel(1);
-        let (driver, life) = (Arc::clone(driver), Arc::clone(life));
+        let (reactor, life) = (Arc::clone(reactor), Arc::clone(life));
         let thread = std::thread::Builder::new()
             .name(format!("hmc-{rank}"))
             .spawn(move || {
-                let engine = Engine::new();
+                let progress_thread = ProgressThread::new();
                 // Without it, peers learn of our end by their sockets.
                 let held = life.hold();
                 let _ = tell.send(());
@@ -40,7 +40,7 @@ impl Starting {
                 if let Err(e) = &held {
                     tracing::warn!(error = %e, "peers in shared memory cannot see at once that this process ends");
                 }
-                engine.run(&shared, &driver);
+                progress_thread.run(&shared, &reactor);
             })
             .map_err(|e| limit(format!("cannot start a thread: {e}")))?;
         Ok(Self { session, begun, thread })
@@ -51,7 +51,7 @@ impl Starting {
     ///
     /// # Errors
     /// `SystemLimit` when the thread has ended.
-    pub(crate) fn serve(self, shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
+    pub(crate) fn serve(self, shared: &Arc<SessionInner>) -> Result<JoinHandle<()>> {
         let ended = || limit("the session's thread ended at once".to_owned());
         self.begun.recv().map_err(|_| ended())?;
         self.session.send(Arc::downgrade(shared)).map_err(|_| ended())?;

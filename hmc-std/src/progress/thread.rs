@@ -14,23 +14,23 @@ use rustix::io::Errno;
 use crate::base::clock;
 use crate::base::config::Progress;
 use crate::base::lock::lock;
-use crate::base::wait_limit::Until;
-use crate::callbacks::deferred_drops::Collects;
-use crate::io::reactor::{Driver, Events, Token};
+use crate::base::wait_limit::WaitLimit;
+use crate::callbacks::deferred_drops::DeferDrops;
+use crate::io::reactor::{Events, Reactor, Token};
 use crate::link::Link;
 use crate::node::membership::Input;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 use crate::transport::worker::WORKER_POLL;
 
-/// How long a door stays shut when descriptors are used up, in milliseconds.
-const DOOR_PAUSE_MS: u64 = 100;
+/// How long a listener stays shut when descriptors are used up, in milliseconds.
+const LISTENER_PAUSE_MS: u64 = 100;
 
 /// What the thread works with.
-pub(crate) struct Engine {
+pub(crate) struct ProgressThread {
     events: Events,
     /// It wakes for that if there are peers.
     next_tick: Instant,
-    /// Doors that are shut for lack of descriptors.
+    /// Listeners that are shut for lack of descriptors.
     shut: Vec<u32>,
     links: Vec<Arc<Link>>,
     /// Storage for the links that are being run.
@@ -39,8 +39,8 @@ pub(crate) struct Engine {
     spin_until: Instant,
 }
 
-impl Engine {
-    /// With room from the start, so that its first tick allocates nothing beside a running transfer.
+impl ProgressThread {
+    /// With space from the start, so that its first tick allocates nothing beside a running transfer.
     pub(crate) fn new() -> Self {
         Self {
             events: Events::new(),
@@ -54,8 +54,8 @@ impl Engine {
     }
 
     /// Runs until the session stops or is gone. Should it panic, whoever waits learns it.
-    pub(crate) fn run(mut self, shared: &Weak<Shared>, driver: &Driver) {
-        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(shared, driver))) else {
+    pub(crate) fn run(mut self, shared: &Weak<SessionInner>, reactor: &Reactor) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(shared, reactor))) else {
             return;
         };
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -67,7 +67,7 @@ impl Engine {
         std::mem::forget(panic);
     }
 
-    fn serve(&mut self, shared: &Weak<Shared>, driver: &Driver) {
+    fn serve(&mut self, shared: &Weak<SessionInner>, reactor: &Reactor) {
         loop {
             let timeout = {
                 let Some(s) = shared.upgrade() else { return };
@@ -77,14 +77,14 @@ impl Engine {
                 self.timeout(&s)
             };
             // Nothing is held while parked.
-            self.events_of(driver, timeout);
+            self.events_of(reactor, timeout);
             let Some(s) = shared.upgrade() else { return };
-            let _aside = Collects::to(&s.wakers);
+            let _aside = DeferDrops::to(&s.wakers);
             self.round(&s);
         }
     }
 
-    fn timeout(&self, s: &Shared) -> Duration {
+    fn timeout(&self, s: &SessionInner) -> Duration {
         let now = clock::now();
         if now < self.spin_until {
             return Duration::ZERO;
@@ -99,25 +99,25 @@ impl Engine {
         if wake == Instant::NEVER { Duration::MAX } else { wake.since(now) }
     }
 
-    fn events_of(&mut self, driver: &Driver, timeout: Duration) {
+    fn events_of(&mut self, reactor: &Reactor, timeout: Duration) {
         let timeout = clock::timespec(timeout);
-        driver.wait(&mut self.events, timeout.as_ref());
+        reactor.wait(&mut self.events, timeout.as_ref());
     }
 
-    fn round(&mut self, s: &Arc<Shared>) {
+    fn round(&mut self, s: &Arc<SessionInner>) {
         let mut busy = false;
         for token in self.events.tokens() {
             match token {
                 Token::Listener(n) => {
                     busy = true;
-                    if let Err(e) = s.greet(n) {
-                        warn_about_door(e);
-                        s.doors.attend(n, false);
+                    if let Err(e) = s.accept_all(n) {
+                        warn_about_listener(e);
+                        s.listeners.attend(n, false);
                         self.shut.push(n);
-                        self.open_at = clock::now().after(Duration::from_millis(DOOR_PAUSE_MS));
+                        self.open_at = clock::now().after(Duration::from_millis(LISTENER_PAUSE_MS));
                     }
                 }
-                Token::Bell => s.driver.silence(),
+                Token::Wake => s.reactor.clear_wake(),
                 ready => busy |= s.serve(ready),
             }
         }
@@ -139,7 +139,7 @@ impl Engine {
         if now >= self.open_at {
             self.open_at = Instant::NEVER;
             for n in self.shut.drain(..) {
-                s.doors.attend(n, true);
+                s.listeners.attend(n, true);
             }
         }
         while let Some(rank) = s.due_redial(now) {
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    fn tick(&mut self, s: &Arc<Shared>, now: Instant) {
+    fn tick(&mut self, s: &Arc<SessionInner>, now: Instant) {
         let tick = Duration::from_nanos(s.tick_ns.load(Ordering::Relaxed));
         let late = now.since(self.next_tick);
         // A busy machine is a little late now and then, which the limits bear. Without peers no tick is due: a link counts
@@ -158,7 +158,7 @@ impl Engine {
     }
 }
 
-impl Shared {
+impl SessionInner {
     /// The thread is gone although the session is not: nothing goes on by itself any more, so everything ends.
     fn lose_thread(&self, panic: &str) {
         let why =
@@ -168,8 +168,8 @@ impl Shared {
             // What panicked may do so again: a subscriber of `tracing`, say.
             let _ = catch_unwind(AssertUnwindSafe(|| link.die(false, &why)));
         }
-        let _ = catch_unwind(AssertUnwindSafe(|| self.doors.close()));
-        self.tell_news();
+        let _ = catch_unwind(AssertUnwindSafe(|| self.listeners.close()));
+        self.notify_waiters();
         let _ = catch_unwind(AssertUnwindSafe(|| tracing::error!("{why}")));
     }
 }
@@ -179,23 +179,23 @@ pub(crate) fn is_this_thread(thread: &JoinHandle<()>) -> bool {
     thread.thread().id() == std::thread::current().id()
 }
 
-/// One line for each time a door is shut.
-fn warn_about_door(e: Errno) {
+/// One line for each time a listener is shut.
+fn warn_about_listener(e: Errno) {
     tracing::warn!(
         error = %std::io::Error::from(e),
-        "cannot accept connections now; trying again in {DOOR_PAUSE_MS} ms (raise ulimit -n?)"
+        "cannot accept connections now; trying again in {LISTENER_PAUSE_MS} ms (raise ulimit -n?)"
     );
 }
 
 /// Dials a lost peer on a thread of its own: a dial waits for the peer, the engine must not.
-fn redial(s: &Arc<Shared>, rank: Rank) {
+fn redial(s: &Arc<SessionInner>, rank: Rank) {
     let shared = Arc::downgrade(s);
     let spawned = std::thread::Builder::new().name("hmc-redial".into()).spawn(move || {
         let Some(s) = shared.upgrade() else { return };
         let route = lock(&s.routes).get(&rank).cloned();
         let result = route.map(|r| {
             // No call of the application: its hook is not asked.
-            let until = Until::time(clock::now().after(Duration::from_millis(2000)));
+            let until = WaitLimit::time(clock::now().after(Duration::from_millis(2000)));
             s.dial(rank, &r.address, r.conn, until)
         });
         match result {

@@ -3,12 +3,12 @@
 use hmc_core::types::ConnType;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::callbacks::deferred_drops::Collects;
-use crate::state::inner::Shared;
+use crate::callbacks::deferred_drops::DeferDrops;
+use crate::state::inner::SessionInner;
 use crate::transport::domain::Domain;
 use crate::transport::released::Released;
 
-impl Shared {
+impl SessionInner {
     /// The shared worker of that number has something to do. Returns whether anything happened.
     pub(crate) fn poll_worker(&self, worker: u32) -> bool {
         self.with_released(|released| self.domains.poll_worker(worker, released))
@@ -26,7 +26,7 @@ impl Shared {
 
     /// What is released may be the application's: it is dropped without a lock.
     fn with_released<R>(&self, run: impl FnOnce(&mut Released) -> R) -> R {
-        let _aside = Collects::to(&self.wakers);
+        let _aside = DeferDrops::to(&self.wakers);
         let mut released = Released::default();
         let result = run(&mut released);
         drop(released);

@@ -19,7 +19,7 @@ use hmc_mem::os::exit::at_exit;
 use hmc_mem::os::fork::ForkGuard;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::callbacks::deferred_drops::Collects;
+use crate::callbacks::deferred_drops::DeferDrops;
 use crate::callbacks::wakers::panics;
 use entry::Entry;
 pub(crate) use entry::Unfenced;
@@ -53,11 +53,11 @@ pub(crate) struct Tally {
 struct State {
     entries: Vec<Arc<Entry>>,
     /// Wakes the thread, while there is one.
-    bell: Option<Arc<OwnedFd>>,
+    waker: Option<Arc<OwnedFd>>,
     runs: bool,
 }
 
-struct Keeper {
+struct Quarantine {
     /// `None` when the system refused: then no fork is noticed here.
     process: Option<ForkGuard>,
     state: Mutex<State>,
@@ -67,13 +67,13 @@ struct Keeper {
 }
 
 /// The keeper of this process, or of the parent that it was forked from.
-static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
+static QUARANTINE: AtomicPtr<Quarantine> = AtomicPtr::new(std::ptr::null_mut());
 
-impl Keeper {
+impl Quarantine {
     /// This process's.
     fn get() -> &'static Self {
         loop {
-            let current = KEEPER.load(Ordering::Acquire);
+            let current = QUARANTINE.load(Ordering::Acquire);
             if let Some(keeper) = Self::of_this_process(current) {
                 return keeper;
             }
@@ -85,10 +85,11 @@ impl Keeper {
                 ends: AtomicBool::new(false),
             }));
             // If another thread was faster, its keeper is found in the next round.
-            let set = KEEPER.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+            let set =
+                QUARANTINE.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
             if set.is_ok() && !at_exit(rest) {
                 tracing::warn!(
-                    "no room to note what is done at exit: memory that is held then may end the process by a signal"
+                    "no space to note what is done at exit: memory that is held then may end the process by a signal"
                 );
             }
         }
@@ -122,38 +123,38 @@ impl Keeper {
     /// Sees to it that the thread runs and knows of all that is held.
     fn wake(&'static self) {
         let mut state = self.state();
-        if let Some(bell) = &state.bell {
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        if let Some(waker) = &state.waker {
+            let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
         }
         if state.runs {
             return;
         }
         // Without a descriptor it looks every now and then.
-        state.bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        state.waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
         let spawned = std::thread::Builder::new().name("hmc-keeper".into()).spawn(|| self.run());
         state.runs = spawned.is_ok();
         if let Err(e) = spawned {
-            state.bell = None;
+            state.waker = None;
             tracing::error!(error = %e, "no thread for memory that peers may still use: it stays until the next try");
         }
     }
 
     fn run(&self) {
         loop {
-            let (entries, bell) = {
+            let (entries, waker) = {
                 let mut state = self.state();
                 if state.entries.is_empty() {
                     state.runs = false;
-                    state.bell = None;
+                    state.waker = None;
                     return;
                 }
-                (state.entries.clone(), state.bell.clone())
+                (state.entries.clone(), state.waker.clone())
             };
             // Before the fences are asked for: what ends between the two looks is found by the second.
-            let ticks = bell.is_none() || entries.iter().any(|e| e.needs_ticks());
+            let ticks = waker.is_none() || entries.iter().any(|e| e.needs_ticks());
             let held = self.let_go_of_fenced(entries);
             if !held.is_empty() {
-                sleep(&held, bell.as_deref(), ticks);
+                sleep(&held, waker.as_deref(), ticks);
             }
         }
     }
@@ -167,7 +168,7 @@ impl Keeper {
         let wakers = Arc::clone(entry.what.wakers());
         // Before the lock, and so handed over after it: an owner that blocks holds up neither other memory nor the end of
         // the process.
-        let _aside = Collects::to(&wakers);
+        let _aside = DeferDrops::to(&wakers);
         let _at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
         if !entry.what.is_fenced() {
             return Some(entry);
@@ -185,14 +186,14 @@ impl Keeper {
 
 /// The process ends.
 extern "C" fn rest() {
-    if let Some(keeper) = Keeper::of_this_process(KEEPER.load(Ordering::Acquire)) {
+    if let Some(keeper) = Quarantine::of_this_process(QUARANTINE.load(Ordering::Acquire)) {
         keeper.rest();
     }
 }
 
 /// Hands memory over to the process, until its fence.
 pub(crate) fn keep(what: Arc<dyn Unfenced>) {
-    let keeper = Keeper::get();
+    let keeper = Quarantine::get();
     let entry =
         Entry { life: what.life(), what, since: SystemTime::now(), told: AtomicBool::new(false) };
     keeper.state().entries.push(Arc::new(entry));
@@ -203,7 +204,7 @@ pub(crate) fn keep(what: Arc<dyn Unfenced>) {
 /// have ended included. Each piece goes as soon as its peer says that it is done, or its process ends.
 #[must_use]
 pub fn held() -> Vec<Held> {
-    let entries = Keeper::get().state().entries.clone();
+    let entries = Quarantine::get().state().entries.clone();
     let mut all = Vec::new();
     for e in entries {
         let (peer, since) = (e.what.peer(), e.since);

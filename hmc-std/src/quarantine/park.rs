@@ -14,24 +14,24 @@ use super::entry::{Entry, TICK};
 use crate::base::clock;
 
 /// Sleeps until something may have passed its fence, or more is held; with `ticks` for a moment at the most.
-pub(super) fn sleep(entries: &[Arc<Entry>], bell: Option<&OwnedFd>, ticks: bool) {
+pub(super) fn sleep(entries: &[Arc<Entry>], waker: Option<&OwnedFd>, ticks: bool) {
     let watched = || entries.iter().filter(|e| !e.told.load(Ordering::Relaxed));
-    let bell_fd = bell.map(|b| PollFd::from_borrowed_fd(b.as_fd(), PollFlags::IN));
+    let waker_fd = waker.map(|b| PollFd::from_borrowed_fd(b.as_fd(), PollFlags::IN));
     let lives = watched().flat_map(|e| e.life.descriptors());
-    let (mut fds, is_all) = distinct(bell_fd.into_iter().chain(lives), most());
+    let (mut fds, is_all) = distinct(waker_fd.into_iter().chain(lives), most());
     // Of what is left out no descriptor tells.
     let timeout = if ticks || !is_all { TICK } else { Duration::MAX };
     if !waits(&mut fds, timeout) {
-        doze(bell);
+        doze(waker);
     }
     drop(fds);
     for entry in watched() {
         // Should the fence not have passed with that: no descriptor tells when it does.
         entry.told.store(entry.life.has_ended(), Ordering::Relaxed);
     }
-    if let Some(bell) = bell {
+    if let Some(waker) = waker {
         let mut count = [0; 8];
-        let _ = rustix::io::read(bell, &mut count);
+        let _ = rustix::io::read(waker, &mut count);
     }
 }
 
@@ -56,10 +56,10 @@ fn waits(fds: &mut [PollFd<'_>], timeout: Duration) -> bool {
     matches!(poll(fds, clock::timespec(timeout).as_ref()), Ok(_) | Err(Errno::INTR))
 }
 
-/// Waits for the bell alone, for a tick at the most.
-fn doze(bell: Option<&OwnedFd>) {
-    let bell = bell.map(|b| PollFd::from_borrowed_fd(b.as_fd(), PollFlags::IN));
-    if !bell.is_some_and(|bell| waits(&mut [bell], TICK)) {
+/// Waits for the waker alone, for a tick at the most.
+fn doze(waker: Option<&OwnedFd>) {
+    let waker = waker.map(|b| PollFd::from_borrowed_fd(b.as_fd(), PollFlags::IN));
+    if !waker.is_some_and(|waker| waits(&mut [waker], TICK)) {
         std::thread::park_timeout(std::time::Duration::from_nanos(TICK.as_nanos()));
     }
 }

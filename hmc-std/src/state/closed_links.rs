@@ -14,9 +14,9 @@ use crate::base::lock::lock;
 use crate::base::private_ranks::is_private;
 use crate::link::{Life, Link};
 use crate::node::inbox::MESSAGE_BYTES;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
-impl Shared {
+impl SessionInner {
     /// Lets go of links that are over: of those without unread messages only why they ended is remembered, of the others
     /// their messages, within the limit.
     pub(crate) fn retire(&self) {

@@ -1,5 +1,5 @@
-//! What the rooms of one session share. No state lives outside of it: two sessions in one process
-//! are strangers.
+//! What the space of one session share. No state lives outside of it: two sessions in one process
+//! are pending connections.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,40 +16,40 @@ use crate::base::clock;
 use crate::base::config::{Config, Progress};
 use crate::base::entropy::random;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::event_count::{News, Next};
+use crate::base::event_count::{EventCount, WaitStep};
 use crate::base::lock::lock;
 use crate::base::private_ranks::FIRST_PRIVATE;
 use crate::base::process::Origin;
 use crate::base::secret::KeptSecret;
-use crate::base::wait_limit::{Stop, Until};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::callbacks::wakers::Wakers;
-use crate::io::reactor::Driver;
+use crate::io::reactor::Reactor;
 use crate::io::rest_socket::RestSocket;
 use crate::link::{Link, Owner};
 use crate::memory::{ConnBuffer, Region, RegionTable};
-use crate::node::link_tokens::Tokens;
-use crate::node::membership::{Input, Registry};
+use crate::node::link_tokens::LinkTokens;
+use crate::node::membership::{Input, Membership};
 use crate::quarantine::Tally;
 use crate::state::links::Links;
 use crate::state::listeners::Listeners;
-use crate::state::pending_conns::Strangers;
+use crate::state::pending_conns::PendingConns;
 use crate::state::reconnect_info::ReconnectInfo;
 use crate::state::wait_pool::WaitPool;
 use crate::transport::domain::Domain;
 use crate::transport::registry::Domains;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) are kept to within this; for the
-/// end of a silent peer the next look comes earlier ([`Shared::keep_time`]).
+/// end of a silent peer the next look comes earlier ([`SessionInner::keep_time`]).
 const LONGEST_TICK_NS: u64 = 250_000_000;
 
-pub(crate) struct Shared {
+pub(crate) struct SessionInner {
     /// Names the session among all of the process: part of the names of what it begins.
     pub(crate) id: u64,
     pub(crate) config: Config,
-    pub(crate) driver: Arc<Driver>,
+    pub(crate) reactor: Arc<Reactor>,
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
-    pub(crate) doors: Listeners,
+    pub(crate) listeners: Listeners,
     pub(crate) secret: KeptSecret,
     /// Machines that prove nothing about themselves are allowed.
     pub(crate) insecure: AtomicBool,
@@ -58,14 +58,14 @@ pub(crate) struct Shared {
     pub(crate) netns: u64,
     /// The number of the last life that was begun.
     last_life: AtomicU64,
-    pub(crate) registry: Mutex<Registry>,
+    pub(crate) registry: Mutex<Membership>,
     /// When the registry wants [`Input::Tick`], for those who look often.
     pub(crate) redial_at: AtomicU64,
-    pub(crate) pending: Mutex<Strangers>,
-    /// How many strangers there may be.
+    pub(crate) pending: Mutex<PendingConns>,
+    /// How many pending connections there may be.
     pub(crate) places: usize,
     pub(crate) routes: Mutex<BTreeMap<Rank, ReconnectInfo>>,
-    pub(crate) tokens: Mutex<Tokens>,
+    pub(crate) tokens: Mutex<LinkTokens>,
     /// The session's part in each transport.
     pub(crate) domains: Domains,
     pub(crate) links: Links,
@@ -91,23 +91,23 @@ pub(crate) struct Shared {
     /// All links are being left: no new ones.
     pub(crate) stopping_links: AtomicBool,
     /// A link changed its life, or a message came.
-    pub(crate) news: News,
+    pub(crate) events: EventCount,
     pub(crate) peers_lost: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) origin: Origin,
     /// By which peers that map our memory see that this process has ended.
     pub(crate) life: Option<Arc<LifePage>>,
     pub(crate) wakers: Arc<Wakers>,
-    pub(crate) me: Weak<Shared>,
+    pub(crate) me: Weak<SessionInner>,
 }
 
 /// What a session starts with.
-pub(crate) struct Parts {
+pub(crate) struct SessionInit {
     pub(crate) config: Config,
-    pub(crate) driver: Arc<Driver>,
+    pub(crate) reactor: Arc<Reactor>,
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
-    pub(crate) doors: Listeners,
+    pub(crate) listeners: Listeners,
     pub(crate) host: HostId,
     pub(crate) incarnation: Incarnation,
     pub(crate) origin: Origin,
@@ -118,18 +118,18 @@ pub(crate) struct Parts {
     pub(crate) places: usize,
 }
 
-impl Shared {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let registry = Registry::new(parts.config.rank, parts.config.ranks);
+impl SessionInner {
+    pub(crate) fn new(parts: SessionInit) -> Arc<Self> {
+        let registry = Membership::new(parts.config.rank, parts.config.ranks);
         Arc::new_cyclic(|me| Self {
             id: crate::base::identity::next(),
             insecure: AtomicBool::new(parts.config.insecure),
             netns: parts.config.secret.netns(),
             config: parts.config,
-            driver: parts.driver,
+            reactor: parts.reactor,
             regions: parts.regions,
             buffer: parts.buffer,
-            doors: parts.doors,
+            listeners: parts.listeners,
             secret: KeptSecret::default(),
             host: parts.host,
             last_life: AtomicU64::new(parts.incarnation.0),
@@ -153,7 +153,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             over: AtomicBool::new(false),
             stopping_links: AtomicBool::new(false),
-            news: News::default(),
+            events: EventCount::default(),
             peers_lost: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             origin: parts.origin,
@@ -164,18 +164,18 @@ impl Shared {
     }
 
     pub(crate) fn owner(&self) -> Weak<dyn Owner> {
-        let me: Weak<Shared> = self.me.clone();
+        let me: Weak<SessionInner> = self.me.clone();
         me
     }
 
     /// A number for a new life of this end towards some peer: higher than all before, whichever end dials and
     /// whatever the wall clock does meanwhile. A peer that has seen a later life refuses an earlier one.
     pub(crate) fn next_life(&self) -> Incarnation {
-        let wall = clock::wall_nanos();
-        let next = |last: u64| last.saturating_add(1).max(wall);
+        let unix = clock::unix_nanos();
+        let next = |last: u64| last.saturating_add(1).max(unix);
         let last =
             self.last_life.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| Some(next(n)));
-        Incarnation(last.map_or(wall, next))
+        Incarnation(last.map_or(unix, next))
     }
 
     pub(crate) fn next_serial(&self) -> u32 {
@@ -226,11 +226,11 @@ impl Shared {
         })
     }
 
-    /// Where this end can be reached, for a peer that came by that door, if it came by one; from another network namespace,
+    /// Where this end can be reached, for a peer that came by that listener, if it came by one; from another network namespace,
     /// if it is `elsewhere`.
     pub(crate) fn endpoints(&self, came_by: Option<u32>, elsewhere: bool) -> EndpointList {
         let mut list = EndpointList::new();
-        self.doors.tell(came_by, elsewhere, &mut list);
+        self.listeners.tell(came_by, elsewhere, &mut list);
         for blob in self.domains.iter().filter_map(Domain::announcement) {
             let _ = list.push(blob);
         }
@@ -284,7 +284,7 @@ impl Shared {
         self.ended.store(true, Ordering::Release);
         lock(&self.departed).remove(&link.peer);
         // The engine sleeps without a limit while there is no peer: from now on it keeps time.
-        self.driver.ring();
+        self.reactor.wake();
     }
 
     /// Starts to watch a link's sockets.
@@ -331,12 +331,12 @@ impl Shared {
     ) -> Result<RegionAdvert> {
         let slice = region.slice(offset, len)?;
         let entropy = u64::from_le_bytes(random()?);
-        let mut room = [0; hmc_core::limits::MAX_ENDPOINT_BYTES];
+        let mut space = [0; hmc_core::limits::MAX_ENDPOINT_BYTES];
         let (exposed, note, mapped) = {
             let mut data = link.data();
             let (exposed, note) = data
                 .port()
-                .expose(region, slice, access, entropy, &mut room)
+                .expose(region, slice, access, entropy, &mut space)
                 .map_err(|e| e.with_peer(link.peer))?;
             // Sends the descriptor, if there is one.
             let mapped = data.port().offers_pages(exposed.window, exposed.epoch);
@@ -358,45 +358,45 @@ impl Shared {
     }
 
     /// How long a call of the application waits that takes up to `timeout`.
-    pub(crate) fn until(&self, timeout: std::time::Duration) -> Until {
-        Until::new(clock::deadline_in(timeout), self.config.interrupt)
+    pub(crate) fn until(&self, timeout: std::time::Duration) -> WaitLimit {
+        WaitLimit::new(clock::deadline_in(timeout), self.config.interrupt)
     }
 
     /// Sleeps until `look` finds something. Drives the session itself where no thread does.
-    pub(crate) fn wait_news<R>(
+    pub(crate) fn wait_for_event<R>(
         &self,
-        until: Until,
+        until: WaitLimit,
         mut look: impl FnMut(&Self) -> Option<R>,
-    ) -> std::result::Result<R, Stop> {
+    ) -> std::result::Result<R, WaitStopped> {
         let manual = self.config.progress == Progress::Manual;
-        let mut vigil = until.vigil();
-        self.news.wait(|| {
+        let mut timer = until.timer();
+        self.events.wait_until(|| {
             if let Some(r) = look(self) {
-                return Next::Done(Ok(r));
+                return WaitStep::Ready(Ok(r));
             }
-            if let Err(stop) = vigil.check() {
-                return Next::Done(Err(stop));
+            if let Err(stop) = timer.check() {
+                return WaitStep::Ready(Err(stop));
             }
-            let left = clock::left(vigil.nap_until()).as_nanos();
-            let nap = std::time::Duration::from_nanos(left);
+            let left = clock::left(timer.park_until()).as_nanos();
+            let pause = std::time::Duration::from_nanos(left);
             if !manual {
-                return Next::Sleep(nap);
+                return WaitStep::Park(pause);
             }
             // Data planes are nobody's but ours.
             self.run_data_planes();
-            Next::Sleep(nap.min(std::time::Duration::from_millis(1)))
+            WaitStep::Park(pause.min(std::time::Duration::from_millis(1)))
         })
     }
 
-    /// Tells those in `wait_news` to look again.
-    pub(crate) fn tell_news(&self) {
-        self.news.tell();
+    /// Tells those in `wait_for_event` to look again.
+    pub(crate) fn notify_waiters(&self) {
+        self.events.notify_all();
     }
 
     /// One round over all data planes, for `Progress::Manual`. Returns whether anything happened.
     pub(crate) fn run_data_planes(&self) -> bool {
         // Every link is run anyway.
-        self.driver.forget_queued();
+        self.reactor.forget_queued();
         let mut busy = self.progress_workers();
         for link in self.links() {
             link.dequeue();
@@ -417,17 +417,17 @@ impl Shared {
     }
 
     pub(crate) fn listens(&self) -> bool {
-        !self.doors.is_empty()
+        !self.listeners.is_empty()
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SessionInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("rank", &self.config.rank).finish_non_exhaustive()
     }
 }
 
-impl Owner for Shared {
+impl Owner for SessionInner {
     fn wakers(&self) -> Arc<Wakers> {
         Arc::clone(&self.wakers)
     }
@@ -436,8 +436,8 @@ impl Owner for Shared {
         Arc::clone(&self.tally)
     }
 
-    fn news(&self, _link: &Link) {
-        self.tell_news();
+    fn on_event(&self, _link: &Link) {
+        self.notify_waiters();
     }
 
     fn over(&self, link: &Link) {
@@ -455,9 +455,9 @@ impl Owner for Shared {
             && lock(&self.routes).get(&link.peer).is_some_and(|r| r.redial);
         let (rank, incarnation) = (link.peer, link.incarnation);
         self.decide(Input::Over { rank, incarnation, redial });
-        self.tell_news();
+        self.notify_waiters();
         // Its descriptors and buffers go when the background thread comes by.
         self.ended.store(true, Ordering::Release);
-        self.driver.ring();
+        self.reactor.wake();
     }
 }

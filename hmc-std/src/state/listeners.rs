@@ -13,13 +13,13 @@ use rustix::io::Errno;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
-use crate::io::listener::{Listener, Source};
-use crate::io::reactor::{Driver, Token};
+use crate::io::listener::{Listener, PeerAddr};
+use crate::io::reactor::{Reactor, Token};
 
 /// What listens, by number, in the order in which it was opened.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    driver: Arc<Driver>,
+    reactor: Arc<Reactor>,
     inner: Mutex<Inner>,
 }
 
@@ -31,67 +31,68 @@ struct Inner {
 
 impl Inner {
     fn find(&self, number: u32) -> Option<&Listener> {
-        self.open.iter().find(|(n, _)| *n == number).map(|(_, door)| door)
+        self.open.iter().find(|(n, _)| *n == number).map(|(_, listener)| listener)
     }
 
-    /// The door of that number, then all others.
+    /// The listener of that number, then all others.
     fn beginning_with(&self, number: Option<u32>) -> impl Iterator<Item = &Listener> {
         let is_first = move |n: u32| Some(n) == number;
         let first = self.open.iter().filter(move |(n, _)| is_first(*n));
         let others = self.open.iter().filter(move |(n, _)| !is_first(*n));
-        first.chain(others).map(|(_, door)| door)
+        first.chain(others).map(|(_, listener)| listener)
     }
 }
 
 impl Listeners {
-    /// None. Whoever waits on `driver` is told who comes.
-    pub(crate) fn new(driver: &Arc<Driver>) -> Self {
-        Self { driver: Arc::clone(driver), inner: Mutex::default() }
+    /// None. Whoever waits on `reactor` is told who comes.
+    pub(crate) fn new(reactor: &Arc<Reactor>) -> Self {
+        Self { reactor: Arc::clone(reactor), inner: Mutex::default() }
     }
 
     /// Takes a listener in.
     ///
     /// # Errors
     /// `SystemLimit`; `Full` after 4 billion.
-    pub(crate) fn open(&self, door: Listener) -> Result<()> {
+    pub(crate) fn open(&self, listener: Listener) -> Result<()> {
         let mut inner = lock(&self.inner);
         let number = inner.next;
-        let full = || Error::new(ErrorKind::Full, "no door of this session can be opened any more");
+        let full =
+            || Error::new(ErrorKind::Full, "no listener of this session can be opened any more");
         inner.next = number.checked_add(1).ok_or_else(full)?;
-        if let Some(fd) = door.fd() {
-            self.driver.watch(fd, Token::Listener(number))?;
+        if let Some(fd) = listener.fd() {
+            self.reactor.watch(fd, Token::Listener(number))?;
         }
-        inner.open.push((number, door));
+        inner.open.push((number, listener));
         Ok(())
     }
 
     /// Closes all. Who waits before one is sent away by the kernel.
     pub(crate) fn close(&self) {
         let mut inner = lock(&self.inner);
-        for (_, door) in inner.open.drain(..) {
+        for (_, listener) in inner.open.drain(..) {
             // First: a process that is being forked may have a copy of the descriptor for a moment.
-            if let Some(fd) = door.fd() {
-                self.driver.unwatch(fd);
+            if let Some(fd) = listener.fd() {
+                self.reactor.unwatch(fd);
             }
         }
     }
 
-    /// The next stranger at a door, if one waits there, and if it is open.
+    /// The next pending connection at a listener, if one waits there, and if it is open.
     pub(crate) fn accept(
         &self,
         number: u32,
-    ) -> std::result::Result<Option<(OwnedFd, Source)>, Errno> {
+    ) -> std::result::Result<Option<(OwnedFd, PeerAddr)>, Errno> {
         lock(&self.inner).find(number).map_or(Ok(None), Listener::accept)
     }
 
-    /// Stops to watch a door, or watches it again.
+    /// Stops to watch a listener, or watches it again.
     pub(crate) fn attend(&self, number: u32, on: bool) {
         let inner = lock(&self.inner);
         let Some(fd) = inner.find(number).and_then(Listener::fd) else { return };
         if on {
-            let _ = self.driver.watch(fd, Token::Listener(number));
+            let _ = self.reactor.watch(fd, Token::Listener(number));
         } else {
-            self.driver.unwatch(fd);
+            self.reactor.unwatch(fd);
         }
     }
 
@@ -100,54 +101,58 @@ impl Listeners {
         lock(&self.inner).open.is_empty()
     }
 
-    /// Where TCP doors are, oldest first.
+    /// Where TCP listeners are, oldest first.
     pub(crate) fn tcp_addrs(&self) -> Vec<SocketAddr> {
-        lock(&self.inner).open.iter().filter_map(|(_, door)| door.addr()).collect()
+        lock(&self.inner).open.iter().filter_map(|(_, listener)| listener.addr()).collect()
     }
 
-    /// Where local doors are, oldest first.
+    /// Where local listeners are, oldest first.
     pub(crate) fn uds_paths(&self) -> Vec<PathBuf> {
-        lock(&self.inner).open.iter().filter_map(|(_, door)| door.path()).collect()
+        lock(&self.inner).open.iter().filter_map(|(_, listener)| listener.path()).collect()
     }
 
-    /// Whether a local door is there.
+    /// Whether a local listener is there.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
-        lock(&self.inner).open.iter().any(|(_, door)| door.path().as_deref() == Some(path))
+        lock(&self.inner).open.iter().any(|(_, listener)| listener.path().as_deref() == Some(path))
     }
 
-    /// Whether a connection to `addr` that begins at `from` leads to a door.
+    /// Whether a connection to `addr` that begins at `from` leads to a listener.
     pub(crate) fn leads_here(&self, addr: SocketAddr, from: Option<IpAddr>) -> bool {
         let inner = lock(&self.inner);
-        inner.open.iter().filter_map(|(_, door)| door.addr()).any(|door| leads(door, addr, from))
+        inner
+            .open
+            .iter()
+            .filter_map(|(_, listener)| listener.addr())
+            .any(|listener| leads(listener, addr, from))
     }
 
-    /// Tells of one door of each kind: of the one by which the peer came, else of the oldest. A port goes without its address:
+    /// Tells of one listener of each kind: of the one by which the peer came, else of the oldest. A port goes without its address:
     /// a peer that came is told of one that it finds where it came, and a local one, of one that it finds at 127.0.0.1.
     /// At other addresses somebody else may listen, and at 127.0.0.1 of another network namespace (`elsewhere`), too.
     pub(crate) fn tell(&self, came_by: Option<u32>, elsewhere: bool, list: &mut EndpointList) {
         let inner = lock(&self.inner);
-        let doors = || inner.beginning_with(came_by);
+        let listeners = || inner.beginning_with(came_by);
         let tcp = match came_by {
-            None => doors().find(|door| door.addr().is_some()),
-            Some(number) => inner.find(number).and_then(|door| match door.addr() {
-                Some(_) => Some(door),
-                None => doors().find(|door| door.is_at_localhost() && !elsewhere),
+            None => listeners().find(|listener| listener.addr().is_some()),
+            Some(number) => inner.find(number).and_then(|listener| match listener.addr() {
+                Some(_) => Some(listener),
+                None => listeners().find(|listener| listener.is_at_localhost() && !elsewhere),
             }),
         };
-        let local = doors().find(|door| door.path().is_some());
-        for door in [tcp, local].into_iter().flatten() {
+        let local = listeners().find(|listener| listener.path().is_some());
+        for listener in [tcp, local].into_iter().flatten() {
             // Two blobs, 120 bytes at most: they fit.
-            let _ = door.with_endpoint(|e| list.push(e.blob()));
+            let _ = listener.with_endpoint(|e| list.push(e.blob()));
         }
     }
 }
 
-/// Whether a connection to `addr` that begins at `from` leads to a listener at `door`.
-fn leads(door: SocketAddr, addr: SocketAddr, from: Option<IpAddr>) -> bool {
+/// Whether a connection to `addr` that begins at `from` leads to a listener at `listener`.
+fn leads(listener: SocketAddr, addr: SocketAddr, from: Option<IpAddr>) -> bool {
     let ip = addr.ip();
     let near = ip.is_loopback() || ip.is_unspecified() || from == Some(ip);
-    let leads = door.ip() == ip || door.ip().is_unspecified() && near;
-    leads && door.port() == addr.port()
+    let leads = listener.ip() == ip || listener.ip().is_unspecified() && near;
+    leads && listener.port() == addr.port()
 }
 
 #[cfg(test)]
@@ -166,9 +171,9 @@ mod tests {
 
     #[test]
     fn an_address_leads_here_if_a_listener_is_reached_by_it() {
-        let leads = |door: &str, addr: &str, from: Option<&str>| {
+        let leads = |listener: &str, addr: &str, from: Option<&str>| {
             let ip = |text: &str| text.parse().expect("an address");
-            leads(door.parse().expect("an address"), addr.parse().expect("one"), from.map(ip))
+            leads(listener.parse().expect("an address"), addr.parse().expect("one"), from.map(ip))
         };
         assert!(leads("127.0.0.1:7", "127.0.0.1:7", None));
         assert!(!leads("127.0.0.1:7", "127.0.0.1:8", None));
@@ -185,12 +190,12 @@ mod tests {
     }
     /// What a peer is told: the TCP port, and the local socket.
     fn told(
-        doors: &Listeners,
+        listeners: &Listeners,
         came_by: Option<u32>,
         elsewhere: bool,
     ) -> (Option<u16>, Option<PathBuf>) {
         let mut list = EndpointList::new();
-        doors.tell(came_by, elsewhere, &mut list);
+        listeners.tell(came_by, elsewhere, &mut list);
         let (mut port, mut path) = (None, None);
         for blob in list.endpoints().iter() {
             match blob.decode() {
@@ -205,25 +210,29 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_told_of_the_door_by_which_it_came_else_of_the_oldest() {
-        let driver = Arc::new(Driver::new(Progress::Thread).expect("a driver"));
-        let doors = Listeners::new(&driver);
-        assert!(doors.is_empty() && doors.tcp_addrs().is_empty() && doors.uds_paths().is_empty());
-        assert_eq!(told(&doors, None, false), (None, None));
+    fn a_peer_is_told_of_the_listener_by_which_it_came_else_of_the_oldest() {
+        let reactor = Arc::new(Reactor::new(Progress::Thread).expect("a driver"));
+        let listeners = Listeners::new(&reactor);
+        assert!(
+            listeners.is_empty()
+                && listeners.tcp_addrs().is_empty()
+                && listeners.uds_paths().is_empty()
+        );
+        assert_eq!(told(&listeners, None, false), (None, None));
         let dirs = [0, 1].map(|n| {
             std::env::temp_dir().join(format!("hmc-listeners-{n}-{}", std::process::id()))
         });
         let tcp = |at: &str| Listener::tcp(at.parse().expect("an address")).expect("free");
         // Not at 127.0.0.1.
-        doors.open(tcp("127.0.0.2:0")).expect("open");
-        doors.open(Listener::uds(&dirs[0], Rank(3)).expect("free")).expect("open");
-        doors.open(tcp("127.0.0.1:0")).expect("open");
-        doors.open(Listener::uds(&dirs[1], Rank(3)).expect("free")).expect("open");
-        assert!(!doors.is_empty());
-        let ports: Vec<_> = doors.tcp_addrs().iter().map(|a| a.port()).collect();
-        let [far, near] = ports[..] else { panic!("two doors: {ports:?}") };
-        let paths = doors.uds_paths();
-        let [old, new] = &paths[..] else { panic!("two doors: {paths:?}") };
+        listeners.open(tcp("127.0.0.2:0")).expect("open");
+        listeners.open(Listener::uds(&dirs[0], Rank(3)).expect("free")).expect("open");
+        listeners.open(tcp("127.0.0.1:0")).expect("open");
+        listeners.open(Listener::uds(&dirs[1], Rank(3)).expect("free")).expect("open");
+        assert!(!listeners.is_empty());
+        let ports: Vec<_> = listeners.tcp_addrs().iter().map(|a| a.port()).collect();
+        let [far, near] = ports[..] else { panic!("two listeners: {ports:?}") };
+        let paths = listeners.uds_paths();
+        let [old, new] = &paths[..] else { panic!("two listeners: {paths:?}") };
         assert!(old.starts_with(&dirs[0]) && new.starts_with(&dirs[1]));
         // Who came by which; whether from elsewhere; the port and the path that it is told.
         for (came_by, elsewhere, port, path) in [
@@ -237,36 +246,36 @@ mod tests {
             (Some(9), false, None, old),
         ] {
             let want = (port, Some(path.clone()));
-            assert_eq!(told(&doors, came_by, elsewhere), want, "{came_by:?} {elsewhere}");
+            assert_eq!(told(&listeners, came_by, elsewhere), want, "{came_by:?} {elsewhere}");
         }
-        assert!(doors.is_at(new) && doors.is_at(old) && !doors.is_at(Path::new("/d")));
+        assert!(listeners.is_at(new) && listeners.is_at(old) && !listeners.is_at(Path::new("/d")));
         let at = |text: &str, port| SocketAddr::new(text.parse().expect("an address"), port);
-        assert!(doors.leads_here(at("127.0.0.2", far), None));
-        assert!(!doors.leads_here(at("127.0.0.2", near), None));
+        assert!(listeners.leads_here(at("127.0.0.2", far), None));
+        assert!(!listeners.leads_here(at("127.0.0.2", near), None));
         let _first = std::net::TcpStream::connect(at("127.0.0.1", near)).expect("it listens");
-        assert!(matches!(doors.accept(0), Ok(None)) && matches!(doors.accept(9), Ok(None)));
-        assert!(matches!(doors.accept(2), Ok(Some((_, Source::Tcp(_))))));
-        assert!(matches!(doors.accept(2), Ok(None)));
+        assert!(matches!(listeners.accept(0), Ok(None)) && matches!(listeners.accept(9), Ok(None)));
+        assert!(matches!(listeners.accept(2), Ok(Some((_, PeerAddr::Tcp(_))))));
+        assert!(matches!(listeners.accept(2), Ok(None)));
         // The driver tells of who comes, unless nobody wants to know.
         let rings = || {
             let (mut events, now) = (Events::new(), clock::timespec(Duration::ZERO));
-            driver.wait(&mut events, now.as_ref());
+            reactor.wait(&mut events, now.as_ref());
             events.tokens().collect::<Vec<_>>()
         };
         assert_eq!(rings(), []);
         let _second = std::net::TcpStream::connect(at("127.0.0.1", near)).expect("it listens");
         assert_eq!(rings(), [Token::Listener(2)]);
-        doors.attend(2, false);
+        listeners.attend(2, false);
         assert_eq!(rings(), []);
-        doors.attend(2, true);
+        listeners.attend(2, true);
         assert_eq!(rings(), [Token::Listener(2)]);
-        doors.close();
-        assert!(doors.is_empty() && rings().is_empty());
+        listeners.close();
+        assert!(listeners.is_empty() && rings().is_empty());
         assert!(std::net::TcpStream::connect(at("127.0.0.1", near)).is_err(), "it is closed");
         assert!(!new.exists(), "its file is gone");
-        doors.open(tcp("127.0.0.1:0")).expect("open");
-        assert!(matches!(doors.accept(0), Ok(None)));
-        let again = doors.tcp_addrs()[0];
+        listeners.open(tcp("127.0.0.1:0")).expect("open");
+        assert!(matches!(listeners.accept(0), Ok(None)));
+        let again = listeners.tcp_addrs()[0];
         let _third = std::net::TcpStream::connect(again).expect("it listens");
         assert_eq!(rings(), [Token::Listener(4)], "a number is never given again");
         dirs.iter().for_each(|dir| drop(std::fs::remove_dir_all(dir)));

@@ -6,7 +6,7 @@ use hmc_core::types::{ConnType, Rank};
 
 use crate::link::{Life, Link};
 use crate::quarantine::{Held, held};
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 use crate::transport::domain::Domain;
 
 /// Counters of one peer since it connected.
@@ -33,7 +33,7 @@ pub struct PeerStats {
     pub messages_out: u64,
     /// Tags, numbers and opaque bytes received, and tags that followed their puts.
     pub messages_in: u64,
-    /// Waits that nothing woke: their nap of 50 ms was over, and what they waited for was there. A lost wake-up, unless another
+    /// Waits that nothing woke: their park of 50 ms was over, and what they waited for was there. A lost wake-up, unless another
     /// thread cancelled the operation; a few on a loaded machine mean nothing, many are a defect.
     pub overslept: u64,
     /// Operations whose memory is still in use.
@@ -67,7 +67,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn of(shared: &Shared) -> Self {
+    pub(crate) fn of(shared: &SessionInner) -> Self {
         let mut peers: Vec<PeerStats> = shared.links().iter().map(|l| PeerStats::of(l)).collect();
         peers.sort_by_key(|p| p.rank);
         Self {

@@ -16,14 +16,14 @@ use hmc_core::wire::reject::RejectReason;
 use rustix::io::Errno;
 
 use crate::base::address::Address;
-use crate::io::listener::Source;
+use crate::io::listener::PeerAddr;
 use crate::io::socket::Socket;
 
 /// A connection that has not said who it is.
 #[derive(Debug)]
-pub(crate) struct Stranger {
-    pub(crate) source: Source,
-    pub(crate) door: u32,
+pub(crate) struct PendingConn {
+    pub(crate) source: PeerAddr,
+    pub(crate) listener: u32,
     /// By when its first frame must be whole.
     pub(crate) by: Instant,
     /// When bytes came last; when it came, if none did.
@@ -31,36 +31,36 @@ pub(crate) struct Stranger {
     pub(crate) stage: Stage,
 }
 
-/// The strangers of a session, by number and by how long they have been silent.
+/// The pending connections of a session, by number and by how long they have been silent.
 #[derive(Debug, Default)]
-pub(crate) struct Strangers {
-    by_number: BTreeMap<u32, Stranger>,
+pub(crate) struct PendingConns {
+    by_number: BTreeMap<u32, PendingConn>,
     by_silence: BTreeSet<(Instant, u32)>,
     /// When a refusal was last worth a warning, and how many were not since then.
     warned: Option<Instant>,
     unsaid: u64,
 }
 
-impl Strangers {
-    pub(crate) fn insert(&mut self, id: u32, stranger: Stranger) {
-        self.by_silence.insert((stranger.heard, id));
-        self.by_number.insert(id, stranger);
+impl PendingConns {
+    pub(crate) fn insert(&mut self, id: u32, conn: PendingConn) {
+        self.by_silence.insert((conn.heard, id));
+        self.by_number.insert(id, conn);
     }
 
-    pub(crate) fn remove(&mut self, id: u32) -> Option<Stranger> {
-        let stranger = self.by_number.remove(&id)?;
-        self.by_silence.remove(&(stranger.heard, id));
-        Some(stranger)
+    pub(crate) fn remove(&mut self, id: u32) -> Option<PendingConn> {
+        let conn = self.by_number.remove(&id)?;
+        self.by_silence.remove(&(conn.heard, id));
+        Some(conn)
     }
 
     /// Takes out the one that has been silent for longest.
-    pub(crate) fn take_most_silent(&mut self) -> Option<(u32, Stranger)> {
+    pub(crate) fn take_most_silent(&mut self) -> Option<(u32, PendingConn)> {
         let (_, id) = self.by_silence.pop_first()?;
-        self.by_number.remove(&id).map(|stranger| (id, stranger))
+        self.by_number.remove(&id).map(|conn| (id, conn))
     }
 
     /// Takes out those about which something has to be done.
-    pub(crate) fn take_late(&mut self, now: Instant) -> Vec<(u32, Stranger)> {
+    pub(crate) fn take_late(&mut self, now: Instant) -> Vec<(u32, PendingConn)> {
         let late = self.by_number.iter().filter(|(_, s)| now >= s.deadline());
         let late: Vec<u32> = late.map(|(id, _)| *id).collect();
         late.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
@@ -68,7 +68,7 @@ impl Strangers {
 
     /// When something has to be done about one of them.
     pub(crate) fn next_late(&self) -> Instant {
-        self.by_number.values().map(Stranger::deadline).min().unwrap_or(Instant::NEVER)
+        self.by_number.values().map(PendingConn::deadline).min().unwrap_or(Instant::NEVER)
     }
 
     /// Whether a refusal is worth a warning: the first one is, and one a second. How many were not before it.
@@ -90,7 +90,7 @@ impl Strangers {
         self.by_number.is_empty()
     }
 
-    /// Whether that one is still a stranger.
+    /// Whether that one is still a pending connection.
     #[cfg(feature = "testing")]
     pub(crate) fn has(&self, id: u32) -> bool {
         self.by_number.contains_key(&id)
@@ -107,15 +107,15 @@ pub(crate) enum Stage {
     /// Its first frame is not whole: nothing was received.
     Silent(Socket),
     /// It has spoken.
-    Talking(Box<Pending>),
+    Talking(Box<Handshaking>),
 }
 
-/// A stranger that has spoken.
+/// A pending connection that has spoken.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct Handshaking {
     pub(crate) socket: Arc<Socket>,
-    pub(crate) source: Source,
-    pub(crate) door: u32,
+    pub(crate) source: PeerAddr,
+    pub(crate) listener: u32,
     pub(crate) control: ControlConn,
     pub(crate) framer: Framer<Vec<u8>>,
     /// Who it says that it is, until it has proved what it must.
@@ -134,7 +134,7 @@ pub(crate) enum Seen {
     End,
 }
 
-/// Who a stranger says that it is.
+/// Who a pending connection says that it is.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) rank: Rank,
@@ -149,7 +149,7 @@ pub(crate) struct Claim {
 }
 
 /// A first message, copied out of the buffer.
-pub(crate) enum First {
+pub(crate) enum FirstMessage {
     Native(Claim),
     /// It has to prove itself first.
     Promised(Claim, Challenge, Proof),
@@ -191,7 +191,7 @@ pub(crate) fn look(socket: &Socket) -> Seen {
     }
 }
 
-impl Stranger {
+impl PendingConn {
     /// When something has to be done about it.
     pub(crate) fn deadline(&self) -> Instant {
         match &self.stage {
@@ -203,7 +203,7 @@ impl Stranger {
 
 /// Sends what the machine still has to say. A socket that is full this early is not worth waiting
 /// for.
-pub(crate) fn say_last_words(p: &mut Pending) {
+pub(crate) fn flush_reject(p: &mut Handshaking) {
     while let Some(output) = p.control.poll_output() {
         if let ControlOutput::Transmit(frame) = output {
             let _ = p.socket.send(frame.as_bytes());
@@ -226,7 +226,9 @@ mod tests {
     use hmc_core::types::Rank;
     use hmc_core::wire::message::ControlMessage;
 
-    use super::{Pending, Seen, Source, Stage, Stranger, Strangers, look, say_last_words};
+    use super::{
+        Handshaking, PeerAddr, PendingConn, PendingConns, Seen, Stage, flush_reject, look,
+    };
     use crate::io::socket::Socket;
 
     fn sockets() -> (Socket, UnixStream) {
@@ -239,18 +241,24 @@ mod tests {
         Instant::from_nanos(ns)
     }
 
-    fn silent(heard: u64, by: u64) -> Stranger {
+    fn silent(heard: u64, by: u64) -> PendingConn {
         let stage = Stage::Silent(sockets().0);
-        Stranger { source: Source::Uds { pid: 1 }, door: 0, by: at(by), heard: at(heard), stage }
+        PendingConn {
+            source: PeerAddr::Uds { pid: 1 },
+            listener: 0,
+            by: at(by),
+            heard: at(heard),
+            stage,
+        }
     }
 
-    fn ids(all: Vec<(u32, Stranger)>) -> Vec<u32> {
+    fn ids(all: Vec<(u32, PendingConn)>) -> Vec<u32> {
         all.into_iter().map(|(id, _)| id).collect()
     }
 
     #[test]
     fn the_most_silent_goes_first() {
-        let mut all = Strangers::default();
+        let mut all = PendingConns::default();
         assert!(all.is_empty() && all.take_most_silent().is_none());
         for (id, heard) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
             all.insert(id, silent(heard, 99));
@@ -268,7 +276,7 @@ mod tests {
 
     #[test]
     fn who_is_late_is_taken_at_its_time() {
-        let mut all = Strangers::default();
+        let mut all = PendingConns::default();
         assert_eq!(all.next_late(), Instant::NEVER);
         for (id, by) in [(1, 30), (2, 10), (3, 20)] {
             all.insert(id, silent(0, by));
@@ -282,7 +290,7 @@ mod tests {
 
     #[test]
     fn one_refusal_a_second_is_worth_a_warning() {
-        let mut all = Strangers::default();
+        let mut all = PendingConns::default();
         let second = 1_000_000_000;
         let worth = [0, 1, second - 1, second, second + 1, 2 * second - 1, 2 * second, 9 * second];
         let said = worth.map(|ns| all.is_worth_a_warning(at(7 + ns)));
@@ -321,26 +329,26 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_that_has_spoken_has_its_machines_time_and_hears_the_last_words() {
+    fn a_pending_conn_that_has_spoken_has_its_machines_time_and_hears_the_last_words() {
         use std::io::Read as _;
         let (ours, mut theirs) = sockets();
         let acceptor = AcceptConfig { rank: Rank(0), job: 0, cxx: CxxPolicy::Refused };
         let control = ControlConn::dial_cxx(Rank(0), Rank(1), at(5)).expect("it fits");
         let accepted = ControlConn::accepted(&acceptor, at(5));
-        let (by, source) = (accepted.next_deadline(), Source::Uds { pid: 1 });
-        let pending = |socket: Socket, control| Pending {
+        let (by, source) = (accepted.next_deadline(), PeerAddr::Uds { pid: 1 });
+        let pending = |socket: Socket, control| Handshaking {
             socket: Arc::new(socket),
             source,
-            door: 0,
+            listener: 0,
             control,
             framer: Framer::new(vec![0; 64]),
             claim: None,
         };
         let stage = Stage::Talking(Box::new(pending(sockets().0, accepted)));
-        let talking = Stranger { source, door: 0, by: at(1), heard: at(1), stage };
+        let talking = PendingConn { source, listener: 0, by: at(1), heard: at(1), stage };
         assert_eq!(talking.deadline(), by);
         assert_eq!(silent(3, 4).deadline(), at(4));
-        say_last_words(&mut pending(ours, control));
+        flush_reject(&mut pending(ours, control));
         let mut said = Vec::new();
         theirs.read_to_end(&mut said).expect("it is dropped");
         assert_eq!(

@@ -72,14 +72,14 @@ impl AnyDataPlane {
     }
 
     /// Exposes a range of `region` to the peer. Returns with it the note that the peer is to receive before it hears of the window,
-    /// written to `room`.
+    /// written to `space`.
     pub(crate) fn expose<'a>(
         &mut self,
         region: &Region,
         local: LocalSlice,
         access: Access,
         entropy: u64,
-        room: &'a mut [u8],
+        space: &'a mut [u8],
     ) -> Result<(WindowDesc, Option<Note<'a>>)> {
         if self.0.kind().is_none() {
             return Err(Error::new(
@@ -93,7 +93,7 @@ impl AnyDataPlane {
         self.0.add_memory(region);
         let exposed = self.0.windows().expose(local, MemoryKind::Cpu, access, entropy);
         let exposed = exposed.map_err(|e| Error::new(ErrorKind::Full, e.to_string()))?;
-        match self.0.open(region, local, &exposed, room) {
+        match self.0.open(region, local, &exposed, space) {
             Ok(note) => Ok((exposed, note)),
             Err(e) => {
                 // Nobody was told of it.

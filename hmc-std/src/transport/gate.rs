@@ -6,10 +6,10 @@ use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::os::memfd::Mapping;
 
 use crate::base::clock;
-use crate::base::wait_limit::{Stop, Until};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 
 /// The longest sleep between two looks at the peer's end, of which its gate tells nothing.
-const LONGEST_NAP_NS: u64 = 20_000_000;
+const MAX_PARK_NS: u64 = 20_000_000;
 
 /// The gate of a revoked window, in a page that its owner shares with the peer. It drains when the peer's last copy ends.
 #[derive(Debug)]
@@ -37,16 +37,16 @@ impl Gate {
     /// Sleeps until nobody is inside any more, `is_over` says that nobody can be, or the wait is over.
     pub(crate) fn wait_until(
         &self,
-        until: Until,
+        until: WaitLimit,
         mut is_over: impl FnMut() -> bool,
-    ) -> std::result::Result<(), Stop> {
-        let mut vigil = until.vigil();
+    ) -> std::result::Result<(), WaitStopped> {
+        let mut timer = until.timer();
         loop {
-            let nap = clock::left(vigil.nap_until()).as_nanos().min(LONGEST_NAP_NS);
-            if self.wait(std::time::Duration::from_nanos(nap)) || is_over() {
+            let pause = clock::left(timer.park_until()).as_nanos().min(MAX_PARK_NS);
+            if self.wait(std::time::Duration::from_nanos(pause)) || is_over() {
                 return Ok(());
             }
-            vigil.check()?;
+            timer.check()?;
         }
     }
 }
@@ -61,7 +61,7 @@ mod tests {
 
     use super::Gate;
     use crate::base::clock;
-    use crate::base::wait_limit::{Stop, Until};
+    use crate::base::wait_limit::{WaitLimit, WaitStopped};
 
     #[test]
     fn the_wait_for_a_peer_that_stays_inside_can_be_interrupted() {
@@ -70,12 +70,12 @@ mod tests {
         word.open(1).expect("closed before");
         word.enter(1).expect("open");
         let fence = Gate { page: Arc::clone(&page), at: 0 };
-        let interrupted = Until::new(Instant::NEVER, Some(|| true));
-        assert_eq!(fence.wait_until(interrupted, || false), Err(Stop::Interrupted));
+        let interrupted = WaitLimit::new(Instant::NEVER, Some(|| true));
+        assert_eq!(fence.wait_until(interrupted, || false), Err(WaitStopped::Interrupted));
         let soon = clock::now().after(Duration::from_millis(1));
         assert_eq!(
-            fence.wait_until(Until::new(soon, Some(|| true)), || false),
-            Err(Stop::Deadline)
+            fence.wait_until(WaitLimit::new(soon, Some(|| true)), || false),
+            Err(WaitStopped::Deadline)
         );
         assert_eq!(fence.wait_until(interrupted, || true), Ok(()), "the peer has ended");
         word.exit();

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::error::{Error, Result};
-use crate::io::reactor::Driver;
+use crate::io::reactor::Reactor;
 
 /// Wakes whoever waits on a link when another thread's progress has ended one of its operations.
 #[derive(Debug)]
 pub(crate) struct LinkWaker {
     serial: u32,
-    driver: Arc<Driver>,
+    reactor: Arc<Reactor>,
     /// A waiter sleeps on `fd`, or is about to.
     parked: AtomicBool,
     fd: OwnedFd,
 }
 
 impl LinkWaker {
-    pub(crate) fn new(serial: u32, driver: Arc<Driver>) -> Result<Arc<Self>> {
+    pub(crate) fn new(serial: u32, reactor: Arc<Reactor>) -> Result<Arc<Self>> {
         use rustix::event::EventfdFlags;
         let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::io("cannot create an eventfd", e))?;
-        Ok(Arc::new(Self { serial, driver, parked: AtomicBool::new(false), fd }))
+        Ok(Arc::new(Self { serial, reactor, parked: AtomicBool::new(false), fd }))
     }
 
     /// A waiter is about to sleep: look once more after this.
@@ -57,7 +57,7 @@ impl LinkWaker {
     /// An operation of the link has completed: wakes its waiter, or has the progress thread run the link.
     pub(crate) fn notify(&self) {
         if !self.wake() {
-            self.driver.enqueue(self.serial);
+            self.reactor.enqueue(self.serial);
         }
     }
 }
@@ -69,7 +69,7 @@ mod tests {
 
     use rustix::event::{PollFd, PollFlags, poll};
 
-    use super::{Driver, LinkWaker};
+    use super::{LinkWaker, Reactor};
     use crate::base::config::Progress;
 
     fn is_readable(waker: &LinkWaker) -> bool {
@@ -79,11 +79,11 @@ mod tests {
 
     #[test]
     fn a_waiter_that_sleeps_is_woken_and_else_the_link_is_run() {
-        let driver = Arc::new(Driver::new(Progress::Thread).expect("descriptors"));
-        let waker = LinkWaker::new(7, Arc::clone(&driver)).expect("a descriptor");
+        let reactor = Arc::new(Reactor::new(Progress::Thread).expect("descriptors"));
+        let waker = LinkWaker::new(7, Arc::clone(&reactor)).expect("a descriptor");
         let queued = || {
             let mut queued = VecDeque::new();
-            driver.take_queued(&mut queued);
+            reactor.take_queued(&mut queued);
             Vec::from(queued)
         };
         for _ in 0..2 {

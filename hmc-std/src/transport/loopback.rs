@@ -251,9 +251,9 @@ mod tests {
             self.port.post(&work)
         }
 
-        fn poll(&mut self, room: usize) -> Vec<(u16, Result<u64, Failure>)> {
+        fn poll(&mut self, space: usize) -> Vec<(u16, Result<u64, Failure>)> {
             let op = SlotId { index: u16::MAX, generation: 1 };
-            let mut out = vec![Completion { op, result: Ok(0) }; room];
+            let mut out = vec![Completion { op, result: Ok(0) }; space];
             let n = self.port.poll(&mut out);
             out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
         }

@@ -8,7 +8,7 @@ use hmc_core::wire::hello::Features;
 
 use crate::base::config::Config;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::io::reactor::Driver;
+use crate::io::reactor::Reactor;
 use crate::memory::{Region, RegionTable};
 use crate::node::inbox::SharedInbox;
 use crate::transport::data_plane::AnyDataPlane;
@@ -106,10 +106,10 @@ impl std::fmt::Debug for Domains {
 
 impl Domains {
     /// All transports of this build, and those of the application. A new one is added here, and nowhere else.
-    pub(crate) fn new(config: &Config, driver: &Arc<Driver>, custom: &CustomDomains) -> Self {
+    pub(crate) fn new(config: &Config, reactor: &Arc<Reactor>, custom: &CustomDomains) -> Self {
         let first: [Arc<dyn Domain>; 2] = [
             Arc::new(ShmDomain),
-            Arc::new(SessionUcx::new(&config.ucx, config.progress, driver, 0)),
+            Arc::new(SessionUcx::new(&config.ucx, config.progress, reactor, 0)),
         ];
         let last: [Arc<dyn Domain>; 1] = [Arc::new(TcpDomain)];
         Self(first.into_iter().chain(custom.0.iter().cloned()).chain(last).collect())
@@ -206,7 +206,7 @@ mod tests {
     use crate::api::prepared::Prepared;
     use crate::base::config::{Config, Environment, Progress};
     use crate::base::error::{Error, ErrorKind, Result};
-    use crate::io::reactor::Driver;
+    use crate::io::reactor::Reactor;
     use crate::memory::{HeapBytes, Region, RegionTable};
     use crate::transport::data_plane::AnyDataPlane;
     use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
@@ -301,9 +301,9 @@ mod tests {
     #[test]
     fn a_transport_of_ones_own_is_found_by_name_and_never_tried() {
         let config = Config::new(Rank(0), &Environment::default());
-        let driver = Arc::new(Driver::new(Progress::Thread).expect("descriptors"));
+        let reactor = Arc::new(Reactor::new(Progress::Thread).expect("descriptors"));
         let one = ConnType::Custom("one");
-        let all = Domains::new(&config, &driver, &custom(&[(one, 128)]));
+        let all = Domains::new(&config, &reactor, &custom(&[(one, 128)]));
         assert_eq!(all.find(one).map(Domain::kind).ok(), Some(one));
         assert_eq!(all.of_endpoint(128).map(Domain::kind), Some(one));
         let why = all.find(ConnType::Custom("other")).map(Domain::kind).expect_err("nobody has it");

@@ -17,7 +17,7 @@ pub(crate) use self::open::open;
 use crate::base::config::{Progress, Ucx as Config};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
-use crate::io::reactor::Driver;
+use crate::io::reactor::Reactor;
 use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
@@ -30,7 +30,7 @@ use crate::transport::worker::{SharedWorker, Worker};
 pub(crate) struct SessionUcx {
     config: Config,
     progress: Progress,
-    driver: Arc<Driver>,
+    reactor: Arc<Reactor>,
     /// The number of the first worker.
     first_worker: u32,
     domain: Mutex<Option<Arc<UcxDomain>>>,
@@ -41,11 +41,11 @@ impl SessionUcx {
     pub(crate) fn new(
         config: &Config,
         progress: Progress,
-        driver: &Arc<Driver>,
+        reactor: &Arc<Reactor>,
         first_worker: u32,
     ) -> Self {
-        let (config, driver) = (config.clone(), Arc::clone(driver));
-        Self { config, progress, driver, first_worker, domain: Mutex::default() }
+        let (config, reactor) = (config.clone(), Arc::clone(reactor));
+        Self { config, progress, reactor, first_worker, domain: Mutex::default() }
     }
 
     /// UCX, started now if it was not.
@@ -61,7 +61,7 @@ impl SessionUcx {
             is_manual: self.progress == Progress::Manual,
         };
         let library = context.library();
-        let host = Arc::new(SessionHost(Arc::clone(&self.driver)));
+        let host = Arc::new(SessionHost(Arc::clone(&self.reactor)));
         let domain = UcxDomain::new(context, host, options);
         tracing::info!(version = %library.version(), path = %library.path().display(), "UCX");
         *place = Some(Arc::clone(&domain));
@@ -141,7 +141,7 @@ impl Domain for SessionUcx {
     fn data_plane(&self, params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
         let (serial, near) = (params.serial, params.near);
         let stream = params.stream(Side::Either);
-        let waker = LinkWaker::new(serial, Arc::clone(&self.driver))?;
+        let waker = LinkWaker::new(serial, Arc::clone(&self.reactor))?;
         let notify = Box::new(NotifyLink(Arc::clone(&waker)));
         // The layer has the table of windows.
         let plane = UcxDataPlane::new(&self.start()?, serial, near, 0, notify)?;

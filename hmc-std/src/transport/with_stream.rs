@@ -60,7 +60,7 @@ pub(crate) struct WithStream<P> {
     stream: StreamDataPlane,
     /// What makes progress for the data plane, if several share it.
     worker: Option<Worker>,
-    /// Puts whose tags the stream has no room for.
+    /// Puts whose tags the stream has no space for.
     late: VecDeque<WorkRequest>,
     /// The peer says that it runs on this system.
     near: bool,
@@ -74,7 +74,7 @@ impl<P: BareDataPlane> WithStream<P> {
         worker: Option<Worker>,
         near: bool,
     ) -> Self {
-        // Room for all that may be under way: a put allocates nothing.
+        // Space for all that may be under way: a put allocates nothing.
         let late = VecDeque::with_capacity(P::MAX_NOTIFIES);
         Self { plane, stream, worker, late, near, down: false }
     }
@@ -86,7 +86,7 @@ impl<P: BareDataPlane> WithStream<P> {
         }
     }
 
-    /// Sends the tag of a put whose bytes are there. Whether there was room.
+    /// Sends the tag of a put whose bytes are there. Whether there was space.
     fn send_tag(&mut self, work: &WorkRequest) -> bool {
         let tag = WorkRequest {
             local: LocalSlice { span: work.local.span.split_at_most(0).0, ..work.local },

@@ -78,7 +78,7 @@ const TABLE: [(&str, &[&str]); 25] = [
         &["conformance", "sans_io", "clusters", "visibility", "revoke", "peer_failure"],
     ),
     ("hmc-std/src/link/", &["sans_io", "clusters", "sessions", "peer_failure", "wait_any"]),
-    ("hmc-std/src/link/relay/", &["messages", "messages_abort", "clusters"]),
+    ("hmc-std/src/link/rndv/", &["messages", "messages_abort", "clusters"]),
     ("hmc-std/src/api/group/", &["group", "group_failures"]),
     ("hmc-std/src/memory/", &["bindings", "owners", "sessions"]),
     ("hmc-std/src/api/peer/", &["bindings", "sessions", "messages", "wait_any"]),

@@ -17,20 +17,20 @@ use crate::api::peer::Peer;
 use crate::base::clock;
 use crate::base::config::Progress;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::wait_limit::Until;
+use crate::base::wait_limit::WaitLimit;
 use crate::link::Life;
-use crate::link::relay::desk::{Bytes, Want, half_for};
-use crate::link::relay::ticket::Ticket;
-use crate::link::several::Several;
+use crate::link::rndv::handle::MessageHandle;
+use crate::link::rndv::state::{Bytes, Want, half_for};
+use crate::link::wait_set::WaitSet;
 
 /// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
 const GRACE_NS: u64 = 1_000_000_000;
 
-/// For how long a member whose partner gave up waits, at the least, for the news of a death that explains it.
+/// For how long a member whose partner gave up waits, at the least, for the report of a death that explains it.
 const BLAME_NS: u64 = 100_000_000;
 
 /// How often data planes are served by a caller, where no thread does.
-const MANUAL_NAP_NS: u64 = 1_000_000;
+const MANUAL_POLL_NS: u64 = 1_000_000;
 
 /// A message of one round.
 pub(super) enum Message<'a> {
@@ -49,7 +49,7 @@ enum Lent<'a> {
 /// A message that was begun.
 struct Flight<'m, 'a> {
     peer: &'m Peer,
-    ticket: Arc<Ticket>,
+    ticket: Arc<MessageHandle>,
     lent: Lent<'a>,
     /// It ended, or was withdrawn: nothing of what was lent is touched any more.
     over: bool,
@@ -62,14 +62,14 @@ impl<'m, 'a> Flight<'m, 'a> {
             Message::Receive(from, into) => (from, Lent::In(into)),
         };
         let peer = members.peer(position)?;
-        peer.check_relay()?;
+        peer.check_rndv()?;
         let ticket = match &lent {
             Lent::Out(bytes) => offer(peer, bytes.extent().len(), by)?,
             Lent::In(into) => {
-                let room = into.extent().len();
-                let halves = Ok(peer.staging(room)?);
-                let want = Want::new(Bytes::Lent(None), room, halves, by).exactly();
-                peer.link.at_relay(|desk| desk.receive(want))
+                let space = into.extent().len();
+                let halves = Ok(peer.staging(space)?);
+                let want = Want::new(Bytes::Lent(None), space, halves, by).exactly();
+                peer.link.with_rndv(|rndv| rndv.receive(want))
             }
         };
         Ok(Self { peer, ticket, lent, over: false })
@@ -82,10 +82,10 @@ impl<'m, 'a> Flight<'m, 'a> {
         }
         let copied = match &self.lent {
             Lent::Out(bytes) => {
-                self.peer.link.relay_lend(&self.ticket, bytes);
+                self.peer.link.rndv_lend(&self.ticket, bytes);
                 Ok(())
             }
-            Lent::In(into) => self.peer.link.relay_borrow(&self.ticket, into),
+            Lent::In(into) => self.peer.link.rndv_borrow(&self.ticket, into),
         };
         let found = self.ticket.take();
         copied.map_err(|e| e.with_peer(self.peer.rank()))?;
@@ -100,7 +100,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     fn withdraw(&mut self, why: AbortReason) {
         // A child that the hook forked says nothing on its parent's connection.
         if !std::mem::replace(&mut self.over, true) && !self.peer.shared.origin.is_child() {
-            self.peer.link.end_relay(&self.ticket, why);
+            self.peer.link.end_rndv(&self.ticket, why);
         }
     }
 
@@ -108,7 +108,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     /// been. Whether it has ended.
     fn withdraw_if_matched(&mut self) -> bool {
         self.over |= self.peer.shared.origin.is_child();
-        if !self.over && !self.peer.link.at_relay(|desk| desk.is_unmatched(&self.ticket)) {
+        if !self.over && !self.peer.link.with_rndv(|rndv| rndv.is_unmatched(&self.ticket)) {
             self.withdraw(AbortReason::Cancelled);
         }
         self.over
@@ -119,18 +119,18 @@ impl<'m, 'a> Flight<'m, 'a> {
     fn is_forgotten(&self) -> bool {
         let link = &self.peer.link;
         let over = link.life() == Life::Dead || self.peer.shared.origin.is_child();
-        over || !link.at_relay(|desk| desk.knows(&self.ticket))
+        over || !link.with_rndv(|rndv| rndv.knows(&self.ticket))
     }
 }
 
 /// Offers a message whose bytes are lent.
-fn offer(peer: &Peer, len: u64, by: Instant) -> Result<Arc<Ticket>> {
+fn offer(peer: &Peer, len: u64, by: Instant) -> Result<Arc<MessageHandle>> {
     let half = half_for(len);
-    let bounce = match peer.link.at_relay(|desk| desk.take_bounce(half)) {
+    let bounce = match peer.link.with_rndv(|rndv| rndv.take_bounce(half)) {
         Some(bounce) => bounce,
         None => peer.shared.regions.allocate(half.saturating_mul(2))?,
     };
-    let sent = peer.link.at_relay(|desk| desk.send(Bytes::Lent(Some(bounce)), len, by));
+    let sent = peer.link.with_rndv(|rndv| rndv.send(Bytes::Lent(Some(bounce)), len, by));
     sent.map_err(|(e, _)| e.with_peer(peer.rank()))
 }
 
@@ -143,7 +143,7 @@ struct Round<'m, 'a> {
 
 impl Round<'_, '_> {
     /// Copies what can be copied. Whether all messages have ended.
-    fn move_on(&mut self, links: &mut Several<'_>) -> Result<bool> {
+    fn move_on(&mut self, links: &mut WaitSet<'_>) -> Result<bool> {
         let mut all = true;
         for flight in self.flights.iter_mut().skip(self.first) {
             if flight.over {
@@ -193,7 +193,7 @@ impl Members {
         by: Instant,
     ) -> Result<()> {
         let mut round = Round { flights: Vec::new(), first: 0 };
-        let mut links = Several::new(&self.waker);
+        let mut links = WaitSet::new(&self.waker);
         let result = messages
             .into_iter()
             .try_for_each(|message| {
@@ -231,7 +231,7 @@ impl Members {
     fn give_up<'m>(
         &'m self,
         round: &mut Round<'_, '_>,
-        links: &mut Several<'m>,
+        links: &mut WaitSet<'m>,
         e: Error,
     ) -> Error {
         let mut e = e;
@@ -264,15 +264,15 @@ impl Members {
     /// Sleeps and looks, in turns, until `look` finds something.
     fn wait<'m, R>(
         &'m self,
-        links: &mut Several<'m>,
+        links: &mut WaitSet<'m>,
         by: Instant,
-        mut look: impl FnMut(&mut Several<'m>) -> Result<Option<R>>,
+        mut look: impl FnMut(&mut WaitSet<'m>) -> Result<Option<R>>,
     ) -> Result<R> {
         let manual = self.shared.config.progress == Progress::Manual;
-        let nap = if manual { MANUAL_NAP_NS } else { u64::MAX };
+        let pause = if manual { MANUAL_POLL_NS } else { u64::MAX };
         let spin = clock::from_std(self.spin());
         let mut spin_until = clock::now().after(spin);
-        let mut vigil = Until::new(by, self.shared.config.interrupt).vigil();
+        let mut timer = WaitLimit::new(by, self.shared.config.interrupt).timer();
         loop {
             let mut busy = links.turn();
             if manual {
@@ -282,7 +282,7 @@ impl Members {
             if let Some(found) = look(links)? {
                 return Ok(found);
             }
-            vigil.check().map_err(|stop| stop.error("waiting for other members"))?;
+            timer.check().map_err(|stop| stop.error("waiting for other members"))?;
             let now = clock::now();
             if busy {
                 spin_until = now.after(spin);
@@ -291,7 +291,7 @@ impl Members {
                 links.awake();
                 std::hint::spin_loop();
             } else {
-                links.rest(vigil.nap_until(), Duration::from_nanos(nap));
+                links.rest(timer.park_until(), Duration::from_nanos(pause));
             }
         }
     }

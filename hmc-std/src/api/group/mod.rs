@@ -37,7 +37,7 @@ use crate::api::peer::Peer;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::link::park_waker::ParkWaker;
-use crate::state::inner::Shared;
+use crate::state::inner::SessionInner;
 
 pub use element::{Element, Reduce};
 
@@ -85,7 +85,7 @@ struct State {
 /// What all handles of a group share.
 #[derive(Debug)]
 struct Members {
-    shared: Arc<Shared>,
+    shared: Arc<SessionInner>,
     ranks: Vec<u32>,
     /// Our own position.
     position: usize,
@@ -158,7 +158,7 @@ impl Communicator {
             }
             let left = Duration::from_nanos(clock::left(by).as_nanos());
             let peer = self.wait_peer(*rank, left)?;
-            peer.check_relay()?;
+            peer.check_rndv()?;
             peers.push(Some(peer));
         }
         for peer in peers.iter().flatten() {

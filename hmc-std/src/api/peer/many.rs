@@ -5,9 +5,9 @@ use super::ends::{Begun, Ends as _};
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
-use crate::base::wait_limit::{Stop, Until};
-use crate::link::aftermath::Aftermath;
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::data::pieces::Pieces;
+use crate::link::deferred::Deferred;
 use crate::link::hold::Hold;
 use crate::link::{Life, Link, WaitScope};
 use crate::ops::batch::{Batch, Copy, Direction};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 const FENCE_MS: u64 = 200;
 
 impl Peer {
-    /// A put as a future. Any executor will do; dropping it abandons the operation, which runs on. While there is no room
+    /// A put as a future. Any executor will do; dropping it abandons the operation, which runs on. While there is no space
     /// for it the future is pending, and begins it when it is polled and there is some; dropped before, nothing was begun.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Peer {
         self.post_batch_by(batch, self.until())
     }
 
-    fn post_batch_by(&self, batch: &Batch, until: Until) -> Result<OpId> {
+    fn post_batch_by(&self, batch: &Batch, until: WaitLimit) -> Result<OpId> {
         self.shared.check_process()?;
         if batch.link != self.link.id() {
             return Err(Error::new(
@@ -169,7 +169,7 @@ impl Peer {
         self.link.check_open()?;
         self.link.data().count(code);
         let mut step = |link: &Link| {
-            let mut after = Aftermath::default();
+            let mut after = Deferred::default();
             let advance = {
                 let mut data = link.data();
                 let advance = pipe.advance(&mut Pieces { data: &mut data, region }, clock::now());
@@ -185,12 +185,12 @@ impl Peer {
             }
         };
         // A little longer than the pieces' own deadline, for their fences.
-        let patience = until.moved_to(until.at.after(Duration::from_millis(FENCE_MS)));
+        let patience = until.with_deadline(until.at.after(Duration::from_millis(FENCE_MS)));
         match self.link.drive(WaitScope::Data, patience, &mut step) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failure)) => Err(self.failed(failure.into())),
             Err(stop) => {
-                if stop != Stop::Forked {
+                if stop != WaitStopped::Forked {
                     // What still runs holds the buffer's pages until its fence.
                     pipe.abandon(&mut Pieces { data: &mut self.link.data(), region });
                 }

@@ -2,7 +2,7 @@
 
 use super::Peer;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::wait_limit::Stop;
+use crate::base::wait_limit::WaitStopped;
 use crate::link::{Life, Link, WaitScope};
 use crate::node::inbox::{Message, Want};
 use hmc_core::limits::MAX_FRAME_BYTES;
@@ -72,7 +72,7 @@ impl Peer {
         self.send_struct_within(&copy, timeout)
     }
 
-    /// Sends a message, waiting for room when the peer does not read as fast as we send.
+    /// Sends a message, waiting for space when the peer does not read as fast as we send.
     fn send(&self, m: &ControlMessage<'_>, timeout: Duration) -> Result<()> {
         self.shared.check_process()?;
         let mut mark = None;
@@ -112,7 +112,7 @@ impl Peer {
         };
         // What a session sends to itself comes through no socket.
         let found = if self.link.conn() == Some(ConnType::Loopback) {
-            self.shared.wait_news(until, |_| look(&self.link))
+            self.shared.wait_for_event(until, |_| look(&self.link))
         } else {
             // The tags of puts come beside their bytes.
             let watch = match want {
@@ -123,7 +123,7 @@ impl Peer {
         };
         found.unwrap_or_else(|stop| {
             // A forked child takes no lock: a thread of its parent may have held it.
-            let full = if stop == Stop::Forked { "" } else { self.link.full_inbox() };
+            let full = if stop == WaitStopped::Forked { "" } else { self.link.full_inbox() };
             Err(stop
                 .error(format_args!("waiting for a message ({want:?}){full}"))
                 .with_peer(self.rank()))
@@ -176,7 +176,7 @@ impl Peer {
     }
 }
 
-/// Takes a message and, when a connection waited for room, lets it read on.
+/// Takes a message and, when a connection waited for space, lets it read on.
 pub(crate) fn take_message(link: &Link, want: Want) -> Option<Message> {
     let (m, awaited) = {
         let mut inbox = link.inbox();

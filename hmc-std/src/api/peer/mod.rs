@@ -4,7 +4,7 @@ mod ends;
 mod explanation;
 mod many;
 mod message;
-mod relay;
+mod rndv;
 mod route;
 mod span;
 pub(crate) mod transfer;

@@ -6,10 +6,10 @@ use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::base::process::forked;
-use crate::base::wait_limit::{Stop, Until};
-use crate::link::aftermath::Aftermath;
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::data::unasked::MAX_UNASKED;
 use crate::link::data::{Begun, DataState};
+use crate::link::deferred::Deferred;
 use crate::link::hold::Hold;
 use crate::link::{Link, WaitScope, bump};
 use crate::ops::batch::{Copy, Direction};
@@ -89,12 +89,17 @@ impl Peer {
         e.with_peer(self.rank())
     }
 
-    /// Posts one transfer, waiting for room if there is none.
-    pub(crate) fn post(&self, t: &Transfer, until: Until, mut hold: Hold) -> Result<slots::SlotId> {
+    /// Posts one transfer, waiting for space if there is none.
+    pub(crate) fn post(
+        &self,
+        t: &Transfer,
+        until: WaitLimit,
+        mut hold: Hold,
+    ) -> Result<slots::SlotId> {
         self.submit(t.opcode, until, |data| data.post(t, until.at, &mut hold))
     }
 
-    /// As [`Peer::post`] if there is room now; `None` when there is none.
+    /// As [`Peer::post`] if there is space now; `None` when there is none.
     pub(crate) fn try_post(
         &self,
         t: &Transfer,
@@ -104,22 +109,22 @@ impl Peer {
         self.attempt(t.opcode, &mut |data| data.post(t, deadline, &mut hold))
     }
 
-    /// Begins an operation, waiting for room if there is none.
+    /// Begins an operation, waiting for space if there is none.
     pub(super) fn submit(
         &self,
         code: Opcode,
-        until: Until,
+        until: WaitLimit,
         mut begin: impl FnMut(&mut DataState) -> Begun,
     ) -> Result<slots::SlotId> {
         let op = self
             .link
             .drive(WaitScope::Data, until, |_| self.attempt(code, &mut begin))
-            .unwrap_or_else(|stop| Err(stop.error("waiting for room to post")))
+            .unwrap_or_else(|stop| Err(stop.error("waiting for space to post")))
             .map_err(|e| e.with_peer(self.rank()))?;
         Ok(op)
     }
 
-    /// Begins an operation if there is room; `None` when there is none.
+    /// Begins an operation if there is space; `None` when there is none.
     fn attempt(
         &self,
         code: Opcode,
@@ -129,7 +134,7 @@ impl Peer {
         if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
             return Some(Err(e));
         }
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         let (begun, why, many_unasked) = {
             let mut data = link.data_in_turn();
             let begun = begin(&mut data);
@@ -149,7 +154,7 @@ impl Peer {
         link.follow_up(&mut after);
         match begun {
             Ok(op) => Some(Ok(op)),
-            // Whatever runs makes room when it ends.
+            // Whatever runs makes space when it ends.
             Err(QueueError::Full { .. }) if !many_unasked => None,
             Err(e) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
         }
@@ -188,14 +193,14 @@ impl Peer {
     }
 
     /// Waits for an operation of this link to end.
-    pub(crate) fn finish(&self, op: slots::SlotId, until: Until) -> Result<(Outcome, Hold)> {
+    pub(crate) fn finish(&self, op: slots::SlotId, until: WaitLimit) -> Result<(Outcome, Hold)> {
         let stop = match self.link.drive(WaitScope::Data, until, |_| self.taken(op)) {
             Ok(r) => return r,
-            Err(Stop::Forked) => return Err(forked()),
+            Err(WaitStopped::Forked) => return Err(forked()),
             Err(stop) => stop,
         };
         // If the deadline passed: end it, if it is its own deadline too.
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         let ended = {
             let mut data = self.link.data();
             data.expire(clock::now(), &mut after);
@@ -227,7 +232,7 @@ impl Peer {
     /// until one has ended. Up to 65,536 more may have ended without being waited for.
     ///
     /// # Errors
-    /// `Range`; `PeerDead`; `DeadlineExceeded` after the session's deadline or `Interrupted` when there was no room; `Full`
+    /// `Range`; `PeerDead`; `DeadlineExceeded` after the session's deadline or `Interrupted` when there was no space; `Full`
     /// when too many have ended that nobody waited for.
     pub fn put_nb(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<OpId> {
         self.begin(Opcode::Put, local_offset, remote_offset, len, None)
@@ -311,7 +316,7 @@ impl Peer {
     /// `Stale`.
     pub fn cancel(&self, op: OpId) -> Result<()> {
         self.check_name(op)?;
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         let r = {
             let mut data = self.link.data();
             let r = data.cancel(op.op);
@@ -327,7 +332,7 @@ impl Peer {
         if self.shared.origin.is_child() {
             return;
         }
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         {
             let mut data = self.link.data();
             data.abandon(op, &mut after);

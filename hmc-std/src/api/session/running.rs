@@ -58,7 +58,7 @@ impl Session {
     /// Where all TCP listeners are, oldest first.
     #[must_use]
     pub fn tcp_addrs(&self) -> Vec<SocketAddr> {
-        if self.shared.origin.is_child() { Vec::new() } else { self.shared.doors.tcp_addrs() }
+        if self.shared.origin.is_child() { Vec::new() } else { self.shared.listeners.tcp_addrs() }
     }
 
     /// Where the control socket is: the oldest of several.
@@ -70,7 +70,7 @@ impl Session {
     /// Where all control sockets are, oldest first.
     #[must_use]
     pub fn uds_paths(&self) -> Vec<PathBuf> {
-        if self.shared.origin.is_child() { Vec::new() } else { self.shared.doors.uds_paths() }
+        if self.shared.origin.is_child() { Vec::new() } else { self.shared.listeners.uds_paths() }
     }
 
     /// Ends the session in order; see [`Communicator::shutdown`].

@@ -10,8 +10,8 @@ use hmc_core::range::{ByteRange, Side};
 use hmc_mem::shared::SharedBytes;
 use rustix::io::Errno;
 
-/// Room made at least at a send, since a look takes the buffer away: some frames and small messages.
-const FIRST_ROOM: usize = 256;
+/// Space made at least at a send, since a look takes the buffer away: some frames and small messages.
+const FIRST_SPACE: usize = 256;
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,7 +33,7 @@ struct State {
     /// Stands in the list of [`Touched`].
     touched: bool,
     /// Bytes that may be on their way out at a time.
-    send_room: usize,
+    send_space: usize,
 }
 
 /// Connections at whose process's side something happened since somebody looked, in that order.
@@ -85,8 +85,8 @@ impl std::ops::Deref for Held {
 }
 
 impl Pipe {
-    pub(crate) fn new(id: u32, touched: &Touched, send_room: usize) -> Self {
-        let state = Mutex::new(State { send_room, ..State::default() });
+    pub(crate) fn new(id: u32, touched: &Touched, send_space: usize) -> Self {
+        let state = Mutex::new(State { send_space, ..State::default() });
         let end = Arc::new(End { state, readable: AtomicBool::new(false) });
         Self { id, end, touched: Arc::clone(touched) }
     }
@@ -112,9 +112,9 @@ impl Pipe {
 
     pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let mut s = self.state();
-        let n = s.room()?.min(bytes.len());
+        let n = s.space()?.min(bytes.len());
         self.touch(&mut s);
-        s.make_room(n);
+        s.make_space(n);
         s.outbound.extend_from_slice(bytes.get(..n).unwrap_or_default());
         Ok(n)
     }
@@ -152,13 +152,13 @@ impl Pipe {
         span: ByteRange,
     ) -> Result<usize, Errno> {
         let mut s = self.state();
-        let room = s.room()?;
+        let space = s.space()?;
         self.touch(&mut s);
-        let first = room.min(head.len());
-        let rest = u64::try_from(room.saturating_sub(first)).unwrap_or(u64::MAX);
+        let first = space.min(head.len());
+        let rest = u64::try_from(space.saturating_sub(first)).unwrap_or(u64::MAX);
         let (part, _) = span.split_at_most(rest);
         let second = usize::try_from(part.len()).unwrap_or(0);
-        s.make_room(first.saturating_add(second));
+        s.make_space(first.saturating_add(second));
         s.outbound.extend_from_slice(head.get(..first).unwrap_or_default());
         let from = s.outbound.len();
         s.outbound.resize(from.saturating_add(second), 0);
@@ -219,7 +219,7 @@ impl Pipe {
         self.note(&s);
     }
 
-    /// Bytes have left for good: there is room for as many.
+    /// Bytes have left for good: there is space for as many.
     pub(crate) fn left(&self, bytes: u64) {
         let mut s = self.state();
         let n = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -253,19 +253,19 @@ impl Pipe {
 }
 
 impl State {
-    /// Makes room for so many bytes more to be sent.
-    fn make_room(&mut self, n: usize) {
-        self.outbound.reserve(n.max(FIRST_ROOM));
+    /// Makes space for so many bytes more to be sent.
+    fn make_space(&mut self, n: usize) {
+        self.outbound.reserve(n.max(FIRST_SPACE));
     }
 
-    fn room(&self) -> Result<usize, Errno> {
+    fn space(&self) -> Result<usize, Errno> {
         if self.reset || self.closed {
             return Err(Errno::PIPE);
         }
         let waiting = self.outbound.len().saturating_add(self.travelling);
-        match self.send_room.saturating_sub(waiting) {
+        match self.send_space.saturating_sub(waiting) {
             0 => Err(Errno::AGAIN),
-            room => Ok(room),
+            space => Ok(space),
         }
     }
 

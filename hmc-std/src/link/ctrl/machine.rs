@@ -1,7 +1,7 @@
-//! The control connection of a link as a function of bytes, room and time: no socket, no lock, no clock.
+//! The control connection of a link as a function of bytes, space and time: no socket, no lock, no clock.
 //!
 //! Input are the bytes that were received ([`ControlMachine::received`]), how far an attempt to send came
-//! ([`ControlMachine::transmitted`]), whether the inbox has room, and the time. Output are the events of whole frames
+//! ([`ControlMachine::transmitted`]), whether the inbox has space, and the time. Output are the events of whole frames
 //! ([`ControlMachine::next`]), the bytes to send ([`ControlMachine::transmit`]), the readiness to wait for
 //! ([`ControlMachine::wants`]) and the end ([`ControlMachine::ended`]). [`super::CtrlState`] is the driver.
 
@@ -118,7 +118,7 @@ impl ControlMachine {
         self.close_at = Some(self.close_at.map_or(at, |set| set.min(at)));
     }
 
-    /// Whether that time has come. Messages that wait for room in the inbox have all the time they need.
+    /// Whether that time has come. Messages that wait for space in the inbox have all the time they need.
     pub(crate) fn is_close_due(&self, now: Instant) -> bool {
         !self.paused && self.close_at.is_some_and(|at| now >= at)
     }
@@ -189,7 +189,7 @@ impl ControlMachine {
 
 /// Bytes in.
 impl ControlMachine {
-    /// A turn begins. Whether somebody who waits for room to send may try again.
+    /// A turn begins. Whether somebody who waits for space to send may try again.
     pub(super) fn begin_turn(&mut self) -> bool {
         self.came = false;
         std::mem::take(&mut self.full)
@@ -200,12 +200,12 @@ impl ControlMachine {
         self.paused
     }
 
-    /// Whether the inbox has no room for one more message, so that nothing is read.
+    /// Whether the inbox has no space for one more message, so that nothing is read.
     pub(super) fn pause(&mut self, on: bool) {
         self.paused = on;
     }
 
-    /// Whether bytes of the peer are of use: the connection has not ended, and the inbox has room.
+    /// Whether bytes of the peer are of use: the connection has not ended, and the inbox has space.
     pub(super) fn reads(&self) -> bool {
         self.ended.is_none() && !self.paused
     }
@@ -371,7 +371,7 @@ impl ControlMachine {
         Ok(())
     }
 
-    /// Queues a message if nothing waits; else its sender is to try again when there is room. Whether it was queued.
+    /// Queues a message if nothing waits; else its sender is to try again when there is space. Whether it was queued.
     pub(super) fn offer(&mut self, m: &ControlMessage<'_>) -> bool {
         let idle = self.is_idle();
         if idle {
@@ -387,7 +387,7 @@ impl ControlMachine {
     }
 
     /// Somebody waits until the system takes bytes.
-    pub(super) fn await_room(&mut self) {
+    pub(super) fn await_space(&mut self) {
         self.full = true;
     }
 
@@ -450,7 +450,7 @@ impl ControlMachine {
 
     /// A message was handed over when the system had taken `before` bytes in all. If it took any of it, the message is on
     /// its way, and this returns the count at which the system has all of it; else nothing of it was sent, and its sender is
-    /// to try again when there is room.
+    /// to try again when there is space.
     #[inline]
     pub(super) fn sent_since(&mut self, before: u64, now: Instant) -> Option<u64> {
         if self.taken != before || self.cut.is_some() {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::CtrlState;
 use crate::base::error::{Error, ErrorKind};
 use crate::link::Link;
-use crate::link::heard::Heard;
+use crate::link::received::Received;
 use crate::node::inbox::Message;
 
 /// Receive calls of one turn, before others get theirs.
@@ -17,8 +17,8 @@ const BUDGET_READS: usize = 64;
 
 impl CtrlState {
     /// Reads until the socket is empty, executes what came, sends what is to be answered.
-    pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
-        heard.room = self.machine.begin_turn();
+    pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Received) {
+        heard.space = self.machine.begin_turn();
         if self.machine.is_paused() {
             self.machine.pause(!link.inbox().admits(1, self.machine.held()));
         }
@@ -47,11 +47,11 @@ impl CtrlState {
     /// One receive call. Says whether the socket is now (very likely) empty, if something came.
     fn fill(&mut self, now: Instant) -> Option<bool> {
         let space = self.machine.space();
-        let room = space.len();
+        let capacity = space.len();
         match self.socket.recv(space) {
             Ok(n) => {
                 self.machine.received(n, now);
-                return Some(n < room);
+                return Some(n < capacity);
             }
             Err(Errno::AGAIN) => {}
             Err(e) => self.machine.receive_failed(e),
@@ -59,11 +59,11 @@ impl CtrlState {
         None
     }
 
-    /// Executes what was received, as long as the inbox has room.
-    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
+    /// Executes what was received, as long as the inbox has space.
+    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Received) {
         while self.machine.reads() && self.machine.next(now, |event| execute(event, link, heard)) {
             self.obey(now);
-            // Look whether there is room for a message before one is taken out of the stream.
+            // Look whether there is space for a message before one is taken out of the stream.
             if !link.inbox().admits(1, self.machine.held()) {
                 self.machine.pause(true);
             }
@@ -71,7 +71,7 @@ impl CtrlState {
     }
 
     /// Looks at the deadlines. One that would end the connection looks for bytes first: this end may be the late one.
-    pub(crate) fn tick(&mut self, now: Instant, link: &Link, heard: &mut Heard) {
+    pub(crate) fn tick(&mut self, now: Instant, link: &Link, heard: &mut Received) {
         if self.machine.must_look(now) {
             self.turn(now, link, heard);
         }
@@ -82,7 +82,11 @@ impl CtrlState {
 }
 
 /// Executes one message for a link. Gives a window of the peer that it is to be told we have left, if there is one.
-fn execute(event: ControlEvent<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epoch)> {
+fn execute(
+    event: ControlEvent<'_>,
+    link: &Link,
+    heard: &mut Received,
+) -> Option<(WindowId, Epoch)> {
     match event {
         ControlEvent::Deliver(m) => return deliver(m, link, heard),
         ControlEvent::PeerBye => heard.bye = true,
@@ -100,18 +104,18 @@ fn execute(event: ControlEvent<'_>, link: &Link, heard: &mut Heard) -> Option<(W
     None
 }
 
-fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Heard) -> Option<(WindowId, Epoch)> {
+fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Received) -> Option<(WindowId, Epoch)> {
     let message = match m {
         ControlMessage::Tag(tag) => Message::Tag(tag),
         ControlMessage::Int32(n) => Message::Int(n),
         ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
         ControlMessage::Notify { tag, .. } => Message::Notify(tag),
         ControlMessage::Rndv(note) => {
-            if !link.relay_hear(note) {
+            if !link.rndv_hear(note) {
                 let what = "more notes of messages than may be under way";
                 heard.failed = Some(Error::new(ErrorKind::Protocol, what));
             }
-            heard.relay = true;
+            heard.rndv = true;
             return None;
         }
         ControlMessage::Advert(advert) => {

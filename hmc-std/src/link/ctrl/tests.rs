@@ -14,7 +14,7 @@ use super::machine::Ended;
 use crate::base::clock;
 use crate::base::error::ErrorKind;
 use crate::link::ends::{End, INBOX, pair, pair_that_beats};
-use crate::link::heard::Heard;
+use crate::link::received::Received;
 use crate::node::inbox::{Message, Want};
 use hmc_core::transport::Readiness;
 
@@ -29,8 +29,8 @@ fn ended(ctrl: &CtrlState) -> Option<(bool, bool, String)> {
     ctrl.machine.ended().map(|Ended { eof, unread, text }| (eof, unread, text))
 }
 
-/// Whether it waits for room to send.
-fn awaits_room(ctrl: &CtrlState) -> bool {
+/// Whether it waits for space to send.
+fn awaits_space(ctrl: &CtrlState) -> bool {
     ctrl.machine.wants().write
 }
 
@@ -45,7 +45,7 @@ fn what_the_leader_receives_is_not_asked_of_the_kernel() {
     );
     ctrl.attend(true);
     assert_eq!(ctrl.interest(), wanted(false, false, false), "its waiter reads");
-    ctrl.machine.await_room();
+    ctrl.machine.await_space();
     assert_eq!(ctrl.interest(), wanted(false, true, false));
     ctrl.machine.begin_turn();
     ctrl.machine.pause(true);
@@ -63,12 +63,12 @@ fn a_message_has_left_when_the_system_took_it_and_does_not_hold_it_back() {
         assert!(ctrl.has_left(9) && ctrl.has_left(10) && !ctrl.has_left(11));
         ctrl.holds_back = true;
         assert!(ctrl.has_left(10) && !ctrl.has_left(11));
-        assert!(!awaits_room(&ctrl));
+        assert!(!awaits_space(&ctrl));
     }
     fill(&near);
     let mut ctrl = near.link.ctrl();
-    assert!(!ctrl.has_left(11) && !awaits_room(&ctrl), "it has to be sent first");
-    assert!(!ctrl.has_left(10) && awaits_room(&ctrl), "somebody waits for the system");
+    assert!(!ctrl.has_left(11) && !awaits_space(&ctrl), "it has to be sent first");
+    assert!(!ctrl.has_left(10) && awaits_space(&ctrl), "somebody waits for the system");
     ctrl.holds_back = false;
     assert!(ctrl.has_left(10));
 }
@@ -82,14 +82,14 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
         assert!(ctrl.send_if_idle(&ControlMessage::Int32(1), NOW));
         ctrl.say_left(window(1).0, window(1).1, NOW);
         assert!(!ctrl.machine.answer(NOW), "said at once");
-        assert!(!awaits_room(&ctrl));
+        assert!(!awaits_space(&ctrl));
     }
     far.settle();
     assert_eq!(far.link.inbox().take(Want::Any), Some(Message::Int(1)));
     let whole = {
         let mut ctrl = near.link.ctrl();
         // A frame that the system took half of.
-        ctrl.machine.queue(&ControlMessage::Struct(&[7; 300_000])).expect("room");
+        ctrl.machine.queue(&ControlMessage::Struct(&[7; 300_000])).expect("space");
         let whole = ctrl.machine.unsent.len();
         ctrl.flush(NOW);
         let left = ctrl.machine.transmit().len();
@@ -103,14 +103,14 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
         whole
     };
     assert!(whole > 300_000);
-    let mut heard = Heard::default();
-    while awaits_room(&near.link.ctrl()) {
+    let mut heard = Received::default();
+    while awaits_space(&near.link.ctrl()) {
         far.link.turn_ctrl(false);
-        let before = std::mem::take(&mut heard.room);
+        let before = std::mem::take(&mut heard.space);
         near.link.ctrl().turn(clock::now(), &near.link, &mut heard);
-        heard.room |= before;
+        heard.space |= before;
     }
-    assert!(heard.room, "who waited for room looks again");
+    assert!(heard.space, "who waited for space looks again");
     assert!(!near.link.ctrl().machine.answer(NOW), "what was owed is said");
     far.settle();
     assert_eq!(far.link.inbox().take(Want::Any), Some(Message::Struct(vec![7; 300_000])));
@@ -127,7 +127,7 @@ fn a_message_that_the_system_takes_half_of_is_on_its_way() {
     let taken = ctrl.machine.taken();
     assert!(taken > 0 && taken < mark);
     assert!(ctrl.send_out(&ControlMessage::Tag(1), NOW).is_err());
-    assert!(awaits_room(&ctrl), "its sender waits");
+    assert!(awaits_space(&ctrl), "its sender waits");
     // A peer that is gone takes nothing, and that is no reason to wait.
     drop(far);
     ctrl.flush(NOW);
@@ -154,7 +154,7 @@ fn a_turn_reads_all_that_has_come_however_long() {
 }
 
 #[test]
-fn the_end_of_a_peer_is_seen_behind_messages_that_wait_for_room() {
+fn the_end_of_a_peer_is_seen_behind_messages_that_wait_for_space() {
     let (near, far) = pair(ConnType::Tcp);
     for n in 0..INBOX.0 + 1 {
         far.link.send(&ControlMessage::Tag(u64::try_from(n).expect("small"))).expect("sent");
@@ -162,7 +162,7 @@ fn the_end_of_a_peer_is_seen_behind_messages_that_wait_for_room() {
     near.link.turn_ctrl(true);
     assert!(near.link.ctrl().machine.is_paused() && ended(&near.link.ctrl()).is_none());
     far.link.ctrl_socket().shutdown();
-    let mut heard = Heard::default();
+    let mut heard = Received::default();
     near.link.ctrl().turn(clock::now(), &near.link, &mut heard);
     let (eof, unread, _) = ended(&near.link.ctrl()).expect("it is seen");
     assert!(eof && unread && near.link.ctrl().machine.is_paused());
@@ -185,7 +185,7 @@ fn silence_ends_a_connection_unless_bytes_have_come_or_nothing_is_read() {
         if tag {
             far.link.send(&ControlMessage::Tag(1)).expect("sent");
         }
-        let mut heard = Heard::default();
+        let mut heard = Received::default();
         let mut ctrl = near.link.ctrl();
         ctrl.machine.pause(paused);
         ctrl.tick(Instant::from_nanos(by.as_nanos() - 1), &near.link, &mut heard);
@@ -207,7 +207,7 @@ fn heartbeats_through_memory_count_as_sent_and_those_of_the_peer_as_heard() {
         near.link.ctrl().machine.note_beat(heard, later);
         assert_eq!(near.link.ctrl().machine.ends_at() > by, heard);
         // Nothing has to be said before the next period is over.
-        let mut h = Heard::default();
+        let mut h = Received::default();
         near.link.ctrl().tick(later, &near.link, &mut h);
         assert_eq!(far.link.ctrl_socket().recv(&mut [0; 64]), Err(Errno::AGAIN));
         near.link.ctrl().machine.suit(ms, 1, later);

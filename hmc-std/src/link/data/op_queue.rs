@@ -90,7 +90,7 @@ impl OpQueue {
         self.queue.has_waiting()
     }
 
-    /// Makes progress, and while transfers wait for the transport, as much as copies by this thread make room for.
+    /// Makes progress, and while transfers wait for the transport, as much as copies by this thread make space for.
     pub(super) fn progress(&mut self) {
         let waited = self.has_waiting();
         self.queue.progress();

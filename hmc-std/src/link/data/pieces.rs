@@ -62,7 +62,7 @@ mod tests {
     use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
     use super::*;
-    use crate::link::aftermath::Aftermath;
+    use crate::link::deferred::Deferred;
     use crate::memory::RegionTable;
     use crate::node::inbox::Inbox;
     use crate::transport::data_plane::AnyDataPlane;
@@ -106,16 +106,16 @@ mod tests {
             |data: &DataState| data.queue.unfenced().filter_map(Hold::held_region).count();
         assert_eq!(holders(&data), 3, "each of the pieces under way holds its memory");
         // A peer that is gone, and with it the pieces.
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         data.die(true, &mut after);
         after.release(&crate::callbacks::wakers::Wakers::closed());
         pipe.abandon(&mut Pieces { data: &mut data, region: &region });
         assert_eq!(holders(&data), 0, "what was fenced is let go of");
     }
-    /// Busy never leaves the queue: what the transport has no room for waits in its record, is counted as under way, can be
+    /// Busy never leaves the queue: what the transport has no space for waits in its record, is counted as under way, can be
     /// withdrawn, and ends with the link.
     #[test]
-    fn what_the_transport_has_no_room_for_waits_in_its_record() {
+    fn what_the_transport_has_no_space_for_waits_in_its_record() {
         const SLOTS: usize = MAX_STREAM_REQUESTS + 44;
         let region = Arc::new(RegionTable::default()).allocate(8).unwrap();
         let (mut data, _theirs) = stopped_peer(SLOTS);
@@ -123,7 +123,7 @@ mod tests {
         let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span };
         let local = region.slice(0, 8).unwrap();
         let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         let post =
             |data: &mut DataState| data.post(&t, Instant::NEVER, &mut Hold::region(region.clone()));
         let ops: Vec<_> = (0..SLOTS).map(|_| post(&mut data).unwrap()).collect();

@@ -11,7 +11,7 @@ use hmc_core::wire::message::ControlMessage;
 
 use super::{RARE, WaitScope};
 use crate::base::clock;
-use crate::base::wait_limit::{Stop, Until};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::ends::{End, INBOX, alone, first_byte, pair, pair_that_spins, stopped};
 
 /// Waits long enough that the data plane counts as still.
@@ -19,8 +19,8 @@ fn make_still(end: &End) {
     while !end.link.stillness.lasts() {}
 }
 
-fn within(ms: u64) -> Until {
-    Until::time(clock::now().after(Duration::from_millis(ms)))
+fn within(ms: u64) -> WaitLimit {
+    WaitLimit::time(clock::now().after(Duration::from_millis(ms)))
 }
 
 /// Puts at the look of that number, of `looks`; gives at which one the bytes were found. A leader looks first when it
@@ -32,7 +32,7 @@ fn found_at(watch: WaitScope, is_still: bool, put_at: u32, looks: u32) -> Option
         make_still(&near);
     }
     let (mut n, mut found) = (0, None);
-    let waited = near.link.drive(watch, Until::time(Instant::NEVER), |_| {
+    let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |_| {
         if n == put_at {
             far.put(&window, 9);
         }
@@ -67,7 +67,7 @@ fn a_waiter_takes_the_sockets_that_its_wait_is_about() {
             make_still(end);
         }
         let mut during = Vec::new();
-        let waited = end.link.drive(watch, Until::time(Instant::NEVER), |l| {
+        let waited = end.link.drive(watch, WaitLimit::time(Instant::NEVER), |l| {
             during.push((l.data().is_attended(), l.ctrl().is_attended()));
             (during.len() == 2).then_some(())
         });
@@ -93,7 +93,7 @@ fn who_waits_for_an_operation_leaves_messages_to_the_background_thread() {
         let (near, far) = pair(ConnType::Tcp);
         far.link.send(&ControlMessage::Tag(1)).expect("sent");
         let mut looks = 0;
-        let waited = near.link.drive(watch, Until::time(Instant::NEVER), |_| {
+        let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |_| {
             looks += 1;
             (looks == 2).then_some(())
         });
@@ -115,13 +115,13 @@ fn what_stopped_for_a_full_inbox_goes_on_when_the_lead_is_given_up() {
             }
         }
         let mut looks = 0;
-        let waited = near.link.drive(watch, Until::time(Instant::NEVER), |l| {
+        let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |l| {
             looks += 1;
             // Beside the calls that would let it go on.
             (looks == 2).then(|| l.inbox().drop_all().len())
         });
         assert_eq!(waited, Ok(INBOX.0));
-        assert_eq!(near.link.inbox().len(), 2, "{watch:?}: nobody else tells it of the room");
+        assert_eq!(near.link.inbox().len(), 2, "{watch:?}: nobody else tells it of the space");
     }
 }
 
@@ -129,25 +129,25 @@ fn what_stopped_for_a_full_inbox_goes_on_when_the_lead_is_given_up() {
 fn the_data_plane_goes_on_with_the_wait_and_after_it() {
     for (watch, left) in [(WaitScope::Data, 2), (WaitScope::Both, 2)] {
         let (near, _far) = stopped();
-        let waited = near
-            .link
-            .drive(watch, Until::time(Instant::NEVER), |l| (l.inbox().len() == left).then_some(()));
+        let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |l| {
+            (l.inbox().len() == left).then_some(())
+        });
         assert_eq!(waited, Ok(()), "{watch:?}");
     }
     // Who waits for messages alone leaves that to the background thread, and sleeps.
     let (near, _far) = stopped();
     make_still(&near);
     let mut queue = std::collections::VecDeque::new();
-    near.link.driver.take_queued(&mut queue);
+    near.link.reactor.take_queued(&mut queue);
     let mut looks = 0;
     let waited = near.link.drive(WaitScope::Ctrl, within(20), |_| {
         looks += 1;
         None::<()>
     });
-    assert_eq!(waited, Err(Stop::Deadline));
+    assert_eq!(waited, Err(WaitStopped::Deadline));
     assert!((3..20).contains(&looks), "{looks} looks");
     assert_eq!(near.link.inbox().len(), 0);
-    near.link.driver.take_queued(&mut queue);
+    near.link.reactor.take_queued(&mut queue);
     assert_eq!(queue, [1], "the background thread was asked to run the link");
 }
 
@@ -157,7 +157,7 @@ fn a_message_has_a_still_data_plane_looked_at_next() {
     let (region, window) = near.expose(1);
     make_still(&near);
     let mut looks = 0;
-    let waited = near.link.drive(WaitScope::Both, Until::time(Instant::NEVER), |_| {
+    let waited = near.link.drive(WaitScope::Both, WaitLimit::time(Instant::NEVER), |_| {
         looks += 1;
         if looks == 3 {
             far.put(&window, 9);
@@ -169,7 +169,7 @@ fn a_message_has_a_still_data_plane_looked_at_next() {
 }
 
 #[test]
-fn only_a_nap_that_ended_by_its_time_and_found_something_was_overslept() {
+fn only_a_park_that_ended_by_its_time_and_found_something_was_overslept() {
     let (near, far) = pair(ConnType::Tcp);
     let overslept = || near.link.counters.overslept.load(Ordering::Relaxed);
     let third = |until, at_second: &dyn Fn()| {
@@ -184,14 +184,16 @@ fn only_a_nap_that_ended_by_its_time_and_found_something_was_overslept() {
         assert_eq!(waited, Ok(()));
     };
     third(within(10), &|| ());
-    assert_eq!(overslept(), 0, "the deadline ended the nap");
-    third(Until::time(Instant::NEVER), &|| far.link.send(&ControlMessage::Tag(1)).expect("sent"));
+    assert_eq!(overslept(), 0, "the deadline ended the park");
+    third(WaitLimit::time(Instant::NEVER), &|| {
+        far.link.send(&ControlMessage::Tag(1)).expect("sent")
+    });
     assert_eq!(overslept(), 0, "a message ended it");
-    third(Until::time(Instant::NEVER), &|| ());
+    third(WaitLimit::time(Instant::NEVER), &|| ());
     assert_eq!(overslept(), 1);
-    // A nap that found nothing at its end is none.
+    // A park that found nothing at its end is none.
     let mut looks = 0;
-    let waited = near.link.drive(WaitScope::Both, Until::time(Instant::NEVER), |_| {
+    let waited = near.link.drive(WaitScope::Both, WaitLimit::time(Instant::NEVER), |_| {
         looks += 1;
         if looks == 3 {
             far.link.send(&ControlMessage::Tag(1)).expect("sent");
@@ -208,7 +210,7 @@ fn looks_within(end: &End, watch: WaitScope) -> u32 {
         looks += 1;
         None::<()>
     });
-    assert_eq!(waited, Err(Stop::Deadline));
+    assert_eq!(waited, Err(WaitStopped::Deadline));
     looks
 }
 
@@ -253,7 +255,7 @@ fn who_sleeps_is_woken_by_its_own_sockets_and_by_the_end_of_the_link() {
     for watch in [WaitScope::Data, WaitScope::Both] {
         let (near, _far) = pair(ConnType::Tcp);
         let mut looks = 0;
-        let waited = near.link.drive(watch, Until::time(Instant::NEVER), |l| {
+        let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |l| {
             looks += 1;
             if looks == 2 {
                 l.die(false, "for a test");

@@ -111,8 +111,8 @@ pub enum Ask {
         rank: u32,
         /// First byte.
         offset: u64,
-        /// Bytes that there is room for.
-        room: u64,
+        /// Bytes that there is space for.
+        space: u64,
     },
     /// Give up another ask.
     Cancel {

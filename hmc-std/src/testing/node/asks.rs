@@ -26,7 +26,7 @@ use crate::link::{Life, Link};
 use crate::node::inbox::Message;
 use crate::ops::batch::{Copy, Direction};
 
-/// Operations that one peer may be asked for at a time. Posting never has to wait for room then.
+/// Operations that one peer may be asked for at a time. Posting never has to wait for space then.
 const MAX_AT_A_TIME: usize = 64;
 
 impl Node {
@@ -36,9 +36,9 @@ impl Node {
         match begun {
             Ok(Some(bytes)) => self.answer(ticket, Ok(bytes)),
             Ok(None) => {}
-            // Posting would have to wait for room.
+            // Posting would have to wait for space.
             Err(e) if e.kind() == ErrorKind::DeadlineExceeded => {
-                let full = Error::new(ErrorKind::Full, "there is no room for it now");
+                let full = Error::new(ErrorKind::Full, "there is no space for it now");
                 self.answer(ticket, Err(full.with_source(e)));
             }
             Err(e) => self.answer(ticket, Err(e)),
@@ -105,8 +105,8 @@ impl Node {
                 self.asks.push(PendingRequest::Delivery { ticket, delivery });
                 Ok(None)
             }
-            Ask::Recv { rank, offset, room } => {
-                let delivery = self.peer(rank)?.recv_data_nb(offset, room)?;
+            Ask::Recv { rank, offset, space } => {
+                let delivery = self.peer(rank)?.recv_data_nb(offset, space)?;
                 self.asks.push(PendingRequest::Delivery { ticket, delivery });
                 Ok(None)
             }

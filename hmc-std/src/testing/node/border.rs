@@ -60,7 +60,7 @@ pub enum Input<'a> {
         bytes: &'a [u8],
     },
     /// Bytes sent earlier have left.
-    Room {
+    Space {
         /// The connection.
         conn: u32,
         /// How many.
@@ -87,7 +87,7 @@ pub enum Input<'a> {
 /// What a node wants done or known.
 #[derive(Debug)]
 pub enum Output {
-    /// Connect to a rank's door.
+    /// Connect to a rank's listener.
     Connect {
         /// The node's ticket.
         ticket: u32,

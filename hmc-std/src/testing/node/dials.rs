@@ -7,12 +7,12 @@ use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Rank};
 
 use super::pending_connect::PendingConnect;
-use super::{FIRST_PORT, Node, Output, Server, door};
+use super::{FIRST_PORT, Node, Output, Server, listener};
 use crate::base::address::Address;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
-use crate::conn::connector::{Connecting, Need};
+use crate::conn::connector::{Connector, Need};
 use crate::conn::dial_target::DialTarget;
 use crate::io::reactor::Channel;
 use crate::io::socket::Socket;
@@ -40,7 +40,7 @@ impl Node {
     /// Begins to connect, for the ask of that name.
     pub(super) fn dial_for(&mut self, ticket: u64, rank: u32) {
         let patience = self.shared.config.deadline;
-        let address = Address::Tcp(door(rank));
+        let address = Address::Tcp(listener(rank));
         self.dial(Some(ticket), Rank(rank), &address, ConnType::Tcp, patience);
     }
 
@@ -52,13 +52,20 @@ impl Node {
         conn: ConnType,
         patience: Duration,
     ) {
-        let machine = Connecting::new(rank, address, conn, clock::deadline_in(patience));
+        let machine = Connector::new(rank, address, conn, clock::deadline_in(patience));
         let id = self.next_ticket;
         self.next_ticket = self.next_ticket.wrapping_add(1);
         let wake = Instant::NEVER;
-        let (opening, hears, seen_news) = (None, None, None);
-        let dial =
-            PendingConnect { machine, ticket, opening, hears, conns: Vec::new(), seen_news, wake };
+        let (opening, hears, seen_events) = (None, None, None);
+        let dial = PendingConnect {
+            machine,
+            ticket,
+            opening,
+            hears,
+            conns: Vec::new(),
+            seen_events,
+            wake,
+        };
         self.dials.insert(id, dial);
         self.advance_dial(id);
     }
@@ -81,23 +88,23 @@ impl Node {
         let late = self.now >= dial.machine.deadline();
         let deaf =
             dial.hears.and_then(|c| self.conns.get(&c)).is_some_and(|c| !c.pipe.is_readable());
-        let news = self.shared.news.number();
-        let idle = dial.seen_news == Some(news) && self.now < dial.wake;
+        let events = self.shared.events.sequence();
+        let idle = dial.seen_events == Some(events) && self.now < dial.wake;
         if !late && (dial.opening.is_some() || deaf || idle) {
             return false;
         }
         dial.wake = Instant::NEVER;
-        dial.seen_news = None;
+        dial.seen_events = None;
         let result = match dial.machine.advance(&self.shared) {
             Ok(Err(Need::Hear)) => return false,
             Ok(Err(Need::Pause(until))) => {
                 dial.wake = until;
-                dial.seen_news = Some(news);
+                dial.seen_events = Some(events);
                 return false;
             }
-            Ok(Err(Need::News { by: until, .. })) => {
+            Ok(Err(Need::EventCount { by: until, .. })) => {
                 dial.wake = until;
-                dial.seen_news = Some(news);
+                dial.seen_events = Some(events);
                 return false;
             }
             Ok(Err(Need::Drive(link))) => {
@@ -124,7 +131,8 @@ impl Node {
                 match rank_at(&target) {
                     Some(to) => self.out.push_back(Output::Connect { ticket, to }),
                     None => {
-                        let e = Error::new(ErrorKind::Unavailable, "no such door in this world");
+                        let e =
+                            Error::new(ErrorKind::Unavailable, "no such listener in this world");
                         self.opened(ticket, Err(e));
                     }
                 }

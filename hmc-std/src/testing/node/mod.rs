@@ -28,15 +28,15 @@ use crate::base::config::{Config, Environment, Progress};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::secret::SecretPlace;
-use crate::io::listener::{Listener, Source};
-use crate::io::reactor::{Channel, Driver};
+use crate::io::listener::{Listener, PeerAddr};
+use crate::io::reactor::{Channel, Reactor};
 use crate::io::socket::Socket;
 use crate::io::socket::pipe::{Held, Pipe, Touched};
 use crate::link::{Life, Link};
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
 use crate::node::inbox::Want;
 use crate::ops::window::Window;
-use crate::state::inner::{Parts, Shared};
+use crate::state::inner::{SessionInit, SessionInner};
 use crate::state::listeners::Listeners;
 use crate::transport::registry::{CustomDomains, Domains};
 
@@ -48,7 +48,7 @@ use pending_request::PendingRequest;
 /// Where rank 0 listens; the others follow.
 const FIRST_PORT: u16 = 20_000;
 /// Send buffers of connections: a small one makes partial writes common.
-const SEND_ROOMS: [usize; 3] = [1 << 10, 8 << 10, 64 << 10];
+const SEND_SPACES: [usize; 3] = [1 << 10, 8 << 10, 64 << 10];
 /// Messages that an inbox holds: a small one is often full.
 const INBOX_MESSAGES: [usize; 3] = [2, 16, 4096];
 /// Bits of the wall clock below the number of a process's start.
@@ -72,7 +72,7 @@ struct Conn {
 /// Who serves a connection.
 enum Server {
     /// The unproven connection of that number.
-    Stranger(u32),
+    PendingConn(u32),
     /// A half of a link. Weak: a link that is over closes its connections when it is dropped.
     Link(Weak<Link>, Channel),
 }
@@ -85,7 +85,7 @@ enum Owned {
 
 /// A session that is driven.
 pub struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<SessionInner>,
     start: u64,
     now: Instant,
     chance: u64,
@@ -107,10 +107,10 @@ pub struct Node {
     next_tick: Instant,
     links: Vec<Arc<Link>>,
     queued: VecDeque<u32>,
-    seen_news: u64,
+    seen_events: u64,
     /// Storage for the connections that are being looked at.
     looks: Vec<u32>,
-    send_room: usize,
+    send_space: usize,
 }
 
 /// One of three sizes, by two bits of the seed.
@@ -124,7 +124,7 @@ fn pick(sizes: [usize; 3], seed: u64, shift: u32) -> usize {
 }
 
 /// Where a rank listens: all on one host.
-fn door(rank: u32) -> SocketAddr {
+fn listener(rank: u32) -> SocketAddr {
     let port = FIRST_PORT.wrapping_add(u16::try_from(rank).unwrap_or(0));
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
@@ -133,12 +133,12 @@ fn door(rank: u32) -> SocketAddr {
 fn source(from: u32) -> SocketAddr {
     match from {
         ELSEWHERE => SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), FIRST_PORT),
-        rank => door(rank),
+        rank => listener(rank),
     }
 }
 
-/// The link that a stranger's connection has become a part of.
-fn who_serves(shared: &Shared, pipe: &Pipe) -> Option<Server> {
+/// The link that a pending connection's connection has become a part of.
+fn who_serves(shared: &SessionInner, pipe: &Pipe) -> Option<Server> {
     let is_it = |s: &Socket| matches!(s, Socket::Simulated(p) if p.is(pipe));
     shared.links().iter().find_map(|link| {
         let half = |channel| Some(Server::Link(Arc::downgrade(link), channel));
@@ -159,7 +159,7 @@ impl Node {
         // Seeds of neighbours may differ in a few bits only.
         let chance = settings.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_shr(56);
         let config = Config {
-            tcp: Some(door(settings.rank)),
+            tcp: Some(listener(settings.rank)),
             buffer_bytes: settings.buffer_len,
             ranks: RANKS,
             slots: SLOTS,
@@ -176,20 +176,20 @@ impl Node {
         let regions = Arc::new(RegionTable::default());
         let len = usize::try_from(settings.buffer_len).unwrap_or(0);
         let buffer = ConnBuffer::new(regions.adopt(Box::new(HeapBytes::from(vec![0; len])))?)?;
-        let driver = Arc::new(Driver::new(config.progress)?);
-        let doors = Listeners::new(&driver);
-        doors.open(Listener::Simulated { addr: door(settings.rank) })?;
+        let reactor = Arc::new(Reactor::new(config.progress)?);
+        let listeners = Listeners::new(&reactor);
+        listeners.open(Listener::Simulated { addr: listener(settings.rank) })?;
         let mut host = [0; 16];
         for (to, from) in host.iter_mut().zip(settings.rank.to_le_bytes()) {
             *to = from;
         }
-        let domains = Domains::new(&config, &driver, &CustomDomains::default());
-        let shared = Shared::new(Parts {
+        let domains = Domains::new(&config, &reactor, &CustomDomains::default());
+        let shared = SessionInner::new(SessionInit {
             config,
-            driver,
+            reactor,
             regions,
             buffer,
-            doors,
+            listeners,
             host: HostId(host),
             incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
             origin: crate::base::process::Origin::here()?,
@@ -198,7 +198,7 @@ impl Node {
             domains,
             places: PENDING,
         });
-        shared.news.count();
+        shared.events.count();
         // No thread beside the world: wakers run where they come up.
         shared.wakers.stay();
         Ok(Self {
@@ -220,18 +220,18 @@ impl Node {
             next_tick: settings.now,
             links: Vec::new(),
             queued: VecDeque::new(),
-            seen_news: 0,
+            seen_events: 0,
             looks: Vec::new(),
-            // Whoever has much to say has room for it: else the way there and back of each piece adds up.
-            send_room: pick(SEND_ROOMS, chance, 0).max((len >> 5).min(64 << 10)),
+            // Whoever has much to say has space for it: else the way there and back of each piece adds up.
+            send_space: pick(SEND_SPACES, chance, 0).max((len >> 5).min(64 << 10)),
         })
     }
 
     /// Runs `f` with the world's clock and this node's chance.
     fn inside<R>(&mut self, now: Instant, f: impl FnOnce(&mut Self) -> R) -> R {
         self.now = now;
-        let wall = self.start.wrapping_shl(START_SHIFT);
-        virtual_time::enter(now, wall, self.chance);
+        let unix = self.start.wrapping_shl(START_SHIFT);
+        virtual_time::enter(now, unix, self.chance);
         let r = f(self);
         self.chance = virtual_time::leave();
         r
@@ -286,7 +286,7 @@ impl Node {
     fn take_in(&mut self, input: Input<'_>) -> Option<u32> {
         match input {
             Input::Opened { ticket, conn } => {
-                let pipe = Pipe::new(conn, &self.touched, self.send_room);
+                let pipe = Pipe::new(conn, &self.touched, self.send_space);
                 self.conns.insert(conn, Conn { pipe: pipe.clone(), server: None });
                 self.opened(ticket, Ok((conn, pipe)));
                 None
@@ -297,10 +297,10 @@ impl Node {
                 None
             }
             Input::Accepted { conn, from } => {
-                let pipe = Pipe::new(conn, &self.touched, self.send_room);
+                let pipe = Pipe::new(conn, &self.touched, self.send_space);
                 let socket = Socket::Simulated(Held(pipe.clone()));
-                let id = self.shared.meet(socket, Source::Tcp(source(from)), 0);
-                let server = id.map(Server::Stranger);
+                let id = self.shared.meet(socket, PeerAddr::Tcp(source(from)), 0);
+                let server = id.map(Server::PendingConn);
                 self.conns.insert(conn, Conn { pipe, server });
                 None
             }
@@ -308,7 +308,7 @@ impl Node {
                 self.conns.get(&conn)?.pipe.arrive(bytes);
                 Some(conn)
             }
-            Input::Room { conn, bytes } => {
+            Input::Space { conn, bytes } => {
                 self.conns.get(&conn)?.pipe.left(bytes);
                 Some(conn)
             }
@@ -340,7 +340,7 @@ impl Node {
                 self.redial(rank);
                 busy = true;
             }
-            busy |= self.tell_news();
+            busy |= self.notify_waiters();
             busy |= self.answer_asks();
             if !busy {
                 break;
@@ -377,10 +377,10 @@ impl Node {
                     link.turn(*channel);
                 }
             }
-            Some(Server::Stranger(id)) => {
-                self.shared.hear_stranger(*id);
+            Some(Server::PendingConn(id)) => {
+                self.shared.poll_pending(*id);
                 if !lock(&self.shared.pending).has(*id) {
-                    // No stranger any more: one of a link's connections, or turned away.
+                    // No pending connection any more: one of a link's connections, or turned away.
                     c.server = who_serves(&self.shared, &c.pipe);
                 }
             }
@@ -401,12 +401,12 @@ impl Node {
         busy
     }
 
-    // News.
+    // Events.
 
     /// Peers that came or went, and what they said. Whether there was anything.
-    fn tell_news(&mut self) -> bool {
-        let news = self.shared.news.number();
-        if std::mem::replace(&mut self.seen_news, news) == news {
+    fn notify_waiters(&mut self) -> bool {
+        let events = self.shared.events.sequence();
+        if std::mem::replace(&mut self.seen_events, events) == events {
             return false;
         }
         let mut busy = false;

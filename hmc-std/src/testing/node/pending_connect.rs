@@ -2,11 +2,11 @@
 
 use hmc_core::time::Instant;
 
-use crate::conn::connector::Connecting;
+use crate::conn::connector::Connector;
 
 /// A wish to be connected, and the connections that it has.
 pub(super) struct PendingConnect {
-    pub(super) machine: Connecting,
+    pub(super) machine: Connector,
     /// The ask behind it; none for a redial.
     pub(super) ticket: Option<u64>,
     /// The ticket of the connection that is awaited.
@@ -14,8 +14,8 @@ pub(super) struct PendingConnect {
     /// The connection whose answer is awaited.
     pub(super) hears: Option<u32>,
     pub(super) conns: Vec<u32>,
-    /// It waits for news, of which it has seen that number.
-    pub(super) seen_news: Option<u64>,
+    /// It waits for events, of which it has seen that number.
+    pub(super) seen_events: Option<u64>,
     pub(super) wake: Instant,
 }
 

@@ -96,7 +96,7 @@ mod tests {
         let fd = || pages.fd().expect("a memfd").try_clone_to_owned().expect("a descriptor");
         let file = File::of(fd()).expect("a file");
         let words = Mapping::create(4096).expect("memory");
-        let gates = Arc::new(PeerWords::new(words).expect("room for all"));
+        let gates = Arc::new(PeerWords::new(words).expect("space for all"));
         let mapped = |access| {
             let map = Arc::new(Mapping::map_peer(fd(), 4096, 0, access).expect("mapped"));
             let (name, all) = ((WindowId(0), Epoch(1)), Extent::new(4096).whole());

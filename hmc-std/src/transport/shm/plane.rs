@@ -62,7 +62,7 @@ impl Target for ShmDataPlane {
         memory: &Region,
         local: LocalSlice,
         window: &WindowDesc,
-        _room: &'a mut [u8],
+        _space: &'a mut [u8],
     ) -> Result<Option<Note<'a>>> {
         self.open_window(memory, local, window).map(|()| None)
     }

@@ -110,9 +110,9 @@ fn work(index: u16, opcode: Opcode, from: &Region, window: &WindowDesc, len: u64
 }
 
 /// At most so many completions, each with the index of its operation.
-fn poll(port: &mut ShmDataPlane, room: usize) -> Vec<(u16, Result<u64, Failure>)> {
+fn poll(port: &mut ShmDataPlane, space: usize) -> Vec<(u16, Result<u64, Failure>)> {
     let op = SlotId { index: u16::MAX, generation: 1 };
-    let mut out = vec![Completion { op, result: Ok(0) }; room];
+    let mut out = vec![Completion { op, result: Ok(0) }; space];
     let n = port.poll(&mut out);
     out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
 }
@@ -139,7 +139,7 @@ fn a_poll_copies_four_pieces_of_a_long_transfer() {
     let (target, window) = pair.target(5 << 20);
     assert!(!pair.near.interest().work);
     let put = work(0, Opcode::Put, &source, &window, 5 << 20);
-    pair.near.post(&put).expect("room");
+    pair.near.post(&put).expect("space");
     assert!(ones(&target, 0));
     assert!(pair.near.interest().work, "it waits for nothing");
     assert_eq!(poll(&mut pair.near, 1), []);
@@ -159,7 +159,7 @@ fn short_transfers_wait_behind_a_long_one_and_are_polled_in_order() {
     fill(&source, 1);
     let (target, window) = pair.target(LONG);
     for (index, len) in [(0, 1), (1, 2), (2, LONG), (3, 3)] {
-        pair.near.post(&work(index, Opcode::Put, &source, &window, len)).expect("room");
+        pair.near.post(&work(index, Opcode::Put, &source, &window, len)).expect("space");
     }
     assert!(ones(&target, 2));
     assert_eq!(poll(&mut pair.near, 0), []);
@@ -199,7 +199,7 @@ fn a_tag_comes_after_the_bytes_and_brings_none() {
     let (target, window) = pair.target(LONG);
     for (tag, len) in [(5, 64), (6, LONG)] {
         let put = work(0, Opcode::PutNotify { tag }, &source, &window, len);
-        pair.near.post(&put).expect("room");
+        pair.near.post(&put).expect("space");
         assert_eq!(poll(&mut pair.near, 1), []);
         assert!(ones(&target, len));
         let notified = |pair: &Pair| pair.inbox.lock().expect("nobody panics").take(Want::Any);
@@ -213,17 +213,17 @@ fn a_tag_comes_after_the_bytes_and_brings_none() {
 }
 
 #[test]
-fn a_tag_waits_for_room_in_the_stream() {
+fn a_tag_waits_for_space_in_the_stream() {
     let mut pair = Pair::new();
     let source = pair.source(64);
     let (_target, window) = pair.target(64);
     let count = u16::try_from(MAX_REQUESTS).expect("small");
     for index in 0..count {
         let put = work(index, Opcode::Put, &source, &window, 0);
-        pair.near.stream.submit(&put, false, 0).expect("room");
+        pair.near.stream.submit(&put, false, 0).expect("space");
     }
     let put = work(count, Opcode::PutNotify { tag: 1 }, &source, &window, 64);
-    pair.near.post(&put).expect("room");
+    pair.near.post(&put).expect("space");
     assert_eq!(poll(&mut pair.near, 1), []);
     assert!(pair.near.interest().work, "it is to be tried again");
     let mut done = Vec::new();
@@ -243,7 +243,7 @@ fn what_is_queued_can_be_withdrawn_and_what_is_done_is_reported() {
     let put = |index, len| work(index, Opcode::Put, &source, &window, len);
     let post = |pair: &mut Pair, puts: &[(u16, u64)]| {
         for (index, len) in puts {
-            pair.near.post(&put(*index, *len)).expect("room");
+            pair.near.post(&put(*index, *len)).expect("space");
         }
     };
     post(&mut pair, &[(0, LONG), (1, LONG)]);
@@ -326,7 +326,7 @@ fn the_end_of_a_link_fails_what_is_queued_and_closes_all_windows() {
     let source = pair.source(LONG);
     let (target, window) = pair.target(LONG);
     let put = work(0, Opcode::Put, &source, &window, LONG);
-    pair.near.post(&put).expect("room");
+    pair.near.post(&put).expect("space");
     pair.near.close(DataCloseReason::Silent);
     assert!(!pair.near.is_ready());
     assert_eq!(poll(&mut pair.near, 2), [(0, Err(Failure::PeerDead))]);

@@ -153,7 +153,7 @@ mod tests {
         Offer { fd, ..bad_window(place, epoch) }
     }
 
-    /// A frame whose descriptor came here and was dropped for lack of room.
+    /// A frame whose descriptor came here and was dropped for lack of space.
     fn send_dropped(from: &UnixStream, to: &mut ShmDataPlane, offer: &Offer) {
         to.stream.lose_descriptor();
         (&*from).write_all(&offer.frame.emit()).unwrap();

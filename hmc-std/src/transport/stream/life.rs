@@ -200,27 +200,27 @@ mod tests {
     use crate::node::inbox::Inbox;
     use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
-    const DOOR: &str = ".hmc-life.sock";
+    const SOCKET_NAME: &str = ".hmc-life.sock";
 
     /// The process that connects, leaves a child that has the stream too, and ends. The test below starts it, and names
     /// where to connect by an argument that means nothing else; without that it is no test.
     #[test]
     #[expect(clippy::zombie_processes, reason = "the child outlives this process")]
     fn a_parent_that_leaves_its_stream_to_a_child() {
-        let named = std::env::args().find(|arg| arg.ends_with(DOOR));
-        let Some(door) = named else { return };
-        let stream = UnixStream::connect(door).expect("a listener");
+        let named = std::env::args().find(|arg| arg.ends_with(SOCKET_NAME));
+        let Some(path) = named else { return };
+        let stream = UnixStream::connect(path).expect("a listener");
         rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::empty()).expect("not closed at exec");
         // It reads what nobody writes until the test ends.
         Command::new("cat").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a child");
     }
 
     /// Starts that process: what it connects to, and what keeps its child there.
-    fn leave_a_stream(door: &std::path::Path) -> (UnixListener, Child) {
-        let listener = UnixListener::bind(door).expect("a free name");
+    fn leave_a_stream(path: &std::path::Path) -> (UnixListener, Child) {
+        let listener = UnixListener::bind(path).expect("a free name");
         let name = "transport::stream::life::tests::a_parent_that_leaves_its_stream_to_a_child";
         let mut parent = Command::new(std::env::current_exe().expect("this program"));
-        parent.args([name, "--exact", "--nocapture", "--skip"]).arg(door);
+        parent.args([name, "--exact", "--nocapture", "--skip"]).arg(path);
         let parent = parent.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         (listener, parent.spawn().expect("a process"))
     }
@@ -228,10 +228,10 @@ mod tests {
     /// The number of such a process may name another one by then: nothing may be copied to it.
     #[test]
     fn a_process_that_was_waited_for_has_ended_though_its_child_has_the_stream() {
-        let door = std::env::temp_dir().join(format!("{}{DOOR}", std::process::id()));
-        let (listener, mut parent) = leave_a_stream(&door);
+        let path = std::env::temp_dir().join(format!("{}{SOCKET_NAME}", std::process::id()));
+        let (listener, mut parent) = leave_a_stream(&path);
         let (stream, _) = listener.accept().expect("the parent");
-        let _ = std::fs::remove_file(&door);
+        let _ = std::fs::remove_file(&path);
         let held_open = parent.stdin.take();
         assert!(parent.wait().expect("our child").success());
         let ended = stream.set_nonblocking(true).and_then(|()| (&stream).read(&mut [0]));
@@ -272,12 +272,12 @@ mod tests {
 
     /// How the other end of a connection over TCP goes.
     fn goes(how: impl FnOnce(std::net::TcpStream), pid: Option<u32>) -> bool {
-        let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let ours = std::net::TcpStream::connect(door.local_addr().expect("bound")).expect("it");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let ours = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it");
         let socket = Arc::new(OwnedFd::from(ours).into());
         let life = PeerLife::told(pid, &socket);
         assert!(!life.has_ended() && life.has_process() == pid.is_some());
-        how(door.accept().expect("ours").0);
+        how(listener.accept().expect("ours").0);
         // The clone that the keeper has looks at the same stream.
         let (seen, kept) = (life.ends_within(Duration::from_millis(100)), life.clone());
         assert_eq!((life.has_ended(), kept.has_ended()), (seen, seen));
@@ -333,7 +333,7 @@ mod tests {
         let (opcode, when) = (Opcode::Get, CompleteWhen::Visible);
         let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
         let work = WorkRequest { op, opcode, when, local, remote };
-        port.submit(&work, true, 4096).expect("room");
+        port.submit(&work, true, 4096).expect("space");
         port.flush();
         port.close(DataCloseReason::Eof);
         let mut done = [Completion { op, result: Ok(0) }];

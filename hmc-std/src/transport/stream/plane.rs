@@ -84,7 +84,7 @@ impl Progress for StreamDataPlane {
             return Interest::default();
         }
         // Copies that were refused free the places of their tags: what lies here can go on then.
-        let goes_on = self.rx.paused && self.inbox_has_room();
+        let goes_on = self.rx.paused && self.inbox_has_space();
         let paused = self.rx.paused && !goes_on;
         Interest {
             connection: Readiness { read: !paused, write: self.has_output(), end: paused },

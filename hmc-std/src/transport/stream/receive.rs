@@ -148,7 +148,7 @@ impl StreamDataPlane {
             let frame = parsed.map_err(|e| self.note_malformed(e))?;
             if frame.flags.contains(DataFlags::NOTIFY)
                 && frame.flags.contains(DataFlags::LAST)
-                && !self.inbox_has_room()
+                && !self.inbox_has_space()
             {
                 self.rx.paused = true;
                 return Ok(());

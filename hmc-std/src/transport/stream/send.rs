@@ -119,7 +119,7 @@ impl StreamDataPlane {
     /// Fills the staging buffer with the next frames: answers first, then replies and requests in
     /// turn.
     fn compose(&mut self) {
-        while self.tx.has_room() {
+        while self.tx.has_space() {
             if let Some(frame) = self.target.next_answer() {
                 self.tx.head(&frame);
                 continue;

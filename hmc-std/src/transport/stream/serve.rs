@@ -20,7 +20,7 @@ const BYTES_A_TURN: u64 = 8 << 20;
 const BYTES_A_LOOK: u64 = MAX_CHUNK_BYTES;
 impl StreamDataPlane {
     /// Whether the inbox takes one more tag, and those that follow the queued copies.
-    pub(super) fn inbox_has_room(&self) -> bool {
+    pub(super) fn inbox_has_space(&self) -> bool {
         let due = self.target.jobs.iter().filter(|j| j.frame.flags.contains(DataFlags::NOTIFY));
         let tags = due.count().saturating_add(1);
         self.inbox.lock().is_ok_and(|mut i| i.admits(tags, 0))
@@ -54,7 +54,7 @@ impl StreamDataPlane {
         &mut self,
         f: &DataFrame,
     ) -> Result<Option<(Region, ByteRange)>, DataCloseReason> {
-        if !self.target.has_room() {
+        if !self.target.has_space() {
             return Err(DataCloseReason::Protocol("more puts than were agreed"));
         }
         let len = u64::from(f.len);
@@ -114,7 +114,7 @@ impl StreamDataPlane {
     }
 
     pub(super) fn accept_read(&mut self, f: &DataFrame) -> Result<(), DataCloseReason> {
-        if self.target.replies.len() >= MAX_REQUESTS || !self.target.has_room() {
+        if self.target.replies.len() >= MAX_REQUESTS || !self.target.has_space() {
             return Err(DataCloseReason::Protocol("more gets than were agreed"));
         }
         let offset = f.offset;
@@ -132,7 +132,7 @@ impl StreamDataPlane {
     }
 
     pub(super) fn accept_by_ref(&mut self, f: &DataFrame) -> Result<(), DataCloseReason> {
-        if self.target.jobs.len() >= MAX_REQUESTS || !self.target.has_room() {
+        if self.target.jobs.len() >= MAX_REQUESTS || !self.target.has_space() {
             return Err(DataCloseReason::Protocol("more copies than were agreed"));
         }
         let access = if f.kind == DataKind::ReadRef { Access::READ } else { Access::WRITE };

@@ -159,7 +159,7 @@ impl StreamTarget {
     }
 
     /// How much the peer may still ask before it breaks the protocol.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_space(&self) -> bool {
         self.answers.len() < MAX_ANSWERS
     }
 }

@@ -71,11 +71,11 @@ impl Bench {
 
     fn submit(&mut self, index: u16, opcode: Opcode, region: &Region, by_ref: bool) {
         let work = work(index, opcode, region);
-        self.port.submit(&work, by_ref, region.len()).expect("room");
+        self.port.submit(&work, by_ref, region.len()).expect("space");
     }
 
     fn send(&self, frame: &DataFrame, payload: &[u8]) {
-        (&self.peer).write_all(&[&frame.emit(), payload].concat()).expect("room");
+        (&self.peer).write_all(&[&frame.emit(), payload].concat()).expect("space");
     }
 
     /// What the port has sent, without payload.

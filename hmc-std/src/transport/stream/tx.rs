@@ -37,7 +37,7 @@ pub(super) struct Tx {
     pub(super) reply_turn: bool,
     /// Descriptors to send, ahead of everything else.
     pub(super) offers: VecDeque<Offer>,
-    /// The kernel takes none now, whatever room the socket has.
+    /// The kernel takes none now, whatever space the socket has.
     pub(super) held: bool,
 }
 
@@ -70,7 +70,7 @@ impl Tx {
         self.stage.is_empty() && self.body.is_none()
     }
 
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_space(&self) -> bool {
         let frame = DATA_FRAME_BYTES.saturating_add(usize::try_from(SMALL_BYTES).unwrap_or(0));
         self.body.is_none() && self.stage.len().saturating_add(frame) <= STAGE_BYTES
     }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind};
-use crate::io::reactor::{Driver, cannot_watch};
+use crate::io::reactor::{Reactor, cannot_watch};
 use crate::memory::StableBytes;
 use crate::transport::link_waker::LinkWaker;
 use crate::transport::worker::SharedWorker;
@@ -52,7 +52,7 @@ impl From<UcxFault> for Error {
 }
 
 /// The session, as its part in UCX sees it.
-pub(super) struct SessionHost(pub(super) Arc<Driver>);
+pub(super) struct SessionHost(pub(super) Arc<Reactor>);
 
 impl Host for SessionHost {
     fn now(&self) -> Instant {

@@ -114,7 +114,7 @@ fn nothing_is_sent_before_the_counterparts_note_has_come() {
 
 /// The puts are done, and their tags fail with the link.
 #[test]
-fn tags_that_find_no_room_wait_and_fail_with_the_link() {
+fn tags_that_find_no_space_wait_and_fail_with_the_link() {
     let mut bench = Bench::new(PeerAccess::Remote, false, false);
     let many = u16::try_from(MAX_REQUESTS).expect("small");
     for index in 0..many.saturating_add(1) {

@@ -36,14 +36,14 @@ fn ended(m: &ControlMachine) -> Option<(bool, bool, String)> {
     m.ended().map(|Ended { eof, unread, text }| (eof, unread, text))
 }
 
-/// What a system takes that has room for so many bytes.
-fn take(m: &mut ControlMachine, mut room: usize) -> Vec<u8> {
+/// What a system takes that has space for so many bytes.
+fn take(m: &mut ControlMachine, mut space: usize) -> Vec<u8> {
     let mut taken = Vec::new();
     loop {
         let bytes = m.transmit();
-        let n = bytes.len().min(room);
+        let n = bytes.len().min(space);
         taken.extend(&bytes[..n]);
-        room -= n;
+        space -= n;
         if !m.transmitted(if n == 0 { Err(Errno::AGAIN) } else { Ok(n) }, NOW) {
             return taken;
         }
@@ -103,7 +103,7 @@ fn messages_come_whole_and_in_order_however_their_bytes_are_cut() {
         for m in
             [ControlMessage::Tag(1), ControlMessage::Struct(&[7; 2000]), ControlMessage::Tag(2)]
         {
-            near.queue(&m).expect("room");
+            near.queue(&m).expect("space");
         }
         let mut heard = Vec::new();
         loop {
@@ -123,8 +123,8 @@ fn what_the_connection_is_waited_for_follows_from_what_can_be_done() {
     let mut m = one();
     let wanted = |read, write, end| Readiness { read, write, end };
     assert_eq!(m.wants(), wanted(true, false, false));
-    m.await_room();
-    assert_eq!(m.wants(), wanted(true, true, false), "somebody waits for room");
+    m.await_space();
+    assert_eq!(m.wants(), wanted(true, true, false), "somebody waits for space");
     assert!(m.begin_turn() && !m.begin_turn(), "told once");
     (m.unsent, m.sent) = (vec![0; 8], 7);
     assert_eq!(m.wants(), wanted(true, true, false), "a byte waits");
@@ -148,7 +148,7 @@ fn the_end_of_a_connection_says_whether_bytes_of_the_peer_are_left() {
     assert_eq!(ended(&m), Some((true, true, text)));
     for (errno, eof) in [(Errno::PIPE, true), (Errno::CONNRESET, true), (Errno::IO, false)] {
         let mut m = one();
-        m.queue(&ControlMessage::Tag(1)).expect("room");
+        m.queue(&ControlMessage::Tag(1)).expect("space");
         assert!(!m.transmitted(Err(errno), NOW));
         let (is_eof, unread, text) = ended(&m).expect("nothing can be sent");
         assert_eq!((is_eof, unread), (eof, true), "{errno}");
@@ -185,7 +185,7 @@ fn an_end_without_goodbye_is_no_orderly_one() {
 }
 
 #[test]
-fn a_closing_connection_has_until_its_earliest_time_and_waits_for_room_in_the_inbox() {
+fn a_closing_connection_has_until_its_earliest_time_and_waits_for_space_in_the_inbox() {
     let (mut m, at) = (one(), Instant::from_nanos);
     assert!(!m.is_close_due(Instant::NEVER), "it is not closing");
     m.close_at(at(7));
@@ -240,16 +240,16 @@ fn what_was_sent_is_dropped_from_the_front_when_that_is_half_of_it_and_much() {
 fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     let (mut near, mut far) = two();
     let revoke = |n| ControlMessage::Revoke { window: WindowId(n), epoch: Epoch(1) };
-    far.queue(&revoke(1)).expect("room");
+    far.queue(&revoke(1)).expect("space");
     assert_eq!(hear(&mut near, &take_all(&mut far)), ["revoke"]);
     assert!(near.answer(NOW), "it is said at once that the window was left");
     let said = take_all(&mut near);
     assert_eq!(hear(&mut far, &said).len(), 1);
-    // The system has no room.
-    near.queue(&ControlMessage::Struct(&[7; 1000])).expect("room");
+    // The system has no space.
+    near.queue(&ControlMessage::Struct(&[7; 1000])).expect("space");
     let mut first = take(&mut near, 10);
     let waiting = near.transmit().len();
-    far.queue(&revoke(2)).expect("room");
+    far.queue(&revoke(2)).expect("space");
     hear(&mut near, &take_all(&mut far));
     assert!(!near.answer(NOW) && !near.offer(&ControlMessage::Tag(1)));
     assert_eq!(near.transmit().len(), waiting);
@@ -314,14 +314,14 @@ fn a_peer_that_breaks_the_protocol_is_the_end_of_it() {
     assert!(!eof && !unread && text.contains("broke the protocol"), "{text}");
     // HELLO is said once.
     let mut m = one();
-    m.queue(&ControlMessage::HelloV1 { rank: hmc_core::types::Rank(1) }).expect("room");
+    m.queue(&ControlMessage::HelloV1 { rank: hmc_core::types::Rank(1) }).expect("space");
     let bytes = take_all(&mut m);
     assert_eq!(hear(&mut m, &bytes), [""; 0]);
     assert!(ended(&m).is_some_and(|e| e.2.starts_with("it broke the protocol")));
     // A window that no end can have.
     let (mut near, mut far) = two();
     let window = WindowId(u64::from(u16::MAX));
-    far.queue(&ControlMessage::Revoke { window, epoch: Epoch(1) }).expect("room");
+    far.queue(&ControlMessage::Revoke { window, epoch: Epoch(1) }).expect("space");
     hear(&mut near, &take_all(&mut far));
     assert!(ended(&near).is_some_and(|e| e.2.contains("cannot have")));
 }

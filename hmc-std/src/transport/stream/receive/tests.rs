@@ -140,6 +140,6 @@ fn post(near: &mut StreamDataPlane, far: &mut StreamDataPlane, puts: u16) {
         let opcode = Opcode::PutNotify { tag: index.into() };
         let (when, local) = (CompleteWhen::Visible, part(&source));
         let work = WorkRequest { op, opcode, when, local, remote };
-        near.submit(&work, true, 64).expect("room");
+        near.submit(&work, true, 64).expect("space");
     }
 }

@@ -79,7 +79,7 @@ fn the_rest_of_an_answer_that_is_arriving_goes_nowhere() {
     bench.port.poll_peer(true);
     assert_eq!(cancel(&mut bench, 1), CancelOutcome::Running, "of another operation");
     assert_eq!(cancel(&mut bench, 0), CancelOutcome::Withdrawn);
-    std::io::Write::write_all(&mut (&bench.peer), &[1; 48]).expect("room");
+    std::io::Write::write_all(&mut (&bench.peer), &[1; 48]).expect("space");
     bench.send(&DataFrame::ack(1, 1), &[]);
     bench.port.poll_peer(true);
     assert_eq!(bytes(&region), [[1; 16], [0; 16], [0; 16], [0; 16]].concat());

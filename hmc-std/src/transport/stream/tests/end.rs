@@ -124,7 +124,7 @@ fn a_stream_that_is_down_uses_no_region() {
 }
 
 #[test]
-fn a_port_waits_for_bytes_and_for_room_only_if_it_has_some_to_send() {
+fn a_port_waits_for_bytes_and_for_space_only_if_it_has_some_to_send() {
     let mut bench = Bench::local();
     let waits =
         |write| Interest { connection: Readiness { read: true, write, end: false }, work: false };

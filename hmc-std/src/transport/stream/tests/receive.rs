@@ -26,7 +26,7 @@ fn all_that_has_come_is_taken_in_one_turn() {
             all.extend(asked(DataKind::Write, seq, &window, len.into()).emit());
             all.resize(all.len() + usize::from(len), 1);
         }
-        (&bench.peer).write_all(&all).expect("room");
+        (&bench.peer).write_all(&all).expect("space");
         assert!(bench.port.poll_peer(true));
         assert_eq!(bench.port.bytes_in, 3 * 40_000 + 397 * 4, "local {local}");
         let sent = bench.frames();
@@ -245,7 +245,7 @@ fn copies_that_the_peer_has_made_are_counted() {
         bench.submit(0, opcode, &region, true);
         bench.submit(1, Opcode::Put, &region, true);
         assert_eq!(bench.frames().len(), 2);
-        (&bench.peer).write_all(&DataFrame::ack(1, 2).emit()).expect("room");
+        (&bench.peer).write_all(&DataFrame::ack(1, 2).emit()).expect("space");
         bench.port.poll_peer(true);
         assert_eq!(bench.poll(), [(0, Ok(64)), (1, Ok(64))]);
         assert_eq!((bench.port.bytes_out, bench.port.bytes_in), (128, 0));

@@ -108,7 +108,7 @@ fn a_put_is_complete_when_its_bytes_have_gone_only_if_that_was_asked() {
         let mut bench = Bench::local();
         let region = bench.region(len);
         let put = hmc_core::work::WorkRequest { when, ..work(0, Opcode::Put, &region) };
-        bench.port.submit(&put, false, len).expect("room");
+        bench.port.submit(&put, false, len).expect("space");
         assert_eq!(bench.frames().len(), 1);
         let early = if when == CompleteWhen::Local { vec![(0, Ok(len))] } else { vec![] };
         assert_eq!(bench.poll(), early, "{when:?}, {len} bytes");
@@ -127,7 +127,7 @@ fn a_put_of_two_frames_has_not_gone_with_the_first() {
     let region = bench.region(2 << 20);
     let local = CompleteWhen::Local;
     let put = hmc_core::work::WorkRequest { when: local, ..work(0, Opcode::Put, &region) };
-    bench.port.submit(&put, false, 2 << 20).expect("room");
+    bench.port.submit(&put, false, 2 << 20).expect("space");
     let mut left = DATA_FRAME_BYTES + (1 << 20);
     while left > 0 {
         bench.port.flush();
@@ -155,14 +155,14 @@ fn payload_is_staged_up_to_two_kibibytes_and_while_a_whole_frame_fits() {
         assert_eq!(tx.stage, stage.filter(|_| staged).collect::<Vec<_>>());
         assert_eq!(tx.body_of(3), !staged);
         assert!(!tx.body_of(2));
-        assert_eq!(tx.has_room(), staged);
+        assert_eq!(tx.has_space(), staged);
         assert_eq!(tx.is_idle(), len == 0);
     }
     let mut tx = Tx::new();
     tx.stage.resize(16 * 1024 - 2048 - DATA_FRAME_BYTES, 0);
-    assert!(tx.has_room());
+    assert!(tx.has_space());
     tx.stage.push(0);
-    assert!(!tx.has_room());
+    assert!(!tx.has_space());
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn pages_that_the_kernel_does_not_pass_on_wait_until_they_are_tried_again() {
     }
     assert!(bench.port.has_output());
     bench.port.tx.held = true;
-    assert!(!bench.port.has_output(), "no room is waited for");
+    assert!(!bench.port.has_output(), "no space is waited for");
     assert_eq!(bench.kinds(), []);
     let region = bench.region(8);
     bench.submit(0, Opcode::Get, &region, false);

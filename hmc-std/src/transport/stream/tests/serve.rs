@@ -141,12 +141,12 @@ fn a_peer_may_ask_for_as_much_as_was_agreed() {
 fn no_more_answers_wait_than_were_agreed() {
     let mut target = StreamTarget::new(None, true);
     for seq in 0..512 {
-        assert!(target.has_room(), "{seq}");
+        assert!(target.has_space(), "{seq}");
         target.refuse(seq, Failure::UnknownRegion);
     }
-    assert!(!target.has_room());
+    assert!(!target.has_space());
     assert_eq!(target.next_answer().map(|f| f.seq), Some(0));
-    assert!(target.has_room());
+    assert!(target.has_space());
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_put_that_is_arriving_ends_with_its_window_and_no_other() {
         bench.port.poll_peer(true);
         let gone = if failure.is_some() { &written } else { &other };
         bench.port.revoke(gone.window, gone.epoch).expect("exposed");
-        std::io::Write::write_all(&mut (&bench.peer), &[2; 48]).expect("room");
+        std::io::Write::write_all(&mut (&bench.peer), &[2; 48]).expect("space");
         bench.port.poll_peer(true);
         let rest = if failure.is_some() { 0 } else { 2 };
         assert_eq!(bytes(&ours), [[1; 16], [rest; 16], [rest; 16], [rest; 16]].concat());

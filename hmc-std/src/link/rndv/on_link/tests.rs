@@ -8,7 +8,7 @@ use hmc_mem::os::memfd::Mapping;
 
 use super::OnLink;
 use crate::link::ends::pair;
-use crate::link::relay::host::Host as _;
+use crate::link::rndv::host::Host as _;
 use crate::transport::data_plane::Fence;
 use crate::transport::gate::Gate;
 

@@ -1,4 +1,4 @@
-//! A link as the host of its desk: what is posted, taken back and sent there.
+//! A link as the host of its rendezvous state: what is posted, taken back and sent there.
 
 use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
@@ -15,17 +15,17 @@ use super::host::{Host, Told};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::link::Link;
-use crate::link::aftermath::Aftermath;
 use crate::link::ctrl::machine::Ended;
+use crate::link::deferred::Deferred;
 use crate::link::hold::Hold;
 use crate::memory::Region;
 use crate::transport::data_plane::Fence;
 
-/// A link, and what calls of its desk lead to, once the desk's lock is free.
+/// A link, and what calls of its rendezvous state lead to, once the rendezvous state's lock is free.
 pub(super) struct OnLink<'a> {
     link: &'a Link,
     /// What puts that ended at once set free.
-    pub(super) later: Vec<Aftermath>,
+    pub(super) later: Vec<Deferred>,
     /// The control connection ended when a note was sent.
     pub(super) ended: Option<Ended>,
 }
@@ -45,7 +45,7 @@ impl Host for OnLink<'_> {
     ) -> Result<Option<SlotId>, Failure> {
         let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
         let mut hold = Hold::region(region.clone());
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         let posted = {
             let mut data = self.link.data();
             // The machine has the deadline, and withdraws the put.
@@ -90,7 +90,7 @@ impl Host for OnLink<'_> {
     }
 
     fn cancel(&mut self, ops: impl Iterator<Item = SlotId>) {
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         {
             let mut data = self.link.data();
             for op in ops {
@@ -132,8 +132,8 @@ impl Host for OnLink<'_> {
     fn tell(&mut self, note: RndvMsg) -> Told {
         let link = self.link;
         if link.conn() == Some(ConnType::Loopback) {
-            link.relay_hear(note);
-            link.relay.mark();
+            link.rndv_hear(note);
+            link.rndv.mark();
             return Told::Sent;
         }
         let mut ctrl = link.ctrl();

@@ -8,9 +8,9 @@ use hmc_core::work::Failure;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
-use super::desk::{Bytes, Desk, Inbound, Run, Want};
+use super::handle::MessageHandle;
 use super::host::Host;
-use super::ticket::Ticket;
+use super::state::{Bytes, Inbound, RndvState, Run, Want};
 use crate::base::error::{Error, ErrorKind, Result};
 
 impl Run {
@@ -28,12 +28,12 @@ impl Run {
     }
 }
 
-impl Desk {
+impl RndvState {
     /// Sends what a lender may send now: all into memory that is mapped, else as much as there are bounce buffers.
     pub(super) fn feed_lent(
         &mut self,
         host: &mut impl Host,
-        ticket: &Arc<Ticket>,
+        ticket: &Arc<MessageHandle>,
         bytes: &SharedBytes<'_>,
     ) {
         let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.ticket, ticket)) else {
@@ -74,7 +74,11 @@ impl Desk {
     ///
     /// # Errors
     /// A half cannot be read.
-    pub(super) fn drain_lent(&mut self, ticket: &Arc<Ticket>, out: &SharedBytes<'_>) -> Result<()> {
+    pub(super) fn drain_lent(
+        &mut self,
+        ticket: &Arc<MessageHandle>,
+        out: &SharedBytes<'_>,
+    ) -> Result<()> {
         let is = |w: &Want| Arc::ptr_eq(&w.ticket, ticket);
         let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
         let Some(Inbound { machine, want: Some(want) }) = found else {

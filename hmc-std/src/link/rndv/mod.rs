@@ -1,37 +1,37 @@
-//! Messages of `send_data` on one link: the core's relay machines, and who moves them on.
+//! Messages of `send_data` on one link: the core's rendezvous machines, and who moves them on.
 //!
 //! Notes of the peer are put aside by whoever reads the control connection; ends of operations are
-//! told by whoever makes progress. Whoever comes next runs the [`Desk`]: one thread at a time, with
-//! no other lock held. Lock order: desk before ctrl before data. A caller that lends memory for the
+//! told by whoever makes progress. Whoever comes next runs the [`RndvState`]: one thread at a time, with
+//! no other lock held. Lock order: rendezvous state before ctrl before data. A caller that lends memory for the
 //! time of its call copies its bytes itself; nobody else ever touches them.
-//! [`desk`] is what is under way, [`run`] a turn of it and [`borrowed`] what lenders copy: a machine, whose effects are calls
+//! [`state`] is what is under way, [`run`] a turn of it and [`borrowed`] what lenders copy: a machine, whose effects are calls
 //! of its [`host`]. [`on_link`] is the host that a link is, and [`progress`] runs the machine, as its driver.
 
 mod actions;
 mod borrowed;
-pub(crate) mod desk;
+pub(crate) mod handle;
 mod host;
 mod on_link;
 mod progress;
 mod run;
-pub(crate) mod ticket;
+pub(crate) mod state;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::rndv::RndvMsg;
 
-use desk::Desk;
+use state::RndvState;
 
-/// The relay of one link.
+/// The rendezvous of one link.
 #[derive(Debug, Default)]
-pub(crate) struct Relay {
+pub(crate) struct Rndv {
     heard: Mutex<Vec<RndvMsg>>,
-    desk: Mutex<Desk>,
-    /// There is something to be done at the desk. Touched by read-modify-writes alone: they stand in
+    state: Mutex<RndvState>,
+    /// There is something to be done at the rendezvous state. Touched by read-modify-writes alone: they stand in
     /// one order, and each has seen all that came before the earlier ones. One marks it and finds
-    /// the desk taken, another gives the desk back and looks at it: whoever is later sees the free
-    /// desk, or the mark with what it was set for. Stores and loads promise neither, even if
+    /// the rendezvous state taken, another gives the rendezvous state back and looks at it: whoever is later sees the free
+    /// rendezvous state, or the mark with what it was set for. Stores and loads promise neither, even if
     /// sequentially consistent: to find a lock taken is a relaxed load.
     dirty: AtomicBool,
     /// Something is under way: links that never send messages pay one load.
@@ -40,7 +40,7 @@ pub(crate) struct Relay {
     lend: AtomicBool,
 }
 
-impl Relay {
+impl Rndv {
     fn mark(&self) {
         self.dirty.swap(true, Ordering::AcqRel);
     }

@@ -1,4 +1,4 @@
-//! The desk of a link by itself: what it matches, what it knows, what it holds.
+//! The rendezvous state of a link by itself: what it matches, what it knows, what it holds.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use hmc_core::rndv::{AbortReason, RndvError, RndvId, RndvMsg};
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
-use super::{Bytes, Desk, Inbound, Run, Staging, Want, half_for, local, smallest};
+use super::{Bytes, Inbound, RndvState, Run, Staging, Want, half_for, local, smallest};
 use crate::base::error::ErrorKind;
 use crate::link::ends::pair;
 use crate::memory::{Region, RegionTable};
@@ -35,8 +35,8 @@ fn owned(len: u64) -> Bytes {
     Bytes::Owned { region, range, span: None }
 }
 
-fn want(room: u64) -> Want {
-    Want::new(Bytes::Lent(None), room, Ok(staging(8192)), Instant::NEVER)
+fn want(space: u64) -> Want {
+    Want::new(Bytes::Lent(None), space, Ok(staging(8192)), Instant::NEVER)
 }
 
 fn inbound(id: u32, len: u64, want: Option<Want>) -> Inbound {
@@ -60,38 +60,38 @@ fn the_shortest_buffer_that_is_long_enough_serves() {
 
 #[test]
 fn buffers_that_served_serve_again_once() {
-    let mut desk = Desk::default();
-    assert!(desk.take_staging(1).is_none() && desk.take_bounce(1).is_none());
+    let mut state = RndvState::default();
+    assert!(state.take_staging(1).is_none() && state.take_bounce(1).is_none());
     for len in [16_384, 8192] {
-        desk.spare.push(staging(len));
-        desk.bounces.push(region(len));
+        state.spare.push(staging(len));
+        state.bounces.push(region(len));
     }
-    let staging = |desk: &mut Desk| desk.take_staging(4096).map(|s| s.region.len());
-    assert_eq!([(); 3].map(|()| staging(&mut desk)), [Some(8192), Some(16_384), None]);
-    let bounce = |desk: &mut Desk| desk.take_bounce(4096).map(|r| r.len());
-    assert_eq!([(); 3].map(|()| bounce(&mut desk)), [Some(8192), Some(16_384), None]);
+    let staging = |state: &mut RndvState| state.take_staging(4096).map(|s| s.region.len());
+    assert_eq!([(); 3].map(|()| staging(&mut state)), [Some(8192), Some(16_384), None]);
+    let bounce = |state: &mut RndvState| state.take_bounce(4096).map(|r| r.len());
+    assert_eq!([(); 3].map(|()| bounce(&mut state)), [Some(8192), Some(16_384), None]);
 }
 
 #[test]
 fn no_more_messages_than_the_limit_are_under_way() {
-    let mut desk = Desk::default();
+    let mut state = RndvState::default();
     let tickets: Vec<_> = (0..MAX_RNDV)
-        .map(|_| desk.send(Bytes::Lent(None), 7, Instant::NEVER).map_err(|_| ()).expect("room"))
+        .map(|_| state.send(Bytes::Lent(None), 7, Instant::NEVER).map_err(|_| ()).expect("space"))
         .collect();
-    let Err((e, bytes)) = desk.send(owned(3), 3, Instant::NEVER) else { panic!("one too many") };
+    let Err((e, bytes)) = state.send(owned(3), 3, Instant::NEVER) else { panic!("one too many") };
     assert_eq!(e.kind(), ErrorKind::Full);
     assert!(e.to_string().starts_with("64 messages to this peer"), "{e}");
     assert!(matches!(bytes, Bytes::Owned { .. }), "its bytes come back");
     // Each has a number of its own.
     let numbers: std::collections::BTreeSet<_> =
-        desk.outbound.iter().map(|m| m.machine.id().0).collect();
+        state.outbound.iter().map(|m| m.machine.id().0).collect();
     assert_eq!(numbers.len(), tickets.len());
 }
 
 #[test]
 fn a_message_goes_to_the_oldest_receive_and_is_refused_if_it_does_not_fit() {
-    // Bytes, room, whether just those are wanted; whether it is taken.
-    for (len, room, exact, fits) in [
+    // Bytes, space, whether just those are wanted; whether it is taken.
+    for (len, space, exact, fits) in [
         (8, 8, false, true),
         (7, 8, false, true),
         (9, 8, false, false),
@@ -99,30 +99,30 @@ fn a_message_goes_to_the_oldest_receive_and_is_refused_if_it_does_not_fit() {
         (7, 8, true, false),
         (9, 8, true, false),
     ] {
-        let mut desk = Desk::default();
-        desk.inbound.push(inbound(0, len, None));
-        desk.inbound.push(inbound(1, len, None));
-        let first = if exact { want(room).exactly() } else { want(room) };
-        let ticket = desk.receive(first);
-        desk.match_up();
-        let [m, other] = desk.inbound.as_slice() else { panic!("two messages") };
+        let mut state = RndvState::default();
+        state.inbound.push(inbound(0, len, None));
+        state.inbound.push(inbound(1, len, None));
+        let first = if exact { want(space).exactly() } else { want(space) };
+        let ticket = state.receive(first);
+        state.match_up();
+        let [m, other] = state.inbound.as_slice() else { panic!("two messages") };
         let taken = m.want.as_ref().expect("it is matched");
         assert!(Arc::ptr_eq(&taken.ticket, &ticket) && other.want.is_none());
         // A place that the peer was never told of serves again.
-        assert_eq!((taken.staging.is_some(), desk.spare.len()), (fits, usize::from(!fits)));
+        assert_eq!((taken.staging.is_some(), state.spare.len()), (fits, usize::from(!fits)));
         assert!(!taken.untold);
-        assert!(desk.wants.is_empty());
+        assert!(state.wants.is_empty());
         let (refused, open) = (m.machine.is_failed(), other.machine.is_open());
-        assert_eq!((refused, open), (!fits, true), "{len} into {room}, exact {exact}");
+        assert_eq!((refused, open), (!fits, true), "{len} into {space}, exact {exact}");
     }
     // Straight into a window.
     for (len, fits) in [(8, true), (9, false)] {
-        let mut desk = Desk::default();
-        desk.inbound.push(inbound(0, len, None));
-        desk.receive(Want::new(owned(8), 8, Err(remote(8)), Instant::NEVER));
-        desk.match_up();
-        let want = desk.inbound.first().and_then(|m| m.want.as_ref()).expect("it is matched");
-        assert_eq!((want.untold, desk.spare.len()), (!fits, 0));
+        let mut state = RndvState::default();
+        state.inbound.push(inbound(0, len, None));
+        state.receive(Want::new(owned(8), 8, Err(remote(8)), Instant::NEVER));
+        state.match_up();
+        let want = state.inbound.first().and_then(|m| m.want.as_ref()).expect("it is matched");
+        assert_eq!((want.untold, state.spare.len()), (!fits, 0));
     }
 }
 
@@ -157,61 +157,61 @@ fn a_put_is_cut_from_its_front() {
 
 #[test]
 fn what_is_asked_about_a_message_is_answered_by_its_ticket() {
-    let mut desk = Desk::default();
+    let mut state = RndvState::default();
     let other = Arc::default();
-    let sent = desk.send(owned(8), 8, Instant::NEVER).map_err(|_| ()).expect("room");
-    let received = desk.receive(want(8));
+    let sent = state.send(owned(8), 8, Instant::NEVER).map_err(|_| ()).expect("space");
+    let received = state.receive(want(8));
     for ticket in [&sent, &received] {
-        assert!(desk.is_unmatched(ticket) && desk.knows(ticket));
+        assert!(state.is_unmatched(ticket) && state.knows(ticket));
     }
-    assert!(!desk.is_unmatched(&other) && !desk.knows(&other));
-    desk.inbound.push(inbound(0, 8, None));
-    desk.match_up();
-    assert!(!desk.is_unmatched(&received) && desk.knows(&received), "its message came");
+    assert!(!state.is_unmatched(&other) && !state.knows(&other));
+    state.inbound.push(inbound(0, 8, None));
+    state.match_up();
+    assert!(!state.is_unmatched(&received) && state.knows(&received), "its message came");
     // Nothing but these.
-    desk.outbound.clear();
-    assert!(!desk.knows(&sent) && !desk.is_unmatched(&sent) && desk.knows(&received));
-    desk.inbound.clear();
-    assert!(!desk.knows(&received));
+    state.outbound.clear();
+    assert!(!state.knows(&sent) && !state.is_unmatched(&sent) && state.knows(&received));
+    state.inbound.clear();
+    assert!(!state.knows(&received));
 }
 
 #[test]
 fn a_receive_that_is_cancelled_ends_at_its_next_look() {
-    let mut desk = Desk::default();
-    let tickets = [(); 2].map(|()| desk.receive(want(8)));
-    desk.end(&tickets[0], RndvError::Here(AbortReason::DeadlineExceeded));
-    let seen = |desk: &Desk| {
+    let mut state = RndvState::default();
+    let tickets = [(); 2].map(|()| state.receive(want(8)));
+    state.end(&tickets[0], RndvError::Here(AbortReason::DeadlineExceeded));
+    let seen = |state: &RndvState| {
         let of = |w: &Want| (w.deadline, w.early.as_ref().map(|e| e.kind()));
-        desk.wants.iter().map(of).collect::<Vec<_>>()
+        state.wants.iter().map(of).collect::<Vec<_>>()
     };
-    assert_eq!(seen(&desk), [(Instant::ZERO, None), (Instant::NEVER, None)]);
-    desk.end(&tickets[1], RndvError::Here(AbortReason::Cancelled));
+    assert_eq!(seen(&state), [(Instant::ZERO, None), (Instant::NEVER, None)]);
+    state.end(&tickets[1], RndvError::Here(AbortReason::Cancelled));
     let cancelled = (Instant::ZERO, Some(ErrorKind::Cancelled));
-    assert_eq!(seen(&desk), [(Instant::ZERO, None), cancelled]);
-    desk.leave();
-    assert_eq!(seen(&desk), [(Instant::ZERO, Some(ErrorKind::Closed)), cancelled], "first why");
+    assert_eq!(seen(&state), [(Instant::ZERO, None), cancelled]);
+    state.leave();
+    assert_eq!(seen(&state), [(Instant::ZERO, Some(ErrorKind::Closed)), cancelled], "first why");
 }
 
 #[test]
 fn the_end_of_one_message_is_not_that_of_another() {
-    let mut desk = Desk::default();
+    let mut state = RndvState::default();
     let sent =
-        [(); 2].map(|()| desk.send(owned(8), 8, Instant::NEVER).map_err(|_| ()).expect("room"));
-    desk.end(&sent[1], RndvError::Here(AbortReason::Cancelled));
-    let phases: Vec<_> = desk.outbound.iter().map(|m| m.machine.phase()).collect();
+        [(); 2].map(|()| state.send(owned(8), 8, Instant::NEVER).map_err(|_| ()).expect("space"));
+    state.end(&sent[1], RndvError::Here(AbortReason::Cancelled));
+    let phases: Vec<_> = state.outbound.iter().map(|m| m.machine.phase()).collect();
     assert_eq!(phases.first(), Some(&SenderPhase::Offered));
     assert_ne!(phases.last(), Some(&SenderPhase::Offered));
-    let got = [(); 2].map(|()| desk.receive(want(8)));
-    desk.inbound.extend([inbound(0, 8, None), inbound(1, 8, None), inbound(2, 8, None)]);
-    desk.match_up();
-    desk.end(&got[0], RndvError::Here(AbortReason::Cancelled));
+    let got = [(); 2].map(|()| state.receive(want(8)));
+    state.inbound.extend([inbound(0, 8, None), inbound(1, 8, None), inbound(2, 8, None)]);
+    state.match_up();
+    state.end(&got[0], RndvError::Here(AbortReason::Cancelled));
     let failed =
-        |desk: &Desk| desk.inbound.iter().map(|m| m.machine.is_failed()).collect::<Vec<_>>();
-    assert_eq!(failed(&desk), [true, false, false]);
+        |state: &RndvState| state.inbound.iter().map(|m| m.machine.is_failed()).collect::<Vec<_>>();
+    assert_eq!(failed(&state), [true, false, false]);
     // Who leaves ends what was not matched.
-    desk.leave();
-    assert_eq!(failed(&desk), [true, false, true]);
-    assert!(desk.outbound.iter().all(|m| m.machine.phase() != SenderPhase::Offered));
+    state.leave();
+    assert_eq!(failed(&state), [true, false, true]);
+    assert!(state.outbound.iter().all(|m| m.machine.phase() != SenderPhase::Offered));
 }
 
 #[test]
@@ -221,28 +221,29 @@ fn a_lender_is_wanted_for_bytes_of_its_own_alone() {
     let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span };
     for (bytes, lent) in [(Bytes::Lent(None), true), (owned(8), false)] {
         assert_eq!(bytes.are_lent(), lent);
-        let mut desk = Desk::default();
-        let _ = desk.send(bytes, 8, Instant::NEVER).map_err(|_| ()).expect("room");
-        assert!(!desk.wants_lender(), "nothing can be sent yet");
+        let mut state = RndvState::default();
+        let _ = state.send(bytes, 8, Instant::NEVER).map_err(|_| ()).expect("space");
+        assert!(!state.wants_lender(), "nothing can be sent yet");
         let run = Run::new(&PutChunk { seq: 0, source, target });
-        desk.outbound
+        state
+            .outbound
             .iter_mut()
             .for_each(|m| m.runs.push(Run::new(&PutChunk { seq: 0, source, target })));
-        assert_eq!(desk.wants_lender(), lent);
+        assert_eq!(state.wants_lender(), lent);
         assert!(run.has_more());
     }
-    let mut desk = Desk::default();
+    let mut state = RndvState::default();
     let mut came = want(8);
-    desk.inbound.push(inbound(0, 8, None));
-    assert!(!desk.wants_lender());
+    state.inbound.push(inbound(0, 8, None));
+    assert!(!state.wants_lender());
     came.copy = Some(CopyOut { seq: 0, to: source });
-    desk.inbound.push(inbound(1, 8, Some(came)));
-    assert!(desk.wants_lender());
+    state.inbound.push(inbound(1, 8, Some(came)));
+    assert!(state.wants_lender());
 }
 
 #[test]
 fn what_is_under_way_and_what_is_held_is_counted_by_all_its_places() {
-    type Fill = fn(&mut Desk);
+    type Fill = fn(&mut RndvState);
     // What there is; whether nothing is under way, nothing at all is there, memory waits for a fence, and how much.
     let cases: [(Fill, bool, bool, bool, u64); 8] = [
         (|_| (), true, true, false, 0),
@@ -261,14 +262,14 @@ fn what_is_under_way_and_what_is_held_is_counted_by_all_its_places() {
         (|d| d.parting.push((staging(4096), None)), true, false, true, 4096),
     ];
     for (at, (fill, quiet, empty, holds, bytes)) in cases.into_iter().enumerate() {
-        let mut desk = Desk::default();
-        fill(&mut desk);
-        assert_eq!((desk.is_quiet(), desk.is_empty()), (quiet, empty), "case {at}");
-        assert_eq!((desk.holds(), desk.held_bytes()), (holds, bytes), "case {at}");
+        let mut state = RndvState::default();
+        fill(&mut state);
+        assert_eq!((state.is_quiet(), state.is_empty()), (quiet, empty), "case {at}");
+        assert_eq!((state.holds(), state.held_bytes()), (holds, bytes), "case {at}");
     }
-    let mut desk = Desk::default();
-    desk.receive(want(8));
-    assert_eq!((desk.is_quiet(), desk.is_empty(), desk.holds()), (true, false, false));
+    let mut state = RndvState::default();
+    state.receive(want(8));
+    assert_eq!((state.is_quiet(), state.is_empty(), state.holds()), (true, false, false));
 }
 
 #[test]

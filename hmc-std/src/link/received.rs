@@ -4,7 +4,7 @@ use crate::base::error::Error;
 
 /// What a turn heard, to be acted on without the lock.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     /// The peer uses a window of ours no more.
     pub(crate) left: bool,
     /// Something that it told makes the link useless.
@@ -13,7 +13,7 @@ pub(crate) struct Heard {
     pub(crate) adverts: bool,
     pub(crate) revoked: bool,
     pub(crate) bye: bool,
-    pub(crate) relay: bool,
+    pub(crate) rndv: bool,
     /// A message that the system did not take may be sent now.
-    pub(crate) room: bool,
+    pub(crate) space: bool,
 }

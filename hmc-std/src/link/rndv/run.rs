@@ -1,4 +1,4 @@
-//! One turn at the desk: notes in, deadlines, ends of puts; then what each machine asks for.
+//! One turn at the rendezvous state: notes in, deadlines, ends of puts; then what each machine asks for.
 
 use hmc_core::region::WindowDesc;
 use hmc_core::rndv::receiver::{CopyOut, Receiver, ReceiverOutput};
@@ -8,8 +8,8 @@ use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
 use super::actions::After;
-use super::desk::{Bytes, Desk, Inbound, Outbound, Run, Want, local};
 use super::host::{Host, Told};
+use super::state::{Bytes, Inbound, Outbound, RndvState, Run, Want, local};
 use crate::base::error::{Error, ErrorKind};
 use crate::memory::Span;
 use crate::transport::data_plane::Fence;
@@ -20,7 +20,7 @@ const KEPT_NOTES: usize = 64;
 /// Half-buffers and bounce buffers of each kind that are kept for the next messages.
 const MAX_SPARE: usize = 8;
 
-impl Desk {
+impl RndvState {
     pub(super) fn turn(
         &mut self,
         host: &mut impl Host,
@@ -54,7 +54,7 @@ impl Desk {
         self.take_over(after);
     }
 
-    /// Lets go of what is over. Memory of owners goes without the desk's lock; what was lent has none.
+    /// Lets go of what is over. Memory of owners goes without the rendezvous state's lock; what was lent has none.
     fn take_over(&mut self, after: &mut After) {
         if self.outbound.iter().any(|m| m.machine.is_finished()) {
             let owned = |m: &Outbound| m.machine.is_finished() && !m.bytes.are_lent();
@@ -123,7 +123,7 @@ impl Desk {
                 let e = want.early.take().unwrap_or_else(late);
                 let e = e.with_peer(host.peer());
                 after.wakers.extend(want.ticket.ended(Err(e)));
-                after.news = true;
+                after.events = true;
                 match want.staging.take() {
                     // The peer was never told of it.
                     Some(staging) => {
@@ -143,7 +143,7 @@ impl Desk {
     fn close_unmatched(&mut self, host: &mut impl Host, after: &mut After) {
         for mut w in self.closing.extract_if(.., |w| has_passed(host, &mut w.fence, &w.window)) {
             after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
-            after.news = true;
+            after.events = true;
             after.over.2.push(w);
         }
     }
@@ -161,12 +161,12 @@ impl Desk {
         self.parting.retain_mut(|(s, fence)| !has_passed(host, fence, &s.remote));
     }
 
-    /// Sends what was said, in its order: with the desk's lock held.
+    /// Sends what was said, in its order: with the rendezvous state's lock held.
     fn tell(&mut self, host: &mut impl Host) {
         while let Some(note) = self.tells.front() {
             match host.tell(*note) {
                 Told::Sent => _ = self.tells.pop_front(),
-                // The turn that finds room sends it.
+                // The turn that finds space sends it.
                 Told::Later => return,
                 Told::Over => self.tells.clear(),
             }
@@ -187,7 +187,7 @@ impl Desk {
                 SenderOutput::Put(put) => {
                     m.runs.push(Run::new(&put));
                     // A lender has to come.
-                    after.news |= matches!(m.bytes, Bytes::Lent(_));
+                    after.events |= matches!(m.bytes, Bytes::Lent(_));
                 }
                 SenderOutput::Withdraw => {
                     for run in &mut m.runs {
@@ -199,11 +199,11 @@ impl Desk {
                     let len = m.len;
                     let how = how.map_err(|e| error(host, e, len, RndvRole::Sender));
                     after.wakers.extend(m.ticket.ended(how));
-                    after.news = true;
+                    after.events = true;
                 }
                 SenderOutput::Free => {
                     after.wakers.extend(m.ticket.freed(span_of(&mut m.bytes)));
-                    after.news = true;
+                    after.events = true;
                     if let Bytes::Lent(bounce) = &mut m.bytes
                         && self.bounces.len() < MAX_SPARE
                     {
@@ -247,7 +247,7 @@ impl Desk {
                     Bytes::Owned { .. } => machine.copied(copy_out(w, &copy)),
                     Bytes::Lent(_) => {
                         w.copy = Some(copy);
-                        after.news = true;
+                        after.events = true;
                     }
                 },
                 ReceiverOutput::Revoke => {
@@ -261,7 +261,7 @@ impl Desk {
                     let well = how.is_ok();
                     let how = how.map_err(|e| error(host, e, len, RndvRole::Receiver));
                     after.wakers.extend(w.ticket.ended(how));
-                    after.news = true;
+                    after.events = true;
                     // What went well was not revoked: its halves serve again.
                     if well && let Some(staging) = w.staging.take() {
                         self.spare.extend(Some(staging).filter(|_| !self.is_dead));
@@ -274,7 +274,7 @@ impl Desk {
                 }
                 ReceiverOutput::Free => {
                     after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
-                    after.news = true;
+                    after.events = true;
                 }
             }
         }
@@ -355,12 +355,12 @@ fn error(host: &impl Host, ending: RndvError, len: u64, role: RndvRole) -> Error
             let full = if role == RndvRole::Sender { host.full_outcomes() } else { "" };
             Error::deadline(format_args!("{what}{full}"))
         }
-        RndvError::Here(AbortReason::TooLong { capacity: room })
-        | RndvError::There(AbortReason::TooLong { capacity: room }) => Error::new(
+        RndvError::Here(AbortReason::TooLong { capacity: space })
+        | RndvError::There(AbortReason::TooLong { capacity: space }) => Error::new(
             ErrorKind::Length,
             format!(
-                "the message has {len} bytes and the receiver {} {room}; nothing was written",
-                if len > room { "room for" } else { "wants just" }
+                "the message has {len} bytes and the receiver {} {space}; nothing was written",
+                if len > space { "space for" } else { "wants just" }
             ),
         ),
         RndvError::Here(why) | RndvError::There(why) => {

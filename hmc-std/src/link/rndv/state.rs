@@ -13,7 +13,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
-use super::ticket::Ticket;
+use super::handle::MessageHandle;
 use crate::base::error::{Error, ErrorKind};
 use crate::memory::{Region, Span};
 use crate::transport::data_plane::Fence;
@@ -90,7 +90,7 @@ pub(crate) struct Outbound {
     pub(super) len: u64,
     pub(super) bytes: Bytes,
     pub(super) runs: Vec<Run>,
-    pub(super) ticket: Arc<Ticket>,
+    pub(super) ticket: Arc<MessageHandle>,
     pub(super) deadline: Instant,
 }
 
@@ -98,14 +98,14 @@ pub(crate) struct Outbound {
 #[derive(Debug)]
 pub(crate) struct Want {
     pub(crate) bytes: Bytes,
-    pub(crate) room: u64,
+    pub(crate) space: u64,
     /// Whether a shorter message is refused as a longer one is.
     exact: bool,
     /// The halves; without them the sender puts straight into `window`.
     pub(crate) staging: Option<Staging>,
     pub(crate) window: WindowDesc,
     pub(crate) deadline: Instant,
-    pub(crate) ticket: Arc<Ticket>,
+    pub(crate) ticket: Arc<MessageHandle>,
     pub(super) copy: Option<CopyOut>,
     pub(super) fence: Option<Fence>,
     /// Why it ended before a message came, if not by its deadline.
@@ -117,7 +117,7 @@ pub(crate) struct Want {
 impl Want {
     pub(crate) fn new(
         bytes: Bytes,
-        room: u64,
+        space: u64,
         place: std::result::Result<Staging, WindowDesc>,
         deadline: Instant,
     ) -> Self {
@@ -131,7 +131,7 @@ impl Want {
         let ticket = Arc::default();
         Self {
             bytes,
-            room,
+            space,
             exact: false,
             staging,
             window,
@@ -144,17 +144,17 @@ impl Want {
         }
     }
 
-    /// The same for a message that has just `room` bytes.
+    /// The same for a message that has just `space` bytes.
     pub(crate) fn exactly(self) -> Self {
         Self { exact: true, ..self }
     }
 
     /// Whether it takes a message of `len` bytes.
     fn takes(&self, len: u64) -> bool {
-        if self.exact { len == self.room } else { len <= self.room }
+        if self.exact { len == self.space } else { len <= self.space }
     }
 
-    /// Where a message of `len` bytes is to be put. Only asked when there is room for it.
+    /// Where a message of `len` bytes is to be put. Only asked when there is space for it.
     fn place(&self, len: u64) -> Option<RecvTarget> {
         match &self.staging {
             Some(s) => RecvTarget::staged(s.remote.slice(0, s.remote.extent.len()).ok()?),
@@ -192,7 +192,7 @@ fn smallest(lens: impl Iterator<Item = u64>, half: u64) -> Option<usize> {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct RndvState {
     pub(super) outbound: Vec<Outbound>,
     pub(super) inbound: Vec<Inbound>,
     pub(super) wants: VecDeque<Want>,
@@ -211,14 +211,14 @@ pub(crate) struct Desk {
     next: u32,
 }
 
-impl Desk {
+impl RndvState {
     /// Half-buffers for a receive that served before, each of `half` bytes at least.
     pub(crate) fn take_staging(&mut self, half: u64) -> Option<Staging> {
         let at = smallest(self.spare.iter().map(|s| s.region.len()), half)?;
         Some(self.spare.swap_remove(at))
     }
 
-    /// Bounce buffers for a send that served before, as [`Desk::take_staging`].
+    /// Bounce buffers for a send that served before, as [`RndvState::take_staging`].
     pub(crate) fn take_bounce(&mut self, half: u64) -> Option<Region> {
         let at = smallest(self.bounces.iter().map(Region::len), half)?;
         Some(self.bounces.swap_remove(at))
@@ -235,14 +235,14 @@ impl Desk {
         }
         let machine = Sender::new(RndvId(self.next), len);
         self.next = self.next.wrapping_add(1);
-        let ticket = Arc::<Ticket>::default();
+        let ticket = Arc::<MessageHandle>::default();
         let (runs, mine) = (Vec::new(), Arc::clone(&ticket));
         self.outbound.push(Outbound { machine, len, bytes, runs, ticket: mine, deadline: by });
         Ok(ticket)
     }
 
     /// Waits for a message.
-    pub(crate) fn receive(&mut self, want: Want) -> Arc<Ticket> {
+    pub(crate) fn receive(&mut self, want: Want) -> Arc<MessageHandle> {
         let ticket = Arc::clone(&want.ticket);
         self.wants.push_back(want);
         ticket
@@ -256,14 +256,15 @@ impl Desk {
             };
             let len = m.machine.len();
             // Of a message that does not fit, the machine only needs some place to refuse.
-            match want.place(len.min(want.room)) {
+            match want.place(len.min(want.space)) {
                 Some(_) if !want.takes(len) => {
-                    m.machine.refuse(RndvError::Here(AbortReason::TooLong { capacity: want.room }));
+                    m.machine
+                        .refuse(RndvError::Here(AbortReason::TooLong { capacity: want.space }));
                     // The peer was never told of them.
                     want.untold = want.staging.is_none();
                     self.spare.extend(want.staging.take());
                 }
-                Some(place) => m.machine.answer(want.room, place),
+                Some(place) => m.machine.answer(want.space, place),
                 None => m.machine.refuse(RndvError::Failed(Failure::Unsupported)),
             }
             m.want = Some(want);
@@ -271,8 +272,8 @@ impl Desk {
     }
 
     /// Ends the message of `ticket`.
-    pub(crate) fn end(&mut self, ticket: &Arc<Ticket>, why: RndvError) {
-        let is = |t: &Arc<Ticket>| Arc::ptr_eq(t, ticket);
+    pub(crate) fn end(&mut self, ticket: &Arc<MessageHandle>, why: RndvError) {
+        let is = |t: &Arc<MessageHandle>| Arc::ptr_eq(t, ticket);
         for m in self.outbound.iter_mut().filter(|m| is(&m.ticket)) {
             m.machine.end(why);
         }
@@ -292,16 +293,16 @@ impl Desk {
     }
 
     /// Whether the message of `ticket` waits for its other end: if this one ends now, the other never hears of it.
-    pub(crate) fn is_unmatched(&self, ticket: &Arc<Ticket>) -> bool {
-        let is = |t: &Arc<Ticket>| Arc::ptr_eq(t, ticket);
+    pub(crate) fn is_unmatched(&self, ticket: &Arc<MessageHandle>) -> bool {
+        let is = |t: &Arc<MessageHandle>| Arc::ptr_eq(t, ticket);
         let offered = |m: &Outbound| m.machine.phase() == SenderPhase::Offered;
         self.outbound.iter().any(|m| is(&m.ticket) && offered(m))
             || self.wants.iter().any(|w| is(&w.ticket))
     }
 
     /// Whether anything of the message of `ticket` is left, at this end or on its way to the other.
-    pub(crate) fn knows(&self, ticket: &Arc<Ticket>) -> bool {
-        let is = |t: &Arc<Ticket>| Arc::ptr_eq(t, ticket);
+    pub(crate) fn knows(&self, ticket: &Arc<MessageHandle>) -> bool {
+        let is = |t: &Arc<MessageHandle>| Arc::ptr_eq(t, ticket);
         self.outbound.iter().any(|m| is(&m.ticket))
             || self.inbound.iter().any(|m| m.want.as_ref().is_some_and(|w| is(&w.ticket)))
             || self.wants.iter().any(|w| is(&w.ticket))
@@ -369,7 +370,7 @@ impl Desk {
 }
 
 /// The ticket of a message, or why it was not taken, with its bytes.
-pub(crate) type SendResult = std::result::Result<Arc<Ticket>, (Error, Bytes)>;
+pub(crate) type SendResult = std::result::Result<Arc<MessageHandle>, (Error, Bytes)>;
 
 /// The local side of a part of a message.
 pub(super) fn local(region: &Region, range: ByteRange, part: ByteRange) -> Option<LocalSlice> {

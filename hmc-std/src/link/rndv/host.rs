@@ -16,15 +16,15 @@ use crate::transport::data_plane::Fence;
 pub(super) enum Told {
     /// It was sent.
     Sent,
-    /// The peer reads too slowly: it is to be sent when there is room.
+    /// The peer reads too slowly: it is to be sent when there is space.
     Later,
     /// The control connection has ended.
     Over,
 }
 
-/// The link of a desk. Its calls are short and do not wait.
+/// The link of a rendezvous state. Its calls are short and do not wait.
 pub(super) trait Host {
-    /// Posts a put; `None` when there is no room now: something that runs makes some.
+    /// Posts a put; `None` when there is no space now: something that runs makes some.
     fn post(
         &mut self,
         region: &Region,

@@ -14,9 +14,9 @@ use hmc_mem::shared::SharedBytes;
 use super::Peer;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::wait_limit::{Stop, Until};
-use crate::link::relay::desk::{Bytes, Staging, Want, half_for};
-use crate::link::relay::ticket::{Found, Ticket};
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
+use crate::link::rndv::handle::{Found, MessageHandle};
+use crate::link::rndv::state::{Bytes, Staging, Want, half_for};
 use crate::link::{Link, WaitScope};
 use crate::memory::{HeapBytes, Region, Span, check_writable};
 use crate::ops::delivery::Delivery;
@@ -28,7 +28,7 @@ impl Peer {
     /// sent and their receives posted.
     ///
     /// # Errors
-    /// `Length` when the receiver has room for less (both ends are told, nothing is written),
+    /// `Length` when the receiver has space for less (both ends are told, nothing is written),
     /// `DeadlineExceeded` after the session's deadline (default 30 s), `Interrupted`, `PeerDead`,
     /// `Cancelled` when the receiver withdrew, `Full` with 64 messages under way. After a failure the receiver's bytes
     /// are old, new or mixed.
@@ -52,18 +52,18 @@ impl Peer {
     #[doc(hidden)]
     pub fn send_data_view(&self, bytes: SharedBytes<'_>, timeout: Duration) -> Result<()> {
         let until = self.shared.until(timeout);
-        self.check_relay()?;
+        self.check_rndv()?;
         let len = bytes.extent().len();
         let half = half_for(len);
-        let bounce = match self.link.at_relay(|desk| desk.take_bounce(half)) {
+        let bounce = match self.link.with_rndv(|rndv| rndv.take_bounce(half)) {
             Some(bounce) => bounce,
             None => self.shared.regions.allocate(half.saturating_mul(2))?,
         };
         let lent = Bytes::Lent(Some(bounce));
-        let ticket = self.link.at_relay(|desk| desk.send(lent, len, until.at));
+        let ticket = self.link.with_rndv(|rndv| rndv.send(lent, len, until.at));
         let ticket = ticket.map_err(|(e, _)| e.with_peer(self.rank()))?;
-        let found = self.wait_relay(&ticket, until, "sending a message", || {
-            self.link.relay_lend(&ticket, &bytes);
+        let found = self.wait_rndv(&ticket, until, "sending a message", || {
+            self.link.rndv_lend(&ticket, &bytes);
             ticket.take()
         });
         found.0.map(drop)
@@ -92,14 +92,14 @@ impl Peer {
     #[doc(hidden)]
     pub fn recv_data_view(&self, out: SharedBytes<'_>, timeout: Duration) -> Result<u64> {
         let until = self.shared.until(timeout);
-        self.check_relay()?;
+        self.check_rndv()?;
         check_writable(&out)?;
-        let room = out.extent().len();
-        let want = Want::new(Bytes::Lent(None), room, Ok(self.staging(room)?), until.at);
-        let ticket = self.link.at_relay(|desk| desk.receive(want));
+        let space = out.extent().len();
+        let want = Want::new(Bytes::Lent(None), space, Ok(self.staging(space)?), until.at);
+        let ticket = self.link.with_rndv(|rndv| rndv.receive(want));
         let mut broken = None;
-        let found = self.wait_relay(&ticket, until, "receiving a message", || {
-            broken = broken.take().or(self.link.relay_borrow(&ticket, &out).err());
+        let found = self.wait_rndv(&ticket, until, "receiving a message", || {
+            broken = broken.take().or(self.link.rndv_borrow(&ticket, &out).err());
             ticket.take()
         });
         match broken {
@@ -117,14 +117,14 @@ impl Peer {
         self.send_data_nb(local_offset, len)?.wait(timeout).map(drop).map_err(Error::from)
     }
 
-    /// Receives the peer's next message to `local_offset` of our buffer, where it may take `room`
+    /// Receives the peer's next message to `local_offset` of our buffer, where it may take `space`
     /// bytes, and gives its length; see [`Peer::recv_data`].
     ///
     /// # Errors
     /// As [`Peer::recv_data`], and `Range`.
-    pub fn recv_data_at(&self, local_offset: u64, room: u64) -> Result<u64> {
+    pub fn recv_data_at(&self, local_offset: u64, space: u64) -> Result<u64> {
         let timeout = self.shared.config.deadline;
-        let (len, _) = self.recv_data_nb(local_offset, room)?.wait(timeout)?;
+        let (len, _) = self.recv_data_nb(local_offset, space)?.wait(timeout)?;
         Ok(len)
     }
 
@@ -144,10 +144,10 @@ impl Peer {
     ///
     /// # Errors
     /// As [`Peer::send_data_nb`].
-    pub fn recv_data_nb(&self, local_offset: u64, room: u64) -> Result<Delivery> {
+    pub fn recv_data_nb(&self, local_offset: u64, space: u64) -> Result<Delivery> {
         self.shared.check_process()?;
         let region = self.shared.buffer.region().clone();
-        let range = region.slice(local_offset, room)?.span;
+        let range = region.slice(local_offset, space)?.span;
         self.begin_receive(region, range, None).map_err(Error::from)
     }
 
@@ -177,13 +177,13 @@ impl Peer {
         range: ByteRange,
         span: Option<Span>,
     ) -> std::result::Result<Delivery, OpError> {
-        if let Err(error) = self.check_relay().and_then(|()| self.shared.check_own(&region)) {
+        if let Err(error) = self.check_rndv().and_then(|()| self.shared.check_own(&region)) {
             return Err(OpError { error, span });
         }
         let bytes = Bytes::Owned { region, range, span };
         let len = range.len();
         let deadline = clock::deadline_in(self.shared.config.deadline);
-        match self.link.at_relay(|desk| desk.send(bytes, len, deadline)) {
+        match self.link.with_rndv(|rndv| rndv.send(bytes, len, deadline)) {
             Ok(ticket) => Ok(Delivery::new(self.clone(), ticket)),
             Err((e, bytes)) => {
                 let span = if let Bytes::Owned { span, .. } = bytes { span } else { None };
@@ -198,13 +198,13 @@ impl Peer {
         range: ByteRange,
         span: Option<Span>,
     ) -> std::result::Result<Delivery, OpError> {
-        let room = range.len();
-        let may = self.check_relay().and_then(|()| self.shared.check_own(&region));
+        let space = range.len();
+        let may = self.check_rndv().and_then(|()| self.shared.check_own(&region));
         let place = may.and_then(|()| {
-            if room > RNDV_HALF_BYTES {
-                self.expose_for_relay(&region, range.offset(), room).map(Err)
+            if space > RNDV_HALF_BYTES {
+                self.expose_for_rndv(&region, range.offset(), space).map(Err)
             } else {
-                self.staging(room).map(Ok)
+                self.staging(space).map(Ok)
             }
         });
         let place = match place {
@@ -213,22 +213,22 @@ impl Peer {
         };
         let bytes = Bytes::Owned { region, range, span };
         let deadline = clock::deadline_in(self.shared.config.deadline);
-        let want = Want::new(bytes, room, place, deadline);
-        let ticket = self.link.at_relay(|desk| desk.receive(want));
+        let want = Want::new(bytes, space, place, deadline);
+        let ticket = self.link.with_rndv(|rndv| rndv.receive(want));
         Ok(Delivery::new(self.clone(), ticket))
     }
 
-    fn expose_for_relay(&self, region: &Region, at: u64, len: u64) -> Result<WindowDesc> {
+    fn expose_for_rndv(&self, region: &Region, at: u64, len: u64) -> Result<WindowDesc> {
         let role = WindowRole::Named(0);
         // The peer learns of the window with the place of a message, by no advert.
         let advert = self.shared.expose(&self.link, region, at, len, Access::WRITE, role)?;
         Ok(advert.region)
     }
 
-    /// Two half-buffers for a message of up to `room` bytes, exposed to the peer.
-    pub(crate) fn staging(&self, room: u64) -> Result<Staging> {
-        let half = half_for(room);
-        if let Some(staging) = self.link.at_relay(|desk| desk.take_staging(half)) {
+    /// Two half-buffers for a message of up to `space` bytes, exposed to the peer.
+    pub(crate) fn staging(&self, space: u64) -> Result<Staging> {
+        let half = half_for(space);
+        if let Some(staging) = self.link.with_rndv(|rndv| rndv.take_staging(half)) {
             return Ok(staging);
         }
         let len = half.saturating_mul(2);
@@ -239,11 +239,11 @@ impl Peer {
             let size = usize::try_from(len).unwrap_or(0);
             self.shared.regions.adopt(Box::new(HeapBytes::from(vec![0; size])))?
         };
-        let remote = self.expose_for_relay(&region, 0, len)?;
+        let remote = self.expose_for_rndv(&region, 0, len)?;
         Ok(Staging { region, remote })
     }
 
-    pub(crate) fn check_relay(&self) -> Result<()> {
+    pub(crate) fn check_rndv(&self) -> Result<()> {
         self.shared.check_process()?;
         self.link.check_open()?;
         if self.conn().is_some() {
@@ -255,29 +255,29 @@ impl Peer {
 
     /// Drives the link until `look` finds a result, or the wait is over: then the message is ended, and
     /// nothing of what was lent is touched any more.
-    pub(crate) fn wait_relay(
+    pub(crate) fn wait_rndv(
         &self,
-        ticket: &Arc<Ticket>,
-        until: Until,
+        ticket: &Arc<MessageHandle>,
+        until: WaitLimit,
         what: &str,
         mut look: impl FnMut() -> Option<Found>,
     ) -> Found {
-        let stop = match self.drive_relay(until, &mut look) {
+        let stop = match self.drive_rndv(until, &mut look) {
             Ok(found) => return found,
             // The message is the parent's.
-            Err(stop @ Stop::Forked) => return (Err(stop.error(what)), None),
+            Err(stop @ WaitStopped::Forked) => return (Err(stop.error(what)), None),
             Err(stop) => stop,
         };
         let why = match stop {
-            Stop::Deadline => AbortReason::DeadlineExceeded,
-            Stop::Interrupted | Stop::Forked => AbortReason::Cancelled,
+            WaitStopped::Deadline => AbortReason::DeadlineExceeded,
+            WaitStopped::Interrupted | WaitStopped::Forked => AbortReason::Cancelled,
         };
-        self.link.end_relay(ticket, why);
+        self.link.end_rndv(ticket, why);
         let stopped = || Err(stop.error(what).with_peer(self.rank()));
         match ticket.take() {
             // Its owner withdrew it by the hook.
             Some((Err(e), span))
-                if stop == Stop::Interrupted && e.kind() == ErrorKind::Cancelled =>
+                if stop == WaitStopped::Interrupted && e.kind() == ErrorKind::Cancelled =>
             {
                 (stopped(), span)
             }
@@ -286,14 +286,14 @@ impl Peer {
         }
     }
 
-    pub(crate) fn drive_relay<R>(
+    pub(crate) fn drive_rndv<R>(
         &self,
-        until: Until,
+        until: WaitLimit,
         look: &mut impl FnMut() -> Option<R>,
-    ) -> std::result::Result<R, Stop> {
+    ) -> std::result::Result<R, WaitStopped> {
         // What a session says to itself comes through no socket.
         if self.link.conn() == Some(ConnType::Loopback) {
-            return self.shared.wait_news(until, |_| look());
+            return self.shared.wait_for_event(until, |_| look());
         }
         self.link.drive(WaitScope::Both, until, |_: &Link| look())
     }

@@ -1,4 +1,4 @@
-//! The desks of two ends over hosts that copy in memory: no link, no socket, no thread, no clock.
+//! The rendezvous state of two ends over hosts that copy in memory: no link, no socket, no thread, no clock.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,10 +14,10 @@ use hmc_core::work::Failure;
 use hmc_mem::shared::SharedBytes;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::link::relay::actions::After;
-use crate::link::relay::desk::{Bytes, Desk, Staging, Want};
-use crate::link::relay::host::{Host, Told};
-use crate::link::relay::ticket::Ticket;
+use crate::link::rndv::actions::After;
+use crate::link::rndv::handle::MessageHandle;
+use crate::link::rndv::host::{Host, Told};
+use crate::link::rndv::state::{Bytes, RndvState, Staging, Want};
 use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::Fence;
 
@@ -36,7 +36,7 @@ struct Fake {
     /// The end of each put; `None` while they run.
     end: Option<Result<(), Failure>>,
     /// Puts that it takes at a time.
-    room: usize,
+    space: usize,
     /// Whether the peer's memory is mapped.
     mapped: bool,
     cancelled: Vec<SlotId>,
@@ -64,7 +64,7 @@ impl Host for Fake {
         local: LocalSlice,
         remote: WindowSlice,
     ) -> Result<Option<SlotId>, Failure> {
-        if self.puts.len() >= self.room {
+        if self.puts.len() >= self.space {
             return Ok(None);
         }
         self.copy(&region.bytes().part(local.span).expect("in it"), remote);
@@ -124,7 +124,7 @@ impl Host for Fake {
 /// One end: its messages, and its link.
 #[derive(Default)]
 struct End {
-    desk: Desk,
+    state: RndvState,
     host: Fake,
     regions: Arc<RegionTable>,
     /// The memory behind the windows of this end.
@@ -134,7 +134,7 @@ struct End {
 impl End {
     fn turn_at(&mut self, now: Instant, is_dead: bool) -> After {
         let mut after = After::default();
-        self.desk.turn(&mut self.host, now, is_dead, &mut after);
+        self.state.turn(&mut self.host, now, is_dead, &mut after);
         after
     }
 
@@ -160,15 +160,15 @@ impl End {
         region
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Arc<Ticket> {
+    fn send(&mut self, bytes: &[u8]) -> Arc<MessageHandle> {
         let owned = whole(&self.region(bytes));
         let len = u64::try_from(bytes.len()).expect("small");
-        self.desk.send(owned, len, LATER).map_err(|_| ()).expect("room")
+        self.state.send(owned, len, LATER).map_err(|_| ()).expect("space")
     }
 
     /// Waits for a message of up to so many bytes: through halves of 4 KiB, or straight into the memory.
-    fn receive(&mut self, room: usize, staged: bool) -> (Arc<Ticket>, Region) {
-        let region = self.region(&vec![0; room]);
+    fn receive(&mut self, space: usize, staged: bool) -> (Arc<MessageHandle>, Region) {
+        let region = self.region(&vec![0; space]);
         let place = if staged {
             let halves = self.region(&[0; 8192]);
             Ok(Staging { remote: self.expose(&halves), region: halves })
@@ -176,7 +176,7 @@ impl End {
             Err(self.expose(&region))
         };
         let want = Want::new(whole(&region), region.len(), place, LATER);
-        (self.desk.receive(want), region)
+        (self.state.receive(want), region)
     }
 }
 
@@ -189,7 +189,7 @@ fn whole(region: &Region) -> Bytes {
 fn two() -> (End, End) {
     let end = |windows: &Rc<RefCell<Vec<Region>>>| {
         let windows = Rc::clone(windows);
-        let host = Fake { windows, room: 8, end: Some(Ok(())), ..Fake::default() };
+        let host = Fake { windows, space: 8, end: Some(Ok(())), ..Fake::default() };
         End { host, ..End::default() }
     };
     let mut near = end(&Rc::default());
@@ -210,8 +210,8 @@ fn settle(near: &mut End, far: &mut End) {
         if near.host.told.is_empty() && far.host.told.is_empty() {
             return;
         }
-        far.desk.heard.append(&mut near.host.told);
-        near.desk.heard.append(&mut far.host.told);
+        far.state.heard.append(&mut near.host.told);
+        near.state.heard.append(&mut far.host.told);
     }
 }
 
@@ -222,7 +222,7 @@ fn bytes_of(region: &Region) -> Vec<u8> {
     bytes
 }
 
-fn result(ticket: &Ticket) -> Option<Result<u64, ErrorKind>> {
+fn result(ticket: &MessageHandle) -> Option<Result<u64, ErrorKind>> {
     ticket.take().map(|(r, _)| r.map_err(|e| e.kind()))
 }
 
@@ -251,25 +251,25 @@ fn a_message_comes_through_halves_or_straight_whoever_is_first() {
         let len = u64::try_from(len).expect("small");
         assert_eq!((result(&sent), result(&received)), (Some(Ok(len)), Some(Ok(len))));
         assert!(bytes_of(&region).starts_with(&message), "{len} bytes, staged {staged}");
-        assert!(near.desk.is_empty() && far.desk.is_empty());
+        assert!(near.state.is_empty() && far.state.is_empty());
         // Halves serve again, a window of the message's own does not.
-        assert_eq!(far.desk.spare.len(), usize::from(staged));
+        assert_eq!(far.state.spare.len(), usize::from(staged));
     }
 }
 
 #[test]
-fn puts_and_notes_wait_for_room() {
+fn puts_and_notes_wait_for_space() {
     let (mut near, mut far) = two();
     let (received, region) = far.receive(10_000, true);
-    (near.host.room, near.host.tells) = (0, Some(Told::Later));
+    (near.host.space, near.host.tells) = (0, Some(Told::Later));
     let sent = near.send(&pattern(10_000));
     settle(&mut near, &mut far);
-    assert!(!near.desk.is_quiet() && far.desk.inbound.is_empty(), "the offer was not sent");
+    assert!(!near.state.is_quiet() && far.state.inbound.is_empty(), "the offer was not sent");
     near.host.tells = None;
     settle(&mut near, &mut far);
-    assert_eq!(far.desk.inbound.len(), 1);
+    assert_eq!(far.state.inbound.len(), 1);
     assert!(near.host.puts.is_empty() && result(&sent).is_none());
-    near.host.room = 1;
+    near.host.space = 1;
     settle(&mut near, &mut far);
     assert_eq!((result(&sent), result(&received)), (Some(Ok(10_000)), Some(Ok(10_000))));
     assert_eq!(bytes_of(&region), pattern(10_000));
@@ -277,7 +277,7 @@ fn puts_and_notes_wait_for_room() {
     near.host.tells = Some(Told::Over);
     near.send(&[1]);
     near.turn();
-    assert!(near.desk.tells.is_empty() && near.host.told.is_empty());
+    assert!(near.state.tells.is_empty() && near.host.told.is_empty());
 }
 
 #[test]
@@ -307,13 +307,13 @@ fn a_receive_in_vain_ends_at_its_time_and_keeps_its_memory_until_the_peer_is_out
         assert!(why.to_string().contains("(full)"), "{why}");
         // Of halves the peer was never told.
         assert_eq!(
-            (after.revoked.len(), end.desk.closing.len()),
+            (after.revoked.len(), end.state.closing.len()),
             if staged { (0, 0) } else { (1, 1) }
         );
-        assert_eq!((end.desk.holds(), after.over.2.len()), (!staged, usize::from(staged)));
+        assert_eq!((end.state.holds(), after.over.2.len()), (!staged, usize::from(staged)));
         end.host.inside = false;
         let after = end.turn();
-        assert_eq!((end.desk.is_empty(), after.over.2.len()), (true, usize::from(!staged)));
+        assert_eq!((end.state.is_empty(), after.over.2.len()), (true, usize::from(!staged)));
     }
 }
 
@@ -325,15 +325,15 @@ fn a_send_that_is_cancelled_withdraws_its_puts_and_holds_its_memory_until_they_e
     let sent = near.send(&pattern(10_000));
     settle(&mut near, &mut far);
     assert_eq!(near.host.puts.len(), 2, "both halves are being filled");
-    near.desk.end(&sent, RndvError::Here(AbortReason::Cancelled));
+    near.state.end(&sent, RndvError::Here(AbortReason::Cancelled));
     settle(&mut near, &mut far);
     assert_eq!(result(&sent), Some(Err(ErrorKind::Cancelled)));
-    assert!(near.host.cancelled == near.host.puts && near.desk.holds());
+    assert!(near.host.cancelled == near.host.puts && near.state.holds());
     assert!(result(&received).is_some_and(|r| r.is_err()), "the peer was told");
     near.host.end = Some(Err(Failure::Cancelled));
     let after = near.turn();
-    assert!(near.desk.is_empty() && after.over.0.len() == 1);
-    assert!(far.desk.is_empty());
+    assert!(near.state.is_empty() && after.over.0.len() == 1);
+    assert!(far.state.is_empty());
 }
 
 #[test]
@@ -348,13 +348,13 @@ fn the_death_of_a_peer_ends_all_and_keeps_no_halves() {
     near.turn_at(NOW, true);
     let ends = [result(&sent), result(&idle)];
     assert_eq!(ends, [Some(Err(ErrorKind::PeerDead)); 2]);
-    assert!(near.desk.holds(), "a put may still read");
+    assert!(near.state.holds(), "a put may still read");
     near.host.end = Some(Err(Failure::PeerDead));
     near.turn_at(NOW, true);
-    assert!(near.desk.is_empty());
+    assert!(near.state.is_empty());
     let (_late, _region) = near.receive(8, true);
     near.turn_at(NOW, true);
-    assert!(near.desk.is_empty() && near.desk.spare.is_empty());
+    assert!(near.state.is_empty() && near.state.spare.is_empty());
 }
 
 #[test]
@@ -364,28 +364,28 @@ fn lent_bytes_are_copied_by_their_lenders_alone() {
         near.host.mapped = mapped;
         let mut message = pattern(10_000);
         let bounce = Bytes::Lent(Some(near.region(&[0; 8192])));
-        let sent = near.desk.send(bounce, 10_000, LATER).map_err(|_| ()).expect("room");
+        let sent = near.state.send(bounce, 10_000, LATER).map_err(|_| ()).expect("space");
         let halves = far.region(&[0; 8192]);
         let place = Ok(Staging { remote: far.expose(&halves), region: halves });
-        let received = far.desk.receive(Want::new(Bytes::Lent(None), 10_000, place, LATER));
+        let received = far.state.receive(Want::new(Bytes::Lent(None), 10_000, place, LATER));
         let mut got = vec![0; 10_000];
         for _ in 0..3 {
             settle(&mut near, &mut far);
-            assert!(near.desk.wants_lender() && !far.desk.wants_lender());
-            near.desk.feed_lent(&mut near.host, &sent, &SharedBytes::of_mut(&mut message));
+            assert!(near.state.wants_lender() && !far.state.wants_lender());
+            near.state.feed_lent(&mut near.host, &sent, &SharedBytes::of_mut(&mut message));
             assert_eq!(near.host.puts.is_empty(), mapped);
             settle(&mut near, &mut far);
-            while far.desk.wants_lender() {
-                far.desk.drain_lent(&received, &SharedBytes::of_mut(&mut got)).expect("a half");
+            while far.state.wants_lender() {
+                far.state.drain_lent(&received, &SharedBytes::of_mut(&mut got)).expect("a half");
                 settle(&mut near, &mut far);
             }
-            if !near.desk.wants_lender() {
+            if !near.state.wants_lender() {
                 break;
             }
         }
         assert_eq!((result(&sent), result(&received)), (Some(Ok(10_000)), Some(Ok(10_000))));
         assert_eq!(got, pattern(10_000), "mapped {mapped}");
-        assert_eq!((near.desk.bounces.len(), far.desk.spare.len()), (1, 1), "they serve again");
+        assert_eq!((near.state.bounces.len(), far.state.spare.len()), (1, 1), "they serve again");
     }
 }
 
@@ -394,7 +394,7 @@ fn a_note_out_of_turn_breaks_the_protocol() {
     let (mut near, mut far) = two();
     near.send(&[1]);
     settle(&mut near, &mut far);
-    let id = near.desk.outbound.first().expect("it is offered").machine.id();
-    near.desk.heard.push(RndvMsg::Credit { id, seq: 0 });
+    let id = near.state.outbound.first().expect("it is offered").machine.id();
+    near.state.heard.push(RndvMsg::Credit { id, seq: 0 });
     assert!(near.turn().broken.is_some());
 }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use super::hold::Hold;
-use crate::callbacks::deferred_drops::Collects;
+use crate::callbacks::deferred_drops::DeferDrops;
 use crate::callbacks::wakers::{Notice, Wakers};
 
-const AFTER: usize = 8;
+const MAX_DEFERRED: usize = 8;
 
 /// What a turn set free: woken and dropped after the lock is released, since both run foreign code.
 #[derive(Debug, Default)]
-pub(crate) struct Aftermath {
-    /// Made when the first is kept: most turns free nothing, and to clear its room costs more than its instructions
+pub(crate) struct Deferred {
+    /// Made when the first is kept: most turns free nothing, and to clear its space costs more than its instructions
     /// (docs/PERFORMANCE.md, "Vector units").
-    holds: Option<heapless::Vec<Hold, AFTER>>,
+    holds: Option<heapless::Vec<Hold, MAX_DEFERRED>>,
     pub(crate) finished: bool,
     /// One that ended found that the peer's process has ended.
     pub(crate) peer_dead: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Aftermath {
     pub(crate) came: bool,
 }
 
-impl Aftermath {
+impl Deferred {
     pub(crate) fn is_full(&self) -> bool {
         self.holds.as_ref().is_some_and(heapless::Vec::is_full)
     }
@@ -31,16 +31,16 @@ impl Aftermath {
     pub(super) fn keep(&mut self, hold: Hold) {
         if !hold.is_empty() {
             let kept = self.holds.get_or_insert_with(heapless::Vec::new).push(hold);
-            debug_assert!(kept.is_ok(), "who keeps looks whether there is room");
+            debug_assert!(kept.is_ok(), "who keeps looks whether there is space");
         }
     }
 
     /// Wakes and drops what was kept.
     pub(crate) fn release(&mut self, wakers: &Arc<Wakers>) {
         let Some(holds) = &mut self.holds else { return };
-        let _aside = Collects::to(wakers);
+        let _aside = DeferDrops::to(wakers);
         for place in &mut *holds {
-            // In place: their room is not worth moving.
+            // In place: their space is not worth moving.
             let mut hold = std::mem::take(place);
             let notice = hold.waker.take();
             drop(hold);
@@ -59,7 +59,7 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
-    use super::{AFTER, Aftermath};
+    use super::{Deferred, MAX_DEFERRED};
     use crate::callbacks::wakers::{Notice, Wakers};
     use crate::io::eventfd::EventfdWaker;
     use crate::link::hold::Hold;
@@ -77,9 +77,9 @@ mod tests {
             Hold::list(region, Arc::new([])),
             Hold::waker(waker),
         ];
-        let kept = |after: &Aftermath| after.holds.as_ref().map_or(0, |h| h.len());
+        let kept = |after: &Deferred| after.holds.as_ref().map_or(0, |h| h.len());
         for hold in holds {
-            let mut after = Aftermath::default();
+            let mut after = Deferred::default();
             after.keep(Hold::default());
             assert_eq!(kept(&after), 0, "there is nothing to let go of");
             after.keep(hold);
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_woken_and_dropped_when_it_is_released() {
-        let mut after = Aftermath::default();
+        let mut after = Deferred::default();
         let list: Arc<[_]> = Arc::new([]);
         let region = Arc::new(RegionTable::default()).allocate(1).expect("memory");
         let waker = EventfdWaker::new().expect("a descriptor");
-        for n in 0..AFTER {
+        for n in 0..MAX_DEFERRED {
             assert!(!after.is_full(), "{n} are kept");
             let waker = (n == 0).then(|| Notice::Own(Arc::clone(&waker)));
             let mut hold = Hold::list(region.clone(), Arc::clone(&list));

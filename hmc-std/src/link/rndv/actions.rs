@@ -1,16 +1,16 @@
-//! What a turn at the desk leads to, once its lock is free.
+//! What a turn at the rendezvous state leads to, once its lock is free.
 
 use std::task::Waker;
 
 use hmc_core::region::{Epoch, WindowId};
 
-use super::desk::{Inbound, Outbound, Want};
+use super::state::{Inbound, Outbound, Want};
 
-/// What a turn at the desk leads to, once its lock is free.
+/// What a turn at the rendezvous state leads to, once its lock is free.
 #[derive(Debug, Default)]
 pub(super) struct After {
     pub(super) wakers: Vec<Waker>,
-    pub(super) news: bool,
+    pub(super) events: bool,
     /// A lender has bytes to copy.
     pub(super) lends: bool,
     pub(super) broken: Option<String>,

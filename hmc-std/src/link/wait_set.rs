@@ -9,7 +9,7 @@ use hmc_mem::leader::{Handoff, LeaderGuard};
 use rustix::event::{PollFd, PollFlags};
 
 use super::park_waker::ParkWaker;
-use super::wait::{LONGEST_NAP_NS, RARE};
+use super::wait::{MAX_PARK_NS, RARE};
 use super::{Link, WaitScope, bump};
 use crate::base::clock;
 use crate::io::reactor::flags;
@@ -59,15 +59,15 @@ impl Drop for Held<'_> {
 }
 
 /// Links that one caller waits for. The lead of each goes with the value.
-pub(crate) struct Several<'a> {
+pub(crate) struct WaitSet<'a> {
     waker: &'a ParkWaker,
     held: Vec<Held<'a>>,
     parked: bool,
     slept_out: bool,
 }
 
-impl<'a> Several<'a> {
-    /// None yet. `waker` must be registered with all links whose news matter.
+impl<'a> WaitSet<'a> {
+    /// None yet. `waker` must be registered with all links whose events matter.
     pub(crate) fn new(waker: &'a ParkWaker) -> Self {
         Self { waker, held: Vec::new(), parked: false, slept_out: false }
     }
@@ -92,16 +92,16 @@ impl<'a> Several<'a> {
         busy
     }
 
-    /// Nothing was found. Sleeps until there may be something: a socket is ready, the waker wakes, or `nap` or `deadline`
+    /// Nothing was found. Sleeps until there may be something: a socket is ready, the waker wakes, or `pause` or `deadline`
     /// is over. The first call after something happened returns at once, since the waker may have been called before it parked.
-    pub(crate) fn rest(&mut self, deadline: Instant, nap: Duration) {
+    pub(crate) fn rest(&mut self, deadline: Instant, pause: Duration) {
         self.held.iter_mut().for_each(|held| held.passes = 0);
         if !self.parked {
             self.parked = true;
             self.waker.park();
             return;
         }
-        self.slept_out = self.sleep(deadline, nap);
+        self.slept_out = self.sleep(deadline, pause);
         if !self.slept_out {
             self.awake();
         }
@@ -114,7 +114,7 @@ impl<'a> Several<'a> {
         }
     }
 
-    /// Counts a nap that ended by its time although there was something, of which neither a socket nor the waker told.
+    /// Counts a park that ended by its time although there was something, of which neither a socket nor the waker told.
     pub(crate) fn found(&mut self) {
         if std::mem::take(&mut self.slept_out)
             && self.waker.is_parked()
@@ -124,10 +124,10 @@ impl<'a> Several<'a> {
         }
     }
 
-    /// Whether a whole nap passed without anything.
-    fn sleep(&self, deadline: Instant, nap: Duration) -> bool {
-        let nap = nap.min(Duration::from_nanos(LONGEST_NAP_NS));
-        let soon = clock::now().after(nap);
+    /// Whether a whole park passed without anything.
+    fn sleep(&self, deadline: Instant, pause: Duration) -> bool {
+        let pause = pause.min(Duration::from_nanos(MAX_PARK_NS));
+        let soon = clock::now().after(pause);
         let mut fds = Vec::with_capacity(self.held.len().saturating_mul(2).saturating_add(1));
         fds.push(PollFd::new(&self.waker.fd, PollFlags::IN));
         for held in self.held.iter().filter(|h| h.lead.is_some()) {
@@ -152,7 +152,7 @@ impl<'a> Several<'a> {
     }
 }
 
-impl Drop for Several<'_> {
+impl Drop for WaitSet<'_> {
     fn drop(&mut self) {
         self.awake();
     }
@@ -167,7 +167,7 @@ mod tests {
     use hmc_core::types::ConnType;
     use hmc_core::wire::message::ControlMessage;
 
-    use super::{ParkWaker, RARE, Several};
+    use super::{ParkWaker, RARE, WaitSet};
     use crate::api::session::Session;
     use crate::base::address::Address;
     use crate::base::clock;
@@ -186,7 +186,7 @@ mod tests {
         let address = Address::Tcp(target.tcp_addr().expect("it listens"));
         let peer = source.connect(1, &address).expect("connected");
         let waker = ParkWaker::new().expect("a waker");
-        let (mut first, mut second) = (Several::new(&waker), Several::new(&waker));
+        let (mut first, mut second) = (WaitSet::new(&waker), WaitSet::new(&waker));
         first.add(&peer.link);
         second.add(&peer.link);
         first.turn();
@@ -204,7 +204,7 @@ mod tests {
         let (near, _far) = pair(ConnType::Tcp);
         let (shared, waker) = (alone(2, 2), waker());
         shared.link.has_worker.store(true, Ordering::Relaxed);
-        let mut several = Several::new(&waker);
+        let mut several = WaitSet::new(&waker);
         for link in [&near.link, &shared.link, &near.link] {
             several.add(link);
         }
@@ -220,7 +220,7 @@ mod tests {
     fn a_turn_serves_both_sockets_of_each_link() {
         let ((near, far), (other, _other)) = (pair(ConnType::Tcp), pair(ConnType::Tcp));
         let ((region, window), waker) = (near.expose(1), waker());
-        let mut several = Several::new(&waker);
+        let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         several.add(&other.link);
         assert!(!several.turn());
@@ -232,7 +232,7 @@ mod tests {
         assert!(several.turn(), "the control connection");
         assert_eq!(near.link.inbox().len(), 1);
         assert!(!several.turn());
-        // What stopped for a full inbox has work as soon as there is room.
+        // What stopped for a full inbox has work as soon as there is space.
         for tag in 0..INBOX.0 + 1 {
             far.put_notify(&window, u64::try_from(tag).expect("small"));
         }
@@ -247,7 +247,7 @@ mod tests {
     fn a_still_data_plane_is_looked_at_rarely_while_nothing_happens() {
         let (near, far) = pair(ConnType::Tcp);
         let ((region, window), waker) = (near.expose(1), waker());
-        let turns_until = |several: &mut Several<'_>, byte| {
+        let turns_until = |several: &mut WaitSet<'_>, byte| {
             far.put(&window, byte);
             (1_u8..).find(|_| {
                 several.turn();
@@ -255,7 +255,7 @@ mod tests {
             })
         };
         while !near.link.stillness.lasts() {}
-        let mut several = Several::new(&waker);
+        let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         assert!(!several.turn());
         assert_eq!(turns_until(&mut several, 1), Some(RARE));
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(turns_until(&mut several, 4), Some(1));
         drop(several);
         // It is not still any more.
-        let mut several = Several::new(&waker);
+        let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         assert!(!several.turn());
         assert_eq!(turns_until(&mut several, 5), Some(1));
@@ -285,7 +285,7 @@ mod tests {
         let (near, far) = pair(ConnType::Tcp);
         let ((_region, window), waker) = (near.expose(1), waker());
         near.link.park_wakers.register(&waker);
-        let mut several = Several::new(&waker);
+        let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         let short = Duration::from_millis(5);
         let wakes: [&dyn Fn(); 3] =
@@ -302,14 +302,14 @@ mod tests {
         }
         assert_eq!(overslept(&near), 0);
         near.link.inbox().drop_all();
-        // Its time: the nap's, or the deadline's.
-        for (deadline, nap, slept_out) in
+        // Its time: the park's, or the deadline's.
+        for (deadline, pause, slept_out) in
             [(Instant::NEVER, short, true), (clock::now().after(short), LONG, false)]
         {
             while several.turn() {}
-            several.rest(deadline, nap);
+            several.rest(deadline, pause);
             assert!(several.parked);
-            several.rest(deadline, nap);
+            several.rest(deadline, pause);
             assert_eq!((several.slept_out, several.parked), (slept_out, slept_out));
             several.awake();
             assert!(!waker.is_parked());
@@ -318,12 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_nap_that_nothing_ended_is_overslept() {
+    fn only_a_whole_park_that_nothing_ended_is_overslept() {
         let (near, far) = pair(ConnType::Tcp);
         let waker = waker();
-        let mut several = Several::new(&waker);
+        let mut several = WaitSet::new(&waker);
         several.add(&near.link);
-        let sleep = |several: &mut Several<'_>| {
+        let sleep = |several: &mut WaitSet<'_>| {
             while several.turn() {}
             several.rest(Instant::NEVER, Duration::from_millis(1));
             several.rest(Instant::NEVER, Duration::from_millis(1));
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(overslept(&near), 1);
         several.found();
         assert_eq!(overslept(&near), 1, "counted once");
-        // What came after it was no news of the nap.
+        // What came after it was no events of the park.
         sleep(&mut several);
         far.link.send(&ControlMessage::Tag(1)).expect("sent");
         assert!(several.turn());

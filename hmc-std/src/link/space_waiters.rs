@@ -1,4 +1,4 @@
-//! Futures that wait for room to begin their operation: woken when any operation of the link has ended.
+//! Futures that wait for space to begin their operation: woken when any operation of the link has ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,16 +8,16 @@ use crate::callbacks::wakers::Wakers;
 
 /// The wakers of one link.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct SpaceWaiters {
     /// Whether there may be wakers: operations end often, and seldom is anybody waiting.
     waited_for: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
-impl Room {
+impl SpaceWaiters {
     /// Wakes all, without a lock.
     pub(super) fn wake(&self, session: &Wakers) {
-        // Who sets it looks for room afterwards, under the lock under which the operation ended before: a load is enough.
+        // Who sets it looks for space afterwards, under the lock under which the operation ended before: a load is enough.
         if self.waited_for.load(Ordering::Acquire) {
             self.waited_for.store(false, Ordering::Release);
             let all = {
@@ -28,7 +28,7 @@ impl Room {
         }
     }
 
-    /// Has `waker` woken when an operation ends: look for room after this.
+    /// Has `waker` woken when an operation ends: look for space after this.
     pub(super) fn add(&self, waker: &Waker) {
         let waker = waker.clone();
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::{Wake, Waker};
 
-    use super::Room;
+    use super::SpaceWaiters;
     use crate::callbacks::wakers::Wakers;
 
     #[derive(Default)]
@@ -63,21 +63,21 @@ mod tests {
     }
 
     #[test]
-    fn each_who_waits_for_room_is_woken_once() {
-        let (room, wakers) = (Room::default(), Wakers::closed());
+    fn each_who_waits_for_space_is_woken_once() {
+        let (space, wakers) = (SpaceWaiters::default(), Wakers::closed());
         let counts = [Arc::<Count>::default(), Arc::default()];
         let woken = || counts.each_ref().map(|c| c.0.load(Ordering::Relaxed));
-        room.wake(&wakers);
+        space.wake(&wakers);
         for count in &counts {
             // One that asks again while it waits.
             let waker = Waker::from(Arc::clone(count));
-            room.add(&waker);
-            room.add(&waker);
+            space.add(&waker);
+            space.add(&waker);
         }
         assert_eq!(woken(), [0, 0]);
-        room.wake(&wakers);
+        space.wake(&wakers);
         assert_eq!(woken(), [1, 1]);
-        room.wake(&wakers);
+        space.wake(&wakers);
         assert_eq!(woken(), [1, 1], "nobody waits any more");
         assert!(counts.iter().all(|c| Arc::strong_count(c) == 1), "no waker is kept");
     }

@@ -11,7 +11,7 @@ pub(crate) type Found = (Result<u64>, Option<Span>);
 
 /// One message of ours, as its owner sees it.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket(Mutex<State>);
+pub(crate) struct MessageHandle(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -48,7 +48,7 @@ pub(crate) fn stale() -> Error {
     Error::new(ErrorKind::Stale, "waited for after it was done")
 }
 
-impl Ticket {
+impl MessageHandle {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +75,7 @@ impl Ticket {
         self.state().take()
     }
 
-    /// As [`Ticket::take`]; else `waker` is woken when there is something to take. Gives back the
+    /// As [`MessageHandle::take`]; else `waker` is woken when there is something to take. Gives back the
     /// waker that it replaces, to be dropped without locks.
     pub(crate) fn take_or_wake(&self, waker: Waker) -> std::result::Result<Found, Option<Waker>> {
         let mut s = self.state();
@@ -91,7 +91,7 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
-    use super::Ticket;
+    use super::MessageHandle;
     use crate::base::error::{Error, ErrorKind};
     use crate::memory::{RegionTable, Span};
 
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn success_is_told_when_the_memory_is_back_and_failure_at_once() {
         for free_first in [false, true] {
-            let ticket = Ticket::default();
+            let ticket = MessageHandle::default();
             let waker = || Waker::noop().clone();
             assert!(ticket.take_or_wake(waker()).is_err_and(|old| old.is_none()));
             assert!(ticket.take_or_wake(waker()).is_err_and(|old| old.is_some()), "replaced");
@@ -123,7 +123,7 @@ mod tests {
                 assert!(span.is_none());
             }
         }
-        let ticket = Ticket::default();
+        let ticket = MessageHandle::default();
         assert!(ticket.take_or_wake(Waker::noop().clone()).is_err());
         assert!(ticket.ended(Err(failure())).is_some());
         // The first result stays.
