@@ -25,7 +25,7 @@ impl LoopWakerInner {
 }
 
 /// A descriptor that becomes readable when watched operations complete.
-#[pyclass(name = "Bell", module = "hmc._hmc", frozen)]
+#[pyclass(name = "Waker", module = "hmc._hmc", frozen)]
 pub(crate) struct LoopWaker {
     inner: Arc<LoopWakerInner>,
     /// A forked child shares the descriptor with its parent, and must not read its keys.

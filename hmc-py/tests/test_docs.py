@@ -66,16 +66,16 @@ def test_the_collectives_run(run, tmp_path):
 @contextlib.contextmanager
 def listener(serve):
     """The address of a listener that gives its first connection to ``serve``."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         def accept():
-            with contextlib.suppress(OSError), door.accept()[0] as first:
+            with contextlib.suppress(OSError), listener.accept()[0] as first:
                 first.settimeout(LIMIT)
                 serve(first)
 
         thread = threading.Thread(target=accept)
         thread.start()
-        yield f"tcp://127.0.0.1:{door.getsockname()[1]}"
-        door.shutdown(socket.SHUT_RDWR)
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
         thread.join(LIMIT)
 
 

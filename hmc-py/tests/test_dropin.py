@@ -197,14 +197,14 @@ def test_connecting_again_is_nothing_new(sessions, tmp_path):
 def test_a_server_may_start_again(sessions, tmp_path, caplog):
     server, client = sessions(), sessions()
     port = serve(server, tmp_path)
-    doors = server.addresses
+    addresses = server.addresses
     for rank in (0, 0, "5"):
         serve(server, tmp_path, self_id=rank, port=port)
-        assert server.addresses == doors and server.rank == 0
+        assert server.addresses == addresses and server.rank == 0
     assert server.id == "5" and len(list(tmp_path.glob("hmc_ctrl_rank_[05].sock"))) == 2
     other = free_port()
     serve(server, tmp_path, port=other)
-    assert len(server.addresses) == len(doors) + 1
+    assert len(server.addresses) == len(addresses) + 1
     dial(client, other)
 
 

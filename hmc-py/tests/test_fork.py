@@ -62,7 +62,7 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
     remote = peer.window(2)
     batch = peer.prepare_put([(0, 0, 8)])
     op, group = peer.put_nb(bytes(8)), a._core._group([0, 1])
-    bell, out = _hmc.Bell(), bytearray(8)
+    waker, out = _hmc.Waker(), bytearray(8)
     core = a._core
     ops = [peer.put_nb(bytes(8)) for _ in range(4)]
     dst = np.zeros(8, np.uint8)
@@ -77,7 +77,7 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
     table = {
         "Core": {
             "_start": lambda: core._start(5), "_listen_tcp": lambda: core._listen_tcp("127.0.0.1:0"),
-            "_listen_uds": lambda: core._listen_uds(str(tmp_path / "doors")), "_allow_insecure": core._allow_insecure,
+            "_listen_uds": lambda: core._listen_uds(str(tmp_path / "listeners")), "_allow_insecure": core._allow_insecure,
             "_close_doors": core._close_doors, "_connect": lambda: core._connect(1, b.address, 2),
             "_loopback": core._loopback, "_end_place": lambda: core._end_place("127.0.0.1", 1, 2),
             "_connect_named": lambda: core._connect_named(7, b.address, 2), "_call": lambda: core._call(7, peer), "_let_go": lambda: core._let_go(7), "_beside": lambda: core._beside(),
@@ -109,13 +109,13 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
         "Window": {"revoke": window.revoke},
         "Batch": {"run": batch.run, "post": batch.post},
         "Op": {"wait": lambda: ops[0].wait(1), "done": ops[1].done, "cancel": ops[2].cancel,
-               "_watch": lambda: ops[3]._watch(bell, 1)},
+               "_watch": lambda: ops[3]._watch(waker, 1)},
         "RawGroup": {"barrier": lambda: group.barrier(1)},
-        "Bell": {"take": bell.take},
+        "Waker": {"take": waker.take},
     }
     # Methods that the table lacks. Collectives are one call in Rust, whose own table has each of them.
     plain = {"Core": {"_unstart"}, "Peer": {"explain"}, "Region": {"__dlpack_device__"}, "Window": set(), "Batch": set(),
-             "Op": set(), "Bell": {"fileno"}}
+             "Op": set(), "Waker": {"fileno"}}
     missing = [f"{kind}.{name} is not in the table" for kind, known in plain.items()
                for name, what in vars(getattr(_hmc, kind)).items()
                if inspect.isroutine(what) and not (name.startswith("__") and name != "__dlpack__")
@@ -261,7 +261,7 @@ def test_what_a_child_says_is_heard():
 def test_what_a_child_drops_closes_none_of_its_descriptors(pair):
     """As in a program that detaches itself: it closes all descriptors, and opens its own under the same numbers."""
     a, b, peer, _ = pair
-    everything = [a.allocate(64), a.register(bytearray(8)), peer.expose(a.allocate(64), label=1), _hmc.Bell(),
+    everything = [a.allocate(64), a.register(bytearray(8)), peer.expose(a.allocate(64), label=1), _hmc.Waker(),
                   peer.prepare_put([(0, 0, 8)]), _hmc.Core(buffer_size=4096), memoryview(a.allocate(64)), peer, a, b]
     del a, b, peer
 

@@ -415,7 +415,7 @@ def test_a_task_that_is_cancelled_leaves_the_others_in_step(pair):
 
 
 def test_senders_wait_for_a_peer_that_does_not_receive(pair):
-    """And nothing of it is lost. Where a message finds no room, a tag finds none either."""
+    """And nothing of it is lost. Where a message finds no space, a tag finds none either."""
     _, _, peer, back = pair
     sent = 0
     with pytest.raises(hmc.DeadlineExceeded, match="does not receive"):

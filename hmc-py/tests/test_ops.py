@@ -119,12 +119,12 @@ def test_loops_that_end_before_their_operations_are_let_go(pair):
         begun.set_result(None)
         await op
 
-    def bells():
+    def wakers():
         links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
         return sum(os.readlink(link) == "anon_inode:[eventfd]" for link in links if os.path.lexists(link))
 
     gc.collect()
-    before = bells()
+    before = wakers()
     for _ in range(5):
         loop = asyncio.new_event_loop()
         ops.append(back.irecv_data(bytearray(1)))
@@ -133,7 +133,7 @@ def test_loops_that_end_before_their_operations_are_let_go(pair):
         task._log_destroy_pending = False
         # The loop hears of it after the task's step, which ends where it awaits the operation.
         loop.run_until_complete(begun)
-        assert task.get_stack()[-1].f_code is one.__code__ and bells() > before
+        assert task.get_stack()[-1].f_code is one.__code__ and wakers() > before
         loop.close()
         loops.append(weakref.ref(loop))
         del loop, task, begun
@@ -142,7 +142,7 @@ def test_loops_that_end_before_their_operations_are_let_go(pair):
     del op, ops
     gc.collect()
     assert not any(loop() for loop in loops)
-    until("descriptors are closed", lambda: bells() <= before)
+    until("descriptors are closed", lambda: wakers() <= before)
 
 
 def test_threads_share_an_operation(pair):
@@ -270,17 +270,17 @@ def test_running_operations_can_be_cancelled(run, how, way):
 def test_a_descriptor_is_readable_until_its_keys_are_taken(pair):
     """Otherwise an event loop would never sleep again."""
     _, _, peer, back = pair
-    bell = _hmc.Bell()
-    readable = lambda timeout=0: select.select([bell.fileno()], [], [], timeout)[0] != []
+    waker = _hmc.Waker()
+    readable = lambda timeout=0: select.select([waker.fileno()], [], [], timeout)[0] != []
     ops = [back.irecv_data(bytearray(2)) for _ in range(2)]
-    assert not any(op._watch(bell, key) for key, op in enumerate(ops, 7))
-    assert not readable() and bell.take() == []
+    assert not any(op._watch(waker, key) for key, op in enumerate(ops, 7))
+    assert not readable() and waker.take() == []
     for key in (7, 8):
         peer.send_data(b"ab")
         assert readable(LIMIT)
-        until("the key is there", lambda: (taken := bell.take()) and taken == [key])
-        assert not readable() and bell.take() == []
-    assert all(op._watch(bell, 9) for op in ops)
+        until("the key is there", lambda: (taken := waker.take()) and taken == [key])
+        assert not readable() and waker.take() == []
+    assert all(op._watch(waker, 9) for op in ops)
 
 
 def test_an_operation_is_awaited_and_waited_for(pair):

@@ -225,7 +225,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_put_for_which_there_is_no_room_waits(run, way):
+def test_a_put_for_which_there_is_no_space_waits(run, way):
     """The 129th, while none of the others can end: the peer is stopped."""
     begin, wait = WAYS[way]
     target = run(TARGET)
@@ -245,7 +245,7 @@ def test_a_put_for_which_there_is_no_room_waits(run, way):
         target.tell()
 
 
-def test_a_put_for_which_there_is_no_room_waits_no_longer_than_it_may(run):
+def test_a_put_for_which_there_is_no_space_waits_no_longer_than_it_may(run):
     target = run(TARGET)
     with hmc.Session(rank=1, buffer_size=4096, heartbeat=None, redial=False, deadline=0.3) as s:
         peer = s.connect(0, target.line(), hmc.ConnType.TCP, timeout=LIMIT)

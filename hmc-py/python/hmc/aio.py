@@ -26,18 +26,18 @@ class _Line:
     """What one event loop waits for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.bell = _hmc.Bell()
+        self.waker = _hmc.Waker()
         self.keys = itertools.count(1)
         self.waiting: dict[int, tuple[Op, asyncio.Future[int]]] = {}
-        loop.add_reader(self.bell.fileno(), self.rung)
+        loop.add_reader(self.waker.fileno(), self.on_wake)
 
-    def rung(self) -> None:
-        for key in self.bell.take():
+    def on_wake(self) -> None:
+        for key in self.waker.take():
             found = self.waiting.pop(key, None)
             if found is None or found[1].done():
                 continue
             op, future = found
-            if not op._watch(self.bell, key):
+            if not op._watch(self.waker, key):
                 # Rung for nothing: it waits on.
                 self.waiting[key] = (op, future)
                 continue
@@ -47,7 +47,7 @@ class _Line:
         future: asyncio.Future[int] = loop.create_future()
         key = next(self.keys)
         self.waiting[key] = (op, future)
-        if op._watch(self.bell, key):
+        if op._watch(self.waker, key):
             del self.waiting[key]
             settle(op, future)
         else:

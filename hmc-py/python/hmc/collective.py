@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from . import doors
+from . import listeners
 from .args import conn_type, integer
 from .args import port as _port
 from .deadline import end_of, left
@@ -131,7 +131,7 @@ class Group:
         """Connects to the members before this one, and waits for those behind it."""
         for place, member in enumerate(self.members):
             if place < self.rank:
-                _dial(self.session, self.ranks[place], doors.tcp(member.ip, ports[place]), conn, end)
+                _dial(self.session, self.ranks[place], listeners.tcp(member.ip, ports[place]), conn, end)
             elif place > self.rank:
                 self.session.peer(self.ranks[place], left(end), alive=True)
         self._made = self.session._core._group(self.ranks)
@@ -267,7 +267,7 @@ def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0,
         port_ctrl, ctrl_tcp_port: where this process listens; 0: any free port.
         group_id: names the group where several meet in one folder.
         ctrl_uds_dir: folder of the local control socket.
-        start_servers: whether this call opens the doors; else the session listens already.
+        start_servers: whether this call opens the listeners; else the session listens already.
         server_barrier: ignored: members connect when all are there.
         rendezvous: where members meet: ``"tcp://HOST:PORT"``, on which rank 0 listens; ``"file:///FOLDER"``, shared by all, with no
             files of a run that failed; None: ``torch.distributed`` if it is initialised, else ``MASTER_ADDR`` and ``MASTER_PORT``.
@@ -285,7 +285,7 @@ def init_group(*, session: Session, my_ip: str = "127.0.0.1", port_ucx: int = 0,
     rank, world = _place(rank, world_size, dist)
     conn = ConnType.AUTO if conn == "auto" else ConnType(conn)
     if start_servers:
-        folder_of_sockets = doors.private(ctrl_uds_dir) if ctrl_uds_dir else doors.default_dir()
+        folder_of_sockets = listeners.private(ctrl_uds_dir) if ctrl_uds_dir else listeners.default_dir()
         wanted = _port("ctrl_tcp_port", ctrl_tcp_port or 0) or _port("port_ctrl", port_ctrl)
         session._serve(rank, my_ip, wanted, folder_of_sockets, ucx=conn == ConnType.UCX, required=True)
     listens = [a for a in session.addresses if a.startswith("tcp://")]
@@ -409,7 +409,7 @@ def _meet_at(session: Session, address: str, table: _Table, rank: int, world: in
         raise _bad(f"rendezvous={address!r}: give \"tcp://HOST:PORT\" or \"file:///FOLDER\"")
     if rank == 0:
         if not any(a.rsplit(":", 1)[1] == port for a in session.addresses):
-            session._core._listen_tcp(doors.resolved(f"{host}:{port}"), insecure=doors.warn_once([host.strip("[]")], False))
+            session._core._listen_tcp(listeners.resolved(f"{host}:{port}"), insecure=listeners.warn_once([host.strip("[]")], False))
         found = [table]
         ranks: list[int] = []
         while len(found) < world:

@@ -9,7 +9,7 @@ import functools
 import logging
 import os
 
-from . import doors
+from . import listeners
 from .args import MISSING, conn_type, control_transport, either, integer, port, text
 from .buffer import ConnBuffer, IOBuffer
 from .enums import ConnType, CtrlTransport, MemoryType, status_t
@@ -123,8 +123,8 @@ class CtrlLink:
     def _address(self, peer_ip: str) -> str:
         if self.transport == CtrlTransport.UDS:
             # Its IP address is of no use there, and may be any.
-            return doors.local(doors.private(_split(self.uds_path)[0] or "/tmp"), "0.0.0.0", self.port or None)
-        return doors.tcp(self.ip.strip() or peer_ip, port("port", self.port, low=1))
+            return listeners.local(listeners.private(_split(self.uds_path)[0] or "/tmp"), "0.0.0.0", self.port or None)
+        return listeners.tcp(self.ip.strip() or peer_ip, port("port", self.port, low=1))
 
 
 class Communicator:
@@ -164,7 +164,7 @@ class Communicator:
             return
         self._silent.discard(None)
         wanted = self_id if self_id is not None else rank
-        uds = None if folder is None else doors.private(folder or "/")
+        uds = None if folder is None else listeners.private(folder or "/")
         self.session._serve(wanted, str(bind_ip).strip(), tcp_port or None, uds, ucx=ucx, required=False)
 
     @_error
@@ -181,7 +181,7 @@ class Communicator:
         self._silent -= {peer_id, None}
         with _tells_of(number):
             if not link.upstream:
-                return session._reach(core, peer_id, address, conn, None, doors.warn_once(ips, session._insecure))
+                return session._reach(core, peer_id, address, conn, None, listeners.warn_once(ips, session._insecure))
             peer = core._connect_named(peer_id, address, conn, upstream=True)
             if core is not session._core:
                 session._core._call(peer_id, peer)

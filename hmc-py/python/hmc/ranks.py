@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 
-from . import _hmc, doors, environment
+from . import _hmc, environment, listeners
 from .args import integer
 from .enums import ConnType, status_t
 from .errors import Closed, HMCStatusError, Refused, Unavailable
@@ -87,7 +87,7 @@ class Cores:
         except BaseException:
             core.close(0)
             raise
-        doors.closes_at_exit(core)
+        listeners.closes_at_exit(core)
         return core
 
     def listens(self, addr: str) -> bool:
@@ -150,7 +150,7 @@ class Ranks:
 
     def _start_as(self, number: int, ips: list[str]) -> Core:
         """The session that dials under that number."""
-        rank, insecure = _hmc.rank_of(integer("self_id", number, high=2**32 - 1)), doors.warn_once(ips, self._insecure)
+        rank, insecure = _hmc.rank_of(integer("self_id", number, high=2**32 - 1)), listeners.warn_once(ips, self._insecure)
         core = self._core
         if not core._is_live:
             self._start_now(core, rank, insecure)
@@ -172,15 +172,15 @@ class Ranks:
         ip = ip or "0.0.0.0"
         if not self._local_ip:
             self.set_local_ip(ip)
-        where = doors.resolved(doors.tcp(ip, port or 0).removeprefix("tcp://"))
+        where = listeners.resolved(listeners.tcp(ip, port or 0).removeprefix("tcp://"))
         addr = None if port is None else where
         folder = None if uds is None else os.fspath(uds)
         places = set() if folder is None else {f"uds://{folder}", f"uds://{os.path.abspath(folder)}"}
         with self._lock():
-            insecure = doors.warn_once([ip], self._insecure)
+            insecure = listeners.warn_once([ip], self._insecure)
 
             def start(core: Core, rank: int, addr: str | None) -> None:
-                doors.start(core, rank, tcp=addr, uds=folder, insecure=insecure, num_chs=self._num_chs, ucx=ucx,
+                listeners.start(core, rank, tcp=addr, uds=folder, insecure=insecure, num_chs=self._num_chs, ucx=ucx,
                             required=required, upstream=self._upstream, **self._who)
 
             core = self._core
@@ -201,7 +201,7 @@ class Ranks:
             if addr is not None and not is_there:
                 core._listen_tcp(addr, insecure=insecure)
             if folder is not None and places.isdisjoint(core.addresses):
-                doors.try_uds(core, folder)
+                listeners.try_uds(core, folder)
 
     def _reach(self, core: Core, name: int | None, address: str, conn: ConnType, timeout: float | None,
                insecure: bool) -> tuple[Peer, Peer | None]:
@@ -211,17 +211,17 @@ class Ranks:
             return self._dial(core, name, address, conn, timeout), None
         except Unavailable as e:
             failed = e
-        if doors.is_taken(failed):
+        if listeners.is_taken(failed):
             tags = self._dial(core, name, address, ConnType.AUTO, timeout)
             try:
                 return self._second(name, address, conn, timeout, insecure), tags
             except Unavailable as e:
                 failed = e
         instead = environment.fallback() if conn in (ConnType.RDMA, ConnType.UCX) else None
-        if not doors.lacks_transport(failed):
+        if not listeners.lacks_transport(failed):
             raise failed
         if instead is None:
-            raise doors.with_remedy(failed, conn) from None
+            raise listeners.with_remedy(failed, conn) from None
         log.warning("%s cannot be had (%s); HMC_CONN_FALLBACK takes %s", conn.name, failed.msg, instead.name)
         return self._reach(core, name, address, instead, timeout, insecure)
 
@@ -246,7 +246,7 @@ class Ranks:
             try:
                 return dial(core)
             except (Refused, Unavailable, Closed) as e:
-                taken = isinstance(e, Unavailable) and doors.is_taken(e)
+                taken = isinstance(e, Unavailable) and listeners.is_taken(e)
                 if not taken and e.kind not in ("duplicate_rank", "closed"):
                     raise
         met: list[Peer] = []

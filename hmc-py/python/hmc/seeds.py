@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 
-from . import _hmc, doors, environment, ranks
+from . import _hmc, environment, listeners, ranks
 from .args import MISSING, address, conn_type, either, integer, no_more, no_others
 from .args import port as _port
 from .buffer import host_only
@@ -60,16 +60,16 @@ class SeedsGuide(Ranks, OlderGuide):
             if core is not self._core:
                 self._core._call(peer_id, known)
             return
-        insecure = doors.warn_once([ip], self._insecure)
+        insecure = listeners.warn_once([ip], self._insecure)
         with _tells_of(self_id):
             try:
                 met = self._reach(core, peer_id, address, conn, timeout, insecure)
             except HMCStatusError as e:
                 # Another program's socket in the folder of all: the address that was given is the one that counts.
-                if not self._may_fall_back(address) or not doors.meant_another(e):
+                if not self._may_fall_back(address) or not listeners.meant_another(e):
                     raise
                 log.warning("the local socket is another process's (%s); connecting to %s:%s", e.msg, ip, ctrl_tcp_port)
-                address = doors.tcp(ip, _port("ctrl_tcp_port", ctrl_tcp_port, low=1))
+                address = listeners.tcp(ip, _port("ctrl_tcp_port", ctrl_tcp_port, low=1))
                 met = self._reach(core, peer_id, address, conn, timeout, insecure)
         self._learn(ip, data_port, conn, *met)
 
@@ -94,20 +94,20 @@ class SeedsGuide(Ranks, OlderGuide):
         forced = environment.control_transport()
         same = peer_ip == self._local_ip and peer_ip not in ("", "0.0.0.0")
         if forced == "uds" or (not forced and same):
-            folder = doors.private(self.ctrl_uds_dir if uds_dir is None else uds_dir)
+            folder = listeners.private(self.ctrl_uds_dir if uds_dir is None else uds_dir)
             # Who forces local sockets names peers by addresses that need not be theirs; ports are.
-            return doors.local(folder, peer_ip if same else "0.0.0.0", None if port is None else _port("ctrl_tcp_port", port))
-        return doors.tcp(peer_ip, _port("ctrl_tcp_port", port, low=1))
+            return listeners.local(folder, peer_ip if same else "0.0.0.0", None if port is None else _port("ctrl_tcp_port", port))
+        return listeners.tcp(peer_ip, _port("ctrl_tcp_port", port, low=1))
 
     def _connect_old(self, ip: str, port: int | None, conn: ConnType, timeout: float | None) -> None:
         port = _port("port", port, low=1)
         with self._lock():
             if not self._core._is_live:
                 self._start_anyhow([ip])
-        insecure = doors.warn_once([ip], self._insecure)
+        insecure = listeners.warn_once([ip], self._insecure)
         for _ in range(TRIES):
             try:
-                met = self._reach(self._core, None, doors.tcp(ip, port), conn, timeout, insecure)
+                met = self._reach(self._core, None, listeners.tcp(ip, port), conn, timeout, insecure)
                 break
             except Refused as e:
                 if e.kind != "duplicate_rank" or self._core.peers or self._core.addresses:
@@ -121,7 +121,7 @@ class SeedsGuide(Ranks, OlderGuide):
 
     def _start_anyhow(self, ips: list[str]) -> None:
         """Starts under a rank that nobody chose."""
-        self._start_now(self._core, ranks._drawn(1, FIRST_SECOND), doors.warn_once(ips, self._insecure))
+        self._start_now(self._core, ranks._drawn(1, FIRST_SECOND), listeners.warn_once(ips, self._insecure))
         self._has_rank = True
 
     def disconnect(self, ip: str, port: int | ConnType | None = None, conn: ConnType = ConnType.RDMA, *,
@@ -188,7 +188,7 @@ class SeedsGuide(Ranks, OlderGuide):
                       ucx_port=ucx_port, rdma_port=rdma_port, ctrl_tcp_port=ctrl_tcp_port, self_id=self_id, ctrl_uds_dir=ctrl_uds_dir)
             port = _port("port", port)
             conn = ConnType.UCX if conn is None else ConnType(conn)
-            self._serve(None, ip, port, doors.default_dir(), ucx=conn == ConnType.UCX, required=True)
+            self._serve(None, ip, port, listeners.default_dir(), ucx=conn == ConnType.UCX, required=True)
             return
         no_others("init_server(bind_ip=)", "give ucx_port=, rdma_port= and ctrl_tcp_port=", ip=ip, port=port, conn=conn)
         for name, value in (("ucx_port", ucx_port), ("rdma_port", rdma_port)):
@@ -201,7 +201,7 @@ class SeedsGuide(Ranks, OlderGuide):
         if ctrl_uds_dir is not None:
             self.ctrl_uds_dir = os.fspath(ctrl_uds_dir)
         self.id = self_id
-        uds = doors.private(self.ctrl_uds_dir or "/tmp")
+        uds = listeners.private(self.ctrl_uds_dir or "/tmp")
         self._serve(number, bind_ip, control or None, uds, ucx=ucx_port is not None, required=False)
         self.set_local_ip(bind_ip)
 

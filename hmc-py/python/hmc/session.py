@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 
-from . import _hmc, doors, environment, tensors
+from . import _hmc, environment, listeners, tensors
 from .args import integer, no_more, no_others
 from .buffer import DEFAULT_BUFFER_SIZE, ConnBuffer, IOBuffer, surroundings
 from .deadline import end_of, left
@@ -114,7 +114,7 @@ class Session(SeedsGuide):
         self._known = set()
         self._turns: dict[int, threading.Lock] = {}
         self._bind()
-        doors.closes_at_exit(core)
+        listeners.closes_at_exit(core)
         if rank is not None:
             self._begin(rank, listen, insecure)
         elif listen is not None:
@@ -140,12 +140,12 @@ class Session(SeedsGuide):
             if text.startswith("tcp://"):
                 if tcp is not None:
                     raise _invalid("listen= names two TCP addresses: give one, \"tcp://0.0.0.0:PORT\" for all of this machine")
-                tcp = doors.resolved(text.removeprefix("tcp://"))
+                tcp = listeners.resolved(text.removeprefix("tcp://"))
                 continue
             if uds is not None:
                 raise _invalid("listen= names two folders: give one")
             if text == "uds":
-                uds = doors.default_dir()
+                uds = listeners.default_dir()
             elif text.startswith("uds://") or not isinstance(given, str) or ("/" in text and "://" not in text):
                 uds = text.removeprefix("uds://")
             else:
@@ -181,7 +181,7 @@ class Session(SeedsGuide):
             log.warning("closing: %s", e)
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the session in order: what was begun ends, the peers hear goodbye, doors close. At most ``timeout`` seconds
+        """Ends the session in order: what was begun ends, the peers hear goodbye, listeners close. At most ``timeout`` seconds
         (default 1). The buffer stays readable, and sessions over it that have other ranks go on."""
         end = None if timeout is None else end_of(timeout, 0)
         with contextlib.ExitStack() as every:

@@ -114,7 +114,7 @@ def describe(obj: ArrayLike, tag: int = 0) -> Meta:
 
 def _fields_mark(dtype: Any) -> str:
     """What tells the fields of a structured dtype from others': ``#`` and a digest of their names, places and types. The
-    header has no room for the fields themselves."""
+    header has no space for the fields themselves."""
     from hashlib import blake2b  # most programs send numbers
 
     return "#" + blake2b(repr(_layout(dtype)).encode(), digest_size=8).hexdigest()

@@ -160,7 +160,7 @@ def with_remedy(error: Unavailable, conn: ConnType) -> Unavailable:
         remedy = ("pip install './hmc-py[ucx]' (or libucx-cu12) brings UCX, as does apt install libucx0; HMC_UCX_LIB names a "
                   "library; HMC_CONN_FALLBACK=tcp takes another transport")
     elif conn == ConnType.RDMA:
-        remedy = ("this version has no RDMA verbs: use conn=ConnType.UCX, which drives RDMA cards, or ConnType.AUTO; "
+        remedy = ("this version has no RDMA verbs: use conn=ConnType.UCX, which drives RDMA NICs, or ConnType.AUTO; "
                   "HMC_CONN_FALLBACK=auto takes another transport without a change to the program")
     else:
         return error
@@ -193,7 +193,7 @@ def start(core: _hmc.Core, rank: int, *, tcp: str | None, uds: str | None, insec
 
 
 def try_uds(core: _hmc.Core, uds: str) -> None:
-    """Opens the local door of a running session, or says why not."""
+    """Opens the local listener of a running session, or says why not."""
     try:
         core._listen_uds(uds)
     except HMCStatusError as e:
