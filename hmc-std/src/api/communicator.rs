@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::base::op_id::OpId;
 use crate::base::wait_limit::WaitLimit;
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 use crate::memory::{ConnBuffer, HeapBytes, Region, StableBytes};
 use crate::ops::batch::Copy;
 use crate::state::inner::SessionInner;
@@ -109,7 +109,7 @@ impl Communicator {
     pub fn connect_upstream(&self, rank: u32, at: &Address, timeout: Duration) -> Result<Peer> {
         self.shared.check_process()?;
         let until = self.shared.until(timeout);
-        Ok(self.peer_over(self.shared.dial_upstream(Rank(rank), at, until)?))
+        Ok(self.peer_over(self.shared.dial_cxx(Rank(rank), at, until)?))
     }
 
     /// This session as a peer of itself: transfers within its own buffer.
@@ -148,9 +148,9 @@ impl Communicator {
     /// As [`Communicator::wait_peer`].
     pub fn meet(&self, rank: u32, timeout: Duration) -> Result<Peer> {
         self.wait_link(rank, timeout, |l| match l.life() {
-            Life::Ready => l.is_ready_now() || l.inbox().len() > 0,
-            Life::Leaving | Life::Dead => l.inbox().len() > 0,
-            Life::Opening => false,
+            LinkState::Ready => l.is_ready_now() || l.inbox().len() > 0,
+            LinkState::Leaving | LinkState::Dead => l.inbox().len() > 0,
+            LinkState::Opening => false,
         })
     }
 
@@ -188,7 +188,7 @@ impl Communicator {
     /// [`Communicator::wait_peer`] waits until they can be.
     #[must_use]
     pub fn arriving(&self) -> Vec<u32> {
-        let opening = |l: &Arc<Link>| l.life() == Life::Opening;
+        let opening = |l: &Arc<Link>| l.life() == LinkState::Opening;
         self.shared.links().into_iter().filter(opening).map(|l| l.peer.0).collect()
     }
 

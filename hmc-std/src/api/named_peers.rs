@@ -15,7 +15,7 @@ use crate::base::lock::lock;
 use crate::base::private_ranks::{FIRST_PRIVATE, is_private, rank_of, too_many};
 use crate::base::wait_limit::WaitLimit;
 use crate::conn::connector::Connector;
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 use crate::state::inner::SessionInner;
 
 impl SessionInner {
@@ -46,7 +46,7 @@ impl SessionInner {
         if claims == self.config.rank {
             return true;
         }
-        let lives = self.link(claims).is_some_and(|l| l.life() != Life::Dead);
+        let lives = self.link(claims).is_some_and(|l| l.life() != LinkState::Dead);
         let elsewhere = match (lock(&self.routes).get(&claims).map(|r| &r.address), address) {
             (Some(Address::Tcp(known)), Address::Tcp(given)) => known != given,
             // Else a process that listens in both ways.

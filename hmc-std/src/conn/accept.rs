@@ -143,7 +143,7 @@ impl SessionInner {
         let acceptor = AcceptConfig {
             rank: self.config.rank,
             job: self.config.job,
-            cxx: if self.accepts_upstream() { CxxPolicy::Allowed } else { CxxPolicy::Refused },
+            cxx: if self.accepts_cxx() { CxxPolicy::Allowed } else { CxxPolicy::Refused },
         };
         let control = ControlConn::accepted(&acceptor, clock::now());
         Handshaking {
@@ -243,7 +243,7 @@ impl SessionInner {
                     None => Err(RejectReason::NotAuthorised),
                 },
                 Some(FirstMessage::Refused(why)) => Err(why),
-                Some(FirstMessage::Upstream { rank }) => self.admit_upstream(p, rank),
+                Some(FirstMessage::Cxx { rank }) => self.admit_cxx(p, rank),
                 Some(FirstMessage::Attach { rank, token, channel }) => {
                     self.admit_channel(p, rank, &token, channel)
                 }
@@ -274,7 +274,7 @@ impl SessionInner {
         Some(match event {
             ControlEvent::HelloReceived(h) => self.claim_of(h, source, socket),
             ControlEvent::Proven => FirstMessage::Proven,
-            ControlEvent::CxxHello { rank } => FirstMessage::Upstream { rank: *rank },
+            ControlEvent::CxxHello { rank } => FirstMessage::Cxx { rank: *rank },
             ControlEvent::AttachReceived { rank, token, channel } => {
                 FirstMessage::Attach { rank: *rank, token: *token, channel: *channel }
             }

@@ -15,7 +15,7 @@ use crate::io::listener::PeerAddr;
 use crate::io::socket::Socket;
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
-use crate::link::{Life, Link, LinkParts};
+use crate::link::{Link, LinkInit, LinkState};
 use crate::node::inbox::{Inbox, SharedInbox};
 use crate::node::membership::{Input, Output as Decision};
 use crate::state::inner::SessionInner;
@@ -44,7 +44,7 @@ impl SessionInner {
         if self.is_leaving() {
             return Err(RejectReason::ShuttingDown);
         }
-        match self.decide(input) {
+        match self.update_membership(input) {
             Decision::Judged(verdict) => reason(verdict).map_or(Ok(()), Err),
             _ => Err(RejectReason::Busy),
         }
@@ -77,7 +77,7 @@ impl SessionInner {
         if let Some(old) = self.link(rank)
             && old.incarnation < incarnation
         {
-            old.turn_ctrl(false);
+            old.poll_ctrl(false);
         }
         let peer = self.rank_for(rank, incarnation, who)?;
         let serial = self.next_serial();
@@ -102,7 +102,7 @@ impl SessionInner {
         Ok(())
     }
 
-    pub(crate) fn admit_upstream(
+    pub(crate) fn admit_cxx(
         &self,
         p: &mut Handshaking,
         rank: Rank,
@@ -140,7 +140,7 @@ impl SessionInner {
         let spare = ControlConn::accepted(&acceptor, clock::now());
         let control = std::mem::replace(&mut p.control, spare);
         let framer = std::mem::replace(&mut p.framer, CtrlState::new_framer());
-        let link = Link::new(LinkParts {
+        let link = Link::new(LinkInit {
             session: self.id,
             serial,
             peer,
@@ -170,7 +170,7 @@ impl SessionInner {
     ) -> std::result::Result<(), RejectReason> {
         let serial = lock(&self.tokens).take(token).ok_or(RejectReason::BadToken)?;
         let link = self.link_by_serial(serial).ok_or(RejectReason::BadToken)?;
-        if !self.may_claim(link.peer, rank) || link.life() != Life::Opening {
+        if !self.may_claim(link.peer, rank) || link.life() != LinkState::Opening {
             return Err(RejectReason::BadToken);
         }
         let domain = self.domains.of_endpoint(channel).filter(|domain| {
@@ -203,7 +203,7 @@ impl SessionInner {
                 tracing::warn!(peer = rank.0, error = %e, "no data plane for a peer that asked for one");
                 // It has opened nothing: the peer may go on with it by another kind.
                 lock(&self.tokens).insert(*token, serial);
-                if link.life() != Life::Opening {
+                if link.life() != LinkState::Opening {
                     lock(&self.tokens).forget(serial);
                 }
                 RejectReason::Busy

@@ -55,7 +55,7 @@ impl SessionInner {
     }
 
     /// Whether its listeners accept the dialect of the C++ HMC.
-    pub(crate) fn accepts_upstream(&self) -> bool {
+    pub(crate) fn accepts_cxx(&self) -> bool {
         self.config.upstream
     }
 

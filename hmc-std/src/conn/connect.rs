@@ -15,14 +15,14 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::private_ranks::{is_private, too_many};
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
-use crate::conn::connector::{Connector, Need};
+use crate::conn::connector::{ConnectStep, Connector};
 use crate::conn::dial_target::DialTarget;
 use crate::conn::handshake::{Handshake, open, open_path, wait_for_answer};
 use crate::io::rest_socket::RestSocket;
 use crate::io::socket::Socket;
 use crate::link::ctrl::CtrlState;
 use crate::link::data::DataState;
-use crate::link::{Life, Link, LinkParts, WaitScope};
+use crate::link::{Link, LinkInit, LinkState, WaitScope};
 use crate::node::membership::{Input, Output as Decision};
 use crate::state::inner::SessionInner;
 use crate::transport::data_plane::AnyDataPlane;
@@ -59,7 +59,7 @@ impl SessionInner {
                 Err(need) => need,
             };
             match need {
-                Need::Open(target) => {
+                ConnectStep::Open(target) => {
                     let opened = match &target {
                         DialTarget::Address(address) => open(address, claims, until),
                         DialTarget::Path(path) => open_path(path, until),
@@ -74,7 +74,7 @@ impl SessionInner {
                         opened => connector.opened(self, opened.map(Socket::from))?,
                     }
                 }
-                Need::Hear => {
+                ConnectStep::Hear => {
                     let heard =
                         connector.socket().map(|s| wait_for_answer(s, self.config.spin, until));
                     if let Some(Err(e)) = heard {
@@ -84,8 +84,8 @@ impl SessionInner {
                         return Err(e.with_peer(claims));
                     }
                 }
-                Need::Drive(link) => {
-                    let open = |l: &Link| (l.life() != Life::Opening).then_some(());
+                ConnectStep::Drive(link) => {
+                    let open = |l: &Link| (l.life() != LinkState::Opening).then_some(());
                     // When the time has come, the next step says so.
                     if let Err(stop @ (WaitStopped::Interrupted | WaitStopped::Forked)) =
                         link.drive(WaitScope::Both, until, open)
@@ -98,7 +98,7 @@ impl SessionInner {
                         return Err(stop.error("connecting").with_peer(rank));
                     }
                 }
-                Need::Pause(at) => {
+                ConnectStep::Pause(at) => {
                     let nothing = |_: &Self| None::<()>;
                     let paused =
                         self.wait_for_event(until.with_deadline(at.min(until.at)), nothing);
@@ -109,7 +109,7 @@ impl SessionInner {
                         return Err(stop.error("connecting").with_peer(rank));
                     }
                 }
-                Need::EventCount { by, taken } => {
+                ConnectStep::Event { by, taken } => {
                     let events = self.wait_for_event(until.with_deadline(by.min(until.at)), |s| {
                         let ready = s.link(rank).is_some_and(|l| l.is_ready_now());
                         (ready || lock(&s.registry).is_taken(rank) != taken).then_some(())
@@ -127,7 +127,7 @@ impl SessionInner {
 
     /// Connects to a node of the C++ HMC, on the control plane only. Its HELLO has no answer, so
     /// this returns when the words were sent.
-    pub(crate) fn dial_upstream(
+    pub(crate) fn dial_cxx(
         &self,
         rank: Rank,
         address: &Address,
@@ -142,7 +142,7 @@ impl SessionInner {
         } else {
             rank
         };
-        if !is_private(rank) && self.decide(Input::Dial { rank }) == Decision::No {
+        if !is_private(rank) && self.update_membership(Input::Dial { rank }) == Decision::No {
             return Err(self.refusal(rank, RejectReason::Duplicate));
         }
         let made = open(address, claims, until).and_then(|fd| {
@@ -155,7 +155,7 @@ impl SessionInner {
         let talk = match made {
             Ok(talk) => talk,
             Err(e) => {
-                self.decide(Input::DialFailed { rank });
+                self.update_membership(Input::DialFailed { rank });
                 return Err(e.with_peer(rank));
             }
         };
@@ -164,12 +164,12 @@ impl SessionInner {
             // Another process may have taken the rank meanwhile, or it is kept for one that has proved itself.
             let welcome = Input::Welcome { rank, incarnation, who: Identity::default() };
             if let Err(why) = self.judge(welcome) {
-                self.decide(Input::DialFailed { rank });
+                self.update_membership(Input::DialFailed { rank });
                 return Err(self.refusal(claims, why));
             }
         }
-        self.decide(Input::Linked { rank });
-        let link = Link::new(LinkParts {
+        self.update_membership(Input::Linked { rank });
+        let link = Link::new(LinkInit {
             session: self.id,
             serial: self.next_serial(),
             peer: rank,
@@ -202,7 +202,7 @@ impl SessionInner {
             .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
         // A socket that never says anything stands for the control connection.
         let socket = RestSocket::socket()?;
-        let link = Link::new(LinkParts {
+        let link = Link::new(LinkInit {
             session: self.id,
             serial: self.next_serial(),
             peer: rank,

@@ -1,6 +1,6 @@
 //! Connecting as a machine: dials until there is a link that is ready, joins the dials of others, waits for a crossing one.
 //!
-//! It opens nothing and never waits: [`Connector::advance`] says what is needed next ([`Need`]). [`crate::conn::connect`] drives it
+//! It opens nothing and never waits: [`Connector::advance`] says what is needed next ([`ConnectStep`]). [`crate::conn::connect`] drives it
 //! on the caller's thread.
 
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::conn::dial_target::DialTarget;
-use crate::conn::dialer::{Dialer, Step};
+use crate::conn::dialer::{DialStep, Dialer};
 use crate::conn::retry::Retries;
 use crate::io::socket::Socket;
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 use crate::state::inner::SessionInner;
 
 /// How long a refusal as a duplicate is doubted: the link of the peer's own dial may be about to appear.
-const DOUBT_MS: u64 = 1000;
+const DUPLICATE_GRACE_MS: u64 = 1000;
 /// The pause before a peer that dials us itself is dialed again.
-const CROSSING_PAUSE_MS: u64 = 300;
+const CROSSING_BACKOFF_MS: u64 = 300;
 
 /// What connecting needs next.
 #[derive(Debug)]
-pub(crate) enum Need {
+pub(crate) enum ConnectStep {
     /// A connection there; hand it in by [`Connector::opened`].
     Open(DialTarget),
     /// Bytes on [`Connector::socket`].
@@ -36,14 +36,14 @@ pub(crate) enum Need {
     /// The rest of the handshake on this link.
     Drive(Arc<Link>),
     /// Events of the peers, or that time. The rank was taken, or was not, when that was found: events is what differs from it.
-    EventCount { by: Instant, taken: bool },
+    Event { by: Instant, taken: bool },
     /// That time.
     Pause(Instant),
 }
 
 enum State {
-    Fresh,
-    Dialer(Box<Dialer>),
+    Idle,
+    Dialing(Box<Dialer>),
     Opening(Arc<Link>),
     /// Somebody else is at it, or was a moment ago.
     Waiting {
@@ -82,7 +82,7 @@ impl Connector {
             deadline,
             kept_until: None,
             retries: Retries::default(),
-            state: State::Fresh,
+            state: State::Idle,
         }
     }
 
@@ -98,8 +98,8 @@ impl Connector {
     /// The connection on which an answer is awaited.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match &self.state {
-            State::Dialer(dialer) => dialer.socket(),
-            State::Fresh | State::Opening(_) | State::Waiting { .. } => None,
+            State::Dialing(dialer) => dialer.socket(),
+            State::Idle | State::Opening(_) | State::Waiting { .. } => None,
         }
     }
 
@@ -107,8 +107,8 @@ impl Connector {
     #[cfg(feature = "testing")]
     pub(crate) fn is_fresh(&self) -> bool {
         match &self.state {
-            State::Dialer(dialer) => dialer.is_fresh(),
-            State::Fresh | State::Opening(_) | State::Waiting { .. } => true,
+            State::Dialing(dialer) => dialer.is_fresh(),
+            State::Idle | State::Opening(_) | State::Waiting { .. } => true,
         }
     }
 
@@ -119,48 +119,54 @@ impl Connector {
     pub(crate) fn advance(
         &mut self,
         shared: &SessionInner,
-    ) -> Result<std::result::Result<Arc<Link>, Need>> {
+    ) -> Result<std::result::Result<Arc<Link>, ConnectStep>> {
         loop {
             let now = clock::now();
             match &mut self.state {
-                State::Fresh => {
+                State::Idle => {
                     let begun =
                         Dialer::begin(shared, (self.rank, self.claims), &self.address, self.conn)?;
                     self.state = match begun {
-                        Some(dialer) => State::Dialer(Box::new(dialer)),
+                        Some(dialer) => State::Dialing(Box::new(dialer)),
                         None => State::Waiting { again: now, until: self.deadline, refused: None },
                     };
                 }
-                State::Dialer(_) if now >= self.deadline => {
+                State::Dialing(_) if now >= self.deadline => {
                     self.abandon(shared);
                     return Err(self.retries.deadline().with_peer(self.rank));
                 }
-                State::Dialer(dialer) => match dialer.advance(shared) {
+                State::Dialing(dialer) => match dialer.advance(shared) {
                     Err(e) => self.again_after(e, now)?,
-                    Ok(Step::Open(target)) => return Ok(Err(Need::Open(target))),
-                    Ok(Step::Hear) => return Ok(Err(Need::Hear)),
-                    Ok(Step::Pause(at)) => return Ok(Err(Need::Pause(at.min(self.deadline)))),
-                    Ok(Step::Linked(link)) => self.state = State::Opening(link),
-                    Ok(Step::Refused(why @ RejectReason::Duplicate)) => {
-                        let until = self.deadline.min(after_ms(now, DOUBT_MS));
+                    Ok(DialStep::Open(target)) => return Ok(Err(ConnectStep::Open(target))),
+                    Ok(DialStep::Hear) => return Ok(Err(ConnectStep::Hear)),
+                    Ok(DialStep::Pause(at)) => {
+                        return Ok(Err(ConnectStep::Pause(at.min(self.deadline))));
+                    }
+                    Ok(DialStep::Linked(link)) => self.state = State::Opening(link),
+                    Ok(DialStep::Refused(why @ RejectReason::Duplicate)) => {
+                        let until = self.deadline.min(after_ms(now, DUPLICATE_GRACE_MS));
                         let again = Instant::NEVER;
                         self.state = State::Waiting { again, until, refused: Some(why) };
                     }
                     // The peer dials us itself: its connection is the one that stays, if it comes.
-                    Ok(Step::Refused(why @ RejectReason::Busy)) => {
-                        let again = after_ms(now, CROSSING_PAUSE_MS);
+                    Ok(DialStep::Refused(why @ RejectReason::Busy)) => {
+                        let again = after_ms(now, CROSSING_BACKOFF_MS);
                         let until = self.deadline;
                         self.state = State::Waiting { again, until, refused: Some(why) };
                     }
                     // A dead rank is kept for a while only.
-                    Ok(Step::Refused(why @ (RejectReason::Kept | RejectReason::Stale { .. }))) => {
+                    Ok(DialStep::Refused(
+                        why @ (RejectReason::Kept | RejectReason::Stale { .. }),
+                    )) => {
                         let kept = now.after(Duration::from_nanos(RANK_KEPT_NS));
                         let until = *self.kept_until.get_or_insert(kept);
-                        let again = after_ms(now, CROSSING_PAUSE_MS);
-                        let until = self.deadline.min(until.after(Duration::from_millis(DOUBT_MS)));
+                        let again = after_ms(now, CROSSING_BACKOFF_MS);
+                        let until = self
+                            .deadline
+                            .min(until.after(Duration::from_millis(DUPLICATE_GRACE_MS)));
                         self.state = State::Waiting { again, until, refused: Some(why) };
                     }
-                    Ok(Step::Refused(why)) => {
+                    Ok(DialStep::Refused(why)) => {
                         if let RejectReason::WrongRank { ours } = why {
                             self.found = Some(ours);
                         }
@@ -168,14 +174,14 @@ impl Connector {
                     }
                 },
                 State::Opening(link) => match link.life() {
-                    Life::Ready => return Ok(Ok(Arc::clone(link))),
-                    Life::Leaving | Life::Dead => return Err(link.gone()),
-                    Life::Opening if now >= self.deadline => {
+                    LinkState::Ready => return Ok(Ok(Arc::clone(link))),
+                    LinkState::Leaving | LinkState::Dead => return Err(link.gone()),
+                    LinkState::Opening if now >= self.deadline => {
                         link.die(false, "the handshake took too long");
                         let what = "connecting: the peer accepted but did not open its memory";
                         return Err(Error::deadline(what).with_peer(self.rank));
                     }
-                    Life::Opening => return Ok(Err(Need::Drive(Arc::clone(link)))),
+                    LinkState::Opening => return Ok(Err(ConnectStep::Drive(Arc::clone(link)))),
                 },
                 State::Waiting { again, until, refused } => {
                     if let Some(link) = shared.link(self.rank).filter(|l| l.is_ready_now()) {
@@ -194,16 +200,16 @@ impl Connector {
                     }
                     let taken = lock(&shared.registry).is_taken(self.rank);
                     if taken {
-                        return Ok(Err(Need::EventCount { by: *until, taken }));
+                        return Ok(Err(ConnectStep::Event { by: *until, taken }));
                     }
                     if now < *again {
-                        return Ok(Err(Need::EventCount { by: (*until).min(*again), taken }));
+                        return Ok(Err(ConnectStep::Event { by: (*until).min(*again), taken }));
                     }
                     if refused.is_some() {
                         // It answers.
                         self.retries = Retries::default();
                     }
-                    self.state = State::Fresh;
+                    self.state = State::Idle;
                 }
             }
         }
@@ -224,14 +230,14 @@ impl Connector {
         }
     }
 
-    /// What [`Need::Open`] asked for: a connection, or why there is none.
+    /// What [`ConnectStep::Open`] asked for: a connection, or why there is none.
     ///
     /// # Errors
     /// It is over.
     pub(crate) fn opened(&mut self, shared: &SessionInner, opened: Result<Socket>) -> Result<()> {
         let done = match &mut self.state {
-            State::Dialer(dialer) => dialer.opened(shared, opened),
-            State::Fresh | State::Opening(_) | State::Waiting { .. } => Ok(()),
+            State::Dialing(dialer) => dialer.opened(shared, opened),
+            State::Idle | State::Opening(_) | State::Waiting { .. } => Ok(()),
         };
         done.or_else(|e| self.again_after(e, clock::now()))
     }
@@ -248,10 +254,10 @@ impl Connector {
 
     /// It is given up: the rank may be dialed again.
     pub(crate) fn abandon(&mut self, shared: &SessionInner) {
-        if let State::Dialer(dialer) = &mut self.state {
+        if let State::Dialing(dialer) = &mut self.state {
             dialer.abandon(shared);
         }
-        self.state = State::Fresh;
+        self.state = State::Idle;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dialing as a machine: from an address to a link, one step at a time.
 //!
-//! It opens no connection and never waits: [`Dialer::advance`] says what is needed next ([`Step`]), whoever drives it
+//! It opens no connection and never waits: [`Dialer::advance`] says what is needed next ([`DialStep`]), whoever drives it
 //! gets that and hands it in. [`crate::conn::connect`] drives it on the caller's thread.
 
 use std::sync::Arc;
@@ -19,12 +19,14 @@ use crate::base::lock::lock;
 use crate::base::private_ranks::is_private;
 use crate::conn::admit::Way;
 use crate::conn::dial_target::DialTarget;
-use crate::conn::handshake::{Handshake, HandshakeOutcome, WelcomeInfo, other_question, unsayable};
+use crate::conn::handshake::{
+    Handshake, HandshakeOutcome, WelcomeInfo, invalid_hello, other_question,
+};
 use crate::conn::hello::told;
 use crate::conn::retry::Retries;
 use crate::io::listener::local_peer;
 use crate::io::socket::Socket;
-use crate::link::{Choice, Link, LinkParts, ctrl::CtrlState, data::DataState};
+use crate::link::{Choice, Link, LinkInit, ctrl::CtrlState, data::DataState};
 use crate::node::membership::{Input, Output as Decision};
 use crate::state::inner::SessionInner;
 use crate::state::reconnect_info::ReconnectInfo;
@@ -32,7 +34,7 @@ use crate::transport::domain::{Domain, PeerFacts, Side};
 
 /// What a dial needs next.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum DialStep {
     /// A connection there; hand it in by [`Dialer::opened`].
     Open(DialTarget),
     /// Bytes on [`Dialer::socket`].
@@ -46,7 +48,7 @@ pub(crate) enum Step {
 }
 
 #[expect(clippy::large_enum_variant, reason = "one a dial, and dials are few")]
-enum Stage {
+enum DialStage {
     /// The control connection must be opened.
     Control,
     /// First words on it.
@@ -66,7 +68,7 @@ pub(crate) struct Dialer {
     address: Address,
     conn: ConnType,
     choices: Vec<Choice>,
-    stage: Stage,
+    stage: DialStage,
     /// How often the data connection was closed unanswered, and before when it is not opened again.
     retries: Retries,
     not_before: Instant,
@@ -93,7 +95,7 @@ impl Dialer {
         }
         // Before anything is begun: it takes a moment, and may not be there.
         let conn = shared.activate(conn)?;
-        if !is_private(rank) && shared.decide(Input::Dial { rank }) == Decision::No {
+        if !is_private(rank) && shared.update_membership(Input::Dial { rank }) == Decision::No {
             return Ok(None);
         }
         let address = address.clone();
@@ -103,7 +105,7 @@ impl Dialer {
             address,
             conn,
             choices: Vec::new(),
-            stage: Stage::Control,
+            stage: DialStage::Control,
             retries: Retries::default(),
             not_before: Instant::ZERO,
         }))
@@ -112,32 +114,32 @@ impl Dialer {
     /// The connection on which an answer is awaited.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match &self.stage {
-            Stage::Hello(talk) | Stage::Attach(.., talk) => Some(&talk.socket),
-            Stage::Control | Stage::Data(..) | Stage::Over => None,
+            DialStage::Hello(talk) | DialStage::Attach(.., talk) => Some(&talk.socket),
+            DialStage::Control | DialStage::Data(..) | DialStage::Over => None,
         }
     }
 
     /// Whether it has no connection yet.
     #[cfg(feature = "testing")]
     pub(crate) fn is_fresh(&self) -> bool {
-        matches!(self.stage, Stage::Control)
+        matches!(self.stage, DialStage::Control)
     }
 
     /// Goes on as far as what has come allows.
     ///
     /// # Errors
     /// The dial is over.
-    pub(crate) fn advance(&mut self, shared: &SessionInner) -> Result<Step> {
+    pub(crate) fn advance(&mut self, shared: &SessionInner) -> Result<DialStep> {
         let step = self.step(shared);
         match &step {
-            Ok(Step::Open(_) | Step::Hear | Step::Pause(_)) => {}
-            Ok(Step::Linked(_)) => self.stage = Stage::Over,
-            Ok(Step::Refused(_)) | Err(_) => self.abandon(shared),
+            Ok(DialStep::Open(_) | DialStep::Hear | DialStep::Pause(_)) => {}
+            Ok(DialStep::Linked(_)) => self.stage = DialStage::Over,
+            Ok(DialStep::Refused(_)) | Err(_) => self.abandon(shared),
         }
         step.map_err(|e| told(e, self.rank, &self.choices))
     }
 
-    /// What [`Step::Open`] asked for: a connection, or why there is none.
+    /// What [`DialStep::Open`] asked for: a connection, or why there is none.
     ///
     /// # Errors
     /// The dial is over.
@@ -152,28 +154,34 @@ impl Dialer {
     /// The dial is given up: the rank may be dialed again.
     pub(crate) fn abandon(&mut self, shared: &SessionInner) {
         let rank = self.rank;
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Control | Stage::Hello(_) => {
-                shared.decide(Input::DialFailed { rank });
+        match std::mem::replace(&mut self.stage, DialStage::Over) {
+            DialStage::Control | DialStage::Hello(_) => {
+                shared.update_membership(Input::DialFailed { rank });
             }
             // The peer lives, but the link never will.
-            Stage::Data(met, ..) | Stage::Attach(met, ..) => {
-                shared.decide(Input::Over { rank, incarnation: met.incarnation, redial: false });
-                shared.decide(Input::DialFailed { rank });
+            DialStage::Data(met, ..) | DialStage::Attach(met, ..) => {
+                shared.update_membership(Input::Over {
+                    rank,
+                    incarnation: met.incarnation,
+                    redial: false,
+                });
+                shared.update_membership(Input::DialFailed { rank });
             }
-            Stage::Over => {}
+            DialStage::Over => {}
         }
     }
 
-    fn step(&mut self, shared: &SessionInner) -> Result<Step> {
+    fn step(&mut self, shared: &SessionInner) -> Result<DialStep> {
         loop {
             match &mut self.stage {
-                Stage::Control => return Ok(Step::Open(DialTarget::Address(self.address.clone()))),
-                Stage::Hello(talk) => {
+                DialStage::Control => {
+                    return Ok(DialStep::Open(DialTarget::Address(self.address.clone())));
+                }
+                DialStage::Hello(talk) => {
                     let met = match talk.advance()? {
-                        None => return Ok(Step::Hear),
+                        None => return Ok(DialStep::Hear),
                         Some(HandshakeOutcome::Connected(met)) => met,
-                        Some(HandshakeOutcome::Refused(why)) => return Ok(Step::Refused(why)),
+                        Some(HandshakeOutcome::Refused(why)) => return Ok(DialStep::Refused(why)),
                         Some(HandshakeOutcome::Attached) => return Err(other_question()),
                     };
                     // The kernel knows the users of local sockets.
@@ -187,9 +195,11 @@ impl Dialer {
                     if !is_private(rank)
                         && let Err(why) = shared.judge(welcome)
                     {
-                        return Ok(Step::Refused(why));
+                        return Ok(DialStep::Refused(why));
                     }
-                    let Stage::Hello(talk) = std::mem::replace(&mut self.stage, Stage::Over) else {
+                    let DialStage::Hello(talk) =
+                        std::mem::replace(&mut self.stage, DialStage::Over)
+                    else {
                         return Err(other_question());
                     };
                     // From here on who gives up gives the rank back, too.
@@ -197,24 +207,24 @@ impl Dialer {
                         ConnType::Auto => shared.domains.next(None).map_or(self.conn, Domain::kind),
                         named => named,
                     };
-                    self.stage = Stage::Data(met, talk, first);
+                    self.stage = DialStage::Data(met, talk, first);
                     self.skip_unfit(shared)?;
                 }
-                Stage::Data(..) if clock::now() < self.not_before => {
-                    return Ok(Step::Pause(self.not_before));
+                DialStage::Data(..) if clock::now() < self.not_before => {
+                    return Ok(DialStep::Pause(self.not_before));
                 }
-                Stage::Data(met, _, kind) => {
-                    return Ok(Step::Open(DialTarget::of_data(
+                DialStage::Data(met, _, kind) => {
+                    return Ok(DialStep::Open(DialTarget::of_data(
                         &self.address,
                         met.shm.as_deref(),
                         met.tcp,
                         shared.domains.find(*kind)?.side(),
                     )?));
                 }
-                Stage::Attach(.., kind, talk) => match (talk.advance(), *kind) {
-                    (Ok(None), _) => return Ok(Step::Hear),
+                DialStage::Attach(.., kind, talk) => match (talk.advance(), *kind) {
+                    (Ok(None), _) => return Ok(DialStep::Hear),
                     (Ok(Some(HandshakeOutcome::Attached)), _) => {
-                        return self.link(shared).map(Step::Linked);
+                        return self.link(shared).map(DialStep::Linked);
                     }
                     (Ok(Some(HandshakeOutcome::Refused(why))), kind) => {
                         let refused = shared.refusal(self.claims, why);
@@ -223,18 +233,18 @@ impl Dialer {
                     (Ok(Some(HandshakeOutcome::Connected(_))), _) => return Err(other_question()),
                     (Err(e), kind) => self.not_by(shared, kind, e)?,
                 },
-                Stage::Over => return Err(Error::new(ErrorKind::Closed, "this dial is over")),
+                DialStage::Over => return Err(Error::new(ErrorKind::Closed, "this dial is over")),
             }
         }
     }
 
     fn take_in(&mut self, shared: &SessionInner, opened: Result<Socket>) -> Result<()> {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Control => {
+        match std::mem::replace(&mut self.stage, DialStage::Over) {
+            DialStage::Control => {
                 let socket = match opened {
                     Ok(socket) => socket,
                     Err(e) => {
-                        self.stage = Stage::Control;
+                        self.stage = DialStage::Control;
                         return Err(e);
                     }
                 };
@@ -246,37 +256,37 @@ impl Dialer {
                 match talk {
                     Ok(mut talk) => {
                         let said = talk.flush();
-                        self.stage = Stage::Hello(talk);
+                        self.stage = DialStage::Hello(talk);
                         said
                     }
                     Err(e) => {
-                        self.stage = Stage::Control;
+                        self.stage = DialStage::Control;
                         Err(e)
                     }
                 }
             }
-            Stage::Data(met, first, kind) => {
+            DialStage::Data(met, first, kind) => {
                 let domain = shared.domains.find(kind)?;
                 let (channel, is_local) = (domain.endpoint(), domain.side() == Side::Local);
                 let token = met.token;
-                self.stage = Stage::Data(met, first, kind);
+                self.stage = DialStage::Data(met, first, kind);
                 let attached = opened.and_then(|socket| {
                     if is_local {
                         socket.let_descriptors_in();
                     }
                     let control =
                         ControlConn::attach(shared.config.rank, token, channel, clock::now())
-                            .map_err(unsayable)?;
+                            .map_err(invalid_hello)?;
                     let mut talk = Handshake::new(socket, control);
                     talk.flush()?;
                     Ok(talk)
                 });
                 match attached {
                     Ok(talk) => {
-                        if let Stage::Data(met, first, kind) =
-                            std::mem::replace(&mut self.stage, Stage::Over)
+                        if let DialStage::Data(met, first, kind) =
+                            std::mem::replace(&mut self.stage, DialStage::Over)
                         {
-                            self.stage = Stage::Attach(met, first, kind, talk);
+                            self.stage = DialStage::Attach(met, first, kind, talk);
                         }
                         Ok(())
                     }
@@ -295,7 +305,7 @@ impl Dialer {
     /// # Errors
     /// `Unavailable`: the one that was asked for by name does not.
     fn skip_unfit(&mut self, shared: &SessionInner) -> Result<()> {
-        while let Stage::Data(met, _, kind) | Stage::Attach(met, _, kind, _) = &self.stage {
+        while let DialStage::Data(met, _, kind) | DialStage::Attach(met, _, kind, _) = &self.stage {
             let (kind, by_name) = (*kind, self.conn != ConnType::Auto);
             let peer = PeerFacts {
                 same_host: met.host == shared.host,
@@ -340,9 +350,9 @@ impl Dialer {
 
     /// The data connection has to be opened, of that kind.
     fn again_by(&mut self, next: ConnType) {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Data(met, first, _) | Stage::Attach(met, first, ..) => {
-                Stage::Data(met, first, next)
+        self.stage = match std::mem::replace(&mut self.stage, DialStage::Over) {
+            DialStage::Data(met, first, _) | DialStage::Attach(met, first, ..) => {
+                DialStage::Data(met, first, next)
             }
             stage => stage,
         };
@@ -353,7 +363,7 @@ impl Dialer {
         if shared.is_leaving() {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
-        let Stage::Attach(met, .., kind, second) = &self.stage else {
+        let DialStage::Attach(met, .., kind, second) = &self.stage else {
             return Err(other_question());
         };
         let (incarnation, kind, second) = (met.incarnation, *kind, Arc::clone(&second.socket));
@@ -373,11 +383,12 @@ impl Dialer {
             features,
             inbox: Arc::clone(&inbox),
         })?;
-        let Stage::Attach(_, first, ..) = std::mem::replace(&mut self.stage, Stage::Over) else {
+        let DialStage::Attach(_, first, ..) = std::mem::replace(&mut self.stage, DialStage::Over)
+        else {
             return Err(other_question());
         };
         self.note_choice(shared, kind);
-        let link = Link::new(LinkParts {
+        let link = Link::new(LinkInit {
             session: shared.id,
             serial,
             peer: self.rank,
@@ -394,7 +405,7 @@ impl Dialer {
         });
         link.choose(kind, String::new());
         shared.publish(&link);
-        shared.decide(Input::Linked { rank: self.rank });
+        shared.update_membership(Input::Linked { rank: self.rank });
         if let Err(e) = shared.introduce(&link) {
             link.die(false, &format!("its window could not be offered: {e}"));
             return Err(e);

@@ -99,7 +99,7 @@ impl Handshake {
                         Some(ControlEvent::Challenged(said)) => {
                             let prover = self.prover.as_ref().ok_or_else(other_question)?;
                             let (must, ours) = prover.answer(&said);
-                            if !self.control.prove(&must, ours).map_err(unsayable)? {
+                            if !self.control.prove(&must, ours).map_err(invalid_hello)? {
                                 return Err(prover.not_believed());
                             }
                         }
@@ -319,6 +319,6 @@ pub(crate) fn other_question() -> Error {
     Error::new(ErrorKind::Protocol, "an answer to another question")
 }
 
-pub(crate) fn unsayable(e: impl std::fmt::Display) -> Error {
+pub(crate) fn invalid_hello(e: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidConfig, e.to_string())
 }

@@ -32,12 +32,12 @@ impl SessionInner {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
         match address {
-            Address::Tcp(addr) => self.ask_rank(*addr, until),
+            Address::Tcp(addr) => self.query_rank(*addr, until),
             Address::Uds(dir) | Address::Local { dir, .. } => self.find_rank(dir),
         }
     }
 
-    fn ask_rank(&self, addr: SocketAddr, until: WaitLimit) -> Result<Rank> {
+    fn query_rank(&self, addr: SocketAddr, until: WaitLimit) -> Result<Rank> {
         check_exposure(addr.ip(), self.is_insecure())?;
         let mut retries = Retries::default();
         loop {
@@ -62,7 +62,7 @@ impl SessionInner {
         let (me, none) = (self.config.rank, EndpointList::new());
         let fd = open(&Address::Tcp(addr), me, until)?;
         let from = rustix::net::getsockname(&fd).ok().and_then(|a| SocketAddr::try_from(a).ok());
-        let is_own = self.listeners.leads_here(addr, from.map(|f| f.ip()));
+        let is_own = self.listeners.is_own_address(addr, from.map(|f| f.ip()));
         let mut talk =
             self.greeting(fd.into(), &Address::Tcp(addr), &none, self.next_life(), me)?;
         let reached = loop {

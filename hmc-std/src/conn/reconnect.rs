@@ -12,12 +12,12 @@ use crate::state::inner::SessionInner;
 
 impl SessionInner {
     /// Judges and records a change of the peers' lives.
-    pub(crate) fn decide(&self, input: Input) -> Output {
+    pub(crate) fn update_membership(&self, input: Input) -> Output {
         let output = {
             let mut registry = lock(&self.registry);
             let output = registry.handle(input, clock::now());
             let at = registry.next_deadline().as_nanos();
-            if at < self.redial_at.swap(at, Ordering::AcqRel) {
+            if at < self.reconnect_at.swap(at, Ordering::AcqRel) {
                 // The engine may sleep for longer than that.
                 self.reactor.wake();
             }
@@ -30,17 +30,17 @@ impl SessionInner {
         output
     }
 
-    /// When [`SessionInner::due_redial`] may have something to say.
-    pub(crate) fn redial_at(&self) -> Instant {
-        Instant::from_nanos(self.redial_at.load(Ordering::Acquire))
+    /// When [`SessionInner::next_reconnect`] may have something to say.
+    pub(crate) fn reconnect_at(&self) -> Instant {
+        Instant::from_nanos(self.reconnect_at.load(Ordering::Acquire))
     }
 
     /// A lost peer whose time to be dialed again has come.
-    pub(crate) fn due_redial(&self, now: Instant) -> Option<Rank> {
-        if self.redial_at() > now {
+    pub(crate) fn next_reconnect(&self, now: Instant) -> Option<Rank> {
+        if self.reconnect_at() > now {
             return None;
         }
-        match self.decide(Input::Tick) {
+        match self.update_membership(Input::Tick) {
             Output::Reconnect(rank) => Some(rank),
             _ => None,
         }

@@ -8,7 +8,7 @@ use crate::base::clock;
 use crate::base::error::Result;
 use crate::base::process::forked;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 use crate::state::inner::SessionInner;
 
 /// Ends links in order: waits for what was posted, says BYE, waits for the peers' BYE.
@@ -18,13 +18,13 @@ pub(crate) fn leave(
     mut until: WaitLimit,
 ) -> Result<()> {
     for link in links {
-        link.advance(Life::Leaving);
+        link.advance(LinkState::Leaving);
         link.rndv_leave();
     }
     let mut late = None;
     for link in links {
         let idle = |l: &Link| l.is_rndv_quiet() && l.data().queue().in_flight() == 0;
-        let quiet = |l: &Link| (l.life() == Life::Dead || idle(l)).then_some(());
+        let quiet = |l: &Link| (l.life() == LinkState::Dead || idle(l)).then_some(());
         // Messages end by notes on the control connection.
         let busy = !link.is_rndv_quiet();
         let watch = if busy { crate::link::WaitScope::Both } else { crate::link::WaitScope::Data };
@@ -41,7 +41,7 @@ pub(crate) fn leave(
         link.bye(Instant::NEVER);
     }
     for link in links {
-        let over = shared.wait_for_event(until, |_| (link.life() == Life::Dead).then_some(()));
+        let over = shared.wait_for_event(until, |_| (link.life() == LinkState::Dead).then_some(()));
         if let Err(stop) = over {
             if stop == WaitStopped::Forked {
                 return Err(forked());

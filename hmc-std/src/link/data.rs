@@ -23,7 +23,7 @@ use hmc_mem::slot::SlotWord;
 
 use super::at_once::AtOnce;
 use super::deferred::Deferred;
-use super::hold::Hold;
+use super::op_resources::OpResources;
 use crate::callbacks::wakers::Notice;
 use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor::Registered;
@@ -101,7 +101,7 @@ impl DataState {
     }
 
     /// Takes the outcome of an operation, with what it still holds.
-    pub(crate) fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, Hold)>, Stale> {
+    pub(crate) fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, OpResources)>, Stale> {
         self.queue.take(op)
     }
 
@@ -233,7 +233,12 @@ impl DataState {
     }
 
     /// Posts one transfer, and takes `hold` until its fence if that was done. If the transport is full, it waits in its record.
-    pub(crate) fn post(&mut self, t: &Transfer, deadline: Instant, hold: &mut Hold) -> Begun {
+    pub(crate) fn post(
+        &mut self,
+        t: &Transfer,
+        deadline: Instant,
+        hold: &mut OpResources,
+    ) -> Begun {
         if let Some(region) = hold.held_region() {
             self.learn(region);
         }
@@ -241,7 +246,12 @@ impl DataState {
     }
 
     /// Posts the list that `hold` has, of `parts` transfers, as one operation, and takes `hold` if that was done.
-    pub(crate) fn post_list(&mut self, parts: usize, deadline: Instant, hold: &mut Hold) -> Begun {
+    pub(crate) fn post_list(
+        &mut self,
+        parts: usize,
+        deadline: Instant,
+        hold: &mut OpResources,
+    ) -> Begun {
         if let Some(region) = hold.held_region() {
             self.learn(region);
         }
@@ -362,7 +372,7 @@ impl DataState {
     /// What operations hold that have not passed their fence, and what is exposed, by size and reason.
     pub(super) fn unfenced_bytes(&mut self, each: &mut dyn FnMut(u64, &'static str)) {
         let reason = self.queue.transport().unfenced_reason();
-        for region in self.queue.unfenced().filter_map(Hold::held_region) {
+        for region in self.queue.unfenced().filter_map(OpResources::held_region) {
             each(region.len(), reason);
         }
         if let Some(reason) = self.port().unfenced_window_reason() {

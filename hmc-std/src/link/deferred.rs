@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::hold::Hold;
+use super::op_resources::OpResources;
 use crate::callbacks::deferred_drops::DeferDrops;
 use crate::callbacks::wakers::{Notice, Wakers};
 
@@ -13,7 +13,7 @@ const MAX_DEFERRED: usize = 8;
 pub(crate) struct Deferred {
     /// Made when the first is kept: most turns free nothing, and to clear its space costs more than its instructions
     /// (docs/PERFORMANCE.md, "Vector units").
-    holds: Option<heapless::Vec<Hold, MAX_DEFERRED>>,
+    holds: Option<heapless::Vec<OpResources, MAX_DEFERRED>>,
     pub(crate) finished: bool,
     /// One that ended found that the peer's process has ended.
     pub(crate) peer_dead: bool,
@@ -28,7 +28,7 @@ impl Deferred {
     }
 
     /// Takes it along. Not to be called when it is full.
-    pub(super) fn keep(&mut self, hold: Hold) {
+    pub(super) fn keep(&mut self, hold: OpResources) {
         if !hold.is_empty() {
             let kept = self.holds.get_or_insert_with(heapless::Vec::new).push(hold);
             debug_assert!(kept.is_ok(), "who keeps looks whether there is space");
@@ -62,7 +62,7 @@ mod tests {
     use super::{Deferred, MAX_DEFERRED};
     use crate::callbacks::wakers::{Notice, Wakers};
     use crate::io::eventfd::EventfdWaker;
-    use crate::link::hold::Hold;
+    use crate::link::op_resources::OpResources;
     use crate::memory::RegionTable;
     use rustix::event::{PollFd, PollFlags, poll};
 
@@ -72,15 +72,15 @@ mod tests {
         let span = Arc::new(RegionTable::default()).allocate(1).expect("memory").take_all();
         let waker = Some(Notice::User(Waker::noop().clone()));
         let holds = [
-            Hold::region(region.clone()),
-            Hold::span(span.expect("a span")),
-            Hold::list(region, Arc::new([])),
-            Hold::waker(waker),
+            OpResources::region(region.clone()),
+            OpResources::span(span.expect("a span")),
+            OpResources::list(region, Arc::new([])),
+            OpResources::waker(waker),
         ];
         let kept = |after: &Deferred| after.holds.as_ref().map_or(0, |h| h.len());
         for hold in holds {
             let mut after = Deferred::default();
-            after.keep(Hold::default());
+            after.keep(OpResources::default());
             assert_eq!(kept(&after), 0, "there is nothing to let go of");
             after.keep(hold);
             assert_eq!(kept(&after), 1);
@@ -98,7 +98,7 @@ mod tests {
         for n in 0..MAX_DEFERRED {
             assert!(!after.is_full(), "{n} are kept");
             let waker = (n == 0).then(|| Notice::Own(Arc::clone(&waker)));
-            let mut hold = Hold::list(region.clone(), Arc::clone(&list));
+            let mut hold = OpResources::list(region.clone(), Arc::clone(&list));
             hold.waker = waker;
             after.keep(hold);
         }

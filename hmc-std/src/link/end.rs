@@ -11,7 +11,7 @@ use hmc_core::types::ConnType;
 use super::ctrl::machine::Ended;
 use super::deferred::Deferred;
 use super::received::Received;
-use super::{CLOSING, Life, Link};
+use super::{CLOSING, Link, LinkState};
 use crate::base::clock;
 use crate::callbacks::deferred_drops::DeferDrops;
 
@@ -19,7 +19,7 @@ impl Link {
     /// Says BYE; the peer has until `by` to say it too.
     pub(crate) fn bye(&self, by: Instant) {
         self.leaving.store(true, Ordering::Release);
-        self.advance(Life::Leaving);
+        self.advance(LinkState::Leaving);
         if self.is_closing() {
             // Nobody is there to answer.
             return self.close_now();
@@ -77,7 +77,7 @@ impl Link {
     /// are about to give the link to somebody: its sockets may tell of the end later than a transfer does. The caller holds
     /// no lock of the link.
     pub(crate) fn is_ready_now(&self) -> bool {
-        self.life() == Life::Ready && !self.end_if_marked()
+        self.life() == LinkState::Ready && !self.end_if_marked()
     }
 
     /// Ends it if its peer is known to be gone. For those who are about to say so: the thread that found it may not have ended
@@ -97,7 +97,7 @@ impl Link {
         if !self.data_in_turn().is_marked() {
             return false;
         }
-        if matches!(self.life(), Life::Opening | Life::Ready) {
+        if matches!(self.life(), LinkState::Opening | LinkState::Ready) {
             self.begin_closing(true, "its process has ended");
         }
         true
@@ -115,7 +115,7 @@ impl Link {
         self.end_data(eof);
         self.ctrl().machine.close_at(clock::now().after(Duration::from_nanos(PEER_DEAD_NS)));
         self.run_rndv();
-        self.turn_ctrl(false);
+        self.poll_ctrl(false);
         self.leader_lock.notify();
         self.park_wakers.wake();
     }
@@ -192,7 +192,7 @@ impl Link {
             return;
         }
         let _ = self.reason.set(why.to_owned());
-        self.advance(Life::Dead);
+        self.advance(LinkState::Dead);
         self.ctrl().machine.close();
         self.ctrl_socket.shutdown();
         self.log_end();

@@ -21,8 +21,8 @@ use hmc_core::work::{CompleteWhen, Opcode};
 use super::ctrl::CtrlState;
 use super::data::DataState;
 use super::deferred::Deferred;
-use super::hold::Hold;
-use super::{Link, LinkParts, Owner};
+use super::op_resources::OpResources;
+use super::{Link, LinkInit, LinkObserver};
 use crate::base::clock;
 use crate::base::config::Progress;
 use crate::callbacks::wakers::Wakers;
@@ -49,7 +49,7 @@ pub(crate) struct Told {
     tally: Arc<Tally>,
 }
 
-impl Owner for Told {
+impl LinkObserver for Told {
     fn on_event(&self, _: &Link) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
@@ -72,13 +72,13 @@ pub(crate) struct End {
 }
 
 impl End {
-    fn new(parts: impl FnOnce(Weak<dyn Owner>) -> LinkParts) -> Self {
+    fn new(parts: impl FnOnce(Weak<dyn LinkObserver>) -> LinkInit) -> Self {
         let (events, over) = (AtomicU32::new(0), AtomicU32::new(0));
         let wakers = Arc::<Wakers>::default();
         // What is woken is woken in the test's own calls.
         wakers.stay();
         let told = Arc::new(Told { events, over, wakers, tally: Arc::default() });
-        let owner: Arc<dyn Owner> = Arc::<Told>::clone(&told);
+        let owner: Arc<dyn LinkObserver> = Arc::<Told>::clone(&told);
         let link = Link::new(parts(Arc::downgrade(&owner)));
         Self { link, told, regions: Arc::default() }
     }
@@ -111,14 +111,14 @@ impl End {
         let t = Transfer { opcode, when: CompleteWhen::Visible, local, remote };
         let mut after = Deferred::default();
         let mut data = self.link.data();
-        let op = data.post(&t, Instant::NEVER, &mut Hold::region(region)).expect("posted");
+        let op = data.post(&t, Instant::NEVER, &mut OpResources::region(region)).expect("posted");
         data.pump(&mut after);
         op
     }
 
     /// Receives and executes until nothing happens.
     pub(crate) fn settle(&self) {
-        while self.link.turn_data(false) || self.link.turn_ctrl(false) {}
+        while self.link.poll_data(false) || self.link.poll_ctrl(false) {}
     }
 
     /// How often the session was told of events and of the link's end.
@@ -143,11 +143,11 @@ fn sockets() -> (Arc<Socket>, Arc<Socket>) {
 fn parts(
     peer: u32,
     serial: u32,
-    owner: Weak<dyn Owner>,
+    owner: Weak<dyn LinkObserver>,
     ctrl: CtrlState,
     data: DataState,
-) -> LinkParts {
-    LinkParts {
+) -> LinkInit {
+    LinkInit {
         session: 1,
         serial,
         peer: Rank(peer),
@@ -182,7 +182,7 @@ fn lonely(peer: u32, serial: u32, near: bool) -> End {
     let control = ControlConn::dial_cxx(Rank(0), Rank(peer), clock::now()).expect("it fits");
     let ctrl = CtrlState::new(socket, control, CtrlState::new_framer());
     let data = DataState::new(AnyDataPlane::none(), 1, true, false);
-    End::new(|owner| LinkParts { near, ..parts(peer, serial, owner, ctrl, data) })
+    End::new(|owner| LinkInit { near, ..parts(peer, serial, owner, ctrl, data) })
 }
 
 /// As [`alone`]; the peer says that it runs on this system.
@@ -271,7 +271,7 @@ fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End)
             let ctrl = CtrlState::new(ctrl, control, CtrlState::new_framer());
             let state = DataState::new(port, SLOTS, true, false);
             let parts = parts(peer, 1, owner, ctrl, state);
-            LinkParts { data_socket: Some(data), inbox, spin, ..parts }
+            LinkInit { data_socket: Some(data), inbox, spin, ..parts }
         })
     };
     let (near, far) = (end(1, ours, ctrl, data), end(0, theirs, far_ctrl, far_data));
@@ -293,7 +293,7 @@ pub(crate) fn stopped() -> (End, End) {
     for tag in 0..INBOX.0 + 2 {
         far.put_notify(&window, u64::try_from(tag).expect("small"));
     }
-    near.link.turn_data(false);
+    near.link.poll_data(false);
     assert!(near.link.data().is_paused() && !near.link.data().has_work());
     near.link.inbox().drop_all();
     assert!(near.link.data().has_work());

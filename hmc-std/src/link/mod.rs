@@ -13,9 +13,9 @@ pub(crate) mod deferred;
 mod end;
 #[cfg(test)]
 pub(crate) mod ends;
-pub(crate) mod hold;
 mod kept;
 mod notes;
+pub(crate) mod op_resources;
 pub(crate) mod park_waker;
 mod poll;
 mod received;
@@ -57,14 +57,14 @@ use at_once::AtOnce;
 use ctrl::CtrlState;
 use data::DataState;
 pub use types::Choice;
-pub(crate) use types::{Counters, Life, Tick, bump};
+pub(crate) use types::{Counters, LinkState, Tick, increment};
 pub(crate) use wait_scope::WaitScope;
 
-/// [`Life::Leaving`] where the data plane has ended, or nothing can be sent any more: such a link is not found ready.
+/// [`LinkState::Leaving`] where the data plane has ended, or nothing can be sent any more: such a link is not found ready.
 const CLOSING: u8 = 3;
 
 /// What a link tells its session.
-pub(crate) trait Owner: Send + Sync {
+pub(crate) trait LinkObserver: Send + Sync {
     /// The link became ready, or its peer started to leave, or messages came.
     fn on_event(&self, link: &Link);
     /// The link is over. Called once, without locks held.
@@ -76,7 +76,7 @@ pub(crate) trait Owner: Send + Sync {
 }
 
 /// What a new link is made of.
-pub(crate) struct LinkParts {
+pub(crate) struct LinkInit {
     pub(crate) session: u64,
     pub(crate) serial: u32,
     pub(crate) peer: Rank,
@@ -86,7 +86,7 @@ pub(crate) struct LinkParts {
     pub(crate) choices: Vec<Choice>,
     pub(crate) spin: std::time::Duration,
     pub(crate) reactor: Arc<Reactor>,
-    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) owner: Weak<dyn LinkObserver>,
     pub(crate) ctrl: CtrlState,
     pub(crate) data: DataState,
     pub(crate) data_socket: Option<Arc<Socket>>,
@@ -116,7 +116,7 @@ pub(crate) struct Link {
     patience: spin_policy::SpinPolicy,
     stillness: stillness::Stillness,
     pub(crate) reactor: Arc<Reactor>,
-    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) owner: Weak<dyn LinkObserver>,
     /// Of the session, which may be over.
     pub(crate) wakers: Arc<Wakers>,
     pub(crate) counters: Counters,
@@ -156,12 +156,12 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(crate) fn new(parts: LinkParts) -> Arc<Self> {
+    pub(crate) fn new(parts: LinkInit) -> Arc<Self> {
         let address = parts.ctrl.socket().peer_address();
         Self::new_at(parts, address)
     }
 
-    fn new_at(mut parts: LinkParts, address: Option<SocketAddr>) -> Arc<Self> {
+    fn new_at(mut parts: LinkInit, address: Option<SocketAddr>) -> Arc<Self> {
         let has_worker = parts.data.port().worker().is_some();
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
@@ -215,12 +215,12 @@ impl Link {
         LinkId { session: self.session, serial: self.serial, peer: self.peer }
     }
 
-    pub(crate) fn life(&self) -> Life {
+    pub(crate) fn life(&self) -> LinkState {
         match self.life.load(Ordering::Acquire) {
-            0 => Life::Opening,
-            1 => Life::Ready,
-            2 | CLOSING => Life::Leaving,
-            _ => Life::Dead,
+            0 => LinkState::Opening,
+            1 => LinkState::Ready,
+            2 | CLOSING => LinkState::Leaving,
+            _ => LinkState::Dead,
         }
     }
 
@@ -230,12 +230,12 @@ impl Link {
     }
 
     /// Moves the life forward; it never goes back. Returns whether it moved.
-    pub(crate) fn advance(&self, to: Life) -> bool {
+    pub(crate) fn advance(&self, to: LinkState) -> bool {
         let to = match to {
-            Life::Opening => 0,
-            Life::Ready => 1,
-            Life::Leaving => 2,
-            Life::Dead => 4,
+            LinkState::Opening => 0,
+            LinkState::Ready => 1,
+            LinkState::Leaving => 2,
+            LinkState::Dead => 4,
         };
         self.life.fetch_max(to, Ordering::AcqRel) < to
     }
@@ -283,8 +283,8 @@ impl Link {
     /// Whether new operations may be posted.
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.life() {
-            Life::Opening | Life::Ready => Ok(()),
-            Life::Leaving | Life::Dead => Err(self.gone()),
+            LinkState::Opening | LinkState::Ready => Ok(()),
+            LinkState::Leaving | LinkState::Dead => Err(self.gone()),
         }
     }
 
@@ -333,7 +333,7 @@ impl Link {
 
     /// When [`Link::tick`] ends it, if nothing comes before.
     pub(crate) fn ends_at(&self) -> Instant {
-        if self.life() == Life::Dead { Instant::NEVER } else { self.ctrl().machine.ends_at() }
+        if self.life() == LinkState::Dead { Instant::NEVER } else { self.ctrl().machine.ends_at() }
     }
 
     /// Whether an operation is certainly still running; looked up without a lock.
@@ -379,7 +379,7 @@ mod tests {
     use hmc_core::types::{ConnType, Rank};
 
     use super::ends::{INBOX, alone, pair, pair_that_beats};
-    use super::{CLOSING, Choice, Life, lock};
+    use super::{CLOSING, Choice, LinkState, lock};
     use crate::base::error::ErrorKind;
     use crate::node::inbox::{Message, Want};
     use crate::transport::data_plane::AnyDataPlane;
@@ -388,11 +388,11 @@ mod tests {
 
     #[test]
     fn the_life_of_a_link_only_goes_forward() {
-        let lives = [Life::Opening, Life::Ready, Life::Leaving, Life::Dead];
+        let lives = [LinkState::Opening, LinkState::Ready, LinkState::Leaving, LinkState::Dead];
         for (at, from) in lives.into_iter().enumerate() {
             for (to, life) in lives.into_iter().enumerate() {
                 let end = alone(1, 1);
-                assert_eq!((end.link.life(), end.link.advance(from)), (Life::Opening, at > 0));
+                assert_eq!((end.link.life(), end.link.advance(from)), (LinkState::Opening, at > 0));
                 assert_eq!(end.link.advance(life), to > at, "{from:?} to {life:?}");
                 assert_eq!(end.link.life(), if to > at { life } else { from });
             }
@@ -405,13 +405,13 @@ mod tests {
         assert_eq!(end.link.check_open().map_err(|e| e.kind()), Ok(()));
         end.link.check_ready();
         assert_eq!(end.link.check_open().map_err(|e| e.kind()), Ok(()));
-        assert!(end.link.advance(Life::Leaving));
+        assert!(end.link.advance(LinkState::Leaving));
         let e = end.link.check_open().expect_err("it leaves");
         assert_eq!((e.kind(), e.peer()), (ErrorKind::Closed, Some(Rank(6))));
         end.link.life.store(CLOSING, Ordering::Relaxed);
-        assert_eq!(end.link.life(), Life::Leaving);
+        assert_eq!(end.link.life(), LinkState::Leaving);
         assert_eq!(end.link.gone().kind(), ErrorKind::PeerDead);
-        assert!(end.link.advance(Life::Dead));
+        assert!(end.link.advance(LinkState::Dead));
         let e = end.link.check_open().expect_err("it is over");
         assert_eq!((e.kind(), e.peer()), (ErrorKind::PeerDead, Some(Rank(6))));
         assert!(e.to_string().contains("the connection ended"), "{e}");

@@ -7,7 +7,7 @@ use hmc_core::time::Duration;
 
 use super::deferred::Deferred;
 use super::received::Received;
-use super::{Life, Link, Tick};
+use super::{Link, LinkState, Tick};
 use crate::base::clock;
 use crate::callbacks::deferred_drops::DeferDrops;
 use crate::io::reactor::Channel;
@@ -16,8 +16,8 @@ impl Link {
     /// One of its sockets is ready. Returns whether anything came that somebody may be waiting for.
     pub(crate) fn turn(&self, channel: Channel) -> bool {
         match channel {
-            Channel::Ctrl => self.turn_ctrl(false),
-            Channel::Data => self.turn_data(false),
+            Channel::Ctrl => self.poll_ctrl(false),
+            Channel::Data => self.poll_data(false),
         }
     }
 
@@ -25,7 +25,7 @@ impl Link {
     ///
     /// Only the leader receives while there is one: it may be about to park on the socket, and would
     /// miss what another thread took from it. Others merely move copies and batches on.
-    pub(crate) fn turn_data(&self, as_leader: bool) -> bool {
+    pub(crate) fn poll_data(&self, as_leader: bool) -> bool {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
         let (busy, work, down, opened, leaves) = {
@@ -70,7 +70,7 @@ impl Link {
     /// Receives and executes on the control connection. Returns whether anything came that somebody
     /// may be waiting for: a heartbeat is nothing to stay awake for. As for the data plane, only the
     /// leader receives while there is one.
-    pub(crate) fn turn_ctrl(&self, as_leader: bool) -> bool {
+    pub(crate) fn poll_ctrl(&self, as_leader: bool) -> bool {
         let mut heard = Received::default();
         let ended = {
             let mut ctrl = self.ctrl();
@@ -94,7 +94,7 @@ impl Link {
 
     /// Looks at the deadlines of the control connection and of operations.
     pub(crate) fn tick(&self, Tick { now, late, spread }: Tick) {
-        if self.life() == Life::Dead {
+        if self.life() == LinkState::Dead {
             return;
         }
         let (late, spread) = if self.near { (late, spread) } else { (Duration::ZERO, 1) };
@@ -102,7 +102,7 @@ impl Link {
         let late_ns = self.late_ns.fetch_add(late.as_nanos(), Ordering::Relaxed);
         let patience = FRAME_DEADLINE_NS.saturating_add(late_ns).saturating_add(late.as_nanos());
         let by = self.born.after(Duration::from_nanos(patience));
-        if self.life() == Life::Opening && now >= by {
+        if self.life() == LinkState::Opening && now >= by {
             self.die(false, "it connected but did not open its data plane in time");
             return;
         }
@@ -123,7 +123,7 @@ impl Link {
         self.act_on(came);
         self.end_ctrl(ended);
         self.close_if_due(now);
-        if self.life() == Life::Dead {
+        if self.life() == LinkState::Dead {
             return;
         }
         let mut after = Deferred::default();
@@ -161,7 +161,7 @@ impl Link {
         if heard.bye {
             self.leaving.store(true, Ordering::Release);
             self.peer_left.store(true, Ordering::Release);
-            self.advance(Life::Leaving);
+            self.advance(LinkState::Leaving);
             self.rndv_leave();
             self.let_go();
         }
@@ -175,7 +175,7 @@ impl Link {
     /// A link is ready when its data plane is there and the peer's window is known.
     pub(crate) fn check_ready(&self) {
         let ready = self.data().is_complete();
-        if ready && self.advance(Life::Ready) {
+        if ready && self.advance(LinkState::Ready) {
             self.leader_lock.notify();
             if let Some(owner) = self.owner.upgrade() {
                 owner.on_event(self);
@@ -232,7 +232,7 @@ mod tests {
     use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
     use hmc_core::wire::message::ControlMessage;
 
-    use super::{Life, Received, Tick};
+    use super::{LinkState, Received, Tick};
     use crate::base::clock;
     use crate::base::error::{Error, ErrorKind};
     use crate::callbacks::wakers::Notice;
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(near.link.data().named_remote(3), Some(region));
         far.link.bye(clock::now().after(Duration::from_millis(10_000)));
         assert!(near.link.turn(Channel::Ctrl), "the peer leaves");
-        assert_eq!(near.link.life(), Life::Leaving);
+        assert_eq!(near.link.life(), LinkState::Leaving);
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         near.link.ctrl().attend(true);
         assert!(!near.link.turn(Channel::Data) && !near.link.turn(Channel::Ctrl));
         assert_eq!((first_byte(&region), near.link.inbox().len()), (0, 0));
-        assert!(near.link.turn_data(true) && near.link.turn_ctrl(true));
+        assert!(near.link.poll_data(true) && near.link.poll_ctrl(true));
         assert_eq!((first_byte(&region), near.link.inbox().len()), (9, 1));
         near.link.data().attend(false);
         near.link.ctrl().attend(false);
@@ -299,15 +299,15 @@ mod tests {
         let (near, _far) = stopped();
         assert!(!is_queued(&near));
         near.link.data().attend(true);
-        near.link.turn_data(false);
+        near.link.poll_data(false);
         assert!(near.link.data().has_work() && !is_queued(&near), "its waiter does it");
         near.link.data().attend(false);
         near.link.hand_over();
         assert!(is_queued(&near), "nobody waits any more");
-        near.link.turn_data(false);
+        near.link.poll_data(false);
         assert_eq!((near.link.inbox().len(), is_queued(&near)), (2, false));
         near.link.hand_over();
-        near.link.turn_data(false);
+        near.link.poll_data(false);
         assert!(!is_queued(&near), "there is nothing to do");
         // Asked for twice, it is run once.
         let mut queue = VecDeque::new();
@@ -326,10 +326,10 @@ mod tests {
         let (near, far) = pair(ConnType::Tcp);
         let (_region, window) = near.expose(1);
         while !near.link.stillness.lasts() {}
-        near.link.turn_data(true);
+        near.link.poll_data(true);
         assert!(near.link.stillness.lasts(), "nothing came");
         far.put(&window, 1);
-        near.link.turn_data(true);
+        near.link.poll_data(true);
         assert!(!near.link.stillness.lasts());
     }
 
@@ -380,18 +380,18 @@ mod tests {
         let op = near.put(&window, 1);
         let before = near.told().0;
         far.link.bye(clock::now().after(Duration::from_millis(10_000)));
-        near.link.turn_ctrl(false);
+        near.link.poll_ctrl(false);
         assert!(near.link.life_was_leaving());
-        assert_eq!((near.link.life(), near.told().0 - before), (Life::Leaving, 1));
+        assert_eq!((near.link.life(), near.told().0 - before), (LinkState::Leaving, 1));
         near.link.let_go();
-        far.link.turn_ctrl(false);
-        assert_eq!(far.link.life(), Life::Leaving, "no BYE while the operation runs");
+        far.link.poll_ctrl(false);
+        assert_eq!(far.link.life(), LinkState::Leaving, "no BYE while the operation runs");
         far.settle();
-        near.link.turn_data(false);
+        near.link.poll_data(false);
         assert!(!near.link.is_running(op));
         near.link.let_go();
-        far.link.turn_ctrl(false);
-        assert_eq!((far.link.life(), far.told().1), (Life::Dead, 1), "now it was said");
+        far.link.poll_ctrl(false);
+        assert_eq!((far.link.life(), far.told().1), (LinkState::Dead, 1), "now it was said");
     }
 
     #[test]
@@ -399,7 +399,7 @@ mod tests {
         let (near, _far) = pair(ConnType::Tcp);
         let failed = Some(Error::new(ErrorKind::Io, "no such device"));
         near.link.act_on(Received { failed, messages: true, ..Received::default() });
-        assert_eq!((near.link.life(), near.told().1), (Life::Dead, 1));
+        assert_eq!((near.link.life(), near.told().1), (LinkState::Dead, 1));
         assert!(near.link.reason().contains("no such device"), "{}", near.link.reason());
     }
 
@@ -413,23 +413,27 @@ mod tests {
         };
         let last = FRAME_DEADLINE_NS - 1;
         let end = alone(1, 1);
-        assert_eq!(tick(&end, at(&end, last), 1_000), Life::Opening);
-        assert_eq!(tick(&end, at(&end, last + 1), 1_000), Life::Dead, "the peer is of elsewhere");
-        assert_eq!(tick(&end, at(&end, last + 1), 0), Life::Dead);
+        assert_eq!(tick(&end, at(&end, last), 1_000), LinkState::Opening);
+        assert_eq!(
+            tick(&end, at(&end, last + 1), 1_000),
+            LinkState::Dead,
+            "the peer is of elsewhere"
+        );
+        assert_eq!(tick(&end, at(&end, last + 1), 0), LinkState::Dead);
         assert_eq!(end.told().1, 1, "it ends once");
         let ready = alone(1, 1);
         ready.link.check_ready();
-        assert_eq!(tick(&ready, at(&ready, last + 1), 0), Life::Ready);
+        assert_eq!(tick(&ready, at(&ready, last + 1), 0), LinkState::Ready);
         // How late all ticks were, in all.
         let near = near_alone(1, 1);
-        assert_eq!(tick(&near, at(&near, 10), 7), Life::Opening);
-        assert_eq!(tick(&near, at(&near, last + 8), 1), Life::Opening);
+        assert_eq!(tick(&near, at(&near, 10), 7), LinkState::Opening);
+        assert_eq!(tick(&near, at(&near, last + 8), 1), LinkState::Opening);
         assert_eq!(near.link.late_ns.load(Ordering::Relaxed), 8);
-        assert_eq!(tick(&near, at(&near, last + 8), 0), Life::Opening);
-        assert_eq!(tick(&near, at(&near, last + 9), 0), Life::Dead);
+        assert_eq!(tick(&near, at(&near, last + 8), 0), LinkState::Opening);
+        assert_eq!(tick(&near, at(&near, last + 9), 0), LinkState::Dead);
         // It was not late before there was a link.
         let near = near_alone(1, 1);
-        assert_eq!(tick(&near, at(&near, 3), 1_000), Life::Opening);
+        assert_eq!(tick(&near, at(&near, 3), 1_000), LinkState::Opening);
         assert_eq!(near.link.late_ns.load(Ordering::Relaxed), 3);
     }
 
@@ -437,7 +441,7 @@ mod tests {
     fn a_link_becomes_ready_once_and_says_so() {
         let end = alone(1, 1);
         assert!(notifies(&end, || end.link.check_ready()));
-        assert_eq!((end.link.life(), end.told().0), (Life::Ready, 1));
+        assert_eq!((end.link.life(), end.told().0), (LinkState::Ready, 1));
         assert!(!notifies(&end, || end.link.check_ready()));
         assert_eq!(end.told().0, 1);
     }
@@ -450,14 +454,14 @@ mod tests {
         let notice = Notice::Own(Arc::clone(&woken));
         assert!(near.link.data().set_waker(op, notice).is_none());
         near.link.wake_for_space(&Arc::clone(&space).into());
-        assert!(!notifies(&near, || _ = near.link.turn_data(false)), "it runs");
+        assert!(!notifies(&near, || _ = near.link.poll_data(false)), "it runs");
         far.settle();
-        assert!(notifies(&near, || _ = near.link.turn_data(false)));
+        assert!(notifies(&near, || _ = near.link.poll_data(false)));
         assert_eq!((Arc::strong_count(&woken), space.0.load(Ordering::Relaxed)), (1, 1));
         // What is delivered beside the bytes is an event.
         let before = far.told().0;
         near.put_notify(&window, 3);
-        assert!(notifies(&far, || _ = far.link.turn_data(false)));
+        assert!(notifies(&far, || _ = far.link.poll_data(false)));
         assert_eq!((far.told().0 - before, far.link.inbox().len()), (1, 1));
     }
 
@@ -476,7 +480,7 @@ mod tests {
         let (_region, window) = far.expose(1);
         let ops = [(); 8].map(|()| near.put(&window, 1));
         far.settle();
-        near.link.turn_data(true);
+        near.link.poll_data(true);
         assert!(ops.iter().all(|op| !near.link.is_running(*op)));
         // Each let go of its memory.
         drop(near.link.data().sweep());

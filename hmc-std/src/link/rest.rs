@@ -8,7 +8,7 @@ use hmc_core::limits::FRAMER_INITIAL_BYTES;
 
 use super::ctrl::CtrlState;
 use super::data::DataState;
-use super::{Life, Link, LinkParts};
+use super::{Link, LinkInit, LinkState};
 use crate::base::clock;
 use crate::io::socket::Socket;
 use crate::node::inbox::Message;
@@ -25,7 +25,7 @@ impl Link {
     pub(crate) fn rest(&self, socket: &Arc<Socket>, serial: u32) -> Arc<Self> {
         let acceptor = AcceptConfig { rank: self.peer, job: 0, cxx: CxxPolicy::Refused };
         let control = ControlConn::accepted(&acceptor, clock::now());
-        let parts = LinkParts {
+        let parts = LinkInit {
             session: self.session,
             serial,
             peer: self.peer,
@@ -48,7 +48,7 @@ impl Link {
         rest.leaving.store(self.life_was_leaving(), Ordering::Release);
         rest.over.store(true, Ordering::Release);
         rest.ctrl().machine.close();
-        rest.advance(Life::Dead);
+        rest.advance(LinkState::Dead);
         rest
     }
 
@@ -60,9 +60,9 @@ impl Link {
     /// Bytes that it takes for messages that nobody has received, if its peer is gone or leaves. 0: it has none.
     pub(crate) fn left_bytes(&self) -> usize {
         let own = match self.life() {
-            Life::Opening | Life::Ready => return 0,
-            Life::Leaving => CLOSING_BYTES,
-            Life::Dead => REST_BYTES,
+            LinkState::Opening | LinkState::Ready => return 0,
+            LinkState::Leaving => CLOSING_BYTES,
+            LinkState::Dead => REST_BYTES,
         };
         let inbox = self.inbox();
         if inbox.len() == 0 { 0 } else { own.saturating_add(inbox.held_bytes()) }
@@ -80,7 +80,7 @@ impl Link {
             "messages of a peer that is gone are dropped: those that nobody receives take more than the limit"
         );
         drop(left);
-        if self.life() == Life::Leaving {
+        if self.life() == LinkState::Leaving {
             self.die(false, "it left more messages than are kept");
         }
     }
@@ -108,7 +108,7 @@ mod tests {
 
     use hmc_core::types::ConnType;
 
-    use super::Life;
+    use super::LinkState;
     use crate::io::rest_socket::RestSocket;
     use crate::link::Choice;
     use crate::link::ends::{alone, pair};
@@ -118,7 +118,7 @@ mod tests {
     fn what_a_peer_left_takes_the_bytes_of_its_messages_and_of_its_link() {
         let end = alone(1, 1);
         let left = |life| {
-            if life != Life::Opening {
+            if life != LinkState::Opening {
                 assert!(end.link.advance(life));
             }
             end.link.left_bytes()
@@ -126,8 +126,11 @@ mod tests {
         end.link.deliver(Message::Struct(vec![0; 100]));
         end.link.deliver(Message::Tag(1));
         let inbox = 100 + 2 * MESSAGE_BYTES;
-        assert_eq!([Life::Opening, Life::Ready].map(left), [0, 0], "it goes on");
-        assert_eq!([Life::Leaving, Life::Dead].map(left), [163_840 + inbox, 8192 + inbox]);
+        assert_eq!([LinkState::Opening, LinkState::Ready].map(left), [0, 0], "it goes on");
+        assert_eq!(
+            [LinkState::Leaving, LinkState::Dead].map(left),
+            [163_840 + inbox, 8192 + inbox]
+        );
         end.link.inbox().drop_all();
         assert_eq!(end.link.left_bytes(), 0, "nothing is left");
     }
@@ -139,19 +142,19 @@ mod tests {
         near.link.deliver(Message::Tag(1));
         near.link.deliver(Message::Tag(2));
         near.link.drop_left();
-        assert_eq!((near.link.inbox().len(), near.link.life()), (0, Life::Ready));
+        assert_eq!((near.link.inbox().len(), near.link.life()), (0, LinkState::Ready));
         let words = near.link.last_words();
         assert!(
             words.starts_with("the connection ended; 2 of its messages were dropped"),
             "{words}"
         );
         assert!(words.contains("more than 64 MiB"), "{words}");
-        assert!(near.link.advance(Life::Leaving));
+        assert!(near.link.advance(LinkState::Leaving));
         near.link.drop_left();
-        assert_eq!((near.link.life(), near.told().1), (Life::Dead, 1));
+        assert_eq!((near.link.life(), near.told().1), (LinkState::Dead, 1));
         assert!(near.link.reason().contains("more messages than are kept"));
         let over = alone(1, 1);
-        assert!(over.link.advance(Life::Dead));
+        assert!(over.link.advance(LinkState::Dead));
         over.link.drop_left();
         assert_eq!(over.told().1, 0, "it was over before");
     }
@@ -165,7 +168,7 @@ mod tests {
         let socket = RestSocket::socket().expect("a socket");
         let rest = near.link.rest(&socket, 77);
         assert!(rest.is_rest(&socket) && !near.link.is_rest(&socket));
-        assert_eq!((rest.serial, rest.peer, rest.life()), (77, near.link.peer, Life::Dead));
+        assert_eq!((rest.serial, rest.peer, rest.life()), (77, near.link.peer, LinkState::Dead));
         assert_eq!(rest.conn(), Some(ConnType::Tcp));
         assert_eq!(rest.reason(), near.link.reason());
         assert!(rest.life_was_leaving());

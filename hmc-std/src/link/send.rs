@@ -6,7 +6,7 @@ use hmc_core::wire::message::ControlMessage;
 
 use super::ctrl::CtrlState;
 use super::ctrl::machine::ControlMachine;
-use super::{Link, bump};
+use super::{Link, increment};
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
@@ -81,7 +81,7 @@ impl Link {
             m,
             ControlMessage::Tag(_) | ControlMessage::Int32(_) | ControlMessage::Struct(_)
         ) {
-            bump(&self.counters.messages_out);
+            increment(&self.counters.messages_out);
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
 
     use crate::base::error::ErrorKind;
     use crate::link::ends::{End, INBOX, alone, pair};
-    use crate::link::{CLOSING, Life};
+    use crate::link::{CLOSING, LinkState};
     use crate::node::inbox::{Message, Want};
 
     fn sent(end: &End) -> u64 {
@@ -204,12 +204,12 @@ mod tests {
     fn nothing_is_sent_on_a_link_that_closes() {
         for closing in [false, true] {
             let (near, far) = pair(ConnType::Tcp);
-            assert!(near.link.advance(Life::Leaving));
+            assert!(near.link.advance(LinkState::Leaving));
             near.link.send(&ControlMessage::Tag(1)).expect("it is only being left");
             if closing {
                 near.link.life.store(CLOSING, Ordering::Relaxed);
             } else {
-                assert!(near.link.advance(Life::Dead));
+                assert!(near.link.advance(LinkState::Dead));
             }
             for e in [
                 near.link.send(&ControlMessage::Tag(2)),
@@ -244,9 +244,9 @@ mod tests {
         assert_eq!(sent(&near), taken + 1);
         assert!(near.link.has_left(mark).is_none());
         while near.link.has_left(mark).is_none() {
-            far.link.turn_ctrl(false);
+            far.link.poll_ctrl(false);
             far.link.inbox().drop_all();
-            near.link.turn_ctrl(false);
+            near.link.poll_ctrl(false);
         }
         assert!(near.link.has_left(mark + 1).is_none(), "just so many bytes");
     }

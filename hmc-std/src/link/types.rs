@@ -19,7 +19,7 @@ pub struct Choice {
 /// How far a link has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Life {
+pub(crate) enum LinkState {
     /// Connected, but the data plane or the peer's window is still missing.
     Opening = 0,
     /// Operations can be posted.
@@ -50,6 +50,6 @@ pub(crate) struct Counters {
     pub(crate) overslept: AtomicU64,
 }
 
-pub(crate) fn bump(counter: &AtomicU64) {
+pub(crate) fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

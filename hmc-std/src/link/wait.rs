@@ -12,7 +12,7 @@ use hmc_mem::leader::Handoff;
 use rustix::event::{PollFd, PollFlags};
 
 use super::spin_policy::WaitOutcome;
-use super::{Link, WaitScope, bump};
+use super::{Link, WaitScope, increment};
 use crate::base::clock;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::io::reactor::flags;
@@ -109,13 +109,13 @@ impl Link {
         loop {
             self.turns.give_way();
             let looks_at_data = watch != WaitScope::Ctrl && passes == 0;
-            let mut busy = looks_at_data && self.turn_data(true);
+            let mut busy = looks_at_data && self.poll_data(true);
             if watch != WaitScope::Data {
-                busy |= self.turn_ctrl(true);
+                busy |= self.poll_ctrl(true);
             }
             if let Some(r) = look(self) {
                 if slept_out {
-                    bump(&self.counters.overslept);
+                    increment(&self.counters.overslept);
                 }
                 self.patience.learn(outcome, self.spin);
                 return Some(r);
@@ -141,7 +141,7 @@ impl Link {
             if let Some(Worker { shared, waker }) = worker {
                 waker.park();
                 // What ended before that woke nobody.
-                let busy = self.turn_data(true);
+                let busy = self.poll_data(true);
                 let found = look(self);
                 let sleeps =
                     !busy && (watch != WaitScope::Data || shared.can_sleep() || shared.must_poll());
@@ -219,7 +219,7 @@ impl Link {
                 !on && data.is_paused()
             };
             if resume {
-                self.turn_data(false);
+                self.poll_data(false);
             }
         }
         if watch != WaitScope::Data || self.data_socket().is_none() {
@@ -230,7 +230,7 @@ impl Link {
                 !on && ctrl.machine.is_paused()
             };
             if resume {
-                self.turn_ctrl(false);
+                self.poll_ctrl(false);
             }
         }
     }

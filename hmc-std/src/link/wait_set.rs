@@ -10,12 +10,12 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::park_waker::ParkWaker;
 use super::wait::{MAX_PARK_NS, RARE};
-use super::{Link, WaitScope, bump};
+use super::{Link, WaitScope, increment};
 use crate::base::clock;
 use crate::io::reactor::flags;
 
 /// A link that is waited for.
-struct Held<'a> {
+struct WaitEntry<'a> {
     link: &'a Link,
     lead: Option<LeaderGuard<'a>>,
     /// The data plane has been still up to now.
@@ -24,7 +24,7 @@ struct Held<'a> {
     passes: u8,
 }
 
-impl Held<'_> {
+impl WaitEntry<'_> {
     /// Takes the lead, if it is free and worth having.
     fn try_lead(&mut self) {
         if self.lead.is_none() && !self.link.has_worker() {
@@ -38,8 +38,8 @@ impl Held<'_> {
 
     /// Serves the link's sockets, of a data plane that has been still rarely while nothing happens. Whether anything happened.
     fn turn(&mut self) -> bool {
-        let mut busy = self.passes == 0 && self.link.turn_data(true);
-        busy |= self.link.turn_ctrl(true);
+        let mut busy = self.passes == 0 && self.link.poll_data(true);
+        busy |= self.link.poll_ctrl(true);
         busy |= self.link.data().has_work();
         let passes_over = self.is_still && !busy;
         self.passes = if passes_over { self.passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
@@ -47,7 +47,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for WaitEntry<'_> {
     fn drop(&mut self) {
         if let Some(lead) = self.lead.take() {
             self.link.attend(WaitScope::Both, false);
@@ -61,7 +61,7 @@ impl Drop for Held<'_> {
 /// Links that one caller waits for. The lead of each goes with the value.
 pub(crate) struct WaitSet<'a> {
     waker: &'a ParkWaker,
-    held: Vec<Held<'a>>,
+    held: Vec<WaitEntry<'a>>,
     parked: bool,
     slept_out: bool,
 }
@@ -75,7 +75,7 @@ impl<'a> WaitSet<'a> {
     /// Waits for this one too, from the next turn on.
     pub(crate) fn add(&mut self, link: &'a Link) {
         if !self.held.iter().any(|h| std::ptr::eq(h.link, link)) {
-            self.held.push(Held { link, lead: None, is_still: false, passes: 0 });
+            self.held.push(WaitEntry { link, lead: None, is_still: false, passes: 0 });
         }
     }
 
@@ -120,7 +120,7 @@ impl<'a> WaitSet<'a> {
             && self.waker.is_parked()
             && let Some(held) = self.held.first()
         {
-            bump(&held.link.counters.overslept);
+            increment(&held.link.counters.overslept);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::callbacks::wakers::Notice;
-use crate::link::hold::Hold;
+use crate::link::op_resources::OpResources;
 use crate::memory::{Region, Span};
 use crate::ops::op::OpError;
 
@@ -33,7 +33,7 @@ fn poll_op(
     peer: &Peer,
     op: slots::SlotId,
     cx: &Context<'_>,
-) -> Poll<Result<(slots::Outcome, Hold)>> {
+) -> Poll<Result<(slots::Outcome, OpResources)>> {
     let stale = |_| Error::new(ErrorKind::Stale, "the operation was already waited for");
     if let Err(e) = peer.shared.check_process() {
         return Poll::Ready(Err(e));
@@ -66,7 +66,7 @@ impl OpFuture {
     pub(crate) fn begin(&mut self) -> Result<bool> {
         let Some(later) = &self.later else { return Ok(true) };
         let (t, region) = &**later;
-        let hold = Hold::region(region.clone());
+        let hold = OpResources::region(region.clone());
         let deadline = clock::deadline_in(self.peer.shared.config.deadline);
         let Some(posted) = self.peer.try_post(t, deadline, hold) else { return Ok(false) };
         self.later = None;
@@ -140,7 +140,7 @@ impl Op {
         Self { peer, op: Some(op) }
     }
 
-    fn conclude(peer: &Peer, outcome: slots::Outcome, mut hold: Hold) -> SpanResult {
+    fn conclude(peer: &Peer, outcome: slots::Outcome, mut hold: OpResources) -> SpanResult {
         match (outcome.result, hold.take_span()) {
             (Ok(n), Some(span)) => Ok((n, span)),
             (Ok(_), None) => Err(OpError {

@@ -9,7 +9,7 @@ use hmc_core::types::{ConnType, Rank};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::wait_limit::WaitLimit;
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 use crate::state::inner::SessionInner;
 
 /// A connected peer. Cheap to clone; all methods may be called from any thread.
@@ -70,7 +70,7 @@ impl Peer {
     /// Whether the link can still be used.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.shared.check_process().is_ok() && self.link.life() == Life::Ready
+        self.shared.check_process().is_ok() && self.link.life() == LinkState::Ready
     }
 
     /// Refuses to go on in a forked child of the process whose peer it is.
@@ -102,7 +102,7 @@ impl Peer {
     }
 
     pub(crate) fn no_buffer(&self) -> Error {
-        if self.link.life() == Life::Dead {
+        if self.link.life() == LinkState::Dead {
             return self.link.gone();
         }
         Error::new(ErrorKind::NotFound, "the peer exposes no buffer").with_peer(self.rank())

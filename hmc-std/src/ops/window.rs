@@ -45,7 +45,7 @@ impl RemoteWindow {
 /// same without waiting, and the span returns to its region when its fence has passed.
 #[derive(Debug)]
 pub struct Window {
-    grant: Grant,
+    grant: Exposure,
     span: Option<Span>,
 }
 
@@ -53,20 +53,20 @@ pub struct Window {
 /// waiting. The buffer's memory stays until the fence has passed.
 #[derive(Debug)]
 pub struct SharedWindow {
-    grant: Grant,
+    grant: Exposure,
     buffer: Option<ConnBuffer>,
 }
 
 /// What a peer was allowed, and how it is taken back: whatever memory is below.
 #[derive(Clone, Debug)]
-pub(crate) struct Grant {
+pub(crate) struct Exposure {
     peer: Peer,
     region: WindowDesc,
 }
 
 /// The memory that a peer may still touch.
 #[derive(Debug)]
-enum Held {
+enum ExposedMemory {
     /// None: the owner has fresh pages instead.
     Nothing,
     Span(Span),
@@ -78,14 +78,14 @@ enum Held {
 
 /// A revoked window whose peer is not out yet: its word must not serve another window.
 struct Quarantine {
-    held: Mutex<Held>,
+    held: Mutex<ExposedMemory>,
     fence: Fence,
     link: Arc<Link>,
     region: WindowDesc,
     tally: Arc<Tally>,
 }
 
-impl Grant {
+impl Exposure {
     pub(crate) fn new(peer: Peer, region: WindowDesc) -> Self {
         Self { peer, region }
     }
@@ -125,7 +125,7 @@ impl Grant {
     }
 
     /// Takes it back. When the fence does not pass in time its place is in quarantine, and the memory has to follow
-    /// ([`Grant::lock_away`]).
+    /// ([`Exposure::lock_away`]).
     fn revoke(&self, timeout: Duration) -> Result<std::result::Result<(), (WaitStopped, Fence)>> {
         self.peer.shared.check_process()?;
         let until = self.peer.shared.until(timeout);
@@ -148,7 +148,7 @@ impl Grant {
         })
     }
 
-    /// As [`Grant::revoke`], without waiting. The fence that has not passed.
+    /// As [`Exposure::revoke`], without waiting. The fence that has not passed.
     fn let_go(&self) -> Option<Fence> {
         // An error: the place is unknown, it was fenced before.
         let fence = self.begin().ok()?;
@@ -162,7 +162,7 @@ impl Grant {
         Some(fence)
     }
 
-    fn lock_away(&self, held: Held, fence: Fence) {
+    fn lock_away(&self, held: ExposedMemory, fence: Fence) {
         let (link, tally) = (Arc::clone(&self.peer.link), Arc::clone(&self.peer.shared.tally));
         tally.window_bytes.fetch_add(held.bytes(), Ordering::AcqRel);
         let held = Mutex::new(held);
@@ -197,7 +197,7 @@ fn revoked_before() -> Error {
 }
 
 impl Window {
-    pub(crate) fn new(grant: Grant, span: Span) -> Self {
+    pub(crate) fn new(grant: Exposure, span: Span) -> Self {
         Self { grant, span: Some(span) }
     }
 
@@ -250,11 +250,11 @@ impl Window {
         let span = self.span.take().ok_or_else(revoked_before)?;
         let Err((stop, fence)) = over else { return Ok(span) };
         if stop == WaitStopped::Deadline && span.renew_pages() {
-            self.grant.lock_away(Held::Nothing, fence);
+            self.grant.lock_away(ExposedMemory::Nothing, fence);
             return Ok(span);
         }
         let error = self.grant.refusal(stop, span.len());
-        self.grant.lock_away(Held::Span(span), fence);
+        self.grant.lock_away(ExposedMemory::Span(span), fence);
         Err(error)
     }
 }
@@ -266,13 +266,13 @@ impl Drop for Window {
             // The window is the parent's.
             std::mem::forget(span);
         } else if let Some(fence) = self.grant.let_go() {
-            self.grant.lock_away(Held::Span(span), fence);
+            self.grant.lock_away(ExposedMemory::Span(span), fence);
         }
     }
 }
 
 impl SharedWindow {
-    pub(crate) fn new(grant: Grant, buffer: ConnBuffer) -> Self {
+    pub(crate) fn new(grant: Exposure, buffer: ConnBuffer) -> Self {
         Self { grant, buffer: Some(buffer) }
     }
 
@@ -300,7 +300,7 @@ impl SharedWindow {
         let Err((stop, fence)) = over else { return Ok(()) };
         let len = self.len();
         if let Some(buffer) = buffer {
-            self.grant.lock_away(Held::Buffer { _keep: buffer, len }, fence);
+            self.grant.lock_away(ExposedMemory::Buffer { _keep: buffer, len }, fence);
         }
         Err(self.grant.refusal(stop, len))
     }
@@ -313,12 +313,12 @@ impl Drop for SharedWindow {
             // The window is the parent's.
             std::mem::forget(buffer);
         } else if let Some(fence) = self.grant.let_go() {
-            self.grant.lock_away(Held::Buffer { _keep: buffer, len: self.len() }, fence);
+            self.grant.lock_away(ExposedMemory::Buffer { _keep: buffer, len: self.len() }, fence);
         }
     }
 }
 
-impl Held {
+impl ExposedMemory {
     fn bytes(&self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -348,7 +348,7 @@ impl Unfenced for Quarantine {
     }
 
     fn release(&self) {
-        let held = std::mem::replace(&mut *lock(&self.held), Held::Nothing);
+        let held = std::mem::replace(&mut *lock(&self.held), ExposedMemory::Nothing);
         let bytes = held.bytes();
         self.link.data().port().free_window(self.region.window, self.region.epoch);
         drop(held);

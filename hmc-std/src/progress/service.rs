@@ -50,7 +50,7 @@ impl SessionInner {
         for serial in queued.drain(..) {
             if let Some(link) = self.link_by_serial(serial) {
                 link.dequeue();
-                busy |= link.turn_data(false);
+                busy |= link.poll_data(false);
             }
         }
         busy

@@ -89,7 +89,7 @@ impl ProgressThread {
         if now < self.spin_until {
             return Duration::ZERO;
         }
-        let mut wake = self.open_at.min(s.redial_at());
+        let mut wake = self.open_at.min(s.reconnect_at());
         if s.has_peers() {
             wake = wake.min(self.next_tick);
         }
@@ -142,7 +142,7 @@ impl ProgressThread {
                 s.listeners.attend(n, true);
             }
         }
-        while let Some(rank) = s.due_redial(now) {
+        while let Some(rank) = s.next_reconnect(now) {
             redial(s, rank);
         }
     }
@@ -205,6 +205,6 @@ fn redial(s: &Arc<SessionInner>, rank: Rank) {
         }
     });
     if spawned.is_err() {
-        s.decide(Input::DialFailed { rank });
+        s.update_membership(Input::DialFailed { rank });
     }
 }

@@ -12,7 +12,7 @@ use hmc_core::limits::MAX_LEFT_BYTES;
 
 use crate::base::lock::lock;
 use crate::base::private_ranks::is_private;
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 use crate::node::inbox::MESSAGE_BYTES;
 use crate::state::inner::SessionInner;
 
@@ -26,7 +26,7 @@ impl SessionInner {
         self.limit_left();
         // First the reason: who finds no link of the rank any more looks for that.
         let is_done = |l: &Link| {
-            let done = l.life() == Life::Dead && l.inbox().len() == 0;
+            let done = l.life() == LinkState::Dead && l.inbox().len() == 0;
             if done && !is_private(l.peer) {
                 lock(&self.departed).insert(l.peer, l.last_words());
             }
@@ -71,7 +71,7 @@ impl SessionInner {
     fn keep_rests(&self) {
         let mut socket = None;
         for link in self.links.newest() {
-            if link.life() != Life::Dead {
+            if link.life() != LinkState::Dead {
                 continue;
             }
             let Some(socket) = socket.get_or_insert_with(|| self.rest_socket.get()) else { return };

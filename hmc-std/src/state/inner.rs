@@ -25,7 +25,7 @@ use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::callbacks::wakers::Wakers;
 use crate::io::reactor::Reactor;
 use crate::io::rest_socket::RestSocket;
-use crate::link::{Link, Owner};
+use crate::link::{Link, LinkObserver};
 use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::node::link_tokens::LinkTokens;
 use crate::node::membership::{Input, Membership};
@@ -60,7 +60,7 @@ pub(crate) struct SessionInner {
     last_life: AtomicU64,
     pub(crate) registry: Mutex<Membership>,
     /// When the registry wants [`Input::Tick`], for those who look often.
-    pub(crate) redial_at: AtomicU64,
+    pub(crate) reconnect_at: AtomicU64,
     pub(crate) pending: Mutex<PendingConns>,
     /// How many pending connections there may be.
     pub(crate) places: usize,
@@ -133,7 +133,7 @@ impl SessionInner {
             secret: KeptSecret::default(),
             host: parts.host,
             last_life: AtomicU64::new(parts.incarnation.0),
-            redial_at: AtomicU64::new(registry.next_deadline().as_nanos()),
+            reconnect_at: AtomicU64::new(registry.next_deadline().as_nanos()),
             registry: Mutex::new(registry),
             pending: Mutex::default(),
             places: parts.places,
@@ -163,7 +163,7 @@ impl SessionInner {
         })
     }
 
-    pub(crate) fn owner(&self) -> Weak<dyn Owner> {
+    pub(crate) fn owner(&self) -> Weak<dyn LinkObserver> {
         let me: Weak<SessionInner> = self.me.clone();
         me
     }
@@ -400,7 +400,7 @@ impl SessionInner {
         let mut busy = self.progress_workers();
         for link in self.links() {
             link.dequeue();
-            busy |= link.turn_data(false);
+            busy |= link.poll_data(false);
         }
         busy
     }
@@ -427,7 +427,7 @@ impl std::fmt::Debug for SessionInner {
     }
 }
 
-impl Owner for SessionInner {
+impl LinkObserver for SessionInner {
     fn wakers(&self) -> Arc<Wakers> {
         Arc::clone(&self.wakers)
     }
@@ -454,7 +454,7 @@ impl Owner for SessionInner {
             && self.config.redial
             && lock(&self.routes).get(&link.peer).is_some_and(|r| r.redial);
         let (rank, incarnation) = (link.peer, link.incarnation);
-        self.decide(Input::Over { rank, incarnation, redial });
+        self.update_membership(Input::Over { rank, incarnation, redial });
         self.notify_waiters();
         // Its descriptors and buffers go when the background thread comes by.
         self.ended.store(true, Ordering::Release);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arc_swap::ArcSwap;
 use hmc_core::types::Rank;
 
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 
 type Table<K> = ArcSwap<BTreeMap<K, Arc<Link>>>;
 
@@ -41,8 +41,9 @@ impl Links {
 
     /// The newest link of a rank that is `first` or more, of those that go on or have messages that nobody has received.
     pub(crate) fn last_from(&self, first: Rank) -> Option<Arc<Link>> {
-        let is_left =
-            |l: &&Arc<Link>| matches!(l.life(), Life::Opening | Life::Ready) || l.inbox().len() > 0;
+        let is_left = |l: &&Arc<Link>| {
+            matches!(l.life(), LinkState::Opening | LinkState::Ready) || l.inbox().len() > 0
+        };
         self.by_rank.load().range(first..).rev().map(|(_, l)| l).find(is_left).cloned()
     }
 
@@ -82,7 +83,7 @@ impl Links {
 
     /// Whether a peer has gone, or leaves, whose link is known.
     pub(crate) fn has_ended(&self) -> bool {
-        let ended = |l: &Arc<Link>| matches!(l.life(), Life::Leaving | Life::Dead);
+        let ended = |l: &Arc<Link>| matches!(l.life(), LinkState::Leaving | LinkState::Dead);
         self.by_rank.load().values().any(ended) || self.by_serial.load().values().any(ended)
     }
 
@@ -140,7 +141,7 @@ mod tests {
 
     use super::Links;
     use crate::link::ends::{End, alone};
-    use crate::link::{Life, Link};
+    use crate::link::{Link, LinkState};
     use crate::node::inbox::Message;
 
     /// Links to these ranks, made known in this order under the serial numbers 1, 2, ...
@@ -197,7 +198,7 @@ mod tests {
         let (links, ends) = known(&[1, 2, 3, 4]);
         let last = |first| serial(links.last_from(Rank(first)));
         assert_eq!((last(0), last(4), last(5)), (Some(4), Some(4), None));
-        assert!(ends[3].link.advance(Life::Leaving) && ends[2].link.advance(Life::Dead));
+        assert!(ends[3].link.advance(LinkState::Leaving) && ends[2].link.advance(LinkState::Dead));
         assert_eq!((last(0), last(3)), (Some(2), None));
         ends[1].link.check_ready();
         assert_eq!(last(0), Some(2));
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn it_is_known_whether_a_link_has_ended() {
-        for life in [Life::Leaving, Life::Dead] {
+        for life in [LinkState::Leaving, LinkState::Dead] {
             let (links, ends) = known(&[1, 2, 1]);
             assert!(!links.has_ended());
             ends[1].link.check_ready();

@@ -117,7 +117,7 @@ impl Listeners {
     }
 
     /// Whether a connection to `addr` that begins at `from` leads to a listener.
-    pub(crate) fn leads_here(&self, addr: SocketAddr, from: Option<IpAddr>) -> bool {
+    pub(crate) fn is_own_address(&self, addr: SocketAddr, from: Option<IpAddr>) -> bool {
         let inner = lock(&self.inner);
         inner
             .open
@@ -250,8 +250,8 @@ mod tests {
         }
         assert!(listeners.is_at(new) && listeners.is_at(old) && !listeners.is_at(Path::new("/d")));
         let at = |text: &str, port| SocketAddr::new(text.parse().expect("an address"), port);
-        assert!(listeners.leads_here(at("127.0.0.2", far), None));
-        assert!(!listeners.leads_here(at("127.0.0.2", near), None));
+        assert!(listeners.is_own_address(at("127.0.0.2", far), None));
+        assert!(!listeners.is_own_address(at("127.0.0.2", near), None));
         let _first = std::net::TcpStream::connect(at("127.0.0.1", near)).expect("it listens");
         assert!(matches!(listeners.accept(0), Ok(None)) && matches!(listeners.accept(9), Ok(None)));
         assert!(matches!(listeners.accept(2), Ok(Some((_, PeerAddr::Tcp(_))))));

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use hmc_core::types::{ConnType, Rank};
 
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 use crate::quarantine::{Held, held};
 use crate::state::inner::SessionInner;
 use crate::transport::domain::Domain;
@@ -99,7 +99,7 @@ impl PeerStats {
         Self {
             rank: link.peer,
             conn,
-            connected: link.life() == Life::Ready,
+            connected: link.life() == LinkState::Ready,
             puts,
             gets,
             failures: c.failures.load(Ordering::Relaxed),

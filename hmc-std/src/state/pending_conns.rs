@@ -157,7 +157,7 @@ pub(crate) enum FirstMessage {
     Proven,
     /// It is refused without a look at its rank.
     Refused(RejectReason),
-    Upstream {
+    Cxx {
         rank: Rank,
     },
     Attach {

@@ -7,7 +7,7 @@ use hmc_core::types::{ConnType, Rank};
 
 use crate::api::session::Session;
 use crate::base::error::ErrorKind;
-use crate::link::Life;
+use crate::link::LinkState;
 use crate::link::ends::{End, alone};
 use crate::node::inbox::Message;
 
@@ -37,13 +37,13 @@ fn a_peer_is_met_while_it_is_ready_or_has_left_messages() {
     assert_eq!(meet(5), Ok(Rank(5)));
     end.link.inbox().drop_all();
     assert_eq!(meet(5), Ok(Rank(5)));
-    assert!(end.link.advance(Life::Leaving));
+    assert!(end.link.advance(LinkState::Leaving));
     assert_eq!(meet(5), none, "it leaves, and left nothing");
     end.link.deliver(Message::Tag(1));
     end.link.deliver(Message::Tag(2));
     assert_eq!(meet(5), Ok(Rank(5)));
     // What is over and has nothing is let go of at any time.
-    assert!(end.link.advance(Life::Dead));
+    assert!(end.link.advance(LinkState::Dead));
     assert_eq!(meet(5), Ok(Rank(5)));
     end.link.inbox().drop_all();
     assert_eq!(meet(5), none, "nothing is left of it");
@@ -66,7 +66,7 @@ fn peers_are_those_that_are_ready_and_those_arrive_that_open() {
     };
     assert_eq!((any(&[]), any(&[1])), (Ok(1), Ok(3)));
     assert_eq!(any(&[1, 3]), Err(ErrorKind::DeadlineExceeded));
-    assert!(ends[1].link.advance(Life::Leaving));
+    assert!(ends[1].link.advance(LinkState::Leaving));
     assert_eq!((peers(), session.arriving()), (vec![3], vec![2]));
     let waited = |rank| session.wait_peer(rank, NOT_LONG).map(|_| ()).map_err(|e| e.kind());
     assert_eq!(waited(3), Ok(()));

@@ -1,7 +1,7 @@
 //! What reductions are made of: kinds of numbers, and what is done with two of them. Bytes in, bytes out; it knows
 //! nothing of ranks.
 
-use super::half;
+use super::float16;
 
 /// What the bytes of a reduction are: numbers in the byte order of this machine, at any address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -204,13 +204,13 @@ struct F16(u16);
 
 impl From<F16> for f32 {
     fn from(half: F16) -> Self {
-        half::from_f16(half.0)
+        float16::from_f16(half.0)
     }
 }
 
 impl From<f32> for F16 {
     fn from(value: f32) -> Self {
-        Self(half::to_f16(value))
+        Self(float16::to_f16(value))
     }
 }
 
@@ -220,13 +220,13 @@ struct BF16(u16);
 
 impl From<BF16> for f32 {
     fn from(half: BF16) -> Self {
-        half::from_bf16(half.0)
+        float16::from_bf16(half.0)
     }
 }
 
 impl From<f32> for BF16 {
     fn from(value: f32) -> Self {
-        Self(half::to_bf16(value))
+        Self(float16::to_bf16(value))
     }
 }
 
@@ -333,8 +333,8 @@ mod tests {
         fn halves_are_reckoned_in_f32_and_rounded(a: u16, b: u16) {
             type Conversion = (Element, fn(u16) -> f32, fn(f32) -> u16);
             let kinds: [Conversion; 2] = [
-                (Element::F16, super::half::from_f16, super::half::to_f16),
-                (Element::BF16, super::half::from_bf16, super::half::to_bf16),
+                (Element::F16, super::float16::from_f16, super::float16::to_f16),
+                (Element::BF16, super::float16::from_bf16, super::float16::to_bf16),
             ];
             for (element, read, write) in kinds {
                 let of = |op| u16::from_ne_bytes(step(element, op, a.to_ne_bytes(), b.to_ne_bytes()));

@@ -18,12 +18,12 @@
 //! Inside: `exchange` is one round of messages, `moves` what carries bytes, `reduce` what reckons with them, `numbers` where that
 //! is done, `element` and `half` what numbers are.
 
+mod collectives;
 mod element;
-mod exchange;
-mod half;
-mod moves;
+mod float16;
 mod numbers;
 mod reduce;
+mod round;
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;

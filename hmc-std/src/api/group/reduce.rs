@@ -12,8 +12,8 @@ use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
 use super::element::{Element, Reduce};
-use super::exchange::Message;
 use super::numbers::{Memory, Numbers};
+use super::round::Message;
 use super::{Exchange, Group, Members, blocks, copy, len_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::memory::check_writable;

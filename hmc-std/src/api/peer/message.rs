@@ -3,7 +3,7 @@
 use super::Peer;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::wait_limit::WaitStopped;
-use crate::link::{Life, Link, WaitScope};
+use crate::link::{Link, LinkState, WaitScope};
 use crate::node::inbox::{Message, Want};
 use hmc_core::limits::MAX_FRAME_BYTES;
 use hmc_core::range::{Extent, Side};
@@ -104,7 +104,7 @@ impl Peer {
         let until = self.shared.until(timeout);
         let look = |link: &Link| {
             // In this order: no message comes after the end.
-            let is_dead = link.life() == Life::Dead;
+            let is_dead = link.life() == LinkState::Dead;
             if let Some(m) = take_message(link, want) {
                 return Some(Ok(m));
             }
@@ -185,9 +185,9 @@ pub(crate) fn take_message(link: &Link, want: Want) -> Option<Message> {
     if awaited {
         // A session's link to itself has no connection.
         if link.conn() != Some(ConnType::Loopback) {
-            link.turn_ctrl(false);
+            link.poll_ctrl(false);
         }
-        link.turn_data(false);
+        link.poll_data(false);
     }
     Some(m)
 }

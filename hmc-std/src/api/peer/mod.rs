@@ -1,15 +1,15 @@
 //! One peer: everything that can be done with it.
 
-mod ends;
+mod async_ops;
+mod binding;
+mod buffer_binding;
 mod explanation;
-mod many;
 mod message;
 mod rndv;
-mod route;
 mod span;
 pub(crate) mod transfer;
 
 pub use crate::ops::peer_handle::Peer;
+pub use buffer_binding::Route;
 pub use explanation::Explanation;
 pub(crate) use message::take_message;
-pub use route::Route;

@@ -16,7 +16,7 @@ use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::rndv::handle::{Found, MessageHandle};
-use crate::link::rndv::state::{Bytes, Staging, Want, half_for};
+use crate::link::rndv::state::{BounceBuffers, MessageBuffer, PostedRecv, half_for};
 use crate::link::{Link, WaitScope};
 use crate::memory::{HeapBytes, Region, Span, check_writable};
 use crate::ops::delivery::Delivery;
@@ -59,7 +59,7 @@ impl Peer {
             Some(bounce) => bounce,
             None => self.shared.regions.allocate(half.saturating_mul(2))?,
         };
-        let lent = Bytes::Lent(Some(bounce));
+        let lent = MessageBuffer::Borrowed(Some(bounce));
         let ticket = self.link.with_rndv(|rndv| rndv.send(lent, len, until.at));
         let ticket = ticket.map_err(|(e, _)| e.with_peer(self.rank()))?;
         let found = self.wait_rndv(&ticket, until, "sending a message", || {
@@ -95,7 +95,12 @@ impl Peer {
         self.check_rndv()?;
         check_writable(&out)?;
         let space = out.extent().len();
-        let want = Want::new(Bytes::Lent(None), space, Ok(self.staging(space)?), until.at);
+        let want = PostedRecv::new(
+            MessageBuffer::Borrowed(None),
+            space,
+            Ok(self.staging(space)?),
+            until.at,
+        );
         let ticket = self.link.with_rndv(|rndv| rndv.receive(want));
         let mut broken = None;
         let found = self.wait_rndv(&ticket, until, "receiving a message", || {
@@ -180,13 +185,14 @@ impl Peer {
         if let Err(error) = self.check_rndv().and_then(|()| self.shared.check_own(&region)) {
             return Err(OpError { error, span });
         }
-        let bytes = Bytes::Owned { region, range, span };
+        let bytes = MessageBuffer::Registered { region, range, span };
         let len = range.len();
         let deadline = clock::deadline_in(self.shared.config.deadline);
         match self.link.with_rndv(|rndv| rndv.send(bytes, len, deadline)) {
             Ok(ticket) => Ok(Delivery::new(self.clone(), ticket)),
             Err((e, bytes)) => {
-                let span = if let Bytes::Owned { span, .. } = bytes { span } else { None };
+                let span =
+                    if let MessageBuffer::Registered { span, .. } = bytes { span } else { None };
                 Err(OpError { error: e.with_peer(self.rank()), span })
             }
         }
@@ -211,9 +217,9 @@ impl Peer {
             Ok(place) => place,
             Err(error) => return Err(OpError { error, span }),
         };
-        let bytes = Bytes::Owned { region, range, span };
+        let bytes = MessageBuffer::Registered { region, range, span };
         let deadline = clock::deadline_in(self.shared.config.deadline);
-        let want = Want::new(bytes, space, place, deadline);
+        let want = PostedRecv::new(bytes, space, place, deadline);
         let ticket = self.link.with_rndv(|rndv| rndv.receive(want));
         Ok(Delivery::new(self.clone(), ticket))
     }
@@ -226,7 +232,7 @@ impl Peer {
     }
 
     /// Two half-buffers for a message of up to `space` bytes, exposed to the peer.
-    pub(crate) fn staging(&self, space: u64) -> Result<Staging> {
+    pub(crate) fn staging(&self, space: u64) -> Result<BounceBuffers> {
         let half = half_for(space);
         if let Some(staging) = self.link.with_rndv(|rndv| rndv.take_staging(half)) {
             return Ok(staging);
@@ -240,7 +246,7 @@ impl Peer {
             self.shared.regions.adopt(Box::new(HeapBytes::from(vec![0; size])))?
         };
         let remote = self.expose_for_rndv(&region, 0, len)?;
-        Ok(Staging { region, remote })
+        Ok(BounceBuffers { region, remote })
     }
 
     pub(crate) fn check_rndv(&self) -> Result<()> {

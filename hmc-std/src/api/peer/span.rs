@@ -2,12 +2,12 @@
 
 use super::Peer;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::link::hold::Hold;
-use crate::link::{Life, WaitScope};
+use crate::link::op_resources::OpResources;
+use crate::link::{LinkState, WaitScope};
 use crate::memory::{ConnBuffer, Region, Span};
 use crate::ops::future::Op;
 use crate::ops::op::OpError;
-use crate::ops::window::{Grant, RemoteWindow, SharedWindow, Window};
+use crate::ops::window::{Exposure, RemoteWindow, SharedWindow, Window};
 use hmc_core::queue::Transfer;
 use hmc_core::types::Access;
 use hmc_core::wire::advert::WindowRole;
@@ -68,7 +68,7 @@ impl Peer {
         }
         let t = Transfer { opcode: code, when: CompleteWhen::Visible, local: span.slice(), remote };
         // The span stays in `hold` until the operation is posted, and goes into its record then.
-        let mut hold = Hold::span(span);
+        let mut hold = OpResources::span(span);
         let until = self.until();
         match self.submit(code, until, |data| data.post(&t, until.at, &mut hold)) {
             Ok(op) => {
@@ -121,7 +121,7 @@ impl Peer {
         len: u64,
         access: Access,
         label: u64,
-    ) -> Result<Grant> {
+    ) -> Result<Exposure> {
         self.shared.check_process()?;
         self.shared.check_own(region)?;
         let held = self.shared.tally.window_bytes.load(Ordering::Acquire);
@@ -142,7 +142,7 @@ impl Peer {
             self.link.untell(&advert.region);
             return Err(e);
         }
-        Ok(Grant::new(self.clone(), advert.region))
+        Ok(Exposure::new(self.clone(), advert.region))
     }
 
     /// The peer's window of that label, waiting for it up to `timeout`.
@@ -153,7 +153,7 @@ impl Peer {
         self.shared.check_process()?;
         let found = self.link.drive(WaitScope::Both, self.shared.until(timeout), |link| {
             // In this order: nothing comes after the end.
-            let is_dead = link.life() == Life::Dead;
+            let is_dead = link.life() == LinkState::Dead;
             if let Some(region) = link.data().named_remote(label) {
                 return Some(Ok(region));
             }

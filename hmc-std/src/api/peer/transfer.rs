@@ -1,7 +1,7 @@
 //! Single transfers between the two buffers: put, get, wait.
 
 use super::Peer;
-use super::ends::Ends as _;
+use super::binding::Binding as _;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
@@ -10,8 +10,8 @@ use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::data::unasked::MAX_UNASKED;
 use crate::link::data::{Begun, DataState};
 use crate::link::deferred::Deferred;
-use crate::link::hold::Hold;
-use crate::link::{Link, WaitScope, bump};
+use crate::link::op_resources::OpResources;
+use crate::link::{Link, WaitScope, increment};
 use crate::ops::batch::{Copy, Direction};
 use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::slots::{self, Outcome};
@@ -81,7 +81,7 @@ impl Peer {
 
     /// The error of an operation that has failed, which is counted. The caller holds no lock of the link.
     pub(crate) fn failed(&self, e: Error) -> Error {
-        bump(&self.link.counters.failures);
+        increment(&self.link.counters.failures);
         if e.kind() == ErrorKind::PeerDead {
             self.link.end_if_gone();
             return Error::peer_dead(self.rank(), self.link.why());
@@ -94,7 +94,7 @@ impl Peer {
         &self,
         t: &Transfer,
         until: WaitLimit,
-        mut hold: Hold,
+        mut hold: OpResources,
     ) -> Result<slots::SlotId> {
         self.submit(t.opcode, until, |data| data.post(t, until.at, &mut hold))
     }
@@ -104,7 +104,7 @@ impl Peer {
         &self,
         t: &Transfer,
         deadline: Instant,
-        mut hold: Hold,
+        mut hold: OpResources,
     ) -> Option<Result<slots::SlotId>> {
         self.attempt(t.opcode, &mut |data| data.post(t, deadline, &mut hold))
     }
@@ -193,7 +193,11 @@ impl Peer {
     }
 
     /// Waits for an operation of this link to end.
-    pub(crate) fn finish(&self, op: slots::SlotId, until: WaitLimit) -> Result<(Outcome, Hold)> {
+    pub(crate) fn finish(
+        &self,
+        op: slots::SlotId,
+        until: WaitLimit,
+    ) -> Result<(Outcome, OpResources)> {
         let stop = match self.link.drive(WaitScope::Data, until, |_| self.taken(op)) {
             Ok(r) => return r,
             Err(WaitStopped::Forked) => return Err(forked()),
@@ -220,7 +224,7 @@ impl Peer {
 
     /// The outcome of an operation and what it still holds, once it has ended.
     #[inline]
-    fn taken(&self, op: slots::SlotId) -> Option<Result<(Outcome, Hold)>> {
+    fn taken(&self, op: slots::SlotId) -> Option<Result<(Outcome, OpResources)>> {
         if self.link.is_running(op) {
             return None;
         }
@@ -367,6 +371,6 @@ pub(crate) fn has_ended(link: &Link, op: OpId) -> Result<bool> {
     if ended().map_err(stale)? {
         return Ok(true);
     }
-    link.turn_data(false);
+    link.poll_data(false);
     ended().map_err(stale)
 }

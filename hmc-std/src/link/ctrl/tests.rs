@@ -105,7 +105,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     assert!(whole > 300_000);
     let mut heard = Received::default();
     while awaits_space(&near.link.ctrl()) {
-        far.link.turn_ctrl(false);
+        far.link.poll_ctrl(false);
         let before = std::mem::take(&mut heard.space);
         near.link.ctrl().turn(clock::now(), &near.link, &mut heard);
         heard.space |= before;
@@ -148,9 +148,9 @@ fn a_turn_reads_all_that_has_come_however_long() {
     for _ in 0..3 {
         far.link.send(&ControlMessage::Struct(&bytes)).expect("sent");
     }
-    assert!(near.link.turn_ctrl(true));
+    assert!(near.link.poll_ctrl(true));
     assert_eq!((near.link.inbox().len(), near.link.ctrl().machine.is_paused()), (3, false));
-    assert!(!near.link.turn_ctrl(true));
+    assert!(!near.link.poll_ctrl(true));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn the_end_of_a_peer_is_seen_behind_messages_that_wait_for_space() {
     for n in 0..INBOX.0 + 1 {
         far.link.send(&ControlMessage::Tag(u64::try_from(n).expect("small"))).expect("sent");
     }
-    near.link.turn_ctrl(true);
+    near.link.poll_ctrl(true);
     assert!(near.link.ctrl().machine.is_paused() && ended(&near.link.ctrl()).is_none());
     far.link.ctrl_socket().shutdown();
     let mut heard = Received::default();

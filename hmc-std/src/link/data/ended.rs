@@ -4,11 +4,11 @@
 use hmc_core::slots::{Outcome, SlotId, Stale};
 
 use super::op_queue::OpQueue;
-use crate::link::hold::Hold;
+use crate::link::op_resources::OpResources;
 
 impl OpQueue {
     /// Takes the outcome of an operation, with what it still holds.
-    pub(super) fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, Hold)>, Stale> {
+    pub(super) fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, OpResources)>, Stale> {
         let taken = match self.queue.take(op) {
             Ok(taken) => taken,
             Err(stale) => return self.unasked.take(op).map(Some).ok_or(stale),
@@ -21,7 +21,7 @@ impl OpQueue {
 
     /// Nobody will take the outcome of an operation. Gives what it held if it has left its slot now; else that goes at its
     /// fence.
-    pub(super) fn abandon(&mut self, op: SlotId) -> Option<Hold> {
+    pub(super) fn abandon(&mut self, op: SlotId) -> Option<OpResources> {
         match self.queue.abandon(op) {
             Ok(None) => None,
             Ok(Some(hold)) => {

@@ -13,11 +13,11 @@ use hmc_mem::slot::SlotWord;
 use super::unasked::Unasked;
 use crate::callbacks::wakers::Notice;
 use crate::io::eventfd::EventfdWaker;
-use crate::link::hold::Hold;
+use crate::link::op_resources::OpResources;
 use crate::transport::data_plane::AnyDataPlane;
 
 /// The core's work queue over a port.
-pub(super) type Queue = WorkQueue<AnyDataPlane, Box<[Slot<Hold>]>, Hold>;
+pub(super) type Queue = WorkQueue<AnyDataPlane, Box<[Slot<OpResources>]>, OpResources>;
 
 /// The name of an operation, or why it was not begun.
 pub(crate) type Begun = Result<SlotId, QueueError<PostErrorKind>>;
@@ -29,7 +29,7 @@ pub(super) struct OpEvent {
     /// Its peer has ended.
     pub(super) peer_dead: bool,
     /// What it has let go of.
-    pub(super) freed: Hold,
+    pub(super) freed: OpResources,
 }
 
 pub(crate) struct OpQueue {
@@ -40,7 +40,7 @@ pub(crate) struct OpQueue {
 
 impl OpQueue {
     pub(super) fn new(port: AnyDataPlane, slots: usize) -> Self {
-        let records = std::iter::repeat_with(|| Slot::free(Hold::default())).take(slots);
+        let records = std::iter::repeat_with(|| Slot::free(OpResources::default())).take(slots);
         Self {
             queue: WorkQueue::new(port, records.collect()),
             unasked: Unasked::default(),
@@ -115,12 +115,22 @@ impl OpQueue {
 
     /// Posts one transfer, and takes `hold` if that was done. The transfer waits in its record if the transport is full.
     #[inline]
-    pub(super) fn post(&mut self, t: &Transfer, deadline: Instant, hold: &mut Hold) -> Begun {
+    pub(super) fn post(
+        &mut self,
+        t: &Transfer,
+        deadline: Instant,
+        hold: &mut OpResources,
+    ) -> Begun {
         self.begin(|queue| queue.post_holding(t, deadline, hold))
     }
 
     /// Posts the list that `hold` has, of so many transfers, as one operation.
-    pub(super) fn post_list(&mut self, parts: u32, deadline: Instant, hold: &mut Hold) -> Begun {
+    pub(super) fn post_list(
+        &mut self,
+        parts: u32,
+        deadline: Instant,
+        hold: &mut OpResources,
+    ) -> Begun {
         self.begin(|queue| queue.post_list(parts, deadline, hold))
     }
 
@@ -166,7 +176,7 @@ impl OpQueue {
                 if let Some(span) = freed.take_span()
                     && let Ok(hold) = self.queue.hold_mut(op)
                 {
-                    *hold = Hold::span(span);
+                    *hold = OpResources::span(span);
                 }
                 freed
             }
@@ -175,7 +185,9 @@ impl OpQueue {
                 self.retire(op);
                 freed
             }
-            None => Hold::waker(self.queue.hold_mut(op).ok().and_then(|hold| hold.waker.take())),
+            None => {
+                OpResources::waker(self.queue.hold_mut(op).ok().and_then(|hold| hold.waker.take()))
+            }
         };
         Some(OpEvent { done: event.done, peer_dead: result == Some(Err(Failure::PeerDead)), freed })
     }
@@ -216,7 +228,7 @@ impl OpQueue {
     }
 
     /// What the operations hold that have not passed their fence.
-    pub(super) fn unfenced(&self) -> impl Iterator<Item = &Hold> {
+    pub(super) fn unfenced(&self) -> impl Iterator<Item = &OpResources> {
         self.queue.slots().unfenced()
     }
 

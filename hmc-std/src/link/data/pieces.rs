@@ -7,7 +7,7 @@ use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 
 use super::DataState;
-use crate::link::hold::Hold;
+use crate::link::op_resources::OpResources;
 use crate::memory::Region;
 
 /// Where a pipeline over `region` posts. Whoever makes it keeps a handle of the region of its own: what a piece holds is
@@ -25,7 +25,7 @@ impl Operations for Pieces<'_> {
         t: &Transfer,
         deadline: Instant,
     ) -> Result<SlotId, QueueError<PostErrorKind>> {
-        self.data.post(t, deadline, &mut Hold::region(self.region.clone()))
+        self.data.post(t, deadline, &mut OpResources::region(self.region.clone()))
     }
 
     fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(pipe.advance(&mut pieces, Instant::ZERO), PipelineStatus::Pending);
         assert_eq!(pipe.in_flight(), 3);
         let holders =
-            |data: &DataState| data.queue.unfenced().filter_map(Hold::held_region).count();
+            |data: &DataState| data.queue.unfenced().filter_map(OpResources::held_region).count();
         assert_eq!(holders(&data), 3, "each of the pieces under way holds its memory");
         // A peer that is gone, and with it the pieces.
         let mut after = Deferred::default();
@@ -124,12 +124,16 @@ mod tests {
         let local = region.slice(0, 8).unwrap();
         let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
         let mut after = Deferred::default();
-        let post =
-            |data: &mut DataState| data.post(&t, Instant::NEVER, &mut Hold::region(region.clone()));
+        let post = |data: &mut DataState| {
+            data.post(&t, Instant::NEVER, &mut OpResources::region(region.clone()))
+        };
         let ops: Vec<_> = (0..SLOTS).map(|_| post(&mut data).unwrap()).collect();
         assert_eq!(post(&mut data), Err(QueueError::Full { limit: SLOTS }));
         let held = |data: &DataState| {
-            (data.queue.in_flight(), data.queue.unfenced().filter_map(Hold::held_region).count())
+            (
+                data.queue.in_flight(),
+                data.queue.unfenced().filter_map(OpResources::held_region).count(),
+            )
         };
         assert!(data.queue.has_waiting());
         assert_eq!(held(&data), (SLOTS, SLOTS));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hmc_core::slots::{Outcome, SlotId};
 
 use crate::link::at_once::{AtOnce, PLACES};
-use crate::link::hold::Hold;
+use crate::link::op_resources::OpResources;
 
 /// Outcomes that nobody has asked for, beside those in slots, at the most.
 pub(crate) const MAX_UNASKED: usize = 1 << 16;
@@ -14,7 +14,7 @@ pub(crate) const MAX_UNASKED: usize = 1 << 16;
 /// Outcomes that have left their slots, with what the operations still hold, and those that never had one.
 #[derive(Debug, Default)]
 pub(super) struct Unasked {
-    moved: HashMap<SlotId, (Outcome, Hold)>,
+    moved: HashMap<SlotId, (Outcome, OpResources)>,
     at_once: Arc<AtOnce>,
 }
 
@@ -28,7 +28,7 @@ impl Unasked {
         MAX_UNASKED.saturating_sub(self.moved.len()).saturating_sub(self.at_once.len())
     }
 
-    pub(super) fn insert(&mut self, op: SlotId, ended: (Outcome, Hold)) {
+    pub(super) fn insert(&mut self, op: SlotId, ended: (Outcome, OpResources)) {
         self.moved.insert(op, ended);
         self.leave_space();
     }
@@ -38,9 +38,9 @@ impl Unasked {
         moved.or_else(|| self.at_once.get(op).map(success))
     }
 
-    pub(super) fn take(&mut self, op: SlotId) -> Option<(Outcome, Hold)> {
+    pub(super) fn take(&mut self, op: SlotId) -> Option<(Outcome, OpResources)> {
         let Some(ended) = self.moved.remove(&op) else {
-            return self.at_once.take(op).map(|bytes| (success(bytes), Hold::default()));
+            return self.at_once.take(op).map(|bytes| (success(bytes), OpResources::default()));
         };
         self.leave_space();
         Some(ended)

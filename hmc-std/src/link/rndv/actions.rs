@@ -4,11 +4,11 @@ use std::task::Waker;
 
 use hmc_core::region::{Epoch, WindowId};
 
-use super::state::{Inbound, Outbound, Want};
+use super::state::{PostedRecv, RecvOp, SendOp};
 
 /// What a turn at the rendezvous state leads to, once its lock is free.
 #[derive(Debug, Default)]
-pub(super) struct After {
+pub(super) struct RndvActions {
     pub(super) wakers: Vec<Waker>,
     pub(super) events: bool,
     /// A lender has bytes to copy.
@@ -16,5 +16,5 @@ pub(super) struct After {
     pub(super) broken: Option<String>,
     pub(super) revoked: Vec<(WindowId, Epoch)>,
     /// What is over: its memory's owners may run code of theirs.
-    pub(super) over: (Vec<Outbound>, Vec<Inbound>, Vec<Want>),
+    pub(super) over: (Vec<SendOp>, Vec<RecvOp>, Vec<PostedRecv>),
 }

@@ -10,10 +10,10 @@ use hmc_mem::shared::SharedBytes;
 
 use super::handle::MessageHandle;
 use super::host::Host;
-use super::state::{Bytes, Inbound, RndvState, Run, Want};
+use super::state::{ChunkedPut, MessageBuffer, PostedRecv, RecvOp, RndvState};
 use crate::base::error::{Error, ErrorKind, Result};
 
-impl Run {
+impl ChunkedPut {
     /// Copies what can be copied straight into the peer's memory.
     fn write_now(&mut self, host: &mut impl Host, bytes: &SharedBytes<'_>) {
         while self.has_more() {
@@ -39,7 +39,7 @@ impl RndvState {
         let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.ticket, ticket)) else {
             return;
         };
-        let Bytes::Lent(Some(bounce)) = &m.bytes else {
+        let MessageBuffer::Borrowed(Some(bounce)) = &m.bytes else {
             return;
         };
         for i in 0..m.runs.len() {
@@ -47,7 +47,7 @@ impl RndvState {
                 run.write_now(host, bytes);
             }
             for half in 0..2 {
-                let busy = m.runs.iter().any(|r| r.flying.iter().any(|(_, h)| *h == half));
+                let busy = m.runs.iter().any(|r| r.in_flight.iter().any(|(_, h)| *h == half));
                 let Some(run) = m.runs.get_mut(i).filter(|r| r.has_more() && !busy) else {
                     continue;
                 };
@@ -62,7 +62,7 @@ impl RndvState {
                     continue;
                 };
                 match host.post(bounce, local, target) {
-                    Ok(Some(op)) => run.flying.push((op, half)),
+                    Ok(Some(op)) => run.in_flight.push((op, half)),
                     Ok(None) => (run.source, run.target) = before,
                     Err(failure) => run.failed = Some(failure),
                 }
@@ -79,9 +79,9 @@ impl RndvState {
         ticket: &Arc<MessageHandle>,
         out: &SharedBytes<'_>,
     ) -> Result<()> {
-        let is = |w: &Want| Arc::ptr_eq(&w.ticket, ticket);
+        let is = |w: &PostedRecv| Arc::ptr_eq(&w.ticket, ticket);
         let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
-        let Some(Inbound { machine, want: Some(want) }) = found else {
+        let Some(RecvOp { machine, want: Some(want) }) = found else {
             return Ok(());
         };
         let Some(copy) = want.copy.take() else {

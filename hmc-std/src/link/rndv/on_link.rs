@@ -17,7 +17,7 @@ use crate::base::error::Error;
 use crate::link::Link;
 use crate::link::ctrl::machine::Ended;
 use crate::link::deferred::Deferred;
-use crate::link::hold::Hold;
+use crate::link::op_resources::OpResources;
 use crate::memory::Region;
 use crate::transport::data_plane::Fence;
 
@@ -44,7 +44,7 @@ impl Host for OnLink<'_> {
         remote: WindowSlice,
     ) -> Result<Option<SlotId>, Failure> {
         let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
-        let mut hold = Hold::region(region.clone());
+        let mut hold = OpResources::region(region.clone());
         let mut after = Deferred::default();
         let posted = {
             let mut data = self.link.data();

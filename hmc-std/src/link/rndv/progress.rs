@@ -9,7 +9,7 @@ use hmc_core::wire::held;
 use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_mem::shared::SharedBytes;
 
-use super::actions::After;
+use super::actions::RndvActions;
 use super::handle::MessageHandle;
 use super::on_link::OnLink;
 use super::state::RndvState;
@@ -19,7 +19,7 @@ use crate::base::lock::lock;
 use crate::callbacks::deferred_drops::DeferDrops;
 use crate::callbacks::wakers::panics;
 use crate::link::deferred::Deferred;
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 
 /// Notes that may wait for somebody who looks at them.
 const MAX_NOTES: usize = held::of_message(ControlKind::Rndv).count();
@@ -50,18 +50,18 @@ impl Link {
             let Ok(mut state) = rndv.state.try_lock() else {
                 return;
             };
-            let (mut after, mut host) = (After::default(), OnLink::new(self));
+            let (mut after, mut host) = (RndvActions::default(), OnLink::new(self));
             while rndv.unmark() {
                 // In this order: no note comes after the end.
-                let is_dead = self.life() == Life::Dead;
+                let is_dead = self.life() == LinkState::Dead;
                 // A peer that does not read what it is told is not listened to: each of its notes may lead to one of ours.
-                let listens = is_dead || state.tells.is_empty();
+                let listens = is_dead || state.outgoing.is_empty();
                 if listens {
                     // Each turn uses up what it finds there: what goes to those who hear is storage.
                     std::mem::swap(&mut *lock(&rndv.heard), &mut state.heard);
                 }
                 state.turn(&mut host, clock::now(), is_dead, &mut after);
-                if !listens && state.tells.is_empty() {
+                if !listens && state.outgoing.is_empty() {
                     rndv.mark();
                 }
             }
@@ -96,7 +96,7 @@ impl Link {
         }
     }
 
-    fn finish_rndv(&self, after: After, host: OnLink<'_>) {
+    fn finish_rndv(&self, after: RndvActions, host: OnLink<'_>) {
         let _aside = DeferDrops::to(&self.wakers);
         self.follow_up_puts(host.later);
         for (window, epoch) in after.revoked {

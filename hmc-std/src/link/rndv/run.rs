@@ -7,9 +7,9 @@ use hmc_core::rndv::{AbortReason, RndvError, RndvMsg, RndvRole, Violation};
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
-use super::actions::After;
+use super::actions::RndvActions;
 use super::host::{Host, Told};
-use super::state::{Bytes, Inbound, Outbound, RndvState, Run, Want, local};
+use super::state::{ChunkedPut, MessageBuffer, PostedRecv, RecvOp, RndvState, SendOp, local};
 use crate::base::error::{Error, ErrorKind};
 use crate::memory::Span;
 use crate::transport::data_plane::Fence;
@@ -26,7 +26,7 @@ impl RndvState {
         host: &mut impl Host,
         now: Instant,
         is_dead: bool,
-        after: &mut After,
+        after: &mut RndvActions,
     ) {
         let mut heard = std::mem::take(&mut self.heard);
         let told = heard.iter().try_for_each(|note| self.hear(note));
@@ -41,7 +41,7 @@ impl RndvState {
         }
         self.is_dead = is_dead;
         self.expire(host, now, after);
-        self.match_up();
+        self.match_recvs();
         for i in 0..self.outbound.len() {
             self.run_outbound(host, i, after);
         }
@@ -55,16 +55,16 @@ impl RndvState {
     }
 
     /// Lets go of what is over. Memory of owners goes without the rendezvous state's lock; what was lent has none.
-    fn take_over(&mut self, after: &mut After) {
+    fn take_over(&mut self, after: &mut RndvActions) {
         if self.outbound.iter().any(|m| m.machine.is_finished()) {
-            let owned = |m: &Outbound| m.machine.is_finished() && !m.bytes.are_lent();
+            let owned = |m: &SendOp| m.machine.is_finished() && !m.bytes.are_lent();
             after.over.0.extend(self.outbound.extract_if(.., |m| owned(m)));
             self.outbound.retain(|m| !m.machine.is_finished());
         }
         if self.inbound.iter().any(|m| m.machine.is_finished()) {
-            let lent = |m: &Inbound| m.want.as_ref().is_none_or(|w| w.bytes.are_lent());
+            let lent = |m: &RecvOp| m.want.as_ref().is_none_or(|w| w.bytes.are_lent());
             let before = self.inbound.len();
-            let owned = |m: &Inbound| m.machine.is_finished() && !lent(m);
+            let owned = |m: &RecvOp| m.machine.is_finished() && !lent(m);
             after.over.1.extend(self.inbound.extract_if(.., |m| owned(m)));
             self.inbound.retain(|m| !m.machine.is_finished());
             (self.inbound.len()..before).for_each(|_| self.incoming.offer_finished());
@@ -75,7 +75,7 @@ impl RndvState {
         let id = note.id();
         if let RndvMsg::Offer { len, .. } = *note {
             self.incoming.offer(id)?;
-            self.inbound.push(Inbound { machine: Receiver::new(id, len), want: None });
+            self.inbound.push(RecvOp { machine: Receiver::new(id, len), want: None });
             return Ok(());
         }
         let unknown = Violation::Unknown { id };
@@ -94,14 +94,14 @@ impl RndvState {
     fn lose_peer(&mut self, host: &impl Host) {
         self.outbound.iter_mut().for_each(|m| m.machine.end(RndvError::PeerDead));
         self.inbound.iter_mut().for_each(|m| m.machine.end(RndvError::PeerDead));
-        for w in &mut self.wants {
+        for w in &mut self.posted_recvs {
             w.deadline = Instant::ZERO;
             w.early = w.early.take().or_else(|| Some(host.gone()));
         }
-        self.tells.clear();
+        self.outgoing.clear();
     }
 
-    fn expire(&mut self, host: &mut impl Host, now: Instant, after: &mut After) {
+    fn expire(&mut self, host: &mut impl Host, now: Instant, after: &mut RndvActions) {
         let late = RndvError::Here(AbortReason::DeadlineExceeded);
         for m in self.outbound.iter_mut().filter(|m| m.deadline <= now) {
             m.machine.end(late);
@@ -112,12 +112,12 @@ impl RndvState {
             }
         }
         let mut i = 0;
-        while let Some(want) = self.wants.get(i) {
+        while let Some(want) = self.posted_recvs.get(i) {
             if want.deadline > now {
                 i = i.saturating_add(1);
                 continue;
             }
-            if let Some(mut want) = self.wants.remove(i) {
+            if let Some(mut want) = self.posted_recvs.remove(i) {
                 let full = host.full_inbox();
                 let late = || Error::deadline(format_args!("receiving a message{full}"));
                 let e = want.early.take().unwrap_or_else(late);
@@ -133,15 +133,17 @@ impl RndvState {
                     }
                     None => {
                         want.fence = revoke(host, &want.window, after);
-                        self.closing.push(want);
+                        self.fencing_recvs.push(want);
                     }
                 }
             }
         }
     }
 
-    fn close_unmatched(&mut self, host: &mut impl Host, after: &mut After) {
-        for mut w in self.closing.extract_if(.., |w| has_passed(host, &mut w.fence, &w.window)) {
+    fn close_unmatched(&mut self, host: &mut impl Host, after: &mut RndvActions) {
+        for mut w in
+            self.fencing_recvs.extract_if(.., |w| has_passed(host, &mut w.fence, &w.window))
+        {
             after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
             after.events = true;
             after.over.2.push(w);
@@ -149,31 +151,31 @@ impl RndvState {
     }
 
     /// Lets go of half-buffers that are too many: windows are few, and messages may have been many at a time.
-    fn trim(&mut self, host: &mut impl Host, after: &mut After) {
+    fn trim(&mut self, host: &mut impl Host, after: &mut RndvActions) {
         while self.spare.len() > MAX_SPARE {
             // The shortest helps least.
             let lens = self.spare.iter().map(|s| s.region.len()).enumerate();
             let Some((at, _)) = lens.min_by_key(|(_, len)| *len) else { return };
             let staging = self.spare.swap_remove(at);
             let fence = revoke(host, &staging.remote, after);
-            self.parting.push((staging, fence));
+            self.fencing_buffers.push((staging, fence));
         }
-        self.parting.retain_mut(|(s, fence)| !has_passed(host, fence, &s.remote));
+        self.fencing_buffers.retain_mut(|(s, fence)| !has_passed(host, fence, &s.remote));
     }
 
     /// Sends what was said, in its order: with the rendezvous state's lock held.
     fn tell(&mut self, host: &mut impl Host) {
-        while let Some(note) = self.tells.front() {
+        while let Some(note) = self.outgoing.front() {
             match host.tell(*note) {
-                Told::Sent => _ = self.tells.pop_front(),
+                Told::Sent => _ = self.outgoing.pop_front(),
                 // The turn that finds space sends it.
                 Told::Later => return,
-                Told::Over => self.tells.clear(),
+                Told::Over => self.outgoing.clear(),
             }
         }
     }
 
-    fn run_outbound(&mut self, host: &mut impl Host, i: usize, after: &mut After) {
+    fn run_outbound(&mut self, host: &mut impl Host, i: usize, after: &mut RndvActions) {
         let Some(m) = self.outbound.get_mut(i) else {
             return;
         };
@@ -183,17 +185,17 @@ impl RndvState {
                 return;
             };
             match output {
-                SenderOutput::Tell(note) => self.tells.push_back(note),
+                SenderOutput::Tell(note) => self.outgoing.push_back(note),
                 SenderOutput::Put(put) => {
-                    m.runs.push(Run::new(&put));
+                    m.runs.push(ChunkedPut::new(&put));
                     // A lender has to come.
-                    after.events |= matches!(m.bytes, Bytes::Lent(_));
+                    after.events |= matches!(m.bytes, MessageBuffer::Borrowed(_));
                 }
                 SenderOutput::Withdraw => {
                     for run in &mut m.runs {
                         run.failed = run.failed.or(Some(Failure::Cancelled));
                     }
-                    host.cancel(m.runs.iter().flat_map(|r| &r.flying).map(|(op, _)| *op));
+                    host.cancel(m.runs.iter().flat_map(|r| &r.in_flight).map(|(op, _)| *op));
                 }
                 SenderOutput::Ended(how) => {
                     let len = m.len;
@@ -204,7 +206,7 @@ impl RndvState {
                 SenderOutput::Free => {
                     after.wakers.extend(m.ticket.freed(span_of(&mut m.bytes)));
                     after.events = true;
-                    if let Bytes::Lent(bounce) = &mut m.bytes
+                    if let MessageBuffer::Borrowed(bounce) = &mut m.bytes
                         && self.bounces.len() < MAX_SPARE
                     {
                         self.bounces.extend(bounce.take());
@@ -214,8 +216,8 @@ impl RndvState {
         }
     }
 
-    fn run_inbound(&mut self, host: &mut impl Host, i: usize, after: &mut After) {
-        let Some(Inbound { machine, want }) = self.inbound.get_mut(i) else {
+    fn run_inbound(&mut self, host: &mut impl Host, i: usize, after: &mut RndvActions) {
+        let Some(RecvOp { machine, want }) = self.inbound.get_mut(i) else {
             return;
         };
         loop {
@@ -227,7 +229,7 @@ impl RndvState {
             // A lender that went away copies no more.
             if let Some(w) = want.as_mut()
                 && machine.is_failed()
-                && matches!(w.bytes, Bytes::Lent(_))
+                && matches!(w.bytes, MessageBuffer::Borrowed(_))
                 && w.copy.take().is_some()
             {
                 machine.copied(Err(Failure::Cancelled));
@@ -237,15 +239,15 @@ impl RndvState {
             };
             let Some(w) = want.as_mut() else {
                 if let ReceiverOutput::Tell(note) = output {
-                    self.tells.push_back(note);
+                    self.outgoing.push_back(note);
                 }
                 continue;
             };
             match output {
-                ReceiverOutput::Tell(note) => self.tells.push_back(note),
+                ReceiverOutput::Tell(note) => self.outgoing.push_back(note),
                 ReceiverOutput::Copy(copy) => match &w.bytes {
-                    Bytes::Owned { .. } => machine.copied(copy_out(w, &copy)),
-                    Bytes::Lent(_) => {
+                    MessageBuffer::Registered { .. } => machine.copied(copy_out(w, &copy)),
+                    MessageBuffer::Borrowed(_) => {
                         w.copy = Some(copy);
                         after.events = true;
                     }
@@ -270,7 +272,7 @@ impl RndvState {
                 ReceiverOutput::Free if w.untold => {
                     // The machine knows of no window to take back.
                     w.fence = revoke(host, &w.window, after);
-                    self.closing.extend(want.take());
+                    self.fencing_recvs.extend(want.take());
                 }
                 ReceiverOutput::Free => {
                     after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
@@ -282,30 +284,30 @@ impl RndvState {
 }
 
 /// The span that a message's owner gave, to be given back.
-fn span_of(bytes: &mut Bytes) -> Option<Span> {
+fn span_of(bytes: &mut MessageBuffer) -> Option<Span> {
     match bytes {
-        Bytes::Owned { span, .. } => span.take(),
-        Bytes::Lent(_) => None,
+        MessageBuffer::Registered { span, .. } => span.take(),
+        MessageBuffer::Borrowed(_) => None,
     }
 }
 
 /// Takes the ends of puts that have passed their fence, and posts what can be posted.
-fn collect(host: &mut impl Host, m: &mut Outbound) {
-    let Outbound { machine, bytes, runs, .. } = m;
+fn collect(host: &mut impl Host, m: &mut SendOp) {
+    let SendOp { machine, bytes, runs, .. } = m;
     for run in runs.iter_mut() {
         let failed = &mut run.failed;
-        run.flying.retain(|(op, _)| {
+        run.in_flight.retain(|(op, _)| {
             let end = host.take_end(*op);
             *failed = failed.or(end.and_then(Result::err));
             end.is_none()
         });
-        if let Bytes::Owned { region, range, .. } = bytes
+        if let MessageBuffer::Registered { region, range, .. } = bytes
             && run.has_more()
         {
             let before = (run.source, run.target);
             let (source, target) = run.cut(u64::MAX);
             match local(region, *range, source).map(|l| host.post(region, l, target)) {
-                Some(Ok(Some(op))) => run.flying.push((op, 0)),
+                Some(Ok(Some(op))) => run.in_flight.push((op, 0)),
                 Some(Ok(None)) => (run.source, run.target) = before,
                 Some(Err(failure)) => run.failed = Some(failure),
                 None => run.failed = Some(Failure::UnknownRegion),
@@ -313,7 +315,7 @@ fn collect(host: &mut impl Host, m: &mut Outbound) {
         }
     }
     runs.retain(|run| {
-        let over = run.flying.is_empty() && !run.has_more();
+        let over = run.in_flight.is_empty() && !run.has_more();
         if over {
             machine.put_done(run.seq, run.failed.map_or(Ok(()), Err));
         }
@@ -322,7 +324,7 @@ fn collect(host: &mut impl Host, m: &mut Outbound) {
 }
 
 /// Takes a window back, of which the peer is told later. `None` when its fence has passed.
-fn revoke(host: &mut impl Host, window: &WindowDesc, after: &mut After) -> Option<Fence> {
+fn revoke(host: &mut impl Host, window: &WindowDesc, after: &mut RndvActions) -> Option<Fence> {
     after.revoked.push((window.window, window.epoch));
     host.revoke(window)
 }
@@ -336,8 +338,8 @@ fn has_passed(host: &mut impl Host, fence: &mut Option<Fence>, window: &WindowDe
     true
 }
 
-fn copy_out(w: &Want, copy: &CopyOut) -> Result<(), Failure> {
-    let Bytes::Owned { region, range, .. } = &w.bytes else {
+fn copy_out(w: &PostedRecv, copy: &CopyOut) -> Result<(), Failure> {
+    let MessageBuffer::Registered { region, range, .. } = &w.bytes else {
         return Err(Failure::Unsupported);
     };
     let to = local(region, *range, copy.to).ok_or(Failure::UnknownRegion)?;

@@ -23,16 +23,16 @@ const SMALLEST_HALF_BYTES: u64 = 4096;
 
 /// Two half-buffers, exposed to the peer. They serve one message after the other.
 #[derive(Debug)]
-pub(crate) struct Staging {
+pub(crate) struct BounceBuffers {
     pub(crate) region: Region,
     pub(crate) remote: WindowDesc,
 }
 
 /// Where the bytes of a message are.
 #[derive(Debug)]
-pub(crate) enum Bytes {
+pub(crate) enum MessageBuffer {
     /// In a registered region; `span` is what its owner gave for the time of the message.
-    Owned {
+    Registered {
         /// The region.
         region: Region,
         /// The message's range in it.
@@ -41,30 +41,30 @@ pub(crate) enum Bytes {
         span: Option<Span>,
     },
     /// At a caller that waits and copies by itself; the region is its two bounce buffers, if it sends.
-    Lent(Option<Region>),
+    Borrowed(Option<Region>),
 }
 
-impl Bytes {
+impl MessageBuffer {
     pub(super) const fn are_lent(&self) -> bool {
-        matches!(self, Self::Lent(_))
+        matches!(self, Self::Borrowed(_))
     }
 }
 
 /// A put that a sender asked for, in pieces as they can be posted.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct ChunkedPut {
     pub(super) seq: u64,
     pub(super) source: ByteRange,
     pub(super) target: WindowSlice,
     /// Operations, and which bounce buffer each reads.
-    pub(super) flying: Vec<(SlotId, usize)>,
+    pub(super) in_flight: Vec<(SlotId, usize)>,
     pub(super) failed: Option<Failure>,
 }
 
-impl Run {
+impl ChunkedPut {
     pub(super) fn new(put: &PutChunk) -> Self {
         let (seq, source, target) = (put.seq, put.source, put.target);
-        Self { seq, source, target, flying: Vec::new(), failed: None }
+        Self { seq, source, target, in_flight: Vec::new(), failed: None }
     }
 
     /// Whether there are bytes to post.
@@ -85,24 +85,24 @@ impl Run {
 
 /// A message of ours to the peer.
 #[derive(Debug)]
-pub(crate) struct Outbound {
+pub(crate) struct SendOp {
     pub(super) machine: Sender,
     pub(super) len: u64,
-    pub(super) bytes: Bytes,
-    pub(super) runs: Vec<Run>,
+    pub(super) bytes: MessageBuffer,
+    pub(super) runs: Vec<ChunkedPut>,
     pub(super) ticket: Arc<MessageHandle>,
     pub(super) deadline: Instant,
 }
 
 /// A receive: what its owner gave for a message to come.
 #[derive(Debug)]
-pub(crate) struct Want {
-    pub(crate) bytes: Bytes,
+pub(crate) struct PostedRecv {
+    pub(crate) bytes: MessageBuffer,
     pub(crate) space: u64,
     /// Whether a shorter message is refused as a longer one is.
     exact: bool,
     /// The halves; without them the sender puts straight into `window`.
-    pub(crate) staging: Option<Staging>,
+    pub(crate) staging: Option<BounceBuffers>,
     pub(crate) window: WindowDesc,
     pub(crate) deadline: Instant,
     pub(crate) ticket: Arc<MessageHandle>,
@@ -114,11 +114,11 @@ pub(crate) struct Want {
     pub(super) untold: bool,
 }
 
-impl Want {
+impl PostedRecv {
     pub(crate) fn new(
-        bytes: Bytes,
+        bytes: MessageBuffer,
         space: u64,
-        place: std::result::Result<Staging, WindowDesc>,
+        place: std::result::Result<BounceBuffers, WindowDesc>,
         deadline: Instant,
     ) -> Self {
         let (staging, window) = match place {
@@ -172,9 +172,9 @@ impl Want {
 
 /// A message of the peer.
 #[derive(Debug)]
-pub(crate) struct Inbound {
+pub(crate) struct RecvOp {
     pub(super) machine: Receiver,
-    pub(super) want: Option<Want>,
+    pub(super) want: Option<PostedRecv>,
 }
 
 /// The length of each half of buffers for a message of up to `len` bytes: as long as it is, in powers of two,
@@ -193,18 +193,18 @@ fn smallest(lens: impl Iterator<Item = u64>, half: u64) -> Option<usize> {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct RndvState {
-    pub(super) outbound: Vec<Outbound>,
-    pub(super) inbound: Vec<Inbound>,
-    pub(super) wants: VecDeque<Want>,
+    pub(super) outbound: Vec<SendOp>,
+    pub(super) inbound: Vec<RecvOp>,
+    pub(super) posted_recvs: VecDeque<PostedRecv>,
     /// Receives that ended before a message came, until the peer is out of their windows.
-    pub(super) closing: Vec<Want>,
+    pub(super) fencing_recvs: Vec<PostedRecv>,
     pub(super) incoming: OfferCounter,
     /// What the peer told, to be looked at in the next turn; storage at other times.
     pub(super) heard: Vec<RndvMsg>,
-    pub(super) tells: VecDeque<RndvMsg>,
-    pub(super) spare: Vec<Staging>,
+    pub(super) outgoing: VecDeque<RndvMsg>,
+    pub(super) spare: Vec<BounceBuffers>,
     /// Half-buffers that are not needed any more, until the peer is out of them.
-    pub(super) parting: Vec<(Staging, Option<Fence>)>,
+    pub(super) fencing_buffers: Vec<(BounceBuffers, Option<Fence>)>,
     pub(super) bounces: Vec<Region>,
     /// The link is over, as far as the last turn knew.
     pub(super) is_dead: bool,
@@ -213,7 +213,7 @@ pub(crate) struct RndvState {
 
 impl RndvState {
     /// Half-buffers for a receive that served before, each of `half` bytes at least.
-    pub(crate) fn take_staging(&mut self, half: u64) -> Option<Staging> {
+    pub(crate) fn take_staging(&mut self, half: u64) -> Option<BounceBuffers> {
         let at = smallest(self.spare.iter().map(|s| s.region.len()), half)?;
         Some(self.spare.swap_remove(at))
     }
@@ -228,7 +228,7 @@ impl RndvState {
     ///
     /// # Errors
     /// `Full`.
-    pub(crate) fn send(&mut self, bytes: Bytes, len: u64, by: Instant) -> SendResult {
+    pub(crate) fn send(&mut self, bytes: MessageBuffer, len: u64, by: Instant) -> SendResult {
         if self.outbound.len() >= usize::try_from(MAX_RNDV).unwrap_or(usize::MAX) {
             let what = format!("{MAX_RNDV} messages to this peer are under way; wait for some");
             return Err((Error::new(ErrorKind::Full, what), bytes));
@@ -237,21 +237,21 @@ impl RndvState {
         self.next = self.next.wrapping_add(1);
         let ticket = Arc::<MessageHandle>::default();
         let (runs, mine) = (Vec::new(), Arc::clone(&ticket));
-        self.outbound.push(Outbound { machine, len, bytes, runs, ticket: mine, deadline: by });
+        self.outbound.push(SendOp { machine, len, bytes, runs, ticket: mine, deadline: by });
         Ok(ticket)
     }
 
     /// Waits for a message.
-    pub(crate) fn receive(&mut self, want: Want) -> Arc<MessageHandle> {
+    pub(crate) fn receive(&mut self, want: PostedRecv) -> Arc<MessageHandle> {
         let ticket = Arc::clone(&want.ticket);
-        self.wants.push_back(want);
+        self.posted_recvs.push_back(want);
         ticket
     }
 
     /// Gives the oldest messages to the oldest receives.
-    pub(super) fn match_up(&mut self) {
+    pub(super) fn match_recvs(&mut self) {
         for m in self.inbound.iter_mut().filter(|m| m.machine.is_open()) {
-            let Some(mut want) = self.wants.pop_front() else {
+            let Some(mut want) = self.posted_recvs.pop_front() else {
                 return;
             };
             let len = m.machine.len();
@@ -283,7 +283,7 @@ impl RndvState {
             }
         }
         // A receive that no message came for ends at its deadline: bring that forward.
-        for w in self.wants.iter_mut().filter(|w| is(&w.ticket)) {
+        for w in self.posted_recvs.iter_mut().filter(|w| is(&w.ticket)) {
             w.deadline = Instant::ZERO;
             if let RndvError::Here(AbortReason::Cancelled) = why {
                 let e = Error::new(ErrorKind::Cancelled, "the receive was cancelled");
@@ -295,9 +295,9 @@ impl RndvState {
     /// Whether the message of `ticket` waits for its other end: if this one ends now, the other never hears of it.
     pub(crate) fn is_unmatched(&self, ticket: &Arc<MessageHandle>) -> bool {
         let is = |t: &Arc<MessageHandle>| Arc::ptr_eq(t, ticket);
-        let offered = |m: &Outbound| m.machine.phase() == SenderPhase::Offered;
+        let offered = |m: &SendOp| m.machine.phase() == SenderPhase::Offered;
         self.outbound.iter().any(|m| is(&m.ticket) && offered(m))
-            || self.wants.iter().any(|w| is(&w.ticket))
+            || self.posted_recvs.iter().any(|w| is(&w.ticket))
     }
 
     /// Whether anything of the message of `ticket` is left, at this end or on its way to the other.
@@ -305,21 +305,21 @@ impl RndvState {
         let is = |t: &Arc<MessageHandle>| Arc::ptr_eq(t, ticket);
         self.outbound.iter().any(|m| is(&m.ticket))
             || self.inbound.iter().any(|m| m.want.as_ref().is_some_and(|w| is(&w.ticket)))
-            || self.wants.iter().any(|w| is(&w.ticket))
+            || self.posted_recvs.iter().any(|w| is(&w.ticket))
     }
 
     /// What was not matched never will be.
     pub(crate) fn leave(&mut self) {
-        let closing = RndvError::Here(AbortReason::Closing);
+        let fencing_recvs = RndvError::Here(AbortReason::Closing);
         for m in &mut self.outbound {
             if m.machine.phase() == SenderPhase::Offered {
-                m.machine.end(closing);
+                m.machine.end(fencing_recvs);
             }
         }
         for m in self.inbound.iter_mut().filter(|m| m.want.is_none()) {
-            m.machine.end(closing);
+            m.machine.end(fencing_recvs);
         }
-        for w in &mut self.wants {
+        for w in &mut self.posted_recvs {
             w.deadline = Instant::ZERO;
             let e = Error::new(ErrorKind::Closed, "the connection is closing: no message comes");
             w.early = w.early.take().or(Some(e));
@@ -328,49 +328,53 @@ impl RndvState {
 
     /// Whether a caller that lends memory has something to copy.
     pub(super) fn wants_lender(&self) -> bool {
-        let lent = |b: &Bytes| matches!(b, Bytes::Lent(_));
-        let out = |m: &Outbound| lent(&m.bytes) && m.runs.iter().any(Run::has_more);
-        let inbound = |m: &Inbound| m.want.as_ref().is_some_and(|w| w.copy.is_some());
+        let lent = |b: &MessageBuffer| matches!(b, MessageBuffer::Borrowed(_));
+        let out = |m: &SendOp| lent(&m.bytes) && m.runs.iter().any(ChunkedPut::has_more);
+        let inbound = |m: &RecvOp| m.want.as_ref().is_some_and(|w| w.copy.is_some());
         self.outbound.iter().any(out) || self.inbound.iter().any(inbound)
     }
 
     /// Whether nothing is under way, but for receives that wait.
     pub(super) fn is_quiet(&self) -> bool {
-        self.outbound.is_empty() && self.inbound.is_empty() && self.tells.is_empty()
+        self.outbound.is_empty() && self.inbound.is_empty() && self.outgoing.is_empty()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.is_quiet()
-            && self.wants.is_empty()
-            && self.closing.is_empty()
-            && self.parting.is_empty()
+            && self.posted_recvs.is_empty()
+            && self.fencing_recvs.is_empty()
+            && self.fencing_buffers.is_empty()
     }
 
     /// Whether memory waits for a fence.
     pub(super) fn holds(&self) -> bool {
         !self.outbound.is_empty()
             || !self.inbound.is_empty()
-            || !self.closing.is_empty()
-            || !self.parting.is_empty()
+            || !self.fencing_recvs.is_empty()
+            || !self.fencing_buffers.is_empty()
     }
 
     /// Bytes that wait for a fence.
     pub(super) fn held_bytes(&self) -> u64 {
-        let of = |b: &Bytes| match b {
-            Bytes::Owned { region, .. } | Bytes::Lent(Some(region)) => region.len(),
-            Bytes::Lent(None) => 0,
+        let of = |b: &MessageBuffer| match b {
+            MessageBuffer::Registered { region, .. } | MessageBuffer::Borrowed(Some(region)) => {
+                region.len()
+            }
+            MessageBuffer::Borrowed(None) => 0,
         };
-        let halves = |s: &Staging| s.region.len();
-        let want = |w: &Want| of(&w.bytes).saturating_add(w.staging.as_ref().map_or(0, halves));
+        let halves = |s: &BounceBuffers| s.region.len();
+        let want =
+            |w: &PostedRecv| of(&w.bytes).saturating_add(w.staging.as_ref().map_or(0, halves));
         let sent = self.outbound.iter().map(|m| of(&m.bytes));
-        let received = self.inbound.iter().filter_map(|m| m.want.as_ref()).chain(&self.closing);
-        let parting = self.parting.iter().map(|(s, _)| halves(s));
-        sent.chain(received.map(want)).chain(parting).fold(0, u64::saturating_add)
+        let received =
+            self.inbound.iter().filter_map(|m| m.want.as_ref()).chain(&self.fencing_recvs);
+        let fencing_buffers = self.fencing_buffers.iter().map(|(s, _)| halves(s));
+        sent.chain(received.map(want)).chain(fencing_buffers).fold(0, u64::saturating_add)
     }
 }
 
 /// The ticket of a message, or why it was not taken, with its bytes.
-pub(crate) type SendResult = std::result::Result<Arc<MessageHandle>, (Error, Bytes)>;
+pub(crate) type SendResult = std::result::Result<Arc<MessageHandle>, (Error, MessageBuffer)>;
 
 /// The local side of a part of a message.
 pub(super) fn local(region: &Region, range: ByteRange, part: ByteRange) -> Option<LocalSlice> {

@@ -21,8 +21,8 @@ use crate::api::peer::Peer;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
-use crate::link::hold::Hold;
-use crate::link::{Life, Link};
+use crate::link::op_resources::OpResources;
+use crate::link::{Link, LinkState};
 use crate::node::inbox::Message;
 use crate::ops::batch::{Copy, Direction};
 
@@ -54,7 +54,8 @@ impl Node {
         match ask {
             Ask::Connect { rank } => Ok(self.connect(ticket, rank)),
             Ask::Disconnect { rank } => {
-                let Some(link) = self.shared.link(Rank(rank)).filter(|l| l.life() != Life::Dead)
+                let Some(link) =
+                    self.shared.link(Rank(rank)).filter(|l| l.life() != LinkState::Dead)
                 else {
                     return Ok(Some(0));
                 };
@@ -135,7 +136,7 @@ impl Node {
 
     fn goodbye(&mut self, ticket: u64, links: Vec<Arc<Link>>) {
         for link in &links {
-            link.advance(Life::Leaving);
+            link.advance(LinkState::Leaving);
         }
         let until = clock::deadline_in(self.shared.config.deadline);
         self.asks.push(PendingRequest::Goodbye { ticket, links, until });
@@ -183,7 +184,7 @@ impl Node {
             local: region.slice(copy.local_offset, copy.len)?,
             remote: window.slice(copy.remote_offset, copy.len)?,
         };
-        let hold = Hold::region(region.clone());
+        let hold = OpResources::region(region.clone());
         let op = peer.post(&t, self.shared.until(self.shared.config.deadline), hold)?;
         Ok(peer.name(op))
     }
@@ -267,14 +268,14 @@ fn look(ask: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
         PendingRequest::Message(sending) => sending.look(now),
         PendingRequest::Goodbye { links, until, .. } => {
             for link in links.iter() {
-                let quiet = link.life() != Life::Dead && link.data().queue().in_flight() == 0;
+                let quiet = link.life() != LinkState::Dead && link.data().queue().in_flight() == 0;
                 if now >= *until {
                     link.die(false, "this session left");
                 } else if quiet && !link.life_was_leaving() {
                     link.bye(*until);
                 }
             }
-            links.retain(|l| l.life() != Life::Dead);
+            links.retain(|l| l.life() != LinkState::Dead);
             links.is_empty().then_some(Ok(0))
         }
     }

@@ -12,7 +12,7 @@ use crate::base::address::Address;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
-use crate::conn::connector::{Connector, Need};
+use crate::conn::connector::{ConnectStep, Connector};
 use crate::conn::dial_target::DialTarget;
 use crate::io::reactor::Channel;
 use crate::io::socket::Socket;
@@ -32,7 +32,7 @@ impl Node {
         match route {
             Some(r) => self.dial(None, rank, &r.address, r.conn, Duration::from_secs(2)),
             None => {
-                self.shared.decide(crate::node::membership::Input::DialFailed { rank });
+                self.shared.update_membership(crate::node::membership::Input::DialFailed { rank });
             }
         }
     }
@@ -96,18 +96,18 @@ impl Node {
         dial.wake = Instant::NEVER;
         dial.seen_events = None;
         let result = match dial.machine.advance(&self.shared) {
-            Ok(Err(Need::Hear)) => return false,
-            Ok(Err(Need::Pause(until))) => {
+            Ok(Err(ConnectStep::Hear)) => return false,
+            Ok(Err(ConnectStep::Pause(until))) => {
                 dial.wake = until;
                 dial.seen_events = Some(events);
                 return false;
             }
-            Ok(Err(Need::EventCount { by: until, .. })) => {
+            Ok(Err(ConnectStep::Event { by: until, .. })) => {
                 dial.wake = until;
                 dial.seen_events = Some(events);
                 return false;
             }
-            Ok(Err(Need::Drive(link))) => {
+            Ok(Err(ConnectStep::Drive(link))) => {
                 // The link's own connections from here on.
                 dial.hears = None;
                 let conns = std::mem::take(&mut dial.conns);
@@ -122,7 +122,7 @@ impl Node {
                 }
                 return false;
             }
-            Ok(Err(Need::Open(target))) => {
+            Ok(Err(ConnectStep::Open(target))) => {
                 dial.hears = None;
                 let ticket = self.next_ticket;
                 self.next_ticket = self.next_ticket.wrapping_add(1);

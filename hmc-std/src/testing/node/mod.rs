@@ -32,7 +32,7 @@ use crate::io::listener::{Listener, PeerAddr};
 use crate::io::reactor::{Channel, Reactor};
 use crate::io::socket::Socket;
 use crate::io::socket::pipe::{Held, Pipe, Touched};
-use crate::link::{Life, Link};
+use crate::link::{Link, LinkState};
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
 use crate::node::inbox::Want;
 use crate::ops::window::Window;
@@ -253,7 +253,7 @@ impl Node {
     /// When it wants [`Input::Tick`] next.
     #[must_use]
     pub fn wake_at(&self) -> Instant {
-        let mut at = self.shared.redial_at();
+        let mut at = self.shared.reconnect_at();
         if !self.up.is_empty() || !self.dials.is_empty() || self.shared.has_peers() {
             at = at.min(self.next_tick);
         }
@@ -336,7 +336,7 @@ impl Node {
             let mut busy = self.shared.serve_queued(&mut self.queued);
             busy |= self.serve_paused();
             busy |= self.go_on_dialing();
-            while let Some(rank) = self.shared.due_redial(self.now) {
+            while let Some(rank) = self.shared.next_reconnect(self.now) {
                 self.redial(rank);
                 busy = true;
             }
@@ -373,7 +373,7 @@ impl Node {
         match &c.server {
             None => return,
             Some(Server::Link(link, channel)) => {
-                if let Some(link) = link.upgrade().filter(|l| l.life() != Life::Dead) {
+                if let Some(link) = link.upgrade().filter(|l| l.life() != LinkState::Dead) {
                     link.turn(*channel);
                 }
             }
@@ -413,7 +413,7 @@ impl Node {
         self.shared.links_into(&mut self.links);
         for link in self.links.drain(..) {
             let rank = link.peer.0;
-            if link.life() == Life::Ready && !self.up.contains_key(&rank) {
+            if link.life() == LinkState::Ready && !self.up.contains_key(&rank) {
                 let start = link.incarnation.0.wrapping_shr(START_SHIFT);
                 self.out.push_back(Output::PeerUp { rank, start });
                 self.up.insert(rank, link);
@@ -426,7 +426,7 @@ impl Node {
                 self.out.push_back(Output::Message { from: *rank, message });
                 busy = true;
             }
-            if link.life() == Life::Dead {
+            if link.life() == LinkState::Dead {
                 down.push(*rank);
             }
         }
@@ -462,7 +462,7 @@ impl Node {
     fn peer(&self, rank: u32) -> Result<Peer> {
         let link = self.shared.live_link(Rank(rank)).map_err(|e| e.with_peer(Rank(rank)))?;
         link.check_open()?;
-        if link.life() != Life::Ready {
+        if link.life() != LinkState::Ready {
             let e = Error::new(ErrorKind::NotFound, "the peer is not connected yet");
             return Err(e.with_peer(Rank(rank)));
         }

@@ -18,7 +18,7 @@ use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::OpQueue;
 use crate::base::error::Error;
-use crate::link::hold::Hold;
+use crate::link::op_resources::OpResources;
 use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::gate::Gate;
@@ -157,7 +157,7 @@ fn a_transport_that_repeats_itself_holds_nobody() {
     let local = region.slice(0, 8).expect("it fits");
     let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
     let mut post = || {
-        let mut hold = Hold::region(region.clone());
+        let mut hold = OpResources::region(region.clone());
         queue.post(&t, Instant::NEVER, &mut hold).expect("there is a slot")
     };
     let (first, second) = (post(), post());

@@ -14,10 +14,10 @@ use hmc_core::work::Failure;
 use hmc_mem::shared::SharedBytes;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::link::rndv::actions::After;
+use crate::link::rndv::actions::RndvActions;
 use crate::link::rndv::handle::MessageHandle;
 use crate::link::rndv::host::{Host, Told};
-use crate::link::rndv::state::{Bytes, RndvState, Staging, Want};
+use crate::link::rndv::state::{BounceBuffers, MessageBuffer, PostedRecv, RndvState};
 use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::Fence;
 
@@ -42,7 +42,7 @@ struct Fake {
     cancelled: Vec<SlotId>,
     /// The peer is inside windows that are taken back.
     inside: bool,
-    tells: Option<Told>,
+    outgoing: Option<Told>,
     next: u32,
 }
 
@@ -97,7 +97,7 @@ impl Host for Fake {
     }
 
     fn tell(&mut self, note: RndvMsg) -> Told {
-        let told = self.tells.unwrap_or(Told::Sent);
+        let told = self.outgoing.unwrap_or(Told::Sent);
         if told == Told::Sent {
             self.told.push(note);
         }
@@ -132,13 +132,13 @@ struct End {
 }
 
 impl End {
-    fn turn_at(&mut self, now: Instant, is_dead: bool) -> After {
-        let mut after = After::default();
+    fn turn_at(&mut self, now: Instant, is_dead: bool) -> RndvActions {
+        let mut after = RndvActions::default();
         self.state.turn(&mut self.host, now, is_dead, &mut after);
         after
     }
 
-    fn turn(&mut self) -> After {
+    fn turn(&mut self) -> RndvActions {
         self.turn_at(NOW, false)
     }
 
@@ -171,18 +171,18 @@ impl End {
         let region = self.region(&vec![0; space]);
         let place = if staged {
             let halves = self.region(&[0; 8192]);
-            Ok(Staging { remote: self.expose(&halves), region: halves })
+            Ok(BounceBuffers { remote: self.expose(&halves), region: halves })
         } else {
             Err(self.expose(&region))
         };
-        let want = Want::new(whole(&region), region.len(), place, LATER);
+        let want = PostedRecv::new(whole(&region), region.len(), place, LATER);
         (self.state.receive(want), region)
     }
 }
 
-fn whole(region: &Region) -> Bytes {
+fn whole(region: &Region) -> MessageBuffer {
     let range = region.slice(0, region.len()).expect("all of it").span;
-    Bytes::Owned { region: region.clone(), range, span: None }
+    MessageBuffer::Registered { region: region.clone(), range, span: None }
 }
 
 /// Two ends whose links lead to each other. Puts end at once.
@@ -261,11 +261,11 @@ fn a_message_comes_through_halves_or_straight_whoever_is_first() {
 fn puts_and_notes_wait_for_space() {
     let (mut near, mut far) = two();
     let (received, region) = far.receive(10_000, true);
-    (near.host.space, near.host.tells) = (0, Some(Told::Later));
+    (near.host.space, near.host.outgoing) = (0, Some(Told::Later));
     let sent = near.send(&pattern(10_000));
     settle(&mut near, &mut far);
     assert!(!near.state.is_quiet() && far.state.inbound.is_empty(), "the offer was not sent");
-    near.host.tells = None;
+    near.host.outgoing = None;
     settle(&mut near, &mut far);
     assert_eq!(far.state.inbound.len(), 1);
     assert!(near.host.puts.is_empty() && result(&sent).is_none());
@@ -274,10 +274,10 @@ fn puts_and_notes_wait_for_space() {
     assert_eq!((result(&sent), result(&received)), (Some(Ok(10_000)), Some(Ok(10_000))));
     assert_eq!(bytes_of(&region), pattern(10_000));
     // Nothing more is said once the control connection has ended.
-    near.host.tells = Some(Told::Over);
+    near.host.outgoing = Some(Told::Over);
     near.send(&[1]);
     near.turn();
-    assert!(near.state.tells.is_empty() && near.host.told.is_empty());
+    assert!(near.state.outgoing.is_empty() && near.host.told.is_empty());
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_receive_in_vain_ends_at_its_time_and_keeps_its_memory_until_the_peer_is_out
         assert!(why.to_string().contains("(full)"), "{why}");
         // Of halves the peer was never told.
         assert_eq!(
-            (after.revoked.len(), end.state.closing.len()),
+            (after.revoked.len(), end.state.fencing_recvs.len()),
             if staged { (0, 0) } else { (1, 1) }
         );
         assert_eq!((end.state.holds(), after.over.2.len()), (!staged, usize::from(staged)));
@@ -363,11 +363,12 @@ fn lent_bytes_are_copied_by_their_lenders_alone() {
         let (mut near, mut far) = two();
         near.host.mapped = mapped;
         let mut message = pattern(10_000);
-        let bounce = Bytes::Lent(Some(near.region(&[0; 8192])));
+        let bounce = MessageBuffer::Borrowed(Some(near.region(&[0; 8192])));
         let sent = near.state.send(bounce, 10_000, LATER).map_err(|_| ()).expect("space");
         let halves = far.region(&[0; 8192]);
-        let place = Ok(Staging { remote: far.expose(&halves), region: halves });
-        let received = far.state.receive(Want::new(Bytes::Lent(None), 10_000, place, LATER));
+        let place = Ok(BounceBuffers { remote: far.expose(&halves), region: halves });
+        let received =
+            far.state.receive(PostedRecv::new(MessageBuffer::Borrowed(None), 10_000, place, LATER));
         let mut got = vec![0; 10_000];
         for _ in 0..3 {
             settle(&mut near, &mut far);

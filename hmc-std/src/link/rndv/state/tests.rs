@@ -11,7 +11,10 @@ use hmc_core::rndv::{AbortReason, RndvError, RndvId, RndvMsg};
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
-use super::{Bytes, Inbound, RndvState, Run, Staging, Want, half_for, local, smallest};
+use super::{
+    BounceBuffers, ChunkedPut, MessageBuffer, PostedRecv, RecvOp, RndvState, half_for, local,
+    smallest,
+};
 use crate::base::error::ErrorKind;
 use crate::link::ends::pair;
 use crate::memory::{Region, RegionTable};
@@ -25,22 +28,22 @@ fn remote(len: u64) -> WindowDesc {
     pair(ConnType::Tcp).0.expose(len).1
 }
 
-fn staging(len: u64) -> Staging {
-    Staging { region: region(len), remote: remote(len) }
+fn staging(len: u64) -> BounceBuffers {
+    BounceBuffers { region: region(len), remote: remote(len) }
 }
 
-fn owned(len: u64) -> Bytes {
+fn owned(len: u64) -> MessageBuffer {
     let region = region(len);
     let range = region.slice(0, len).expect("all of it").span;
-    Bytes::Owned { region, range, span: None }
+    MessageBuffer::Registered { region, range, span: None }
 }
 
-fn want(space: u64) -> Want {
-    Want::new(Bytes::Lent(None), space, Ok(staging(8192)), Instant::NEVER)
+fn want(space: u64) -> PostedRecv {
+    PostedRecv::new(MessageBuffer::Borrowed(None), space, Ok(staging(8192)), Instant::NEVER)
 }
 
-fn inbound(id: u32, len: u64, want: Option<Want>) -> Inbound {
-    Inbound { machine: Receiver::new(RndvId(id), len), want }
+fn inbound(id: u32, len: u64, want: Option<PostedRecv>) -> RecvOp {
+    RecvOp { machine: Receiver::new(RndvId(id), len), want }
 }
 
 #[test]
@@ -76,12 +79,17 @@ fn buffers_that_served_serve_again_once() {
 fn no_more_messages_than_the_limit_are_under_way() {
     let mut state = RndvState::default();
     let tickets: Vec<_> = (0..MAX_RNDV)
-        .map(|_| state.send(Bytes::Lent(None), 7, Instant::NEVER).map_err(|_| ()).expect("space"))
+        .map(|_| {
+            state
+                .send(MessageBuffer::Borrowed(None), 7, Instant::NEVER)
+                .map_err(|_| ())
+                .expect("space")
+        })
         .collect();
     let Err((e, bytes)) = state.send(owned(3), 3, Instant::NEVER) else { panic!("one too many") };
     assert_eq!(e.kind(), ErrorKind::Full);
     assert!(e.to_string().starts_with("64 messages to this peer"), "{e}");
-    assert!(matches!(bytes, Bytes::Owned { .. }), "its bytes come back");
+    assert!(matches!(bytes, MessageBuffer::Registered { .. }), "its bytes come back");
     // Each has a number of its own.
     let numbers: std::collections::BTreeSet<_> =
         state.outbound.iter().map(|m| m.machine.id().0).collect();
@@ -104,14 +112,14 @@ fn a_message_goes_to_the_oldest_receive_and_is_refused_if_it_does_not_fit() {
         state.inbound.push(inbound(1, len, None));
         let first = if exact { want(space).exactly() } else { want(space) };
         let ticket = state.receive(first);
-        state.match_up();
+        state.match_recvs();
         let [m, other] = state.inbound.as_slice() else { panic!("two messages") };
         let taken = m.want.as_ref().expect("it is matched");
         assert!(Arc::ptr_eq(&taken.ticket, &ticket) && other.want.is_none());
         // A place that the peer was never told of serves again.
         assert_eq!((taken.staging.is_some(), state.spare.len()), (fits, usize::from(!fits)));
         assert!(!taken.untold);
-        assert!(state.wants.is_empty());
+        assert!(state.posted_recvs.is_empty());
         let (refused, open) = (m.machine.is_failed(), other.machine.is_open());
         assert_eq!((refused, open), (!fits, true), "{len} into {space}, exact {exact}");
     }
@@ -119,8 +127,8 @@ fn a_message_goes_to_the_oldest_receive_and_is_refused_if_it_does_not_fit() {
     for (len, fits) in [(8, true), (9, false)] {
         let mut state = RndvState::default();
         state.inbound.push(inbound(0, len, None));
-        state.receive(Want::new(owned(8), 8, Err(remote(8)), Instant::NEVER));
-        state.match_up();
+        state.receive(PostedRecv::new(owned(8), 8, Err(remote(8)), Instant::NEVER));
+        state.match_recvs();
         let want = state.inbound.first().and_then(|m| m.want.as_ref()).expect("it is matched");
         assert_eq!((want.untold, state.spare.len()), (!fits, 0));
     }
@@ -141,7 +149,7 @@ fn a_put_is_cut_from_its_front() {
     let source = Extent::new(10).span(Side::Local, 2, 8).expect("in it");
     let span = Extent::new(100).span(Side::Remote, 50, 8).expect("in it");
     let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span };
-    let mut run = Run::new(&PutChunk { seq: 3, source, target });
+    let mut run = ChunkedPut::new(&PutChunk { seq: 3, source, target });
     assert!(run.has_more() && run.seq == 3);
     for (at_most, at, len, more) in [(3, 0, 3, true), (4, 3, 4, true), (9, 7, 1, false)] {
         let (from, to) = run.cut(at_most);
@@ -150,7 +158,7 @@ fn a_put_is_cut_from_its_front() {
         assert_eq!((to.window, to.epoch), (target.window, target.epoch));
         assert_eq!(run.has_more(), more);
     }
-    let mut run = Run::new(&PutChunk { seq: 0, source, target });
+    let mut run = ChunkedPut::new(&PutChunk { seq: 0, source, target });
     run.failed = Some(Failure::Cancelled);
     assert!(!run.has_more(), "nothing follows a failure");
 }
@@ -166,7 +174,7 @@ fn what_is_asked_about_a_message_is_answered_by_its_ticket() {
     }
     assert!(!state.is_unmatched(&other) && !state.knows(&other));
     state.inbound.push(inbound(0, 8, None));
-    state.match_up();
+    state.match_recvs();
     assert!(!state.is_unmatched(&received) && state.knows(&received), "its message came");
     // Nothing but these.
     state.outbound.clear();
@@ -181,8 +189,8 @@ fn a_receive_that_is_cancelled_ends_at_its_next_look() {
     let tickets = [(); 2].map(|()| state.receive(want(8)));
     state.end(&tickets[0], RndvError::Here(AbortReason::DeadlineExceeded));
     let seen = |state: &RndvState| {
-        let of = |w: &Want| (w.deadline, w.early.as_ref().map(|e| e.kind()));
-        state.wants.iter().map(of).collect::<Vec<_>>()
+        let of = |w: &PostedRecv| (w.deadline, w.early.as_ref().map(|e| e.kind()));
+        state.posted_recvs.iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(seen(&state), [(Instant::ZERO, None), (Instant::NEVER, None)]);
     state.end(&tickets[1], RndvError::Here(AbortReason::Cancelled));
@@ -203,7 +211,7 @@ fn the_end_of_one_message_is_not_that_of_another() {
     assert_ne!(phases.last(), Some(&SenderPhase::Offered));
     let got = [(); 2].map(|()| state.receive(want(8)));
     state.inbound.extend([inbound(0, 8, None), inbound(1, 8, None), inbound(2, 8, None)]);
-    state.match_up();
+    state.match_recvs();
     state.end(&got[0], RndvError::Here(AbortReason::Cancelled));
     let failed =
         |state: &RndvState| state.inbound.iter().map(|m| m.machine.is_failed()).collect::<Vec<_>>();
@@ -219,16 +227,16 @@ fn a_lender_is_wanted_for_bytes_of_its_own_alone() {
     let source = Extent::new(8).span(Side::Local, 0, 8).expect("in it");
     let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in it");
     let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span };
-    for (bytes, lent) in [(Bytes::Lent(None), true), (owned(8), false)] {
+    for (bytes, lent) in [(MessageBuffer::Borrowed(None), true), (owned(8), false)] {
         assert_eq!(bytes.are_lent(), lent);
         let mut state = RndvState::default();
         let _ = state.send(bytes, 8, Instant::NEVER).map_err(|_| ()).expect("space");
         assert!(!state.wants_lender(), "nothing can be sent yet");
-        let run = Run::new(&PutChunk { seq: 0, source, target });
+        let run = ChunkedPut::new(&PutChunk { seq: 0, source, target });
         state
             .outbound
             .iter_mut()
-            .for_each(|m| m.runs.push(Run::new(&PutChunk { seq: 0, source, target })));
+            .for_each(|m| m.runs.push(ChunkedPut::new(&PutChunk { seq: 0, source, target })));
         assert_eq!(state.wants_lender(), lent);
         assert!(run.has_more());
     }
@@ -248,18 +256,30 @@ fn what_is_under_way_and_what_is_held_is_counted_by_all_its_places() {
     let cases: [(Fill, bool, bool, bool, u64); 8] = [
         (|_| (), true, true, false, 0),
         (|d| _ = d.send(owned(10), 10, Instant::NEVER), false, false, true, 10),
-        (|d| _ = d.send(Bytes::Lent(Some(region(20))), 10, Instant::NEVER), false, false, true, 20),
+        (
+            |d| _ = d.send(MessageBuffer::Borrowed(Some(region(20))), 10, Instant::NEVER),
+            false,
+            false,
+            true,
+            20,
+        ),
         (|d| d.inbound.push(inbound(0, 8, None)), false, false, true, 0),
         (
-            |d| d.inbound.push(inbound(0, 8, Some(Want { bytes: owned(10), ..want(8) }))),
+            |d| d.inbound.push(inbound(0, 8, Some(PostedRecv { bytes: owned(10), ..want(8) }))),
             false,
             false,
             true,
             8202,
         ),
-        (|d| d.tells.push_back(RndvMsg::Credit { id: RndvId(0), seq: 0 }), false, false, false, 0),
-        (|d| d.closing.push(want(8)), true, false, true, 8192),
-        (|d| d.parting.push((staging(4096), None)), true, false, true, 4096),
+        (
+            |d| d.outgoing.push_back(RndvMsg::Credit { id: RndvId(0), seq: 0 }),
+            false,
+            false,
+            false,
+            0,
+        ),
+        (|d| d.fencing_recvs.push(want(8)), true, false, true, 8192),
+        (|d| d.fencing_buffers.push((staging(4096), None)), true, false, true, 4096),
     ];
     for (at, (fill, quiet, empty, holds, bytes)) in cases.into_iter().enumerate() {
         let mut state = RndvState::default();

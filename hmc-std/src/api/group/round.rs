@@ -18,9 +18,9 @@ use crate::base::clock;
 use crate::base::config::Progress;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::wait_limit::WaitLimit;
-use crate::link::Life;
+use crate::link::LinkState;
 use crate::link::rndv::handle::MessageHandle;
-use crate::link::rndv::state::{Bytes, Want, half_for};
+use crate::link::rndv::state::{MessageBuffer, PostedRecv, half_for};
 use crate::link::wait_set::WaitSet;
 
 /// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
@@ -68,7 +68,8 @@ impl<'m, 'a> Flight<'m, 'a> {
             Lent::In(into) => {
                 let space = into.extent().len();
                 let halves = Ok(peer.staging(space)?);
-                let want = Want::new(Bytes::Lent(None), space, halves, by).exactly();
+                let want =
+                    PostedRecv::new(MessageBuffer::Borrowed(None), space, halves, by).exactly();
                 peer.link.with_rndv(|rndv| rndv.receive(want))
             }
         };
@@ -118,7 +119,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     /// is quarantined with their link.
     fn is_forgotten(&self) -> bool {
         let link = &self.peer.link;
-        let over = link.life() == Life::Dead || self.peer.shared.origin.is_child();
+        let over = link.life() == LinkState::Dead || self.peer.shared.origin.is_child();
         over || !link.with_rndv(|rndv| rndv.knows(&self.ticket))
     }
 }
@@ -130,7 +131,8 @@ fn offer(peer: &Peer, len: u64, by: Instant) -> Result<Arc<MessageHandle>> {
         Some(bounce) => bounce,
         None => peer.shared.regions.allocate(half.saturating_mul(2))?,
     };
-    let sent = peer.link.with_rndv(|rndv| rndv.send(Bytes::Lent(Some(bounce)), len, by));
+    let sent =
+        peer.link.with_rndv(|rndv| rndv.send(MessageBuffer::Borrowed(Some(bounce)), len, by));
     sent.map_err(|(e, _)| e.with_peer(peer.rank()))
 }
 
@@ -304,7 +306,7 @@ impl Members {
     /// The error of the first member that is known to be dead. Members that left in order are none: they may have done
     /// their part.
     fn dead(&self) -> Option<Error> {
-        let is_dead = |p: &&Peer| p.link.life() == Life::Dead && !p.link.life_was_leaving();
+        let is_dead = |p: &&Peer| p.link.life() == LinkState::Dead && !p.link.life_was_leaving();
         let dead = self.peers.iter().flatten().find(is_dead)?;
         Some(dead.link.gone())
     }

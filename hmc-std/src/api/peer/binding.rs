@@ -4,9 +4,9 @@
 use super::Peer;
 use crate::base::error::Result;
 use crate::base::op_id::OpId;
-use crate::link::Life;
+use crate::link::LinkState;
 use crate::link::data::DataState;
-use crate::link::hold::Hold;
+use crate::link::op_resources::OpResources;
 use crate::memory::Region;
 use crate::ops::batch::{Batch, Copy, Direction};
 use hmc_core::limits::MAX_CHUNK_BYTES;
@@ -27,7 +27,7 @@ pub(super) enum Begun {
 
 /// Where the offsets of a transfer begin. Known to the compiler for each caller: what the small copies cost is counted in
 /// nanoseconds.
-pub(super) trait Ends {
+pub(super) trait Binding {
     fn peer(&self) -> &Peer;
 
     /// Our end.
@@ -53,7 +53,7 @@ pub(super) trait Ends {
     ) -> Result<bool> {
         self.peer().shared.check_process()?;
         let region = self.region();
-        if len > MAX_CHUNK_BYTES || self.peer().link.life() != Life::Ready {
+        if len > MAX_CHUNK_BYTES || self.peer().link.life() != LinkState::Ready {
             return Ok(false);
         }
         let local = region.slice(lo, len)?.span;
@@ -131,7 +131,7 @@ pub(super) trait Ends {
         local: LocalSlice,
         remote: WindowSlice,
     ) -> bool {
-        let ready = self.peer().link.life() == Life::Ready;
+        let ready = self.peer().link.life() == LinkState::Ready;
         let done = ready && data.transfer_now(self.region(), code, local, remote);
         if done {
             data.count(code);
@@ -187,8 +187,8 @@ pub(super) trait Ends {
     }
 
     /// What an operation keeps alive.
-    fn hold(&self) -> Hold {
-        Hold::region(self.region().clone())
+    fn hold(&self) -> OpResources {
+        OpResources::region(self.region().clone())
     }
 
     fn window_now(&self) -> Result<WindowDesc> {
@@ -277,7 +277,7 @@ pub(super) trait Ends {
         let (mut data, local, remote) = self.ranges(lo, ro, len)?;
         let peer = self.peer();
         // A small copy into mapped memory is over at once.
-        if peer.link.life() == Life::Ready
+        if peer.link.life() == LinkState::Ready
             && let Some(op) = data.begin_now(self.region(), code, local, remote)
         {
             if self.direct().get().is_none() {
@@ -309,7 +309,7 @@ pub(super) trait Ends {
 }
 
 /// Between the two sessions' buffers.
-impl Ends for Peer {
+impl Binding for Peer {
     fn peer(&self) -> &Peer {
         self
     }

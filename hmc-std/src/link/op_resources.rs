@@ -34,7 +34,7 @@ enum Memory {
 
 /// What one operation keeps alive until its fence.
 #[derive(Debug, Default)]
-pub(crate) struct Hold {
+pub(crate) struct OpResources {
     memory: Memory,
     /// The rest of the transfer that waits: its tag, its window and the offset in that.
     tag: u64,
@@ -43,9 +43,9 @@ pub(crate) struct Hold {
     pub(crate) waker: Option<Notice>,
 }
 
-const _: () = assert!(size_of::<Hold>() <= 80, "of each record");
+const _: () = assert!(size_of::<OpResources>() <= 80, "of each record");
 
-impl Hold {
+impl OpResources {
     /// A region, and with it the bytes that the operation reads or writes.
     #[inline]
     pub(crate) fn region(region: Region) -> Self {
@@ -113,7 +113,7 @@ impl Hold {
     }
 }
 
-impl queue::Hold for Hold {
+impl queue::Hold for OpResources {
     fn transfer(&self, left: u32) -> Option<Transfer> {
         if let Memory::List(_, list) = &self.memory {
             let at = list.len().checked_sub(usize::try_from(left).ok()?)?;
@@ -155,7 +155,7 @@ mod tests {
     use hmc_core::region::{Epoch, WindowId, WindowSlice};
     use hmc_core::work::{CompleteWhen, Opcode};
 
-    use super::Hold;
+    use super::OpResources;
     use crate::memory::RegionTable;
 
     #[test]
@@ -175,25 +175,25 @@ mod tests {
             transfer(Opcode::PutNotify { tag: u64::MAX }, CompleteWhen::Visible, 16),
             transfer(Opcode::Get, CompleteWhen::Visible, 24),
         ];
-        let kept = |mut hold: Hold, t: &Transfer| {
+        let kept = |mut hold: OpResources, t: &Transfer| {
             assert_eq!(hold.transfer(1), None);
             assert!(hold.keep(t));
             assert_eq!([0, 1, 2].map(|left| hold.transfer(left)), [None, Some(*t), None]);
         };
         for t in &all {
-            kept(Hold::region(region.clone()), t);
+            kept(OpResources::region(region.clone()), t);
         }
         let span = regions.allocate(64).expect("memory").take(16, 8).expect("free");
         let (local, remote) = (span.slice(), window(0));
-        kept(Hold::span(span), &Transfer { local, remote, ..all[2] });
-        let hold = Hold::list(region.clone(), Arc::new(all));
+        kept(OpResources::span(span), &Transfer { local, remote, ..all[2] });
+        let hold = OpResources::list(region.clone(), Arc::new(all));
         assert_eq!([3, 2, 1].map(|left| hold.transfer(left)), all.map(Some));
         assert_eq!((hold.transfer(4), hold.transfer(0)), (None, None));
         // What it could not give again.
-        assert!(!Hold::default().keep(&all[0]));
+        assert!(!OpResources::default().keep(&all[0]));
         let early = transfer(Opcode::Put, CompleteWhen::Local, 8);
-        assert!(!Hold::region(region).keep(&early));
+        assert!(!OpResources::region(region).keep(&early));
         let other = regions.allocate(64).expect("memory");
-        assert!(!Hold::region(other).keep(&all[0]));
+        assert!(!OpResources::region(other).keep(&all[0]));
     }
 }

@@ -1,15 +1,15 @@
 //! Transfers in other shapes: as futures, as lists, as pipelines.
 
 use super::Peer;
-use super::ends::{Begun, Ends as _};
+use super::binding::{Begun, Binding as _};
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::data::pieces::Pieces;
 use crate::link::deferred::Deferred;
-use crate::link::hold::Hold;
-use crate::link::{Life, Link, WaitScope};
+use crate::link::op_resources::OpResources;
+use crate::link::{Link, LinkState, WaitScope};
 use crate::ops::batch::{Batch, Copy, Direction};
 use crate::ops::future::OpFuture;
 use hmc_core::pipeline::{Pipeline, PipelineStatus};
@@ -101,7 +101,7 @@ impl Peer {
             )
             .with_peer(self.rank()));
         }
-        let mut hold = Hold::list(batch.region.clone(), Arc::clone(&batch.list));
+        let mut hold = OpResources::list(batch.region.clone(), Arc::clone(&batch.list));
         let op = self.submit(batch.direction.opcode(), until, |data| {
             data.post_list(batch.list.len(), until.at, &mut hold)
         })?;
@@ -124,7 +124,7 @@ impl Peer {
     /// As [`Peer::run_batch`].
     pub fn run_batch_within(&self, batch: &Batch, timeout: std::time::Duration) -> Result<()> {
         self.shared.check_process()?;
-        if batch.link == self.link.id() && self.link.life() == Life::Ready {
+        if batch.link == self.link.id() && self.link.life() == LinkState::Ready {
             let mut data = self.link.data();
             if data.transfer_list_now(&batch.region, &batch.list, batch.bytes) {
                 data.count(batch.direction.opcode());

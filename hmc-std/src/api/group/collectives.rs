@@ -3,7 +3,7 @@
 use hmc_core::time::Instant;
 use hmc_mem::shared::SharedBytes;
 
-use super::exchange::Message;
+use super::round::Message;
 use super::{Exchange, Group, Members, blocks, copy, len_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::memory::check_writable;

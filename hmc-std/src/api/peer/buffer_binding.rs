@@ -8,7 +8,7 @@ use hmc_core::work::Opcode;
 use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::Peer;
-use super::ends::Ends;
+use super::binding::Binding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::link::data::DataState;
@@ -59,7 +59,7 @@ impl Peer {
     }
 }
 
-impl Ends for Route {
+impl Binding for Route {
     fn peer(&self) -> &Peer {
         &self.peer
     }
