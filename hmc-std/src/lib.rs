@@ -25,11 +25,26 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Space: [`session`] and [`communicator`] are the faces, [`peer`] is what can be done with one
-//! peer, [`memory`] is what is registered, [`window`] what is exposed, [`control`] small messages, [`group`] what several ranks do together,
-//! [`transport`] what a transport of your own is made of.
-//! Inside: `link` (one life of a peer), `node` (decisions without
-//! I/O), `progress_thread` and `reactor` (the background thread), `dial` and `accept` (how links come about).
+//! Public modules: [`session`] and [`communicator`] have the calls by rank, [`peer`] those for one peer, [`memory`] registered
+//! memory, [`window`] exposed memory, [`control`] small messages, [`group`] collectives, and [`transport`] the interface that an
+//! application's own transport implements.
+//!
+//! Each folder of the source is one layer, with dependencies downward only:
+//!
+//! | folder | what it holds |
+//! | --- | --- |
+//! | `api` | the calls of an application: sessions, communicators, peers, groups |
+//! | `ops` | operations, and the objects that an application holds of them: futures, batches, windows, messages |
+//! | `progress` | the progress thread, and the reactions to ready sockets, queued links and timers |
+//! | `conn` | how links begin and end: accept, handshake, dial, reconnect, shutdown |
+//! | `state` | the state of one session: links, listeners, pending connections, counters |
+//! | `link` | one connection to one incarnation of a peer: control plane, data plane, rendezvous, waits |
+//! | `quarantine` | memory that a peer may still access after its link closed |
+//! | `transport` | the transports: loopback, shm, stream, tcp, ucx |
+//! | `memory`, `callbacks` | registered memory; calls of the application's wakers and drops of its owners |
+//! | `io` | sockets, listeners, eventfds, and the reactor that reports which of them are ready |
+//! | `node` | decisions without I/O: membership, inbox, link tokens |
+//! | `base` | errors, settings, addresses, the clock, locks |
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("hmc-std needs Linux (memfd, epoll, SCM_RIGHTS); hmc-core builds everywhere");
@@ -61,7 +76,7 @@ pub use base::{address, config, error, process};
 pub use ops::{batch, delivery, file, future, op, window};
 pub use state::metrics;
 
-// The facade: what an application names most. Everything else is reached through its space.
+// The facade: what an application names most. Everything else is reached through its module.
 pub use api::communicator::Communicator;
 pub use api::control::Control;
 pub use api::group::{Element, Exchange, Group, Reduce};

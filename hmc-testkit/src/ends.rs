@@ -86,10 +86,10 @@ fn sockets(wire: Wire) -> Result<(OwnedFd, OwnedFd)> {
         }
         return Ok((a.into(), b.into()));
     }
-    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("no listener"))?;
-    let at = door.local_addr().map_err(system("no address"))?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("no listener"))?;
+    let at = listener.local_addr().map_err(system("no address"))?;
     let a = TcpStream::connect(at).map_err(system("not connected"))?;
-    let (b, _) = door.accept().map_err(system("not accepted"))?;
+    let (b, _) = listener.accept().map_err(system("not accepted"))?;
     for s in [&a, &b] {
         s.set_nonblocking(true).map_err(system("not made non-blocking"))?;
         internals::tune_tcp(s.as_fd());
@@ -145,8 +145,8 @@ pub fn pair_of(near: &dyn Domain, far: &dyn Domain) -> Result<(End, End)> {
             tags: tags.clone(),
         }))?;
         let mut end = End::new(port, tags);
-        let mut room = [0; MAX_ENDPOINT_BYTES];
-        if let Some(Note { kind, bytes }) = end.port.greeting(&mut room)? {
+        let mut buf = [0; MAX_ENDPOINT_BYTES];
+        if let Some(Note { kind, bytes }) = end.port.greeting(&mut buf)? {
             lock(&end.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
         }
         Ok::<_, Error>(end)
@@ -278,9 +278,9 @@ impl End {
     ) -> Result<WindowDesc> {
         let slice = internals::slice(region, offset, len)?;
         let entropy = u64::from_le_bytes(internals::random()?);
-        let mut room = [0; MAX_ENDPOINT_BYTES];
+        let mut buf = [0; MAX_ENDPOINT_BYTES];
         let (exposed, note) =
-            internals::expose(&mut self.port, region, slice, access, entropy, &mut room)?;
+            internals::expose(&mut self.port, region, slice, access, entropy, &mut buf)?;
         if let Some(Note { kind, bytes }) = note {
             lock(&self.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
         }

@@ -80,7 +80,7 @@ impl Communicator {
     /// Connects to whoever listens at `address`, whatever its rank is ([`Peer::rank`] tells it), over a transport chosen by
     /// name or [`ConnType::Auto`], within `timeout`. If a peer of that rank is connected already, that is it.
     ///
-    /// It is asked for its rank first, which it counts as a pending connection that it refused. In a folder of control sockets one
+    /// It is asked for its rank first, and that process counts this connection as refused. In a folder of control sockets one
     /// process but this may listen.
     ///
     /// # Errors

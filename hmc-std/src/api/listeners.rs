@@ -1,7 +1,8 @@
-//! The listeners of a session: listeners that are opened and closed while it runs.
+//! Listeners of a session that the application opens and closes while the session runs.
 //!
-//! Each has a number of its own, never given again: what the kernel still tells of a closed listener reaches no other. A listener
-//! is used under the lock only, so that a closed one has let go of its port or file when [`Doors::close`] returns.
+//! Each has a number of its own, which is never reused: an event of a closed listener reaches no other. A listener is used under
+//! the lock only, so that a closed one has released its port or file when
+//! [`Listeners::close`](crate::state::listeners::Listeners::close) returns.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -190,7 +190,7 @@ impl Prepared {
     /// tried again: without UCX, if that is `Unavailable`.
     ///
     /// When that session was shut down or dropped, another one can be started over the same buffer, as another rank, say,
-    /// because a live process had the first one. It is a pending connection to the earlier one, whose peers and handles it knows
+    /// because a live process had the first one. It has nothing in common with the earlier one, whose peers and handles it knows
     /// nothing of; only a peer of that one that fell silent in the middle of a copy may still write into the buffer.
     ///
     /// # Errors

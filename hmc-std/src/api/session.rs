@@ -1,4 +1,4 @@
-//! A session: one buffer and one communicator, made by a builder. The recommended face.
+//! A session: one buffer and one communicator, made by a builder. The recommended API.
 
 mod builder;
 mod running;

@@ -52,7 +52,7 @@ pub struct Config {
     pub(crate) deadline: Duration,
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) spin: Duration,
-    /// Asked between the parks of blocking calls whether they shall end.
+    /// Called between the parks of blocking calls: whether they shall end.
     pub(crate) interrupt: Option<fn() -> bool>,
     pub(crate) progress: Progress,
     pub(crate) redial: bool,

@@ -1,4 +1,4 @@
-//! Pending connections: connections that have not said who they are, and what becomes of them.
+//! Pending connections: accepted connections whose handshake is not finished.
 //!
 //! Until its first frame is whole, a connection costs its descriptor and a line in a table: nothing is received, only looked
 //! at. Each has two seconds and half a kilobyte for it. When places run out, the connection that has been silent for longest
@@ -41,7 +41,7 @@ enum PendingOutcome {
 }
 
 impl SessionInner {
-    /// Lets in who waits at a listener. `Err` when descriptors are used up: pause.
+    /// Accepts the connections that are queued on a listener. `Err` if descriptors are used up: pause.
     pub(crate) fn accept_all(&self, listener: u32) -> std::result::Result<(), Errno> {
         for _ in 0..ACCEPTS_A_TURN {
             match self.listeners.accept(listener) {
@@ -57,7 +57,7 @@ impl SessionInner {
         Ok(())
     }
 
-    /// A pending connection came by a listener. Gives it a number, or turns it away: the connection closes with `socket`.
+    /// Registers an accepted connection as pending and returns its number, or closes it with `socket`.
     pub(crate) fn meet(&self, socket: Socket, source: PeerAddr, listener: u32) -> Option<u32> {
         if self.is_leaving() {
             // Dropped: closed at once.

@@ -35,7 +35,7 @@ pub(crate) enum ConnectStep {
     Hear,
     /// The rest of the handshake on this link.
     Drive(Arc<Link>),
-    /// Events of the peers, or that time. The rank was taken, or was not, when that was found: events is what differs from it.
+    /// Events of the peers, or that time. The rank was taken, or was not, when that was found: an event is what differs from it.
     Event { by: Instant, taken: bool },
     /// That time.
     Pause(Instant),

@@ -1,4 +1,4 @@
-//! Listeners: TCP and UDS listeners. A listener is up when its constructor returned.
+//! TCP and UDS listeners. A listener accepts connections once its constructor has returned.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(overslept(&near), 1);
         several.found();
         assert_eq!(overslept(&near), 1, "counted once");
-        // What came after it was no events of the park.
+        // What came after it was no event of the park.
         sleep(&mut several);
         far.link.send(&ControlMessage::Tag(1)).expect("sent");
         assert!(several.turn());

@@ -1,8 +1,8 @@
 //! What a session decides about its peers, without sockets, threads or clocks.
 //!
-//! Everything in this space is fed inputs and asked for outputs, so that a simulator can run the real
+//! Each module here takes inputs and returns outputs, so that a simulator can run the real
 //! logic: [`membership`] (who is whom, who may connect, who redials when), [`inbox`] (what was
-//! received and who may have it) and [`owed`] (which windows a peer is to be told were left). The shell around it lives in
+//! received and who may have it) and [`owed`] (which windows a peer is to be told were left). The I/O around it is in
 //! [`crate::session`].
 
 pub(crate) mod inbox;

@@ -1,5 +1,5 @@
-//! What the space of one session share. No state lives outside of it: two sessions in one process
-//! are pending connections.
+//! What the modules of one session share. No state lives outside of it: two sessions in one process
+//! share nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
