@@ -6,9 +6,7 @@
 //! [`End::service`] and [`Transport::poll`].
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,26 +22,12 @@ use hmc_std::internals::{self, Parts, Tags};
 use hmc_std::memory::{HeapBytes, Region};
 use hmc_std::transport::{AnyDataPlane, Domain, Fence, RegionTable, Side};
 
+use crate::wire::{Wire, sockets};
+
 /// Windows that each end can expose.
 const WINDOWS: usize = 64;
 /// How long two ends may take to get to know each other's memory.
 const SETUP: Duration = Duration::from_secs(10);
-
-/// What connects two ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
-    /// Nothing: one end is both.
-    Loopback,
-    /// A TCP connection over 127.0.0.1.
-    Tcp,
-    /// The stream transport over a local socket pair.
-    TcpOverUds,
-    /// Shared memory, with process_vm_readv(2) for what cannot be mapped when `cma`.
-    Shm {
-        /// Whether copies by process_vm_readv(2) are allowed.
-        cma: bool,
-    },
-}
 
 /// One end of a transport, with regions of its own.
 #[derive(Debug)]
@@ -71,30 +55,6 @@ fn tags() -> Tags {
 
 fn lock(queue: &ControlQueue) -> MutexGuard<'_, VecDeque<ToPeer>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn system(what: &str) -> impl FnOnce(std::io::Error) -> Error + '_ {
-    move |e| Error::new(Kind::Io, format!("{what}: {e}"))
-}
-
-/// A connected pair of sockets.
-fn sockets(wire: Wire) -> Result<(OwnedFd, OwnedFd)> {
-    if wire != Wire::Tcp {
-        let (a, b) = UnixStream::pair().map_err(system("no socket pair"))?;
-        for s in [&a, &b] {
-            s.set_nonblocking(true).map_err(system("not made non-blocking"))?;
-        }
-        return Ok((a.into(), b.into()));
-    }
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("no listener"))?;
-    let at = listener.local_addr().map_err(system("no address"))?;
-    let a = TcpStream::connect(at).map_err(system("not connected"))?;
-    let (b, _) = listener.accept().map_err(system("not accepted"))?;
-    for s in [&a, &b] {
-        s.set_nonblocking(true).map_err(system("not made non-blocking"))?;
-        internals::tune_tcp(s.as_fd());
-    }
-    Ok((a.into(), b.into()))
 }
 
 /// An initiator and its target. Over [`Wire::Loopback`] the first end is both, and there is no

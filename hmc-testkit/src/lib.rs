@@ -1,3 +1,4 @@
 //! What tests drive in place of applications. Not for applications; nothing here is stable.
 
 pub mod ends;
+pub mod wire;

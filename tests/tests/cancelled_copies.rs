@@ -18,7 +18,8 @@ use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_std::config::Progress;
 use hmc_std::future::WaitError;
 use hmc_std::{ConnType, Copy, Direction, ErrorKind, OpId, Peer, Session, Want};
-use hmc_testkit::ends::{self, End, Wire};
+use hmc_testkit::ends::{self, End};
+use hmc_testkit::wire::Wire;
 use hmc_tests::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);

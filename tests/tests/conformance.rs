@@ -9,7 +9,8 @@ use hmc_core::transport::Transport as _;
 use hmc_core::types::{Access, Caps};
 use hmc_sim::conformance::transport::{IdleLimit, Subject, Support, run};
 use hmc_std::Region;
-use hmc_testkit::ends::{self, End, Wire};
+use hmc_testkit::ends::{self, End};
+use hmc_testkit::wire::Wire;
 
 /// Bytes around the window within its region, which nobody may touch.
 const MARGIN: u64 = 96;
