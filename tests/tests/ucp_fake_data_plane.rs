@@ -319,6 +319,7 @@ fn only_a_worker_without_a_link_is_left_over() {
         for end in [near, far] {
             let End { domain, plane, memory } = end;
             assert!(!domain.has_leftovers(), "its link uses it");
+            assert!(!domain.must_poll(), "it can be armed");
             drop((plane, memory));
             let mut free = Vec::new();
             assert_eq!(domain.has_leftovers(), is_left, "same system {same_system}");

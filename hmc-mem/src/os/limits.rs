@@ -349,7 +349,19 @@ impl HostLimits {
 
 #[cfg(test)]
 mod tests {
-    use super::{huge_kib, shmem_huge_granted};
+    use super::{HostLimits, huge_kib, shmem_huge_granted};
+
+    #[test]
+    fn huge_pages_are_reserved_or_granted_or_what_to_change_is_said() {
+        let told = |free: u64, policy: Option<&str>| {
+            let shmem_huge = policy.map(str::to_owned);
+            HostLimits { free_huge_pages: free, shmem_huge, ..HostLimits::read() }.huge_pages()
+        };
+        assert!(told(1, None).is_ok_and(|s| s.contains("reserved")));
+        assert!(told(0, Some("advise")).is_ok_and(|s| s.contains("transparent")));
+        assert!(told(0, Some("never")).is_err_and(|s| s.contains("write `advise`")));
+        assert!(told(0, None).is_err_and(|s| s.contains("this kernel has no")));
+    }
 
     #[test]
     fn huge_pages_are_granted_as_the_kernel_says() {

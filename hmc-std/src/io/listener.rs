@@ -248,6 +248,27 @@ mod tests {
         std::fs::remove_dir_all(&dir).expect("clean");
     }
 
+    /// Where 127.0.0.1 leads is asked of the socket: ipv6(7), IPV6_V6ONLY.
+    #[test]
+    fn a_listener_of_ipv6_is_at_localhost_if_it_takes_ipv4() {
+        let any = std::net::SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0));
+        let socket = |only: bool| {
+            let fd = super::new_socket(rustix::net::AddressFamily::INET6).ok()?;
+            super::sockopt::set_ipv6_v6only(&fd, only).ok()?;
+            Some(Listener::Tcp { fd, addr: any })
+        };
+        let (Some(both), Some(only)) = (socket(false), socket(true)) else {
+            Listener::tcp(any).expect_err("this system has no IPv6");
+            return;
+        };
+        assert_eq!((both.is_at_localhost(), only.is_at_localhost()), (true, false));
+        for (address, is_there) in [("127.0.0.1:0", true), ("0.0.0.0:0", true), ("[::1]:0", false)]
+        {
+            let listener = Listener::tcp(address.parse().expect("an address")).expect("free");
+            assert_eq!(listener.is_at_localhost(), is_there, "{address}");
+        }
+    }
+
     #[test]
     fn a_folder_that_others_can_enter_or_a_link_is_refused() {
         let dir = scratch("open");

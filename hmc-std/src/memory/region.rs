@@ -323,8 +323,7 @@ impl Region {
                 ),
             ));
         }
-        let at = taken.ranges.partition_point(|r| r.offset() < range.offset());
-        taken.ranges.insert(at, range);
+        taken.ranges.push(range);
         Ok(range)
     }
 

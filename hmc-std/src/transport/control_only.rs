@@ -138,3 +138,31 @@ impl DataPlane for ControlOnly {
         "no memory is exposed"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::region::{Epoch, WindowId};
+    use hmc_core::slots::SlotId;
+    use hmc_core::transport::{
+        CancelOutcome, DataCloseReason, DataPlane as _, Interest, PeerWindows as _, Progress as _,
+        Target as _, Transport as _,
+    };
+    use hmc_core::types::Caps;
+
+    use super::ControlOnly;
+
+    #[test]
+    fn it_moves_nothing_exposes_nothing_and_holds_nothing_back() {
+        let mut plane = ControlOnly::new();
+        let op = SlotId { index: 0, generation: 1 };
+        assert_eq!((plane.caps(), plane.poll(&mut [])), (Caps::empty(), 0));
+        assert_eq!(plane.cancel(op), CancelOutcome::Withdrawn);
+        assert!(!plane.poll_peer(true) && plane.interest() == Interest::default());
+        assert!(plane.remove_window(WindowId(1), Epoch(1)));
+        assert_eq!(plane.windows().in_use().count(), 0);
+        assert!(plane.peer_has_ended() && plane.are_requests_fenced() && plane.is_fenced());
+        assert!(!plane.uses_memory_of(op) && !plane.checks_accesses());
+        plane.close(DataCloseReason::Silent);
+        assert_eq!((plane.kind(), plane.close_reason(), plane.bytes_moved()), (None, None, (0, 0)));
+    }
+}

@@ -12,10 +12,10 @@ use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
     CancelOutcome, DataCloseReason, DataPlane as _, Fence, Note, Notes as _, PeerAccess,
-    PostErrorKind, Registration as _, Target as _, Transport as _,
+    PeerWindows as _, PostErrorKind, Registration as _, Target as _, Transport as _,
 };
 use hmc_core::types::{Access, Caps, MemoryKind, Rank};
-use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, Transfer, WorkRequest};
 use hmc_mem::registered::Registered as _;
 
 use self::scripted::Scripted;
@@ -212,6 +212,25 @@ fn the_layer_has_the_table_of_windows() {
     bench.port.free_window(id, epoch);
     assert_eq!(bench.port.plane.windows_seen, ["open", "close", "forget"]);
     assert_eq!(bench.port.windows().in_use().count(), 0);
+}
+
+/// The stream beside it has moved no payload.
+#[test]
+fn copies_in_the_call_and_bytes_are_the_data_planes() {
+    let mut bench = Bench::new(PeerAccess::Remote, false, false);
+    let put = bench.work(0, Opcode::Put, 64);
+    let when = CompleteWhen::Visible;
+    let transfer = Transfer { opcode: Opcode::Put, when, local: put.local, remote: put.remote };
+    for copies in [false, true] {
+        bench.port.plane.copies = copies;
+        assert_eq!(bench.port.try_transfer(Opcode::Put, put.local, put.remote), copies);
+        assert!(!bench.port.try_transfer(Opcode::Get, put.local, put.remote));
+        assert_eq!(bench.port.try_transfer_list(&[transfer, transfer]), copies);
+        assert!(!bench.port.try_transfer_list(&[transfer]));
+    }
+    assert_eq!(bench.port.bytes_moved(), (0, 0));
+    bench.port.plane.moved = (7, 9);
+    assert_eq!((bench.port.bytes_moved(), bench.port.bytes_offloaded()), ((7, 9), 7));
 }
 
 /// Both tables count as caches, and what both release is dropped together.

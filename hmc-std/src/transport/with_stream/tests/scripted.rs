@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::{self, Write};
 
-use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
     CancelOutcome, DataCloseReason, DataPlane, Fence, Interest, NeedsStream, Note, Notes,
@@ -12,7 +12,7 @@ use hmc_core::transport::{
 };
 use hmc_core::types::{Caps, ConnType};
 use hmc_core::window::{WindowEntry, WindowTable};
-use hmc_core::work::{Completion, WorkRequest};
+use hmc_core::work::{Completion, Opcode, Transfer, WorkRequest};
 
 use crate::base::error::Error;
 use crate::memory::Region;
@@ -35,6 +35,9 @@ pub(super) struct Scripted {
     pub(super) windows_seen: Vec<&'static str>,
     pub(super) known: RegionCache,
     pub(super) added: usize,
+    /// Whether it copies in the call, and what it has moved.
+    pub(super) copies: bool,
+    pub(super) moved: (u64, u64),
     table: WindowTable<[WindowEntry; 0]>,
 }
 
@@ -55,6 +58,8 @@ impl Default for Scripted {
             windows_seen: Vec::new(),
             known: RegionCache::default(),
             added: 0,
+            copies: false,
+            moved: (0, 0),
             table: WindowTable::new([]),
         }
     }
@@ -137,6 +142,14 @@ impl PeerWindows for Scripted {
     fn remove_window(&mut self, _id: WindowId, _epoch: Epoch) -> bool {
         true
     }
+
+    fn try_transfer(&mut self, opcode: Opcode, _from: LocalSlice, _to: WindowSlice) -> bool {
+        self.copies && opcode == Opcode::Put
+    }
+
+    fn try_transfer_list(&mut self, list: &[Transfer]) -> bool {
+        self.copies && list.len() == 2
+    }
 }
 
 impl Progress for Scripted {
@@ -188,7 +201,11 @@ impl DataPlane for Scripted {
     }
 
     fn bytes_moved(&self) -> (u64, u64) {
-        (0, 0)
+        self.moved
+    }
+
+    fn bytes_offloaded(&self) -> u64 {
+        self.moved.0
     }
 
     fn checks_accesses(&self) -> bool {
