@@ -54,7 +54,6 @@ pub(super) fn made<T>(
 }
 
 /// A context. Its workers and all memory registered with it share it; the last of them destroys it.
-#[derive(Debug)]
 pub struct Context {
     library: &'static Library,
     handle: NonNull<sys::ucp_context>,
@@ -66,6 +65,12 @@ pub struct Context {
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("library", &self.library).finish_non_exhaustive()
+    }
+}
 
 /// Settings while they are read and changed.
 struct Config<'a> {

@@ -215,7 +215,6 @@ pub(super) unsafe extern "C" fn on_ep_error(
 const WORDS: usize = 64;
 
 /// The queues of a worker that have completions: a bit each, and a bit for each word of bits.
-#[derive(Debug)]
 pub(super) struct ReadySet {
     some: AtomicU64,
     words: [AtomicU64; WORDS],

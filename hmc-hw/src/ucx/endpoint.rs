@@ -1,5 +1,6 @@
 //! An endpoint to one peer's worker, and the keys to its memory.
 
+use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,6 @@ use super::sys;
 use super::ucp_worker::LockedWorker;
 
 /// An endpoint to a peer. Only [`Endpoint::close`] closes it, under the progress lock.
-#[derive(Debug)]
 pub(super) struct Endpoint {
     handle: NonNull<sys::ucp_ep>,
     /// The process of the peer's worker.
@@ -24,14 +24,25 @@ pub(super) struct Endpoint {
 // SAFETY: a handle that is only used under the progress lock of its worker.
 unsafe impl Send for Endpoint {}
 
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").finish_non_exhaustive()
+    }
+}
+
 /// A key to memory of the peer.
-#[derive(Debug)]
 pub(super) struct Key {
     handle: NonNull<sys::ucp_rkey>,
 }
 
 // SAFETY: as for `Endpoint`.
 unsafe impl Send for Key {}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").finish_non_exhaustive()
+    }
+}
 
 /// Parameters of a request without options.
 pub(super) const fn params() -> sys::ucp_request_param_t {

@@ -15,6 +15,7 @@ use libloading::os::unix;
 
 use super::ending::{Ending, Inherited, STOP_TIMEOUT};
 use super::functions::Ucp;
+use super::result::Status;
 use super::ucs_log::PushHandlerFn;
 
 /// The soname of libucp, by which the loader finds a libucp that is loaded already.
@@ -248,6 +249,18 @@ impl Library {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns its own text for a status.
+    #[must_use]
+    pub fn text(&self, status: Status) -> &'static str {
+        // SAFETY: any status may be asked for.
+        let text = unsafe { (self.api.ucs_status_string)(status.0) };
+        if text.is_null() {
+            return "unknown";
+        }
+        // SAFETY: UCX returns texts that end with a zero and live as long as the library, which is never unloaded.
+        unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("unknown")
     }
 }
 

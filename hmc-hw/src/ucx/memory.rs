@@ -1,6 +1,7 @@
 //! Memory registered with a context, and the keys by which peers reach it.
 
 use std::any::Any;
+use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -13,7 +14,6 @@ use super::result::Status;
 use super::sys;
 
 /// Memory that UCX may read and write while this value lives. Keep it while an operation or a peer uses it.
-#[derive(Debug)]
 pub struct Memory {
     context: Arc<Context>,
     handle: NonNull<sys::ucp_mem>,
@@ -28,6 +28,12 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 // SAFETY: as above; nothing is changed through a shared reference.
 unsafe impl Sync for Memory {}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("len", &self.len).finish_non_exhaustive()
+    }
+}
 
 /// Returns UCX's number of a kind of memory, if it has one: ROCm stands for both AMD and Hygon.
 pub(super) const fn type_of(kind: MemoryKind) -> Option<sys::ucs_memory_type_t> {

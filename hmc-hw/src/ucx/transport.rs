@@ -137,7 +137,6 @@ impl UcxTransport {
     }
 
     /// Returns `true` if operations may use the AM path, whose replies need an endpoint of the peer.
-    #[cfg(feature = "testing")]
     #[must_use]
     pub fn may_use_am(&self) -> bool {
         self.state.am.is_some()

@@ -45,7 +45,6 @@ impl fmt::Debug for UcpWorker {
 }
 
 /// Guard of the lock of a worker's calls. When it is dropped, threads whose operations completed are notified.
-#[derive(Debug)]
 pub struct LockedWorker<'a> {
     // The lock is released before the notification: fields are dropped in this order.
     held: Held<'a>,
@@ -53,8 +52,13 @@ pub struct LockedWorker<'a> {
 }
 
 /// Notifies the threads that wait for peers of the worker when it is dropped.
-#[derive(Debug)]
 struct NotifyOnDrop<'a>(&'a UcpWorker);
+
+impl fmt::Debug for LockedWorker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockedWorker").finish_non_exhaustive()
+    }
+}
 
 /// Result of arming a worker's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! A worker as a session has it: it answers active messages, and keeps what closed transports have in flight.
 //! All its calls are made through its [`WorkerGuard`].
 
+use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
@@ -39,10 +40,15 @@ pub struct Worker {
 }
 
 /// Guard of the progress lock. When it is dropped, threads whose operations completed are notified.
-#[derive(Debug)]
 pub struct WorkerGuard<'a> {
     locked: LockedWorker<'a>,
     worker: &'a Worker,
+}
+
+impl fmt::Debug for WorkerGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerGuard").finish_non_exhaustive()
+    }
 }
 
 impl<'a> Deref for WorkerGuard<'a> {
