@@ -1,6 +1,6 @@
 //! Readiness: which sockets have something to do, and links that asked to be run.
 //!
-//! The driver knows descriptors and tokens, nothing of what they mean: [`crate::progress::thread`] does.
+//! The reactor knows descriptors and tokens; what they mean is known to [`crate::progress::thread`].
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +33,7 @@ pub(crate) enum Token {
     Listener(u32),
     /// The unproven connection of that number.
     Pending(u32),
-    /// Somebody rang the waker.
+    /// Another thread woke the reactor.
     Wake,
     /// The shared worker of that number has something to do.
     Worker(u32),
@@ -94,7 +94,7 @@ impl Registered {
 #[derive(Debug)]
 struct Queue {
     links: VecDeque<u32>,
-    /// Whether the background thread sleeps, or is about to, and has to be rung for a link.
+    /// Whether the background thread sleeps, or is about to, and has to be woken for a link.
     parked: bool,
 }
 

@@ -155,7 +155,7 @@ fn parts(
         near: false,
         choices: Vec::new(),
         spin: StdDuration::ZERO,
-        reactor: Arc::new(Reactor::new(Progress::Thread).expect("a driver")),
+        reactor: Arc::new(Reactor::new(Progress::Thread).expect("a reactor")),
         owner,
         ctrl,
         data,

@@ -115,12 +115,12 @@ mod tests {
     fn the_wakers_of_a_link_are_called_while_they_are_registered() {
         let (list, all) =
             (WakerList::default(), [(); 3].map(|()| ParkWaker::new().expect("a waker")));
-        let rung = || all.each_ref().map(|b| is_set(b));
+        let woken = || all.each_ref().map(|b| is_set(b));
         all.iter().for_each(|waker| list.register(waker));
         list.deregister(&all[1]);
         all.iter().for_each(|waker| waker.park());
         list.wake();
-        assert_eq!(rung(), [true, false, true]);
+        assert_eq!(woken(), [true, false, true]);
         list.deregister(&all[0]);
         assert_eq!(all.each_ref().map(Arc::strong_count), [1, 1, 2]);
     }

@@ -1,4 +1,4 @@
-//! What a link asks of its driver: to be watched, and to be run.
+//! What a link asks of the reactor: to be watched, and to be run.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use super::data::DataState;
 use crate::io::reactor::Channel;
 
 impl Link {
-    /// Asks the driver to run this link's data plane soon.
+    /// Asks the reactor to run this link's data plane soon.
     pub(crate) fn enqueue(&self) {
         if !self.queued.swap(true, Ordering::AcqRel) {
             self.reactor.enqueue(self.serial);
@@ -29,7 +29,7 @@ impl Link {
         self.queued.store(false, Ordering::Release);
     }
 
-    /// Asks the driver to run the data plane, if there is work and nobody is at it.
+    /// Asks the reactor to run the data plane, if there is work and nobody is at it.
     pub(crate) fn hand_over(&self) {
         if self.data().has_work() {
             self.enqueue();
@@ -37,7 +37,7 @@ impl Link {
         self.leave_to_worker();
     }
 
-    /// Tells the driver what the data plane waits for now.
+    /// Tells the reactor what the data plane waits for now.
     pub(crate) fn settle_data(&self, data: &mut DataState) {
         let Some(socket) = self.data_socket.get() else { return };
         let mut wanted = data.port().interest().connection;

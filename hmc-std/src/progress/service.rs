@@ -37,7 +37,7 @@ impl SessionInner {
                 true
             }
             Token::Worker(n) => self.poll_worker(n),
-            // Listeners and wakers belong to the driver.
+            // Listeners and wakers belong to the reactor.
             Token::Listener(_) | Token::Wake => false,
         }
     }

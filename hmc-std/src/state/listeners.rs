@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_told_of_the_listener_by_which_it_came_else_of_the_oldest() {
-        let reactor = Arc::new(Reactor::new(Progress::Thread).expect("a driver"));
+        let reactor = Arc::new(Reactor::new(Progress::Thread).expect("a reactor"));
         let listeners = Listeners::new(&reactor);
         assert!(
             listeners.is_empty()
@@ -256,28 +256,28 @@ mod tests {
         assert!(matches!(listeners.accept(0), Ok(None)) && matches!(listeners.accept(9), Ok(None)));
         assert!(matches!(listeners.accept(2), Ok(Some((_, PeerAddr::Tcp(_))))));
         assert!(matches!(listeners.accept(2), Ok(None)));
-        // The driver tells of who comes, unless nobody wants to know.
-        let rings = || {
+        // The reactor tells of who comes, unless nobody wants to know.
+        let ready = || {
             let (mut events, now) = (Events::new(), clock::timespec(Duration::ZERO));
             reactor.wait(&mut events, now.as_ref());
             events.tokens().collect::<Vec<_>>()
         };
-        assert_eq!(rings(), []);
+        assert_eq!(ready(), []);
         let _second = std::net::TcpStream::connect(at("127.0.0.1", near)).expect("it listens");
-        assert_eq!(rings(), [Token::Listener(2)]);
+        assert_eq!(ready(), [Token::Listener(2)]);
         listeners.attend(2, false);
-        assert_eq!(rings(), []);
+        assert_eq!(ready(), []);
         listeners.attend(2, true);
-        assert_eq!(rings(), [Token::Listener(2)]);
+        assert_eq!(ready(), [Token::Listener(2)]);
         listeners.close();
-        assert!(listeners.is_empty() && rings().is_empty());
+        assert!(listeners.is_empty() && ready().is_empty());
         assert!(std::net::TcpStream::connect(at("127.0.0.1", near)).is_err(), "it is closed");
         assert!(!new.exists(), "its file is gone");
         listeners.open(tcp("127.0.0.1:0")).expect("open");
         assert!(matches!(listeners.accept(0), Ok(None)));
         let again = listeners.tcp_addrs()[0];
         let _third = std::net::TcpStream::connect(again).expect("it listens");
-        assert_eq!(rings(), [Token::Listener(4)], "a number is never given again");
+        assert_eq!(ready(), [Token::Listener(4)], "a number is never given again");
         dirs.iter().for_each(|dir| drop(std::fs::remove_dir_all(dir)));
     }
 }
