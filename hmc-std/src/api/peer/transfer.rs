@@ -26,8 +26,9 @@ impl Peer {
     ///
     /// # Errors
     /// `Range` when either range exceeds its buffer (nothing is written), `PeerDead`,
-    /// `DeadlineExceeded` after the session's deadline (default 30 s), `Interrupted`, `Revoked`. After a
-    /// failure the peer's bytes are old, new or mixed.
+    /// `DeadlineExceeded` after the session's deadline (default 30 s), `Interrupted`; `Revoked` if the peer
+    /// takes its window back meanwhile, `NotFound` if it has forgotten that window by then. After a failure
+    /// the peer's bytes are old, new or mixed.
     pub fn put(&self, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
         self.transfer(Opcode::Put, local_offset, remote_offset, len, None)
     }
