@@ -28,11 +28,11 @@ use state::RndvState;
 pub(crate) struct Rndv {
     heard: Mutex<Vec<RndvMsg>>,
     state: Mutex<RndvState>,
-    /// There is something to be done at the rendezvous state. Touched by read-modify-writes alone: they stand in
-    /// one order, and each has seen all that came before the earlier ones. One marks it and finds
-    /// the rendezvous state taken, another gives the rendezvous state back and looks at it: whoever is later sees the free
-    /// rendezvous state, or the mark with what it was set for. Stores and loads promise neither, even if
-    /// sequentially consistent: to find a lock taken is a relaxed load.
+    /// There is something to be done under the lock of `state`. Changed by read-modify-writes alone: these have one
+    /// order, and each sees all that happened before the earlier ones. One thread marks it and finds the lock taken,
+    /// another releases the lock and looks at the mark: whichever is later sees the lock free, or the mark and what it
+    /// was set for. Stores and loads promise neither, even if sequentially consistent: to find a lock taken is a relaxed
+    /// load.
     dirty: AtomicBool,
     /// Something is under way: links that never send messages pay one load.
     live: AtomicBool,
