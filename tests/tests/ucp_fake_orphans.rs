@@ -137,7 +137,8 @@ fn an_owner_whose_memory_ucx_has_held_may_use_the_worker() {
     }
 }
 
-/// A session that its callers drive gives workers of peers that are gone back, too.
+/// A session that its callers drive gives workers of peers that are gone back, too; and it does when the last handle of a peer
+/// is dropped long after its link has ended, when nothing wakes the session's thread any more.
 #[test]
 fn workers_of_peers_that_are_gone_go_whoever_drives_the_session() {
     let fake_ucp = FakeUcp::take();
@@ -147,17 +148,26 @@ fn workers_of_peers_that_are_gone_go_whoever_drives_the_session() {
         let source = Session::builder(0).buffer(LEN).ucx().progress(progress).start().unwrap();
         let before = fake_ucp.count("workers");
         fake_ucp.rule("ucp_ep_close_nbx", 0, CallResult::Late(5));
+        let mut handle = None;
         for _ in 0..5 {
             let peer = connect(&source, 1, &dir);
             peer.put(0, 0, 64).unwrap();
+            handle = Some(peer.clone());
             peer.disconnect(LONG).unwrap();
         }
-        until("their workers are gone", LONG, || {
-            if calls {
-                source.progress();
-            }
-            (fake_ucp.count("workers") == before).then_some(())
-        });
+        let look = |what: &str, is_so: &dyn Fn() -> bool| {
+            until(what, LONG, || {
+                if calls {
+                    source.progress();
+                }
+                is_so().then_some(())
+            });
+        };
+        look("only the last worker is left", &|| fake_ucp.count("workers") == before + 1);
+        let some = fake_ucp.calls("ucp_worker_progress") + 10;
+        look("the session makes its progress", &|| fake_ucp.calls("ucp_worker_progress") > some);
+        drop(handle);
+        look("the last worker is gone", &|| fake_ucp.count("workers") == before);
         fake_ucp.forget_rules();
         drop((source, target, dir));
         fake_ucp.await_clean();

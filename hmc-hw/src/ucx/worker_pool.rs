@@ -95,9 +95,14 @@ impl WorkerPool {
         Arc::strong_count(worker) == 1
     }
 
-    /// Whether closed links have left a worker, or something for one to do.
+    /// Whether there is a worker to drop or something for one to do once their links are closed. A worker that is not shared counts
+    /// while it exists: the last user of a closed link may let go of it at any time, and tells nobody.
     pub(super) fn has_leftovers(&self) -> bool {
-        self.all().iter().any(|worker| Self::is_unused(worker) || !worker.worker().is_idle())
+        let shared = lock(&self.shared);
+        let is_shared = |worker: &Arc<UcxWorker>| {
+            shared.iter().flatten().any(|other| Arc::ptr_eq(other, worker))
+        };
+        self.all().iter().any(|worker| !is_shared(worker) || !worker.worker().is_idle())
     }
 
     /// Drops workers whose link is closed and of which UCX uses nothing any more.
