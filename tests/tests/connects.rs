@@ -7,17 +7,21 @@
     reason = "tests may panic"
 )]
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use hmc_core::wire::advert::EndpointDesc;
+use hmc_core::wire::hello::{EndpointList, Hello, LinkToken, Welcome};
+use hmc_core::wire::message::ControlMessage;
+use hmc_core::wire::reject::RejectReason;
 use hmc_std::{Address, ConnType, Error, ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::many::{self, connect};
 use hmc_tests::env::{TempDir, bound, count_of, cpu_of, files, status_of, until};
-use hmc_tests::raw_frames::{dial, hello, is_closed_after, say};
+use hmc_tests::raw_frames::{dial, frame, hello, hello_of, is_closed_after, read_frame, say};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
@@ -188,6 +192,46 @@ fn a_dialer_tries_again_until_its_deadline() {
         let took = start.elapsed();
         assert!(took >= time && took < bound(Duration::from_secs(2)), "{took:?}");
     }
+}
+
+/// The next connection, and the control message that comes on it.
+fn heard(listener: &TcpListener, then: impl FnOnce(ControlMessage<'_>)) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let mut stream = until("a connection", LONG, || listener.accept().ok()).0;
+    stream.set_nonblocking(false).unwrap();
+    let (header, payload) = read_frame(&mut stream).unwrap();
+    then(ControlMessage::parse(header, &payload).unwrap());
+    stream
+}
+
+/// A dialer that is stopped between its two connections for longer than its peer waits: the peer has ended the first connection,
+/// and knows the token no more.
+#[test]
+fn a_dial_whose_first_connection_is_over_at_its_second_begins_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let dialer = std::thread::spawn(move || {
+        let s = Session::builder(1).buffer(1 << 12).insecure_loopback().start().unwrap();
+        let connected = s.connect_with(0, &Address::Tcp(at), ConnType::Tcp, LONG).map(drop);
+        connected.expect_err("it is refused in the end")
+    });
+    let is_hello = |m: ControlMessage<'_>| assert!(matches!(m, ControlMessage::Hello(_)), "{m:?}");
+    let mut first = heard(&listener, is_hello);
+    let mut endpoints = EndpointList::new();
+    endpoints.push(EndpointDesc::tcp(at.port()).blob()).unwrap();
+    let hello = Hello { endpoints: endpoints.endpoints(), ..hello_of(0, 0, 1) };
+    let welcome = Welcome { hello: Hello { expected: None, ..hello }, token: LinkToken([1; 16]) };
+    first.write_all(&frame(&ControlMessage::Welcome(welcome))).unwrap();
+    let mut second =
+        heard(&listener, |m| assert!(matches!(m, ControlMessage::Attach { .. }), "{m:?}"));
+    drop(first);
+    let refuse = |stream: &mut TcpStream, why| {
+        stream.write_all(&frame(&ControlMessage::Reject(why))).unwrap();
+    };
+    refuse(&mut second, RejectReason::BadToken);
+    let mut again = heard(&listener, is_hello);
+    refuse(&mut again, RejectReason::WrongJob);
+    assert_eq!(dialer.join().unwrap().kind(), ErrorKind::InvalidConfig, "the refusal of its HELLO");
 }
 
 /// A listener that closes every connection, for longer than any listener of ours that is merely busy: the dial goes on until

@@ -221,10 +221,16 @@ impl Dialer {
                         shared.domains.find(*kind)?.side(),
                     )?));
                 }
-                DialStage::Attach(.., kind, talk) => match (talk.advance(), *kind) {
+                DialStage::Attach(_, first, kind, talk) => match (talk.advance(), *kind) {
                     (Ok(None), _) => return Ok(DialStep::Hear),
                     (Ok(Some(HandshakeOutcome::Attached)), _) => {
                         return self.link(shared).map(DialStep::Linked);
+                    }
+                    (Ok(Some(HandshakeOutcome::Refused(RejectReason::BadToken))), _)
+                        if first.socket.has_ended() =>
+                    {
+                        let what = "the peer ended the connection before its second one came";
+                        return Err(Error::new(ErrorKind::PeerDead, what));
                     }
                     (Ok(Some(HandshakeOutcome::Refused(why))), kind) => {
                         let refused = shared.refusal(self.claims, why);
