@@ -14,7 +14,7 @@ pub enum Served {
 /// The local memory that a data plane knows.
 pub trait Registration {
     /// The host's handle of registered memory.
-    type Memory: ?Sized;
+    type Memory;
     /// Handles, registrations and mappings that are not used any more. They are dropped without the lock of the link: a drop may
     /// run code of the application, or take long.
     type Released;
