@@ -20,7 +20,7 @@ use hmc_mem::error::MemError;
 use hmc_std::error::{Error, ErrorKind as Kind, Result};
 use hmc_std::internals::{self, Parts, Tags};
 use hmc_std::memory::{HeapBytes, Region};
-use hmc_std::transport::{AnyDataPlane, Domain, Fence, RegionTable, Side};
+use hmc_std::transport::{AnyDataPlane, Domain, Fence, RegionTable, Side, copy};
 
 use crate::wire::{Wire, sockets};
 
@@ -274,7 +274,12 @@ impl End {
     /// Receives and executes what the peer asked. Returns whether anything happened.
     pub fn service(&mut self) -> bool {
         let heard = self.hear();
-        self.port.poll_peer(true) | heard
+        let mut busy = self.port.poll_peer(true) | heard;
+        while let Some(piece) = self.port.take_copy() {
+            self.port.finish_copy(copy(&piece));
+            busy = true;
+        }
+        busy
     }
 
     /// Whether the data plane has ended.

@@ -17,7 +17,7 @@ use hmc_core::window::WindowState;
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
-use hmc_core::work::Opcode;
+use hmc_core::work::{Failure, Opcode};
 
 use hmc_mem::slot::SlotWord;
 
@@ -29,6 +29,7 @@ use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor::Registered;
 use crate::memory::Region;
 use crate::transport::data_plane::AnyDataPlane;
+use crate::transport::mapped_copy::MappedCopy;
 use crate::transport::released::Released;
 pub(crate) use op_queue::{Begun, OpQueue};
 
@@ -54,6 +55,8 @@ pub(crate) struct DataState {
     default_mappable: bool,
     named: Vec<Named>,
     registered: Registered,
+    /// A thread copies a piece of an operation.
+    is_copying: bool,
     /// Bytes that were copied into mapped windows or out of them in the call, under the lock.
     bytes_now: u64,
     puts: u64,
@@ -80,6 +83,7 @@ impl DataState {
             default_mappable: false,
             named: Vec::new(),
             registered: Registered::default(),
+            is_copying: false,
             bytes_now: 0,
             puts: 0,
             gets: 0,
@@ -391,6 +395,25 @@ impl DataState {
     /// Whether nothing of ours is in the reach of the peer of a link that is over.
     pub(crate) fn is_out_of_reach(&mut self) -> bool {
         self.port().is_fenced()
+    }
+
+    /// The next piece that is to be copied without the lock, if no other one is.
+    pub(crate) fn take_copy(&mut self) -> Option<MappedCopy> {
+        let piece = self.port().take_copy();
+        self.is_copying |= piece.is_some();
+        piece
+    }
+
+    /// The piece was copied, or was not.
+    pub(super) fn finish_copy(&mut self, result: Result<(), Failure>, after: &mut Deferred) {
+        self.is_copying = false;
+        self.port().finish_copy(result);
+        self.pump(after);
+    }
+
+    /// Whether a thread copies a piece of an operation, so that there will be something to do of which no socket tells.
+    pub(super) fn is_copying(&self) -> bool {
+        self.is_copying
     }
 
     /// Whether there is something to do that no socket will tell of.

@@ -7,6 +7,7 @@
 //! answer `PeerDead`.
 
 pub(crate) mod at_once;
+mod copies;
 pub(crate) mod ctrl;
 pub(crate) mod data;
 pub(crate) mod deferred;

@@ -28,7 +28,7 @@ impl Link {
     pub(crate) fn poll_data(&self, as_leader: bool) -> bool {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
-        let (busy, work, down, opened, leaves) = {
+        let (busy, work, down, opened, leaves, piece) = {
             let mut data = if as_leader { self.data() } else { self.data_in_turn() };
             let busy = if as_leader || !data.is_attended() {
                 data.turn(clock::now(), &mut after)
@@ -37,10 +37,12 @@ impl Link {
                 false
             };
             self.settle_data(&mut data);
+            let piece = data.take_copy();
             let work = data.has_work() && !data.is_attended();
             let leaves = data.port().has_releases();
-            (busy, work, data.port().close_reason(), data.take_opened(), leaves)
+            (busy, work, data.port().close_reason(), data.take_opened(), leaves, piece)
         };
+        let copied = piece.is_some_and(|piece| self.copy_pieces(piece, as_leader, &mut after));
         let ended = after.finished || after.delivered;
         if after.came {
             self.stillness.end();
@@ -64,7 +66,7 @@ impl Link {
         if let Some(why) = down {
             self.end_down(why);
         }
-        busy
+        busy || copied
     }
 
     /// Receives and executes on the control connection. Returns whether anything came that somebody

@@ -129,7 +129,10 @@ impl Link {
             if busy {
                 spin_until = now.after(spin_for);
             }
-            let has_work = watch != WaitScope::Ctrl && self.data().has_work();
+            let has_work = watch != WaitScope::Ctrl && {
+                let mut data = self.data();
+                data.has_work() || data.is_copying()
+            };
             if busy || now < spin_until || has_work {
                 outcome.spun();
                 let passes_over = is_still && !busy && !has_work;

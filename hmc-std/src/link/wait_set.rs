@@ -40,7 +40,9 @@ impl WaitEntry<'_> {
     fn turn(&mut self) -> bool {
         let mut busy = self.passes == 0 && self.link.poll_data(true);
         busy |= self.link.poll_ctrl(true);
-        busy |= self.link.data().has_work();
+        let mut data = self.link.data();
+        busy |= data.has_work() || data.is_copying();
+        drop(data);
         let passes_over = self.is_still && !busy;
         self.passes = if passes_over { self.passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
         busy

@@ -136,22 +136,26 @@ impl Peer {
             return Some(Err(e));
         }
         let mut after = Deferred::default();
-        let (begun, why, many_unasked) = {
+        let (begun, why, many_unasked, piece) = {
             let mut data = link.data_in_turn();
             let begun = begin(&mut data);
-            let mut why = None;
+            let (mut why, mut piece) = (None, None);
             if begun.is_ok() {
                 data.count(code);
                 if !data.can_wait() {
                     data.pump(&mut after);
                 }
+                piece = data.take_copy();
                 link.settle_data(&mut data);
             } else {
                 why = data.port().take_refusal();
             }
             let full = matches!(begun, Err(QueueError::Full { .. }));
-            (begun, why, full && data.has_many_unasked())
+            (begun, why, full && data.has_many_unasked(), piece)
         };
+        if let Some(piece) = piece {
+            link.copy_pieces(piece, false, &mut after);
+        }
         link.follow_up(&mut after);
         match begun {
             Ok(op) => Some(Ok(op)),

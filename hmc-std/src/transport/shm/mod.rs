@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
-use hmc_core::range::{ByteRange, Extent, Side};
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::{LocalSlice, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, DataPlane as _, PostErrorKind, Transport};
@@ -25,7 +25,10 @@ use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::transport::stream::{Arrival, MAX_REQUESTS, Offer, StreamDataPlane, reserve_once};
+use crate::memory::Region;
+use crate::transport::mapped_copy::copy_between;
+use crate::transport::pieces::Pieces;
+use crate::transport::stream::{Arrival, MAX_REQUESTS, Offer, StreamDataPlane};
 
 pub(crate) mod domain;
 mod exposed;
@@ -37,27 +40,16 @@ mod tests;
 mod unmapped;
 mod unused;
 
-use mapped::{File, Mapped, copy_mapped, no_descriptor, word_at};
+use mapped::{File, Mapped, no_descriptor, word_at};
 use unmapped::Unmapped;
 use unused::Unused;
 
-/// Pieces of up to 1 MiB copied in one poll, under one hold of the link's lock: enough that the look
-/// at the sockets in between does not show, few enough that other callers wait under a millisecond.
-const PIECES_A_POLL: usize = 4;
 /// Bytes of the page of window words.
 const PAGE_BYTES: u64 = 4096;
 /// The name under which the page itself travels.
 const PAGE_ID: WindowId = WindowId(u64::MAX);
 /// The name under which a session's [`LifePage`] travels, before the page.
 const LIFE_ID: WindowId = WindowId(u64::MAX - 1);
-
-/// A transfer that is copied piece by piece.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    work: WorkRequest,
-    local: ByteRange,
-    remote: ByteRange,
-}
 
 #[derive(Debug)]
 pub(crate) struct ShmDataPlane {
@@ -72,7 +64,7 @@ pub(crate) struct ShmDataPlane {
     /// What was in `remote`.
     unused: Unused,
     unmapped: Unmapped,
-    queue: VecDeque<Pending>,
+    pieces: Pieces,
     done: VecDeque<Completion>,
     bytes: u64,
     /// What went into mapped windows and out of them without this type.
@@ -108,7 +100,7 @@ impl ShmDataPlane {
             remote: Vec::new(),
             unused: Unused::default(),
             unmapped: Unmapped::default(),
-            queue: VecDeque::new(),
+            pieces: Pieces::default(),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             bytes: 0,
             moved: Arc::default(),
@@ -165,20 +157,27 @@ impl ShmDataPlane {
         mapped.map(|m| &m.window).filter(|w| w.id() == id)
     }
 
-    /// Copies one piece. `None` when the window is not mapped: the stream must do it.
+    /// What is copied between two ranges of one length, if the window is mapped and the region known.
     #[inline]
-    fn copy(
+    fn resolve(
         &self,
-        opcode: Opcode,
         local: LocalSlice,
         remote: WindowSlice,
-        whole: u64,
-    ) -> Option<Result<(), Failure>> {
-        let m = self.mapped_window(remote.window)?;
-        let Some(region) = self.stream.region_cache().resolve(local) else {
-            return Some(Err(Failure::UnknownRegion));
-        };
-        Some(copy_mapped(m, region, opcode, local.span, remote, whole))
+    ) -> std::result::Result<(&Arc<MappedWindow>, &Region), Failure> {
+        let window = self.mapped_window(remote.window);
+        let window = window.ok_or(Failure::Window(WindowFault::Revoked))?;
+        if window.epoch() != remote.epoch {
+            return Err(Failure::Window(WindowFault::StaleEpoch));
+        }
+        let region = self.stream.region_cache().resolve(local);
+        Ok((window, region.ok_or(Failure::UnknownRegion)?))
+    }
+
+    /// Copies a whole transfer of one piece.
+    fn copy(&self, work: &WorkRequest) -> std::result::Result<(), Failure> {
+        let len = work.local.span.len();
+        let (window, region) = self.resolve(work.local, work.remote)?;
+        copy_between(window, region, work.opcode, work.local.span, work.remote, len)
     }
 
     /// The bytes of a transfer are in place: report it, or let the tag follow.
@@ -205,38 +204,17 @@ impl ShmDataPlane {
         true
     }
 
-    fn finish(&mut self, op: SlotId, result: std::result::Result<u64, Failure>) {
-        self.done.push_back(Completion { op, result });
+    /// Ends the transfers whose bytes are in place, as far as their tags can follow.
+    fn conclude_copied(&mut self) {
+        while let Some(work) = self.pieces.copied()
+            && self.conclude(&work)
+        {
+            self.pieces.pop();
+        }
     }
 
-    /// Copies the next piece of the oldest transfer.
-    fn step(&mut self) {
-        let Some(p) = self.queue.front().copied() else {
-            return;
-        };
-        let (local, local_rest) = p.local.split_at_most(MAX_CHUNK_BYTES);
-        let (remote, remote_rest) = p.remote.split_at_most(MAX_CHUNK_BYTES);
-        let result = self
-            .copy(
-                p.work.opcode,
-                LocalSlice { span: local, ..p.work.local },
-                WindowSlice { span: remote, ..p.work.remote },
-                p.work.local.span.len(),
-            )
-            .unwrap_or(Err(Failure::Window(WindowFault::Revoked)));
-        if let Err(why) = result {
-            self.queue.pop_front();
-            self.finish(p.work.op, Err(why));
-            return;
-        }
-        self.bytes = self.bytes.saturating_add(local.len());
-        if let Some(front) = self.queue.front_mut() {
-            front.local = local_rest;
-            front.remote = remote_rest;
-        }
-        if local_rest.is_empty() && self.conclude(&p.work) {
-            self.queue.pop_front();
-        }
+    fn finish(&mut self, op: SlotId, result: std::result::Result<u64, Failure>) {
+        self.done.push_back(Completion { op, result });
     }
 }
 
@@ -255,7 +233,7 @@ impl Transport for ShmDataPlane {
         if self.stream.region_cache().resolve(work.local).is_none() {
             return Err(PostErrorKind::UnknownRegion);
         }
-        if self.done.len() >= MAX_REQUESTS || self.queue.len() >= MAX_REQUESTS {
+        if self.done.len() >= MAX_REQUESTS || self.pieces.len() >= MAX_REQUESTS {
             return Err(PostErrorKind::Busy);
         }
         let direct = self.mapped_window(work.remote.window).is_some();
@@ -263,34 +241,27 @@ impl Transport for ShmDataPlane {
             let by_ref = self.stream.may_use_refs();
             return self.stream.submit(work, by_ref, work.local.span.len());
         }
-        let small = work.local.span.len() <= MAX_CHUNK_BYTES;
-        if self.queue.is_empty() && small && !matches!(work.opcode, Opcode::PutNotify { .. }) {
-            let len = work.local.span.len();
-            let result = self.copy(work.opcode, work.local, work.remote, len);
-            let result = result.unwrap_or(Err(Failure::Window(WindowFault::Unknown)));
-            let result = result.map(|()| len);
-            self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
-            self.finish(work.op, result);
+        let len = work.local.span.len();
+        if !self.pieces.is_empty() || len > MAX_CHUNK_BYTES {
+            self.pieces.push(work);
             return Ok(());
         }
-        reserve_once(&mut self.queue);
-        self.queue.push_back(Pending {
-            work: *work,
-            local: work.local.span,
-            remote: work.remote.span,
-        });
+        match self.copy(work) {
+            Ok(()) => {
+                self.bytes = self.bytes.saturating_add(len);
+                if !self.conclude(work) {
+                    self.pieces.push_copied(work);
+                }
+            }
+            Err(why) => self.finish(work.op, Err(why)),
+        }
         Ok(())
     }
 
-    /// Copies a few pieces of queued transfers and hands out completions.
+    /// Lets the tags of copied transfers follow, and hands out completions.
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        for _ in 0..PIECES_A_POLL {
-            if self.queue.is_empty() {
-                break;
-            }
-            self.step();
-        }
+        self.conclude_copied();
         let mut n: usize = 0;
         while n < out.len() {
             let Some(c) = self.done.pop_front() else {
@@ -305,12 +276,9 @@ impl Transport for ShmDataPlane {
     }
 
     fn cancel(&mut self, op: SlotId) -> CancelOutcome {
-        // Pieces are copied by whoever holds the link's lock, which is us: none is under way.
-        let queued = self.queue.len();
-        self.queue.retain(|p| p.work.op != op);
-        let withdrawn = queued.saturating_sub(self.queue.len());
-        let done = self.done.iter().any(|c| c.op == op);
-        if !done && self.stream.cancel(op) == CancelOutcome::Withdrawn {
+        let withdrawn = self.pieces.cancel(op);
+        let runs = self.pieces.has(op) || self.done.iter().any(|c| c.op == op);
+        if !runs && self.stream.cancel(op) == CancelOutcome::Withdrawn {
             return CancelOutcome::Withdrawn;
         }
         // Others of the operation complete, and so does each that was withdrawn beside them.

@@ -22,6 +22,7 @@ use super::{LIFE_ID, PAGE_ID, ShmDataPlane};
 use crate::base::error::{Error, Result};
 use crate::memory::Region;
 use crate::transport::gate::Gate;
+use crate::transport::mapped_copy::MappedCopy;
 use crate::transport::released::Released;
 use crate::transport::stream::PeerLife;
 use crate::transport::worker::Worker;
@@ -149,7 +150,8 @@ impl Progress for ShmDataPlane {
 
     fn interest(&mut self) -> Interest {
         let mut interest = self.stream.interest();
-        interest.work |= !self.queue.is_empty();
+        let has_piece = !self.pieces.is_empty() && !self.pieces.is_out();
+        interest.work |= has_piece || !self.done.is_empty();
         interest
     }
 
@@ -186,14 +188,42 @@ impl DataPlane for ShmDataPlane {
                 WindowGate::new(word).close();
             }
         }
-        for p in self.queue.drain(..) {
-            self.done.push_back(Completion { op: p.work.op, result: Err(Failure::PeerDead) });
-        }
+        let dead = Err(Failure::PeerDead);
+        self.pieces.close(|op| self.done.push_back(Completion { op, result: dead }));
         for gone in std::mem::take(&mut self.remote).into_iter().flatten() {
             self.unused.push(gone, &[]);
         }
         self.peer_page = None;
         self.peer_life = None;
+    }
+
+    fn take_copy(&mut self) -> Option<MappedCopy> {
+        loop {
+            let (work, local, remote) = self.pieces.next()?;
+            let (op, opcode, whole) = (work.op, work.opcode, work.local.span.len());
+            match self.resolve(local, remote) {
+                Ok((window, memory)) => {
+                    let (window, memory) = (Arc::clone(window), memory.clone());
+                    self.pieces.take();
+                    let local = local.span;
+                    return Some(MappedCopy { window, memory, opcode, local, remote, whole });
+                }
+                Err(why) => {
+                    self.pieces.pop();
+                    self.finish(op, Err(why));
+                }
+            }
+        }
+    }
+
+    fn finish_copy(&mut self, result: std::result::Result<(), Failure>) {
+        let closed = self.stream.close_reason().map_or(Ok(()), |_| Err(Failure::PeerDead));
+        let done = &mut self.done;
+        let copied = self.pieces.put_back(closed.and(result), |op, why| {
+            done.push_back(Completion { op, result: Err(why) });
+        });
+        self.bytes = self.bytes.saturating_add(copied);
+        self.conclude_copied();
     }
 
     fn peer_life(&self) -> PeerLife {
@@ -209,11 +239,11 @@ impl DataPlane for ShmDataPlane {
     }
 
     fn are_requests_fenced(&mut self) -> bool {
-        self.stream.are_requests_fenced()
+        !self.pieces.is_out() && self.stream.are_requests_fenced()
     }
 
     fn uses_memory_of(&mut self, op: SlotId) -> bool {
-        self.queue.iter().any(|p| p.work.op == op) || self.stream.uses_memory_of(op)
+        self.pieces.has(op) || self.stream.uses_memory_of(op)
     }
 
     fn bytes_moved(&self) -> (u64, u64) {
