@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::region::{Epoch, WindowId};
+use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
     CancelOutcome, DataCloseReason, DataPlane, Interest, Notes, PeerWindows, PostErrorKind,
@@ -18,6 +18,7 @@ use crate::base::error::Error;
 use crate::memory::Region;
 use crate::node::inbox::{Message, SharedInbox};
 use crate::transport::gate::Gate;
+use crate::transport::pieces::Pieces;
 use crate::transport::regions::RegionCache;
 use crate::transport::released::Released;
 use crate::transport::stream::{MAX_REQUESTS, PeerLife};
@@ -28,9 +29,11 @@ pub(crate) struct LoopbackDataPlane {
     regions: RegionCache,
     released: Released,
     windows: WindowTable<Box<[WindowEntry]>>,
+    pieces: Pieces,
     done: VecDeque<Completion>,
     inbox: SharedInbox,
     bytes: u64,
+    is_closed: bool,
 }
 
 impl LoopbackDataPlane {
@@ -39,35 +42,64 @@ impl LoopbackDataPlane {
             regions: RegionCache::default(),
             released: Released::default(),
             windows: WindowTable::new(vec![WindowEntry::FREE; windows].into()),
+            pieces: Pieces::default(),
             done: VecDeque::with_capacity(MAX_REQUESTS),
             inbox,
             bytes: 0,
+            is_closed: false,
         }
     }
 
-    fn execute(&mut self, work: &WorkRequest) -> Result<u64, Failure> {
-        let ours = self.regions.resolve(work.local).ok_or(Failure::UnknownRegion)?;
-        let access = if work.opcode == Opcode::Get { Access::READ } else { Access::WRITE };
-        let r = work.remote;
+    /// Copies the next piece.
+    fn copy(&mut self) {
+        let Some((work, local, remote)) = self.pieces.next() else { return };
+        let result = self.copy_between(work.opcode, local, remote);
+        self.pieces.take();
+        let done = &mut self.done;
+        let copied = self.pieces.put_back(result, |op, why| {
+            done.push_back(Completion { op, result: Err(why) });
+        });
+        self.bytes = self.bytes.saturating_add(copied);
+    }
+
+    /// Copies between two ranges of one length; the window's is judged.
+    fn copy_between(
+        &self,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: WindowSlice,
+    ) -> Result<(), Failure> {
+        let ours = self.regions.resolve(local).ok_or(Failure::UnknownRegion)?;
+        let access = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
         let theirs = self
             .windows
-            .check(r.window, r.epoch, r.span.offset(), r.span.len(), access)
+            .check(remote.window, remote.epoch, remote.span.offset(), remote.span.len(), access)
             .map_err(Failure::Window)?;
         let target = self.regions.resolve(theirs);
         let target = target.ok_or(Failure::Window(WindowFault::Revoked))?;
         let (a, b) = (ours.bytes(), target.bytes());
-        let copied = if work.opcode == Opcode::Get {
-            b.copy_to(theirs.span, &a, work.local.span)
+        let copied = if opcode == Opcode::Get {
+            b.copy_to(theirs.span, &a, local.span)
         } else {
-            a.copy_to(work.local.span, &b, theirs.span)
+            a.copy_to(local.span, &b, theirs.span)
         };
-        copied.map_err(|_| Failure::UnknownRegion)?;
-        if let Opcode::PutNotify { tag } = work.opcode
-            && let Ok(mut inbox) = self.inbox.lock()
-        {
-            inbox.push(Message::Notify(tag));
+        copied.map_err(|_| Failure::UnknownRegion)
+    }
+
+    /// Ends the transfers whose bytes are in place, as far as the inbox has space for their tags.
+    fn conclude_copied(&mut self) {
+        while let Some(work) = self.pieces.copied() {
+            if let Opcode::PutNotify { tag } = work.opcode
+                && let Ok(mut inbox) = self.inbox.lock()
+            {
+                if !inbox.admits(1, 0) {
+                    return;
+                }
+                inbox.push(Message::Notify(tag));
+            }
+            self.pieces.pop();
+            self.done.push_back(Completion { op: work.op, result: Ok(work.local.span.len()) });
         }
-        Ok(work.local.span.len())
     }
 }
 
@@ -84,16 +116,25 @@ impl Transport for LoopbackDataPlane {
         }
         let full_inbox = matches!(work.opcode, Opcode::PutNotify { .. })
             && !self.inbox.lock().is_ok_and(|mut i| i.admits(1, 0));
-        if self.done.len() >= MAX_REQUESTS || full_inbox {
+        if self.is_closed {
+            return Err(PostErrorKind::Disconnected);
+        }
+        if self.done.len() >= MAX_REQUESTS || self.pieces.len() >= MAX_REQUESTS || full_inbox {
             return Err(PostErrorKind::Busy);
         }
-        let result = self.execute(work);
-        self.bytes = self.bytes.saturating_add(result.unwrap_or(0));
-        self.done.push_back(Completion { op: work.op, result });
+        let is_first = self.pieces.is_empty();
+        self.pieces.push(work);
+        // The first piece is copied in the call; a short transfer has no other.
+        if is_first {
+            self.copy();
+            self.conclude_copied();
+        }
         Ok(())
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.copy();
+        self.conclude_copied();
         let mut n: usize = 0;
         for place in out {
             let Some(c) = self.done.pop_front() else {
@@ -106,12 +147,14 @@ impl Transport for LoopbackDataPlane {
     }
 
     fn cancel(&mut self, op: SlotId) -> CancelOutcome {
-        // Everything posted is done; only its completions wait.
-        if self.done.iter().any(|c| c.op == op) {
-            CancelOutcome::Running
-        } else {
-            CancelOutcome::Withdrawn
+        let withdrawn = self.pieces.cancel(op);
+        if !self.done.iter().any(|c| c.op == op) {
+            return CancelOutcome::Withdrawn;
         }
+        // Others of the operation have completed, and so does each that was withdrawn beside them.
+        let result = Err(Failure::Cancelled);
+        self.done.extend((0..withdrawn).map(|_| Completion { op, result }));
+        CancelOutcome::Running
     }
 }
 
@@ -158,7 +201,7 @@ impl Progress for LoopbackDataPlane {
     }
 
     fn interest(&mut self) -> Interest {
-        Interest::default()
+        Interest { work: !self.pieces.is_empty(), ..Interest::default() }
     }
 }
 
@@ -171,12 +214,16 @@ impl DataPlane for LoopbackDataPlane {
         Some(ConnType::Loopback)
     }
 
-    /// It never ends by itself, and what was posted before has completed.
+    /// It never ends by itself.
     fn close_reason(&self) -> Option<DataCloseReason> {
         None
     }
 
-    fn close(&mut self, _why: DataCloseReason) {}
+    fn close(&mut self, _why: DataCloseReason) {
+        self.is_closed = true;
+        let result = Err(Failure::PeerDead);
+        self.pieces.close(|op| self.done.push_back(Completion { op, result }));
+    }
 
     fn peer_life(&self) -> PeerLife {
         PeerLife::default()
@@ -190,8 +237,8 @@ impl DataPlane for LoopbackDataPlane {
         true
     }
 
-    fn uses_memory_of(&mut self, _op: SlotId) -> bool {
-        false
+    fn uses_memory_of(&mut self, op: SlotId) -> bool {
+        self.pieces.has(op)
     }
 
     fn bytes_moved(&self) -> (u64, u64) {
@@ -228,25 +275,33 @@ mod tests {
 
     /// A port with a window over another region, and an inbox for one message.
     fn bench() -> Bench {
+        bench_of(64)
+    }
+
+    fn bench_of(len: u64) -> Bench {
         let table = Arc::new(RegionTable::default());
-        let [source, target] = [(); 2].map(|()| table.allocate(64).expect("memory"));
+        let [source, target] = [(); 2].map(|()| table.allocate(len).expect("memory"));
         let inbox = Arc::new(Mutex::new(Inbox::new(1, 64)));
         let mut port = LoopbackDataPlane::new(4, Arc::clone(&inbox));
         port.add_memory(&source);
         port.add_memory(&target);
-        let whole = target.slice(0, 64).expect("all of it");
+        let whole = target.slice(0, len).expect("all of it");
         let window = port.windows().expose(whole, MemoryKind::Cpu, Access::all(), 7);
         Bench { port, source, window: window.expect("a place"), inbox }
     }
 
     impl Bench {
         fn post(&mut self, index: u16, opcode: Opcode) -> Result<(), PostErrorKind> {
+            self.post_len(index, opcode, 8)
+        }
+
+        fn post_len(&mut self, index: u16, opcode: Opcode, len: u64) -> Result<(), PostErrorKind> {
             let work = WorkRequest {
                 op: SlotId { index, generation: 1 },
                 opcode,
                 when: CompleteWhen::Visible,
-                local: self.source.slice(0, 8).expect("in range"),
-                remote: self.window.slice(0, 8).expect("in range"),
+                local: self.source.slice(0, len).expect("in range"),
+                remote: self.window.slice(0, len).expect("in range"),
             };
             self.port.post(&work)
         }
@@ -290,5 +345,28 @@ mod tests {
         assert_eq!(bench.poll(1), [(0, Ok(8))]);
         assert_eq!(bench.port.cancel(op(0)), CancelOutcome::Withdrawn);
         assert_eq!(bench.post(count, Opcode::Put), Ok(()));
+    }
+
+    #[test]
+    fn a_long_transfer_is_copied_piece_by_piece_and_can_be_withdrawn() {
+        const PIECE: u64 = 1 << 20;
+        const LONG: u64 = 2 * PIECE + 1;
+        let op = |index| SlotId { index, generation: 1 };
+        let mut bench = bench_of(LONG);
+        assert_eq!(bench.post_len(0, Opcode::Put, LONG), Ok(()));
+        assert_eq!((bench.port.bytes, bench.port.interest().work), (PIECE, true));
+        assert_eq!(bench.post_len(1, Opcode::PutNotify { tag: 5 }, LONG), Ok(()));
+        assert_eq!(bench.post(2, Opcode::Get), Ok(()));
+        assert_eq!(bench.port.cancel(op(2)), CancelOutcome::Withdrawn);
+        assert!(bench.port.uses_memory_of(op(1)) && !bench.port.uses_memory_of(op(2)));
+        assert_eq!((bench.poll(4), bench.port.bytes), (vec![], 2 * PIECE));
+        assert_eq!((bench.poll(4), bench.port.bytes), (vec![(0, Ok(LONG))], LONG));
+        assert_eq!(bench.port.cancel(op(1)), CancelOutcome::Withdrawn, "it waited");
+        assert!(!bench.port.interest().work);
+        assert_eq!(bench.post_len(3, Opcode::Get, LONG), Ok(()));
+        bench.port.close(DataCloseReason::Silent);
+        assert_eq!(bench.poll(4), [(3, Err(Failure::PeerDead))]);
+        assert_eq!(bench.post(4, Opcode::Put), Err(PostErrorKind::Disconnected));
+        assert_eq!(bench.inbox.lock().expect("nobody panics").take(Want::Any), None);
     }
 }
