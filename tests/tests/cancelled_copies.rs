@@ -39,9 +39,13 @@ struct Ends {
 
 impl Ends {
     fn new() -> Self {
+        Self::driven_by(Progress::Manual)
+    }
+
+    fn driven_by(progress: Progress) -> Self {
         let dir = TempDir::new();
         let target = Session::builder(1).uds(dir.path()).buffer(2 * LEN).start().unwrap();
-        let source = Session::builder(0).buffer(2 * LEN).progress(Progress::Manual);
+        let source = Session::builder(0).buffer(2 * LEN).progress(progress);
         let source = source.start().unwrap();
         let peer = source.connect_with(1, &dir.address(), ConnType::Shm, LONG).unwrap();
         source.buffer().fill(0, LEN, OURS).unwrap();
@@ -58,6 +62,11 @@ impl Ends {
         let before = bytes_of(session);
         let ends = (before[0] != 0, before[before.len() - 1] != 0);
         assert_eq!(ends, (true, false), "{what}: it did not end in the middle");
+        self.assert_unchanged(what, session, &before);
+    }
+
+    /// As [`Self::assert_still`], from a moment at which the bytes were those.
+    fn assert_unchanged(&self, what: &str, session: &Session, before: &[u8]) {
         let other = if std::ptr::eq(session, &self.target) { &self.source } else { &self.target };
         other.buffer().fill(0, LEN, REUSED).unwrap();
         // Queued transfers are copied in their order.
@@ -65,7 +74,7 @@ impl Ends {
         self.peer.get(LEN, LEN, LEN).unwrap();
         let after = bytes_of(session);
         let late = || before.iter().zip(&after).position(|(b, a)| b != a);
-        assert!(before == after, "{what}: byte {:?} was copied after the end", late());
+        assert!(before == after.as_slice(), "{what}: byte {:?} was copied after the end", late());
         self.target.buffer().fill(0, LEN, 0).unwrap();
         self.source.buffer().fill(0, LEN, OURS).unwrap();
     }
@@ -138,6 +147,29 @@ fn a_cancelled_get_writes_nothing_more() {
     let op = e.peer.get_nb(0, 0, LEN).unwrap();
     assert_eq!(e.cancel(op), ErrorKind::Cancelled);
     e.assert_still("get_nb", &e.source);
+}
+
+/// The session's own thread copies a piece without a lock while another one cancels: who waits learns the end when the piece is over.
+#[test]
+fn a_put_that_another_thread_copies_is_cancelled_after_its_piece() {
+    let e = Ends::driven_by(Progress::Thread);
+    let mut cancelled = 0;
+    for round in 0..60 {
+        let op = e.peer.put_nb(0, 0, LEN).unwrap();
+        // The call has copied four pieces; the thread takes the fifth at some time from now on.
+        (0..round * 40).for_each(|_| std::hint::spin_loop());
+        e.peer.cancel(op).unwrap();
+        match e.peer.wait_within(op, LONG) {
+            Ok(len) => assert_eq!(len, LEN),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+                cancelled += 1;
+            }
+        }
+        e.assert_unchanged("put_nb", &e.target, &bytes_of(&e.target));
+    }
+    assert!(cancelled > 0, "each was over before it was cancelled");
+    assert_eq!(e.source.stats().peers[0].in_flight, 0);
 }
 
 /// One end's port with two windows of the other: one that is mapped, and one that is reached through the socket.
