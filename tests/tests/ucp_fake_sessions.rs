@@ -273,6 +273,8 @@ fn an_endpoint_that_fails_ends_the_link_and_the_next_one_works() {
 fn a_put_that_never_ends_meets_its_deadline() {
     let fake_ucp = FakeUcp::take();
     let two = Two::new(true);
+    // Before the peer's greeting has come, puts are messages.
+    until("the lanes are known", LONG, || (!two.peer.explain().target_checks).then_some(()));
     fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
     let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
     let e = two.peer.transfer_within(Direction::Put, copy, Duration::from_millis(100));
@@ -406,11 +408,12 @@ fn explanations_tell_whether_the_target_checks() {
         let back = two.target.peer(0).unwrap();
         for peer in [&two.peer, &back] {
             // Of an end that opened the way before the other's greeting came.
-            let explanation = until("it is known who checks", LONG, || {
-                Some(peer.explain()).filter(|e| e.target_checks == checks)
+            let explanation = until("its lanes and who checks are known", LONG, || {
+                let explanation = peer.explain();
+                let chosen = explanation.choices.iter().find(|c| c.chosen)?;
+                let is_known = chosen.why.contains("; lanes: ");
+                (is_known && explanation.target_checks == checks).then_some(explanation)
             });
-            let chosen = explanation.choices.iter().find(|c| c.chosen).unwrap();
-            assert!(chosen.why.contains("; lanes: "), "{}", chosen.why);
             assert!(explanation.trust.contains(words), "{lane:?}: {}", explanation.trust);
         }
         drop(back);
