@@ -1,5 +1,6 @@
 //! The layer over a data plane that does what a test says, with a stream whose other end is the test.
 
+mod delegated;
 mod scripted;
 
 use std::io::{ErrorKind as Io, Read as _};

@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
     CancelOutcome, DataCloseReason, DataPlane, Fence, Interest, NeedsStream, Note, Notes,
-    PeerAccess, PeerWindows, PostErrorKind, Progress, Registration, Target, Transport,
+    PeerAccess, PeerWindows, PostErrorKind, Progress, Registration, Served, Target, Transport,
 };
-use hmc_core::types::{Caps, ConnType};
+use hmc_core::types::{Caps, ConnType, MemoryKind};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Opcode, Transfer, WorkRequest};
 
@@ -38,6 +39,23 @@ pub(super) struct Scripted {
     /// Whether it copies in the call, and what it has moved.
     pub(super) copies: bool,
     pub(super) moved: (u64, u64),
+    /// What it answers to an attempt to cancel.
+    pub(super) cancels: CancelOutcome,
+    /// What it does not use any more.
+    pub(super) released: Vec<Arc<()>>,
+    pub(super) is_released: bool,
+    pub(super) uses_window: bool,
+    pub(super) is_ready: bool,
+    /// Whether something comes from the peer.
+    pub(super) is_busy: bool,
+    pub(super) flushes: usize,
+    pub(super) has_work: bool,
+    pub(super) has_posted: bool,
+    pub(super) coalesces: bool,
+    pub(super) releases: VecDeque<(WindowId, Epoch)>,
+    pub(super) releases_heard: Vec<(WindowId, Epoch)>,
+    pub(super) checks: bool,
+    pub(super) refusal: Option<Error>,
     table: WindowTable<[WindowEntry; 0]>,
 }
 
@@ -60,6 +78,20 @@ impl Default for Scripted {
             added: 0,
             copies: false,
             moved: (0, 0),
+            cancels: CancelOutcome::Withdrawn,
+            released: Vec::new(),
+            is_released: false,
+            uses_window: false,
+            is_ready: true,
+            is_busy: false,
+            flushes: 0,
+            has_work: false,
+            has_posted: false,
+            coalesces: false,
+            releases: VecDeque::new(),
+            releases_heard: Vec::new(),
+            checks: false,
+            refusal: None,
             table: WindowTable::new([]),
         }
     }
@@ -83,13 +115,17 @@ impl Transport for Scripted {
     }
 
     fn cancel(&mut self, _op: SlotId) -> CancelOutcome {
-        CancelOutcome::Withdrawn
+        self.cancels
     }
 }
 
 impl Registration for Scripted {
     type Memory = Region;
     type Released = Vec<Box<dyn Send>>;
+
+    fn serves(&self, _kind: MemoryKind) -> Served {
+        Served::Direct
+    }
 
     fn add_memory(&mut self, memory: &Region) {
         self.known.add(memory);
@@ -101,7 +137,7 @@ impl Registration for Scripted {
     }
 
     fn take_released(&mut self) -> Vec<Box<dyn Send>> {
-        Vec::new()
+        self.released.drain(..).map(|one| -> Box<dyn Send> { Box::new(one) }).collect()
     }
 }
 
@@ -131,6 +167,10 @@ impl Target for Scripted {
         Fence::PeerAck
     }
 
+    fn is_released(&self, _id: WindowId, _epoch: Epoch) -> bool {
+        self.is_released
+    }
+
     fn forget_window(&mut self, _id: WindowId, _epoch: Epoch) {
         self.windows_seen.push("forget");
     }
@@ -140,7 +180,7 @@ impl PeerWindows for Scripted {
     type Mapped = Infallible;
 
     fn remove_window(&mut self, _id: WindowId, _epoch: Epoch) -> bool {
-        true
+        !self.uses_window
     }
 
     fn try_transfer(&mut self, opcode: Opcode, _from: LocalSlice, _to: WindowSlice) -> bool {
@@ -155,16 +195,49 @@ impl PeerWindows for Scripted {
 impl Progress for Scripted {
     type Worker = Infallible;
 
+    fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
     fn poll_peer(&mut self, _claimed: bool) -> bool {
-        false
+        self.is_busy
+    }
+
+    fn flush(&mut self) {
+        self.flushes = self.flushes.saturating_add(1);
     }
 
     fn interest(&mut self) -> Interest {
-        Interest::default()
+        Interest { work: self.has_work, ..Interest::default() }
+    }
+
+    fn take_posted(&mut self) -> bool {
+        std::mem::take(&mut self.has_posted)
+    }
+
+    fn can_coalesce(&self) -> bool {
+        self.coalesces
     }
 }
 
 impl Notes for Scripted {
+    fn greeting<'a>(&mut self, buf: &'a mut [u8]) -> Result<Option<Note<'a>>, Error> {
+        buf.fill(2);
+        Ok(buf.get(..3).map(|bytes| Note { kind: 8, bytes }))
+    }
+
+    fn has_releases(&self) -> bool {
+        !self.releases.is_empty()
+    }
+
+    fn next_release(&mut self) -> Option<(WindowId, Epoch)> {
+        self.releases.pop_front()
+    }
+
+    fn receive_release(&mut self, id: WindowId, epoch: Epoch) {
+        self.releases_heard.push((id, epoch));
+    }
+
     fn receive_note(&mut self, _note: Note<'_>) -> Result<(), Error> {
         self.access = self.told;
         Ok(())
@@ -209,11 +282,31 @@ impl DataPlane for Scripted {
     }
 
     fn checks_accesses(&self) -> bool {
-        false
+        self.checks
     }
 
     fn trust(&self) -> &'static str {
         "scripted"
+    }
+
+    fn unfenced_reason(&self) -> &'static str {
+        "the script may use it"
+    }
+
+    fn unfenced_window_reason(&self) -> Option<&'static str> {
+        Some("the script may write it")
+    }
+
+    fn lanes(&self, each: &mut dyn FnMut(&str)) {
+        ["one", "two"].into_iter().for_each(each);
+    }
+
+    fn degraded(&self, each: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        each(format_args!("scripted: {}", 3));
+    }
+
+    fn take_refusal(&mut self) -> Option<Error> {
+        self.refusal.take()
     }
 
     fn describe_close(&self, _why: DataCloseReason, out: &mut dyn Write) -> fmt::Result {
