@@ -1,5 +1,6 @@
 //! The layer over a data plane that does what a test says, with a stream whose other end is the test.
 
+mod beside;
 mod delegated;
 mod scripted;
 
@@ -22,7 +23,7 @@ use hmc_mem::registered::Registered as _;
 use self::scripted::Scripted;
 use super::WithStream;
 use crate::memory::{Region, RegionTable};
-use crate::node::inbox::Inbox;
+use crate::node::inbox::{Inbox, SharedInbox};
 use crate::transport::stream::{MAX_REQUESTS, StreamDataPlane, StreamSetup};
 
 const TAGGED: Opcode = Opcode::PutNotify { tag: 7 };
@@ -31,6 +32,7 @@ struct Bench {
     port: WithStream<Scripted>,
     peer: UnixStream,
     region: Region,
+    inbox: SharedInbox,
 }
 
 impl Bench {
@@ -40,6 +42,7 @@ impl Bench {
         for socket in [&ours, &peer] {
             socket.set_nonblocking(true).expect("a socket");
         }
+        let inbox = Arc::new(Mutex::new(Inbox::new(16, 4096)));
         let stream = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
@@ -49,14 +52,14 @@ impl Bench {
             cma: false,
             batched_acks: true,
             windows: 8,
-            inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
+            inbox: Arc::clone(&inbox),
         });
         let mut port = WithStream::new(Scripted::default(), stream, None, near);
         let region = Arc::new(RegionTable::default()).allocate(64).expect("memory");
         port.add_memory(&region);
         port.plane.told = access;
         port.receive_note(Note { kind: 0, bytes: &[] }).expect("a note");
-        Self { port, peer, region }
+        Self { port, peer, region, inbox }
     }
 
     fn work(&self, index: u16, opcode: Opcode, len: u64) -> WorkRequest {
