@@ -2,6 +2,7 @@
 
 mod cancel;
 mod end;
+mod facts;
 mod receive;
 mod send;
 mod serve;

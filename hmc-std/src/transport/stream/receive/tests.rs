@@ -88,7 +88,8 @@ fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
         let port = StreamDataPlane::new(setup);
         assert_eq!(port.peer(), Rank(1));
         assert_eq!(port.may_use_refs(), local && cma, "local {local}, CMA {cma}");
-        assert_eq!(port.refused_refs().is_some(), local && !cma, "local {local}, CMA {cma}");
+        let why = "process_vm_readv(2) is switched off, or refused here";
+        assert_eq!(port.refused_refs(), (local && !cma).then_some(why), "local {local}, CMA {cma}");
     }
     let (a, b) = UnixStream::pair().expect("a pair");
     // The first process of the system has no memory there, or is not ours to read.
@@ -99,7 +100,9 @@ fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
         far.poll_peer(true);
         near.poll_peer(true);
     }
-    assert!(!near.may_use_refs() && near.refused_refs().is_some());
+    assert!(!near.may_use_refs());
+    let why = near.refused_refs().expect("the peer refused");
+    assert!(why.starts_with("the peer may not call process_vm_readv(2)"), "{why}");
 }
 
 /// Pages that wait to be offered are not offered once their window is taken back.
