@@ -57,3 +57,156 @@ impl SessionInner {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use hmc_core::types::ConnType;
+    use hmc_core::wire::hello::Features;
+
+    use crate::api::session::Session;
+    use crate::base::error::{Error, ErrorKind, Result};
+    use crate::base::lock::lock;
+    use crate::io::reactor::Token;
+    use crate::transport::data_plane::AnyDataPlane;
+    use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
+    use crate::transport::released::Released;
+
+    /// What a transport was asked to do for its workers, and what it answers.
+    #[derive(Default)]
+    struct Workers {
+        asked: Mutex<Vec<String>>,
+        /// The answer to all questions.
+        answer: AtomicBool,
+        released: Arc<()>,
+    }
+
+    impl Workers {
+        fn is_asked(&self, what: &str) -> bool {
+            let mut asked = lock(&self.asked);
+            let before = asked.len();
+            asked.retain(|one| one != what);
+            asked.len() < before
+        }
+
+        fn set(&self, answer: bool) {
+            self.answer.store(answer, Ordering::Relaxed);
+        }
+
+        /// Notes the question and hands out something to drop.
+        fn ask(&self, what: String, released: &mut Released) -> bool {
+            lock(&self.asked).push(what);
+            released.push(Arc::clone(&self.released));
+            self.answer.load(Ordering::Relaxed)
+        }
+
+        /// Whether all that it has handed out was dropped.
+        fn is_given_back(&self) -> bool {
+            Arc::strong_count(&self.released) == 1
+        }
+    }
+
+    /// A transport with workers, by its name and number.
+    struct WithWorkers(&'static str, u8, Arc<Workers>);
+
+    impl WithWorkers {
+        fn answer(&self) -> bool {
+            self.2.answer.load(Ordering::Relaxed)
+        }
+    }
+
+    impl Domain for WithWorkers {
+        fn kind(&self) -> ConnType {
+            ConnType::Custom(self.0)
+        }
+
+        fn endpoint(&self) -> u8 {
+            self.1
+        }
+
+        fn side(&self) -> Side {
+            Side::Either
+        }
+
+        fn unfit(&self, _peer: &PeerFacts<'_>, _by_name: bool) -> Option<String> {
+            None
+        }
+
+        fn fit(&self) -> &'static str {
+            "it is a test"
+        }
+
+        fn data_plane(&self, _params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
+            Err(Error::config("no link is made"))
+        }
+
+        fn features(&self) -> Features {
+            if self.answer() { Features::UCX_NIC } else { Features::empty() }
+        }
+
+        fn registrations(&self) -> u64 {
+            u64::from(self.1)
+        }
+
+        fn poll_worker(&self, worker: u32, released: &mut Released) -> bool {
+            self.2.ask(format!("poll {worker}"), released)
+        }
+
+        fn tick_workers(&self, released: &mut Released) {
+            let _ = self.2.ask("tick".to_owned(), released);
+        }
+
+        fn progress_workers(&self, released: &mut Released) -> bool {
+            self.2.ask("progress".to_owned(), released)
+        }
+
+        fn has_leftovers(&self) -> bool {
+            self.answer()
+        }
+
+        fn is_ending(&self) -> bool {
+            self.answer()
+        }
+    }
+
+    /// A session with two such transports.
+    fn session() -> (Session, [Arc<Workers>; 2]) {
+        let workers = [(); 2].map(|()| Arc::<Workers>::default());
+        let [one, other] = workers.each_ref().map(Arc::clone);
+        let session = Session::builder(0)
+            .buffer(4096)
+            .transport(WithWorkers("one", 128, one))
+            .transport(WithWorkers("other", 129, other));
+        (session.start().expect("a session"), workers)
+    }
+
+    /// Whoever waits for a worker's progress is told of it, and each transport makes its own.
+    #[test]
+    fn workers_of_all_transports_are_served_and_what_one_answers_is_told() {
+        let (session, workers) = session();
+        let shared = &session.shared;
+        for answers in [[false, false], [true, false], [false, true], [true, true]] {
+            let any = answers != [false, false];
+            workers.iter().zip(answers).for_each(|(one, answer)| one.set(answer));
+            assert_eq!(shared.serve(Token::Worker(7)), any, "{answers:?}");
+            assert!(workers.iter().any(|one| one.is_asked("poll 7")));
+            assert_eq!(shared.progress_workers(), any, "{answers:?}");
+            assert_eq!(workers.each_ref().map(|one| one.is_asked("progress")), [true; 2]);
+            assert_eq!(session.progress(), any, "{answers:?}");
+            assert_eq!(workers.each_ref().map(|one| one.is_asked("progress")), [true; 2]);
+            shared.tick_workers();
+            assert_eq!(workers.each_ref().map(|one| one.is_asked("tick")), [true; 2]);
+            assert_eq!(shared.has_peers(), any, "{answers:?}: something is left to do");
+            let closed = if any { Err(ErrorKind::Closed) } else { Ok(()) };
+            assert_eq!(shared.check_lasts().map_err(|e| e.kind()), closed, "{answers:?}");
+            let features = if any { Features::UCX_NIC } else { Features::empty() };
+            assert_eq!(shared.domains.features(), features, "{answers:?}");
+        }
+        workers.iter().for_each(|one| one.set(false));
+        assert_eq!(session.stats().ucx_registrations, 257);
+        drop(session);
+        assert!(workers.iter().all(|one| one.is_given_back()));
+    }
+}
