@@ -2,6 +2,8 @@
 
 mod host;
 mod open;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex};
 

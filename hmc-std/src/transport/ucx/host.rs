@@ -126,10 +126,12 @@ impl SharedWorker for UcxWorker {
 
 #[cfg(test)]
 mod tests {
+    use hmc_core::range::{Extent, Side};
     use hmc_hw::host::WatchError;
     use hmc_hw::ucx::context::UcxError;
     use hmc_hw::ucx::fault::UcxFault;
     use hmc_hw::ucx::result::Status;
+    use hmc_mem::shared::SharedError;
 
     use crate::base::error::{Error, ErrorKind};
 
@@ -155,11 +157,13 @@ mod tests {
 
     #[test]
     fn a_fault_of_ucx_has_the_kind_of_its_cause() {
+        let outside = Extent::new(8).span(Side::Local, 4, 5).expect_err("it ends at 9");
         let unknown = UcxFault::UnknownWindow { index: 9, limit: 8 };
         for (fault, kind) in [
             (UcxFault::TooLong("worker address"), ErrorKind::Full),
             (UcxFault::Watch(WatchError(28)), ErrorKind::NoSpace),
             (unknown, ErrorKind::Protocol),
+            (UcxFault::Memory(SharedError::Range(outside)), ErrorKind::Range),
         ] {
             let said = fault.to_string();
             assert_eq!(Error::from(fault).kind(), kind, "{said}");

@@ -45,3 +45,30 @@ pub(crate) fn open(config: &Config) -> Result<Arc<Context>> {
     };
     Ok(Context::new(library, &settings)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_hw::ucx::log::{Level, LogRecord};
+
+    use super::log_record;
+    use crate::transport::ucx::tests::logged;
+
+    #[test]
+    fn records_of_ucx_are_logged_at_their_level() {
+        for (level, logged_at) in [
+            (Level::Error, tracing::Level::ERROR),
+            (Level::Warn, tracing::Level::WARN),
+            (Level::Info, tracing::Level::INFO),
+            (Level::Debug, tracing::Level::DEBUG),
+            (Level::Trace, tracing::Level::TRACE),
+        ] {
+            let said = logged(|| {
+                log_record(&LogRecord { level, file: "ucp_ep.c", line: 77, text: "reset by peer" });
+            });
+            let [(at, text)] = said.as_slice() else { panic!("{level:?}: {said:?}") };
+            assert_eq!(*at, logged_at);
+            let parts = ["ucp_ep.c", "77", "reset by peer"];
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
+    }
+}
