@@ -35,6 +35,9 @@ use crate::quarantine::Tally;
 use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::shm::ShmDataPlane;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
+use crate::transport::with_stream::WithStream;
+use crate::transport::with_stream::tests::scripted::Scripted;
+use crate::transport::worker::Worker;
 
 /// Messages that an inbox of a test has space for, and their bytes.
 pub(crate) const INBOX: (usize, usize) = (4, 4096);
@@ -237,18 +240,30 @@ pub(crate) fn pair(conn: ConnType) -> (End, End) {
 
 /// As [`pair`], of whose waiters each spins for so long.
 pub(crate) fn pair_that_spins(conn: ConnType, spin: StdDuration) -> (End, End) {
-    pair_of(conn, spin, Duration::ZERO)
+    pair_of(conn, spin, Duration::ZERO, None)
 }
 
 /// As [`pair`], over a stream, with heartbeats of that period.
 pub(crate) fn pair_that_beats(heartbeat: Duration) -> (End, End) {
-    pair_of(ConnType::Tcp, StdDuration::ZERO, heartbeat)
+    pair_of(ConnType::Tcp, StdDuration::ZERO, heartbeat, None)
 }
 
-fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End) {
+/// As [`pair`], over a stream, of which the first has a data plane beside it whose progress that worker makes. `has_posted`: it says
+/// once that something was posted there.
+pub(crate) fn pair_with_worker(worker: &Worker, has_posted: bool) -> (End, End) {
+    let worker = Some((worker.clone(), has_posted));
+    pair_of(ConnType::Tcp, StdDuration::ZERO, Duration::ZERO, worker)
+}
+
+fn pair_of(
+    conn: ConnType,
+    spin: StdDuration,
+    heartbeat: Duration,
+    worker: Option<(Worker, bool)>,
+) -> (End, End) {
     let (ours, theirs) = met(heartbeat, clock::now());
     let ((ctrl, far_ctrl), (data, far_data)) = (sockets(), sockets());
-    let end = |peer, control, ctrl, data: Arc<Socket>| {
+    let end = |peer, control, ctrl, data: Arc<Socket>, worker: Option<(Worker, bool)>| {
         End::new(|owner| {
             let inbox = inbox();
             let stream = StreamDataPlane::new(StreamSetup {
@@ -262,11 +277,15 @@ fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End)
                 windows: 8,
                 inbox: Arc::clone(&inbox),
             });
-            let port = match conn {
-                ConnType::Shm => {
+            let port = match worker {
+                Some((worker, has_posted)) => {
+                    let plane = Scripted { has_posted, ..Scripted::default() };
+                    AnyDataPlane::new(WithStream::new(plane, stream, Some(worker), false))
+                }
+                None if conn == ConnType::Shm => {
                     AnyDataPlane::new(ShmDataPlane::new(stream, None).expect("a page of words"))
                 }
-                _ => AnyDataPlane::new(stream),
+                None => AnyDataPlane::new(stream),
             };
             let ctrl = CtrlState::new(ctrl, control, CtrlState::new_framer());
             let state = DataState::new(port, SLOTS, true, false);
@@ -274,7 +293,7 @@ fn pair_of(conn: ConnType, spin: StdDuration, heartbeat: Duration) -> (End, End)
             LinkInit { data_socket: Some(data), inbox, spin, ..parts }
         })
     };
-    let (near, far) = (end(1, ours, ctrl, data), end(0, theirs, far_ctrl, far_data));
+    let (near, far) = (end(1, ours, ctrl, data, worker), end(0, theirs, far_ctrl, far_data, None));
     for (me, other) in [(&near, &far), (&far, &near), (&near, &far)] {
         me.link.choose(conn, String::new());
         me.settle();

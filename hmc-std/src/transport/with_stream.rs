@@ -5,7 +5,7 @@
 
 mod plane;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

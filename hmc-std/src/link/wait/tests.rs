@@ -2,6 +2,8 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
 
+mod worker;
+
 use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;
 

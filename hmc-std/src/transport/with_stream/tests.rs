@@ -2,7 +2,7 @@
 
 mod beside;
 mod delegated;
-mod scripted;
+pub(crate) mod scripted;
 
 use std::io::{ErrorKind as Io, Read as _};
 use std::os::fd::OwnedFd;
