@@ -4,6 +4,8 @@ mod ended;
 mod now;
 mod op_queue;
 pub(crate) mod pieces;
+#[cfg(test)]
+mod tests;
 pub(crate) mod unasked;
 
 use std::sync::Arc;

@@ -116,9 +116,10 @@ impl DataState {
 #[cfg(test)]
 mod tests {
     use hmc_core::limits::MAX_CHUNK_BYTES;
+    use hmc_core::queue::Transfer;
     use hmc_core::region::{WindowDesc, WindowId, WindowSlice};
     use hmc_core::types::ConnType;
-    use hmc_core::work::Opcode;
+    use hmc_core::work::{CompleteWhen, Opcode};
     use hmc_mem::os::memfd::Mapping;
 
     use crate::link::ends::{End, pair};
@@ -188,6 +189,33 @@ mod tests {
             assert_eq!(data.bytes_moved(), (moved, 0));
             let other = WindowSlice { window: WindowId(window.window.0 ^ (1 << 20)), ..remote };
             assert!(!data.write_now(&bytes.bytes(), other), "not that window");
+        }
+    }
+
+    #[test]
+    fn a_list_is_done_at_once_up_to_the_length_of_a_piece() {
+        let (near, far) = pair(ConnType::Shm);
+        let (source, _) = near.expose(LONG);
+        let (target, window) = target(&near, &far);
+        for (bytes, at_once) in [(2, true), (MAX_CHUNK_BYTES, true), (LONG, false)] {
+            fill(&source, 1);
+            fill(&target, 0);
+            let list = [0, 1].map(|at| Transfer {
+                opcode: Opcode::Put,
+                when: CompleteWhen::Visible,
+                local: source.slice(at, 1).expect("in range"),
+                remote: window.slice(at, 1).expect("in range"),
+            });
+            let done = near.link.data().transfer_list_now(&source, &list, bytes);
+            assert_eq!(done, at_once, "{bytes} bytes");
+            assert!(ones(&target, if at_once { 2 } else { 0 }), "{bytes} bytes");
+            let other = window.window.0 ^ (1 << 20);
+            let lost = list.map(|t| Transfer {
+                remote: WindowSlice { window: WindowId(other), ..t.remote },
+                ..t
+            });
+            assert!(!near.link.data().transfer_list_now(&source, &lost, bytes), "no such window");
+            assert!(!near.link.data().transfer_list_now(&source, &[], bytes), "nothing");
         }
     }
 }

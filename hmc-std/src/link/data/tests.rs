@@ -1,0 +1,218 @@
+//! What the data half of a link knows: windows of both ends, what is exposed, and when operations end.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use hmc_core::queue::Transfer;
+use hmc_core::range::{Extent, Side};
+use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
+use hmc_core::slots::Outcome;
+use hmc_core::time::{Duration, Instant};
+use hmc_core::types::{Access, MemoryKind, Rank};
+use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
+use hmc_core::wire::held;
+use hmc_core::wire::message::ControlKind;
+use hmc_core::work::{CompleteWhen, Failure, Opcode};
+
+use super::DataState;
+use crate::link::deferred::Deferred;
+use crate::link::op_resources::OpResources;
+use crate::memory::{Region, RegionTable};
+use crate::node::inbox::Inbox;
+use crate::transport::data_plane::AnyDataPlane;
+use crate::transport::stream::{StreamDataPlane, StreamSetup};
+use crate::transport::with_stream::WithStream;
+use crate::transport::with_stream::tests::scripted::Scripted;
+
+/// A stream to a peer that neither reads nor sends anything.
+fn stream() -> (StreamDataPlane, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    ours.set_nonblocking(true).expect("a socket");
+    let stream = StreamDataPlane::new(StreamSetup {
+        socket: Arc::new(OwnedFd::from(ours).into()),
+        peer: Rank(1),
+        local: false,
+        near: false,
+        pid: None,
+        cma: false,
+        batched_acks: true,
+        windows: 8,
+        inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
+    });
+    (stream, theirs)
+}
+
+/// The data half of a link whose data plane does what a test says.
+fn scripted(plane: Scripted, attached: bool, wants_default: bool) -> DataState {
+    let port = WithStream::new(plane, stream().0, None, false);
+    DataState::new(AnyDataPlane::new(port), 4, attached, wants_default)
+}
+
+fn plain() -> DataState {
+    scripted(Scripted::default(), true, false)
+}
+
+/// A window of the peer's.
+fn desc(window: u64, epoch: u32) -> WindowDesc {
+    let (window, epoch, extent) = (WindowId(window), Epoch(epoch), Extent::new(64));
+    WindowDesc { window, epoch, extent, access: Access::all(), kind: MemoryKind::Cpu }
+}
+
+fn learn(data: &mut DataState, role: WindowRole, region: WindowDesc) {
+    data.learn_remote(&RegionAdvert { region, backing: WindowBacking::Process, role });
+}
+
+#[test]
+fn a_label_names_the_newest_window_that_the_peer_told() {
+    let mut data = plain();
+    for (label, region) in [(1, desc(1, 1)), (2, desc(2, 1)), (1, desc(3, 1))] {
+        learn(&mut data, WindowRole::Named(label), region);
+    }
+    let named = |data: &DataState| [1, 2, 3].map(|label| data.named_remote(label));
+    assert_eq!(named(&data), [Some(desc(3, 1)), Some(desc(2, 1)), None]);
+    assert_eq!(data.default_remote(), None);
+    let most = held::of_message(ControlKind::Advert).count();
+    for label in 3..u64::try_from(most).expect("small") + 1 {
+        learn(&mut data, WindowRole::Named(label), desc(9, 9));
+        assert_eq!(data.named_remote(label), Some(desc(9, 9)), "{label}");
+    }
+    learn(&mut data, WindowRole::Named(u64::MAX), desc(4, 1));
+    assert_eq!(data.named_remote(u64::MAX), None, "more than are kept");
+    learn(&mut data, WindowRole::Named(2), desc(5, 1));
+    assert_eq!(data.named_remote(2), Some(desc(5, 1)), "in the place of an older one");
+}
+
+#[test]
+fn a_window_that_the_peer_takes_back_is_forgotten_and_no_other() {
+    let mut data = plain();
+    learn(&mut data, WindowRole::Default, desc(1, 5));
+    learn(&mut data, WindowRole::Named(2), desc(2, 5));
+    learn(&mut data, WindowRole::Named(3), desc(2, 6));
+    for other in [(1, 6), (2, 7), (3, 5)] {
+        assert!(data.forget_remote(WindowId(other.0), Epoch(other.1)), "nothing uses it");
+    }
+    assert_eq!(data.default_remote(), Some(desc(1, 5)));
+    let _ = data.forget_remote(WindowId(2), Epoch(5));
+    assert_eq!((data.named_remote(2), data.named_remote(3)), (None, Some(desc(2, 6))));
+    let _ = data.forget_remote(WindowId(1), Epoch(5));
+    assert_eq!((data.default_remote(), data.named_remote(3)), (None, Some(desc(2, 6))));
+    let plane = Scripted { uses_window: true, ..Scripted::default() };
+    let mut data = scripted(plane, true, false);
+    assert!(!data.forget_remote(WindowId(1), Epoch(1)), "the data plane uses it");
+}
+
+#[test]
+fn a_link_opens_once_all_that_it_waits_for_is_there() {
+    for (attached, wants_default, told, is_ready, complete) in [
+        (false, false, true, true, false),
+        (true, false, false, false, true),
+        (true, true, false, true, false),
+        (true, true, true, false, false),
+        (true, false, true, false, false),
+        (true, true, true, true, true),
+    ] {
+        let case = format!("{attached} {wants_default} {told} {is_ready}");
+        let plane = Scripted { is_ready, ..Scripted::default() };
+        let mut data = scripted(plane, attached, wants_default);
+        if told {
+            learn(&mut data, WindowRole::Default, desc(1, 1));
+        }
+        assert_eq!(data.is_complete(), complete, "{case}");
+        assert!(!data.take_opened(), "{case}: nobody has looked");
+        for opened in [complete, false] {
+            data.pump(&mut Deferred::default());
+            assert_eq!(data.take_opened(), opened, "{case}");
+            assert!(!data.take_opened(), "{case}: it is told once");
+        }
+    }
+}
+
+/// A window of the data half over all of a new region.
+fn expose(data: &mut DataState, len: u64) -> (Region, WindowDesc) {
+    let region = Arc::new(RegionTable::default()).allocate(len).expect("memory");
+    let local = region.slice(0, len).expect("all of it");
+    let mut space = [0; 64];
+    let exposed = data.port().expose(&region, local, Access::all(), 7, &mut space);
+    (region, exposed.expect("a place").0)
+}
+
+#[test]
+fn what_is_exposed_is_in_reach_until_its_fence() {
+    let mut data = plain();
+    let unfenced = |data: &mut DataState| {
+        let mut all = Vec::new();
+        data.unfenced_bytes(&mut |bytes, why| all.push((bytes, why)));
+        all
+    };
+    assert_eq!((data.exposed_bytes(), unfenced(&mut data)), ((0, 0), vec![]));
+    let (_one, window) = expose(&mut data, 64);
+    let (_other, _) = expose(&mut data, 32);
+    let (id, epoch) = (window.window, window.epoch);
+    let why = "the script may write it";
+    assert_eq!((data.exposed_bytes(), unfenced(&mut data)), ((96, 0), vec![(96, why)]));
+    data.port().begin_revoke(id, epoch).expect("exposed");
+    assert_eq!(data.exposed_bytes(), (96, 0), "the peer may be in it");
+    data.port().quarantine(id, epoch);
+    assert_eq!((data.exposed_bytes(), unfenced(&mut data)), ((32, 64), vec![(32, why)]));
+    data.port().free_window(id, epoch);
+    assert_eq!(data.exposed_bytes(), (32, 0));
+}
+
+#[test]
+fn a_put_waits_for_company_if_the_data_plane_gains_by_it() {
+    for coalesces in [false, true] {
+        let plane = Scripted { coalesces, ..Scripted::default() };
+        assert_eq!(scripted(plane, true, false).can_wait(), coalesces);
+    }
+}
+
+#[test]
+fn work_and_pauses_are_those_of_the_data_plane() {
+    for has_work in [false, true] {
+        let plane = Scripted { has_work, ..Scripted::default() };
+        let mut data = scripted(plane, true, false);
+        assert_eq!((data.has_work(), data.is_paused(), data.beat()), (has_work, false, None));
+        assert!(!data.is_marked());
+    }
+}
+
+#[test]
+fn operations_are_counted_by_their_direction() {
+    let mut data = plain();
+    for code in [Opcode::Put, Opcode::Get, Opcode::PutNotify { tag: 1 }] {
+        data.count(code);
+    }
+    assert_eq!(data.counts(), (2, 1));
+}
+
+/// To the nanosecond; by a turn, and by a look at the time alone.
+#[test]
+fn an_operation_ends_at_its_deadline_and_not_before() {
+    for by_turn in [true, false] {
+        let (stream, _theirs) = stream();
+        let mut data = DataState::new(AnyDataPlane::new(stream), 4, true, false);
+        let region = Arc::new(RegionTable::default()).allocate(8).expect("memory");
+        let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in range");
+        let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span };
+        let local = region.slice(0, 8).expect("in range");
+        let (opcode, when) = (Opcode::Get, CompleteWhen::Visible);
+        let get = Transfer { opcode, when, local, remote };
+        let by = Instant::ZERO.after(Duration::from_nanos(1_000));
+        let mut hold = OpResources::region(region);
+        let op = data.post(&get, by, &mut hold).expect("posted");
+        for (at, ended) in [(999, false), (1_000, true)] {
+            let (now, mut after) = (Instant::from_nanos(at), Deferred::default());
+            if by_turn {
+                assert_eq!(data.turn(now, &mut after), ended, "{at}");
+            } else {
+                data.expire(now, &mut after);
+            }
+            assert_eq!((data.test(op), after.finished), (Ok(ended), ended), "{at}");
+        }
+        let late = Outcome { result: Err(Failure::DeadlineExceeded), fenced: true };
+        assert_eq!(data.take(op).expect("known").map(|(outcome, _)| outcome), Some(late));
+        assert!(data.take(op).is_err() && data.cancel(op).is_err(), "it was taken");
+        assert!(format!("{:?}", data.sweep()).contains("count: 1"), "its memory");
+    }
+}
