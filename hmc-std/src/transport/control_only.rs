@@ -141,13 +141,15 @@ impl DataPlane for ControlOnly {
 
 #[cfg(test)]
 mod tests {
-    use hmc_core::region::{Epoch, WindowId};
+    use hmc_core::range::Extent;
+    use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
     use hmc_core::slots::SlotId;
     use hmc_core::transport::{
-        CancelOutcome, DataCloseReason, DataPlane as _, Interest, PeerWindows as _, Progress as _,
-        Target as _, Transport as _,
+        CancelOutcome, DataCloseReason, DataPlane as _, Interest, PeerWindows as _, PostErrorKind,
+        Progress as _, Target as _, Transport as _,
     };
     use hmc_core::types::Caps;
+    use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 
     use super::ControlOnly;
 
@@ -157,11 +159,18 @@ mod tests {
         let op = SlotId { index: 0, generation: 1 };
         assert_eq!((plane.caps(), plane.poll(&mut [])), (Caps::empty(), 0));
         assert_eq!(plane.cancel(op), CancelOutcome::Withdrawn);
+        let span = Extent::new(8).whole();
+        let local = LocalSlice { key: RegionKey { index: 0, generation: 1 }, span };
+        let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span };
+        let (opcode, when) = (Opcode::Put, CompleteWhen::Visible);
+        let put = WorkRequest { op, opcode, when, local, remote };
+        assert_eq!(plane.post(&put), Err(PostErrorKind::Unsupported));
         assert!(!plane.poll_peer(true) && plane.interest() == Interest::default());
         assert!(plane.remove_window(WindowId(1), Epoch(1)));
         assert_eq!(plane.windows().in_use().count(), 0);
         assert!(plane.peer_has_ended() && plane.are_requests_fenced() && plane.is_fenced());
         assert!(!plane.uses_memory_of(op) && !plane.checks_accesses());
+        assert_eq!(plane.trust(), "no memory is exposed");
         plane.close(DataCloseReason::Silent);
         assert_eq!((plane.kind(), plane.close_reason(), plane.bytes_moved()), (None, None, (0, 0)));
     }

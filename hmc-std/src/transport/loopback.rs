@@ -258,7 +258,7 @@ impl DataPlane for LoopbackDataPlane {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use hmc_core::region::WindowDesc;
+    use hmc_core::region::{LocalSlice, WindowDesc};
     use hmc_core::types::MemoryKind;
     use hmc_core::work::CompleteWhen;
 
@@ -368,5 +368,52 @@ mod tests {
         assert_eq!(bench.poll(4), [(3, Err(Failure::PeerDead))]);
         assert_eq!(bench.post(4, Opcode::Put), Err(PostErrorKind::Disconnected));
         assert_eq!(bench.inbox.lock().expect("nobody panics").take(Want::Any), None);
+    }
+
+    #[test]
+    fn a_copy_needs_the_right_of_its_direction() {
+        for (access, put, get) in [
+            (Access::WRITE, Ok(8), Err(Failure::Window(WindowFault::Access))),
+            (Access::READ, Err(Failure::Window(WindowFault::Access)), Ok(8)),
+        ] {
+            let mut bench = bench();
+            let key = bench.source.local().key;
+            let whole = LocalSlice { key, span: bench.source.local().extent.whole() };
+            let window = bench.port.windows().expose(whole, MemoryKind::Cpu, access, 9);
+            bench.window = window.expect("a place");
+            for opcode in [Opcode::Put, Opcode::Get] {
+                assert_eq!(bench.post(0, opcode), Ok(()));
+            }
+            assert_eq!(bench.poll(2), [(0, put), (0, get)], "{access:?}");
+        }
+    }
+
+    #[test]
+    fn a_copy_of_memory_that_is_not_known_is_refused() {
+        let mut bench = bench();
+        bench.port.release_memory(true);
+        assert_eq!(bench.post(0, Opcode::Put), Err(PostErrorKind::UnknownRegion));
+        bench.port.add_memory(&bench.source);
+        assert_eq!(bench.post(0, Opcode::Put), Ok(()));
+        let gone = Failure::Window(WindowFault::Revoked);
+        assert_eq!(bench.poll(1), [(0, Err(gone))], "its target is not known");
+        assert!(format!("{:?}", bench.port.take_released()).contains("count: 1"));
+        assert!(format!("{:?}", bench.port.take_released()).contains("count: 0"));
+    }
+
+    /// The process ends with both its ends: nothing is waited for.
+    #[test]
+    fn a_link_to_itself_has_no_peer_that_ends_and_holds_nothing_back() {
+        let Bench { mut port, window, .. } = bench();
+        let op = SlotId { index: 0, generation: 1 };
+        let all = Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL;
+        assert_eq!((port.caps(), port.kind()), (all, Some(ConnType::Loopback)));
+        assert!(!port.poll_peer(true) && port.interest() == Interest::default());
+        port.close(DataCloseReason::Silent);
+        assert_eq!(port.close_reason(), None);
+        assert!(port.peer_has_ended() && port.are_requests_fenced() && port.is_fenced());
+        assert!(!port.uses_memory_of(op) && port.remove_window(window.window, window.epoch));
+        assert!(port.checks_accesses() && !port.peer_life().has_ended());
+        assert_eq!((port.trust(), port.bytes_moved()), ("this process", (0, 0)));
     }
 }
