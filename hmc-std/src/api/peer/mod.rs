@@ -7,6 +7,8 @@ mod explanation;
 mod message;
 mod rndv;
 mod span;
+#[cfg(test)]
+mod tests;
 pub(crate) mod transfer;
 
 pub use crate::ops::peer_handle::Peer;
