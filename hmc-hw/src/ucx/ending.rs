@@ -157,8 +157,28 @@ fn try_until(start: Instant, mut could: impl FnMut() -> bool) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Instant;
 
-    use super::{Ending, WorkerLock, lock};
+    use super::{Ending, STOP_TIMEOUT, WorkerLock, lock, try_until};
+
+    #[test]
+    fn what_is_tried_ends_with_success_or_at_the_time_limit() {
+        for successes_at in [1, 3] {
+            let mut tries = 0;
+            try_until(Instant::now(), || {
+                tries += 1;
+                tries == successes_at
+            });
+            assert_eq!(tries, successes_at);
+        }
+        let Some(long_ago) = Instant::now().checked_sub(STOP_TIMEOUT) else { return };
+        let mut tries = 0;
+        try_until(long_ago, || {
+            tries += 1;
+            false
+        });
+        assert_eq!(tries, 1, "the limit has passed");
+    }
 
     #[test]
     fn once_the_process_ends_one_thread_alone_may_enter() {

@@ -335,6 +335,28 @@ mod tests {
     }
 
     #[test]
+    fn usual_folders_are_those_of_installations_and_of_python_packages() {
+        let prefix = std::env::temp_dir().join(format!("hmc-prefix-{}", std::process::id()));
+        for folder in ["lib/python3.11", "lib/other"] {
+            std::fs::create_dir_all(prefix.join(folder)).unwrap();
+        }
+        let named = Some(PathBuf::from("/x/libucp.so"));
+        let search = Search::usual(named.clone(), &[prefix.clone(), "/nowhere".into()]);
+        std::fs::remove_dir_all(&prefix).unwrap();
+        assert_eq!(search.named, named);
+        let of_prefix = [
+            "lib",
+            "lib/python3.11/site-packages/libucx/lib",
+            "lib/python3.11/dist-packages/libucx/lib",
+        ];
+        let mut folders =
+            ["/usr/local/ucx/lib", "/opt/ucx/lib", "/usr/local/lib"].map(PathBuf::from).to_vec();
+        folders.extend(of_prefix.map(|folder| prefix.join(folder)));
+        folders.push("/nowhere/lib".into());
+        assert_eq!(search.folders, folders);
+    }
+
+    #[test]
     fn errors_have_a_remedy() {
         let e = LoadError::NotFound { tried: vec![("libucp.so.0".into(), "no such file".into())] };
         let text = e.to_string();

@@ -238,6 +238,50 @@ mod tests {
         }
     }
 
+    /// The numbers and texts of `ucs_status_t` (ucs/type/status.h and status.c, 1.13.1 and 1.22.0).
+    #[test]
+    fn each_status_has_ucx_s_text_and_a_class() {
+        use StatusKind::{Failed, PeerLost, Resources, TimedOut, Unreachable, Unsupported};
+        let known = [
+            (1, "Operation in progress", Failed),
+            (0, "Success", Failed),
+            (-1, "No pending message", Failed),
+            (-2, "No resources are available to initiate the operation", Failed),
+            (-3, "Input/output error", Failed),
+            (-4, "Out of memory", Resources),
+            (-5, "Invalid parameter", Failed),
+            (-6, "Destination is unreachable", Unreachable),
+            (-7, "Address not valid", Failed),
+            (-8, "Function not implemented", Unsupported),
+            (-9, "Message truncated", Failed),
+            (-10, "No progress", Failed),
+            (-11, "Provided buffer is too small", Failed),
+            (-12, "No such element", Failed),
+            (-13, "Failed to connect some of the requested endpoints", Unreachable),
+            (-14, "No such device", Unreachable),
+            (-15, "Device is busy", Failed),
+            (-16, "Request canceled", Failed),
+            (-17, "Shared memory error", Resources),
+            (-18, "Element already exists", Failed),
+            (-19, "Index out of range", Failed),
+            (-20, "Operation timed out", TimedOut),
+            (-21, "User-defined limit was reached", Resources),
+            (-22, "Unsupported operation", Unsupported),
+            (-23, "Operation rejected by remote peer", PeerLost),
+            (-24, "Endpoint is not connected", PeerLost),
+            (-25, "Connection reset by remote peer", PeerLost),
+            (-80, "Endpoint timeout", PeerLost),
+        ];
+        for (number, name, kind) in known {
+            let status = Status(number);
+            assert_eq!((status.name(), status.kind()), (Some(name), kind), "{number}");
+            assert_eq!(format!("{status:?}"), format!("Status({number}: {name})"));
+        }
+        let named = (i8::MIN..=i8::MAX).filter(|n| Status(*n).name().is_some()).count();
+        assert_eq!(named, known.len(), "no other number has a text");
+        assert_eq!(format!("{:?}", Status(-98)), "Status(-98: unknown)");
+    }
+
     #[test]
     fn what_has_no_name_is_a_failure_or_a_lost_peer() {
         for status in (i8::MIN..=i8::MAX).map(Status).filter(|status| status.name().is_none()) {

@@ -66,6 +66,26 @@ fn queued_requests_keep_their_order_and_can_be_cancelled() {
 }
 
 #[test]
+fn the_record_of_a_cancelled_request_is_given_out_again() {
+    let mut requests = RequestTable::new();
+    for round in 0..3 {
+        (0..MAX_REQUESTS).for_each(|_| assert!(requests.insert(&NO_WORK), "{round}"));
+        assert!(!requests.has_free_record());
+        assert_eq!(requests.cancel_queued(NO_WORK.op), MAX_REQUESTS);
+        assert_eq!((requests.len(), requests.iter().count()), (0, 0));
+    }
+}
+
+#[test]
+fn bytes_are_those_of_requests_without_a_failure() {
+    let mut requests = RequestTable::new();
+    assert!(requests.insert_done(&NO_WORK, Ok(40)));
+    assert!(requests.insert_done(&NO_WORK, Err(Failure::PeerDead)));
+    requests.count_bytes(2);
+    assert_eq!(requests.bytes(), 42);
+}
+
+#[test]
 fn a_completed_put_is_finished_by_its_flush() {
     let mut requests = RequestTable::new();
     let back = insert(&mut requests, true);
