@@ -33,6 +33,8 @@ const GIVING_BACK: Duration = Duration::from_secs(10);
 pub const IO_ERROR: i8 = -3;
 /// `UCS_ERR_NO_MEMORY`
 pub const NO_MEMORY: i8 = -4;
+/// `UCS_ERR_BUSY`
+pub const BUSY: i8 = -15;
 /// `UCS_ERR_UNSUPPORTED`
 pub const UNSUPPORTED: i8 = -22;
 /// `UCS_ERR_CONNECTION_RESET`

@@ -39,4 +39,5 @@ pub mod small_transfers;
 pub mod soak;
 pub mod strace;
 pub mod ucx_pair;
+pub mod ucx_planes;
 pub mod wrong;

@@ -1,192 +1,15 @@
 //! UCX's data plane by itself, without a session and without the stream beside it, over the fake libucp.
 
-#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic")]
-
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hmc_core::limits::MAX_ENDPOINT_BYTES;
-use hmc_core::range::Extent;
-use hmc_core::region::{LocalRegion, RegionKey, WindowDesc};
-use hmc_core::slots::SlotId;
-use hmc_core::time::Instant;
 use hmc_core::transport::{
-    DataCloseReason, DataPlane as _, Fence, Note, Notes as _, PeerWindows as _, Progress as _,
-    Registration as _, Target as _, Transport as _,
+    DataCloseReason, DataPlane as _, Fence, PeerWindows as _, Progress as _, Target as _,
+    Transport as _,
 };
-use hmc_core::types::{Access, MemoryKind};
 use hmc_core::window::WindowFault;
-use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
-use hmc_hw::host::{Event, Host, WatchError};
-use hmc_hw::ucx::context::Context;
-use hmc_hw::ucx::data_plane::UcxDataPlane;
-use hmc_hw::ucx::domain::{DomainOptions, UcxDomain};
-use hmc_hw::ucx::settings::Settings;
-use hmc_mem::os::memfd::Mapping;
-use hmc_mem::registered::Registered;
-use hmc_mem::shared::SharedBytes;
+use hmc_core::work::{Failure, Opcode};
 use hmc_tests::fake_ucp::{CallResult, FakeUcp};
-use hmc_tests::ucx_pair::CountingNotify;
-
-const LEN: u64 = 4096;
-/// Turns in which something that is due must have happened.
-const TURNS: u32 = 10_000;
-const SHARED_MEMORY: &str = "posix/memory";
-const NIC: &str = "rc_mlx5/mlx5_0:1";
-const MESSAGES: &str = "tcp/eth0";
-
-/// A host without a thread, whose clock stands still.
-struct Still;
-
-impl Host for Still {
-    fn now(&self) -> Instant {
-        Instant::ZERO
-    }
-
-    fn watch(&self, _worker: u32, _fd: BorrowedFd<'_>) -> Result<(), WatchError> {
-        Ok(())
-    }
-
-    fn unwatch(&self, _fd: BorrowedFd<'_>) {}
-
-    fn report(&self, event: Event<'_>) {
-        match event {
-            Event::NotRegistered(e) => panic!("{e}"),
-            Event::NotWatched(e) => panic!("{e:?}"),
-            _ => panic!("a worker is never armed"),
-        }
-    }
-}
-
-/// Pages of a memfd.
-#[derive(Clone, Debug)]
-struct Pages {
-    pages: Arc<Mapping>,
-    cached: Arc<AtomicUsize>,
-}
-
-// SAFETY: each handle keeps the mapping, which never moves; the test accesses it by copies.
-unsafe impl Registered for Pages {
-    fn local(&self) -> LocalRegion {
-        let key = RegionKey { index: 0, generation: 1 };
-        LocalRegion { key, extent: Extent::new(LEN), kind: MemoryKind::Cpu }
-    }
-
-    unsafe fn bytes(&self) -> SharedBytes<'_> {
-        self.pages.bytes()
-    }
-
-    fn note_pinned(&self) {}
-
-    fn note_cached(&self, is_cached: bool) {
-        match is_cached {
-            true => self.cached.fetch_add(1, Ordering::Relaxed),
-            false => self.cached.fetch_sub(1, Ordering::Relaxed),
-        };
-    }
-
-    fn is_only_cached(&self) -> bool {
-        Arc::strong_count(&self.pages) <= self.cached.load(Ordering::Relaxed)
-    }
-}
-
-/// A data plane with memory.
-struct End {
-    domain: Arc<UcxDomain>,
-    plane: UcxDataPlane<Pages>,
-    memory: Pages,
-}
-
-impl End {
-    fn new(fake_ucp: &FakeUcp, same_system: bool) -> Self {
-        let context = Context::new(fake_ucp.library(), &Settings::default()).unwrap();
-        let options = DomainOptions { workers: 1, first_worker: 0, is_manual: true };
-        let domain = UcxDomain::new(context, Arc::new(Still), options);
-        let notify = Box::new(CountingNotify::default());
-        let mut plane = UcxDataPlane::new(&domain, 1, same_system, 4, notify).unwrap();
-        let pages = Arc::new(Mapping::create(LEN).unwrap());
-        let memory = Pages { pages, cached: Arc::default() };
-        plane.add_memory(&memory);
-        Self { domain, plane, memory }
-    }
-
-    /// Receives a note of the other end's.
-    fn receive(&mut self, (kind, bytes): (u8, &[u8])) {
-        self.plane.receive_note(Note { kind, bytes }).unwrap();
-    }
-
-    /// What the other end must receive first.
-    fn greeting(&mut self) -> (u8, Vec<u8>) {
-        let mut buf = [0; MAX_ENDPOINT_BYTES];
-        let note = self.plane.greeting(&mut buf).unwrap().unwrap();
-        (note.kind, note.bytes.to_vec())
-    }
-
-    /// Exposes all memory: the window, and what the other end must receive to use it.
-    fn expose(&mut self) -> (WindowDesc, u8, Vec<u8>) {
-        let local = self.memory.local().slice(0, LEN).unwrap();
-        let table = self.plane.windows();
-        let window = table.expose(local, MemoryKind::Cpu, Access::all(), 1 << 20).unwrap();
-        let mut buf = [0; MAX_ENDPOINT_BYTES];
-        let note = self.plane.open(&self.memory, local, &window, &mut buf).unwrap().unwrap();
-        (window, note.kind, note.bytes.to_vec())
-    }
-
-    fn put(&self, index: u16, window: &WindowDesc, len: u64) -> WorkRequest {
-        self.work(index, Opcode::Put, window, len)
-    }
-
-    fn work(&self, index: u16, opcode: Opcode, window: &WindowDesc, len: u64) -> WorkRequest {
-        WorkRequest {
-            op: SlotId { index, generation: 1 },
-            opcode,
-            when: CompleteWhen::Visible,
-            local: self.memory.local().slice(0, len).unwrap(),
-            remote: window.slice(0, len).unwrap(),
-        }
-    }
-
-    fn fill(&self, byte: u8) {
-        self.memory.pages.bytes().fill(Extent::new(LEN).whole(), byte).unwrap();
-    }
-
-    /// How many of its first bytes are that one.
-    fn count(&self, byte: u8) -> usize {
-        let mut bytes = [0; 4096];
-        self.memory.pages.bytes().read_at(Extent::new(LEN).whole(), &mut bytes).unwrap();
-        bytes.iter().take_while(|b| **b == byte).count()
-    }
-
-    /// Completions that are there.
-    fn poll(&mut self) -> Vec<Completion> {
-        let op = SlotId { index: u16::MAX, generation: 1 };
-        let mut out = [Completion { op, result: Ok(0) }; 8];
-        let n = self.plane.poll(&mut out);
-        out[..n].to_vec()
-    }
-}
-
-/// Two ends that have received each other's greeting, and the second end's window.
-fn pair(fake_ucp: &FakeUcp, same_system: bool) -> (End, End, WindowDesc) {
-    let (mut near, mut far) = (End::new(fake_ucp, same_system), End::new(fake_ucp, same_system));
-    let (ours, theirs) = (near.greeting(), far.greeting());
-    near.receive((theirs.0, &theirs.1));
-    far.receive((ours.0, &ours.1));
-    let (window, kind, key) = far.expose();
-    near.receive((kind, &key));
-    for _ in 0..TURNS {
-        for end in [&mut near, &mut far] {
-            assert_eq!(end.poll(), []);
-            end.plane.poll_peer(true);
-        }
-        if near.plane.is_ready() && far.plane.is_ready() {
-            return (near, far, window);
-        }
-    }
-    panic!("the two ends do not meet");
-}
+use hmc_tests::ucx_planes::{End, MESSAGES, NIC, SHARED_MEMORY, TURNS, pair};
 
 #[test]
 fn bytes_are_counted_whether_they_were_posted_or_copied_in_the_call() {
@@ -317,7 +140,7 @@ fn a_worker_that_one_link_uses_is_left_over_until_it_is_dropped() {
         fake_ucp.lane(SHARED_MEMORY);
         let (near, far, _window) = pair(&fake_ucp, same_system);
         for end in [near, far] {
-            let End { domain, plane, memory } = end;
+            let End { domain, plane, memory, .. } = end;
             let mut free = Vec::new();
             domain.service_all(&mut free);
             assert_eq!(domain.has_leftovers(), same_system);
