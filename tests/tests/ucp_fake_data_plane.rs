@@ -1,15 +1,27 @@
 //! UCX's data plane by itself, without a session and without the stream beside it, over the fake libucp.
 
-use std::collections::BTreeMap;
+#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hmc_core::limits::MAX_ENDPOINT_BYTES;
+use hmc_core::range::Extent;
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
+use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{
-    DataCloseReason, DataPlane as _, Fence, PeerWindows as _, Progress as _, Target as _,
-    Transport as _,
+    DataCloseReason, DataPlane as _, Fence, NeedsStream as _, Note, Notes as _, PeerAccess,
+    PeerWindows as _, Progress as _, Target as _, Transport as _,
 };
+use hmc_core::types::{Access, ConnType, MemoryKind};
 use hmc_core::window::WindowFault;
+use hmc_core::wire::advert::{ENDPOINT_UCX_KEY, UcxKey};
+use hmc_core::wire::held;
+use hmc_core::wire::message::ControlKind;
 use hmc_core::work::{Failure, Opcode};
-use hmc_tests::fake_ucp::{CallResult, FakeUcp};
-use hmc_tests::ucx_planes::{End, MESSAGES, NIC, SHARED_MEMORY, TURNS, pair};
+use hmc_hw::ucx::fault::UcxFault;
+use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, FakeUcp};
+use hmc_tests::ucx_planes::{End, MESSAGES, NIC, RecordingHost, SHARED_MEMORY, TURNS, pair};
 
 #[test]
 fn bytes_are_counted_whether_they_were_posted_or_copied_in_the_call() {
@@ -153,4 +165,294 @@ fn a_worker_that_one_link_uses_is_left_over_until_it_is_dropped() {
         fake_ucp.assert_clean();
         fake_ucp.restart();
     }
+}
+
+/// An end that never has a request of its own goes on with its answers.
+#[test]
+fn answers_that_are_under_way_are_gone_on_with_by_polls() {
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane(MESSAGES);
+    let (mut near, mut far, window) = pair(&fake_ucp, false);
+    far.fill(7);
+    for index in 0..12 {
+        near.plane.post(&near.work(index, Opcode::Get, &window, 64)).unwrap();
+    }
+    assert_eq!(near.poll(), []);
+    fake_ucp.rule("ucp_am_send_nbx", 0, CallResult::Held);
+    while far.plane.poll_peer(true) {}
+    fake_ucp.forget_rules();
+    assert_eq!(fake_ucp.release(), 8, "all messages are in flight");
+    let mut done = 0;
+    for _ in 0..TURNS {
+        assert_eq!(far.poll(), []);
+        done += near.poll().len();
+    }
+    assert_eq!(done, 12);
+    drop((near, far));
+    fake_ucp.assert_clean();
+}
+
+/// A peer whose lanes reach memory may never send a message. One that only sends them cannot be fenced before it has.
+#[test]
+fn an_end_of_messages_waits_a_second_for_the_first_one_of_its_peer() {
+    let fake_ucp = FakeUcp::take();
+    let host: Arc<RecordingHost> = Arc::default();
+    let at = |millis| host.set_time(Instant::ZERO.after(Duration::from_millis(millis)));
+    let mut near = End::with_host(&fake_ucp, false, &host, true);
+    let mut far = End::new(&fake_ucp, false);
+    let (ours, theirs) = (near.greeting(), far.greeting());
+    fake_ucp.lane(MESSAGES);
+    near.receive((theirs.0, &theirs.1));
+    fake_ucp.lane(NIC);
+    near.plane.poll_peer(true);
+    at(5000);
+    far.receive((ours.0, &ours.1));
+    for _ in 0..100 {
+        for end in [&mut near, &mut far] {
+            assert_eq!(end.poll(), []);
+            end.plane.poll_peer(true);
+        }
+    }
+    assert!(far.plane.is_ready(), "it needs no answer");
+    for (millis, ready) in [(5000, false), (5999, false), (6000, true)] {
+        at(millis);
+        near.plane.poll_peer(true);
+        assert_eq!(near.plane.is_ready(), ready, "at {millis} ms");
+    }
+    // Each end would have to use messages alone.
+    assert!(!near.plane.checks_accesses() && !far.plane.checks_accesses());
+    drop((near, far));
+    fake_ucp.assert_clean();
+}
+
+#[test]
+fn lanes_of_either_make_a_peer_one_that_copies_by_itself() {
+    let fake_ucp = FakeUcp::take();
+    let process = PeerAccess::Process(Some(std::process::id()));
+    for (of_session, of_endpoint, access) in [
+        (NIC, NIC, PeerAccess::Remote),
+        (SHARED_MEMORY, SHARED_MEMORY, process),
+        (NIC, SHARED_MEMORY, process),
+        (SHARED_MEMORY, NIC, process),
+        (SHARED_MEMORY, MESSAGES, PeerAccess::Remote),
+        (MESSAGES, MESSAGES, PeerAccess::Remote),
+    ] {
+        fake_ucp.lane(of_session);
+        let (mut near, mut far) = (End::new(&fake_ucp, true), End::new(&fake_ucp, true));
+        assert_eq!(near.plane.peer_access(), PeerAccess::Unknown);
+        fake_ucp.lane(of_endpoint);
+        let theirs = far.greeting();
+        near.receive((theirs.0, &theirs.1));
+        assert_eq!(near.plane.peer_access(), access, "{of_session} and {of_endpoint}");
+        let mut lanes = Vec::new();
+        near.plane.lanes(&mut |lane| lanes.push(lane.to_owned()));
+        assert_eq!(lanes, [of_endpoint.split('/').next().unwrap()]);
+        drop((near, far));
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
+    }
+}
+
+#[test]
+fn a_data_plane_has_one_endpoint_and_none_once_it_is_closed() {
+    let fake_ucp = FakeUcp::take();
+    let (mut near, mut far, _window) = pair(&fake_ucp, false);
+    let theirs = far.greeting();
+    let made = fake_ucp.calls("ucp_ep_create");
+    near.receive((theirs.0, &theirs.1));
+    let mut late = End::new(&fake_ucp, false);
+    late.plane.close(DataCloseReason::Silent);
+    late.receive((theirs.0, &theirs.1));
+    assert_eq!(fake_ucp.calls("ucp_ep_create"), made);
+    assert_eq!(late.plane.peer_access(), PeerAccess::Unknown);
+    drop((near, far, late));
+    fake_ucp.assert_clean();
+}
+
+/// Keys may come before the connection info; a peer has one for each window that it can have.
+#[test]
+fn keys_are_kept_for_as_many_windows_as_a_peer_has() {
+    let fake_ucp = FakeUcp::take();
+    let limit = held::of_message(ControlKind::Endpoint).count();
+    let mut buf = [0; MAX_ENDPOINT_BYTES];
+    let mut receive = |end: &mut End, index: usize| {
+        let window = WindowDesc {
+            window: WindowId::new(u16::try_from(index).unwrap(), 1 << 16),
+            epoch: Epoch(1),
+            extent: Extent::new(8),
+            access: Access::all(),
+            kind: MemoryKind::Cpu,
+        };
+        let key = UcxKey::compose(&window, 8, b"key", &mut buf).unwrap();
+        let note = Note { kind: ENDPOINT_UCX_KEY, bytes: key.content() };
+        end.plane.receive_note(note)
+    };
+    let refused = |index| Err(UcxFault::UnknownWindow { index, limit });
+    let mut end = End::new(&fake_ucp, false);
+    assert_eq!(receive(&mut end, limit), refused(limit));
+    for index in 0..limit {
+        assert_eq!(receive(&mut end, index), Ok(()));
+    }
+    assert_eq!(receive(&mut end, 0), refused(0), "there is one too many");
+    let (mut near, far, _window) = pair(&fake_ucp, false);
+    assert_eq!(receive(&mut near, limit), refused(limit));
+    let unknown = receive(&mut near, limit - 1);
+    assert!(matches!(unknown, Err(UcxFault::Ucx(_))), "UCX has made no such key: {unknown:?}");
+    drop((end, near, far));
+    fake_ucp.assert_clean();
+}
+
+#[test]
+fn only_puts_that_wait_are_work_and_only_messages_wait() {
+    let fake_ucp = FakeUcp::take();
+    for (lane, waits) in [(MESSAGES, true), (NIC, false)] {
+        fake_ucp.lane(lane);
+        let (mut near, mut far, window) = pair(&fake_ucp, false);
+        while far.plane.poll_peer(true) | near.plane.poll_peer(true) {}
+        assert_eq!((near.plane.can_coalesce(), near.plane.take_posted()), (waits, true), "{lane}");
+        assert!(!near.plane.take_posted() && !near.plane.interest().work);
+        near.plane.post(&near.put(0, &window, 8)).unwrap();
+        assert_eq!(near.plane.interest().work, !waits, "{lane}: its message was sent");
+        assert_eq!(near.plane.take_posted(), waits);
+        near.plane.post(&near.put(1, &window, 8)).unwrap();
+        assert!(near.plane.interest().work);
+        assert_eq!((near.plane.can_coalesce(), near.plane.take_posted()), (waits, false));
+        let mut done = 0;
+        while done < 2 {
+            far.plane.poll_peer(true);
+            near.plane.poll_peer(true);
+            done += near.poll().len();
+        }
+        assert!(!near.plane.interest().work);
+        near.plane.post(&near.put(2, &window, 8)).unwrap();
+        near.plane.post(&near.put(3, &window, 8)).unwrap();
+        near.plane.close(DataCloseReason::Silent);
+        assert!(!near.plane.interest().work, "{lane}: it is closed");
+        drop((near, far));
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
+    }
+}
+
+/// Small puts wait for company, but not once something has ended: who waits for it is told first.
+#[test]
+fn puts_do_not_wait_for_company_once_one_has_ended() {
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane(MESSAGES);
+    let (mut near, mut far, window) = pair(&fake_ucp, false);
+    near.plane.post(&near.put(0, &window, 8)).unwrap();
+    assert!(near.plane.can_coalesce());
+    while far.plane.poll_peer(true) {}
+    // Another thread's progress takes the answer.
+    assert!(near.domain.progress_all(&mut Vec::new()));
+    assert!(!near.plane.can_coalesce(), "an answer is there");
+    near.plane.are_requests_fenced();
+    assert!(!near.plane.can_coalesce(), "a put has ended");
+    assert_eq!(near.poll().len(), 1);
+    assert!(near.plane.can_coalesce());
+    drop((near, far));
+    fake_ucp.assert_clean();
+}
+
+#[test]
+fn a_window_that_is_used_is_let_go_once_its_operations_have_ended() {
+    let fake_ucp = FakeUcp::take();
+    let (mut near, mut far, window) = pair(&fake_ucp, false);
+    let (other, kind, key) = far.expose();
+    near.receive((kind, &key));
+    fake_ucp.rule("ucp_get_nbx", 0, CallResult::Held);
+    let get = near.work(0, Opcode::Get, &window, 8);
+    near.plane.post(&get).unwrap();
+    assert_eq!(near.poll(), []);
+    assert!(near.plane.uses_memory_of(get.op) && !near.plane.are_requests_fenced());
+    assert!(near.plane.remove_window(other.window, other.epoch));
+    assert!(!near.plane.has_releases());
+    assert!(!near.plane.remove_window(window.window, window.epoch));
+    assert!(near.plane.has_releases());
+    assert_eq!(near.plane.next_release(), None);
+    assert_eq!(fake_ucp.release(), 1);
+    let done = (0..TURNS).find_map(|_| near.poll().pop());
+    assert_eq!(done.map(|c| c.result), Some(Ok(8)));
+    assert!(!near.plane.uses_memory_of(get.op) && near.plane.are_requests_fenced());
+    assert_eq!(near.plane.next_release(), Some((window.window, window.epoch)));
+    assert!(!near.plane.has_releases() && near.plane.next_release().is_none());
+    // The end of the link lets go of all.
+    near.plane.post(&near.work(1, Opcode::Get, &other, 8)).unwrap();
+    let revoked = (0..TURNS).find_map(|_| near.poll().pop()).unwrap();
+    assert_eq!(revoked.result, Err(Failure::Window(WindowFault::Revoked)));
+    let (third, kind, key) = far.expose();
+    near.receive((kind, &key));
+    near.plane.post(&near.work(2, Opcode::Get, &third, 8)).unwrap();
+    assert_eq!(near.poll(), []);
+    assert!(!near.plane.remove_window(third.window, third.epoch) && near.plane.has_releases());
+    near.plane.close(DataCloseReason::Silent);
+    assert!(!near.plane.has_releases());
+    drop((near, far));
+    fake_ucp.assert_clean();
+}
+
+#[test]
+fn the_first_reason_of_the_end_stays_and_is_told() {
+    let fake_ucp = FakeUcp::take();
+    let (mut near, mut far, _window) = pair(&fake_ucp, false);
+    assert_eq!((near.plane.kind(), near.plane.close_reason()), (Some(ConnType::Ucx), None));
+    assert_eq!(fake_ucp.kill(1, CONNECTION_RESET, true), 1);
+    let failed = DataCloseReason::Failed(CONNECTION_RESET.into());
+    while near.plane.close_reason().is_none() {
+        assert_eq!(near.poll(), []);
+        near.plane.poll_peer(true);
+    }
+    assert_eq!(near.plane.close_reason(), Some(failed));
+    assert_eq!(near.poll(), []);
+    for (end, why) in [(&mut near, failed), (&mut far, DataCloseReason::Silent)] {
+        end.plane.close(why);
+        end.plane.close(DataCloseReason::Eof);
+        assert_eq!(end.plane.close_reason(), Some(why));
+    }
+    let text = |why| {
+        let mut text = String::new();
+        near.plane.describe_close(why, &mut text).unwrap();
+        text
+    };
+    assert!(text(failed).starts_with("UCX gave it up: Connection reset by remote peer (UCX"));
+    assert_eq!(text(DataCloseReason::Silent), DataCloseReason::Silent.to_string());
+    assert!(near.plane.unfenced_reason().contains("has not ended an operation"));
+    assert!(
+        near.plane.unfenced_window_reason().unwrap().contains("reading or writing this memory")
+    );
+    drop((near, far));
+    fake_ucp.assert_clean();
+}
+
+/// Between processes of one host no endpoint has to be closed, but what this end has asked for has to end.
+#[test]
+fn a_closed_data_plane_answers_once_ucx_is_done_with_it() {
+    let fake_ucp = FakeUcp::take();
+    for (lane, at_once) in [(NIC, false), (SHARED_MEMORY, true)] {
+        fake_ucp.lane(lane);
+        let (near, mut far, _window) = pair(&fake_ucp, false);
+        fake_ucp.rule("ucp_ep_close_nbx", 1, CallResult::Held);
+        far.plane.close(DataCloseReason::Silent);
+        for _ in 0..100 {
+            assert_eq!((far.plane.peer_has_ended(), far.plane.is_fenced()), (at_once, at_once));
+        }
+        assert_eq!(fake_ucp.release(), 1);
+        assert!((0..TURNS).any(|_| far.plane.peer_has_ended()), "{lane}");
+        drop((near, far));
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
+    }
+    fake_ucp.lane(SHARED_MEMORY);
+    fake_ucp.set("close_delay", 100);
+    let (mut near, mut far) = (End::new(&fake_ucp, false), End::new(&fake_ucp, false));
+    let theirs = far.greeting();
+    near.receive((theirs.0, &theirs.1));
+    fake_ucp.rule("ucp_ep_flush_nbx", 1, CallResult::Held);
+    assert_eq!(near.poll(), []);
+    near.plane.close(DataCloseReason::Silent);
+    assert!(!near.plane.peer_has_ended() && !near.plane.are_requests_fenced(), "UCX has a flush");
+    assert!((0..TURNS).any(|_| near.plane.peer_has_ended()));
+    assert!(near.plane.are_requests_fenced());
+    drop((near, far));
+    fake_ucp.assert_clean();
 }
