@@ -1,5 +1,6 @@
 //! Eager active messages: the receiver's callback gets a whole message, in its progress.
 //!
+//! Long data that is not sent eagerly is announced by a rendezvous, whose data no receiver here fetches.
 //! A reply endpoint is passed if the receiver has an endpoint to the sender; UCX would create one.
 
 use core::ffi::{c_uint, c_void};
@@ -16,6 +17,9 @@ use crate::sys::{
 
 /// Bytes of a header, at the most.
 pub(crate) const MAX_HEADER: usize = 2048;
+
+/// The longest data that UCX sends eagerly unless it is asked to.
+const MAX_EAGER: usize = 8192;
 
 const DATATYPE_CLASS: u64 = 7;
 const DATATYPE_IOV: u64 = 2;
@@ -94,11 +98,14 @@ pub(crate) fn receive(worker: Handle, message: Message) {
         let mut ours = w.endpoints_of(worker).into_iter();
         ours.find(|n| w.endpoints.get(*n).is_some_and(|e| e.peer == sender && !e.closed))
     });
-    let Message { header, mut data, .. } = message;
+    let Message { header, mut data, is_rendezvous, .. } = message;
     // Without a handler UCX drops it, with a warning.
     if let Some(Handler { flags, callback: Some(callback), arg, .. }) = handler {
         let keeps = flags & sys::UCP_AM_FLAG_PERSISTENT_DATA != 0;
         let mut recv_attr = if keeps { sys::UCP_AM_RECV_ATTR_FLAG_DATA } else { 0 };
+        if is_rendezvous {
+            recv_attr |= sys::UCP_AM_RECV_ATTR_FLAG_RNDV;
+        }
         if back.is_some() {
             recv_attr |= sys::UCP_AM_RECV_ATTR_FIELD_REPLY_EP;
         }
@@ -237,7 +244,8 @@ pub(crate) unsafe extern "C" fn ucp_am_send_nbx(
         return status_ptr(status);
     }
     let reply_to = (flags & sys::UCP_AM_SEND_FLAG_REPLY != 0).then_some(Handle::NONE);
-    let message = Message { id, header: head, data, reply_to };
+    let is_rendezvous = flags & sys::UCP_AM_SEND_FLAG_EAGER == 0 && data.len() > MAX_EAGER;
+    let message = Message { id, header: head, data, is_rendezvous, reply_to };
     w.send(endpoint, message, param).unwrap_or_else(status_ptr)
 }
 

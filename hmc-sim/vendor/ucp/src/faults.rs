@@ -107,6 +107,8 @@ pub(crate) struct Knobs {
     pub(crate) order: Order,
     /// `ucp_rkey_ptr` returns the address of memory, as with lanes of shared memory.
     pub(crate) maps: bool,
+    /// A bit for each kind of memory that contexts reach.
+    pub(crate) memory_types: u64,
     pub(crate) version: [u32; 3],
     /// Number of times that a call yields inside a worker, so that a second thread is detected there.
     pub(crate) yields: u64,
@@ -124,6 +126,8 @@ const KNOBS: Knobs = Knobs {
     landing: 64,
     order: Order::Posted,
     maps: false,
+    // Host memory alone.
+    memory_types: 1,
     version: [1, 22, 0],
     yields: 0,
 };
@@ -156,6 +160,7 @@ impl Script {
             "immediate_bytes" => k.immediate_bytes = value,
             "landing" => k.landing = value,
             "maps" => k.maps = value != 0,
+            "memory_types" => k.memory_types = value,
             "staged" => k.staged = value != 0,
             "yields" => k.yields = value,
             "seed" => self.chance = value,

@@ -20,6 +20,8 @@ pub(crate) struct Message {
     pub(crate) id: c_uint,
     pub(crate) header: Vec<u8>,
     pub(crate) data: Vec<u8>,
+    /// The receiver has to fetch its data: too many bytes for a message that is not sent eagerly.
+    pub(crate) is_rendezvous: bool,
     /// The worker that sent it, if it expects a reply.
     pub(crate) reply_to: Option<Handle>,
 }

@@ -55,7 +55,8 @@ pub unsafe extern "C" fn hmc_fake_ucp_rule(
 }
 
 /// Sets a number: `put_delay`, `get_delay`, `flush_delay`, `close_delay`, `am_delay` and `jitter` in calls of progress;
-/// `immediate_bytes`; `staged` (1: bytes of puts land with a flush, or after `landing` calls of progress); `order` (0 as posted, 1 reversed, 2 shuffled); `seed`; `yields`;
+/// `immediate_bytes`; `staged` (1: bytes of puts land with a flush, or after `landing` calls of progress); `order` (0 as posted, 1 reversed, 2 shuffled); `seed`; `yields`; `maps` (1: `ucp_rkey_ptr` returns addresses);
+/// `memory_types`, a bit for each kind of memory that contexts reach;
 /// `version_major`, `version_minor`, `version_release`. Returns 0, or -1 if there is no number of that name.
 ///
 /// # Safety

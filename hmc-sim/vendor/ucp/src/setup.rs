@@ -148,8 +148,7 @@ pub(crate) unsafe extern "C" fn ucp_context_query(
     if let Some(attr) = unsafe { attr.as_mut() } {
         attr.request_size = 128;
         attr.thread_mode = sys::UCS_THREAD_MODE_MULTI;
-        // Host memory alone.
-        attr.memory_types = 1;
+        attr.memory_types = w.script.knobs.memory_types;
     }
     sys::UCS_OK
 }
