@@ -5,23 +5,28 @@
 
 use std::sync::Arc;
 
+use hmc_core::limits::MAX_PEERS;
 use hmc_core::queue::Transfer;
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{PostErrorKind, Transport as _};
 use hmc_core::types::{Access, MemoryKind};
-use hmc_core::work::{CompleteWhen, Completion, Opcode};
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode};
+use hmc_hw::ucx::Notify;
+use hmc_hw::ucx::am::AmTarget;
 use hmc_hw::ucx::context::Context;
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::Status;
 use hmc_hw::ucx::settings::Settings;
-use hmc_hw::ucx::transport::MAX_REQUESTS;
+use hmc_hw::ucx::transport::{MAX_REQUESTS, UcxTransport};
+use hmc_hw::ucx::worker::Worker;
 use hmc_mem::shared::SharedBytes;
-use hmc_tests::fake_ucp::FakeUcp;
-use hmc_tests::ucx_pair::Built;
+use hmc_tests::fake_ucp::{CallResult, FakeUcp};
+use hmc_tests::ucx_pair::{Built, CountingNotify};
 
 const LEN: u64 = 4096;
+const TURNS: usize = 1000;
 const NOBODY: Completion = Completion { op: SlotId { index: 9, generation: 9 }, result: Ok(0) };
 
 fn built(fake_ucp: &FakeUcp) -> Built {
@@ -198,6 +203,178 @@ fn each_transfer_of_a_list_is_between_its_own_memory_and_window() {
     }
     drop((memory_a, memory_b, memory_c, memory_d));
     end(&fake_ucp, pair);
+}
+
+/// Whoever waits is told by another thread's progress, and not by its own.
+#[test]
+fn who_takes_the_completions_itself_is_not_notified() {
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
+    for knob in ["put_delay", "get_delay"] {
+        fake_ucp.set(knob, 5);
+    }
+    let before = pair.notifications.count();
+    pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 8)).unwrap();
+    assert_eq!(pair.wait(1).len(), 1);
+    assert_eq!(pair.notifications.count(), before);
+    pair.near.post(&pair.request(1, Opcode::Get, 0, 0, 8)).unwrap();
+    pair.near.0.advance();
+    let worker = Arc::clone(pair.near.0.worker());
+    let mut guards = 0..TURNS;
+    while pair.notifications.count() == before && guards.next().is_some() {
+        worker.lock().progress();
+    }
+    assert_eq!(pair.notifications.count(), before + 1);
+    assert_eq!(poll(&mut pair).len(), 1);
+    worker.lock().progress();
+    assert_eq!(pair.notifications.count(), before + 1, "it has taken them");
+    drop(worker);
+    end(&fake_ucp, pair);
+}
+
+#[test]
+fn puts_without_a_flush_are_work_once_one_can_be_begun() {
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
+    fake_ucp.rule("ucp_ep_flush_nbx", 0, CallResult::Held);
+    for index in 0..5 {
+        pair.near.post(&pair.request(index, Opcode::Put, 0, 0, 8)).unwrap();
+        assert_eq!(poll(&mut pair), []);
+    }
+    assert!(!pair.near.0.has_work(), "four flushes are in flight");
+    fake_ucp.forget_rules();
+    assert_eq!(fake_ucp.release(), 4);
+    assert_eq!(poll(&mut pair).len(), 4);
+    assert!(pair.near.0.has_work(), "the fifth put needs a flush");
+    assert_eq!(pair.wait(1).len(), 1);
+    assert!(!pair.near.0.has_work());
+    end(&fake_ucp, pair);
+}
+
+/// The lanes tell nothing of a put before the endpoint is closed, or the flush has ended.
+#[test]
+fn puts_of_a_closed_endpoint_end_when_ucx_has_ended_their_flush() {
+    let fake_ucp = FakeUcp::take();
+    let mut pair = built(&fake_ucp);
+    fake_ucp.set("close_delay", 40);
+    fake_ucp.rule("ucp_ep_flush_nbx", 1, CallResult::Held);
+    for index in 0..3 {
+        pair.near.post(&pair.request(index, Opcode::Put, 0, 0, 8)).unwrap();
+    }
+    assert_eq!(poll(&mut pair), []);
+    pair.near.0.close();
+    for _ in 0..10 {
+        assert_eq!(poll(&mut pair), [], "UCX has the flush");
+    }
+    assert!(!pair.near.0.is_idle());
+    let done = pair.wait(3);
+    assert!(done.iter().all(|c| c.result == Err(Failure::PeerDead)), "{done:?}");
+    end(&fake_ucp, pair);
+}
+
+#[test]
+fn operations_that_are_under_way_hold_their_memory() {
+    let fake_ucp = FakeUcp::take();
+    for (lane, opcode) in [
+        ("rc_mlx5/mlx5_0:1", Opcode::Get),
+        ("rc_mlx5/mlx5_0:1", Opcode::Put),
+        ("tcp/eth0", Opcode::Get),
+        ("tcp/eth0", Opcode::Put),
+        ("posix/memory", Opcode::Get),
+        ("posix/memory", Opcode::Put),
+    ] {
+        fake_ucp.lane(lane);
+        let mut pair = built(&fake_ucp);
+        for function in ["ucp_get_nbx", "ucp_put_nbx", "ucp_am_send_nbx"] {
+            fake_ucp.rule(function, 0, CallResult::Held);
+        }
+        pair.near.post(&pair.request(0, opcode, 0, 0, 8)).unwrap();
+        assert_eq!(poll(&mut pair), []);
+        assert!(!pair.near.0.is_idle(), "{lane} {opcode:?}");
+        assert!(pair.near.0.evict_locals(|_| false).is_empty(), "{lane} {opcode:?}");
+        fake_ucp.forget_rules();
+        assert_eq!(fake_ucp.release(), 1);
+        let mut done = Vec::new();
+        while done.is_empty() {
+            done = pair.turn();
+            if let Some(back) = &mut pair.back {
+                back.advance();
+            }
+        }
+        assert_eq!(done.first().unwrap().result, Ok(8), "{lane} {opcode:?}");
+        assert!(pair.near.0.is_idle());
+        assert_eq!(pair.near.0.evict_locals(|_| false).len(), 1, "{lane} {opcode:?}");
+        end(&fake_ucp, pair);
+        fake_ucp.restart();
+    }
+}
+
+/// Tells when it is dropped.
+struct Told(#[expect(dead_code, reason = "held")] Arc<()>);
+
+impl Notify for Told {
+    fn notify(&self) {}
+}
+
+/// UCX has lost a flush, and may remember it: what its callback would write to lives as long as the worker.
+#[test]
+fn the_queue_of_a_lost_flush_lives_as_long_as_its_worker() {
+    let fake_ucp = FakeUcp::take();
+    for (fate, is_kept) in [(Some(CallResult::Lost), true), (None, false)] {
+        let context = Context::new(fake_ucp.library(), &Settings::default()).unwrap();
+        let (near, far) = (Worker::new(&context).unwrap(), Worker::new(&context).unwrap());
+        let life = Arc::new(());
+        let ours = near.new_am_target(Box::new(Told(Arc::clone(&life)))).unwrap();
+        let theirs = far.new_am_target(Box::new(CountingNotify::default())).unwrap();
+        if let Some(fate) = fate {
+            fake_ucp.rule("ucp_ep_flush_nbx", 1, fate);
+        }
+        let info = far.conn_info(&theirs).unwrap();
+        let mut transport = UcxTransport::new(&near, &ours, &info, false).unwrap();
+        (0..20).for_each(|_| transport.advance());
+        assert_eq!(transport.is_wired_up(), !is_kept);
+        transport.close();
+        (0..20).for_each(|_| transport.advance());
+        assert!(transport.is_closed());
+        drop((transport, ours));
+        assert_eq!(Arc::strong_count(&life) == 2, is_kept);
+        drop(near);
+        assert_eq!(Arc::strong_count(&life), 1);
+        drop((far, theirs, context));
+        fake_ucp.assert_clean();
+    }
+}
+
+/// The number of a target as its peer is told it: its index, and above it a count.
+fn number(worker: &Worker, target: &AmTarget) -> (u32, u32) {
+    let info = worker.conn_info(target).unwrap();
+    // Two lengths, then the number: `Worker::conn_info`.
+    let (_, rest) = info.split_first_chunk::<4>().unwrap();
+    let (index, rest) = rest.split_first_chunk::<4>().unwrap();
+    let (count, _) = rest.split_first_chunk::<4>().unwrap();
+    (u32::from_le_bytes(*index), u32::from_le_bytes(*count))
+}
+
+#[test]
+fn an_index_of_a_peer_that_is_gone_is_used_again_under_another_number() {
+    let fake_ucp = FakeUcp::take();
+    let context = Context::new(fake_ucp.library(), &Settings::default()).unwrap();
+    let worker = Worker::new(&context).unwrap();
+    let new = || worker.new_am_target(Box::new(CountingNotify::default()));
+    let mut targets: Vec<_> = (0..3).map(|_| new().unwrap()).collect();
+    drop(targets.remove(1));
+    targets.push(new().unwrap());
+    let numbers: Vec<_> = targets.iter().map(|target| number(&worker, target)).collect();
+    assert_eq!(numbers, [(0, 1), (2, 3), (1, 4)]);
+    // Up to the limit, at which an error says so.
+    targets.extend((3..MAX_PEERS).map(|_| new().unwrap()));
+    let e = new().expect_err("one too many");
+    assert_eq!(e.status, Status::NO_RESOURCE);
+    assert!(e.to_string().contains("4096 peers, which is the limit"), "{e}");
+    targets.pop();
+    assert_eq!(number(&worker, &new().unwrap()).0, MAX_PEERS - 1);
+    drop((targets, worker, context));
+    fake_ucp.assert_clean();
 }
 
 #[test]
