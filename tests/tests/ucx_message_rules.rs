@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use hmc_core::transport::Transport as _;
 use hmc_core::types::Access;
-use hmc_core::wire::data::{DataFrame, DataKind};
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame, DataKind};
 use hmc_core::work::{Completion, Opcode};
 use hmc_hw::ucx::am::AmTarget;
 use hmc_hw::ucx::settings::Settings;
@@ -293,4 +293,77 @@ fn an_endpoint_is_not_closed_while_answers_are_under_way() {
     assert!(back.is_closed());
     drop((liar, pair));
     fake_ucp.assert_clean();
+}
+
+/// An answer is sent when the way back is known, though nothing else happens then.
+#[test]
+fn an_answer_alone_is_progress() {
+    use hmc_core::transport::Notes as _;
+    use hmc_tests::ucx_planes::{End, MESSAGES};
+    let fake_ucp = FakeUcp::take();
+    fake_ucp.lane(MESSAGES);
+    let (mut near, mut far) = (End::new(&fake_ucp, false), End::new(&fake_ucp, false));
+    let (ours, theirs) = (near.greeting(), far.greeting());
+    near.receive((theirs.0, &theirs.1));
+    let mut free = Vec::new();
+    while far.domain.progress_all(&mut free) {}
+    assert!(!far.plane.has_releases() && !near.domain.progress_all(&mut free));
+    far.receive((ours.0, &ours.1));
+    assert!(far.domain.progress_all(&mut free), "it has answered");
+    assert!(!far.domain.progress_all(&mut free));
+    drop((near, far));
+    fake_ucp.assert_clean();
+}
+
+#[test]
+fn answers_against_the_rules_end_the_link() {
+    let fake_ucp = FakeUcp::take();
+    // The first use of the first record: a get of 64 bytes.
+    let get = DataFrame { len: 64, total: 64, ..DataFrame::new(DataKind::ReadData, 0x100) };
+    let acks = |count: u32| {
+        let more = (1..count).flat_map(|n| DataFrame::ack(0x200 + n, 1).emit());
+        more.collect::<Vec<u8>>()
+    };
+    let ack = DataFrame::ack(0x205, 1);
+    let (bytes, nonsense, full, over) =
+        (vec![7; 64], vec![0xFF; DATA_FRAME_BYTES], acks(MAX_QUEUED), acks(MAX_QUEUED + 1));
+    let put = DataFrame::new(DataKind::Write, 1).emit().to_vec();
+    let length = "an answer of another length than its bytes";
+    let unfit = "an answer that does not fit its request";
+    for (answer, data, rule) in [
+        (get, &bytes, None),
+        (DataFrame { len: 63, ..get }, &bytes, Some(length)),
+        (DataFrame { total: 65, ..get }, &bytes, Some(unfit)),
+        // It is no frame: it ends behind its total.
+        (DataFrame { offset: 1, ..get }, &bytes, None),
+        (DataFrame { seq: 0x200, total: 65, ..get }, &bytes, None),
+        (DataFrame { seq: 0x101, ..get }, &bytes, None),
+        (DataFrame::ack(0x100, 1), &vec![], Some("an acknowledgement of a get")),
+        (DataFrame::ack(0x200, 1), &vec![], None),
+        (ack, &put, Some("no answer behind an answer")),
+        (ack, &nonsense, Some("a malformed frame behind an answer")),
+        (ack, &vec![0; 7], Some("a part of a frame behind an answer")),
+        (ack, &full, None),
+        (ack, &over, Some("more answers than there can be requests")),
+    ] {
+        let mut pair = built(&fake_ucp);
+        let liar = Liar::to_initiator(&fake_ucp, &pair);
+        post(&mut pair, 0, Opcode::Get, 64);
+        liar.say(&answer, data);
+        pair.near.0.worker().lock().progress();
+        let violation = pair.home.violation().map(|violation| violation.what());
+        assert_eq!(
+            (violation, pair.near.0.failure().is_some()),
+            (rule, rule.is_some()),
+            "{answer:?}"
+        );
+        let is_answered = answer == get;
+        let done = poll(&mut pair);
+        assert_eq!(done.iter().any(|c| c.result == Ok(64)), is_answered, "{answer:?}");
+        let read = pair.read_local(0, 64);
+        assert_eq!(read, if is_answered { bytes.clone() } else { vec![0; 64] }, "{answer:?}");
+        drop((liar, pair));
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
+    }
 }
