@@ -159,7 +159,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use super::{Ending, STOP_TIMEOUT, WorkerLock, lock, try_until};
+    use super::{Ending, Inherited, STOP_TIMEOUT, WorkerLock, lock, try_until};
 
     #[test]
     fn what_is_tried_ends_with_success_or_at_the_time_limit() {
@@ -206,5 +206,49 @@ mod tests {
         std::thread::scope(|s| {
             s.spawn(|| assert!(ending.has_begun() && !ending.is_ending_thread()));
         });
+    }
+
+    /// How a forked child finds that its parent used UCX.
+    fn found_by_a_child(ending: &Ending) -> Option<Inherited> {
+        // SAFETY: the child reads atomics, tries locks without waiting, and ends.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "no process can be made");
+        if child == 0 {
+            let found = match ending.inherited() {
+                None => 1,
+                Some(Inherited::Idle) => 2,
+                Some(Inherited::InUse) => 3,
+            };
+            // SAFETY: it ends the child alone, and runs nothing of the parent's.
+            unsafe { libc::_exit(found) };
+        }
+        let mut status = 0;
+        // SAFETY: a number of this function's.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        match libc::WEXITSTATUS(status) {
+            1 => None,
+            2 => Some(Inherited::Idle),
+            3 => Some(Inherited::InUse),
+            other => panic!("the child ended with {other}"),
+        }
+    }
+
+    #[test]
+    fn a_child_finds_whether_its_parent_was_using_ucx() {
+        let ending = Ending::new();
+        assert_eq!(found_by_a_child(&ending), Some(Inherited::Idle));
+        ending.count_context(true);
+        ending.count_context(true);
+        ending.count_context(false);
+        assert_eq!(found_by_a_child(&ending), Some(Inherited::InUse), "there is a context");
+        ending.count_context(false);
+        assert_eq!(found_by_a_child(&ending), Some(Inherited::Idle));
+        let permit = ending.enter();
+        assert_eq!(found_by_a_child(&ending), Some(Inherited::InUse), "a call is under way");
+        drop(permit);
+        let locks = lock(&ending.locks);
+        assert_eq!(found_by_a_child(&ending), Some(Inherited::InUse), "a worker is being made");
+        drop(locks);
+        assert_eq!(found_by_a_child(&ending), Some(Inherited::Idle));
     }
 }
