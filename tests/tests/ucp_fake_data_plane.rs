@@ -21,7 +21,9 @@ use hmc_core::wire::message::ControlKind;
 use hmc_core::work::{Failure, Opcode};
 use hmc_hw::ucx::fault::UcxFault;
 use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, FakeUcp};
-use hmc_tests::ucx_planes::{End, MESSAGES, NIC, RecordingHost, SHARED_MEMORY, TURNS, pair};
+use hmc_tests::ucx_planes::{
+    End, FIRST_WORKER, MESSAGES, NIC, RecordingHost, SHARED_MEMORY, TURNS, pair,
+};
 
 #[test]
 fn bytes_are_counted_whether_they_were_posted_or_copied_in_the_call() {
@@ -43,6 +45,30 @@ fn bytes_are_counted_whether_they_were_posted_or_copied_in_the_call() {
     assert_eq!((far.count(7), far.plane.bytes_moved()), (100, (0, 0)));
     drop((near, far));
     fake_ucp.assert_clean();
+}
+
+/// The owner sends the tag once the bytes are there, and completes the operation itself.
+#[test]
+fn a_put_with_a_tag_is_handed_out_when_its_bytes_are_there() {
+    let fake_ucp = FakeUcp::take();
+    for (lane, maps) in [(NIC, 0), (MESSAGES, 0), (SHARED_MEMORY, 1)] {
+        fake_ucp.lane(lane);
+        fake_ucp.set("maps", maps);
+        let (mut near, mut far, window) = pair(&fake_ucp, false);
+        near.fill(7);
+        let put = near.work(0, Opcode::PutNotify { tag: 5 }, &window, 64);
+        near.plane.post(&put).unwrap();
+        let told = (0..TURNS).find_map(|_| {
+            assert_eq!(near.poll(), []);
+            far.plane.poll_peer(true);
+            near.plane.take_notify()
+        });
+        assert_eq!((told, far.count(7)), (Some(put), 64), "{lane}");
+        assert_eq!((near.poll(), near.plane.take_notify()), (vec![], None), "{lane}");
+        drop((near, far));
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
+    }
 }
 
 /// A target without a thread receives messages by its own polls, and each says whether anything happened.
@@ -396,6 +422,13 @@ fn the_first_reason_of_the_end_stays_and_is_told() {
     let fake_ucp = FakeUcp::take();
     let (mut near, mut far, _window) = pair(&fake_ucp, false);
     assert_eq!((near.plane.kind(), near.plane.close_reason()), (Some(ConnType::Ucx), None));
+    let debug = format!("{near:?}");
+    for part in ["UcxDataPlane { ucx: Some(UcxTransport", "closed: None", "UcxDomain"] {
+        assert!(debug.contains(part), "{part}: {debug}");
+    }
+    let worker = near.plane.shared_worker();
+    assert_eq!(format!("{worker:?}"), format!("UcxWorker {{ number: {FIRST_WORKER}, .. }}"));
+    drop(worker);
     assert_eq!(fake_ucp.kill(1, CONNECTION_RESET, true), 1);
     let failed = DataCloseReason::Failed(CONNECTION_RESET.into());
     while near.plane.close_reason().is_none() {
