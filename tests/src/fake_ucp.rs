@@ -131,6 +131,13 @@ pub fn set_in(file: &Path, numbers: &[(&str, u64)]) {
     }
 }
 
+/// How often a call of UCX was made of a file that is the fake libucp, or a copy of it.
+#[must_use]
+pub fn calls_in(file: &Path, function: &str) -> u64 {
+    // SAFETY: a C string that outlives the call.
+    unsafe { (load(file).calls)(text(function).as_ptr()) }
+}
+
 impl FakeUcp {
     /// Waits for this test's turn and resets the library. From here on it is the UCX of this process.
     ///

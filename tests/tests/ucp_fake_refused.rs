@@ -5,10 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
+use hmc_hw::ucx::context::Context;
 use hmc_hw::ucx::library::{Library, LoadError, Search, Version};
+use hmc_hw::ucx::settings::Settings;
 use hmc_sim::vendor::library::without;
 use hmc_tests::env::TempDir;
-use hmc_tests::fake_ucp::{file, set_in};
+use hmc_tests::fake_ucp::{calls_in, file, set_in};
 
 fn load(named: &Path) -> Result<&'static Library, LoadError> {
     Library::load(&Search { named: Some(named.to_owned()), ..Search::default() })
@@ -26,7 +28,10 @@ fn a_library_that_cannot_be_used_is_refused_with_its_reason() {
     let dir = TempDir::new();
     let nowhere = dir.path().join("libucp.so.0");
     let Err(LoadError::NotFound { tried }) = load(&nowhere) else { panic!("there is none") };
-    assert_eq!(tried.first().unwrap().0, nowhere);
+    let (first, why) = tried.first().unwrap();
+    assert_eq!(first, &nowhere);
+    // The loader's reason, without the file's name.
+    assert_eq!(why, "cannot open shared object file: No such file or directory");
 
     let lacking = ["ucp_worker_progress", "ucp_ep_flush_nbx", "ucp_put_nbx"];
     let older = copy(&dir, "lacking", &lacking);
@@ -56,9 +61,18 @@ fn a_library_that_cannot_be_used_is_refused_with_its_reason() {
     let optional = ["ucp_ep_print_info", "ucp_ep_query", "ucp_lib_query", "ucp_rkey_ptr"];
     let oldest = copy(&dir, "oldest", &optional);
     set_in(&oldest, &[("version_minor", 10), ("version_release", 0)]);
-    let library = load(&oldest).unwrap();
+    // By another name: what is loaded already keeps its own.
+    let link = dir.path().join("link.so");
+    std::os::unix::fs::symlink(&oldest, &link).unwrap();
+    let library = load(&link).unwrap();
     assert_eq!(library.version(), Version { major: 1, minor: 10, release: 0 });
     assert_eq!(library.path(), oldest);
+    // Such a release has a cache of registrations below UCP, which is left out where there is an RDMA device. The other settings are
+    // those of shared memory and two of TCP.
+    let devices = std::fs::read_dir("/sys/class/infiniband");
+    let has_rdma = devices.is_ok_and(|mut devices| devices.next().is_some());
+    drop(Context::new(library, &Settings::default()).unwrap());
+    assert_eq!(calls_in(&oldest, "ucp_config_modify"), 3 + u64::from(has_rdma));
     // And it stays.
     assert_eq!(load(&nowhere).unwrap().path(), oldest);
 }
