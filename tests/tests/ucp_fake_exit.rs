@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use hmc_hw::ucx::context::Context;
+use hmc_hw::ucx::domain::UcxDomain;
 use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::worker::Worker;
 use hmc_mem::os::exit::at_exit;
 use hmc_std::{ConnType, Session};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ucp::FakeUcp;
+use hmc_tests::ucx_planes::End;
 
 const LONG: Duration = Duration::from_secs(20);
 /// What threads call that wait or serve peers, and those that register memory.
@@ -23,6 +25,8 @@ static LIBRARY: OnceLock<&'static FakeUcp> = OnceLock::new();
 static SESSIONS: Mutex<Option<(Session, Session)>> = Mutex::new(None);
 /// It lives then, too, and no thread uses it.
 static WORKER: Mutex<Option<Arc<Worker>>> = Mutex::new(None);
+/// It knows that the process ends.
+static DOMAIN: OnceLock<Arc<UcxDomain>> = OnceLock::new();
 
 fn calls() -> [u64; 2] {
     CALLS.map(|call| LIBRARY.get().unwrap().calls(call))
@@ -30,6 +34,9 @@ fn calls() -> [u64; 2] {
 
 /// Where libraries would be taken down: for a second. Then it does what a static of C++ may do that holds sessions.
 extern "C" fn look_for_a_while() {
+    if DOMAIN.get().is_some_and(|domain| !domain.is_ending()) {
+        std::process::abort();
+    }
     let (before, start) = (calls(), Instant::now());
     while start.elapsed() < Duration::from_secs(1) {
         if calls() != before {
@@ -107,6 +114,9 @@ fn use_ucx() {
     let library = LIBRARY.get().unwrap().library();
     let context = Context::new(library, &Settings::default()).unwrap();
     *WORKER.lock().unwrap() = Some(Worker::new(&context).unwrap());
+    let domain = End::new(LIBRARY.get().unwrap(), false).domain;
+    assert!(!domain.is_ending());
+    assert!(DOMAIN.set(domain).is_ok());
     let begun = calls();
     until("all are at it", LONG, || {
         calls().iter().zip(begun).all(|(now, begun)| *now > begun + 100).then_some(())
