@@ -51,6 +51,8 @@ fn a_window_has_a_registration_of_its_own_where_a_nic_may_reach_it() {
         fake_ucp.lane(lanes);
         let mut end = End::new(&fake_ucp, same_system);
         let _ = (end.expose_part(at, len), end.expose_part(at, len));
+        let by_name = (lanes.contains("rc_mlx5"), lanes.contains("posix"));
+        assert_eq!((end.domain.has_nic(), end.domain.shares_memory()), by_name, "{lanes}");
         let made = end.domain.registrations();
         assert_eq!(made, registrations, "{lanes}, {same_system}, {len} bytes at {at}");
         drop(end);
@@ -105,6 +107,19 @@ fn a_region_is_registered_once_as_long_as_it_is_used() {
     drop((domain.memory_of(&a).unwrap(), of_b, made));
     assert_eq!(domain.registrations(), 4, "nobody used it any more");
     drop((a, b, end));
+    fake_ucp.assert_clean();
+}
+
+#[test]
+fn memory_that_ucx_makes_and_does_not_describe_is_given_back() {
+    let fake_ucp = FakeUcp::take();
+    let end = End::new(&fake_ucp, false);
+    let (memories, made) = (fake_ucp.count("memories"), end.domain.registrations());
+    fake_ucp.rule("ucp_mem_query", 1, CallResult::Refused(NO_MEMORY));
+    let e = end.domain.allocate(8192).expect_err("scripted").to_string();
+    assert!(e.contains("asking where memory is (8192 bytes): Out of memory"), "{e}");
+    assert_eq!((fake_ucp.count("memories"), end.domain.registrations()), (memories, made));
+    drop(end);
     fake_ucp.assert_clean();
 }
 

@@ -140,9 +140,15 @@ pub(crate) unsafe extern "C" fn ucp_mem_query(
     };
     // SAFETY: the caller's, to be read and written.
     if let Some(attr) = unsafe { attr.as_mut() } {
-        attr.address = memory.start.cast();
-        attr.length = memory.len;
-        attr.mem_type = sys::UCS_MEMORY_TYPE_HOST;
+        let has = |bit| attr.field_mask & bit != 0;
+        let (address, length) =
+            (has(sys::UCP_MEM_ATTR_FIELD_ADDRESS), has(sys::UCP_MEM_ATTR_FIELD_LENGTH));
+        if address {
+            attr.address = memory.start.cast();
+        }
+        if length {
+            attr.length = memory.len;
+        }
     }
     sys::UCS_OK
 }
