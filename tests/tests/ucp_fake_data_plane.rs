@@ -471,6 +471,13 @@ fn a_closed_data_plane_answers_once_ucx_is_done_with_it() {
         }
         assert_eq!(fake_ucp.release(), 1);
         assert!((0..TURNS).any(|_| far.plane.peer_has_ended()), "{lane}");
+        let looks = fake_ucp.calls("ucp_worker_progress");
+        assert!(far.plane.peer_has_ended());
+        assert_ne!(
+            fake_ucp.calls("ucp_worker_progress"),
+            looks,
+            "{lane}: what lanes hold lands first"
+        );
         drop((near, far));
         fake_ucp.assert_clean();
         fake_ucp.restart();

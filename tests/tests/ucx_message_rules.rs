@@ -277,7 +277,7 @@ fn a_target_whose_link_is_closed_takes_nothing() {
 
 /// UCX uses what it has freed if an endpoint is closed by force while messages are under way and its path is cut.
 #[test]
-fn an_endpoint_is_not_closed_while_answers_are_under_way() {
+fn an_endpoint_is_not_closed_while_messages_are_under_way() {
     let fake_ucp = FakeUcp::take();
     let mut pair = built(&fake_ucp);
     let liar = Liar::to_target(&fake_ucp, &pair);
@@ -291,6 +291,18 @@ fn an_endpoint_is_not_closed_while_answers_are_under_way() {
     assert_eq!(fake_ucp.release(), SENDS);
     (0..10).for_each(|_| back.advance());
     assert!(back.is_closed());
+    // Nor while its own messages are.
+    let closes = fake_ucp.calls("ucp_ep_close_nbx");
+    fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Held);
+    post(&mut pair, 0, Opcode::Put, 64);
+    let near = &mut pair.near.0;
+    near.close();
+    (0..10).for_each(|_| near.advance());
+    assert!(!near.is_closed());
+    assert_eq!((fake_ucp.count("held"), fake_ucp.calls("ucp_ep_close_nbx")), (1, closes));
+    assert_eq!(fake_ucp.release(), 1);
+    (0..10).for_each(|_| near.advance());
+    assert!(near.is_closed());
     drop((liar, pair));
     fake_ucp.assert_clean();
 }
