@@ -72,6 +72,7 @@ fn what_is_printed_for_debugging_names_the_parts() {
     }
     let worker = Arc::clone(pair.near.0.worker());
     assert!(format!("{:?}", worker.lock()).contains("Guard"), "{:?}", worker.lock());
+    assert!(format!("{:?}", *worker.lock()).contains("LockedWorker"), "what it guards");
     drop((pair, worker));
     fake_ucp.assert_clean();
 }
