@@ -461,3 +461,6 @@ impl LinkObserver for SessionInner {
         self.reactor.wake();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,3 +56,29 @@ impl WaitSpace {
         Ok((&self.ops, waker))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{KEPT, WaitPool};
+
+    #[test]
+    fn what_a_call_has_used_serves_the_next_one() {
+        let pool = WaitPool::new();
+        let mut space = pool.take();
+        let waker = Arc::clone(space.waker().expect("a descriptor").1);
+        pool.leave(space);
+        let mut space = pool.take();
+        assert!(Arc::ptr_eq(space.waker().expect("it has one").1, &waker));
+        // Another call at the same time has its own, and no more are kept than threads that wait at the same time.
+        let mut other = pool.take();
+        assert!(!Arc::ptr_eq(other.waker().expect("a descriptor").1, &waker));
+        drop(space);
+        for _ in 0..=KEPT {
+            pool.leave(Box::default());
+        }
+        pool.leave(other);
+        assert_eq!(pool.0.lock().expect("nobody panics").len(), KEPT);
+    }
+}
