@@ -15,6 +15,7 @@ use crate::api::session::Session;
 use crate::base::address::is_loopback;
 use crate::base::clock;
 use crate::base::config::{Config, listening_address};
+use crate::base::entropy::Entropy;
 use crate::base::error::{Error, Result};
 use crate::base::process::{Origin, host_id};
 use crate::base::secret::SecretPlace;
@@ -229,6 +230,7 @@ impl Prepared {
         }
         let shared = SessionInner::new(SessionInit {
             config,
+            entropy: Entropy::default(),
             reactor,
             regions: Arc::clone(&self.regions),
             buffer: self.buffer.clone(),

@@ -58,7 +58,7 @@ pub(crate) fn deadline_in(d: std::time::Duration) -> Instant {
     now().after(from_std(d))
 }
 
-/// The time and the chance of a simulated process, for the thread that runs it.
+/// The time of a simulated process, for the thread that runs it.
 #[cfg(feature = "testing")]
 pub(crate) mod virtual_time {
     use super::Instant;
@@ -67,7 +67,6 @@ pub(crate) mod virtual_time {
     thread_local! {
         static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
         static UNIX: Cell<u64> = const { Cell::new(0) };
-        static SEED: Cell<u64> = const { Cell::new(0) };
     }
 
     pub(super) fn get() -> Option<Instant> {
@@ -84,36 +83,14 @@ pub(crate) mod virtual_time {
         NOW.get().map(|now| UNIX.get().saturating_add(now.as_nanos()))
     }
 
-    /// From now on this thread's clock shows `now` and its chance comes from `seed`.
-    pub(crate) fn enter(now: Instant, unix: u64, seed: u64) {
+    /// From now on this thread's clock shows `now`.
+    pub(crate) fn enter(now: Instant, unix: u64) {
         NOW.set(Some(now));
         UNIX.set(unix);
-        SEED.set(seed);
     }
 
-    /// The system's clock again. Gives the seed to go on with.
-    pub(crate) fn leave() -> u64 {
+    /// The system's clock again.
+    pub(crate) fn leave() {
         NOW.set(None);
-        SEED.get()
-    }
-
-    /// Fills `bytes` from the seed, by splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-    /// generators", 2014). Whether this thread is a simulated one.
-    pub(crate) fn entropy(bytes: &mut [u8]) -> bool {
-        if get().is_none() {
-            return false;
-        }
-        for chunk in bytes.chunks_mut(8) {
-            let state = SEED.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
-            SEED.set(state);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            z ^= z >> 31;
-            for (to, from) in chunk.iter_mut().zip(z.to_le_bytes()) {
-                *to = from;
-            }
-        }
-        true
     }
 }

@@ -1,17 +1,45 @@
-//! Random bytes of the system.
+//! Random bytes: the system's, or those of a source that was handed in.
+
+use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 
-/// Returns random bytes of the system, for names and tokens that must not be guessed.
+/// A source of random bytes in place of the system's.
+#[allow(unreachable_pub, reason = "hmc-testkit implements it, through `internals`")]
+pub trait RandomSource: Send + Sync {
+    /// Fills `bytes`.
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+/// Where the random bytes of a session come from: the system, unless a source was handed in.
+#[derive(Clone, Default)]
+pub(crate) struct Entropy(Option<Arc<dyn RandomSource>>);
+
+impl From<Arc<dyn RandomSource>> for Entropy {
+    fn from(source: Arc<dyn RandomSource>) -> Self {
+        Self(Some(source))
+    }
+}
+
+impl Entropy {
+    /// Returns random bytes, for names and tokens that must not be guessed.
+    ///
+    /// # Errors
+    /// `SystemLimit` if the system has none.
+    pub(crate) fn random<const N: usize>(&self) -> Result<[u8; N]> {
+        let Some(source) = &self.0 else { return random() };
+        let mut bytes = [0; N];
+        source.fill(&mut bytes);
+        Ok(bytes)
+    }
+}
+
+/// Returns random bytes of the system.
 ///
 /// # Errors
 /// `SystemLimit` if the system has none.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    #[cfg(feature = "testing")]
-    if crate::base::clock::virtual_time::entropy(&mut bytes) {
-        return Ok(bytes);
-    }
     let mut filled: usize = 0;
     while filled < N {
         let rest = bytes.get_mut(filled..).unwrap_or_default();

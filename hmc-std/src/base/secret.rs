@@ -131,11 +131,15 @@ impl Secret {
     }
 
     /// What an acceptor says to that HELLO, and what the dialer must answer.
-    pub(crate) fn challenge(&self, hello: &Hello<'_>, rank: Rank) -> Result<(Challenge, Proof)> {
-        let nonce = random()?;
+    pub(crate) fn challenge(
+        &self,
+        hello: &Hello<'_>,
+        rank: Rank,
+        nonce: [u8; NONCE_BYTES],
+    ) -> (Challenge, Proof) {
         let proof = self.prove(Role::Acceptor, hello, rank, &nonce);
         let must = self.prove(Role::Dialer, hello, rank, &nonce);
-        Ok((Challenge { rank, nonce, proof }, must))
+        (Challenge { rank, nonce, proof }, must)
     }
 }
 

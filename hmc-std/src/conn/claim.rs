@@ -41,7 +41,11 @@ impl SessionInner {
                 FirstMessage::Native(claim)
             };
         }
-        match self.secret().and_then(|secret| secret.challenge(h, self.config.rank)) {
+        let said = self.secret().and_then(|secret| {
+            let nonce = self.entropy.random()?;
+            Ok(secret.challenge(h, self.config.rank, nonce))
+        });
+        match said {
             Ok((challenge, must)) => FirstMessage::Promised(claim, challenge, must),
             Err(e) => {
                 self.warn_refused(source, "nothing can be proved to it", &e);

@@ -14,7 +14,7 @@ use hmc_mem::os::life::LifePage;
 
 use crate::base::clock;
 use crate::base::config::{Config, Progress};
-use crate::base::entropy::random;
+use crate::base::entropy::Entropy;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event_count::{EventCount, WaitStep};
 use crate::base::lock::lock;
@@ -46,6 +46,7 @@ pub(crate) struct SessionInner {
     /// Names the session among all of the process: part of the names of what it begins.
     pub(crate) id: u64,
     pub(crate) config: Config,
+    pub(crate) entropy: Entropy,
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
@@ -104,6 +105,7 @@ pub(crate) struct SessionInner {
 /// What a session starts with.
 pub(crate) struct SessionInit {
     pub(crate) config: Config,
+    pub(crate) entropy: Entropy,
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
@@ -126,6 +128,7 @@ impl SessionInner {
             insecure: AtomicBool::new(parts.config.insecure),
             netns: parts.config.secret.netns(),
             config: parts.config,
+            entropy: parts.entropy,
             reactor: parts.reactor,
             regions: parts.regions,
             buffer: parts.buffer,
@@ -212,7 +215,7 @@ impl SessionInner {
             job: self.config.job,
             rank: self.config.rank,
             incarnation,
-            nonce: random()?,
+            nonce: self.entropy.random()?,
             expected,
             host: self.host,
             heartbeat: self
@@ -330,7 +333,7 @@ impl SessionInner {
         role: WindowRole,
     ) -> Result<RegionAdvert> {
         let slice = region.slice(offset, len)?;
-        let entropy = u64::from_le_bytes(random()?);
+        let entropy = u64::from_le_bytes(self.entropy.random()?);
         let mut space = [0; hmc_core::limits::MAX_ENDPOINT_BYTES];
         let (exposed, note, mapped) = {
             let mut data = link.data();
@@ -406,7 +409,7 @@ impl SessionInner {
     }
 
     pub(crate) fn token_for(&self, serial: u32) -> Result<LinkToken> {
-        let token = LinkToken(random()?);
+        let token = LinkToken(self.entropy.random()?);
         lock(&self.tokens).insert(token, serial);
         Ok(token)
     }

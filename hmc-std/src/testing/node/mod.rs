@@ -7,6 +7,7 @@
 mod ask;
 mod asks;
 mod border;
+mod chance;
 mod dials;
 mod pending_connect;
 mod pending_request;
@@ -25,6 +26,7 @@ use hmc_core::wire::hello::HostId;
 use crate::api::peer::Peer;
 use crate::base::clock::virtual_time;
 use crate::base::config::{Config, Environment, Progress};
+use crate::base::entropy::{Entropy, RandomSource};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::secret::SecretPlace;
@@ -42,6 +44,7 @@ use crate::transport::registry::{CustomDomains, Domains};
 
 pub use ask::Ask;
 pub use border::{ELSEWHERE, Input, Output, Settings};
+use chance::Chance;
 use pending_connect::PendingConnect;
 use pending_request::PendingRequest;
 
@@ -88,7 +91,6 @@ pub struct Node {
     shared: Arc<SessionInner>,
     start: u64,
     now: Instant,
-    chance: u64,
     conns: BTreeMap<u32, Conn>,
     /// Connections that have something to say.
     touched: Touched,
@@ -157,7 +159,7 @@ impl Node {
     pub fn new(settings: &Settings) -> Result<Self> {
         let rank = Rank(settings.rank);
         // Seeds of neighbours may differ in a few bits only.
-        let chance = settings.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_shr(56);
+        let sizes = settings.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_shr(56);
         let config = Config {
             tcp: Some(listener(settings.rank)),
             buffer_bytes: settings.buffer_len,
@@ -167,7 +169,7 @@ impl Node {
             heartbeat: Some(settings.heartbeat),
             spin: Duration::ZERO,
             progress: Progress::Manual,
-            inbox_messages: pick(INBOX_MESSAGES, chance, 2),
+            inbox_messages: pick(INBOX_MESSAGES, sizes, 2),
             cma: false,
             secret: SecretPlace::Simulated,
             ..Config::new(rank, &Environment::default())
@@ -184,8 +186,10 @@ impl Node {
             *to = from;
         }
         let domains = Domains::new(&config, &reactor, &CustomDomains::default());
+        let chance: Arc<dyn RandomSource> = Arc::new(Chance::new(settings.seed));
         let shared = SessionInner::new(SessionInit {
             config,
+            entropy: Entropy::from(chance),
             reactor,
             regions,
             buffer,
@@ -205,7 +209,6 @@ impl Node {
             shared,
             start: settings.start,
             now: settings.now,
-            chance: settings.seed,
             conns: BTreeMap::new(),
             touched: Touched::default(),
             unread: BTreeSet::new(),
@@ -223,7 +226,7 @@ impl Node {
             seen_events: 0,
             looks: Vec::new(),
             // Whoever has much to say has space for it: else the way there and back of each piece adds up.
-            send_space: pick(SEND_SPACES, chance, 0).max((len >> 5).min(64 << 10)),
+            send_space: pick(SEND_SPACES, sizes, 0).max((len >> 5).min(64 << 10)),
         })
     }
 
@@ -231,9 +234,9 @@ impl Node {
     fn inside<R>(&mut self, now: Instant, f: impl FnOnce(&mut Self) -> R) -> R {
         self.now = now;
         let unix = self.start.wrapping_shl(START_SHIFT);
-        virtual_time::enter(now, unix, self.chance);
+        virtual_time::enter(now, unix);
         let r = f(self);
-        self.chance = virtual_time::leave();
+        virtual_time::leave();
         r
     }
 
