@@ -1,5 +1,6 @@
 //! Sockets, listeners, and which of them are ready.
 
+pub(crate) mod byte_stream;
 pub(crate) mod eventfd;
 pub(crate) mod listener;
 pub(crate) mod reactor;

@@ -1,10 +1,7 @@
 //! A connected stream socket as links and ports want it: bytes moved, 0 at the end of the stream, or an errno.
 //!
-//! All bytes of a session go through here. With the feature `testing` a socket can be simulated ([`pipe`]): then
-//! the same links, ports and handshakes run without a kernel, in virtual time.
-
-#[cfg(feature = "testing")]
-pub(crate) mod pipe;
+//! All bytes of a session go through here. A socket may be handed in ([`ByteStream`]): then the same links, ports and
+//! handshakes run without a kernel.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -19,6 +16,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown};
 
+use crate::io::byte_stream::ByteStream;
+
 type Result<T> = std::result::Result<T, Errno>;
 
 /// One end of a connection. Never blocks.
@@ -26,9 +25,14 @@ type Result<T> = std::result::Result<T, Errno>;
 pub(crate) enum Socket {
     /// The system's. A local one may bring descriptors; not while it is plain.
     System { fd: OwnedFd, local: bool, plain: AtomicBool },
-    /// One whose other end is a test.
-    #[cfg(feature = "testing")]
-    Simulated(pipe::Held),
+    /// One that was handed in.
+    Given(Box<dyn ByteStream>),
+}
+
+impl From<Box<dyn ByteStream>> for Socket {
+    fn from(stream: Box<dyn ByteStream>) -> Self {
+        Self::Given(stream)
+    }
 }
 
 impl From<OwnedFd> for Socket {
@@ -55,8 +59,7 @@ impl Socket {
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::System { fd, .. } => Some(fd.as_fd()),
-            #[cfg(feature = "testing")]
-            Self::Simulated(_) => None,
+            Self::Given(_) => None,
         }
     }
 
@@ -81,8 +84,7 @@ impl Socket {
                     r => return r,
                 }
             },
-            #[cfg(feature = "testing")]
-            Self::Simulated(pipe) => pipe.send(bytes),
+            Self::Given(stream) => stream.send(bytes),
         }
     }
 
@@ -92,8 +94,7 @@ impl Socket {
     pub(crate) fn take_when_sent(&self) -> bool {
         match self {
             Self::System { fd, .. } => hmc_mem::os::io::take_when_sent(fd).is_ok(),
-            #[cfg(feature = "testing")]
-            Self::Simulated(_) => false,
+            Self::Given(_) => false,
         }
     }
 
@@ -119,8 +120,7 @@ impl Socket {
                     Ok((n, _)) => return Ok(n),
                 }
             },
-            #[cfg(feature = "testing")]
-            Self::Simulated(pipe) => pipe.recv(into),
+            Self::Given(stream) => stream.recv(into),
         }
     }
 
@@ -134,8 +134,7 @@ impl Socket {
                     Ok((n, _)) => return Ok(n),
                 }
             },
-            #[cfg(feature = "testing")]
-            Self::Simulated(pipe) => pipe.peek(into),
+            Self::Given(stream) => stream.peek(into),
         }
     }
 
@@ -149,8 +148,7 @@ impl Socket {
                 rustix::event::poll(&mut fds, Some(&now)).is_ok()
                     && fds.iter().any(|fd| fd.revents().intersects(ends))
             }
-            #[cfg(feature = "testing")]
-            Self::Simulated(pipe) => pipe.has_ended(),
+            Self::Given(stream) => stream.has_ended(),
         }
     }
 
@@ -165,8 +163,7 @@ impl Socket {
             Self::System { fd, .. } => {
                 moved(send_parts(fd, &[SendPart::Private(head), SendPart::Shared(*bytes, span)]))
             }
-            #[cfg(feature = "testing")]
-            Self::Simulated(pipe) => pipe.send_vectored(head, bytes, span),
+            Self::Given(stream) => stream.send_vectored(head, bytes, span),
         }
     }
 
@@ -182,8 +179,7 @@ impl Socket {
                 fd,
                 &mut [RecvPart::Shared(*bytes, span), RecvPart::Private(tail)],
             )),
-            #[cfg(feature = "testing")]
-            Self::Simulated(pipe) => pipe.recv_vectored(bytes, span, tail),
+            Self::Given(stream) => stream.recv_vectored(bytes, span, tail),
         }
     }
 
@@ -201,9 +197,8 @@ impl Socket {
     pub(crate) fn send_fd(&self, bytes: &[u8], passed: &OwnedFd) -> Result<usize> {
         match self {
             Self::System { fd, .. } => moved(fd_passing::send_fd(fd, passed, bytes)),
-            // Only local sockets carry descriptors, and those are not simulated.
-            #[cfg(feature = "testing")]
-            Self::Simulated(_) => Err(Errno::OPNOTSUPP),
+            // Only local sockets of the kernel carry descriptors.
+            Self::Given(_) => Err(Errno::OPNOTSUPP),
         }
     }
 
@@ -217,8 +212,7 @@ impl Socket {
                 Ok((m, passed)) => Ok((moved(Ok(m))?, passed)),
                 Err(e) => Err(moved(Err(e)).err().unwrap_or(Errno::INVAL)),
             },
-            #[cfg(feature = "testing")]
-            Self::Simulated(_) => Err(Errno::OPNOTSUPP),
+            Self::Given(_) => Err(Errno::OPNOTSUPP),
         }
     }
 
@@ -228,8 +222,7 @@ impl Socket {
             Self::System { fd, .. } => {
                 let _ = rustix::net::shutdown(fd, Shutdown::Write);
             }
-            #[cfg(feature = "testing")]
-            Self::Simulated(pipe) => pipe.shutdown(),
+            Self::Given(stream) => stream.shutdown(),
         }
     }
 
@@ -247,8 +240,7 @@ impl Socket {
             Self::System { fd, .. } => {
                 let _ = rustix::net::shutdown(fd, Shutdown::Both);
             }
-            #[cfg(feature = "testing")]
-            Self::Simulated(pipe) => pipe.shutdown(),
+            Self::Given(stream) => stream.shutdown(),
         }
     }
 }

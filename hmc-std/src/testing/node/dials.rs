@@ -7,6 +7,7 @@ use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Rank};
 
 use super::pending_connect::PendingConnect;
+use super::pipe::Pipe;
 use super::{FIRST_PORT, Node, Output, Server, listener};
 use crate::base::address::Address;
 use crate::base::clock;
@@ -16,7 +17,6 @@ use crate::conn::connector::{ConnectStep, Connector};
 use crate::conn::dial_target::DialTarget;
 use crate::io::reactor::Channel;
 use crate::io::socket::Socket;
-use crate::io::socket::pipe::{Held, Pipe};
 
 fn rank_at(target: &DialTarget) -> Option<u32> {
     match target {
@@ -166,7 +166,7 @@ impl Node {
             dial.conns.push(*conn);
             dial.hears = Some(*conn);
         }
-        let socket = opened.map(|(_, pipe)| Socket::Simulated(Held(pipe)));
+        let socket = opened.map(|(_, pipe)| Socket::from(pipe.held()));
         match dial.machine.opened(&self.shared, socket) {
             Ok(()) => {
                 self.advance_dial(id);

@@ -8,14 +8,16 @@ mod ask;
 mod asks;
 mod border;
 mod chance;
+mod conn;
 mod dials;
 mod pending_connect;
 mod pending_request;
+mod pipe;
 mod sending;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::range::Side;
@@ -31,9 +33,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::secret::SecretPlace;
 use crate::io::listener::{Listener, PeerAddr};
-use crate::io::reactor::{Channel, Reactor};
+use crate::io::reactor::Reactor;
 use crate::io::socket::Socket;
-use crate::io::socket::pipe::{Held, Pipe, Touched};
 use crate::link::{Link, LinkState};
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
 use crate::node::inbox::Want;
@@ -45,8 +46,10 @@ use crate::transport::registry::{CustomDomains, Domains};
 pub use ask::Ask;
 pub use border::{ELSEWHERE, Input, Output, Settings};
 use chance::Chance;
+use conn::{Conn, Server};
 use pending_connect::PendingConnect;
 use pending_request::PendingRequest;
+use pipe::{Pipe, Touched};
 
 /// Where rank 0 listens; the others follow.
 const FIRST_PORT: u16 = 20_000;
@@ -64,21 +67,6 @@ const SLOTS: usize = 96;
 const PENDING: usize = 16;
 /// Rounds over what is ready after one input; more work waits for the next tick.
 const ROUNDS: usize = 64;
-
-/// A connection and what serves it.
-struct Conn {
-    pipe: Pipe,
-    /// Who serves it; `None` while a dial has it, and when nobody does any more.
-    server: Option<Server>,
-}
-
-/// Who serves a connection.
-enum Server {
-    /// The unproven connection of that number.
-    PendingConn(u32),
-    /// A half of a link. Weak: a link that is over closes its connections when it is dropped.
-    Link(Weak<Link>, Channel),
-}
 
 /// Memory behind a label.
 enum Owned {
@@ -137,18 +125,6 @@ fn source(from: u32) -> SocketAddr {
         ELSEWHERE => SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), FIRST_PORT),
         rank => listener(rank),
     }
-}
-
-/// The link that a pending connection's connection has become a part of.
-fn who_serves(shared: &SessionInner, pipe: &Pipe) -> Option<Server> {
-    let is_it = |s: &Socket| matches!(s, Socket::Simulated(p) if p.is(pipe));
-    shared.links().iter().find_map(|link| {
-        let half = |channel| Some(Server::Link(Arc::downgrade(link), channel));
-        if is_it(link.ctrl_socket()) {
-            return half(Channel::Ctrl);
-        }
-        link.data_socket().filter(|s| is_it(s)).and_then(|_| half(Channel::Data))
-    })
 }
 
 impl Node {
@@ -301,7 +277,7 @@ impl Node {
             }
             Input::Accepted { conn, from } => {
                 let pipe = Pipe::new(conn, &self.touched, self.send_space);
-                let socket = Socket::Simulated(Held(pipe.clone()));
+                let socket = Socket::from(pipe.held());
                 let id = self.shared.meet(socket, PeerAddr::Tcp(source(from)), 0);
                 let server = id.map(Server::PendingConn);
                 self.conns.insert(conn, Conn { pipe, server });
@@ -384,7 +360,7 @@ impl Node {
                 self.shared.poll_pending(*id);
                 if !lock(&self.shared.pending).has(*id) {
                     // No pending connection any more: one of a link's connections, or turned away.
-                    c.server = who_serves(&self.shared, &c.pipe);
+                    c.server = Server::of(&self.shared, &c.pipe);
                 }
             }
         }

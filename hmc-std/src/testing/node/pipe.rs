@@ -3,12 +3,15 @@
 //! Whoever simulates the network puts in what arrives and takes out what was sent; both directions are bounded, as
 //! a kernel's buffers are.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hmc_core::range::{ByteRange, Side};
 use hmc_mem::shared::SharedBytes;
 use rustix::io::Errno;
+
+use crate::io::byte_stream::ByteStream;
 
 /// Space made at least at a send, since a look takes the buffer away: some frames and small messages.
 const FIRST_SPACE: usize = 256;
@@ -37,23 +40,23 @@ struct State {
 }
 
 /// Connections at whose process's side something happened since somebody looked, in that order.
-pub(crate) type Touched = Arc<Mutex<Vec<u32>>>;
+pub(super) type Touched = Arc<Mutex<Vec<u32>>>;
 
 /// What a look at an end finds.
-pub(crate) struct Look {
+pub(super) struct Look {
     /// What was sent and has to be taken away.
-    pub(crate) sent: Vec<u8>,
+    pub(super) sent: Vec<u8>,
     /// Bytes that were received.
-    pub(crate) taken: u64,
+    pub(super) taken: u64,
     /// The process is done with this end.
-    pub(crate) closed: bool,
+    pub(super) closed: bool,
     /// The other end closed, or the connection broke.
-    pub(crate) ended: bool,
+    pub(super) ended: bool,
 }
 
 /// One end of a simulated connection. Clones are the same end.
 #[derive(Clone, Debug)]
-pub(crate) struct Pipe {
+pub(super) struct Pipe {
     id: u32,
     end: Arc<End>,
     touched: Touched,
@@ -68,11 +71,11 @@ struct End {
 
 /// The end as a socket holds it: shut down when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held(pub(crate) Pipe);
+struct Held(Pipe);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.shutdown();
+        self.shutdown();
     }
 }
 
@@ -85,7 +88,7 @@ impl std::ops::Deref for Held {
 }
 
 impl Pipe {
-    pub(crate) fn new(id: u32, touched: &Touched, send_space: usize) -> Self {
+    pub(super) fn new(id: u32, touched: &Touched, send_space: usize) -> Self {
         let state = Mutex::new(State { send_space, ..State::default() });
         let end = Arc::new(End { state, readable: AtomicBool::new(false) });
         Self { id, end, touched: Arc::clone(touched) }
@@ -107,10 +110,11 @@ impl Pipe {
             self.touched.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
         }
     }
+}
 
-    // The process's side, as `super::Socket` has it.
-
-    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+/// The process's side.
+impl ByteStream for Held {
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let mut s = self.state();
         let n = s.space()?.min(bytes.len());
         self.touch(&mut s);
@@ -119,7 +123,7 @@ impl Pipe {
         Ok(n)
     }
 
-    pub(super) fn recv(&self, into: &mut [u8]) -> Result<usize, Errno> {
+    fn recv(&self, into: &mut [u8]) -> Result<usize, Errno> {
         let mut s = self.state();
         let Some(n) = s.ready(into.len())? else { return Ok(0) };
         self.touch(&mut s);
@@ -131,7 +135,7 @@ impl Pipe {
         Ok(n)
     }
 
-    pub(super) fn peek(&self, into: &mut [u8]) -> Result<usize, Errno> {
+    fn peek(&self, into: &mut [u8]) -> Result<usize, Errno> {
         let s = self.state();
         let Some(n) = s.ready(into.len())? else { return Ok(0) };
         if let Some(into) = into.get_mut(..n) {
@@ -140,12 +144,12 @@ impl Pipe {
         Ok(n)
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         let s = self.state();
         s.eof || s.reset || s.closed
     }
 
-    pub(super) fn send_vectored(
+    fn send_vectored(
         &self,
         head: &[u8],
         bytes: &SharedBytes<'_>,
@@ -167,7 +171,7 @@ impl Pipe {
         Ok(first.saturating_add(second))
     }
 
-    pub(super) fn recv_vectored(
+    fn recv_vectored(
         &self,
         bytes: &SharedBytes<'_>,
         span: ByteRange,
@@ -192,16 +196,17 @@ impl Pipe {
         Ok(n)
     }
 
-    pub(crate) fn shutdown(&self) {
+    fn shutdown(&self) {
         let mut s = self.state();
         s.closed = true;
         self.touch(&mut s);
     }
+}
 
-    // The network's side.
-
+/// The network's side.
+impl Pipe {
     /// Bytes arrive.
-    pub(crate) fn arrive(&self, bytes: &[u8]) {
+    pub(super) fn arrive(&self, bytes: &[u8]) {
         let mut s = self.state();
         if s.read == s.inbound.len() {
             s.inbound.clear();
@@ -212,7 +217,7 @@ impl Pipe {
     }
 
     /// The other end closed (after all that has arrived), or the connection broke.
-    pub(crate) fn end(&self, reset: bool) {
+    pub(super) fn end(&self, reset: bool) {
         let mut s = self.state();
         s.eof = true;
         s.reset |= reset;
@@ -220,14 +225,14 @@ impl Pipe {
     }
 
     /// Bytes have left for good: there is space for as many.
-    pub(crate) fn left(&self, bytes: u64) {
+    pub(super) fn left(&self, bytes: u64) {
         let mut s = self.state();
         let n = usize::try_from(bytes).unwrap_or(usize::MAX);
         s.travelling = s.travelling.saturating_sub(n);
     }
 
     /// What has happened at the process's side since the last look.
-    pub(crate) fn look(&self) -> Look {
+    pub(super) fn look(&self) -> Look {
         let mut s = self.state();
         s.touched = false;
         let sent = std::mem::take(&mut s.outbound);
@@ -235,19 +240,25 @@ impl Pipe {
         Look { sent, taken: std::mem::take(&mut s.taken), closed: s.closed, ended: s.eof }
     }
 
-    /// Whether it is the same end.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.end, &other.end)
+    /// Whether it is the end behind that stream.
+    pub(super) fn is_behind(&self, stream: &dyn ByteStream) -> bool {
+        let stream: &dyn Any = stream;
+        stream.downcast_ref::<Held>().is_some_and(|held| Arc::ptr_eq(&held.end, &self.end))
+    }
+
+    /// The end as a socket holds it.
+    pub(super) fn held(&self) -> Box<dyn ByteStream> {
+        Box::new(Held(self.clone()))
     }
 
     /// Bytes that came and were not received.
-    pub(crate) fn unread(&self) -> usize {
+    pub(super) fn unread(&self) -> usize {
         let s = self.state();
         s.inbound.len().saturating_sub(s.read)
     }
 
     /// Whether there is something to receive: bytes, or the end.
-    pub(crate) fn is_readable(&self) -> bool {
+    pub(super) fn is_readable(&self) -> bool {
         self.end.readable.load(Ordering::Relaxed)
     }
 }
