@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::api::communicator::Communicator;
 use crate::api::session::Session;
 use crate::base::address::is_loopback;
-use crate::base::clock;
+use crate::base::clock::{self, Clock};
 use crate::base::config::{Config, listening_address};
 use crate::base::entropy::Entropy;
 use crate::base::error::{Error, Result};
@@ -230,6 +230,7 @@ impl Prepared {
         }
         let shared = SessionInner::new(SessionInit {
             config,
+            clock: Clock::default(),
             entropy: Entropy::default(),
             reactor,
             regions: Arc::clone(&self.regions),

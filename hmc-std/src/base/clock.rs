@@ -1,14 +1,70 @@
-//! The one clock: monotonic nanoseconds, as the core wants them.
+//! The clock: monotonic nanoseconds, as the core wants them.
+//!
+//! What a session decides by the time, it decides by its own [`Clock`]. Whatever really waits reads the system's
+//! clock, [`now`].
+
+use std::sync::Arc;
 
 use hmc_core::time::{Duration, Instant};
+
+/// A clock in place of the system's. It stands still while the thread runs that reads it.
+#[allow(unreachable_pub, reason = "hmc-testkit implements it, through `internals`")]
+pub trait TimeSource: Send + Sync {
+    /// Now.
+    fn now(&self) -> Instant;
+
+    /// Nanoseconds of the wall clock.
+    fn unix_nanos(&self) -> u64;
+}
+
+/// The clock of a session: the system's, unless one was handed in.
+#[derive(Clone, Default)]
+pub(crate) struct Clock(Option<Arc<dyn TimeSource>>);
+
+impl From<Arc<dyn TimeSource>> for Clock {
+    fn from(source: Arc<dyn TimeSource>) -> Self {
+        Self(Some(source))
+    }
+}
+
+impl Clock {
+    /// Now, on this clock.
+    #[inline]
+    #[must_use]
+    pub(crate) fn now(&self) -> Instant {
+        match &self.0 {
+            None => now(),
+            Some(source) => source.now(),
+        }
+    }
+
+    /// The point `d` from now.
+    #[inline]
+    #[must_use]
+    pub(crate) fn deadline_in(&self, d: std::time::Duration) -> Instant {
+        self.now().after(from_std(d))
+    }
+
+    /// As [`unix_nanos`], on this clock.
+    #[must_use]
+    pub(crate) fn unix_nanos(&self) -> u64 {
+        match &self.0 {
+            None => unix_nanos(),
+            Some(source) => source.unix_nanos(),
+        }
+    }
+
+    /// Whether time passes while a thread waits: on a clock that stands still no wait would end.
+    #[inline]
+    #[must_use]
+    pub(crate) fn runs(&self) -> bool {
+        self.0.is_none()
+    }
+}
 
 /// Now, on the system's monotonic clock (`CLOCK_MONOTONIC`, clock_gettime(2)).
 #[must_use]
 pub(crate) fn now() -> Instant {
-    #[cfg(feature = "testing")]
-    if let Some(now) = virtual_time::get() {
-        return now;
-    }
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let secs = u64::try_from(t.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(t.tv_nsec).unwrap_or(0);
@@ -19,10 +75,6 @@ pub(crate) fn now() -> Instant {
 /// a deadline.
 #[must_use]
 pub(crate) fn unix_nanos() -> u64 {
-    #[cfg(feature = "testing")]
-    if let Some(unix) = virtual_time::unix_nanos() {
-        return unix;
-    }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(1, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -56,41 +108,4 @@ pub(crate) fn timespec(d: Duration) -> Option<rustix::time::Timespec> {
 #[must_use]
 pub(crate) fn deadline_in(d: std::time::Duration) -> Instant {
     now().after(from_std(d))
-}
-
-/// The time of a simulated process, for the thread that runs it.
-#[cfg(feature = "testing")]
-pub(crate) mod virtual_time {
-    use super::Instant;
-    use std::cell::Cell;
-
-    thread_local! {
-        static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
-        static UNIX: Cell<u64> = const { Cell::new(0) };
-    }
-
-    pub(super) fn get() -> Option<Instant> {
-        NOW.get()
-    }
-
-    /// Whether this thread's clock is a simulated one.
-    pub(crate) fn is_on() -> bool {
-        get().is_some()
-    }
-
-    /// The wall clock of the process: `unix` is its zero.
-    pub(super) fn unix_nanos() -> Option<u64> {
-        NOW.get().map(|now| UNIX.get().saturating_add(now.as_nanos()))
-    }
-
-    /// From now on this thread's clock shows `now`.
-    pub(crate) fn enter(now: Instant, unix: u64) {
-        NOW.set(Some(now));
-        UNIX.set(unix);
-    }
-
-    /// The system's clock again.
-    pub(crate) fn leave() {
-        NOW.set(None);
-    }
 }

@@ -16,7 +16,6 @@ use hmc_core::wire::cursor::WireErrorKind;
 use hmc_core::wire::reject::RejectReason;
 use rustix::io::Errno;
 
-use crate::base::clock;
 use crate::base::lock::lock;
 use crate::io::listener::{PeerAddr, tune_tcp};
 use crate::io::reactor::Token;
@@ -71,7 +70,7 @@ impl SessionInner {
         if self.reactor.watch_pending(&socket, Token::Pending(id)).is_err() {
             return None;
         }
-        let now = clock::now();
+        let now = self.clock.now();
         let by = now.after(Duration::from_nanos(HELLO_DEADLINE_NS));
         let conn = PendingConn { source, listener, by, heard: now, stage: Stage::Silent(socket) };
         lock(&self.pending).insert(id, conn);
@@ -120,7 +119,7 @@ impl SessionInner {
                 Seen::End => return self.turn_away(&socket),
                 seen @ (Seen::Nothing | Seen::Part) => {
                     if seen == Seen::Part {
-                        heard = clock::now();
+                        heard = self.clock.now();
                     }
                     let stage = Stage::Silent(socket);
                     let conn = PendingConn { source, listener, by, heard, stage };
@@ -131,7 +130,7 @@ impl SessionInner {
         };
         match self.listen_to(&mut p) {
             PendingOutcome::Waiting => {
-                let (heard, stage) = (clock::now(), Stage::Talking(p));
+                let (heard, stage) = (self.clock.now(), Stage::Talking(p));
                 lock(&self.pending).insert(id, PendingConn { source, listener, by, heard, stage });
             }
             PendingOutcome::Closed => self.turn_away(&p.socket),
@@ -145,7 +144,7 @@ impl SessionInner {
             job: self.config.job,
             cxx: if self.accepts_cxx() { CxxPolicy::Allowed } else { CxxPolicy::Refused },
         };
-        let control = ControlConn::accepted(&acceptor, clock::now());
+        let control = ControlConn::accepted(&acceptor, self.clock.now());
         Handshaking {
             socket: Arc::new(socket),
             source,
@@ -179,7 +178,7 @@ impl SessionInner {
 
     fn listen_to(&self, p: &mut Handshaking) -> PendingOutcome {
         loop {
-            let now = clock::now();
+            let now = self.clock.now();
             let first = match p.framer.next(p.control.frame_limit()) {
                 Ok(Next::Frame(header, payload)) => match p.control.receive(header, payload, now) {
                     Ok(Some(event)) => self.first_words(&event, p.source, &p.socket),

@@ -8,7 +8,6 @@ use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::wire::hello::{Features, LinkToken};
 use hmc_core::wire::reject::RejectReason;
 
-use crate::base::clock;
 use crate::base::lock::lock;
 use crate::base::private_ranks::is_private;
 use crate::io::listener::PeerAddr;
@@ -85,7 +84,7 @@ impl SessionInner {
         let token = self.token_for(serial).map_err(busy)?;
         let endpoints = self.endpoints(Some(p.listener), elsewhere);
         let ours = self.hello(&endpoints, self.next_life(), Some(rank)).map_err(busy)?;
-        p.control.accept(&ours, token, clock::now()).map_err(|_| RejectReason::Busy)?;
+        p.control.accept(&ours, token, self.clock.now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();
         if is_private(peer) {
             // Neither end could tell by its rank whether the other dials already.
@@ -137,7 +136,7 @@ impl SessionInner {
         self.reactor.unwatch_socket(&p.socket);
         let acceptor =
             AcceptConfig { rank: self.config.rank, job: self.config.job, cxx: CxxPolicy::Refused };
-        let spare = ControlConn::accepted(&acceptor, clock::now());
+        let spare = ControlConn::accepted(&acceptor, self.clock.now());
         let control = std::mem::replace(&mut p.control, spare);
         let framer = std::mem::replace(&mut p.framer, CtrlState::new_framer());
         let link = Link::new(LinkInit {
@@ -156,7 +155,7 @@ impl SessionInner {
             inbox: self.new_inbox(),
         });
         self.publish(&link);
-        link.ctrl().obey(clock::now());
+        link.ctrl().obey(self.clock.now());
         self.watch(&link);
     }
 

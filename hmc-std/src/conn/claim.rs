@@ -5,7 +5,6 @@ use hmc_core::wire::hello::Hello;
 use hmc_core::wire::reject::RejectReason;
 
 use crate::base::address::Address;
-use crate::base::clock;
 use crate::base::error::ErrorKind;
 use crate::base::lock::lock;
 use crate::io::listener::PeerAddr;
@@ -70,7 +69,7 @@ impl SessionInner {
 
     /// Warns, once a second at the most: pending connections come as often as they like.
     pub(crate) fn warn_refused(&self, source: PeerAddr, why: &str, hint: &dyn std::fmt::Display) {
-        let due = lock(&self.pending).is_worth_a_warning(clock::now());
+        let due = lock(&self.pending).is_worth_a_warning(self.clock.now());
         match due {
             Some(others) => tracing::warn!(?source, %hint, others, "refused a process: {why}"),
             None => tracing::debug!(?source, "refused a process: {why}"),

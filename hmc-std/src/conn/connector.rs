@@ -11,7 +11,6 @@ use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::base::address::Address;
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::conn::dial_target::DialTarget;
@@ -121,7 +120,7 @@ impl Connector {
         shared: &SessionInner,
     ) -> Result<std::result::Result<Arc<Link>, ConnectStep>> {
         loop {
-            let now = clock::now();
+            let now = shared.clock.now();
             match &mut self.state {
                 State::Idle => {
                     let begun =
@@ -239,7 +238,7 @@ impl Connector {
             State::Dialing(dialer) => dialer.opened(shared, opened),
             State::Idle | State::Opening(_) | State::Waiting { .. } => Ok(()),
         };
-        done.or_else(|e| self.again_after(e, clock::now()))
+        done.or_else(|e| self.again_after(e, shared.clock.now()))
     }
 
     /// The dial failed: it is tried again if that is worth it, unless the peer's own comes first.

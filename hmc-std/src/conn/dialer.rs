@@ -12,7 +12,6 @@ use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::base::address::Address;
-use crate::base::clock;
 use crate::base::config::check_exposure;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
@@ -173,12 +172,13 @@ impl Dialer {
 
     fn step(&mut self, shared: &SessionInner) -> Result<DialStep> {
         loop {
+            let now = shared.clock.now();
             match &mut self.stage {
                 DialStage::Control => {
                     return Ok(DialStep::Open(DialTarget::Address(self.address.clone())));
                 }
                 DialStage::Hello(talk) => {
-                    let met = match talk.advance()? {
+                    let met = match talk.advance(now)? {
                         None => return Ok(DialStep::Hear),
                         Some(HandshakeOutcome::Connected(met)) => met,
                         Some(HandshakeOutcome::Refused(why)) => return Ok(DialStep::Refused(why)),
@@ -210,7 +210,7 @@ impl Dialer {
                     self.stage = DialStage::Data(met, talk, first);
                     self.skip_unfit(shared)?;
                 }
-                DialStage::Data(..) if clock::now() < self.not_before => {
+                DialStage::Data(..) if now < self.not_before => {
                     return Ok(DialStep::Pause(self.not_before));
                 }
                 DialStage::Data(met, _, kind) => {
@@ -221,7 +221,7 @@ impl Dialer {
                         shared.domains.find(*kind)?.side(),
                     )?));
                 }
-                DialStage::Attach(_, first, kind, talk) => match (talk.advance(), *kind) {
+                DialStage::Attach(_, first, kind, talk) => match (talk.advance(now), *kind) {
                     (Ok(None), _) => return Ok(DialStep::Hear),
                     (Ok(Some(HandshakeOutcome::Attached)), _) => {
                         return self.link(shared).map(DialStep::Linked);
@@ -281,7 +281,7 @@ impl Dialer {
                         socket.let_descriptors_in();
                     }
                     let control =
-                        ControlConn::attach(shared.config.rank, token, channel, clock::now())
+                        ControlConn::attach(shared.config.rank, token, channel, shared.clock.now())
                             .map_err(invalid_hello)?;
                     let mut talk = Handshake::new(socket, control);
                     talk.flush()?;
@@ -328,7 +328,7 @@ impl Dialer {
     /// The data connection of that kind came to nothing.
     fn not_by(&mut self, shared: &SessionInner, kind: ConnType, why: Error) -> Result<()> {
         if Retries::is_worth_it(&why) && !self.retries.is_hopeless() {
-            self.not_before = self.retries.next(clock::now());
+            self.not_before = self.retries.next(shared.clock.now());
             self.again_by(kind);
             return Ok(());
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::framer::{Framer, Next};
 use hmc_core::ctrl::io::{CloseReason, ControlEvent, ControlOutput};
-use hmc_core::time::Duration;
+use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::advert::EndpointDesc;
 use hmc_core::wire::hello::{Features, HostId, LinkToken, Welcome};
@@ -83,10 +83,9 @@ impl Handshake {
     }
 
     /// Talks as far as what has come allows: the connection is up, or refused, or (`None`) more must come first.
-    pub(crate) fn advance(&mut self) -> Result<Option<HandshakeOutcome>> {
+    pub(crate) fn advance(&mut self, now: Instant) -> Result<Option<HandshakeOutcome>> {
         loop {
             self.flush()?;
-            let now = clock::now();
             match self.framer.next(self.control.frame_limit()) {
                 Ok(Next::Frame(header, payload)) => {
                     let event = self.control.receive(header, payload, now);

@@ -6,7 +6,6 @@ use hmc_core::wire::hello::{EndpointList, Hello};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::base::address::Address;
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::conn::handshake::{Handshake, invalid_hello};
 use crate::io::socket::Socket;
@@ -27,7 +26,7 @@ impl SessionInner {
         let (asked, proves) = self.asks(address, &socket);
         let hello = Hello { asked: &asked, proves, ..words };
         let prover = self.prover(&hello, endpoints)?.map(Box::new);
-        let control = ControlConn::dial(&hello, clock::now()).map_err(invalid_hello)?;
+        let control = ControlConn::dial(&hello, self.clock.now()).map_err(invalid_hello)?;
         Ok(Handshake { prover, ..Handshake::new(socket, control) })
     }
 

@@ -6,7 +6,6 @@ use hmc_core::wire::hello::{Asked, EndpointList, Hello};
 use hmc_core::wire::proof::{Challenge, Proof, Role};
 
 use crate::base::address::is_loopback;
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::secret::Secret;
 use crate::state::inner::SessionInner;
@@ -55,7 +54,7 @@ impl SessionInner {
 
     /// The secret that is in the file now.
     pub(crate) fn secret(&self) -> Result<Secret> {
-        self.secret.of(&self.config.secret, clock::unix_nanos())
+        self.secret.of(&self.config.secret, self.clock.unix_nanos())
     }
 
     /// What a dialer needs that said `hello`, if that promises a proof.

@@ -66,7 +66,7 @@ impl SessionInner {
         let mut talk =
             self.greeting(fd.into(), &Address::Tcp(addr), &none, self.next_life(), me)?;
         let reached = loop {
-            match talk.advance()? {
+            match talk.advance(clock::now())? {
                 Some(reached) => break reached,
                 None => wait_for_answer(&talk.socket, self.config.spin, until)?,
             }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use hmc_core::time::Instant;
 use hmc_core::types::Rank;
 
-use crate::base::clock;
 use crate::base::lock::lock;
 use crate::node::membership::{Input, Output};
 use crate::state::inner::SessionInner;
@@ -15,7 +14,7 @@ impl SessionInner {
     pub(crate) fn update_membership(&self, input: Input) -> Output {
         let output = {
             let mut registry = lock(&self.registry);
-            let output = registry.handle(input, clock::now());
+            let output = registry.handle(input, self.clock.now());
             let at = registry.next_deadline().as_nanos();
             if at < self.reconnect_at.swap(at, Ordering::AcqRel) {
                 // The engine may sleep for longer than that.

@@ -12,7 +12,6 @@ use super::ctrl::machine::Ended;
 use super::deferred::Deferred;
 use super::received::Received;
 use super::{CLOSING, Link, LinkState};
-use crate::base::clock;
 use crate::callbacks::deferred_drops::DeferDrops;
 
 impl Link {
@@ -26,7 +25,7 @@ impl Link {
         }
         let ended = {
             let mut ctrl = self.ctrl();
-            ctrl.bye(by, clock::now());
+            ctrl.bye(by, self.clock.now());
             self.settle_ctrl(&mut ctrl);
             ctrl.machine.ended()
         };
@@ -37,7 +36,7 @@ impl Link {
     pub(super) fn let_go(&self) {
         let left = self.peer_left.load(Ordering::Acquire) && self.is_rndv_quiet();
         if left && self.is_quiet() {
-            self.bye(clock::now());
+            self.bye(self.clock.now());
         }
     }
 
@@ -113,7 +112,7 @@ impl Link {
             return;
         }
         self.end_data(eof);
-        self.ctrl().machine.close_at(clock::now().after(Duration::from_nanos(PEER_DEAD_NS)));
+        self.ctrl().machine.close_at(self.clock.now().after(Duration::from_nanos(PEER_DEAD_NS)));
         self.run_rndv();
         self.poll_ctrl(false);
         self.leader_lock.notify();
@@ -131,7 +130,7 @@ impl Link {
     fn close_now(&self) {
         let mut heard = Received::default();
         let done = {
-            let now = clock::now();
+            let now = self.clock.now();
             let mut ctrl = self.ctrl();
             ctrl.machine.close_at(now);
             ctrl.turn(now, self, &mut heard);

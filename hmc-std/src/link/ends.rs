@@ -23,7 +23,7 @@ use super::data::DataState;
 use super::deferred::Deferred;
 use super::op_resources::OpResources;
 use super::{Link, LinkInit, LinkObserver};
-use crate::base::clock;
+use crate::base::clock::{self, Clock};
 use crate::base::config::Progress;
 use crate::callbacks::wakers::Wakers;
 use crate::io::reactor::Reactor;
@@ -58,6 +58,9 @@ impl LinkObserver for Told {
     }
     fn over(&self, _: &Link) {
         self.over.fetch_add(1, Ordering::Relaxed);
+    }
+    fn clock(&self) -> Clock {
+        Clock::default()
     }
     fn wakers(&self) -> Arc<Wakers> {
         Arc::clone(&self.wakers)

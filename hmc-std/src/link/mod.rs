@@ -45,7 +45,7 @@ use hmc_mem::leader::LeaderLock;
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::slot::SlotWord;
 
-use crate::base::clock;
+use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::op_id::LinkId;
@@ -70,6 +70,8 @@ pub(crate) trait LinkObserver: Send + Sync {
     fn on_event(&self, link: &Link);
     /// The link is over. Called once, without locks held.
     fn over(&self, link: &Link);
+    /// By which the session decides.
+    fn clock(&self) -> Clock;
     /// What calls the wakers of the application.
     fn wakers(&self) -> Arc<Wakers>;
     /// How much of the session's memory cannot be given back yet.
@@ -110,6 +112,8 @@ pub(crate) struct Link {
     over: AtomicBool,
     /// The peer said BYE: it waits for ours.
     peer_left: AtomicBool,
+    /// Of the session.
+    clock: Clock,
     born: Instant,
     /// How late its ticks were since, in all, if the peer is one of this system.
     late_ns: AtomicU64,
@@ -164,6 +168,7 @@ impl Link {
 
     fn new_at(mut parts: LinkInit, address: Option<SocketAddr>) -> Arc<Self> {
         let has_worker = parts.data.port().worker().is_some();
+        let clock = parts.owner.upgrade().map_or_else(Clock::default, |owner| owner.clock());
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
             let _ = data_socket.set(socket);
@@ -180,7 +185,8 @@ impl Link {
             leaving: AtomicBool::new(false),
             over: AtomicBool::new(false),
             peer_left: AtomicBool::new(false),
-            born: clock::now(),
+            born: clock.now(),
+            clock,
             late_ns: AtomicU64::new(0),
             spin: parts.spin,
             patience: spin_policy::SpinPolicy::default(),

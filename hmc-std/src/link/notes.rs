@@ -7,7 +7,6 @@ use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::message::ControlMessage;
 
 use super::Link;
-use crate::base::clock;
 use crate::base::error::Result;
 use crate::transport::worker::Worker;
 
@@ -77,7 +76,7 @@ impl Link {
             let Some((window, epoch)) = self.data().port().next_release() else { return };
             // If the link is over, its end is the fence.
             let mut ctrl = self.ctrl();
-            ctrl.say_left(window, epoch, clock::now());
+            ctrl.say_left(window, epoch, self.clock.now());
             self.settle_ctrl(&mut ctrl);
         }
     }

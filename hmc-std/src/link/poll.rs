@@ -8,7 +8,6 @@ use hmc_core::time::Duration;
 use super::deferred::Deferred;
 use super::received::Received;
 use super::{Link, LinkState, Tick};
-use crate::base::clock;
 use crate::callbacks::deferred_drops::DeferDrops;
 use crate::io::reactor::Channel;
 
@@ -31,7 +30,7 @@ impl Link {
         let (busy, work, down, opened, leaves, piece) = {
             let mut data = if as_leader { self.data() } else { self.data_in_turn() };
             let busy = if as_leader || !data.is_attended() {
-                data.turn(clock::now(), &mut after)
+                data.turn(self.clock.now(), &mut after)
             } else {
                 data.pump(&mut after);
                 false
@@ -79,7 +78,7 @@ impl Link {
             if ctrl.is_attended() && !as_leader {
                 return false;
             }
-            ctrl.turn(clock::now(), self, &mut heard);
+            ctrl.turn(self.clock.now(), self, &mut heard);
             self.settle_ctrl(&mut ctrl);
             ctrl.machine.ended()
         };

@@ -9,7 +9,6 @@ use hmc_core::limits::FRAMER_INITIAL_BYTES;
 use super::ctrl::CtrlState;
 use super::data::DataState;
 use super::{Link, LinkInit, LinkState};
-use crate::base::clock;
 use crate::io::socket::Socket;
 use crate::node::inbox::Message;
 use crate::transport::data_plane::AnyDataPlane;
@@ -24,7 +23,7 @@ impl Link {
     /// operations. `socket` is one that says nothing, and `serial` a new number: names of operations do not lead here.
     pub(crate) fn rest(&self, socket: &Arc<Socket>, serial: u32) -> Arc<Self> {
         let acceptor = AcceptConfig { rank: self.peer, job: 0, cxx: CxxPolicy::Refused };
-        let control = ControlConn::accepted(&acceptor, clock::now());
+        let control = ControlConn::accepted(&acceptor, self.clock.now());
         let parts = LinkInit {
             session: self.session,
             serial,

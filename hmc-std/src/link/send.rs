@@ -7,7 +7,6 @@ use hmc_core::wire::message::ControlMessage;
 use super::ctrl::CtrlState;
 use super::ctrl::machine::ControlMachine;
 use super::{Link, increment};
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
 
@@ -62,7 +61,7 @@ impl Link {
         }
         let (sent, ended) = {
             let mut ctrl = self.ctrl();
-            let sent = send(&mut ctrl, m, clock::now());
+            let sent = send(&mut ctrl, m, self.clock.now());
             self.settle_ctrl(&mut ctrl);
             (sent, ctrl.machine.ended())
         };

@@ -9,7 +9,6 @@ use hmc_core::queue::Transfer;
 use hmc_core::slots;
 
 use crate::api::peer::Peer;
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::callbacks::wakers::Notice;
@@ -67,7 +66,7 @@ impl OpFuture {
         let Some(later) = &self.later else { return Ok(true) };
         let (t, region) = &**later;
         let hold = OpResources::region(region.clone());
-        let deadline = clock::deadline_in(self.peer.shared.config.deadline);
+        let deadline = self.peer.shared.clock.deadline_in(self.peer.shared.config.deadline);
         let Some(posted) = self.peer.try_post(t, deadline, hold) else { return Ok(false) };
         self.later = None;
         self.op = Some(posted.map_err(|e| e.with_peer(self.peer.rank()))?);

@@ -12,7 +12,7 @@ use hmc_core::wire::message::ControlMessage;
 
 use hmc_mem::os::life::LifePage;
 
-use crate::base::clock;
+use crate::base::clock::{self, Clock};
 use crate::base::config::{Config, Progress};
 use crate::base::entropy::Entropy;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -46,6 +46,7 @@ pub(crate) struct SessionInner {
     /// Names the session among all of the process: part of the names of what it begins.
     pub(crate) id: u64,
     pub(crate) config: Config,
+    pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) regions: Arc<RegionTable>,
@@ -105,6 +106,7 @@ pub(crate) struct SessionInner {
 /// What a session starts with.
 pub(crate) struct SessionInit {
     pub(crate) config: Config,
+    pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) regions: Arc<RegionTable>,
@@ -128,6 +130,7 @@ impl SessionInner {
             insecure: AtomicBool::new(parts.config.insecure),
             netns: parts.config.secret.netns(),
             config: parts.config,
+            clock: parts.clock,
             entropy: parts.entropy,
             reactor: parts.reactor,
             regions: parts.regions,
@@ -174,7 +177,7 @@ impl SessionInner {
     /// A number for a new life of this end towards some peer: higher than all before, whichever end dials and
     /// whatever the wall clock does meanwhile. A peer that has seen a later life refuses an earlier one.
     pub(crate) fn next_life(&self) -> Incarnation {
-        let unix = clock::unix_nanos();
+        let unix = self.clock.unix_nanos();
         let next = |last: u64| last.saturating_add(1).max(unix);
         let last =
             self.last_life.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| Some(next(n)));
@@ -362,7 +365,7 @@ impl SessionInner {
 
     /// How long a call of the application waits that takes up to `timeout`.
     pub(crate) fn until(&self, timeout: std::time::Duration) -> WaitLimit {
-        WaitLimit::new(clock::deadline_in(timeout), self.config.interrupt)
+        WaitLimit::new(self.clock.deadline_in(timeout), self.config.interrupt)
     }
 
     /// Sleeps until `look` finds something. Drives the session itself where no thread does.
@@ -431,6 +434,10 @@ impl std::fmt::Debug for SessionInner {
 }
 
 impl LinkObserver for SessionInner {
+    fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
     fn wakers(&self) -> Arc<Wakers> {
         Arc::clone(&self.wakers)
     }

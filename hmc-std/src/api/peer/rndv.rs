@@ -12,7 +12,6 @@ use hmc_core::wire::advert::WindowRole;
 use hmc_mem::shared::SharedBytes;
 
 use super::Peer;
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::rndv::handle::{Found, MessageHandle};
@@ -187,7 +186,7 @@ impl Peer {
         }
         let bytes = MessageBuffer::Registered { region, range, span };
         let len = range.len();
-        let deadline = clock::deadline_in(self.shared.config.deadline);
+        let deadline = self.shared.clock.deadline_in(self.shared.config.deadline);
         match self.link.with_rndv(|rndv| rndv.send(bytes, len, deadline)) {
             Ok(ticket) => Ok(Delivery::new(self.clone(), ticket)),
             Err((e, bytes)) => {
@@ -218,7 +217,7 @@ impl Peer {
             Err(error) => return Err(OpError { error, span }),
         };
         let bytes = MessageBuffer::Registered { region, range, span };
-        let deadline = clock::deadline_in(self.shared.config.deadline);
+        let deadline = self.shared.clock.deadline_in(self.shared.config.deadline);
         let want = PostedRecv::new(bytes, space, place, deadline);
         let ticket = self.link.with_rndv(|rndv| rndv.receive(want));
         Ok(Delivery::new(self.clone(), ticket))

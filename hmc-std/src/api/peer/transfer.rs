@@ -2,7 +2,6 @@
 
 use super::Peer;
 use super::binding::Binding as _;
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::base::process::forked;
@@ -212,7 +211,7 @@ impl Peer {
         let mut after = Deferred::default();
         let ended = {
             let mut data = self.link.data();
-            data.expire(clock::now(), &mut after);
+            data.expire(self.shared.clock.now(), &mut after);
             data.take(op)
         };
         self.link.follow_up(&mut after);

@@ -12,7 +12,6 @@ use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_mem::shared::SharedBytes;
 
 use super::host::{Host, Told};
-use crate::base::clock;
 use crate::base::error::Error;
 use crate::link::Link;
 use crate::link::ctrl::machine::Ended;
@@ -137,7 +136,7 @@ impl Host for OnLink<'_> {
             return Told::Sent;
         }
         let mut ctrl = link.ctrl();
-        let sent = ctrl.send_if_idle(&ControlMessage::Rndv(note), clock::now());
+        let sent = ctrl.send_if_idle(&ControlMessage::Rndv(note), link.clock.now());
         link.settle_ctrl(&mut ctrl);
         if !sent {
             return Told::Later;

@@ -13,7 +13,6 @@ use super::actions::RndvActions;
 use super::handle::MessageHandle;
 use super::on_link::OnLink;
 use super::state::RndvState;
-use crate::base::clock;
 use crate::base::error::Result;
 use crate::base::lock::lock;
 use crate::callbacks::deferred_drops::DeferDrops;
@@ -60,7 +59,7 @@ impl Link {
                     // Each turn uses up what it finds there: what goes to those who hear is storage.
                     std::mem::swap(&mut *lock(&rndv.heard), &mut state.heard);
                 }
-                state.turn(&mut host, clock::now(), is_dead, &mut after);
+                state.turn(&mut host, self.clock.now(), is_dead, &mut after);
                 if !listens && state.outgoing.is_empty() {
                     rndv.mark();
                 }

@@ -18,7 +18,6 @@ use super::pending_request::PendingRequest;
 use super::sending::Sending;
 use super::{Node, Owned};
 use crate::api::peer::Peer;
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::link::op_resources::OpResources;
@@ -138,13 +137,13 @@ impl Node {
         for link in &links {
             link.advance(LinkState::Leaving);
         }
-        let until = clock::deadline_in(self.shared.config.deadline);
+        let until = self.shared.clock.deadline_in(self.shared.config.deadline);
         self.asks.push(PendingRequest::Goodbye { ticket, links, until });
     }
 
     fn send(&mut self, ticket: u64, rank: u32, message: Message) -> Result<Option<u64>> {
         let peer = self.peer(rank)?;
-        let until = clock::deadline_in(self.shared.config.deadline);
+        let until = self.shared.clock.deadline_in(self.shared.config.deadline);
         self.asks.push(PendingRequest::Message(Sending {
             ticket,
             peer,

@@ -10,7 +10,6 @@ use super::pending_connect::PendingConnect;
 use super::pipe::Pipe;
 use super::{FIRST_PORT, Node, Output, Server, listener};
 use crate::base::address::Address;
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::conn::connector::{ConnectStep, Connector};
@@ -52,7 +51,7 @@ impl Node {
         conn: ConnType,
         patience: Duration,
     ) {
-        let machine = Connector::new(rank, address, conn, clock::deadline_in(patience));
+        let machine = Connector::new(rank, address, conn, self.shared.clock.deadline_in(patience));
         let id = self.next_ticket;
         self.next_ticket = self.next_ticket.wrapping_add(1);
         let wake = Instant::NEVER;

@@ -14,6 +14,7 @@ mod pending_connect;
 mod pending_request;
 mod pipe;
 mod sending;
+mod virtual_clock;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,7 +27,7 @@ use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::hello::HostId;
 
 use crate::api::peer::Peer;
-use crate::base::clock::virtual_time;
+use crate::base::clock::{Clock, TimeSource};
 use crate::base::config::{Config, Environment, Progress};
 use crate::base::entropy::{Entropy, RandomSource};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -50,6 +51,7 @@ use conn::{Conn, Server};
 use pending_connect::PendingConnect;
 use pending_request::PendingRequest;
 use pipe::{Pipe, Touched};
+use virtual_clock::VirtualClock;
 
 /// Where rank 0 listens; the others follow.
 const FIRST_PORT: u16 = 20_000;
@@ -77,7 +79,7 @@ enum Owned {
 /// A session that is driven.
 pub struct Node {
     shared: Arc<SessionInner>,
-    start: u64,
+    clock: Arc<VirtualClock>,
     now: Instant,
     conns: BTreeMap<u32, Conn>,
     /// Connections that have something to say.
@@ -162,16 +164,20 @@ impl Node {
             *to = from;
         }
         let domains = Domains::new(&config, &reactor, &CustomDomains::default());
+        let unix = settings.start.wrapping_shl(START_SHIFT);
+        let clock = Arc::new(VirtualClock::new(settings.now, unix));
+        let time: Arc<dyn TimeSource> = Arc::<VirtualClock>::clone(&clock);
         let chance: Arc<dyn RandomSource> = Arc::new(Chance::new(settings.seed));
         let shared = SessionInner::new(SessionInit {
             config,
+            clock: Clock::from(time),
             entropy: Entropy::from(chance),
             reactor,
             regions,
             buffer,
             listeners,
             host: HostId(host),
-            incarnation: Incarnation(settings.start.wrapping_shl(START_SHIFT)),
+            incarnation: Incarnation(unix),
             origin: crate::base::process::Origin::here()?,
             // No thread holds it.
             life: None,
@@ -183,7 +189,7 @@ impl Node {
         shared.wakers.stay();
         Ok(Self {
             shared,
-            start: settings.start,
+            clock,
             now: settings.now,
             conns: BTreeMap::new(),
             touched: Touched::default(),
@@ -206,22 +212,12 @@ impl Node {
         })
     }
 
-    /// Runs `f` with the world's clock and this node's chance.
-    fn inside<R>(&mut self, now: Instant, f: impl FnOnce(&mut Self) -> R) -> R {
-        self.now = now;
-        let unix = self.start.wrapping_shl(START_SHIFT);
-        virtual_time::enter(now, unix);
-        let r = f(self);
-        virtual_time::leave();
-        r
-    }
-
     /// Takes one input.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
-        self.inside(now, |node| {
-            let conn = node.take_in(input);
-            node.settle(conn);
-        });
+        self.now = now;
+        self.clock.set(now);
+        let conn = self.take_in(input);
+        self.settle(conn);
     }
 
     /// The next output, in order.
@@ -462,15 +458,11 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // What goes with it looks at the clock.
-        let now = self.now;
-        self.inside(now, |node| {
-            node.asks.clear();
-            node.owned.clear();
-            node.up.clear();
-            for link in node.shared.links() {
-                link.die(false, "the process ended");
-            }
-        });
+        self.asks.clear();
+        self.owned.clear();
+        self.up.clear();
+        for link in self.shared.links() {
+            link.die(false, "the process ended");
+        }
     }
 }
