@@ -17,8 +17,9 @@ use crate::base::clock::{self, Clock};
 use crate::base::config::{Config, listening_address};
 use crate::base::entropy::Entropy;
 use crate::base::error::{Error, Result};
-use crate::base::process::{Origin, host_id};
-use crate::base::secret::SecretPlace;
+use crate::base::process::{Origin, host_id, netns};
+use crate::base::secret::{KeptSecret, SecretPlace};
+use crate::callbacks::wakers::Wakers;
 use crate::io::listener::Listener;
 use crate::io::reactor::Reactor;
 use crate::memory::{ConnBuffer, RegionTable};
@@ -236,12 +237,15 @@ impl Prepared {
             regions: Arc::clone(&self.regions),
             buffer: self.buffer.clone(),
             listeners,
+            secret: KeptSecret::default(),
             host: host_id(),
+            netns: netns(),
             incarnation: Incarnation(clock::unix_nanos()),
             origin: Origin::here()?,
             life: Some(life),
             domains,
             places: places(),
+            wakers: Wakers::new(false),
         });
         let thread = starting.serve(&shared)?;
         self.last = Arc::downgrade(&shared);

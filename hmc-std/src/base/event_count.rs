@@ -17,11 +17,12 @@ pub(crate) enum WaitStep<R> {
 /// A number that changes with each event, as long as somebody waits.
 #[derive(Debug, Default)]
 pub(crate) struct EventCount {
-    sequence: AtomicU64,
+    pub(crate) sequence: AtomicU64,
     /// Held while the number changes, and between the last look at it and the sleep.
     asleep: Mutex<()>,
     changed: Condvar,
-    waiting: AtomicU32,
+    /// How many sleep, or look at the number of events themselves.
+    pub(crate) waiting: AtomicU32,
 }
 
 impl EventCount {
@@ -59,17 +60,5 @@ impl EventCount {
         self.sequence.fetch_add(1, Ordering::SeqCst);
         drop(asleep);
         self.changed.notify_all();
-    }
-
-    /// From here on events are counted although nobody sleeps: who drives the session looks at the sequence.
-    #[cfg(feature = "testing")]
-    pub(crate) fn count(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Changes whenever there are events, once they are counted.
-    #[cfg(feature = "testing")]
-    pub(crate) fn sequence(&self) -> u64 {
-        self.sequence.load(Ordering::SeqCst)
     }
 }

@@ -15,7 +15,6 @@ use crate::base::entropy::random;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::paths::{absolute, private_dir};
-use crate::base::process::netns;
 
 /// Bytes of a secret that is made here, and the fewest of one that is given.
 const SECRET_BYTES: usize = 32;
@@ -31,9 +30,6 @@ pub(crate) enum SecretPlace {
     Own(PathBuf),
     /// In a file that was named.
     Named(PathBuf),
-    /// Nowhere: all of a simulated world know it.
-    #[cfg(feature = "testing")]
-    Simulated,
 }
 
 impl SecretPlace {
@@ -44,8 +40,6 @@ impl SecretPlace {
     pub(crate) fn path(&self) -> &Path {
         match self {
             Self::Own(path) | Self::Named(path) => path,
-            #[cfg(feature = "testing")]
-            Self::Simulated => Path::new("(simulated)"),
         }
     }
 }
@@ -71,16 +65,6 @@ impl SecretPlace {
             self.path().display()
         )
     }
-
-    /// The network namespace of a session with that secret; 0: not known.
-    pub(crate) fn netns(&self) -> u64 {
-        match self {
-            Self::Own(_) | Self::Named(_) => netns(),
-            // All of a simulated world are in one.
-            #[cfg(feature = "testing")]
-            Self::Simulated => 0,
-        }
-    }
 }
 
 /// The key of this user's proofs.
@@ -98,8 +82,6 @@ impl Secret {
                 path
             }
             SecretPlace::Named(path) => path,
-            #[cfg(feature = "testing")]
-            SecretPlace::Simulated => return Ok(Self([7; 32])),
         };
         let failed = |what: &str, e: Errno| match e {
             // open(2), O_NOFOLLOW.
@@ -259,22 +241,35 @@ struct Kept {
     secret: Secret,
 }
 
-/// The secret of a session, as long as its file stays what it was: one that is lost and made again counts at once.
+/// The secret of a session: one that was handed in, or that of a file as long as that stays what it was. One that is lost and made
+/// again counts at once.
 #[derive(Default)]
-pub(crate) struct KeptSecret(Mutex<Option<Kept>>);
+pub(crate) struct KeptSecret {
+    given: Option<Secret>,
+    kept: Mutex<Option<Kept>>,
+}
+
+impl From<[u8; 32]> for KeptSecret {
+    fn from(key: [u8; 32]) -> Self {
+        Self { given: Some(Secret(key)), ..Self::default() }
+    }
+}
 
 impl KeptSecret {
     /// The secret that is there now; `unix_ns` is the time since the epoch in nanoseconds.
     pub(crate) fn of(&self, place: &SecretPlace, unix_ns: u64) -> Result<Secret> {
+        if let Some(given) = &self.given {
+            return Ok(given.clone());
+        }
         let look = Look::at(place.path());
-        let kept = lock(&self.0).clone().filter(|kept| Some(kept.look) == look);
+        let kept = lock(&self.kept).clone().filter(|kept| Some(kept.look) == look);
         if let Some(kept) = kept {
             return Ok(kept.secret);
         }
         let secret = place.secret()?;
         let is_kept =
             |look: &Look| look.is_settled(unix_ns) && Look::at(place.path()) == Some(*look);
-        *lock(&self.0) = look.filter(is_kept).map(|look| Kept { look, secret: secret.clone() });
+        *lock(&self.kept) = look.filter(is_kept).map(|look| Kept { look, secret: secret.clone() });
         Ok(secret)
     }
 }
@@ -315,7 +310,7 @@ mod tests {
         let path = dir.join("secret");
         let place = SecretPlace::Own(path.clone());
         let kept = KeptSecret::default();
-        let is_kept = || super::lock(&kept.0).is_some();
+        let is_kept = || super::lock(&kept.kept).is_some();
         let first = kept.of(&place, 0).expect("made");
         let look = Look::at(&path).expect("it is there");
         let (seconds, ns) = look.changed;

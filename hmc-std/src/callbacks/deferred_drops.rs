@@ -71,8 +71,8 @@ mod tests {
     use crate::callbacks::wakers::Wakers;
     use crate::memory::StableBytes;
     use hmc_core::time::Duration;
+    use std::sync::Mutex;
     use std::sync::mpsc::{Sender, channel};
-    use std::sync::{Arc, Mutex};
     use std::thread::{ThreadId, current};
 
     /// Says where it is dropped.
@@ -126,8 +126,7 @@ mod tests {
     #[test]
     fn without_a_thread_owners_are_dropped_where_they_come_up() {
         let (tell, told) = channel();
-        let wakers = Arc::new(Wakers::default());
-        wakers.stay();
+        let wakers = Wakers::new(true);
         let first = DeferDrops::to(&wakers);
         put(teller(&tell, true));
         assert!(told.try_recv().is_err());

@@ -82,11 +82,17 @@ impl std::fmt::Debug for Wakers {
 }
 
 impl Wakers {
+    /// Of a session that begins. If all `stays`, it runs where it comes up, and no thread is ever started.
+    pub(crate) fn new(stays: bool) -> Arc<Self> {
+        let state = Mutex::new(State { stays, ..State::default() });
+        Arc::new(Self { state, ..Self::default() })
+    }
+
     /// Of a session that is not there any more.
     pub(crate) fn closed() -> Arc<Self> {
-        let wakers = Self::default();
+        let wakers = Self::new(false);
         wakers.close();
-        Arc::new(wakers)
+        wakers
     }
 
     /// A future is about to wait: its waker will need the thread.
@@ -167,13 +173,6 @@ impl Wakers {
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_one();
-    }
-
-    /// Everything runs where it comes up, for good.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn stay(&self) {
-        let mut state = lock(&self.state);
-        (state.stays, state.closed) = (true, true);
     }
 
     /// Waits until the owners that were let go of are gone, or `until` has come: one of them may block. Who `left` without its
@@ -321,8 +320,7 @@ mod tests {
 
     #[test]
     fn nothing_runs_elsewhere_if_all_is_to_stay() {
-        let wakers = Arc::<Wakers>::default();
-        wakers.stay();
+        let wakers = Wakers::new(true);
         wakers.start();
         let (owner, may) = owner();
         drop(may);

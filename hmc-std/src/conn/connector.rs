@@ -89,25 +89,11 @@ impl Connector {
         self.rank
     }
 
-    #[cfg(feature = "testing")]
-    pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
     /// The connection on which an answer is awaited.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match &self.state {
             State::Dialing(dialer) => dialer.socket(),
             State::Idle | State::Opening(_) | State::Waiting { .. } => None,
-        }
-    }
-
-    /// Whether the next connection that is opened is the first of a dial.
-    #[cfg(feature = "testing")]
-    pub(crate) fn is_fresh(&self) -> bool {
-        match &self.state {
-            State::Dialing(dialer) => dialer.is_fresh(),
-            State::Idle | State::Opening(_) | State::Waiting { .. } => true,
         }
     }
 

@@ -118,12 +118,6 @@ impl Dialer {
         }
     }
 
-    /// Whether it has no connection yet.
-    #[cfg(feature = "testing")]
-    pub(crate) fn is_fresh(&self) -> bool {
-        matches!(self.stage, DialStage::Control)
-    }
-
     /// Goes on as far as what has come allows.
     ///
     /// # Errors

@@ -19,20 +19,8 @@ const BACKLOG: i32 = 4096;
 
 #[derive(Debug)]
 pub(crate) enum Listener {
-    Tcp {
-        fd: OwnedFd,
-        addr: SocketAddr,
-    },
-    Uds {
-        fd: OwnedFd,
-        path: PathBuf,
-        lock: OwnedFd,
-    },
-    /// A listener in a simulated world.
-    #[cfg(feature = "testing")]
-    Simulated {
-        addr: SocketAddr,
-    },
+    Tcp { fd: OwnedFd, addr: SocketAddr },
+    Uds { fd: OwnedFd, path: PathBuf, lock: OwnedFd },
 }
 
 /// Who came in.
@@ -98,12 +86,10 @@ impl Listener {
         Ok(Self::Uds { fd, path, lock })
     }
 
-    /// What the kernel can be asked to watch, if this is a listener that the kernel knows.
-    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+    /// What the kernel can be asked to watch.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp { fd, .. } | Self::Uds { fd, .. } => Some(fd.as_fd()),
-            #[cfg(feature = "testing")]
-            Self::Simulated { .. } => None,
+            Self::Tcp { fd, .. } | Self::Uds { fd, .. } => fd.as_fd(),
         }
     }
 
@@ -111,8 +97,6 @@ impl Listener {
         match self {
             Self::Tcp { addr, .. } => Some(*addr),
             Self::Uds { .. } => None,
-            #[cfg(feature = "testing")]
-            Self::Simulated { addr } => Some(*addr),
         }
     }
 
@@ -127,7 +111,7 @@ impl Listener {
 
     /// Whether connections over IPv4 come to a listener of IPv6.
     fn takes_ipv4(&self) -> bool {
-        self.fd().is_some_and(|fd| sockopt::ipv6_v6only(fd) == Ok(false))
+        sockopt::ipv6_v6only(self.fd()) == Ok(false)
     }
 
     pub(crate) fn path(&self) -> Option<PathBuf> {
@@ -142,17 +126,14 @@ impl Listener {
         match self {
             Self::Tcp { addr, .. } => f(&EndpointDesc::tcp(addr.port())),
             Self::Uds { path, .. } => f(&EndpointDesc::Shm { path: path.as_os_str().as_bytes() }),
-            #[cfg(feature = "testing")]
-            Self::Simulated { addr } => f(&EndpointDesc::tcp(addr.port())),
         }
     }
 
     /// The next pending connection, if one waits. Local ones of another user are turned away.
     pub(crate) fn accept(&self) -> std::result::Result<Option<(OwnedFd, PeerAddr)>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Some(listener) = self.fd() else { return Ok(None) };
         loop {
-            let (fd, from) = match rustix::net::acceptfrom_with(listener, flags) {
+            let (fd, from) = match rustix::net::acceptfrom_with(self.fd(), flags) {
                 Ok(r) => r,
                 Err(Errno::AGAIN) => return Ok(None),
                 // accept(2): errors of the connection that was to be accepted.
@@ -171,8 +152,6 @@ impl Listener {
                     }
                     tracing::warn!("turned away a local process of another user");
                 }
-                #[cfg(feature = "testing")]
-                Self::Simulated { .. } => {}
             }
         }
     }

@@ -80,9 +80,8 @@ pub(crate) struct End {
 impl End {
     fn new(parts: impl FnOnce(Weak<dyn LinkObserver>) -> LinkInit) -> Self {
         let (events, over) = (AtomicU32::new(0), AtomicU32::new(0));
-        let wakers = Arc::<Wakers>::default();
         // What is woken is woken in the test's own calls.
-        wakers.stay();
+        let wakers = Wakers::new(true);
         let told = Arc::new(Told { events, over, wakers, tally: Arc::default() });
         let owner: Arc<dyn LinkObserver> = Arc::<Told>::clone(&told);
         let link = Link::new(parts(Arc::downgrade(&owner)));

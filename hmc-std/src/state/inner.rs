@@ -112,7 +112,10 @@ pub(crate) struct SessionInit {
     pub(crate) regions: Arc<RegionTable>,
     pub(crate) buffer: ConnBuffer,
     pub(crate) listeners: Listeners,
+    pub(crate) secret: KeptSecret,
     pub(crate) host: HostId,
+    /// Of this process; 0: not known.
+    pub(crate) netns: u64,
     pub(crate) incarnation: Incarnation,
     pub(crate) origin: Origin,
     /// Held by the session's thread.
@@ -120,6 +123,7 @@ pub(crate) struct SessionInit {
     pub(crate) domains: Domains,
     /// How many connections may be unproven at a time.
     pub(crate) places: usize,
+    pub(crate) wakers: Arc<Wakers>,
 }
 
 impl SessionInner {
@@ -128,7 +132,7 @@ impl SessionInner {
         Arc::new_cyclic(|me| Self {
             id: crate::base::identity::next(),
             insecure: AtomicBool::new(parts.config.insecure),
-            netns: parts.config.secret.netns(),
+            netns: parts.netns,
             config: parts.config,
             clock: parts.clock,
             entropy: parts.entropy,
@@ -136,7 +140,7 @@ impl SessionInner {
             regions: parts.regions,
             buffer: parts.buffer,
             listeners: parts.listeners,
-            secret: KeptSecret::default(),
+            secret: parts.secret,
             host: parts.host,
             last_life: AtomicU64::new(parts.incarnation.0),
             reconnect_at: AtomicU64::new(registry.next_deadline().as_nanos()),
@@ -164,7 +168,7 @@ impl SessionInner {
             refused: AtomicU64::new(0),
             origin: parts.origin,
             life: parts.life,
-            wakers: Arc::default(),
+            wakers: parts.wakers,
             me: me.clone(),
         })
     }

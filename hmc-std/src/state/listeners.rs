@@ -59,9 +59,7 @@ impl Listeners {
         let full =
             || Error::new(ErrorKind::Full, "no listener of this session can be opened any more");
         inner.next = number.checked_add(1).ok_or_else(full)?;
-        if let Some(fd) = listener.fd() {
-            self.reactor.watch(fd, Token::Listener(number))?;
-        }
+        self.reactor.watch(listener.fd(), Token::Listener(number))?;
         inner.open.push((number, listener));
         Ok(())
     }
@@ -71,9 +69,7 @@ impl Listeners {
         let mut inner = lock(&self.inner);
         for (_, listener) in inner.open.drain(..) {
             // First: a process that is being forked may have a copy of the descriptor for a moment.
-            if let Some(fd) = listener.fd() {
-                self.reactor.unwatch(fd);
-            }
+            self.reactor.unwatch(listener.fd());
         }
     }
 
@@ -88,7 +84,7 @@ impl Listeners {
     /// Stops to watch a listener, or watches it again.
     pub(crate) fn attend(&self, number: u32, on: bool) {
         let inner = lock(&self.inner);
-        let Some(fd) = inner.find(number).and_then(Listener::fd) else { return };
+        let Some(fd) = inner.find(number).map(Listener::fd) else { return };
         if on {
             let _ = self.reactor.watch(fd, Token::Listener(number));
         } else {

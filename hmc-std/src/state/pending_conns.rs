@@ -90,12 +90,6 @@ impl PendingConns {
         self.by_number.is_empty()
     }
 
-    /// Whether that one is still a pending connection.
-    #[cfg(feature = "testing")]
-    pub(crate) fn has(&self, id: u32) -> bool {
-        self.by_number.contains_key(&id)
-    }
-
     /// All go: their connections close.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();

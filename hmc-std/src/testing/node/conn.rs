@@ -26,13 +26,16 @@ pub(super) enum Server {
 impl Server {
     /// The link that a pending connection's connection has become a part of.
     pub(super) fn of(shared: &SessionInner, pipe: &Pipe) -> Option<Self> {
+        shared.links().iter().find_map(|link| Self::half_of(link, pipe))
+    }
+
+    /// The half of that link whose connection it is.
+    pub(super) fn half_of(link: &Arc<Link>, pipe: &Pipe) -> Option<Self> {
         let is_it = |s: &Socket| matches!(s, Socket::Given(stream) if pipe.is_behind(&**stream));
-        shared.links().iter().find_map(|link| {
-            let half = |channel| Some(Self::Link(Arc::downgrade(link), channel));
-            if is_it(link.ctrl_socket()) {
-                return half(Channel::Ctrl);
-            }
-            link.data_socket().filter(|s| is_it(s)).and_then(|_| half(Channel::Data))
-        })
+        let half = |channel| Some(Self::Link(Arc::downgrade(link), channel));
+        if is_it(link.ctrl_socket()) {
+            return half(Channel::Ctrl);
+        }
+        link.data_socket().filter(|s| is_it(s)).and_then(|_| half(Channel::Data))
     }
 }

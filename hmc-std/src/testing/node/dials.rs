@@ -1,6 +1,6 @@
 //! The dials of a driven session: the machine of [`crate::conn::connector`], fed by the world.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hmc_core::time::Instant;
@@ -14,7 +14,6 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::conn::connector::{ConnectStep, Connector};
 use crate::conn::dial_target::DialTarget;
-use crate::io::reactor::Channel;
 use crate::io::socket::Socket;
 
 fn rank_at(target: &DialTarget) -> Option<u32> {
@@ -51,13 +50,15 @@ impl Node {
         conn: ConnType,
         patience: Duration,
     ) {
-        let machine = Connector::new(rank, address, conn, self.shared.clock.deadline_in(patience));
+        let deadline = self.shared.clock.deadline_in(patience);
+        let machine = Connector::new(rank, address, conn, deadline);
         let id = self.next_ticket;
         self.next_ticket = self.next_ticket.wrapping_add(1);
         let wake = Instant::NEVER;
         let (opening, hears, seen_events) = (None, None, None);
         let dial = PendingConnect {
             machine,
+            deadline,
             ticket,
             opening,
             hears,
@@ -84,10 +85,10 @@ impl Node {
 
     fn advance_dial(&mut self, id: u32) -> bool {
         let Some(dial) = self.dials.get_mut(&id) else { return false };
-        let late = self.now >= dial.machine.deadline();
+        let late = self.now >= dial.deadline;
         let deaf =
             dial.hears.and_then(|c| self.conns.get(&c)).is_some_and(|c| !c.pipe.is_readable());
-        let events = self.shared.events.sequence();
+        let events = self.shared.events.sequence.load(Ordering::SeqCst);
         let idle = dial.seen_events == Some(events) && self.now < dial.wake;
         if !late && (dial.opening.is_some() || deaf || idle) {
             return false;
@@ -109,12 +110,12 @@ impl Node {
             Ok(Err(ConnectStep::Drive(link))) => {
                 // The link's own connections from here on.
                 dial.hears = None;
-                let conns = std::mem::take(&mut dial.conns);
-                for (conn, channel) in conns.iter().zip([Channel::Ctrl, Channel::Data]) {
-                    if let Some(c) = self.conns.get_mut(conn) {
-                        c.server = Some(Server::Link(Arc::downgrade(&link), channel));
-                    }
-                }
+                let mut conns = std::mem::take(&mut dial.conns);
+                conns.retain(|conn| {
+                    let Some(c) = self.conns.get_mut(conn) else { return false };
+                    c.server = Server::half_of(&link, &c.pipe);
+                    c.server.is_some()
+                });
                 for conn in conns {
                     // What came with the last words.
                     self.serve(conn);
@@ -157,11 +158,6 @@ impl Node {
             return;
         }
         if let Ok((conn, _)) = &opened {
-            if dial.machine.is_fresh() {
-                dial.conns.clear();
-            }
-            // The second may be tried twice: the last one counts.
-            dial.conns.truncate(1);
             dial.conns.push(*conn);
             dial.hears = Some(*conn);
         }

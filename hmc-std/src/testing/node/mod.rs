@@ -19,12 +19,14 @@ mod virtual_clock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hmc_core::range::Side;
 use hmc_core::time::{Duration as NanoDuration, Instant};
 use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::hello::HostId;
+use rustix::net::AddressFamily;
 
 use crate::api::peer::Peer;
 use crate::base::clock::{Clock, TimeSource};
@@ -32,8 +34,9 @@ use crate::base::config::{Config, Environment, Progress};
 use crate::base::entropy::{Entropy, RandomSource};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
-use crate::base::secret::SecretPlace;
-use crate::io::listener::{Listener, PeerAddr};
+use crate::base::secret::KeptSecret;
+use crate::callbacks::wakers::Wakers;
+use crate::io::listener::{Listener, PeerAddr, new_socket};
 use crate::io::reactor::Reactor;
 use crate::io::socket::Socket;
 use crate::link::{Link, LinkState};
@@ -149,7 +152,6 @@ impl Node {
             progress: Progress::Manual,
             inbox_messages: pick(INBOX_MESSAGES, sizes, 2),
             cma: false,
-            secret: SecretPlace::Simulated,
             ..Config::new(rank, &Environment::default())
         };
         config.check()?;
@@ -158,7 +160,9 @@ impl Node {
         let buffer = ConnBuffer::new(regions.adopt(Box::new(HeapBytes::from(vec![0; len])))?)?;
         let reactor = Arc::new(Reactor::new(config.progress)?);
         let listeners = Listeners::new(&reactor);
-        listeners.open(Listener::Simulated { addr: listener(settings.rank) })?;
+        // Bound to nothing: the world brings those who come.
+        let fd = new_socket(AddressFamily::INET)?;
+        listeners.open(Listener::Tcp { fd, addr: listener(settings.rank) })?;
         let mut host = [0; 16];
         for (to, from) in host.iter_mut().zip(settings.rank.to_le_bytes()) {
             *to = from;
@@ -176,17 +180,21 @@ impl Node {
             regions,
             buffer,
             listeners,
+            // All of a world have one secret, and are in one network.
+            secret: KeptSecret::from([7; 32]),
             host: HostId(host),
+            netns: 0,
             incarnation: Incarnation(unix),
             origin: crate::base::process::Origin::here()?,
             // No thread holds it.
             life: None,
             domains,
             places: PENDING,
+            // No thread beside the world: wakers run where they come up.
+            wakers: Wakers::new(true),
         });
-        shared.events.count();
-        // No thread beside the world: wakers run where they come up.
-        shared.wakers.stay();
+        // Counted although nobody sleeps.
+        shared.events.waiting.fetch_add(1, Ordering::SeqCst);
         Ok(Self {
             shared,
             clock,
@@ -354,9 +362,9 @@ impl Node {
             }
             Some(Server::PendingConn(id)) => {
                 self.shared.poll_pending(*id);
-                if !lock(&self.shared.pending).has(*id) {
-                    // No pending connection any more: one of a link's connections, or turned away.
-                    c.server = Server::of(&self.shared, &c.pipe);
+                // It may be one of a link's connections now.
+                if let Some(server) = Server::of(&self.shared, &c.pipe) {
+                    c.server = Some(server);
                 }
             }
         }
@@ -380,7 +388,7 @@ impl Node {
 
     /// Peers that came or went, and what they said. Whether there was anything.
     fn notify_waiters(&mut self) -> bool {
-        let events = self.shared.events.sequence();
+        let events = self.shared.events.sequence.load(Ordering::SeqCst);
         if std::mem::replace(&mut self.seen_events, events) == events {
             return false;
         }

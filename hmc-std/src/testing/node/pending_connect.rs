@@ -7,12 +7,14 @@ use crate::conn::connector::Connector;
 /// A wish to be connected, and the connections that it has.
 pub(super) struct PendingConnect {
     pub(super) machine: Connector,
+    pub(super) deadline: Instant,
     /// The ask behind it; none for a redial.
     pub(super) ticket: Option<u64>,
     /// The ticket of the connection that is awaited.
     pub(super) opening: Option<u32>,
     /// The connection whose answer is awaited.
     pub(super) hears: Option<u32>,
+    /// The connections that it had, oldest first.
     pub(super) conns: Vec<u32>,
     /// It waits for events, of which it has seen that number.
     pub(super) seen_events: Option<u64>,
@@ -22,6 +24,6 @@ pub(super) struct PendingConnect {
 impl PendingConnect {
     /// When it has to be looked at.
     pub(super) fn wake(&self) -> Instant {
-        self.wake.min(self.machine.deadline())
+        self.wake.min(self.deadline)
     }
 }
