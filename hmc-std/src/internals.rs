@@ -1,5 +1,9 @@
-//! Inner parts of this crate for `hmc-testkit`, which drives data planes without a session. Each function hands on to the part that
-//! it names and decides nothing. Not for applications; nothing here is stable.
+//! Inner parts of this crate for `hmc-testkit`, which drives data planes without a session, and sessions without a thread. Each
+//! function hands on to the part that it names and decides nothing. Not for applications; nothing here is stable.
+
+pub mod connect;
+pub mod link;
+pub mod session;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
