@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hmc_core::types::Access;
 
-use crate::ops::batch::{Copy, Direction};
+use crate::batch::{Copy, Direction};
 
 /// What the application of a node asks.
 #[derive(Clone, Debug)]

@@ -3,27 +3,21 @@
 //! An answer comes when the operation's local memory is no longer used, not merely when its outcome is known: then the
 //! application may use its range again whatever the outcome is.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hmc_core::queue::Transfer;
-use hmc_core::region::WindowDesc;
 use hmc_core::time::Instant;
 use hmc_core::types::{Access, Rank};
-use hmc_core::work::{CompleteWhen, Opcode};
 
 use super::ask::Ask;
 use super::pending_request::PendingRequest;
 use super::sending::Sending;
 use super::{Node, Owned};
-use crate::api::peer::Peer;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::op_id::OpId;
-use crate::link::op_resources::OpResources;
-use crate::link::{Link, LinkState};
+use crate::batch::{Copy, Direction};
+use crate::error::{Error, ErrorKind, Result};
+use crate::internals::link::DrivenLink;
 use crate::node::inbox::Message;
-use crate::ops::batch::{Copy, Direction};
+use crate::op::OpId;
+use crate::peer::Peer;
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for space then.
 const MAX_AT_A_TIME: usize = 64;
@@ -53,17 +47,15 @@ impl Node {
         match ask {
             Ask::Connect { rank } => Ok(self.connect(ticket, rank)),
             Ask::Disconnect { rank } => {
-                let Some(link) =
-                    self.shared.link(Rank(rank)).filter(|l| l.life() != LinkState::Dead)
-                else {
+                let Some(link) = self.session.link(Rank(rank)).filter(|l| !l.is_dead()) else {
                     return Ok(Some(0));
                 };
                 self.goodbye(ticket, vec![link]);
                 Ok(None)
             }
             Ask::Leave => {
-                self.shared.stopping_links.store(true, Ordering::Release);
-                let links = self.shared.links();
+                self.session.stop_links();
+                let links = self.session.links();
                 self.goodbye(ticket, links);
                 Ok(None)
             }
@@ -91,8 +83,9 @@ impl Node {
                 let peer = self.ready_for_more(rank)?;
                 let unknown =
                     || Error::new(ErrorKind::NotFound, format!("no window {label} is known"));
-                let window = peer.link.data().named_remote(label).ok_or_else(unknown)?;
-                let op = self.window_op(&peer, &window, direction, copy)?;
+                let window = DrivenLink::of(&peer).named_remote(label).ok_or_else(unknown)?;
+                self.session.check_range(copy.local_offset, copy.len)?;
+                let op = self.session.begin_transfer(&peer, &window, direction, copy)?;
                 self.wait_for(ticket, peer, op)
             }
             Ask::Tag { rank, tag } => self.send(ticket, rank, Message::Tag(tag)),
@@ -133,17 +126,17 @@ impl Node {
         None
     }
 
-    fn goodbye(&mut self, ticket: u64, links: Vec<Arc<Link>>) {
+    fn goodbye(&mut self, ticket: u64, links: Vec<DrivenLink>) {
         for link in &links {
-            link.advance(LinkState::Leaving);
+            link.begin_to_leave();
         }
-        let until = self.shared.clock.deadline_in(self.shared.config.deadline);
+        let until = self.deadline_in(self.deadline);
         self.asks.push(PendingRequest::Goodbye { ticket, links, until });
     }
 
     fn send(&mut self, ticket: u64, rank: u32, message: Message) -> Result<Option<u64>> {
         let peer = self.peer(rank)?;
-        let until = self.shared.clock.deadline_in(self.shared.config.deadline);
+        let until = self.deadline_in(self.deadline);
         self.asks.push(PendingRequest::Message(Sending {
             ticket,
             peer,
@@ -156,7 +149,8 @@ impl Node {
 
     fn ready_for_more(&self, rank: u32) -> Result<Peer> {
         let peer = self.peer(rank)?;
-        let same = |a: &&PendingRequest| matches!(a, PendingRequest::Operation { peer: p, .. } if Arc::ptr_eq(&p.link, &peer.link));
+        let link = DrivenLink::of(&peer);
+        let same = |a: &&PendingRequest| matches!(a, PendingRequest::Operation { peer: p, .. } if DrivenLink::of(p).is(&link));
         if self.asks.iter().filter(same).count() >= MAX_AT_A_TIME {
             return Err(Error::new(ErrorKind::Full, "too many operations at a time"));
         }
@@ -166,26 +160,6 @@ impl Node {
     fn wait_for(&mut self, ticket: u64, peer: Peer, op: OpId) -> Result<Option<u64>> {
         self.asks.push(PendingRequest::Operation { ticket, peer, op });
         Ok(None)
-    }
-
-    fn window_op(
-        &self,
-        peer: &Peer,
-        window: &WindowDesc,
-        direction: Direction,
-        copy: Copy,
-    ) -> Result<OpId> {
-        self.check_local(copy.local_offset, copy.len)?;
-        let region = self.shared.buffer.region();
-        let t = Transfer {
-            opcode: if direction == Direction::Put { Opcode::Put } else { Opcode::Get },
-            when: CompleteWhen::Visible,
-            local: region.slice(copy.local_offset, copy.len)?,
-            remote: window.slice(copy.remote_offset, copy.len)?,
-        };
-        let hold = OpResources::region(region.clone());
-        let op = peer.post(&t, self.shared.until(self.shared.config.deadline), hold)?;
-        Ok(peer.name(op))
     }
 
     fn expose(&mut self, rank: u32, label: u64, len: u64, access: Access) -> Result<Option<u64>> {
@@ -246,35 +220,25 @@ impl Node {
 /// The result of an ask, if there is one now.
 fn look(ask: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
     match ask {
-        PendingRequest::Operation { peer, op, .. } => {
-            if peer.link.is_running(op.op) {
-                return None;
-            }
-            let (outcome, free) = {
-                let mut data = peer.link.data();
-                let outcome = data.outcome(op.op);
-                (outcome, !data.port().uses_memory_of(op.op))
-            };
-            match outcome {
-                Ok(Some(o)) if o.fenced || free => Some(peer.wait_within(*op, Duration::ZERO)),
-                Ok(_) => None,
-                Err(_) => Some(Err(Error::new(ErrorKind::Stale, "the operation is lost"))),
-            }
-        }
+        PendingRequest::Operation { peer, op, .. } => match DrivenLink::of(peer).is_free(*op) {
+            Ok(true) => Some(peer.wait_within(*op, Duration::ZERO)),
+            Ok(false) => None,
+            Err(e) => Some(Err(e)),
+        },
         PendingRequest::Delivery { delivery, .. } => {
             delivery.test().map(|r| r.map(|(bytes, _)| bytes).map_err(|e| e.error))
         }
         PendingRequest::Message(sending) => sending.look(now),
         PendingRequest::Goodbye { links, until, .. } => {
             for link in links.iter() {
-                let quiet = link.life() != LinkState::Dead && link.data().queue().in_flight() == 0;
+                let quiet = !link.is_dead() && link.in_flight() == 0;
                 if now >= *until {
-                    link.die(false, "this session left");
-                } else if quiet && !link.life_was_leaving() {
+                    link.die("this session left");
+                } else if quiet && !link.was_leaving() {
                     link.bye(*until);
                 }
             }
-            links.retain(|l| l.life() != LinkState::Dead);
+            links.retain(|l| !l.is_dead());
             links.is_empty().then_some(Ok(0))
         }
     }

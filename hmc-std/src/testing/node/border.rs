@@ -5,7 +5,7 @@ use std::time::Duration;
 use hmc_core::time::Instant;
 
 use super::ask::Ask;
-use crate::base::error::Result;
+use crate::error::Result;
 use crate::node::inbox::Message;
 
 /// What a node is started with.

@@ -1,43 +1,35 @@
-//! The dials of a driven session: the machine of [`crate::conn::connector`], fed by the world.
+//! The dials of a driven session, whose connections come from the world.
 
-use std::sync::atomic::Ordering;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Rank};
 
+use super::conn::Server;
 use super::pending_connect::PendingConnect;
 use super::pipe::Pipe;
-use super::{FIRST_PORT, Node, Output, Server, listener};
-use crate::base::address::Address;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lock::lock;
-use crate::conn::connector::{ConnectStep, Connector};
-use crate::conn::dial_target::DialTarget;
-use crate::io::socket::Socket;
+use super::{FIRST_PORT, Node, Output, listener};
+use crate::address::Address;
+use crate::error::{Error, ErrorKind, Result};
+use crate::internals::connect::{DrivenConnect, DrivenStep};
 
-fn rank_at(target: &DialTarget) -> Option<u32> {
-    match target {
-        DialTarget::Address(Address::Tcp(at)) => at.port().checked_sub(FIRST_PORT).map(u32::from),
-        DialTarget::Address(Address::Uds(_) | Address::Local { .. }) | DialTarget::Path(_) => None,
-    }
+fn rank_at(at: SocketAddr) -> Option<u32> {
+    at.port().checked_sub(FIRST_PORT).map(u32::from)
 }
 
 impl Node {
     /// Dials a lost peer again.
     pub(super) fn redial(&mut self, rank: Rank) {
-        let route = lock(&self.shared.routes).get(&rank).cloned();
-        match route {
-            Some(r) => self.dial(None, rank, &r.address, r.conn, Duration::from_secs(2)),
-            None => {
-                self.shared.update_membership(crate::node::membership::Input::DialFailed { rank });
-            }
+        match self.session.route(rank) {
+            Some((address, conn)) => self.dial(None, rank, &address, conn, Duration::from_secs(2)),
+            None => self.session.note_dial_failed(rank),
         }
     }
 
     /// Begins to connect, for the ask of that name.
     pub(super) fn dial_for(&mut self, ticket: u64, rank: u32) {
-        let patience = self.shared.config.deadline;
+        let patience = self.deadline;
         let address = Address::Tcp(listener(rank));
         self.dial(Some(ticket), Rank(rank), &address, ConnType::Tcp, patience);
     }
@@ -50,8 +42,8 @@ impl Node {
         conn: ConnType,
         patience: Duration,
     ) {
-        let deadline = self.shared.clock.deadline_in(patience);
-        let machine = Connector::new(rank, address, conn, deadline);
+        let deadline = self.deadline_in(patience);
+        let machine = DrivenConnect::new(rank, address, conn, deadline);
         let id = self.next_ticket;
         self.next_ticket = self.next_ticket.wrapping_add(1);
         let wake = Instant::NEVER;
@@ -88,32 +80,27 @@ impl Node {
         let late = self.now >= dial.deadline;
         let deaf =
             dial.hears.and_then(|c| self.conns.get(&c)).is_some_and(|c| !c.pipe.is_readable());
-        let events = self.shared.events.sequence.load(Ordering::SeqCst);
+        let events = self.session.events();
         let idle = dial.seen_events == Some(events) && self.now < dial.wake;
         if !late && (dial.opening.is_some() || deaf || idle) {
             return false;
         }
         dial.wake = Instant::NEVER;
         dial.seen_events = None;
-        let result = match dial.machine.advance(&self.shared) {
-            Ok(Err(ConnectStep::Hear)) => return false,
-            Ok(Err(ConnectStep::Pause(until))) => {
+        let result = match dial.machine.advance(&self.session) {
+            Ok(DrivenStep::Hear) => return false,
+            Ok(DrivenStep::Pause(until) | DrivenStep::Event(until)) => {
                 dial.wake = until;
                 dial.seen_events = Some(events);
                 return false;
             }
-            Ok(Err(ConnectStep::Event { by: until, .. })) => {
-                dial.wake = until;
-                dial.seen_events = Some(events);
-                return false;
-            }
-            Ok(Err(ConnectStep::Drive(link))) => {
+            Ok(DrivenStep::Drive(link)) => {
                 // The link's own connections from here on.
                 dial.hears = None;
                 let mut conns = std::mem::take(&mut dial.conns);
                 conns.retain(|conn| {
                     let Some(c) = self.conns.get_mut(conn) else { return false };
-                    c.server = Server::half_of(&link, &c.pipe);
+                    c.server = link.half_of(|s| c.pipe.is_behind(s)).map(Server::Link);
                     c.server.is_some()
                 });
                 for conn in conns {
@@ -122,13 +109,13 @@ impl Node {
                 }
                 return false;
             }
-            Ok(Err(ConnectStep::Open(target))) => {
+            Ok(DrivenStep::Open(target)) => {
                 dial.hears = None;
                 let ticket = self.next_ticket;
                 self.next_ticket = self.next_ticket.wrapping_add(1);
                 dial.opening = Some(ticket);
                 self.tickets.insert(ticket, id);
-                match rank_at(&target) {
+                match target.and_then(rank_at) {
                     Some(to) => self.out.push_back(Output::Connect { ticket, to }),
                     None => {
                         let e =
@@ -138,8 +125,8 @@ impl Node {
                 }
                 return true;
             }
-            Ok(Ok(link)) => {
-                self.connected.extend(dial.ticket.map(|t| (t, link.peer.0)));
+            Ok(DrivenStep::Ready(link)) => {
+                self.connected.extend(dial.ticket.map(|t| (t, link.rank().0)));
                 Ok(0)
             }
             Err(e) => Err(e),
@@ -161,8 +148,8 @@ impl Node {
             dial.conns.push(*conn);
             dial.hears = Some(*conn);
         }
-        let socket = opened.map(|(_, pipe)| Socket::from(pipe.held()));
-        match dial.machine.opened(&self.shared, socket) {
+        let stream = opened.map(|(_, pipe)| pipe.held());
+        match dial.machine.opened(&self.session, stream) {
             Ok(()) => {
                 self.advance_dial(id);
             }
@@ -172,7 +159,7 @@ impl Node {
 
     fn end_dial(&mut self, id: u32, result: Result<u64>) {
         let Some(mut dial) = self.dials.remove(&id) else { return };
-        dial.machine.abandon(&self.shared);
+        dial.machine.abandon(&self.session);
         self.tickets.retain(|_, d| *d != id);
         if let Some(ticket) = dial.ticket {
             self.answer(ticket, result);

@@ -18,34 +18,18 @@ mod virtual_clock;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use hmc_core::range::Side;
 use hmc_core::time::{Duration as NanoDuration, Instant};
 use hmc_core::types::{Incarnation, Rank};
-use hmc_core::wire::hello::HostId;
-use rustix::net::AddressFamily;
 
-use crate::api::peer::Peer;
-use crate::base::clock::{Clock, TimeSource};
-use crate::base::config::{Config, Environment, Progress};
-use crate::base::entropy::{Entropy, RandomSource};
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lock::lock;
-use crate::base::secret::KeptSecret;
-use crate::callbacks::wakers::Wakers;
-use crate::io::listener::{Listener, PeerAddr, new_socket};
-use crate::io::reactor::Reactor;
-use crate::io::socket::Socket;
-use crate::link::{Link, LinkState};
-use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable, Span};
-use crate::node::inbox::Want;
-use crate::ops::window::Window;
-use crate::state::inner::{SessionInit, SessionInner};
-use crate::state::listeners::Listeners;
-use crate::transport::registry::{CustomDomains, Domains};
+use crate::error::{Error, ErrorKind, Result};
+use crate::internals::link::DrivenLink;
+use crate::internals::session::{DrivenSession, SessionParts};
+use crate::memory::{Region, Span};
+use crate::peer::Peer;
+use crate::window::Window;
 
 pub use ask::Ask;
 pub use border::{ELSEWHERE, Input, Output, Settings};
@@ -81,9 +65,11 @@ enum Owned {
 
 /// A session that is driven.
 pub struct Node {
-    shared: Arc<SessionInner>,
+    session: DrivenSession,
     clock: Arc<VirtualClock>,
     now: Instant,
+    /// Of operations and handshakes.
+    deadline: Duration,
     conns: BTreeMap<u32, Conn>,
     /// Connections that have something to say.
     touched: Touched,
@@ -97,11 +83,9 @@ pub struct Node {
     next_ticket: u32,
     asks: Vec<PendingRequest>,
     owned: BTreeMap<u64, Owned>,
-    up: BTreeMap<u32, Arc<Link>>,
+    up: BTreeMap<u32, DrivenLink>,
     out: VecDeque<Output>,
     next_tick: Instant,
-    links: Vec<Arc<Link>>,
-    queued: VecDeque<u32>,
     seen_events: u64,
     /// Storage for the connections that are being looked at.
     looks: Vec<u32>,
@@ -138,67 +122,37 @@ impl Node {
     /// # Errors
     /// As starting a session.
     pub fn new(settings: &Settings) -> Result<Self> {
-        let rank = Rank(settings.rank);
         // Seeds of neighbours may differ in a few bits only.
         let sizes = settings.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_shr(56);
-        let config = Config {
-            tcp: Some(listener(settings.rank)),
-            buffer_bytes: settings.buffer_len,
-            ranks: RANKS,
-            slots: SLOTS,
-            deadline: settings.deadline,
-            heartbeat: Some(settings.heartbeat),
-            spin: Duration::ZERO,
-            progress: Progress::Manual,
-            inbox_messages: pick(INBOX_MESSAGES, sizes, 2),
-            cma: false,
-            ..Config::new(rank, &Environment::default())
-        };
-        config.check()?;
-        let regions = Arc::new(RegionTable::default());
-        let len = usize::try_from(settings.buffer_len).unwrap_or(0);
-        let buffer = ConnBuffer::new(regions.adopt(Box::new(HeapBytes::from(vec![0; len])))?)?;
-        let reactor = Arc::new(Reactor::new(config.progress)?);
-        let listeners = Listeners::new(&reactor);
-        // Bound to nothing: the world brings those who come.
-        let fd = new_socket(AddressFamily::INET)?;
-        listeners.open(Listener::Tcp { fd, addr: listener(settings.rank) })?;
         let mut host = [0; 16];
         for (to, from) in host.iter_mut().zip(settings.rank.to_le_bytes()) {
             *to = from;
         }
-        let domains = Domains::new(&config, &reactor, &CustomDomains::default());
+        let len = usize::try_from(settings.buffer_len).unwrap_or(0);
         let unix = settings.start.wrapping_shl(START_SHIFT);
         let clock = Arc::new(VirtualClock::new(settings.now, unix));
-        let time: Arc<dyn TimeSource> = Arc::<VirtualClock>::clone(&clock);
-        let chance: Arc<dyn RandomSource> = Arc::new(Chance::new(settings.seed));
-        let shared = SessionInner::new(SessionInit {
-            config,
-            clock: Clock::from(time),
-            entropy: Entropy::from(chance),
-            reactor,
-            regions,
-            buffer,
-            listeners,
-            // All of a world have one secret, and are in one network.
-            secret: KeptSecret::from([7; 32]),
-            host: HostId(host),
-            netns: 0,
+        let session = DrivenSession::start(SessionParts {
+            rank: Rank(settings.rank),
+            ranks: RANKS,
+            listener: listener(settings.rank),
+            buffer_len: len,
+            slots: SLOTS,
+            inbox_messages: pick(INBOX_MESSAGES, sizes, 2),
+            pending: PENDING,
+            deadline: settings.deadline,
+            heartbeat: settings.heartbeat,
+            host,
             incarnation: Incarnation(unix),
-            origin: crate::base::process::Origin::here()?,
-            // No thread holds it.
-            life: None,
-            domains,
-            places: PENDING,
-            // No thread beside the world: wakers run where they come up.
-            wakers: Wakers::new(true),
-        });
-        // Counted although nobody sleeps.
-        shared.events.waiting.fetch_add(1, Ordering::SeqCst);
+            // All of a world are one user's.
+            key: [7; 32],
+            clock: Arc::<VirtualClock>::clone(&clock),
+            entropy: Arc::new(Chance::new(settings.seed)),
+        })?;
         Ok(Self {
-            shared,
+            session,
             clock,
             now: settings.now,
+            deadline: settings.deadline,
             conns: BTreeMap::new(),
             touched: Touched::default(),
             unread: BTreeSet::new(),
@@ -211,8 +165,6 @@ impl Node {
             up: BTreeMap::new(),
             out: VecDeque::new(),
             next_tick: settings.now,
-            links: Vec::new(),
-            queued: VecDeque::new(),
             seen_events: 0,
             looks: Vec::new(),
             // Whoever has much to say has space for it: else the way there and back of each piece adds up.
@@ -236,8 +188,8 @@ impl Node {
     /// When it wants [`Input::Tick`] next.
     #[must_use]
     pub fn wake_at(&self) -> Instant {
-        let mut at = self.shared.reconnect_at();
-        if !self.up.is_empty() || !self.dials.is_empty() || self.shared.has_peers() {
+        let mut at = self.session.reconnect_at();
+        if !self.up.is_empty() || !self.dials.is_empty() || self.session.has_peers() {
             at = at.min(self.next_tick);
         }
         let asks = self.asks.iter().map(PendingRequest::deadline).min().unwrap_or(Instant::NEVER);
@@ -248,7 +200,7 @@ impl Node {
     /// Copies bytes out of the buffer (`None`) or of the memory behind a label. Whether they are there.
     pub fn read(&self, label: Option<u64>, offset: u64, out: &mut [u8]) -> bool {
         match label.map(|l| self.owned.get(&l)) {
-            None => self.shared.buffer.read_at(offset, out).is_ok(),
+            None => self.session.buffer().read_at(offset, out).is_ok(),
             Some(None) => false,
             Some(Some(Owned::Private(span))) => span.read_at(offset, out).is_ok(),
             Some(Some(Owned::Exposed(window))) => window.read_at(offset, out).is_ok(),
@@ -258,7 +210,7 @@ impl Node {
     /// Copies bytes in.
     pub fn write(&mut self, label: Option<u64>, offset: u64, bytes: &[u8]) -> bool {
         match label.map(|l| self.owned.get_mut(&l)) {
-            None => self.shared.buffer.write_at(offset, bytes).is_ok(),
+            None => self.session.buffer().write_at(offset, bytes).is_ok(),
             Some(None) => false,
             Some(Some(Owned::Private(span))) => span.write_at(offset, bytes).is_ok(),
             Some(Some(Owned::Exposed(window))) => window.write_at(offset, bytes).is_ok(),
@@ -281,8 +233,7 @@ impl Node {
             }
             Input::Accepted { conn, from } => {
                 let pipe = Pipe::new(conn, &self.touched, self.send_space);
-                let socket = Socket::from(pipe.held());
-                let id = self.shared.meet(socket, PeerAddr::Tcp(source(from)), 0);
+                let id = self.session.accept(pipe.held(), source(from));
                 let server = id.map(Server::PendingConn);
                 self.conns.insert(conn, Conn { pipe, server });
                 None
@@ -313,13 +264,13 @@ impl Node {
             self.serve(conn);
         }
         if self.now >= self.next_tick {
-            self.next_tick = self.shared.keep_time(self.now, NanoDuration::ZERO, &mut self.links);
+            self.next_tick = self.session.keep_time(self.now);
         }
         for _ in 0..ROUNDS {
-            let mut busy = self.shared.serve_queued(&mut self.queued);
+            let mut busy = self.session.serve_queued();
             busy |= self.serve_paused();
             busy |= self.go_on_dialing();
-            while let Some(rank) = self.shared.next_reconnect(self.now) {
+            while let Some(rank) = self.session.next_reconnect(self.now) {
                 self.redial(rank);
                 busy = true;
             }
@@ -339,7 +290,10 @@ impl Node {
             if self.up.contains_key(&rank) {
                 continue;
             }
-            let dead = || Error::peer_dead(Rank(rank), "it went as soon as it had come");
+            let dead = || {
+                let e = Error::new(ErrorKind::PeerDead, "it went as soon as it had come");
+                e.with_peer(Rank(rank))
+            };
             for output in &mut self.out {
                 if let Output::Answer { ticket: t, result } = output
                     && *t == ticket
@@ -355,16 +309,14 @@ impl Node {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         match &c.server {
             None => return,
-            Some(Server::Link(link, channel)) => {
-                if let Some(link) = link.upgrade().filter(|l| l.life() != LinkState::Dead) {
-                    link.turn(*channel);
-                }
-            }
+            Some(Server::Link(half)) => half.turn(),
             Some(Server::PendingConn(id)) => {
-                self.shared.poll_pending(*id);
+                self.session.poll_pending(*id);
                 // It may be one of a link's connections now.
-                if let Some(server) = Server::of(&self.shared, &c.pipe) {
-                    c.server = Some(server);
+                let links = self.session.links();
+                let half = links.iter().find_map(|l| l.half_of(|s| c.pipe.is_behind(s)));
+                if let Some(half) = half {
+                    c.server = Some(Server::Link(half));
                 }
             }
         }
@@ -388,28 +340,28 @@ impl Node {
 
     /// Peers that came or went, and what they said. Whether there was anything.
     fn notify_waiters(&mut self) -> bool {
-        let events = self.shared.events.sequence.load(Ordering::SeqCst);
+        let events = self.session.events();
         if std::mem::replace(&mut self.seen_events, events) == events {
             return false;
         }
         let mut busy = false;
-        self.shared.links_into(&mut self.links);
-        for link in self.links.drain(..) {
-            let rank = link.peer.0;
-            if link.life() == LinkState::Ready && !self.up.contains_key(&rank) {
-                let start = link.incarnation.0.wrapping_shr(START_SHIFT);
-                self.out.push_back(Output::PeerUp { rank, start });
-                self.up.insert(rank, link);
+        let (up, out) = (&mut self.up, &mut self.out);
+        self.session.for_each_link(|link| {
+            let rank = link.rank().0;
+            if link.is_ready() && !up.contains_key(&rank) {
+                let start = link.incarnation().0.wrapping_shr(START_SHIFT);
+                out.push_back(Output::PeerUp { rank, start });
+                up.insert(rank, link);
                 busy = true;
             }
-        }
+        });
         let mut down = Vec::new();
         for (rank, link) in &self.up {
-            while let Some(message) = crate::api::peer::take_message(link, Want::Any) {
+            while let Some(message) = link.take_message() {
                 self.out.push_back(Output::Message { from: *rank, message });
                 busy = true;
             }
-            if link.life() == LinkState::Dead {
+            if link.is_dead() {
                 down.push(*rank);
             }
         }
@@ -423,7 +375,9 @@ impl Node {
 
     /// What has to leave this node: bytes, credits, closed connections.
     fn collect(&mut self) {
-        std::mem::swap(&mut *lock(&self.touched), &mut self.looks);
+        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *touched, &mut self.looks);
+        drop(touched);
         for id in self.looks.drain(..) {
             let Some(c) = self.conns.get(&id) else { continue };
             let look = c.pipe.look();
@@ -443,24 +397,23 @@ impl Node {
     }
 
     fn peer(&self, rank: u32) -> Result<Peer> {
-        let link = self.shared.live_link(Rank(rank)).map_err(|e| e.with_peer(Rank(rank)))?;
+        let link = self.session.live_link(Rank(rank)).map_err(|e| e.with_peer(Rank(rank)))?;
         link.check_open()?;
-        if link.life() != LinkState::Ready {
+        if !link.is_ready() {
             let e = Error::new(ErrorKind::NotFound, "the peer is not connected yet");
             return Err(e.with_peer(Rank(rank)));
         }
-        Ok(Peer { link, shared: Arc::clone(&self.shared) })
+        Ok(self.session.peer(link))
     }
 
     fn fresh_region(&self, len: u64) -> Result<Region> {
-        let size = usize::try_from(len).map_err(|_| Error::config("too long for this machine"))?;
-        self.shared.regions.adopt(Box::new(HeapBytes::from(vec![0; size])))
+        let long = |_| Error::new(ErrorKind::InvalidConfig, "too long for this machine");
+        self.session.zeros(usize::try_from(len).map_err(long)?)
     }
 
-    /// Whether the range lies in this node's buffer.
-    fn check_local(&self, offset: u64, len: u64) -> Result<()> {
-        self.shared.buffer.region().local().extent.span(Side::Local, offset, len)?;
-        Ok(())
+    /// The point `d` from now.
+    fn deadline_in(&self, d: Duration) -> Instant {
+        self.now.after(NanoDuration::from_nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
@@ -469,8 +422,8 @@ impl Drop for Node {
         self.asks.clear();
         self.owned.clear();
         self.up.clear();
-        for link in self.shared.links() {
-            link.die(false, "the process ended");
+        for link in self.session.links() {
+            link.die("the process ended");
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use hmc_core::time::Instant;
 
-use crate::conn::connector::Connector;
+use crate::internals::connect::DrivenConnect;
 
 /// A wish to be connected, and the connections that it has.
 pub(super) struct PendingConnect {
-    pub(super) machine: Connector,
+    pub(super) machine: DrivenConnect,
     pub(super) deadline: Instant,
     /// The ask behind it; none for a redial.
     pub(super) ticket: Option<u64>,

@@ -1,21 +1,19 @@
 //! What the application of a node waits for.
 
-use std::sync::Arc;
-
 use hmc_core::time::Instant;
 
 use super::sending::Sending;
-use crate::api::peer::Peer;
-use crate::base::op_id::OpId;
-use crate::link::Link;
-use crate::ops::delivery::Delivery;
+use crate::delivery::Delivery;
+use crate::internals::link::DrivenLink;
+use crate::op::OpId;
+use crate::peer::Peer;
 
 /// An ask without an answer.
 pub(super) enum PendingRequest {
     Operation { ticket: u64, peer: Peer, op: OpId },
     Delivery { ticket: u64, delivery: Delivery },
     Message(Sending),
-    Goodbye { ticket: u64, links: Vec<Arc<Link>>, until: Instant },
+    Goodbye { ticket: u64, links: Vec<DrivenLink>, until: Instant },
 }
 
 impl PendingRequest {

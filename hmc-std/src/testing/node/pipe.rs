@@ -11,7 +11,7 @@ use hmc_core::range::{ByteRange, Side};
 use hmc_mem::shared::SharedBytes;
 use rustix::io::Errno;
 
-use crate::io::byte_stream::ByteStream;
+use crate::internals::session::ByteStream;
 
 /// Space made at least at a send, since a look takes the buffer away: some frames and small messages.
 const FIRST_SPACE: usize = 256;

@@ -3,9 +3,10 @@
 use hmc_core::time::Instant;
 use hmc_core::wire::message::ControlMessage;
 
-use crate::api::peer::Peer;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::internals::link::DrivenLink;
 use crate::node::inbox::Message;
+use crate::peer::Peer;
 
 /// A message that is being sent.
 pub(super) struct Sending {
@@ -22,7 +23,7 @@ impl Sending {
     pub(super) fn look(&mut self, now: Instant) -> Option<Result<u64>> {
         let result = self.attempt();
         if result.is_none() && now >= self.until {
-            let e = Error::deadline("sending: the peer does not receive");
+            let e = Error::new(ErrorKind::DeadlineExceeded, "sending: the peer does not receive");
             return Some(Err(e.with_peer(self.peer.rank())));
         }
         result
@@ -35,7 +36,7 @@ impl Sending {
                 Message::Int(value) => ControlMessage::Int32(*value),
                 Message::Struct(bytes) => ControlMessage::Struct(bytes),
             };
-            let link = &self.peer.link;
+            let link = DrivenLink::of(&self.peer);
             match link.check_open().and_then(|()| link.send_out(&message)) {
                 Err(e) if e.kind() == ErrorKind::Full => return None,
                 Err(e) => return Some(Err(e)),
@@ -43,6 +44,6 @@ impl Sending {
                 Ok(mark) => self.mark = mark,
             }
         }
-        self.peer.link.has_left(self.mark?).map(|r| r.map(|()| 0))
+        DrivenLink::of(&self.peer).has_left(self.mark?).map(|r| r.map(|()| 0))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hmc_core::time::Instant;
 
-use crate::base::clock::TimeSource;
+use crate::internals::session::TimeSource;
 
 /// A clock that is set by hand.
 #[derive(Debug)]
