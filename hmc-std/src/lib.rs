@@ -64,9 +64,6 @@ mod ops;
 mod progress;
 mod quarantine;
 mod state;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod testing;
 pub mod transport;
 
 pub use api::{communicator, control, group, peer, probe, session};

@@ -16,8 +16,8 @@ use hmc_sim::world::node::{
     BatchPart, Cluster, ConnId, MemoryArea, Node, NodeConfig, NodeInput, NodeMessage, NodeOutput,
     Outsider, OutsiderBytes, Request, RequestError, RequestResult,
 };
-use hmc_std::testing::node as driven;
 use hmc_std::{Copy, Direction, Error, ErrorKind};
+use hmc_testkit::node as driven;
 
 use crate::metered;
 use crate::raw_frames::{frame, hello_with};

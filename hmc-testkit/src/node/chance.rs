@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::internals::session::RandomSource;
+use hmc_std::internals::session::RandomSource;
 
 /// The distance of its states.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;

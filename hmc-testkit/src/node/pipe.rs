@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hmc_core::range::{ByteRange, Side};
 use hmc_mem::shared::SharedBytes;
+use hmc_std::internals::session::ByteStream;
 use rustix::io::Errno;
-
-use crate::internals::session::ByteStream;
 
 /// Space made at least at a send, since a look takes the buffer away: some frames and small messages.
 const FIRST_SPACE: usize = 256;

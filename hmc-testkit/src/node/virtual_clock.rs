@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hmc_core::time::Instant;
-
-use crate::internals::session::TimeSource;
+use hmc_std::internals::session::TimeSource;
 
 /// A clock that is set by hand.
 #[derive(Debug)]

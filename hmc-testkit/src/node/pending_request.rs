@@ -1,12 +1,12 @@
 //! What the application of a node waits for.
 
 use hmc_core::time::Instant;
+use hmc_std::delivery::Delivery;
+use hmc_std::internals::link::DrivenLink;
+use hmc_std::op::OpId;
+use hmc_std::peer::Peer;
 
 use super::sending::Sending;
-use crate::delivery::Delivery;
-use crate::internals::link::DrivenLink;
-use crate::op::OpId;
-use crate::peer::Peer;
 
 /// An ask without an answer.
 pub(super) enum PendingRequest {

@@ -1,7 +1,8 @@
 //! The connections of a driven session, and who serves them.
 
+use hmc_std::internals::link::LinkHalf;
+
 use super::pipe::Pipe;
-use crate::internals::link::LinkHalf;
 
 /// A connection and what serves it.
 pub(super) struct Conn {

@@ -2,11 +2,10 @@
 
 use hmc_core::time::Instant;
 use hmc_core::wire::message::ControlMessage;
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::internals::link::DrivenLink;
-use crate::node::inbox::Message;
-use crate::peer::Peer;
+use hmc_std::Message;
+use hmc_std::error::{Error, ErrorKind, Result};
+use hmc_std::internals::link::DrivenLink;
+use hmc_std::peer::Peer;
 
 /// A message that is being sent.
 pub(super) struct Sending {

@@ -23,13 +23,12 @@ use std::time::Duration;
 
 use hmc_core::time::{Duration as NanoDuration, Instant};
 use hmc_core::types::{Incarnation, Rank};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::internals::link::DrivenLink;
-use crate::internals::session::{DrivenSession, SessionParts};
-use crate::memory::{Region, Span};
-use crate::peer::Peer;
-use crate::window::Window;
+use hmc_std::error::{Error, ErrorKind, Result};
+use hmc_std::internals::link::DrivenLink;
+use hmc_std::internals::session::{DrivenSession, SessionParts};
+use hmc_std::memory::{Region, Span};
+use hmc_std::peer::Peer;
+use hmc_std::window::Window;
 
 pub use ask::Ask;
 pub use border::{ELSEWHERE, Input, Output, Settings};

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use hmc_core::time::Instant;
 use hmc_core::types::{Access, Rank};
+use hmc_std::Message;
+use hmc_std::batch::{Copy, Direction};
+use hmc_std::error::{Error, ErrorKind, Result};
+use hmc_std::internals::link::DrivenLink;
+use hmc_std::op::OpId;
+use hmc_std::peer::Peer;
 
 use super::ask::Ask;
 use super::pending_request::PendingRequest;
 use super::sending::Sending;
 use super::{Node, Owned};
-use crate::batch::{Copy, Direction};
-use crate::error::{Error, ErrorKind, Result};
-use crate::internals::link::DrivenLink;
-use crate::node::inbox::Message;
-use crate::op::OpId;
-use crate::peer::Peer;
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for space then.
 const MAX_AT_A_TIME: usize = 64;

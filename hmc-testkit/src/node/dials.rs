@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Rank};
+use hmc_std::address::Address;
+use hmc_std::error::{Error, ErrorKind, Result};
+use hmc_std::internals::connect::{DrivenConnect, DrivenStep};
 
 use super::conn::Server;
 use super::pending_connect::PendingConnect;
 use super::pipe::Pipe;
 use super::{FIRST_PORT, Node, Output, listener};
-use crate::address::Address;
-use crate::error::{Error, ErrorKind, Result};
-use crate::internals::connect::{DrivenConnect, DrivenStep};
 
 fn rank_at(at: SocketAddr) -> Option<u32> {
     at.port().checked_sub(FIRST_PORT).map(u32::from)

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hmc_core::time::Instant;
+use hmc_std::Message;
+use hmc_std::error::Result;
 
 use super::ask::Ask;
-use crate::error::Result;
-use crate::node::inbox::Message;
 
 /// What a node is started with.
 #[derive(Clone, Copy, Debug)]

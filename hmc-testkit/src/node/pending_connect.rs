@@ -1,8 +1,7 @@
 //! A connect of a driven session that has not ended.
 
 use hmc_core::time::Instant;
-
-use crate::internals::connect::DrivenConnect;
+use hmc_std::internals::connect::DrivenConnect;
 
 /// A wish to be connected, and the connections that it has.
 pub(super) struct PendingConnect {

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use hmc_core::types::Access;
-
-use crate::batch::{Copy, Direction};
+use hmc_std::batch::{Copy, Direction};
 
 /// What the application of a node asks.
 #[derive(Clone, Debug)]
