@@ -109,3 +109,34 @@ pub(crate) fn timespec(d: Duration) -> Option<rustix::time::Timespec> {
 pub(crate) fn deadline_in(d: std::time::Duration) -> Instant {
     now().after(from_std(d))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Clock, TimeSource, now};
+    use hmc_core::time::Instant;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    struct Stopped;
+
+    impl TimeSource for Stopped {
+        fn now(&self) -> Instant {
+            Instant::from_nanos(5)
+        }
+
+        fn unix_nanos(&self) -> u64 {
+            7
+        }
+    }
+
+    #[test]
+    fn the_clock_that_was_handed_in_is_read_or_the_systems() {
+        let source: Arc<dyn TimeSource> = Arc::new(Stopped);
+        let (given, system) = (Clock::from(source), Clock::default());
+        assert_eq!((given.now().as_nanos(), given.unix_nanos(), given.runs()), (5, 7, false));
+        assert_eq!(given.deadline_in(Duration::from_nanos(2)).as_nanos(), 7);
+        let before = now();
+        assert!(system.runs() && system.now() >= before && system.now() <= now());
+        assert!(system.unix_nanos() > 1_000_000_000_000_000_000, "after 2001");
+    }
+}

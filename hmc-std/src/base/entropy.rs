@@ -51,3 +51,25 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Entropy, RandomSource};
+    use std::sync::Arc;
+
+    struct Sevens;
+
+    impl RandomSource for Sevens {
+        fn fill(&self, bytes: &mut [u8]) {
+            bytes.fill(7);
+        }
+    }
+
+    #[test]
+    fn the_source_that_was_handed_in_is_asked_or_the_system() {
+        let source: Arc<dyn RandomSource> = Arc::new(Sevens);
+        assert_eq!(Entropy::from(source).random().ok(), Some([7; 9]));
+        let bytes = || Entropy::default().random::<16>().expect("the system has some");
+        assert_ne!(bytes(), bytes());
+    }
+}

@@ -335,6 +335,13 @@ mod tests {
         std::fs::remove_dir_all(&dir).expect("clean");
     }
 
+    #[test]
+    fn a_secret_that_was_handed_in_needs_no_file() {
+        let place = SecretPlace::Named("/none".into());
+        assert_eq!(KeptSecret::from([3; 32]).of(&place, 0).expect("it is given").0, [3; 32]);
+        assert!(KeptSecret::default().of(&SecretPlace::Named("/none/none".into()), 0).is_err());
+    }
+
     /// That it is refused, for lack of credentials, and by its name.
     fn refused(path: &std::path::Path, why: &str) {
         for place in [SecretPlace::Named(path.into()), SecretPlace::Own(path.into())] {
