@@ -123,12 +123,6 @@ impl RawGroup {
         self.inner.ranks().to_vec()
     }
 
-    /// This process's position.
-    #[getter]
-    fn position(&self) -> usize {
-        self.inner.position()
-    }
-
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
         py.detach(|| group.barrier()).or_raise(py)

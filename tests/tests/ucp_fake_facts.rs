@@ -54,6 +54,26 @@ fn its_lanes_tell_who_reaches_memory_and_from_where() {
     }
 }
 
+/// The bits are those of ucs/memory/memory_type.h: host 0, CUDA 1, ROCm 3.
+#[test]
+fn the_devices_that_ucx_reaches_are_named() {
+    let fake_ucp = FakeUcp::take();
+    for (kinds, devices) in [
+        (0b0001, &[][..]),
+        (0b0011, &["cuda"]),
+        (0b1001, &["rocm"]),
+        (0b1111, &["cuda", "rocm"]),
+        (0b0101, &[]),
+    ] {
+        fake_ucp.set("memory_types", kinds);
+        let facts = hmc_std::probe::ucx().unwrap();
+        assert_eq!(facts.devices, devices, "{kinds:#b}");
+        assert_eq!(facts.path, fake_ucp.library().path());
+        fake_ucp.assert_clean();
+        fake_ucp.restart();
+    }
+}
+
 #[test]
 fn what_is_printed_for_debugging_names_the_parts() {
     let fake_ucp = FakeUcp::take();
