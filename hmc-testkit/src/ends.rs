@@ -1,4 +1,4 @@
-//! Pairs of connected ports for tests of the transports themselves. Not for applications: no
+//! Pairs of connected data planes for tests of the transports themselves. Not for applications: no
 //! session, no thread, no deadline stands behind them, and nothing here is stable.
 //!
 //! [`pair`] gives two [`End`]s in one process over the real sockets and mappings of each transport,
@@ -32,7 +32,7 @@ const SETUP: Duration = Duration::from_secs(10);
 /// One end of a transport, with regions of its own.
 #[derive(Debug)]
 pub struct End {
-    port: AnyDataPlane,
+    plane: AnyDataPlane,
     tags: Tags,
     table: Arc<RegionTable>,
     /// What goes to the other end, and what came from it.
@@ -96,7 +96,7 @@ pub fn pair_of(near: &dyn Domain, far: &dyn Domain) -> Result<(End, End)> {
     let (a, b) = sockets(if is_remote { Wire::Tcp } else { Wire::TcpOverUds })?;
     let made = |domain: &dyn Domain, fd: OwnedFd, peer: u32| {
         let tags = tags();
-        let port = domain.data_plane(internals::params(Parts {
+        let plane = domain.data_plane(internals::params(Parts {
             socket: fd,
             peer: Rank(peer),
             pid: (!is_remote).then(std::process::id),
@@ -104,9 +104,9 @@ pub fn pair_of(near: &dyn Domain, far: &dyn Domain) -> Result<(End, End)> {
             windows: WINDOWS,
             tags: tags.clone(),
         }))?;
-        let mut end = End::new(port, tags);
+        let mut end = End::new(plane, tags);
         let mut buf = [0; MAX_ENDPOINT_BYTES];
-        if let Some(Note { kind, bytes }) = end.port.greeting(&mut buf)? {
+        if let Some(Note { kind, bytes }) = end.plane.greeting(&mut buf)? {
             lock(&end.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
         }
         Ok::<_, Error>(end)
@@ -127,22 +127,22 @@ pub fn revoke(
     timeout: Duration,
 ) -> Result<bool> {
     let (id, epoch) = (window.window, window.epoch);
-    let fence = internals::begin_revoke(&mut owner.port, id, epoch)?;
-    if internals::has_passed(&owner.port, &fence, id, epoch) {
+    let fence = internals::begin_revoke(&mut owner.plane, id, epoch)?;
+    if internals::has_passed(&owner.plane, &fence, id, epoch) {
         // It does not depend on what the peer is told, which may come as late as ever.
-        owner.port.free_window(id, epoch);
+        owner.plane.free_window(id, epoch);
         return Ok(true);
     }
     owner.tell(ToPeer::Revoke(id, epoch));
     let limit = Instant::now().checked_add(timeout);
-    while !internals::has_passed(&owner.port, &fence, id, epoch) {
+    while !internals::has_passed(&owner.plane, &fence, id, epoch) {
         if limit.is_some_and(|l| Instant::now() > l) {
             return Ok(false);
         }
         peer.service();
         owner.service();
     }
-    owner.port.free_window(id, epoch);
+    owner.plane.free_window(id, epoch);
     Ok(true)
 }
 
@@ -156,16 +156,16 @@ fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
         windows: WINDOWS,
         tags: tags.clone(),
     };
-    let port = match wire {
+    let plane = match wire {
         Wire::Shm { .. } => internals::shm(parts)?,
         Wire::Loopback | Wire::Tcp | Wire::TcpOverUds => internals::stream(parts),
     };
-    Ok(End::new(port, tags))
+    Ok(End::new(plane, tags))
 }
 
 impl End {
-    fn new(port: AnyDataPlane, tags: Tags) -> Self {
-        Self { port, tags, table: Arc::default(), control: Default::default() }
+    fn new(plane: AnyDataPlane, tags: Tags) -> Self {
+        Self { plane, tags, table: Arc::default(), control: Default::default() }
     }
 
     fn tell(&self, what: ToPeer) {
@@ -180,27 +180,27 @@ impl End {
             match next {
                 None => break,
                 Some(ToPeer::Note(kind, bytes)) => {
-                    if self.port.receive_note(Note { kind, bytes: &bytes }).is_err() {
-                        self.port.close(DataCloseReason::Protocol("a note that cannot be used"));
+                    if self.plane.receive_note(Note { kind, bytes: &bytes }).is_err() {
+                        self.plane.close(DataCloseReason::Protocol("a note that cannot be used"));
                     }
                 }
                 Some(ToPeer::Revoke(id, epoch)) => {
-                    if self.port.remove_window(id, epoch) {
+                    if self.plane.remove_window(id, epoch) {
                         self.tell(ToPeer::Release(id, epoch));
                     }
                 }
-                Some(ToPeer::Release(id, epoch)) => self.port.receive_release(id, epoch),
+                Some(ToPeer::Release(id, epoch)) => self.plane.receive_release(id, epoch),
             }
             heard = true;
         }
-        while let Some((id, epoch)) = self.port.next_release() {
+        while let Some((id, epoch)) = self.plane.next_release() {
             self.tell(ToPeer::Release(id, epoch));
         }
         heard
     }
 
     fn is_ready(&self) -> bool {
-        self.port.is_ready()
+        self.plane.is_ready()
     }
 
     /// A region that a peer can map; zeros.
@@ -219,9 +219,9 @@ impl End {
         self.table.adopt(Box::new(HeapBytes::from(vec![0; len])))
     }
 
-    /// Makes a region known to the port, as posting an operation on it does.
+    /// Makes a region known to the data plane, as posting an operation on it does.
     pub fn learn(&mut self, region: &Region) -> LocalRegion {
-        self.port.add_memory(region);
+        self.plane.add_memory(region);
         internals::local(region)
     }
 
@@ -240,18 +240,18 @@ impl End {
         let entropy = u64::from_le_bytes(internals::random()?);
         let mut buf = [0; MAX_ENDPOINT_BYTES];
         let (exposed, note) =
-            internals::expose(&mut self.port, region, slice, access, entropy, &mut buf)?;
+            internals::expose(&mut self.plane, region, slice, access, entropy, &mut buf)?;
         if let Some(Note { kind, bytes }) = note {
             lock(&self.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
         }
-        self.port.flush();
+        self.plane.flush();
         Ok(exposed)
     }
 
     /// Whether the peer's window was mapped here (or found to be none that can be).
     #[must_use]
     pub fn has_settled(&self, window: &WindowDesc) -> bool {
-        self.port.is_settled(window.window, window.epoch)
+        self.plane.is_settled(window.window, window.epoch)
     }
 
     /// Takes a window back and waits for its fence, up to `timeout`. Whether the fence was reached.
@@ -259,14 +259,14 @@ impl End {
     /// # Errors
     /// `NotFound`.
     pub fn revoke(&mut self, window: &WindowDesc, timeout: Duration) -> Result<bool> {
-        let fence = internals::begin_revoke(&mut self.port, window.window, window.epoch)?;
+        let fence = internals::begin_revoke(&mut self.plane, window.window, window.epoch)?;
         let passed = match fence {
             Fence::Passed => true,
             Fence::Gate(gate) => internals::wait_gate(&gate, timeout),
             Fence::PeerAck => false,
         };
         if passed {
-            self.port.free_window(window.window, window.epoch);
+            self.plane.free_window(window.window, window.epoch);
         }
         Ok(passed)
     }
@@ -274,9 +274,9 @@ impl End {
     /// Receives and executes what the peer asked. Returns whether anything happened.
     pub fn service(&mut self) -> bool {
         let heard = self.hear();
-        let mut busy = self.port.poll_peer(true) | heard;
-        while let Some(piece) = self.port.take_copy() {
-            self.port.finish_copy(copy(&piece));
+        let mut busy = self.plane.poll_peer(true) | heard;
+        while let Some(piece) = self.plane.take_copy() {
+            self.plane.finish_copy(copy(&piece));
             busy = true;
         }
         busy
@@ -285,12 +285,12 @@ impl End {
     /// Whether the data plane has ended.
     #[must_use]
     pub fn is_down(&mut self) -> bool {
-        self.port.close_reason().is_some()
+        self.plane.close_reason().is_some()
     }
 
     /// Ends the data plane, as a link that dies does.
     pub fn kill(&mut self) {
-        self.port.close(DataCloseReason::Silent);
+        self.plane.close(DataCloseReason::Silent);
     }
 
     /// The tags that were delivered here since the last call.
@@ -322,18 +322,18 @@ impl Transport for End {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
-        self.port.caps()
+        self.plane.caps()
     }
 
     fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
-        self.port.post(work)
+        self.plane.post(work)
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        self.port.poll(out)
+        self.plane.poll(out)
     }
 
     fn cancel(&mut self, op: SlotId) -> CancelOutcome {
-        self.port.cancel(op)
+        self.plane.cancel(op)
     }
 }

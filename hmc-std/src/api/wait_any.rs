@@ -75,7 +75,7 @@ fn park(ops: &[Waited], waker: &EventfdWaker, manual: bool, deadline: Instant) {
         }
         let (interest, earliest) = {
             let mut data = link.data();
-            (data.port().interest(), data.queue().next_deadline())
+            (data.plane().interest(), data.queue().next_deadline())
         };
         until = until.min(earliest);
         let flags = reactor::flags(interest.connection);

@@ -24,7 +24,7 @@ use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::domain::{DataPlaneParams, Side};
 
 /// What the data plane of a link is made of.
-pub(crate) struct Way {
+pub(crate) struct DataPlaneInit {
     pub(crate) serial: u32,
     pub(crate) conn: ConnType,
     /// The link's second connection.
@@ -187,8 +187,8 @@ impl SessionInner {
             PeerAddr::Tcp(_) => None,
         };
         let features = link.ctrl().machine.features();
-        let port = self
-            .new_port(Way {
+        let plane = self
+            .new_data_plane(DataPlaneInit {
                 serial,
                 conn,
                 socket: Arc::clone(&p.socket),
@@ -218,7 +218,7 @@ impl SessionInner {
             // Should it be lost: as the peer wanted it.
             route.conn = conn;
         }
-        if !link.attach(Arc::clone(&p.socket), port) {
+        if !link.attach(Arc::clone(&p.socket), plane) {
             return Err(RejectReason::BadToken);
         }
         if let Err(e) = self.introduce(&link) {
@@ -231,8 +231,11 @@ impl SessionInner {
     }
 
     /// The data plane on a connected socket.
-    pub(crate) fn new_port(&self, way: Way) -> crate::base::error::Result<AnyDataPlane> {
-        let Way { serial, conn, socket, peer, pid, near, features, inbox } = way;
+    pub(crate) fn new_data_plane(
+        &self,
+        way: DataPlaneInit,
+    ) -> crate::base::error::Result<AnyDataPlane> {
+        let DataPlaneInit { serial, conn, socket, peer, pid, near, features, inbox } = way;
         self.domains.find(conn)?.data_plane(DataPlaneParams {
             serial,
             socket,

@@ -197,7 +197,7 @@ impl SessionInner {
             return Ok(link);
         }
         let inbox = self.new_inbox();
-        let port = registry::loopback(self.config.windows, Arc::clone(&inbox));
+        let plane = registry::loopback(self.config.windows, Arc::clone(&inbox));
         let control = ControlConn::dial_cxx(rank, rank, clock::now())
             .map_err(|e| Error::new(ErrorKind::InvalidConfig, e.to_string()))?;
         // A socket that never says anything stands for the control connection.
@@ -213,7 +213,7 @@ impl SessionInner {
             reactor: Arc::clone(&self.reactor),
             owner: self.owner(),
             ctrl: CtrlState::new(socket, control, CtrlState::new_framer()),
-            data: DataState::new(port, self.config.slots, true, true),
+            data: DataState::new(plane, self.config.slots, true, true),
             data_socket: None,
             inbox,
         });

@@ -16,7 +16,7 @@ use crate::base::config::check_exposure;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::private_ranks::is_private;
-use crate::conn::admit::Way;
+use crate::conn::admit::DataPlaneInit;
 use crate::conn::dial_target::DialTarget;
 use crate::conn::handshake::{
     Handshake, HandshakeOutcome, WelcomeInfo, invalid_hello, other_question,
@@ -373,7 +373,7 @@ impl Dialer {
         let pid = second.fd().filter(|_| side != Side::Remote).and_then(local_peer);
         let inbox = shared.new_inbox();
         let serial = shared.next_serial();
-        let port = shared.new_port(Way {
+        let plane = shared.new_data_plane(DataPlaneInit {
             serial,
             conn: kind,
             socket: Arc::clone(&second),
@@ -399,7 +399,7 @@ impl Dialer {
             reactor: Arc::clone(&shared.reactor),
             owner: shared.owner(),
             ctrl: CtrlState::new(first.socket, first.control, first.framer),
-            data: DataState::new(port, shared.config.slots, true, true),
+            data: DataState::new(plane, shared.config.slots, true, true),
             data_socket: Some(second),
             inbox,
         });

@@ -154,7 +154,7 @@ impl DrivenLink {
         }
         let mut data = self.0.data();
         let outcome = data.outcome(op.op);
-        let free = !data.port().uses_memory_of(op.op);
+        let free = !data.plane().uses_memory_of(op.op);
         match outcome {
             Ok(outcome) => Ok(outcome.is_some_and(|o| o.fenced || free)),
             Err(_) => Err(Error::new(ErrorKind::Stale, "the operation is lost")),

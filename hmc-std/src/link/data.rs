@@ -1,4 +1,4 @@
-//! The data half of a link: the operations over its port, and what is known of the peer's windows.
+//! The data half of a link: the operations over its data plane, and what is known of the peer's windows.
 
 mod ended;
 mod now;
@@ -66,16 +66,16 @@ pub(crate) struct DataState {
 }
 
 impl DataState {
-    /// `attached` says whether the port is the final one; `wants_default` whether a link is only
+    /// `attached` says whether the data plane is the final one; `wants_default` whether a link is only
     /// ready when the peer told its default window.
     pub(crate) fn new(
-        port: AnyDataPlane,
+        plane: AnyDataPlane,
         slots: usize,
         attached: bool,
         wants_default: bool,
     ) -> Self {
         Self {
-            queue: OpQueue::new(port, slots),
+            queue: OpQueue::new(plane, slots),
             attached,
             complete: false,
             opened: false,
@@ -92,7 +92,7 @@ impl DataState {
         }
     }
 
-    pub(crate) fn port(&mut self) -> &mut AnyDataPlane {
+    pub(crate) fn plane(&mut self) -> &mut AnyDataPlane {
         self.queue.transport_mut()
     }
 
@@ -142,8 +142,8 @@ impl DataState {
         self.queue.unasked.at_once()
     }
 
-    pub(crate) fn set_port(&mut self, port: AnyDataPlane) {
-        *self.queue.transport_mut() = port;
+    pub(crate) fn set_plane(&mut self, plane: AnyDataPlane) {
+        *self.queue.transport_mut() = plane;
         self.attached = true;
     }
 
@@ -157,7 +157,7 @@ impl DataState {
 
     /// Whether the stream stopped reading because the inbox was full.
     pub(crate) fn is_paused(&mut self) -> bool {
-        self.port().is_paused()
+        self.plane().is_paused()
     }
 
     pub(crate) fn registration(&mut self, wanted: Readiness) -> Option<&mut Registered> {
@@ -214,14 +214,14 @@ impl DataState {
         if self.default.as_ref().is_some_and(is_it) {
             self.default = None;
         }
-        self.port().remove_window(window, epoch)
+        self.plane().remove_window(window, epoch)
     }
 
     /// Bytes of our memory that the peer may touch or may still touch.
     pub(crate) fn exposed_bytes(&mut self) -> (u64, u64) {
         let mut exposed: u64 = 0;
         let mut held: u64 = 0;
-        for e in self.port().windows().in_use() {
+        for e in self.plane().windows().in_use() {
             let len = e.local().span.len();
             match e.state() {
                 WindowState::Quarantined => held = held.saturating_add(len),
@@ -233,9 +233,9 @@ impl DataState {
         (exposed, held)
     }
 
-    /// Makes a region known to the port.
+    /// Makes a region known to the data plane.
     pub(crate) fn learn(&mut self, region: &Region) {
-        self.port().add_memory(region);
+        self.plane().add_memory(region);
     }
 
     /// Posts one transfer, and takes `hold` until its fence if that was done. If the transport is full, it waits in its record.
@@ -273,7 +273,7 @@ impl DataState {
 
     /// Whether what was just posted needs no progress now, and gains by waiting for the next turn.
     pub(crate) fn can_wait(&mut self) -> bool {
-        !self.queue.has_waiting() && self.port().can_coalesce()
+        !self.queue.has_waiting() && self.plane().can_coalesce()
     }
 
     /// Progress without receiving: copies, sends, completions.
@@ -289,20 +289,20 @@ impl DataState {
     /// Receives, executes, makes progress. Returns whether anything happened.
     pub(crate) fn turn(&mut self, now: Instant, after: &mut Deferred) -> bool {
         let attended = self.attended;
-        let busy = self.port().poll_peer(attended);
+        let busy = self.plane().poll_peer(attended);
         after.came |= busy;
         if now >= self.queue.next_deadline() {
             self.queue.expire(now);
         }
         self.pump(after);
-        after.delivered |= self.port().take_delivered();
+        after.delivered |= self.plane().take_delivered();
         // Copies of our own end without anything received.
         busy || after.finished
     }
 
-    /// Beats through shared memory, if the port can; says whether the peer did.
+    /// Beats through shared memory, if the data plane can; says whether the peer did.
     pub(crate) fn beat(&mut self) -> Option<bool> {
-        self.port().heartbeat()
+        self.plane().heartbeat()
     }
 
     /// Whether the peer's process has left a mark of its end in memory that is shared.
@@ -313,8 +313,8 @@ impl DataState {
     /// Forgets regions that nobody else uses any more. What is given back is to be dropped without a lock.
     #[must_use]
     pub(crate) fn sweep(&mut self) -> Released {
-        self.port().release_memory(false);
-        self.port().take_released()
+        self.plane().release_memory(false);
+        self.plane().take_released()
     }
 
     pub(crate) fn expire(&mut self, now: Instant, after: &mut Deferred) {
@@ -360,9 +360,9 @@ impl DataState {
     pub(crate) fn die(&mut self, eof: bool, after: &mut Deferred) {
         let why = if eof { DataCloseReason::Eof } else { DataCloseReason::Silent };
         if eof && self.queue.in_flight() != 0 {
-            let _ = self.port().peer_life().ends_within(SHOWN_WITHIN);
+            let _ = self.plane().peer_life().ends_within(SHOWN_WITHIN);
         }
-        self.port().close(why);
+        self.plane().close(why);
         self.queue.collect();
         let fenced = self.is_harmless();
         self.queue.fail_all(fenced);
@@ -381,7 +381,7 @@ impl DataState {
         for region in self.queue.unfenced().filter_map(OpResources::held_region) {
             each(region.len(), reason);
         }
-        if let Some(reason) = self.port().unfenced_window_reason() {
+        if let Some(reason) = self.plane().unfenced_window_reason() {
             let (exposed, _) = self.exposed_bytes();
             if exposed != 0 {
                 each(exposed, reason);
@@ -391,17 +391,17 @@ impl DataState {
 
     /// Whether the peer cannot be in the middle of a copy in our address space.
     pub(crate) fn is_harmless(&mut self) -> bool {
-        self.port().are_requests_fenced()
+        self.plane().are_requests_fenced()
     }
 
     /// Whether nothing of ours is in the reach of the peer of a link that is over.
     pub(crate) fn is_out_of_reach(&mut self) -> bool {
-        self.port().is_fenced()
+        self.plane().is_fenced()
     }
 
     /// The next piece that is to be copied without the lock, if no other one is.
     pub(crate) fn take_copy(&mut self) -> Option<MappedCopy> {
-        let piece = self.port().take_copy();
+        let piece = self.plane().take_copy();
         self.is_copying |= piece.is_some();
         piece
     }
@@ -409,7 +409,7 @@ impl DataState {
     /// The piece was copied, or was not.
     pub(super) fn finish_copy(&mut self, result: Result<(), Failure>, after: &mut Deferred) {
         self.is_copying = false;
-        self.port().finish_copy(result);
+        self.plane().finish_copy(result);
         self.pump(after);
     }
 
@@ -420,6 +420,6 @@ impl DataState {
 
     /// Whether there is something to do that no socket will tell of.
     pub(crate) fn has_work(&mut self) -> bool {
-        self.port().interest().work
+        self.plane().interest().work
     }
 }

@@ -51,7 +51,7 @@ impl Link {
 
     /// The data plane has ended. The caller holds no lock of the link.
     pub(super) fn end_down(&self, why: DataCloseReason) {
-        let words = self.data_in_turn().port().why_closed().unwrap_or_default();
+        let words = self.data_in_turn().plane().why_closed().unwrap_or_default();
         if why == DataCloseReason::Eof {
             return self.begin_closing(true, &words);
         }
@@ -66,7 +66,7 @@ impl Link {
         match self.reason.get() {
             Some(why) => why.clone(),
             None => {
-                let why = self.data_in_turn().port().why_closed();
+                let why = self.data_in_turn().plane().why_closed();
                 why.unwrap_or_else(|| self.reason().to_owned())
             }
         }
@@ -85,7 +85,7 @@ impl Link {
         if self.end_if_marked() {
             return;
         }
-        let down = self.data_in_turn().port().close_reason();
+        let down = self.data_in_turn().plane().close_reason();
         if let Some(why) = down {
             self.end_down(why);
         }
@@ -152,8 +152,8 @@ impl Link {
             data.die(eof, &mut after);
             self.settle_data(&mut data);
             // What no operation holds can go: nobody looks for a region any more.
-            data.port().release_memory(true);
-            data.port().take_released()
+            data.plane().release_memory(true);
+            data.plane().take_released()
         };
         self.follow_up(&mut after);
         self.space.wake(&self.wakers);
@@ -172,14 +172,14 @@ impl Link {
     fn log_end(&self) {
         let mut data = self.data();
         let (bytes_out, bytes_in) = data.bytes_moved();
-        let port = data.port();
+        let plane = data.plane();
         tracing::debug!(
             target: "hmc_std::link",
             peer = self.peer.0,
-            conn = port.kind().map_or("none", ConnType::name),
+            conn = plane.kind().map_or("none", ConnType::name),
             bytes_out,
             bytes_in,
-            bytes_by_ucx = port.bytes_offloaded(),
+            bytes_by_ucx = plane.bytes_offloaded(),
             why = self.reason(),
             "a link is over"
         );

@@ -93,8 +93,8 @@ impl End {
         let region = self.regions.allocate(len).expect("memory");
         let slice = region.slice(0, len).expect("all of it");
         let mut data = self.link.data();
-        let exposed = data.port().expose(&region, slice, Access::all(), 7, &mut []);
-        data.port().flush();
+        let exposed = data.plane().expose(&region, slice, Access::all(), 7, &mut []);
+        data.plane().flush();
         (region, exposed.expect("a window").0)
     }
 
@@ -279,7 +279,7 @@ fn pair_of(
                 windows: 8,
                 inbox: Arc::clone(&inbox),
             });
-            let port = match worker {
+            let plane = match worker {
                 Some((worker, has_posted)) => {
                     let plane = Scripted { has_posted, ..Scripted::default() };
                     AnyDataPlane::new(WithStream::new(plane, stream, Some(worker), false))
@@ -290,7 +290,7 @@ fn pair_of(
                 None => AnyDataPlane::new(stream),
             };
             let ctrl = CtrlState::new(ctrl, control, CtrlState::new_framer());
-            let state = DataState::new(port, SLOTS, true, false);
+            let state = DataState::new(plane, SLOTS, true, false);
             let parts = parts(peer, 1, owner, ctrl, state);
             LinkInit { data_socket: Some(data), inbox, spin, ..parts }
         })

@@ -23,7 +23,7 @@ impl Unfenced for Kept {
     }
 
     fn life(&self) -> PeerLife {
-        self.link.data().port().peer_life()
+        self.link.data().plane().peer_life()
     }
 
     fn may_end_before(&self) -> bool {

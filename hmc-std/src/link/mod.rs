@@ -167,7 +167,7 @@ impl Link {
     }
 
     fn new_at(mut parts: LinkInit, address: Option<SocketAddr>) -> Arc<Self> {
-        let has_worker = parts.data.port().worker().is_some();
+        let has_worker = parts.data.plane().worker().is_some();
         let clock = parts.owner.upgrade().map_or_else(Clock::default, |owner| owner.clock());
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
@@ -328,13 +328,13 @@ impl Link {
     pub(crate) fn attach(
         &self,
         socket: Arc<Socket>,
-        port: crate::transport::data_plane::AnyDataPlane,
+        plane: crate::transport::data_plane::AnyDataPlane,
     ) -> bool {
         if self.data_socket.set(socket).is_err() {
             return false;
         }
-        self.has_worker.store(port.worker().is_some(), Ordering::Release);
-        self.data().set_port(port);
+        self.has_worker.store(plane.worker().is_some(), Ordering::Release);
+        self.data().set_plane(plane);
         true
     }
 
@@ -448,7 +448,7 @@ mod tests {
         let (near, far) = pair(ConnType::Tcp);
         let other = Arc::clone(far.link.ctrl_socket());
         assert!(!near.link.attach(Arc::clone(&other), AnyDataPlane::none()));
-        assert_eq!(near.link.data().port().kind(), Some(ConnType::Tcp), "the port stays");
+        assert_eq!(near.link.data().plane().kind(), Some(ConnType::Tcp), "the plane stays");
         let end = alone(1, 1);
         assert!(end.link.attach(other, AnyDataPlane::none()));
         assert!(end.link.data_socket().is_some());

@@ -17,7 +17,7 @@ impl Link {
     /// The data plane cannot use it.
     pub(super) fn receive_note(&self, blob: &EndpointBlob<'_>) -> Result<()> {
         let note = Note { kind: blob.kind, bytes: blob.bytes };
-        let received = self.data().port().receive_note(note);
+        let received = self.data().plane().receive_note(note);
         // What that began has to be moved on.
         self.enqueue();
         received.map_err(|e| e.with_peer(self.peer))
@@ -37,7 +37,7 @@ impl Link {
     /// `PeerDead`, `Io`.
     pub(crate) fn send_greeting(&self) -> Result<()> {
         let mut space = [0; MAX_ENDPOINT_BYTES];
-        let note = self.data().port().greeting(&mut space)?;
+        let note = self.data().plane().greeting(&mut space)?;
         note.map_or(Ok(()), |note| self.send_note(note))
     }
 
@@ -56,7 +56,7 @@ impl Link {
         }
         let worker = {
             let mut data = self.data();
-            if data.port().take_posted() { data.port().worker() } else { None }
+            if data.plane().take_posted() { data.plane().worker() } else { None }
         };
         if let Some(worker) = worker {
             worker.shared.resume();
@@ -66,14 +66,14 @@ impl Link {
     /// Closes a window that the peer could not be told of: no access was made or will be.
     pub(crate) fn untell(&self, region: &WindowDesc) {
         let mut data = self.data();
-        let _ = data.port().begin_revoke(region.window, region.epoch);
-        data.port().free_window(region.window, region.epoch);
+        let _ = data.plane().begin_revoke(region.window, region.epoch);
+        data.plane().free_window(region.window, region.epoch);
     }
 
     /// Says of windows that the peer took back that nothing of ours uses them any more.
     pub(super) fn say_left(&self) {
         loop {
-            let Some((window, epoch)) = self.data().port().next_release() else { return };
+            let Some((window, epoch)) = self.data().plane().next_release() else { return };
             // If the link is over, its end is the fence.
             let mut ctrl = self.ctrl();
             ctrl.say_left(window, epoch, self.clock.now());
@@ -83,6 +83,6 @@ impl Link {
 
     /// The worker that a waiter of this link drives, and what wakes it.
     pub(super) fn worker(&self) -> Option<Worker> {
-        if self.has_worker() { self.data().port().worker() } else { None }
+        if self.has_worker() { self.data().plane().worker() } else { None }
     }
 }

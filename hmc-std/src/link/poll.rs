@@ -38,8 +38,8 @@ impl Link {
             self.settle_data(&mut data);
             let piece = data.take_copy();
             let work = data.has_work() && !data.is_attended();
-            let leaves = data.port().has_releases();
-            (busy, work, data.port().close_reason(), data.take_opened(), leaves, piece)
+            let leaves = data.plane().has_releases();
+            (busy, work, data.plane().close_reason(), data.take_opened(), leaves, piece)
         };
         let copied = piece.is_some_and(|piece| self.copy_pieces(piece, as_leader, &mut after));
         let ended = after.finished || after.delivered;
@@ -153,7 +153,7 @@ impl Link {
             self.check_ready();
         }
         if heard.revoked {
-            let released = self.data_in_turn().port().take_released();
+            let released = self.data_in_turn().plane().take_released();
             drop(released);
         }
         if heard.rndv || heard.space {

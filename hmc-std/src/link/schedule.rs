@@ -40,7 +40,7 @@ impl Link {
     /// Tells the reactor what the data plane waits for now.
     pub(crate) fn settle_data(&self, data: &mut DataState) {
         let Some(socket) = self.data_socket.get() else { return };
-        let mut wanted = data.port().interest().connection;
+        let mut wanted = data.plane().interest().connection;
         wanted.read &= !data.is_attended();
         wanted.end &= !data.is_attended();
         if let Some(slot) = data.registration(wanted) {

@@ -182,8 +182,8 @@ impl Link {
     ) -> bool {
         let (wanted, earlier, is_down) = {
             let mut data = self.data();
-            let wanted = data.port().interest().connection;
-            (wanted, data.queue().next_deadline(), data.port().close_reason().is_some())
+            let wanted = data.plane().interest().connection;
+            (wanted, data.queue().next_deadline(), data.plane().close_reason().is_some())
         };
         // What another thread ends while we sleep (a cancellation) no socket tells of.
         let restless = worker.is_some_and(|w| w.shared.must_poll());

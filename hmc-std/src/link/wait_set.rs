@@ -141,7 +141,7 @@ impl<'a> WaitSet<'a> {
         for held in self.held.iter().filter(|h| h.lead.is_some()) {
             let (data, is_down) = {
                 let mut data = held.link.data();
-                (data.port().interest().connection, data.port().close_reason().is_some())
+                (data.plane().interest().connection, data.plane().close_reason().is_some())
             };
             let ctrl = flags(held.link.ctrl().machine.wants());
             // Whose end was seen would wake at once, time and again.

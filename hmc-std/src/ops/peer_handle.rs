@@ -85,7 +85,7 @@ impl Peer {
     #[must_use]
     pub fn conn(&self) -> Option<ConnType> {
         // In a forked child nobody may hold the lock any more.
-        if self.shared.origin.is_child() { None } else { self.link.data().port().kind() }
+        if self.shared.origin.is_child() { None } else { self.link.data().plane().kind() }
     }
 
     /// Bytes of the peer's buffer.

@@ -96,7 +96,7 @@ impl Exposure {
         let fence = {
             let mut data = self.peer.link.data();
             let fence = data
-                .port()
+                .plane()
                 .begin_revoke(window, epoch)
                 .map_err(|e| e.with_peer(self.peer.rank()))?;
             self.peer.link.settle_data(&mut data);
@@ -114,12 +114,12 @@ impl Exposure {
         match fence {
             Fence::Passed => Ok(()),
             Fence::Gate(gate) => {
-                gate.wait_until(until, || self.peer.link.data().port().peer_has_ended())
+                gate.wait_until(until, || self.peer.link.data().plane().peer_has_ended())
             }
             Fence::PeerAck => self.peer.link.drive(WaitScope::Both, until, |link: &Link| {
                 let mut data = link.data();
-                let over = data.port().has_passed(fence, window, epoch);
-                (over || data.port().peer_has_ended()).then_some(())
+                let over = data.plane().has_passed(fence, window, epoch);
+                (over || data.plane().peer_has_ended()).then_some(())
             }),
         }
     }
@@ -138,11 +138,11 @@ impl Exposure {
         let mut data = self.peer.link.data();
         Ok(match over {
             Ok(()) => {
-                data.port().free_window(window, epoch);
+                data.plane().free_window(window, epoch);
                 Ok(())
             }
             Err(stop) => {
-                data.port().quarantine(window, epoch);
+                data.plane().quarantine(window, epoch);
                 Err((stop, fence))
             }
         })
@@ -154,11 +154,11 @@ impl Exposure {
         let fence = self.begin().ok()?;
         let (window, epoch) = (self.region.window, self.region.epoch);
         let mut data = self.peer.link.data();
-        if data.port().has_passed(&fence, window, epoch) {
-            data.port().free_window(window, epoch);
+        if data.plane().has_passed(&fence, window, epoch) {
+            data.plane().free_window(window, epoch);
             return None;
         }
-        data.port().quarantine(window, epoch);
+        data.plane().quarantine(window, epoch);
         Some(fence)
     }
 
@@ -334,7 +334,7 @@ impl Unfenced for Quarantine {
     }
 
     fn life(&self) -> PeerLife {
-        self.link.data().port().peer_life()
+        self.link.data().plane().peer_life()
     }
 
     fn may_end_before(&self) -> bool {
@@ -343,14 +343,14 @@ impl Unfenced for Quarantine {
 
     fn is_fenced(&self) -> bool {
         let mut data = self.link.data();
-        let passed = data.port().has_passed(&self.fence, self.region.window, self.region.epoch);
-        passed || data.port().peer_has_ended()
+        let passed = data.plane().has_passed(&self.fence, self.region.window, self.region.epoch);
+        passed || data.plane().peer_has_ended()
     }
 
     fn release(&self) {
         let held = std::mem::replace(&mut *lock(&self.held), ExposedMemory::Nothing);
         let bytes = held.bytes();
-        self.link.data().port().free_window(self.region.window, self.region.epoch);
+        self.link.data().plane().free_window(self.region.window, self.region.epoch);
         drop(held);
         // Last: who sees that nothing is held back may take the bytes.
         self.tally.window_bytes.fetch_sub(bytes, Ordering::AcqRel);

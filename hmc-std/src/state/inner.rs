@@ -345,12 +345,12 @@ impl SessionInner {
         let (exposed, note, mapped) = {
             let mut data = link.data();
             let (exposed, note) = data
-                .port()
+                .plane()
                 .expose(region, slice, access, entropy, &mut space)
                 .map_err(|e| e.with_peer(link.peer))?;
             // Sends the descriptor, if there is one.
-            let mapped = data.port().offers_pages(exposed.window, exposed.epoch);
-            data.port().flush();
+            let mapped = data.plane().offers_pages(exposed.window, exposed.epoch);
+            data.plane().flush();
             link.settle_data(&mut data);
             (exposed, note, mapped)
         };

@@ -89,7 +89,7 @@ impl PeerStats {
             let mut data = link.data();
             let (exposed, _) = data.exposed_bytes();
             let in_flight = data.queue().in_flight();
-            (data.port().kind(), data.bytes_moved(), in_flight, exposed, data.counts())
+            (data.plane().kind(), data.bytes_moved(), in_flight, exposed, data.counts())
         };
         let (messages_in, inbox) = {
             let inbox = link.inbox();

@@ -267,13 +267,13 @@ mod tests {
     use crate::node::inbox::{Inbox, Want};
 
     struct Bench {
-        port: LoopbackDataPlane,
+        plane: LoopbackDataPlane,
         source: Region,
         window: WindowDesc,
         inbox: SharedInbox,
     }
 
-    /// A port with a window over another region, and an inbox for one message.
+    /// A data plane with a window over another region, and an inbox for one message.
     fn bench() -> Bench {
         bench_of(64)
     }
@@ -282,12 +282,12 @@ mod tests {
         let table = Arc::new(RegionTable::default());
         let [source, target] = [(); 2].map(|()| table.allocate(len).expect("memory"));
         let inbox = Arc::new(Mutex::new(Inbox::new(1, 64)));
-        let mut port = LoopbackDataPlane::new(4, Arc::clone(&inbox));
-        port.add_memory(&source);
-        port.add_memory(&target);
+        let mut plane = LoopbackDataPlane::new(4, Arc::clone(&inbox));
+        plane.add_memory(&source);
+        plane.add_memory(&target);
         let whole = target.slice(0, len).expect("all of it");
-        let window = port.windows().expose(whole, MemoryKind::Cpu, Access::all(), 7);
-        Bench { port, source, window: window.expect("a place"), inbox }
+        let window = plane.windows().expose(whole, MemoryKind::Cpu, Access::all(), 7);
+        Bench { plane, source, window: window.expect("a place"), inbox }
     }
 
     impl Bench {
@@ -303,13 +303,13 @@ mod tests {
                 local: self.source.slice(0, len).expect("in range"),
                 remote: self.window.slice(0, len).expect("in range"),
             };
-            self.port.post(&work)
+            self.plane.post(&work)
         }
 
         fn poll(&mut self, space: usize) -> Vec<(u16, Result<u64, Failure>)> {
             let op = SlotId { index: u16::MAX, generation: 1 };
             let mut out = vec![Completion { op, result: Ok(0) }; space];
-            let n = self.port.poll(&mut out);
+            let n = self.plane.poll(&mut out);
             out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
         }
     }
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(bench.poll(2), [(0, Ok(8)), (2, Ok(8))]);
         assert_eq!(bench.poll(2), [(3, Ok(8)), (4, Ok(8))]);
         assert_eq!(bench.poll(2), []);
-        assert_eq!(bench.port.bytes, 32);
+        assert_eq!(bench.plane.bytes, 32);
     }
 
     #[test]
@@ -340,10 +340,10 @@ mod tests {
         }
         assert_eq!(bench.post(count, Opcode::Put), Err(PostErrorKind::Busy));
         let op = |index| SlotId { index, generation: 1 };
-        assert_eq!(bench.port.cancel(op(0)), CancelOutcome::Running);
-        assert_eq!(bench.port.cancel(op(count)), CancelOutcome::Withdrawn);
+        assert_eq!(bench.plane.cancel(op(0)), CancelOutcome::Running);
+        assert_eq!(bench.plane.cancel(op(count)), CancelOutcome::Withdrawn);
         assert_eq!(bench.poll(1), [(0, Ok(8))]);
-        assert_eq!(bench.port.cancel(op(0)), CancelOutcome::Withdrawn);
+        assert_eq!(bench.plane.cancel(op(0)), CancelOutcome::Withdrawn);
         assert_eq!(bench.post(count, Opcode::Put), Ok(()));
     }
 
@@ -354,17 +354,17 @@ mod tests {
         let op = |index| SlotId { index, generation: 1 };
         let mut bench = bench_of(LONG);
         assert_eq!(bench.post_len(0, Opcode::Put, LONG), Ok(()));
-        assert_eq!((bench.port.bytes, bench.port.interest().work), (PIECE, true));
+        assert_eq!((bench.plane.bytes, bench.plane.interest().work), (PIECE, true));
         assert_eq!(bench.post_len(1, Opcode::PutNotify { tag: 5 }, LONG), Ok(()));
         assert_eq!(bench.post(2, Opcode::Get), Ok(()));
-        assert_eq!(bench.port.cancel(op(2)), CancelOutcome::Withdrawn);
-        assert!(bench.port.uses_memory_of(op(1)) && !bench.port.uses_memory_of(op(2)));
-        assert_eq!((bench.poll(4), bench.port.bytes), (vec![], 2 * PIECE));
-        assert_eq!((bench.poll(4), bench.port.bytes), (vec![(0, Ok(LONG))], LONG));
-        assert_eq!(bench.port.cancel(op(1)), CancelOutcome::Withdrawn, "it waited");
-        assert!(!bench.port.interest().work);
+        assert_eq!(bench.plane.cancel(op(2)), CancelOutcome::Withdrawn);
+        assert!(bench.plane.uses_memory_of(op(1)) && !bench.plane.uses_memory_of(op(2)));
+        assert_eq!((bench.poll(4), bench.plane.bytes), (vec![], 2 * PIECE));
+        assert_eq!((bench.poll(4), bench.plane.bytes), (vec![(0, Ok(LONG))], LONG));
+        assert_eq!(bench.plane.cancel(op(1)), CancelOutcome::Withdrawn, "it waited");
+        assert!(!bench.plane.interest().work);
         assert_eq!(bench.post_len(3, Opcode::Get, LONG), Ok(()));
-        bench.port.close(DataCloseReason::Silent);
+        bench.plane.close(DataCloseReason::Silent);
         assert_eq!(bench.poll(4), [(3, Err(Failure::PeerDead))]);
         assert_eq!(bench.post(4, Opcode::Put), Err(PostErrorKind::Disconnected));
         assert_eq!(bench.inbox.lock().expect("nobody panics").take(Want::Any), None);
@@ -379,7 +379,7 @@ mod tests {
             let mut bench = bench();
             let key = bench.source.local().key;
             let whole = LocalSlice { key, span: bench.source.local().extent.whole() };
-            let window = bench.port.windows().expose(whole, MemoryKind::Cpu, access, 9);
+            let window = bench.plane.windows().expose(whole, MemoryKind::Cpu, access, 9);
             bench.window = window.expect("a place");
             for opcode in [Opcode::Put, Opcode::Get] {
                 assert_eq!(bench.post(0, opcode), Ok(()));
@@ -391,29 +391,29 @@ mod tests {
     #[test]
     fn a_copy_of_memory_that_is_not_known_is_refused() {
         let mut bench = bench();
-        bench.port.release_memory(true);
+        bench.plane.release_memory(true);
         assert_eq!(bench.post(0, Opcode::Put), Err(PostErrorKind::UnknownRegion));
-        bench.port.add_memory(&bench.source);
+        bench.plane.add_memory(&bench.source);
         assert_eq!(bench.post(0, Opcode::Put), Ok(()));
         let gone = Failure::Window(WindowFault::Revoked);
         assert_eq!(bench.poll(1), [(0, Err(gone))], "its target is not known");
-        assert!(format!("{:?}", bench.port.take_released()).contains("count: 1"));
-        assert!(format!("{:?}", bench.port.take_released()).contains("count: 0"));
+        assert!(format!("{:?}", bench.plane.take_released()).contains("count: 1"));
+        assert!(format!("{:?}", bench.plane.take_released()).contains("count: 0"));
     }
 
     /// The process ends with both its ends: nothing is waited for.
     #[test]
     fn a_link_to_itself_has_no_peer_that_ends_and_holds_nothing_back() {
-        let Bench { mut port, window, .. } = bench();
+        let Bench { mut plane, window, .. } = bench();
         let op = SlotId { index: 0, generation: 1 };
         let all = Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL;
-        assert_eq!((port.caps(), port.kind()), (all, Some(ConnType::Loopback)));
-        assert!(!port.poll_peer(true) && port.interest() == Interest::default());
-        port.close(DataCloseReason::Silent);
-        assert_eq!(port.close_reason(), None);
-        assert!(port.peer_has_ended() && port.are_requests_fenced() && port.is_fenced());
-        assert!(!port.uses_memory_of(op) && port.remove_window(window.window, window.epoch));
-        assert!(port.checks_accesses() && !port.peer_life().has_ended());
-        assert_eq!((port.trust(), port.bytes_moved()), ("this process", (0, 0)));
+        assert_eq!((plane.caps(), plane.kind()), (all, Some(ConnType::Loopback)));
+        assert!(!plane.poll_peer(true) && plane.interest() == Interest::default());
+        plane.close(DataCloseReason::Silent);
+        assert_eq!(plane.close_reason(), None);
+        assert!(plane.peer_has_ended() && plane.are_requests_fenced() && plane.is_fenced());
+        assert!(!plane.uses_memory_of(op) && plane.remove_window(window.window, window.epoch));
+        assert!(plane.checks_accesses() && !plane.peer_life().has_ended());
+        assert_eq!((plane.trust(), plane.bytes_moved()), ("this process", (0, 0)));
     }
 }

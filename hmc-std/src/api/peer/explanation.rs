@@ -56,7 +56,7 @@ impl Peer {
         let conn = self.conn();
         let (trust, target_checks, lanes, slower) = {
             let mut data = self.link.data();
-            let plane = data.port();
+            let plane = data.plane();
             let (mut lanes, mut slower) = (Vec::new(), Vec::new());
             plane.lanes(&mut |lane| lanes.push(lane.to_owned()));
             plane.degraded(&mut |what| slower.push(what.to_string()));

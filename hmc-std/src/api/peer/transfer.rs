@@ -147,7 +147,7 @@ impl Peer {
                 piece = data.take_copy();
                 link.settle_data(&mut data);
             } else {
-                why = data.port().take_refusal();
+                why = data.plane().take_refusal();
             }
             let full = matches!(begun, Err(QueueError::Full { .. }));
             (begun, why, full && data.has_many_unasked(), piece)

@@ -130,7 +130,7 @@ fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Received) -> Option<(
             return left.then_some((window, epoch));
         }
         ControlMessage::Revoked { window, epoch } => {
-            link.data_in_turn().port().receive_release(window, epoch);
+            link.data_in_turn().plane().receive_release(window, epoch);
             heard.left = true;
             return None;
         }

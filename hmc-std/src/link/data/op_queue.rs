@@ -16,7 +16,7 @@ use crate::io::eventfd::EventfdWaker;
 use crate::link::op_resources::OpResources;
 use crate::transport::data_plane::AnyDataPlane;
 
-/// The core's work queue over a port.
+/// The core's work queue over a data plane.
 pub(super) type Queue = WorkQueue<AnyDataPlane, Box<[Slot<OpResources>]>, OpResources>;
 
 /// The name of an operation, or why it was not begun.
@@ -39,10 +39,10 @@ pub(crate) struct OpQueue {
 }
 
 impl OpQueue {
-    pub(super) fn new(port: AnyDataPlane, slots: usize) -> Self {
+    pub(super) fn new(plane: AnyDataPlane, slots: usize) -> Self {
         let records = std::iter::repeat_with(|| Slot::free(OpResources::default())).take(slots);
         Self {
-            queue: WorkQueue::new(port, records.collect()),
+            queue: WorkQueue::new(plane, records.collect()),
             unasked: Unasked::default(),
             words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
         }

@@ -45,8 +45,8 @@ fn stream() -> (StreamDataPlane, UnixStream) {
 
 /// The data half of a link whose data plane does what a test says.
 fn scripted(plane: Scripted, attached: bool, wants_default: bool) -> DataState {
-    let port = WithStream::new(plane, stream().0, None, false);
-    DataState::new(AnyDataPlane::new(port), 4, attached, wants_default)
+    let plane = WithStream::new(plane, stream().0, None, false);
+    DataState::new(AnyDataPlane::new(plane), 4, attached, wants_default)
 }
 
 fn plain() -> DataState {
@@ -133,7 +133,7 @@ fn expose(data: &mut DataState, len: u64) -> (Region, WindowDesc) {
     let region = Arc::new(RegionTable::default()).allocate(len).expect("memory");
     let local = region.slice(0, len).expect("all of it");
     let mut space = [0; 64];
-    let exposed = data.port().expose(&region, local, Access::all(), 7, &mut space);
+    let exposed = data.plane().expose(&region, local, Access::all(), 7, &mut space);
     (region, exposed.expect("a place").0)
 }
 
@@ -151,11 +151,11 @@ fn what_is_exposed_is_in_reach_until_its_fence() {
     let (id, epoch) = (window.window, window.epoch);
     let why = "the script may write it";
     assert_eq!((data.exposed_bytes(), unfenced(&mut data)), ((96, 0), vec![(96, why)]));
-    data.port().begin_revoke(id, epoch).expect("exposed");
+    data.plane().begin_revoke(id, epoch).expect("exposed");
     assert_eq!(data.exposed_bytes(), (96, 0), "the peer may be in it");
-    data.port().quarantine(id, epoch);
+    data.plane().quarantine(id, epoch);
     assert_eq!((data.exposed_bytes(), unfenced(&mut data)), ((32, 64), vec![(32, why)]));
-    data.port().free_window(id, epoch);
+    data.plane().free_window(id, epoch);
     assert_eq!(data.exposed_bytes(), (32, 0));
 }
 

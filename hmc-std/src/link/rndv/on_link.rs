@@ -105,13 +105,13 @@ impl Host for OnLink<'_> {
     fn revoke(&mut self, window: &WindowDesc) -> Option<Fence> {
         let (id, epoch) = (window.window, window.epoch);
         let mut data = self.link.data();
-        let fence = data.port().begin_revoke(id, epoch);
+        let fence = data.plane().begin_revoke(id, epoch);
         self.link.settle_data(&mut data);
         match fence {
             Ok(fence @ (Fence::Gate(_) | Fence::PeerAck)) => Some(fence),
             // A window that is unknown was fenced before.
             Ok(Fence::Passed) | Err(_) => {
-                data.port().free_window(id, epoch);
+                data.plane().free_window(id, epoch);
                 None
             }
         }
@@ -120,10 +120,10 @@ impl Host for OnLink<'_> {
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool {
         let (id, epoch) = (window.window, window.epoch);
         let mut data = self.link.data();
-        let port = data.port();
-        let passed = port.has_passed(fence, id, epoch) || port.peer_has_ended();
+        let plane = data.plane();
+        let passed = plane.has_passed(fence, id, epoch) || plane.peer_has_ended();
         if passed {
-            port.free_window(id, epoch);
+            plane.free_window(id, epoch);
         }
         passed
     }

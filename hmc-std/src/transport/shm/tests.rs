@@ -1,4 +1,4 @@
-//! Two ports over one socket pair: what is copied at once, in pieces, or not at all.
+//! Two data planes over one socket pair: what is copied at once, in pieces, or not at all.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ fn inbox() -> SharedInbox {
     Arc::new(Mutex::new(Inbox::new(16, 4096)))
 }
 
-fn port(socket: UnixStream, inbox: &SharedInbox) -> ShmDataPlane {
+fn plane(socket: UnixStream, inbox: &SharedInbox) -> ShmDataPlane {
     socket.set_nonblocking(true).expect("a socket");
     let stream = StreamDataPlane::new(StreamSetup {
         socket: Arc::new(OwnedFd::from(socket).into()),
@@ -58,7 +58,7 @@ impl Pair {
         let (a, b) = UnixStream::pair().expect("a pair");
         let (ours, inbox) = (inbox(), inbox());
         let mut pair =
-            Self { near: port(a, &ours), far: port(b, &inbox), inbox, table: Arc::default() };
+            Self { near: plane(a, &ours), far: plane(b, &inbox), inbox, table: Arc::default() };
         pair.settle();
         assert!(pair.near.is_ready() && pair.far.is_ready());
         pair
@@ -111,19 +111,19 @@ fn work(index: u16, opcode: Opcode, from: &Region, window: &WindowDesc, len: u64
 }
 
 /// Copies at most so many pieces.
-fn copy_pieces(port: &mut ShmDataPlane, at_most: usize) {
+fn copy_pieces(plane: &mut ShmDataPlane, at_most: usize) {
     for _ in 0..at_most {
-        let Some(piece) = port.take_copy() else { return };
-        port.finish_copy(copy(&piece));
+        let Some(piece) = plane.take_copy() else { return };
+        plane.finish_copy(copy(&piece));
     }
 }
 
 /// Copies all that there is. At most so many completions, each with the index of its operation.
-fn poll(port: &mut ShmDataPlane, space: usize) -> Vec<(u16, Result<u64, Failure>)> {
+fn poll(plane: &mut ShmDataPlane, space: usize) -> Vec<(u16, Result<u64, Failure>)> {
     let op = SlotId { index: u16::MAX, generation: 1 };
     let mut out = vec![Completion { op, result: Ok(0) }; space];
-    copy_pieces(port, usize::MAX);
-    let n = port.poll(&mut out);
+    copy_pieces(plane, usize::MAX);
+    let n = plane.poll(&mut out);
     out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
 }
 
@@ -167,13 +167,13 @@ fn one_piece_is_out_at_a_time_and_its_operation_ends_with_it() {
     let op = |index| SlotId { index, generation: 1 };
     let (dead, cancelled) = (Err(Failure::PeerDead), Err(Failure::Cancelled));
     type Meanwhile = fn(&mut ShmDataPlane);
-    let cancel: Meanwhile = |port| {
+    let cancel: Meanwhile = |plane| {
         let op = |index| SlotId { index, generation: 1 };
-        assert_eq!(port.cancel(op(0)), CancelOutcome::Running);
-        assert_eq!(port.cancel(op(1)), CancelOutcome::Withdrawn, "none of its pieces is out");
+        assert_eq!(plane.cancel(op(0)), CancelOutcome::Running);
+        assert_eq!(plane.cancel(op(1)), CancelOutcome::Withdrawn, "none of its pieces is out");
     };
     let nothing: Meanwhile = |_| ();
-    let close: Meanwhile = |port| port.close(DataCloseReason::Silent);
+    let close: Meanwhile = |plane| plane.close(DataCloseReason::Silent);
     for (meanwhile, early, late) in [
         (nothing, vec![], vec![(0, Ok(LONG)), (1, Ok(LONG))]),
         (cancel, vec![], vec![(0, cancelled)]),
@@ -398,7 +398,7 @@ fn the_end_of_a_link_fails_what_is_queued_and_closes_all_windows() {
 #[test]
 fn a_peer_is_heard_while_it_beats() {
     let (a, b) = UnixStream::pair().expect("a pair");
-    let (mut near, mut far) = (port(a, &inbox()), port(b, &inbox()));
+    let (mut near, mut far) = (plane(a, &inbox()), plane(b, &inbox()));
     assert_eq!(near.heartbeat(), None, "its page has not come");
     assert!(!near.is_ready());
     while near.poll_peer(true) | far.poll_peer(true) {}

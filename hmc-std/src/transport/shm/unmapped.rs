@@ -92,7 +92,7 @@ mod tests {
     use crate::node::inbox::Inbox;
     use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
-    fn port(socket: UnixStream) -> ShmDataPlane {
+    fn plane(socket: UnixStream) -> ShmDataPlane {
         socket.set_nonblocking(true).unwrap();
         let stream = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(socket).into()),
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn bad_windows_take_a_place_each_and_are_explained() {
         let (a, b) = UnixStream::pair().unwrap();
-        let (mut near, mut far) = (port(a), port(b));
+        let (mut near, mut far) = (plane(a), plane(b));
         for n in 0..1000u32 {
             send(&mut far, &mut near, bad_window(u64::from(n % 3), n + 1));
         }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_window_without_a_descriptor_here_is_reached_through_the_stream() {
         let (near, far) = UnixStream::pair().unwrap();
-        let mut near = port(near);
+        let mut near = plane(near);
         send_dropped(&far, &mut near, &bad_window(7, 1));
         assert_eq!(near.stream.close_reason(), None);
         assert!(near.is_settled(WindowId(7), Epoch(1)));
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_window_that_comes_before_the_gates_is_not_mapped() {
         let (a, b) = UnixStream::pair().unwrap();
-        let mut near = port(a);
+        let mut near = plane(a);
         let Offer { frame, fd } = good_window(3, 1);
         assert!(send_fd(&b, fd, &frame.emit()).is_ok());
         while near.poll_peer(true) {}
@@ -193,7 +193,7 @@ mod tests {
     fn a_link_ends_without_the_pages_that_it_needs() {
         for id in [PAGE_ID, LIFE_ID] {
             let (near, far) = UnixStream::pair().unwrap();
-            let mut near = port(near);
+            let mut near = plane(near);
             send_dropped(&far, &mut near, &bad_window(id.0, 0));
             let down = near.stream.close_reason();
             assert_eq!(down, Some(DataCloseReason::NoDescriptor));
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn of_windows_that_come_at_once_the_last_has_the_place() {
         let (a, b) = UnixStream::pair().unwrap();
-        let mut near = port(a);
+        let mut near = plane(a);
         let words = Mapping::create(PAGE_BYTES).unwrap();
         near.peer_page = Some(Arc::new(PeerWords::new(words).unwrap()));
         // Each message fills what is received at a time, so that the next is received in the same turn.
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_window_beyond_the_last_place_ends_the_connection() {
         let (a, b) = UnixStream::pair().unwrap();
-        let (mut near, mut far) = (port(a), port(b));
+        let (mut near, mut far) = (plane(a), plane(b));
         let place = u64::try_from(PLACES).unwrap();
         send(&mut far, &mut near, bad_window(place, 1));
         assert!(matches!(near.stream.close_reason(), Some(DataCloseReason::Protocol(_))));

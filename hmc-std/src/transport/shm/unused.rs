@@ -100,7 +100,7 @@ mod tests {
 
     const EPOCH: Epoch = Epoch(1);
 
-    fn port() -> (ShmDataPlane, UnixStream) {
+    fn plane() -> (ShmDataPlane, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let stream = StreamDataPlane::new(StreamSetup {
@@ -114,26 +114,27 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        let mut port = ShmDataPlane::new(stream, None).unwrap();
-        port.peer_page = Some(Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap()));
-        (port, theirs)
+        let mut plane = ShmDataPlane::new(stream, None).unwrap();
+        plane.peer_page = Some(Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap()));
+        (plane, theirs)
     }
 
     /// The peer's window of that number, mapped.
-    fn arrive(port: &mut ShmDataPlane, window: WindowId, len: u64) -> Weak<Mapping> {
+    fn arrive(plane: &mut ShmDataPlane, window: WindowId, len: u64) -> Weak<Mapping> {
         let theirs = Mapping::create(len).unwrap();
         let fd = theirs.fd().unwrap().try_clone_to_owned().unwrap();
         let (offset, access) = (0, Access::all());
-        port.map(Arrival { window, epoch: EPOCH, fd: Ok(fd), offset, len, total: len, access })
+        plane
+            .map(Arrival { window, epoch: EPOCH, fd: Ok(fd), offset, len, total: len, access })
             .unwrap();
-        let mapped = port.mapped_window(window).unwrap();
+        let mapped = plane.mapped_window(window).unwrap();
         Arc::downgrade(mapped.map())
     }
 
     /// A handle of the application keeps a window's addresses, not its pages: these are the peer's to use again.
     #[test]
     fn pages_of_a_window_that_is_gone_are_not_kept_by_its_handles() {
-        let (mut port, _theirs) = port();
+        let (mut plane, _theirs) = plane();
         let whole = Extent::new(4096).whole();
         let byte = |w: &MappedWindow| {
             let mut byte = [0];
@@ -141,14 +142,14 @@ mod tests {
             byte[0]
         };
         let held = [0, 1].map(|n| {
-            let _ = arrive(&mut port, WindowId::new(n, 0), 4096);
-            let gate = port.peer_page.as_ref().unwrap().get(n).unwrap();
+            let _ = arrive(&mut plane, WindowId::new(n, 0), 4096);
+            let gate = plane.peer_page.as_ref().unwrap().get(n).unwrap();
             WindowGate::new(gate).open(EPOCH.0).unwrap();
-            let window = Arc::clone(port.mapped_window(WindowId::new(n, 0)).unwrap());
+            let window = Arc::clone(plane.mapped_window(WindowId::new(n, 0)).unwrap());
             window.map().bytes().fill(whole, 7).unwrap();
             window
         });
-        port.remove_window(WindowId::new(0, 0), EPOCH);
+        plane.remove_window(WindowId::new(0, 0), EPOCH);
         assert_eq!(held.each_ref().map(|w| byte(w)), [7, 7], "not under the lock");
         let reads = |w: &MappedWindow| w.read(0, w.map().bytes(), whole, 4096);
         let revoked = Err(Failure::Window(WindowFault::Revoked));
@@ -157,26 +158,26 @@ mod tests {
             [revoked, Ok(())],
             "the pages go at any moment"
         );
-        drop(port.take_released());
+        drop(plane.take_released());
         assert_eq!(held.each_ref().map(|w| byte(w)), [0, 7], "taken back, and in use");
-        port.close(DataCloseReason::Eof);
-        drop(port.take_released());
+        plane.close(DataCloseReason::Eof);
+        drop(plane.take_released());
         assert_eq!(held.each_ref().map(|w| byte(w)), [0, 0]);
     }
 
     /// The handle is of the one that was taken back first, and keeps the mapping of both.
     #[test]
     fn pages_of_two_windows_go_with_the_last_one() {
-        let (mut port, _theirs) = port();
+        let (mut plane, _theirs) = plane();
         let theirs = Mapping::create(4096).unwrap();
         let both = [WindowId::new(0, 0), WindowId::new(1, 0)];
         for (window, offset) in both.into_iter().zip([0, 2048]) {
             let fd = Ok(theirs.fd().unwrap().try_clone_to_owned().unwrap());
             let (len, total, access) = (2048, 4096, Access::all());
-            port.map(Arrival { window, epoch: EPOCH, fd, offset, len, total, access }).unwrap();
+            plane.map(Arrival { window, epoch: EPOCH, fd, offset, len, total, access }).unwrap();
         }
-        let held = Arc::clone(port.mapped_window(both[0]).unwrap());
-        let last = port.mapped_window(both[1]).unwrap();
+        let held = Arc::clone(plane.mapped_window(both[0]).unwrap());
+        let last = plane.mapped_window(both[1]).unwrap();
         assert!(Arc::ptr_eq(held.map(), last.map()), "one mapping");
         theirs.bytes().fill(Extent::new(4096).whole(), 7).unwrap();
         let byte = || {
@@ -186,8 +187,8 @@ mod tests {
             byte[0]
         };
         for (window, left) in both.into_iter().zip([7, 0]) {
-            port.remove_window(window, EPOCH);
-            drop(port.take_released());
+            plane.remove_window(window, EPOCH);
+            drop(plane.take_released());
             assert_eq!(byte(), left);
         }
     }
@@ -195,15 +196,15 @@ mod tests {
     /// Each of these happens under the lock of the link, where others wait.
     #[test]
     fn nothing_is_unmapped_under_the_lock() {
-        let (mut port, _theirs) = port();
-        let [a, b, c] = [0, 1, 1].map(|n| arrive(&mut port, WindowId(n), 4096));
-        port.remove_window(WindowId(0), EPOCH);
+        let (mut plane, _theirs) = plane();
+        let [a, b, c] = [0, 1, 1].map(|n| arrive(&mut plane, WindowId(n), 4096));
+        plane.remove_window(WindowId(0), EPOCH);
         assert!(a.strong_count() == 1 && b.strong_count() == 1, "taken back, and replaced");
-        drop(port.take_released());
+        drop(plane.take_released());
         assert!(a.strong_count() == 0 && b.strong_count() == 0 && c.strong_count() == 1);
-        port.close(DataCloseReason::Eof);
+        plane.close(DataCloseReason::Eof);
         assert_eq!(c.strong_count(), 1, "its process ended");
-        drop(port.take_released());
+        drop(plane.take_released());
         assert_eq!(c.strong_count(), 0);
     }
 }

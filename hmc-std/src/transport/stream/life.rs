@@ -272,7 +272,7 @@ mod tests {
 
     /// How the other end of a connection over TCP goes.
     fn goes(how: impl FnOnce(std::net::TcpStream), pid: Option<u32>) -> bool {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a plane");
         let ours = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it");
         let socket = Arc::new(OwnedFd::from(ours).into());
         let life = PeerLife::told(pid, &socket);
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn the_end_of_another_connection_is_no_fence() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let mut port = StreamDataPlane::new(StreamSetup {
+        let mut plane = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
             local: true,
@@ -327,19 +327,19 @@ mod tests {
             inbox: Arc::new(Mutex::new(Inbox::new(1, 1))),
         });
         let region = Arc::new(RegionTable::default()).allocate(4096).expect("memory");
-        port.add_memory(&region);
+        plane.add_memory(&region);
         let local = region.slice(0, 4096).expect("all of it");
         let op = SlotId { index: 0, generation: 1 };
         let (opcode, when) = (Opcode::Get, CompleteWhen::Visible);
         let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
         let work = WorkRequest { op, opcode, when, local, remote };
-        port.submit(&work, true, 4096).expect("space");
-        port.flush();
-        port.close(DataCloseReason::Eof);
+        plane.submit(&work, true, 4096).expect("space");
+        plane.flush();
+        plane.close(DataCloseReason::Eof);
         let mut done = [Completion { op, result: Ok(0) }];
-        assert_eq!(port.poll(&mut done), 0, "the peer may be copying");
-        assert!(!port.are_requests_fenced() && !port.peer_has_ended());
+        assert_eq!(plane.poll(&mut done), 0, "the peer may be copying");
+        assert!(!plane.are_requests_fenced() && !plane.peer_has_ended());
         drop(theirs);
-        assert!(port.are_requests_fenced() && port.peer_has_ended());
+        assert!(plane.are_requests_fenced() && plane.peer_has_ended());
     }
 }

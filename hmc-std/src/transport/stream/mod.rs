@@ -6,8 +6,8 @@
 //! blocks: [`Progress::poll_peer`](hmc_core::transport::Progress::poll_peer) reads what is there and sends what fits.
 //!
 //! The state is in `requests` (what we asked), `tx` (frames out), `rx` (frames in), `target` (what the peer asked) and `life`
-//! (whether the peer may still copy). The port's methods that work on it are in `send`, `receive` and `serve`. One lock around
-//! the port, its link's, guards all of it.
+//! (whether the peer may still copy). The data plane's methods that work on it are in `send`, `receive` and `serve`. One lock around
+//! the data plane, its link's, guards all of it.
 
 mod life;
 mod plane;
@@ -91,7 +91,7 @@ pub(crate) struct StreamDataPlane {
     unanswered: bool,
     /// Our direction has ended.
     is_out: bool,
-    /// Bytes of payload that this port moved, out and in.
+    /// Bytes of payload that this data plane moved, out and in.
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
 }

@@ -1,4 +1,4 @@
-//! A port whose other end is the test, byte by byte.
+//! A data plane whose other end is the test, byte by byte.
 
 mod cancel;
 mod end;
@@ -24,7 +24,7 @@ use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, SharedInbox};
 
 struct Bench {
-    port: StreamDataPlane,
+    plane: StreamDataPlane,
     peer: UnixStream,
     inbox: SharedInbox,
     table: Arc<RegionTable>,
@@ -38,7 +38,7 @@ impl Bench {
             socket.set_nonblocking(true).expect("a socket");
         }
         let inbox = Arc::new(Mutex::new(Inbox::new(tags, 4096)));
-        let port = StreamDataPlane::new(StreamSetup {
+        let plane = StreamDataPlane::new(StreamSetup {
             socket: Arc::new(OwnedFd::from(ours).into()),
             peer: Rank(1),
             local,
@@ -49,37 +49,37 @@ impl Bench {
             windows: 8,
             inbox: Arc::clone(&inbox),
         });
-        Self { port, peer, inbox, table: Arc::default() }
+        Self { plane, peer, inbox, table: Arc::default() }
     }
 
     fn local() -> Self {
         Self::new(true, true, 16)
     }
 
-    /// A region that the port knows.
+    /// A region that the data plane knows.
     fn region(&mut self, len: u64) -> Region {
         let region = self.table.allocate(len).expect("memory");
-        self.port.add_memory(&region);
+        self.plane.add_memory(&region);
         region
     }
 
-    /// A window of the port's over all of a region.
+    /// A window of the data plane's over all of a region.
     fn window(&mut self, region: &Region) -> WindowDesc {
         let whole = region.slice(0, region.len()).expect("all of it");
-        let windows = self.port.windows();
+        let windows = self.plane.windows();
         windows.expose(whole, MemoryKind::Cpu, Access::all(), 7).expect("a place")
     }
 
     fn submit(&mut self, index: u16, opcode: Opcode, region: &Region, by_ref: bool) {
         let work = work(index, opcode, region);
-        self.port.submit(&work, by_ref, region.len()).expect("space");
+        self.plane.submit(&work, by_ref, region.len()).expect("space");
     }
 
     fn send(&self, frame: &DataFrame, payload: &[u8]) {
         (&self.peer).write_all(&[&frame.emit(), payload].concat()).expect("space");
     }
 
-    /// What the port has sent, without payload.
+    /// What the data plane has sent, without payload.
     fn frames(&mut self) -> Vec<DataFrame> {
         let mut bytes = Vec::new();
         loop {
@@ -87,7 +87,7 @@ impl Bench {
                 Ok(_) => break,
                 Err(e) if e.kind() == Io::WouldBlock => {
                     let before = bytes.len();
-                    self.port.flush();
+                    self.plane.flush();
                     let _ = (&self.peer).read_to_end(&mut bytes);
                     if bytes.len() == before {
                         break;
@@ -108,7 +108,7 @@ impl Bench {
         frames
     }
 
-    /// Kinds and numbers of what the port has sent.
+    /// Kinds and numbers of what the data plane has sent.
     fn kinds(&mut self) -> Vec<(DataKind, u32)> {
         self.frames().iter().map(|f| (f.kind, f.seq)).collect()
     }
@@ -117,7 +117,7 @@ impl Bench {
     fn poll(&mut self) -> Vec<(u16, Result<u64, Failure>)> {
         let op = SlotId { index: u16::MAX, generation: 1 };
         let mut out = vec![Completion { op, result: Ok(0) }; 600];
-        let n = self.port.poll(&mut out);
+        let n = self.plane.poll(&mut out);
         out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
     }
 }
@@ -130,7 +130,7 @@ fn work(index: u16, opcode: Opcode, region: &Region) -> WorkRequest {
     WorkRequest { op, opcode, when: CompleteWhen::Visible, local, remote }
 }
 
-/// A whole request of the peer's on a window of the port's.
+/// A whole request of the peer's on a window of the data plane's.
 fn asked(kind: DataKind, seq: u32, window: &WindowDesc, total: u64) -> DataFrame {
     let mut frame = DataFrame::new(kind, seq);
     (frame.window, frame.epoch, frame.total) = (window.window, window.epoch, total);
@@ -143,7 +143,7 @@ fn asked(kind: DataKind, seq: u32, window: &WindowDesc, total: u64) -> DataFrame
     frame
 }
 
-/// As [`asked`], of a copy by the port from or to a region of this process.
+/// As [`asked`], of a copy by the data plane from or to a region of this process.
 fn by_ref(kind: DataKind, seq: u32, window: &WindowDesc, theirs: &Region) -> DataFrame {
     let addr = theirs.bytes().as_ptr().expose_provenance();
     let addr = u64::try_from(addr).expect("an address");

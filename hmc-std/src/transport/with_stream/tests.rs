@@ -29,7 +29,7 @@ use crate::transport::stream::{MAX_REQUESTS, StreamDataPlane, StreamSetup};
 const TAGGED: Opcode = Opcode::PutNotify { tag: 7 };
 
 struct Bench {
-    port: WithStream<Scripted>,
+    layer: WithStream<Scripted>,
     peer: UnixStream,
     region: Region,
     inbox: SharedInbox,
@@ -54,12 +54,12 @@ impl Bench {
             windows: 8,
             inbox: Arc::clone(&inbox),
         });
-        let mut port = WithStream::new(Scripted::default(), stream, None, near);
+        let mut layer = WithStream::new(Scripted::default(), stream, None, near);
         let region = Arc::new(RegionTable::default()).allocate(64).expect("memory");
-        port.add_memory(&region);
-        port.plane.told = access;
-        port.receive_note(Note { kind: 0, bytes: &[] }).expect("a note");
-        Self { port, peer, region, inbox }
+        layer.add_memory(&region);
+        layer.plane.told = access;
+        layer.receive_note(Note { kind: 0, bytes: &[] }).expect("a note");
+        Self { layer, peer, region, inbox }
     }
 
     fn work(&self, index: u16, opcode: Opcode, len: u64) -> WorkRequest {
@@ -72,7 +72,7 @@ impl Bench {
     fn poll(&mut self) -> Vec<(u16, Result<u64, Failure>)> {
         let op = SlotId { index: u16::MAX, generation: 1 };
         let mut out = [Completion { op, result: Ok(0) }; 4];
-        let n = self.port.poll(&mut out);
+        let n = self.layer.poll(&mut out);
         out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
     }
 
@@ -90,30 +90,30 @@ impl Bench {
 #[test]
 fn a_tag_is_sent_when_the_bytes_are_there() {
     let mut bench = Bench::new(PeerAccess::Remote, false, false);
-    assert_eq!(bench.port.caps(), Caps::PUT | Caps::GET | Caps::NOTIFY);
+    assert_eq!(bench.layer.caps(), Caps::PUT | Caps::GET | Caps::NOTIFY);
     let put = bench.work(3, TAGGED, 64);
-    assert_eq!(bench.port.post(&put), Ok(()));
+    assert_eq!(bench.layer.post(&put), Ok(()));
     assert_eq!((bench.poll(), bench.received()), (vec![], (0, false)));
-    assert_eq!(bench.port.plane.posted, [put]);
-    bench.port.plane.notifies.push_back(put);
+    assert_eq!(bench.layer.plane.posted, [put]);
+    bench.layer.plane.notifies.push_back(put);
     assert_eq!(bench.poll(), [], "the peer has not acknowledged the tag");
     let (tag, ended) = bench.received();
     assert!(tag != 0 && !ended);
-    assert_eq!(bench.port.cancel(put.op), CancelOutcome::Running);
+    assert_eq!(bench.layer.cancel(put.op), CancelOutcome::Running);
     // One without bytes is the stream's alone.
     let none = bench.work(4, TAGGED, 0);
-    assert_eq!(bench.port.post(&none), Ok(()));
+    assert_eq!(bench.layer.post(&none), Ok(()));
     assert_eq!((bench.poll(), bench.received()), (vec![], (tag, false)));
-    assert_eq!(bench.port.plane.posted.len(), 1);
+    assert_eq!(bench.layer.plane.posted.len(), 1);
 }
 
 #[test]
 fn nothing_is_sent_before_the_counterparts_note_has_come() {
     let mut bench = Bench::new(PeerAccess::Unknown, false, false);
     let none = bench.work(0, TAGGED, 0);
-    assert_eq!(bench.port.post(&none), Err(PostErrorKind::Busy));
-    bench.port.close(DataCloseReason::Silent);
-    assert_eq!(bench.port.post(&none), Err(PostErrorKind::Disconnected));
+    assert_eq!(bench.layer.post(&none), Err(PostErrorKind::Busy));
+    bench.layer.close(DataCloseReason::Silent);
+    assert_eq!(bench.layer.post(&none), Err(PostErrorKind::Disconnected));
 }
 
 /// The puts are done, and their tags fail with the link.
@@ -123,27 +123,27 @@ fn tags_that_find_no_space_wait_and_fail_with_the_link() {
     let many = u16::try_from(MAX_REQUESTS).expect("small");
     for index in 0..many.saturating_add(1) {
         let put = bench.work(index, TAGGED, 64);
-        bench.port.plane.notifies.push_back(put);
+        bench.layer.plane.notifies.push_back(put);
     }
-    assert_eq!((bench.poll(), bench.port.late.len()), (vec![], 1));
+    assert_eq!((bench.poll(), bench.layer.late.len()), (vec![], 1));
     let last = bench.work(many, TAGGED, 64);
-    assert_eq!(bench.port.cancel(last.op), CancelOutcome::Running, "its bytes are there");
-    bench.port.close(DataCloseReason::Silent);
+    assert_eq!(bench.layer.cancel(last.op), CancelOutcome::Running, "its bytes are there");
+    bench.layer.close(DataCloseReason::Silent);
     assert_eq!(bench.poll().first(), Some(&(many, Err(Failure::PeerDead))));
-    assert!(bench.port.late.is_empty());
+    assert!(bench.layer.late.is_empty());
 }
 
 #[test]
 fn a_data_plane_that_has_failed_ends_the_link_in_the_same_poll() {
     let mut bench = Bench::new(PeerAccess::Remote, false, false);
     let (op, result) = (SlotId { index: 2, generation: 1 }, Err(Failure::Transport(-3)));
-    bench.port.plane.done.push_back(Completion { op, result });
-    bench.port.plane.failed = Some(DataCloseReason::Failed(-3));
+    bench.layer.plane.done.push_back(Completion { op, result });
+    bench.layer.plane.failed = Some(DataCloseReason::Failed(-3));
     assert_eq!(bench.poll(), [(2, result)]);
-    assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Failed(-3)));
-    assert_eq!(bench.port.plane.closed, Some(DataCloseReason::Failed(-3)));
+    assert_eq!(bench.layer.close_reason(), Some(DataCloseReason::Failed(-3)));
+    assert_eq!(bench.layer.plane.closed, Some(DataCloseReason::Failed(-3)));
     let mut words = String::new();
-    bench.port.describe_close(DataCloseReason::Failed(-3), &mut words).expect("a string");
+    bench.layer.describe_close(DataCloseReason::Failed(-3), &mut words).expect("a string");
     assert_eq!(words, "scripted");
 }
 
@@ -156,7 +156,7 @@ fn a_failure_is_the_peers_death_if_its_process_has_ended() {
         if ends {
             bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
         }
-        bench.port.plane.done.push_back(Completion { op, result });
+        bench.layer.plane.done.push_back(Completion { op, result });
         assert_eq!(bench.poll(), [(2, seen)]);
     }
 }
@@ -176,46 +176,46 @@ fn the_end_of_a_peer_that_copies_by_itself_is_waited_for() {
     ] {
         let case = format!("{access:?} near {near} by_socket {by_socket}");
         let mut bench = Bench::new(access, near, by_socket);
-        bench.port.plane.has_windows = true;
-        assert!(!bench.port.peer_has_ended() && !bench.port.is_fenced(), "{case}");
-        bench.port.plane.is_idle = false;
-        bench.port.close(DataCloseReason::Silent);
-        assert!(!bench.port.peer_has_ended() && !bench.port.is_fenced(), "{case}: under way");
+        bench.layer.plane.has_windows = true;
+        assert!(!bench.layer.peer_has_ended() && !bench.layer.is_fenced(), "{case}");
+        bench.layer.plane.is_idle = false;
+        bench.layer.close(DataCloseReason::Silent);
+        assert!(!bench.layer.peer_has_ended() && !bench.layer.is_fenced(), "{case}: under way");
         assert_eq!(bench.received().1, !waits, "{case}: not said while something is under way");
-        bench.port.plane.is_idle = true;
-        assert_eq!(bench.port.is_fenced(), !waits, "{case}");
+        bench.layer.plane.is_idle = true;
+        assert_eq!(bench.layer.is_fenced(), !waits, "{case}");
         assert!(bench.received().1, "{case}: said");
         bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
-        bench.port.plane.is_drained = false;
-        assert!(!bench.port.peer_has_ended(), "{case}: not all has arrived");
-        bench.port.plane.is_drained = true;
-        assert!(bench.port.peer_has_ended() && bench.port.is_fenced(), "{case}");
+        bench.layer.plane.is_drained = false;
+        assert!(!bench.layer.peer_has_ended(), "{case}: not all has arrived");
+        bench.layer.plane.is_drained = true;
+        assert!(bench.layer.peer_has_ended() && bench.layer.is_fenced(), "{case}");
     }
     let mut bench = Bench::new(Process(None), true, true);
-    bench.port.close(DataCloseReason::Silent);
-    bench.port.plane.has_windows = true;
-    assert!(!bench.port.is_fenced());
-    bench.port.plane.has_windows = false;
-    assert!(bench.port.is_fenced() && !bench.port.peer_has_ended(), "nothing is exposed");
-    bench.port.plane.is_shut = true;
-    assert!(bench.port.peer_has_ended(), "it reaches nothing");
+    bench.layer.close(DataCloseReason::Silent);
+    bench.layer.plane.has_windows = true;
+    assert!(!bench.layer.is_fenced());
+    bench.layer.plane.has_windows = false;
+    assert!(bench.layer.is_fenced() && !bench.layer.peer_has_ended(), "nothing is exposed");
+    bench.layer.plane.is_shut = true;
+    assert!(bench.layer.peer_has_ended(), "it reaches nothing");
 }
 
 #[test]
 fn the_layer_has_the_table_of_windows() {
     let mut bench = Bench::new(PeerAccess::Remote, false, false);
     let local = bench.region.slice(0, 64).expect("all of it");
-    let table = bench.port.windows();
+    let table = bench.layer.windows();
     let window = table.expose(local, MemoryKind::Cpu, Access::all(), 1 << 20).expect("a place");
     let (id, epoch) = (window.window, window.epoch);
     let mut buf = [0; MAX_ENDPOINT_BYTES];
-    let note = bench.port.open(&bench.region, local, &window, &mut buf).expect("open");
+    let note = bench.layer.open(&bench.region, local, &window, &mut buf).expect("open");
     assert_eq!(note, Some(Note { kind: 9, bytes: &[1] }));
-    assert!(bench.port.revoke(id, Epoch(77)).is_err());
-    assert!(matches!(bench.port.revoke(id, epoch), Ok(Fence::PeerAck)));
-    bench.port.free_window(id, epoch);
-    assert_eq!(bench.port.plane.windows_seen, ["open", "close", "forget"]);
-    assert_eq!(bench.port.windows().in_use().count(), 0);
+    assert!(bench.layer.revoke(id, Epoch(77)).is_err());
+    assert!(matches!(bench.layer.revoke(id, epoch), Ok(Fence::PeerAck)));
+    bench.layer.free_window(id, epoch);
+    assert_eq!(bench.layer.plane.windows_seen, ["open", "close", "forget"]);
+    assert_eq!(bench.layer.windows().in_use().count(), 0);
 }
 
 /// The stream beside it has moved no payload.
@@ -226,15 +226,15 @@ fn copies_in_the_call_and_bytes_are_the_data_planes() {
     let when = CompleteWhen::Visible;
     let transfer = Transfer { opcode: Opcode::Put, when, local: put.local, remote: put.remote };
     for copies in [false, true] {
-        bench.port.plane.copies = copies;
-        assert_eq!(bench.port.try_transfer(Opcode::Put, put.local, put.remote), copies);
-        assert!(!bench.port.try_transfer(Opcode::Get, put.local, put.remote));
-        assert_eq!(bench.port.try_transfer_list(&[transfer, transfer]), copies);
-        assert!(!bench.port.try_transfer_list(&[transfer]));
+        bench.layer.plane.copies = copies;
+        assert_eq!(bench.layer.try_transfer(Opcode::Put, put.local, put.remote), copies);
+        assert!(!bench.layer.try_transfer(Opcode::Get, put.local, put.remote));
+        assert_eq!(bench.layer.try_transfer_list(&[transfer, transfer]), copies);
+        assert!(!bench.layer.try_transfer_list(&[transfer]));
     }
-    assert_eq!(bench.port.bytes_moved(), (0, 0));
-    bench.port.plane.moved = (7, 9);
-    assert_eq!((bench.port.bytes_moved(), bench.port.bytes_offloaded()), ((7, 9), 7));
+    assert_eq!(bench.layer.bytes_moved(), (0, 0));
+    bench.layer.plane.moved = (7, 9);
+    assert_eq!((bench.layer.bytes_moved(), bench.layer.bytes_offloaded()), ((7, 9), 7));
 }
 
 /// Both tables count as caches, and what both release is dropped together.
@@ -243,18 +243,18 @@ fn memory_is_known_to_both_and_released_by_both() {
     let mut bench = Bench::new(PeerAccess::Remote, false, false);
     let region = Arc::new(RegionTable::default()).allocate(64).expect("memory");
     for _ in 0..2 {
-        bench.port.add_memory(&region);
+        bench.layer.add_memory(&region);
     }
-    assert_eq!(bench.port.plane.added, 2, "the other region was added before");
-    bench.port.release_memory(false);
-    assert!(bench.port.plane.known.get(region.key()).is_some());
+    assert_eq!(bench.layer.plane.added, 2, "the other region was added before");
+    bench.layer.release_memory(false);
+    assert!(bench.layer.plane.known.get(region.key()).is_some());
     let weak = region.clone();
     drop(region);
     assert!(!weak.is_only_cached(), "the test has a handle");
     let key = weak.key();
     drop(weak);
-    bench.port.release_memory(false);
-    let stream = bench.port.stream.region_cache().get(key).is_none();
-    assert!(stream && bench.port.plane.known.get(key).is_none());
-    drop(bench.port.take_released());
+    bench.layer.release_memory(false);
+    let stream = bench.layer.stream.region_cache().get(key).is_none();
+    assert!(stream && bench.layer.plane.known.get(key).is_none());
+    drop(bench.layer.take_released());
 }

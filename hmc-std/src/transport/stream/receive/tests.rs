@@ -31,12 +31,12 @@ fn setup(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamSetup
 }
 
 /// An end whose other end is in that process.
-fn port_to(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamDataPlane {
+fn plane_to(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamDataPlane {
     StreamDataPlane::new(setup(pid, socket, inbox))
 }
 
-fn port(socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamDataPlane {
-    port_to(std::process::id(), socket, inbox)
+fn plane(socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamDataPlane {
+    plane_to(std::process::id(), socket, inbox)
 }
 
 /// Tags of puts whose bytes this end copies by itself come when the copies are done, all in one turn.
@@ -46,7 +46,7 @@ fn tags_that_follow_queued_copies_fit_into_the_inbox() {
     let (a, b) = UnixStream::pair().expect("a pair");
     let inbox = |limit| Arc::new(Mutex::new(Inbox::new(limit, 1024)));
     let full = inbox(LIMIT);
-    let (mut near, mut far) = (port(a, &inbox(LIMIT)), port(b, &full));
+    let (mut near, mut far) = (plane(a, &inbox(LIMIT)), plane(b, &full));
     post(&mut near, &mut far, 6);
     let mut tags = 0;
     // A turn more for each tag, and some if the system refuses such copies: the bytes are sent then.
@@ -67,7 +67,7 @@ fn refused_copies_give_the_places_of_their_tags_back() {
     let inbox = || Arc::new(Mutex::new(Inbox::new(1, 1024)));
     let one = inbox();
     // The first process of the system has no memory there, or is not ours to read.
-    let (mut near, mut far) = (port(a, &inbox()), port_to(1, b, &one));
+    let (mut near, mut far) = (plane(a, &inbox()), plane_to(1, b, &one));
     post(&mut near, &mut far, 2);
     near.poll_peer(true);
     far.poll_peer(true);
@@ -85,15 +85,19 @@ fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
     for (local, cma) in [(true, true), (true, false), (false, true), (false, false)] {
         let (socket, _other) = UnixStream::pair().expect("a pair");
         let setup = StreamSetup { local, cma, ..setup(std::process::id(), socket, &inbox) };
-        let port = StreamDataPlane::new(setup);
-        assert_eq!(port.peer(), Rank(1));
-        assert_eq!(port.may_use_refs(), local && cma, "local {local}, CMA {cma}");
+        let plane = StreamDataPlane::new(setup);
+        assert_eq!(plane.peer(), Rank(1));
+        assert_eq!(plane.may_use_refs(), local && cma, "local {local}, CMA {cma}");
         let why = "process_vm_readv(2) is switched off, or refused here";
-        assert_eq!(port.refused_refs(), (local && !cma).then_some(why), "local {local}, CMA {cma}");
+        assert_eq!(
+            plane.refused_refs(),
+            (local && !cma).then_some(why),
+            "local {local}, CMA {cma}"
+        );
     }
     let (a, b) = UnixStream::pair().expect("a pair");
     // The first process of the system has no memory there, or is not ours to read.
-    let (mut near, mut far) = (port(a, &inbox), port_to(1, b, &inbox));
+    let (mut near, mut far) = (plane(a, &inbox), plane_to(1, b, &inbox));
     post(&mut near, &mut far, 1);
     assert!(near.may_use_refs());
     for _ in 0..4 {
@@ -110,7 +114,7 @@ fn the_peer_copies_by_itself_only_where_both_ends_allow_it() {
 fn the_pages_of_a_revoked_window_are_not_offered() {
     let (a, b) = UnixStream::pair().expect("a pair");
     let inbox = Arc::new(Mutex::new(Inbox::new(1, 1024)));
-    let (mut near, mut far) = (port(a, &inbox), port(b, &inbox));
+    let (mut near, mut far) = (plane(a, &inbox), plane(b, &inbox));
     let region = Arc::new(RegionTable::default()).allocate(4096).expect("memory");
     near.add_memory(&region);
     let part = region.slice(0, 64).expect("in range");

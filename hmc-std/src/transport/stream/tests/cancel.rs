@@ -10,7 +10,7 @@ use super::{Bench, bytes};
 const CANCELLED: Result<u64, Failure> = Err(Failure::Cancelled);
 
 fn cancel(bench: &mut Bench, index: u16) -> CancelOutcome {
-    bench.port.cancel(SlotId { index, generation: 1 })
+    bench.plane.cancel(SlotId { index, generation: 1 })
 }
 
 /// The whole answer to a get of 64 bytes.
@@ -57,8 +57,8 @@ fn only_a_get_that_is_answered_by_a_frame_is_let_go() {
             bench.send(&DataFrame::ack(0, 1), &[]);
         }
         bench.send(&DataFrame::ack(1, 1), &[]);
-        bench.port.poll_peer(true);
-        assert_eq!(bench.port.close_reason(), None);
+        bench.plane.poll_peer(true);
+        assert_eq!(bench.plane.close_reason(), None);
         assert_eq!(bytes(&region), [0; 64], "the answer went nowhere");
         let all = [(0, Ok(64)), (1, Ok(64))];
         let told = if outcome == CancelOutcome::Running { &all[..] } else { &all[1..] };
@@ -76,12 +76,12 @@ fn the_rest_of_an_answer_that_is_arriving_goes_nowhere() {
     let mut frame = DataFrame::new(DataKind::ReadData, 0);
     (frame.len, frame.total, frame.flags) = (64, 64, DataFlags::LAST);
     bench.send(&frame, &[1; 16]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(cancel(&mut bench, 1), CancelOutcome::Running, "of another operation");
     assert_eq!(cancel(&mut bench, 0), CancelOutcome::Withdrawn);
     std::io::Write::write_all(&mut (&bench.peer), &[1; 48]).expect("space");
     bench.send(&DataFrame::ack(1, 1), &[]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(bytes(&region), [[1; 16], [0; 16], [0; 16], [0; 16]].concat());
     assert_eq!(bench.poll(), [(1, Ok(64))]);
 }
@@ -100,7 +100,7 @@ fn parts_of_an_operation_are_all_reported_or_none() {
     assert_eq!(bench.poll(), [(0, CANCELLED), (0, CANCELLED)]);
     answer(&bench, 1);
     bench.send(&DataFrame::ack(0, 1), &[]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(bench.poll(), [(0, Ok(64))]);
     assert_eq!(bytes(&region), [0; 64]);
     assert_eq!(bench.kinds(), [(DataKind::Read, 3)], "of the other operation");
@@ -113,7 +113,7 @@ fn a_completion_that_nobody_has_polled_follows() {
     bench.submit(0, Opcode::Put, &region, false);
     assert_eq!(bench.frames().len(), 1);
     bench.send(&DataFrame::ack(0, 1), &[]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(cancel(&mut bench, 1), CancelOutcome::Withdrawn, "of another operation");
     assert_eq!(cancel(&mut bench, 0), CancelOutcome::Running);
     assert_eq!(bench.poll(), [(0, Ok(64))]);
@@ -125,10 +125,10 @@ fn a_put_that_is_being_sent_is_sent_to_its_end() {
     let mut bench = Bench::local();
     let region = bench.region((1 << 20) + 1);
     bench.submit(0, Opcode::Put, &region, false);
-    bench.port.flush();
+    bench.plane.flush();
     assert_eq!(cancel(&mut bench, 0), CancelOutcome::Running);
     assert_eq!(bench.kinds(), [(DataKind::Write, 0), (DataKind::Write, 0)]);
     bench.send(&DataFrame::ack(0, 1), &[]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(bench.poll(), [(0, Ok((1 << 20) + 1))]);
 }

@@ -26,15 +26,15 @@ fn op(index: u16) -> SlotId {
 fn a_stream_is_tcp_that_its_target_checks() {
     let mut bench = Bench::local();
     let all = Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL;
-    assert_eq!((bench.port.kind(), bench.port.caps()), (Some(ConnType::Tcp), all));
-    assert!(bench.port.checks_accesses());
-    assert!(bench.port.trust().contains("the target checks window, range and epoch"));
-    assert!(bench.port.remove_window(WindowId(1), Epoch(1)), "no window of the peer is in use");
+    assert_eq!((bench.plane.kind(), bench.plane.caps()), (Some(ConnType::Tcp), all));
+    assert!(bench.plane.checks_accesses());
+    assert!(bench.plane.trust().contains("the target checks window, range and epoch"));
+    assert!(bench.plane.remove_window(WindowId(1), Epoch(1)), "no window of the peer is in use");
 }
 
 fn words(bench: &Bench, why: DataCloseReason) -> String {
     let mut words = String::new();
-    bench.port.describe_close(why, &mut words).expect("a string");
+    bench.plane.describe_close(why, &mut words).expect("a string");
     words
 }
 
@@ -49,8 +49,8 @@ fn the_reason_of_an_end_is_told_in_words() {
         assert_eq!(words(&bench, why), told);
     }
     (&bench.peer).write_all(&[0xFF; DATA_FRAME_BYTES]).expect("space");
-    bench.port.poll_peer(true);
-    let why = bench.port.close_reason().expect("that is no frame");
+    bench.plane.poll_peer(true);
+    let why = bench.plane.close_reason().expect("that is no frame");
     let told = words(&bench, why);
     let start = "it broke the protocol: a malformed data frame: ";
     assert!(told.starts_with(start) && told.len() > start.len(), "{told}");
@@ -73,10 +73,10 @@ fn memory_is_in_use_while_its_bytes_are_read_or_awaited() {
         let mut bench = Bench::local();
         let region = bench.region(len);
         bench.submit(3, opcode, &region, by_ref);
-        assert!(!bench.port.uses_memory_of(op(3)), "{case}: it waits");
-        bench.port.flush();
-        assert_eq!(bench.port.uses_memory_of(op(3)), uses, "{case}");
-        assert!(!bench.port.uses_memory_of(op(4)), "{case}: of another operation");
+        assert!(!bench.plane.uses_memory_of(op(3)), "{case}: it waits");
+        bench.plane.flush();
+        assert_eq!(bench.plane.uses_memory_of(op(3)), uses, "{case}");
+        assert!(!bench.plane.uses_memory_of(op(4)), "{case}: of another operation");
     }
 }
 
@@ -88,10 +88,10 @@ fn memory_of_an_operation_that_has_ended_is_not_in_use() {
     bench.submit(1, Opcode::Put, &region, true);
     assert_eq!(bench.frames().len(), 2);
     bench.send(&DataFrame::ack(1, 1), &[]);
-    bench.port.poll_peer(true);
-    assert!(!bench.port.uses_memory_of(op(1)) && bench.port.uses_memory_of(op(0)));
-    let _ = bench.port.cancel(op(0));
-    assert!(!bench.port.uses_memory_of(op(0)), "its answer goes nowhere");
+    bench.plane.poll_peer(true);
+    assert!(!bench.plane.uses_memory_of(op(1)) && bench.plane.uses_memory_of(op(0)));
+    let _ = bench.plane.cancel(op(0));
+    assert!(!bench.plane.uses_memory_of(op(0)), "its answer goes nowhere");
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn pages_arrive_as_their_frame_describes_them() {
         (frame.offset, frame.addr, frame.total) = (4096, 100, 8192);
         let file = File::open("/dev/null").expect("a file");
         assert!(send_fd(&bench.peer, &file, &frame.emit()).is_ok());
-        bench.port.poll_peer(true);
-        let pages = bench.port.take_arrival().expect("they came");
+        bench.plane.poll_peer(true);
+        let pages = bench.plane.take_arrival().expect("they came");
         assert_eq!((pages.window, pages.epoch, pages.access), (WindowId(5), Epoch(7), access));
         assert_eq!((pages.offset, pages.len, pages.total), (4096, 100, 8192));
-        assert!(pages.fd.is_ok() && bench.port.take_arrival().is_none());
+        assert!(pages.fd.is_ok() && bench.plane.take_arrival().is_none());
     }
 }
 
@@ -118,15 +118,15 @@ fn a_get_whose_memory_is_not_known_any_more_is_cancelled_by_its_answer() {
     let region = bench.region(64);
     bench.submit(0, Opcode::Get, &region, false);
     assert_eq!(bench.frames().len(), 1);
-    bench.port.release_memory(true);
+    bench.plane.release_memory(true);
     let mut answer = DataFrame::new(DataKind::ReadData, 0);
     (answer.len, answer.total) = (32, 64);
     bench.send(&answer, &[1; 32]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(bench.poll(), [], "the rest follows");
     (answer.offset, answer.flags) = (32, DataFlags::LAST);
     bench.send(&answer, &[1; 32]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(bench.poll(), [(0, Err(Failure::Cancelled))]);
     assert_eq!(bytes(&region), [0; 64]);
 }
@@ -135,12 +135,12 @@ fn a_get_whose_memory_is_not_known_any_more_is_cancelled_by_its_answer() {
 fn what_is_not_used_any_more_is_handed_out_once() {
     let mut bench = Bench::local();
     let region = bench.region(64);
-    bench.port.release_memory(false);
-    assert!(format!("{:?}", bench.port.take_released()).contains("count: 0"), "it is in use");
+    bench.plane.release_memory(false);
+    assert!(format!("{:?}", bench.plane.take_released()).contains("count: 0"), "it is in use");
     drop(region);
-    bench.port.release_memory(false);
-    assert!(format!("{:?}", bench.port.take_released()).contains("count: 1"));
-    assert!(format!("{:?}", bench.port.take_released()).contains("count: 0"));
+    bench.plane.release_memory(false);
+    assert!(format!("{:?}", bench.plane.take_released()).contains("count: 1"));
+    assert!(format!("{:?}", bench.plane.take_released()).contains("count: 0"));
 }
 
 /// An idle peer costs little; one that asks does not make its queues grow.

@@ -27,8 +27,8 @@ fn all_that_has_come_is_taken_in_one_turn() {
             all.resize(all.len() + usize::from(len), 1);
         }
         (&bench.peer).write_all(&all).expect("space");
-        assert!(bench.port.poll_peer(true));
-        assert_eq!(bench.port.bytes_in, 3 * 40_000 + 397 * 4, "local {local}");
+        assert!(bench.plane.poll_peer(true));
+        assert_eq!(bench.plane.bytes_in, 3 * 40_000 + 397 * 4, "local {local}");
         let sent = bench.frames();
         assert_eq!(sent, [DataFrame::ack(399, 400)], "local {local}");
         assert_eq!(bytes(&region), [1; 40_000]);
@@ -42,10 +42,10 @@ fn the_last_bytes_before_the_end_are_executed() {
     let window = bench.window(&region);
     bench.send(&asked(DataKind::Write, 0, &window, 64), &[1; 64]);
     bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
-    while bench.port.close_reason().is_none() {
-        bench.port.poll_peer(true);
+    while bench.plane.close_reason().is_none() {
+        bench.plane.poll_peer(true);
     }
-    assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Eof));
+    assert_eq!(bench.plane.close_reason(), Some(DataCloseReason::Eof));
     assert_eq!(bytes(&region), [1; 64]);
 }
 
@@ -63,23 +63,23 @@ fn a_full_inbox_stops_the_reading_at_the_frame_that_brings_a_tag() {
     let mut second = first;
     (second.offset, second.flags, second.tag) = (32, DataFlags::LAST | DataFlags::NOTIFY, 6);
     bench.send(&second, &[3; 32]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(bench.kinds(), [(DataKind::Ack, 0)]);
     assert_eq!(bytes(&region), [[2; 32], [1; 32]].concat());
-    assert!(bench.port.is_paused());
-    let interest = bench.port.interest();
+    assert!(bench.plane.is_paused());
+    let interest = bench.plane.interest();
     assert!(!interest.connection.read && interest.connection.end && !interest.work, "{interest:?}");
-    assert!(!bench.port.take_delivered());
+    assert!(!bench.plane.take_delivered());
     let take = |bench: &Bench| bench.inbox.lock().expect("nobody panics").take(Want::Any);
     assert_eq!(take(&bench), Some(Message::Tag(1)));
-    let interest = bench.port.interest();
+    let interest = bench.plane.interest();
     assert!(interest.connection.read && !interest.connection.end && interest.work, "{interest:?}");
-    bench.port.poll_peer(true);
-    assert!(!bench.port.is_paused());
+    bench.plane.poll_peer(true);
+    assert!(!bench.plane.is_paused());
     assert_eq!(bench.kinds(), [(DataKind::Ack, 1)]);
     assert_eq!(take(&bench), Some(Message::Notify(6)));
-    assert!(bench.port.take_delivered());
-    assert!(!bench.port.take_delivered());
+    assert!(bench.plane.take_delivered());
+    assert!(!bench.plane.take_delivered());
 }
 
 #[test]
@@ -91,12 +91,12 @@ fn the_end_of_a_peer_is_seen_while_the_reading_is_stopped() {
     let mut put = asked(DataKind::Write, 0, &window, 64);
     put.flags |= DataFlags::NOTIFY;
     bench.send(&put, &[1; 64]);
-    bench.port.poll_peer(true);
-    assert!(bench.port.is_paused());
-    assert_eq!(bench.port.close_reason(), None);
+    bench.plane.poll_peer(true);
+    assert!(bench.plane.is_paused());
+    assert_eq!(bench.plane.close_reason(), None);
     bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
-    bench.port.poll_peer(true);
-    assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Eof));
+    bench.plane.poll_peer(true);
+    assert_eq!(bench.plane.close_reason(), Some(DataCloseReason::Eof));
 }
 
 /// A region frame that says what comes with it, sent with a file.
@@ -115,14 +115,14 @@ fn pages(bench: &Bench, kind: DataKind) {
 fn descriptors_are_taken_from_local_peers_alone() {
     let mut bench = Bench::new(true, true, 1);
     pages(&bench, DataKind::Region);
-    bench.port.poll_peer(true);
-    assert_eq!(bench.port.close_reason(), None);
-    assert_eq!(bench.port.take_arrival().map(|a| a.window), Some(WindowId(1)));
+    bench.plane.poll_peer(true);
+    assert_eq!(bench.plane.close_reason(), None);
+    assert_eq!(bench.plane.take_arrival().map(|a| a.window), Some(WindowId(1)));
     let mut bench = Bench::new(false, true, 1);
     pages(&bench, DataKind::Region);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(
-        bench.port.close_reason(),
+        bench.plane.close_reason(),
         Some(DataCloseReason::Protocol("a region frame without a descriptor"))
     );
 }
@@ -133,9 +133,9 @@ fn no_more_than_eight_descriptors_wait_for_their_frames() {
     let mut bench = Bench::local();
     for sent in 1..12 {
         pages(&bench, DataKind::Write);
-        bench.port.poll_peer(true);
-        assert_eq!(bench.port.close_reason(), None);
-        assert_eq!(bench.port.rx.descriptors.len(), sent.min(8));
+        bench.plane.poll_peer(true);
+        assert_eq!(bench.plane.close_reason(), None);
+        assert_eq!(bench.plane.rx.descriptors.len(), sent.min(8));
     }
 }
 
@@ -144,13 +144,13 @@ fn no_more_than_sixty_four_pages_wait_to_be_mapped() {
     let mut bench = Bench::local();
     for _ in 0..64 {
         pages(&bench, DataKind::Region);
-        bench.port.poll_peer(true);
-        assert_eq!(bench.port.close_reason(), None);
+        bench.plane.poll_peer(true);
+        assert_eq!(bench.plane.close_reason(), None);
     }
     pages(&bench, DataKind::Region);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(
-        bench.port.close_reason(),
+        bench.plane.close_reason(),
         Some(DataCloseReason::Protocol("too many regions at once"))
     );
 }
@@ -170,9 +170,9 @@ fn a_copy_that_a_window_refuses_is_not_sent_again() {
         bench.submit(0, opcode, &region, by_ref);
         assert_eq!(bench.frames().len(), 1);
         bench.send(&DataFrame::nack(0, why), &[]);
-        bench.port.poll_peer(true);
-        assert_eq!(bench.port.close_reason(), None);
-        assert_eq!(bench.port.may_use_refs(), !again, "{opcode:?} {why:?}");
+        bench.plane.poll_peer(true);
+        assert_eq!(bench.plane.close_reason(), None);
+        assert_eq!(bench.plane.may_use_refs(), !again, "{opcode:?} {why:?}");
         let kind = if opcode == Opcode::Get { DataKind::Read } else { DataKind::Write };
         let sent = bench.kinds();
         assert_eq!(sent, if again { vec![(kind, 1)] } else { vec![] }, "{opcode:?} {why:?}");
@@ -210,9 +210,9 @@ fn answers_out_of_turn_break_the_protocol() {
         bench.submit(0, opcode, &region, by_ref);
         assert_eq!(bench.frames().len(), 1);
         bench.send(&frame, payload);
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         assert_eq!(
-            bench.port.close_reason(),
+            bench.plane.close_reason(),
             Some(DataCloseReason::Protocol(why)),
             "{opcode:?} {frame:?}"
         );
@@ -228,11 +228,11 @@ fn answers_out_of_turn_break_the_protocol() {
         let region = bench.region(len);
         bench.submit(0, Opcode::Put, &region, false);
         if len > 64 {
-            bench.port.flush();
+            bench.plane.flush();
         }
         bench.send(&frame, &[]);
-        bench.port.poll_peer(true);
-        assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Protocol(why)), "{frame:?}");
+        bench.plane.poll_peer(true);
+        assert_eq!(bench.plane.close_reason(), Some(DataCloseReason::Protocol(why)), "{frame:?}");
     }
 }
 
@@ -246,8 +246,8 @@ fn copies_that_the_peer_has_made_are_counted() {
         bench.submit(1, Opcode::Put, &region, true);
         assert_eq!(bench.frames().len(), 2);
         (&bench.peer).write_all(&DataFrame::ack(1, 2).emit()).expect("space");
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         assert_eq!(bench.poll(), [(0, Ok(64)), (1, Ok(64))]);
-        assert_eq!((bench.port.bytes_out, bench.port.bytes_in), (128, 0));
+        assert_eq!((bench.plane.bytes_out, bench.plane.bytes_in), (128, 0));
     }
 }

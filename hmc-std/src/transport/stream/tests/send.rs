@@ -34,7 +34,7 @@ fn answers_come_first_then_replies_and_requests_in_turn() {
             bench.send(&asked(read, seq, &window, 64), &[]);
         }
         bench.send(&asked(DataKind::Write, 9, &window, 4), &[1; 4]);
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         let expected = [vec![(DataKind::Ack, 9)], then].concat();
         assert_eq!(bench.kinds(), expected, "{replies} replies, {requests} requests");
     }
@@ -53,10 +53,10 @@ fn a_reply_is_marked_as_complete_once_its_bytes_cannot_be_taken_back() {
         let region = bench.region(len);
         let window = bench.window(&region);
         bench.send(&asked(DataKind::Read, 0, &window, len), &[]);
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         let sent: Vec<_> = bench.frames().iter().map(|f| (f.len, f.flags)).collect();
         assert_eq!(sent, frames, "{len} bytes");
-        assert_eq!((bench.port.bytes_out, bench.port.bytes_in), (len, 0));
+        assert_eq!((bench.plane.bytes_out, bench.plane.bytes_in), (len, 0));
     }
 }
 
@@ -108,15 +108,15 @@ fn a_put_is_complete_when_its_bytes_have_gone_only_if_that_was_asked() {
         let mut bench = Bench::local();
         let region = bench.region(len);
         let put = hmc_core::work::WorkRequest { when, ..work(0, Opcode::Put, &region) };
-        bench.port.submit(&put, false, len).expect("space");
+        bench.plane.submit(&put, false, len).expect("space");
         assert_eq!(bench.frames().len(), 1);
         let early = if when == CompleteWhen::Local { vec![(0, Ok(len))] } else { vec![] };
         assert_eq!(bench.poll(), early, "{when:?}, {len} bytes");
         bench.send(&DataFrame::ack(0, 1), &[]);
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         let late = if when == CompleteWhen::Local { vec![] } else { vec![(0, Ok(len))] };
         assert_eq!(bench.poll(), late, "{when:?}, {len} bytes");
-        assert_eq!((bench.port.bytes_out, bench.port.bytes_in), (len, 0));
+        assert_eq!((bench.plane.bytes_out, bench.plane.bytes_in), (len, 0));
     }
 }
 
@@ -127,17 +127,17 @@ fn a_put_of_two_frames_has_not_gone_with_the_first() {
     let region = bench.region(2 << 20);
     let local = CompleteWhen::Local;
     let put = hmc_core::work::WorkRequest { when: local, ..work(0, Opcode::Put, &region) };
-    bench.port.submit(&put, false, 2 << 20).expect("space");
+    bench.plane.submit(&put, false, 2 << 20).expect("space");
     let mut left = DATA_FRAME_BYTES + (1 << 20);
     while left > 0 {
-        bench.port.flush();
+        bench.plane.flush();
         let mut some = vec![0; left.min(4096)];
         left -= (&bench.peer).read(&mut some).expect("bytes");
     }
     assert_eq!(bench.poll(), []);
     let mut some = vec![0; 1 << 16];
     while (&bench.peer).read(&mut some).is_ok() {
-        bench.port.flush();
+        bench.plane.flush();
     }
     assert_eq!(bench.poll(), [(0, Ok(2 << 20))]);
 }
@@ -173,9 +173,9 @@ fn zeros_stand_for_memory_that_was_taken_back_behind_the_head_of_their_frame() {
     let owner = Owner::Reply { window: WindowId(1), epoch: Epoch(1) };
     let mut frame = DataFrame::new(DataKind::ReadData, 4);
     (frame.len, frame.total) = (5000, 5000);
-    bench.port.tx.head(&frame);
-    bench.port.tx.body = Some(Body { region: None, range, owner });
-    bench.port.flush();
+    bench.plane.tx.head(&frame);
+    bench.plane.tx.body = Some(Body { region: None, range, owner });
+    bench.plane.flush();
     let mut sent = vec![9; DATA_FRAME_BYTES + 5001];
     assert_eq!((&bench.peer).read(&mut sent).expect("bytes"), DATA_FRAME_BYTES + 5000);
     sent.truncate(DATA_FRAME_BYTES + 5000);
@@ -185,29 +185,29 @@ fn zeros_stand_for_memory_that_was_taken_back_behind_the_head_of_their_frame() {
 #[test]
 fn pages_that_the_kernel_does_not_pass_on_wait_until_they_are_tried_again() {
     let mut bench = Bench::local();
-    assert!(!bench.port.has_output());
+    assert!(!bench.plane.has_output());
     let mut frame = DataFrame::new(DataKind::Region, 0);
     (frame.window, frame.epoch) = (WindowId(3), Epoch(2));
-    bench.port.offer(Offer { frame, fd: File::open("/dev/null").expect("a file").into() });
+    bench.plane.offer(Offer { frame, fd: File::open("/dev/null").expect("a file").into() });
     for (window, epoch, waits) in [(3, 2, true), (3, 1, false), (4, 2, false)] {
         assert_eq!(
-            bench.port.offers_pages(WindowId(window), Epoch(epoch)),
+            bench.plane.offers_pages(WindowId(window), Epoch(epoch)),
             waits,
             "{window} {epoch}"
         );
     }
-    assert!(bench.port.has_output());
-    bench.port.tx.held = true;
-    assert!(!bench.port.has_output(), "no space is waited for");
+    assert!(bench.plane.has_output());
+    bench.plane.tx.held = true;
+    assert!(!bench.plane.has_output(), "no space is waited for");
     assert_eq!(bench.kinds(), []);
     let region = bench.region(8);
     bench.submit(0, Opcode::Get, &region, false);
-    assert!(bench.port.has_output());
+    assert!(bench.plane.has_output());
     assert_eq!(bench.kinds(), [(DataKind::Read, 0)], "all else goes on");
-    bench.port.retry_offers();
-    assert!(bench.port.has_output());
+    bench.plane.retry_offers();
+    assert!(bench.plane.has_output());
     assert_eq!(bench.kinds(), [(DataKind::Region, 0)]);
-    assert!(!bench.port.has_output() && !bench.port.offers_pages(WindowId(3), Epoch(2)));
+    assert!(!bench.plane.has_output() && !bench.plane.offers_pages(WindowId(3), Epoch(2)));
 }
 
 #[test]

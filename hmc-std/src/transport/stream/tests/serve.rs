@@ -26,16 +26,16 @@ fn a_turn_copies_eight_mebibytes_and_leaves_the_rest_for_the_next() {
         };
         fill(from, 3);
         bench.send(&by_ref(kind, 0, &window, &theirs), &[]);
-        assert!(bench.port.poll_peer(true));
-        assert_eq!(bench.port.bytes_in, 8 * MIB);
-        assert!(bench.port.interest().work);
+        assert!(bench.plane.poll_peer(true));
+        assert_eq!(bench.plane.bytes_in, 8 * MIB);
+        assert!(bench.plane.interest().work);
         assert_eq!(bench.kinds(), []);
-        assert!(bench.port.poll_peer(true));
-        assert_eq!(bench.port.bytes_in, 9 * MIB);
-        assert!(!bench.port.interest().work);
+        assert!(bench.plane.poll_peer(true));
+        assert_eq!(bench.plane.bytes_in, 9 * MIB);
+        assert!(!bench.plane.interest().work);
         assert_eq!(bench.kinds(), [(DataKind::Ack, 0)]);
         assert_eq!(bytes(to), bytes(from));
-        assert!(!bench.port.poll_peer(true));
+        assert!(!bench.plane.poll_peer(true));
     }
 }
 
@@ -55,7 +55,7 @@ fn copies_are_acknowledged_together_but_before_the_peer_has_nothing_queued() {
         for seq in 0..count {
             bench.send(&by_ref(DataKind::WriteRef, seq, &window, &theirs), &[]);
         }
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         let sent: Vec<_> = bench.frames().iter().map(|f| (f.seq, f.total)).collect();
         assert_eq!(sent, acks, "{count} copies of {len} bytes");
     }
@@ -92,9 +92,9 @@ fn nothing_is_copied_for_a_process_that_does_not_live() {
         fill(&theirs, 3);
         let window = bench.window(&ours);
         bench.send(&by_ref(DataKind::WriteRef, 0, &window, &theirs), &[]);
-        bench.port.poll_peer_while(&|| lives);
+        bench.plane.poll_peer_while(&|| lives);
         assert_eq!(bytes(&ours), [if lives { 3 } else { 0 }; 64]);
-        assert!(!bench.port.interest().work);
+        assert!(!bench.plane.interest().work);
         assert_eq!(bench.kinds().len(), usize::from(lives));
     }
     let mut bench = Bench::local();
@@ -103,7 +103,7 @@ fn nothing_is_copied_for_a_process_that_does_not_live() {
     let window = bench.window(&ours);
     bench.send(&by_ref(DataKind::WriteRef, 0, &window, &theirs), &[]);
     bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(bytes(&ours), [0; 64], "it has ended its direction");
 }
 
@@ -125,15 +125,15 @@ fn a_peer_may_ask_for_as_much_as_was_agreed() {
         for seq in 0..count {
             bench.send(&request(seq), &[]);
         }
-        bench.port.poll_peer(true);
-        assert_eq!(bench.port.close_reason(), None);
+        bench.plane.poll_peer(true);
+        assert_eq!(bench.plane.close_reason(), None);
         let answered = bench.frames().iter().map(|f| f.total.max(1)).sum::<u64>();
         assert!(answered >= u64::from(count), "{answered}");
         for seq in count..=2 * count {
             bench.send(&request(seq), &[]);
         }
-        bench.port.poll_peer(true);
-        assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Protocol(why)));
+        bench.plane.poll_peer(true);
+        assert_eq!(bench.plane.close_reason(), Some(DataCloseReason::Protocol(why)));
     }
 }
 
@@ -161,15 +161,15 @@ fn the_agreed_number_of_answers_is_a_limit_of_all_requests() {
             let (ours, theirs) = (bench.region(4), bench.table.allocate(4).expect("memory"));
             let window = bench.window(&ours);
             for seq in 0..waiting {
-                bench.port.target.refuse(seq, Failure::UnknownRegion);
+                bench.plane.target.refuse(seq, Failure::UnknownRegion);
             }
             match kind {
                 DataKind::Write => bench.send(&asked(kind, 0, &window, 4), &[1; 4]),
                 DataKind::Read => bench.send(&asked(kind, 0, &window, 4), &[]),
                 _ => bench.send(&by_ref(kind, 0, &window, &theirs), &[]),
             }
-            bench.port.poll_peer(true);
-            assert_eq!(bench.port.close_reason(), down, "{kind:?}");
+            bench.plane.poll_peer(true);
+            assert_eq!(bench.plane.close_reason(), down, "{kind:?}");
         }
     }
 }
@@ -186,16 +186,16 @@ fn only_requests_on_the_window_that_is_taken_back_are_refused() {
         bench.send(&asked(DataKind::Read, seq + 1, window, 64), &[]);
     }
     // Takes what came, and neither copies nor answers.
-    bench.port.receive();
-    assert!(bench.port.revoke(kept.window, hmc_core::region::Epoch(kept.epoch.0 + 1)).is_err());
-    bench.port.revoke(gone.window, gone.epoch).expect("exposed");
-    bench.port.poll_peer(true);
+    bench.plane.receive();
+    assert!(bench.plane.revoke(kept.window, hmc_core::region::Epoch(kept.epoch.0 + 1)).is_err());
+    bench.plane.revoke(gone.window, gone.epoch).expect("exposed");
+    bench.plane.poll_peer(true);
     let refused = |seq| DataFrame::nack(seq, REVOKED);
     let mut reply = DataFrame::new(DataKind::ReadData, 3);
     (reply.len, reply.total, reply.flags) = (64, 64, DataFlags::LAST);
     assert_eq!(bench.frames(), [refused(1), refused(0), DataFrame::ack(2, 1), reply]);
     bench.send(&asked(DataKind::Read, 4, &gone, 64), &[]);
-    bench.port.poll_peer(true);
+    bench.plane.poll_peer(true);
     assert_eq!(bench.frames(), [refused(4)]);
 }
 
@@ -206,16 +206,16 @@ fn a_put_that_is_arriving_ends_with_its_window_and_no_other() {
         let ours = bench.region(64);
         let (written, other) = (bench.window(&ours), bench.window(&ours));
         bench.send(&asked(DataKind::Write, 0, &written, 64), &[1; 16]);
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         let gone = if failure.is_some() { &written } else { &other };
-        bench.port.revoke(gone.window, gone.epoch).expect("exposed");
+        bench.plane.revoke(gone.window, gone.epoch).expect("exposed");
         std::io::Write::write_all(&mut (&bench.peer), &[2; 48]).expect("space");
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         let rest = if failure.is_some() { 0 } else { 2 };
         assert_eq!(bytes(&ours), [[1; 16], [rest; 16], [rest; 16], [rest; 16]].concat());
         let answer = failure.map_or(DataFrame::ack(0, 1), |why| DataFrame::nack(0, why));
         assert_eq!(bench.frames(), [answer]);
-        assert_eq!(bench.port.bytes_in, if failure.is_some() { 16 } else { 64 });
+        assert_eq!(bench.plane.bytes_in, if failure.is_some() { 16 } else { 64 });
     }
 }
 
@@ -238,9 +238,9 @@ fn a_put_goes_on_where_it_has_stopped() {
         bench.send(&DataFrame { len: 16, flags: DataFlags::empty(), ..whole }, &[1; 16]);
         let payload = vec![2; usize::try_from(len).expect("small")];
         bench.send(&DataFrame { seq, offset, len, ..whole }, &payload);
-        bench.port.poll_peer(true);
+        bench.plane.poll_peer(true);
         assert_eq!(
-            bench.port.close_reason(),
+            bench.plane.close_reason(),
             why.map(DataCloseReason::Protocol),
             "{seq} {offset} {len}"
         );

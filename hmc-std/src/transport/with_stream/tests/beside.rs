@@ -22,7 +22,7 @@ fn bench() -> Bench {
 fn a_full_inbox_pauses_the_stream() {
     let mut bench = bench();
     let local = bench.region.slice(0, 64).expect("all of it");
-    let table = bench.port.windows();
+    let table = bench.layer.windows();
     let window = table.expose(local, MemoryKind::Cpu, Access::all(), 7).expect("a place");
     let fill = |bench: &Bench| bench.inbox.lock().expect("nobody panics").push(Message::Tag(1));
     let take = |bench: &Bench| bench.inbox.lock().expect("nobody panics").take(Want::Any);
@@ -31,13 +31,13 @@ fn a_full_inbox_pauses_the_stream() {
     (put.window, put.epoch, put.tag) = (window.window, window.epoch, 9);
     put.flags = DataFlags::LAST | DataFlags::NOTIFY;
     (&bench.peer).write_all(&put.emit()).expect("space");
-    bench.port.poll_peer(true);
-    assert!(bench.port.is_paused() && !bench.port.take_delivered());
+    bench.layer.poll_peer(true);
+    assert!(bench.layer.is_paused() && !bench.layer.take_delivered());
     assert_eq!(take(&bench), Some(Message::Tag(1)));
-    assert!(bench.port.interest().work, "it can go on");
-    bench.port.poll_peer(true);
-    assert!(!bench.port.is_paused());
-    assert!(bench.port.take_delivered() && !bench.port.take_delivered());
+    assert!(bench.layer.interest().work, "it can go on");
+    bench.layer.poll_peer(true);
+    assert!(!bench.layer.is_paused());
+    assert!(bench.layer.take_delivered() && !bench.layer.take_delivered());
     (1..16).for_each(|_| assert_eq!(take(&bench), Some(Message::Tag(1))));
     assert_eq!(take(&bench), Some(Message::Notify(9)));
 }
@@ -49,7 +49,7 @@ fn a_tag_carries_no_bytes_and_reports_those_of_its_put() {
     let mut put = bench.work(3, TAGGED, 64);
     put.local = bench.region.slice(8, 40).expect("a part");
     put.remote.span = put.local.span;
-    bench.port.plane.notifies.push_back(put);
+    bench.layer.plane.notifies.push_back(put);
     assert_eq!(bench.poll(), []);
     let mut sent = Vec::new();
     assert!(std::io::Read::read_to_end(&mut &bench.peer, &mut sent).is_err(), "no end");
@@ -58,19 +58,19 @@ fn a_tag_carries_no_bytes_and_reports_those_of_its_put() {
     tag.flags = DataFlags::LAST | DataFlags::NOTIFY;
     assert_eq!(sent, tag.emit());
     (&bench.peer).write_all(&DataFrame::ack(0, 1).emit()).expect("space");
-    bench.port.poll_peer(true);
+    bench.layer.poll_peer(true);
     assert_eq!(bench.poll(), [(3, Ok(40))]);
 }
 
 #[test]
 fn the_link_ends_with_the_stream() {
     let mut bench = Bench::new(PeerAccess::Process(None), true, true);
-    assert!(!bench.port.peer_life().has_ended());
+    assert!(!bench.layer.peer_life().has_ended());
     bench.peer.shutdown(std::net::Shutdown::Write).expect("connected");
-    assert!(bench.port.peer_life().has_ended());
-    bench.port.poll_peer(true);
-    assert_eq!(bench.port.close_reason(), Some(DataCloseReason::Eof));
-    assert_eq!(bench.port.plane.closed, Some(DataCloseReason::Eof), "it is told");
+    assert!(bench.layer.peer_life().has_ended());
+    bench.layer.poll_peer(true);
+    assert_eq!(bench.layer.close_reason(), Some(DataCloseReason::Eof));
+    assert_eq!(bench.layer.plane.closed, Some(DataCloseReason::Eof), "it is told");
 }
 
 /// A worker without a thread.
@@ -101,11 +101,11 @@ impl SharedWorker for Idle {
 #[test]
 fn the_worker_is_the_one_it_was_made_with() {
     let mut bench = bench();
-    assert!(bench.port.worker().is_none());
+    assert!(bench.layer.worker().is_none());
     let reactor = Arc::new(Reactor::new(Progress::Thread).expect("descriptors"));
     let waker = LinkWaker::new(1, reactor).expect("a descriptor");
     let (fd, _other) = UnixStream::pair().expect("a pair");
     let shared: Arc<dyn SharedWorker> = Arc::new(Idle(fd.into()));
-    bench.port.worker = Some(Worker { shared: Arc::clone(&shared), waker });
-    assert!(bench.port.worker().is_some_and(|w| Arc::ptr_eq(&w.shared, &shared)));
+    bench.layer.worker = Some(Worker { shared: Arc::clone(&shared), waker });
+    assert!(bench.layer.worker().is_some_and(|w| Arc::ptr_eq(&w.shared, &shared)));
 }

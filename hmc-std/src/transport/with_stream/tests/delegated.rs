@@ -21,47 +21,50 @@ const OF: (WindowId, Epoch) = (WindowId(3), Epoch(5));
 #[test]
 fn facts_are_those_of_the_data_plane() {
     let mut bench = bench();
-    let port = &mut bench.port;
-    assert_eq!(port.serves(MemoryKind::NvidiaGpu), Served::Direct);
-    assert_eq!((port.kind(), port.trust()), (Some(ConnType::Rdma), "scripted"));
-    assert_eq!(port.unfenced_reason(), "the script may use it");
-    assert_eq!(port.unfenced_window_reason(), Some("the script may write it"));
+    let layer = &mut bench.layer;
+    assert_eq!(layer.serves(MemoryKind::NvidiaGpu), Served::Direct);
+    assert_eq!((layer.kind(), layer.trust()), (Some(ConnType::Rdma), "scripted"));
+    assert_eq!(layer.unfenced_reason(), "the script may use it");
+    assert_eq!(layer.unfenced_window_reason(), Some("the script may write it"));
     let mut said = Vec::new();
-    port.lanes(&mut |lane| said.push(lane.to_owned()));
-    port.degraded(&mut |why| said.push(why.to_string()));
+    layer.lanes(&mut |lane| said.push(lane.to_owned()));
+    layer.degraded(&mut |why| said.push(why.to_string()));
     assert_eq!(said, ["one", "two", "scripted: 3"]);
     let mut words = String::new();
-    port.describe_close(DataCloseReason::Eof, &mut words).expect("a string");
+    layer.describe_close(DataCloseReason::Eof, &mut words).expect("a string");
     assert_eq!(words, DataCloseReason::Eof.to_string());
-    port.plane.refusal = Some(Error::new(ErrorKind::NoSpace, "no memory"));
-    let refusals = [(); 2].map(|()| port.take_refusal().map(|e| e.kind()));
+    layer.plane.refusal = Some(Error::new(ErrorKind::NoSpace, "no memory"));
+    let refusals = [(); 2].map(|()| layer.take_refusal().map(|e| e.kind()));
     assert_eq!(refusals, [Some(ErrorKind::NoSpace), None]);
     for is_so in [false, true] {
-        let plane = &mut port.plane;
+        let plane = &mut layer.plane;
         (plane.is_ready, plane.has_posted, plane.checks) = (is_so, is_so, is_so);
         (plane.is_released, plane.uses_window) = (is_so, !is_so);
         assert_eq!(
-            (port.is_ready(), port.take_posted(), port.checks_accesses()),
+            (layer.is_ready(), layer.take_posted(), layer.checks_accesses()),
             (is_so, is_so, is_so)
         );
-        assert!(!port.take_posted(), "it is told once");
-        assert_eq!((port.is_released(OF.0, OF.1), port.remove_window(OF.0, OF.1)), (is_so, is_so));
+        assert!(!layer.take_posted(), "it is told once");
+        assert_eq!(
+            (layer.is_released(OF.0, OF.1), layer.remove_window(OF.0, OF.1)),
+            (is_so, is_so)
+        );
     }
 }
 
 #[test]
 fn notes_and_releases_are_those_of_the_data_plane() {
     let mut bench = bench();
-    let port = &mut bench.port;
+    let layer = &mut bench.layer;
     let mut buf = [0; MAX_ENDPOINT_BYTES];
-    let greeting = port.greeting(&mut buf).expect("a note");
+    let greeting = layer.greeting(&mut buf).expect("a note");
     assert_eq!(greeting, Some(Note { kind: 8, bytes: &[2; 3] }));
-    assert_eq!((port.has_releases(), port.next_release()), (false, None));
-    port.plane.releases.push_back(OF);
-    assert!(port.has_releases());
-    assert_eq!([port.next_release(), port.next_release()], [Some(OF), None]);
-    port.receive_release(OF.0, OF.1);
-    assert_eq!(port.plane.releases_heard, [OF]);
+    assert_eq!((layer.has_releases(), layer.next_release()), (false, None));
+    layer.plane.releases.push_back(OF);
+    assert!(layer.has_releases());
+    assert_eq!([layer.next_release(), layer.next_release()], [Some(OF), None]);
+    layer.receive_release(OF.0, OF.1);
+    assert_eq!(layer.plane.releases_heard, [OF]);
 }
 
 /// Whoever waits for the peer is told of what came by either.
@@ -69,13 +72,13 @@ fn notes_and_releases_are_those_of_the_data_plane() {
 fn something_happened_if_it_did_at_either() {
     let mut bench = bench();
     for is_busy in [false, true] {
-        bench.port.plane.is_busy = is_busy;
-        assert_eq!(bench.port.poll_peer(true), is_busy);
+        bench.layer.plane.is_busy = is_busy;
+        assert_eq!(bench.layer.poll_peer(true), is_busy);
         let none = bench.work(0, TAGGED, 0);
-        assert_eq!(bench.port.post(&none), Ok(()));
+        assert_eq!(bench.layer.post(&none), Ok(()));
         assert_eq!(bench.poll(), []);
         (&bench.peer).write_all(&DataFrame::ack(u32::from(is_busy), 1).emit()).expect("space");
-        assert!(bench.port.poll_peer(true), "an acknowledgement came");
+        assert!(bench.layer.poll_peer(true), "an acknowledgement came");
         assert_eq!(bench.poll(), [(0, Ok(0))]);
     }
 }
@@ -87,14 +90,14 @@ fn the_stream_is_waited_for_and_work_is_that_of_either() {
         let connection = Readiness { read: true, ..Readiness::default() };
         Interest { connection, work }
     };
-    assert_eq!(bench.port.interest(), waits(false));
-    bench.port.plane.has_work = true;
-    assert_eq!(bench.port.interest(), waits(true));
+    assert_eq!(bench.layer.interest(), waits(false));
+    bench.layer.plane.has_work = true;
+    assert_eq!(bench.layer.interest(), waits(true));
     let none = bench.work(0, TAGGED, 0);
-    assert_eq!(bench.port.post(&none), Ok(()));
-    bench.port.flush();
+    assert_eq!(bench.layer.post(&none), Ok(()));
+    bench.layer.flush();
     assert!(bench.received().0 != 0, "the stream's");
-    assert_eq!(bench.port.plane.flushes, 1);
+    assert_eq!(bench.layer.plane.flushes, 1);
 }
 
 #[test]
@@ -102,29 +105,29 @@ fn memory_is_in_use_while_either_uses_it() {
     let mut bench = bench();
     let get = bench.work(4, Opcode::Get, 0);
     for is_idle in [true, false] {
-        bench.port.plane.is_idle = is_idle;
-        assert_eq!(bench.port.uses_memory_of(get.op), !is_idle);
+        bench.layer.plane.is_idle = is_idle;
+        assert_eq!(bench.layer.uses_memory_of(get.op), !is_idle);
     }
-    bench.port.plane.is_idle = true;
-    assert_eq!(bench.port.post(&get), Ok(()));
-    bench.port.flush();
-    assert!(bench.port.uses_memory_of(get.op), "the stream waits for its answer");
+    bench.layer.plane.is_idle = true;
+    assert_eq!(bench.layer.post(&get), Ok(()));
+    bench.layer.flush();
+    assert!(bench.layer.uses_memory_of(get.op), "the stream waits for its answer");
 }
 
 #[test]
 fn what_either_has_released_is_handed_on() {
     let mut bench = bench();
     let kept = Arc::new(());
-    bench.port.plane.released.push(Arc::clone(&kept));
+    bench.layer.plane.released.push(Arc::clone(&kept));
     let region = Arc::new(RegionTable::default()).allocate(64).expect("memory");
-    bench.port.add_memory(&region);
+    bench.layer.add_memory(&region);
     drop(region);
-    bench.port.release_memory(false);
-    let released = bench.port.take_released();
+    bench.layer.release_memory(false);
+    let released = bench.layer.take_released();
     assert_eq!(Arc::strong_count(&kept), 2, "the caller drops it");
     drop(released);
     assert_eq!(Arc::strong_count(&kept), 1);
-    assert!(format!("{:?}", bench.port.take_released()).contains("count: 0"));
+    assert!(format!("{:?}", bench.layer.take_released()).contains("count: 0"));
 }
 
 /// An operation runs as long as the data plane, the stream or its tag does.
@@ -133,12 +136,12 @@ fn an_operation_is_withdrawn_if_neither_has_it() {
     use CancelOutcome::{Running, Withdrawn};
     let mut bench = bench();
     let (waits, other) = (bench.work(1, TAGGED, 64), bench.work(2, TAGGED, 64));
-    assert_eq!(bench.port.cancel(waits.op), Withdrawn);
-    bench.port.plane.cancels = Running;
-    assert_eq!(bench.port.cancel(waits.op), Running);
-    bench.port.plane.cancels = Withdrawn;
-    bench.port.late.push_back(waits);
-    assert_eq!([waits, other].map(|w| bench.port.cancel(w.op)), [Running, Withdrawn]);
+    assert_eq!(bench.layer.cancel(waits.op), Withdrawn);
+    bench.layer.plane.cancels = Running;
+    assert_eq!(bench.layer.cancel(waits.op), Running);
+    bench.layer.plane.cancels = Withdrawn;
+    bench.layer.late.push_back(waits);
+    assert_eq!([waits, other].map(|w| bench.layer.cancel(w.op)), [Running, Withdrawn]);
 }
 
 /// What was posted first is to arrive first.
@@ -147,9 +150,9 @@ fn puts_wait_for_company_only_while_no_tag_waits() {
     let mut bench = bench();
     let put = bench.work(1, TAGGED, 64);
     for (coalesces, is_late) in [(false, false), (true, false), (false, true), (true, true)] {
-        bench.port.plane.coalesces = coalesces;
-        bench.port.late.clear();
-        bench.port.late.extend(is_late.then_some(put));
-        assert_eq!(bench.port.can_coalesce(), coalesces && !is_late, "{coalesces} {is_late}");
+        bench.layer.plane.coalesces = coalesces;
+        bench.layer.late.clear();
+        bench.layer.late.extend(is_late.then_some(put));
+        assert_eq!(bench.layer.can_coalesce(), coalesces && !is_late, "{coalesces} {is_late}");
     }
 }
