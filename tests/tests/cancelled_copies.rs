@@ -149,7 +149,7 @@ fn a_cancelled_get_writes_nothing_more() {
     e.assert_still("get_nb", &e.source);
 }
 
-/// The session's own thread copies a piece without a lock while another one cancels: who waits learns the end when the piece is over.
+/// The session's own thread copies while another one cancels: who waits learns the end when no piece is under way.
 #[test]
 fn a_put_that_another_thread_copies_is_cancelled_after_its_piece() {
     let e = Ends::driven_by(Progress::Thread);

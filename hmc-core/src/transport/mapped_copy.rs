@@ -4,7 +4,7 @@ use crate::range::ByteRange;
 use crate::region::WindowSlice;
 use crate::work::Opcode;
 
-/// A piece of a request, of at most 1 MiB, that the host copies without the link's lock. The handles keep both ends of it mapped.
+/// A piece of a request, of at most 1 MiB, that the host copies. The handles keep both ends of it mapped.
 #[derive(Clone, Debug)]
 pub struct MappedCopy<W, M> {
     /// The mapped window.

@@ -19,7 +19,7 @@ use hmc_core::window::WindowState;
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
-use hmc_core::work::{Failure, Opcode};
+use hmc_core::work::Opcode;
 
 use hmc_mem::slot::SlotWord;
 
@@ -31,7 +31,7 @@ use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor::Registered;
 use crate::memory::Region;
 use crate::transport::data_plane::AnyDataPlane;
-use crate::transport::mapped_copy::MappedCopy;
+use crate::transport::mapped_copy::copy;
 use crate::transport::released::Released;
 pub(crate) use op_queue::{Begun, OpQueue};
 
@@ -57,8 +57,6 @@ pub(crate) struct DataState {
     default_mappable: bool,
     named: Vec<Named>,
     registered: Registered,
-    /// A thread copies a piece of an operation.
-    is_copying: bool,
     /// Bytes that were copied into mapped windows or out of them in the call, under the lock.
     bytes_now: u64,
     puts: u64,
@@ -85,7 +83,6 @@ impl DataState {
             default_mappable: false,
             named: Vec::new(),
             registered: Registered::default(),
-            is_copying: false,
             bytes_now: 0,
             puts: 0,
             gets: 0,
@@ -399,23 +396,15 @@ impl DataState {
         self.plane().is_fenced()
     }
 
-    /// The next piece that is to be copied without the lock, if no other one is.
-    pub(crate) fn take_copy(&mut self) -> Option<MappedCopy> {
-        let piece = self.plane().take_copy();
-        self.is_copying |= piece.is_some();
-        piece
-    }
-
-    /// The piece was copied, or was not.
-    pub(super) fn finish_copy(&mut self, result: Result<(), Failure>, after: &mut Deferred) {
-        self.is_copying = false;
+    /// Copies the next piece of a long transfer. Returns whether there was one.
+    pub(crate) fn copy_piece(&mut self, after: &mut Deferred) -> bool {
+        let Some(piece) = self.plane().take_copy() else { return false };
+        let result = copy(&piece);
+        // Before the operation ends: whoever waits for it may want its memory back.
+        drop(piece);
         self.plane().finish_copy(result);
         self.pump(after);
-    }
-
-    /// Whether a thread copies a piece of an operation, so that there will be something to do of which no socket tells.
-    pub(super) fn is_copying(&self) -> bool {
-        self.is_copying
+        true
     }
 
     /// Whether there is something to do that no socket will tell of.

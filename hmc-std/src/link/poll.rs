@@ -27,7 +27,7 @@ impl Link {
     pub(crate) fn poll_data(&self, as_leader: bool) -> bool {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
-        let (busy, work, down, opened, leaves, piece) = {
+        let (busy, work, down, opened, leaves, copies) = {
             let mut data = if as_leader { self.data() } else { self.data_in_turn() };
             let busy = if as_leader || !data.is_attended() {
                 data.turn(self.clock.now(), &mut after)
@@ -36,12 +36,12 @@ impl Link {
                 false
             };
             self.settle_data(&mut data);
-            let piece = data.take_copy();
+            let copies = data.copy_piece(&mut after);
             let work = data.has_work() && !data.is_attended();
             let leaves = data.plane().has_releases();
-            (busy, work, data.plane().close_reason(), data.take_opened(), leaves, piece)
+            (busy, work, data.plane().close_reason(), data.take_opened(), leaves, copies)
         };
-        let copied = piece.is_some_and(|piece| self.copy_pieces(piece, as_leader, &mut after));
+        let copied = copies && self.copy_pieces(as_leader, &mut after);
         let ended = after.finished || after.delivered;
         if after.came {
             self.stillness.end();

@@ -128,21 +128,11 @@ impl Link {
             if busy {
                 spin_until = now.after(spin_for);
             }
-            let (has_work, is_copying) = match watch {
-                WaitScope::Ctrl => (false, false),
-                WaitScope::Data | WaitScope::Both => {
-                    let mut data = self.data();
-                    (data.has_work(), data.is_copying())
-                }
-            };
-            if busy || now < spin_until || has_work || is_copying {
+            let has_work = watch != WaitScope::Ctrl && self.data().has_work();
+            if busy || now < spin_until || has_work {
                 outcome.spun();
                 let passes_over = is_still && !busy && !has_work;
                 passes = if passes_over { passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
-                if is_copying {
-                    // It may need this processor.
-                    std::thread::yield_now();
-                }
                 std::hint::spin_loop();
                 continue;
             }

@@ -40,15 +40,7 @@ impl WaitEntry<'_> {
     fn turn(&mut self) -> bool {
         let mut busy = self.passes == 0 && self.link.poll_data(true);
         busy |= self.link.poll_ctrl(true);
-        let (has_work, is_copying) = {
-            let mut data = self.link.data();
-            (data.has_work(), data.is_copying())
-        };
-        if is_copying {
-            // It may need this processor.
-            std::thread::yield_now();
-        }
-        busy |= has_work || is_copying;
+        busy |= self.link.data().has_work();
         let passes_over = self.is_still && !busy;
         self.passes = if passes_over { self.passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
         busy

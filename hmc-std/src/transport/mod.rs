@@ -23,8 +23,8 @@
 //! # Threads and time
 //! All methods are called under the lock of the data plane's link, by the thread of the application that waits or by the session's
 //! own: never two at a time. None may sleep, wait for the peer, allocate per request, or copy more than 1 MiB in a call; what is
-//! left shows in [`Interest::work`](hmc_core::transport::Interest::work). A data plane with mapped windows may hand out longer copies
-//! ([`DataPlane::take_copy`](hmc_core::transport::DataPlane::take_copy)), which then run without that lock. None may call the session. Memory is dropped by
+//! left shows in [`Interest::work`](hmc_core::transport::Interest::work). A data plane with mapped windows may hand out the pieces of long
+//! copies ([`DataPlane::take_copy`](hmc_core::transport::DataPlane::take_copy)). None may call the session. Memory is dropped by
 //! whoever takes [`Released`], without the lock.
 //!
 //! # Completions

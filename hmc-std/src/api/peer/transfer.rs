@@ -135,25 +135,25 @@ impl Peer {
             return Some(Err(e));
         }
         let mut after = Deferred::default();
-        let (begun, why, many_unasked, piece) = {
+        let (begun, why, many_unasked, copies) = {
             let mut data = link.data_in_turn();
             let begun = begin(&mut data);
-            let (mut why, mut piece) = (None, None);
+            let (mut why, mut copies) = (None, false);
             if begun.is_ok() {
                 data.count(code);
                 if !data.can_wait() {
                     data.pump(&mut after);
                 }
-                piece = data.take_copy();
+                copies = data.copy_piece(&mut after);
                 link.settle_data(&mut data);
             } else {
                 why = data.plane().take_refusal();
             }
             let full = matches!(begun, Err(QueueError::Full { .. }));
-            (begun, why, full && data.has_many_unasked(), piece)
+            (begun, why, full && data.has_many_unasked(), copies)
         };
-        if let Some(piece) = piece {
-            link.copy_pieces(piece, false, &mut after);
+        if copies {
+            link.copy_pieces(false, &mut after);
         }
         link.follow_up(&mut after);
         match begun {
