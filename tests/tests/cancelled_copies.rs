@@ -8,7 +8,7 @@
     reason = "tests may panic"
 )]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hmc_core::region::{LocalRegion, WindowDesc};
 use hmc_core::slots;
@@ -156,13 +156,17 @@ fn a_put_that_another_thread_copies_is_cancelled_after_its_piece() {
     let mut cancelled = 0;
     for round in 0..60 {
         let op = e.peer.put_nb(0, 0, LEN).unwrap();
-        // The call has copied four pieces; the thread takes the fifth at some time from now on.
-        (0..round * 40).for_each(|_| std::hint::spin_loop());
+        // The call has copied four pieces; the thread copies the others from some time on, for about a millisecond.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(round * 15) {
+            std::hint::spin_loop();
+        }
         e.peer.cancel(op).unwrap();
         match e.peer.wait_within(op, LONG) {
             Ok(len) => assert_eq!(len, LEN),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+                assert_eq!(e.source.stats().peers[0].in_flight, 0, "its memory is in use");
                 cancelled += 1;
             }
         }
