@@ -17,7 +17,6 @@
 
 mod data_plane;
 mod initiator;
-mod mapped_copy;
 mod memory;
 mod needs_stream;
 mod note;
@@ -28,7 +27,6 @@ mod target;
 
 pub use data_plane::{DataCloseReason, DataPlane};
 pub use initiator::{CancelOutcome, PostErrorKind, Transport, TransportError};
-pub use mapped_copy::MappedCopy;
 pub use memory::{Registration, Served};
 pub use needs_stream::{NeedsStream, PeerAccess};
 pub use note::Note;

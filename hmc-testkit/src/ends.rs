@@ -20,7 +20,7 @@ use hmc_mem::error::MemError;
 use hmc_std::error::{Error, ErrorKind as Kind, Result};
 use hmc_std::internals::{self, Parts, Tags};
 use hmc_std::memory::{HeapBytes, Region};
-use hmc_std::transport::{AnyDataPlane, Domain, Fence, RegionTable, Side, copy};
+use hmc_std::transport::{AnyDataPlane, Domain, Fence, RegionTable, Side};
 
 use crate::wire::{Wire, sockets};
 
@@ -275,8 +275,7 @@ impl End {
     pub fn service(&mut self) -> bool {
         let heard = self.hear();
         let mut busy = self.plane.poll_peer(true) | heard;
-        while let Some(piece) = self.plane.take_copy() {
-            self.plane.finish_copy(copy(&piece));
+        while self.plane.copy_piece() {
             busy = true;
         }
         busy

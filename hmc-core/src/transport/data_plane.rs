@@ -3,12 +3,11 @@
 use core::fmt::{self, Write};
 
 use super::initiator::Transport;
-use super::mapped_copy::MappedCopy;
 use super::notes::Notes;
 use super::peer_windows::PeerWindows;
 use super::progress::Progress;
 use crate::types::ConnType;
-use crate::work::{Failure, SlotId};
+use crate::work::SlotId;
 
 /// Why a data plane ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +66,10 @@ pub trait DataPlane: Transport + Notes + PeerWindows + Progress {
         false
     }
 
-    /// Takes the next piece that the host is to copy. [`Transport::poll`] copies none of them: whoever makes progress takes them.
-    /// One is taken at a time: `None` until [`Self::finish_copy`]. The host calls that soon, whatever happens meanwhile: the
-    /// request uses its memory until then, also when it was cancelled and when the data plane was closed.
-    fn take_copy(&mut self) -> Option<MappedCopy<Self::Mapped, Self::Memory>> {
-        None
-    }
-
-    /// The piece that was taken is copied, or why it is not.
-    fn finish_copy(&mut self, result: Result<(), Failure>) {
-        let _ = result;
+    /// Copies the next piece, of at most 1 MiB, of a long request into or out of memory that this end reaches by itself. Returns
+    /// whether there was one. [`Transport::poll`] copies none of them: whoever makes progress calls this, as often as it has time.
+    fn copy_piece(&mut self) -> bool {
+        false
     }
 
     /// Whether the peer cannot access memory of this end any more by itself: its process has ended, or it said so. The data plane

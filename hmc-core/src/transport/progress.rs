@@ -16,7 +16,7 @@ pub struct Readiness {
 pub struct Interest {
     /// What to watch on the data connection.
     pub connection: Readiness,
-    /// Nothing to wait for: there is work to do at once. A piece that the host is copying is none.
+    /// Nothing to wait for: there is work to do at once.
     pub work: bool,
 }
 

@@ -31,7 +31,6 @@ use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor::Registered;
 use crate::memory::Region;
 use crate::transport::data_plane::AnyDataPlane;
-use crate::transport::mapped_copy::copy;
 use crate::transport::released::Released;
 pub(crate) use op_queue::{Begun, OpQueue};
 
@@ -398,13 +397,11 @@ impl DataState {
 
     /// Copies the next piece of a long transfer. Returns whether there was one.
     pub(crate) fn copy_piece(&mut self, after: &mut Deferred) -> bool {
-        let Some(piece) = self.plane().take_copy() else { return false };
-        let result = copy(&piece);
-        // Before the operation ends: whoever waits for it may want its memory back.
-        drop(piece);
-        self.plane().finish_copy(result);
-        self.pump(after);
-        true
+        let copied = self.plane().copy_piece();
+        if copied {
+            self.pump(after);
+        }
+        copied
     }
 
     /// Whether there is something to do that no socket will tell of.

@@ -50,18 +50,6 @@ impl LoopbackDataPlane {
         }
     }
 
-    /// Copies the next piece.
-    fn copy(&mut self) {
-        let Some((work, local, remote)) = self.pieces.next() else { return };
-        let result = self.copy_between(work.opcode, local, remote);
-        self.pieces.take();
-        let done = &mut self.done;
-        let copied = self.pieces.put_back(result, |op, why| {
-            done.push_back(Completion { op, result: Err(why) });
-        });
-        self.bytes = self.bytes.saturating_add(copied);
-    }
-
     /// Copies between two ranges of one length; the window's is judged.
     fn copy_between(
         &self,
@@ -126,14 +114,12 @@ impl Transport for LoopbackDataPlane {
         self.pieces.push(work);
         // The first piece is copied in the call; a short transfer has no other.
         if is_first {
-            self.copy();
-            self.conclude_copied();
+            self.copy_piece();
         }
         Ok(())
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        self.copy();
         self.conclude_copied();
         let mut n: usize = 0;
         for place in out {
@@ -225,6 +211,18 @@ impl DataPlane for LoopbackDataPlane {
         self.pieces.close(|op| self.done.push_back(Completion { op, result }));
     }
 
+    fn copy_piece(&mut self) -> bool {
+        let Some((work, local, remote)) = self.pieces.next() else { return false };
+        let result = self.copy_between(work.opcode, local, remote);
+        self.pieces.advance(result);
+        match result {
+            Ok(()) => self.bytes = self.bytes.saturating_add(local.span.len()),
+            Err(why) => self.done.push_back(Completion { op: work.op, result: Err(why) }),
+        }
+        self.conclude_copied();
+        true
+    }
+
     fn peer_life(&self) -> PeerLife {
         PeerLife::default()
     }
@@ -309,6 +307,7 @@ mod tests {
         fn poll(&mut self, space: usize) -> Vec<(u16, Result<u64, Failure>)> {
             let op = SlotId { index: u16::MAX, generation: 1 };
             let mut out = vec![Completion { op, result: Ok(0) }; space];
+            self.plane.copy_piece();
             let n = self.plane.poll(&mut out);
             out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
         }

@@ -23,8 +23,8 @@
 //! # Threads and time
 //! All methods are called under the lock of the data plane's link, by the thread of the application that waits or by the session's
 //! own: never two at a time. None may sleep, wait for the peer, allocate per request, or copy more than 1 MiB in a call; what is
-//! left shows in [`Interest::work`](hmc_core::transport::Interest::work). A data plane with mapped windows may hand out the pieces of long
-//! copies ([`DataPlane::take_copy`](hmc_core::transport::DataPlane::take_copy)). None may call the session. Memory is dropped by
+//! left shows in [`Interest::work`](hmc_core::transport::Interest::work). Long copies are done piece by piece, in
+//! [`DataPlane::copy_piece`](hmc_core::transport::DataPlane::copy_piece). None may call the session. Memory is dropped by
 //! whoever takes [`Released`], without the lock.
 //!
 //! # Completions
@@ -42,7 +42,6 @@ pub(crate) mod domain;
 pub(crate) mod gate;
 pub(crate) mod link_waker;
 pub(crate) mod loopback;
-pub(crate) mod mapped_copy;
 pub(crate) mod pieces;
 pub(crate) mod regions;
 pub(crate) mod registry;
@@ -61,7 +60,6 @@ pub use data_plane::{AnyDataPlane, Fence, HostDataPlane};
 pub use domain::{DataPlaneParams, Domain, PeerFacts, Side};
 pub use gate::Gate;
 pub use hmc_mem::os::mapped_window::MappedWindow;
-pub use mapped_copy::{MappedCopy, copy};
 pub use regions::{RegionCache, pages_of};
 pub use released::Released;
 pub use side_stream::SideStream;

@@ -1,5 +1,4 @@
-//! Transfers that are copied piece by piece, in the order in which they were posted. One piece is out at a time; a thread may copy
-//! it without the link's lock.
+//! Transfers that are copied piece by piece, in the order in which they were posted.
 
 use std::collections::VecDeque;
 
@@ -15,9 +14,8 @@ struct Transfer {
     work: WorkRequest,
     /// What is not copied yet.
     left: (LocalSlice, WindowSlice),
-    /// A piece of it was handed out: one of no bytes is copied, too, so that its window is judged.
+    /// A piece was copied: one of no bytes is, too, so that its window is judged.
     is_begun: bool,
-    is_cancelled: bool,
 }
 
 impl Transfer {
@@ -31,113 +29,87 @@ impl Transfer {
         };
         (slices(ours, theirs), slices(ours_left, theirs_left))
     }
+
+    fn is_copied(&self) -> bool {
+        self.is_begun && self.left.0.span.is_empty()
+    }
 }
 
 /// The transfers of a link that are not over.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
-    transfers: VecDeque<Transfer>,
-    /// A piece of the oldest transfer is being copied.
-    is_out: bool,
-}
+pub(crate) struct Pieces(VecDeque<Transfer>);
 
 impl Pieces {
     pub(crate) fn len(&self) -> usize {
-        self.transfers.len()
+        self.0.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.transfers.is_empty()
-    }
-
-    /// Whether a piece is being copied.
-    pub(crate) fn is_out(&self) -> bool {
-        self.is_out
+        self.0.is_empty()
     }
 
     /// Whether one of that operation is not over.
     pub(crate) fn has(&self, op: SlotId) -> bool {
-        self.transfers.iter().any(|t| t.work.op == op)
+        self.0.iter().any(|t| t.work.op == op)
     }
 
     /// Takes a transfer of which nothing is copied yet.
     pub(crate) fn push(&mut self, work: &WorkRequest) {
-        reserve_once(&mut self.transfers);
-        let left = (work.local, work.remote);
-        let transfer = Transfer { work: *work, left, is_begun: false, is_cancelled: false };
-        self.transfers.push_back(transfer);
+        reserve_once(&mut self.0);
+        self.0.push_back(Transfer {
+            work: *work,
+            left: (work.local, work.remote),
+            is_begun: false,
+        });
     }
 
     /// Takes a transfer of one piece whose bytes are in place.
     pub(crate) fn push_copied(&mut self, work: &WorkRequest) {
         self.push(work);
-        if let Some(transfer) = self.transfers.back_mut() {
+        if let Some(transfer) = self.0.back_mut() {
             transfer.left = transfer.split().1;
             transfer.is_begun = true;
         }
     }
 
-    /// The next piece, if none is out, with the transfer that it belongs to.
-    pub(crate) fn next(&self) -> Option<(&WorkRequest, LocalSlice, WindowSlice)> {
-        let transfer = self.transfers.front().filter(|_| !self.is_out)?;
+    /// The next piece, with the transfer that it belongs to.
+    pub(crate) fn next(&self) -> Option<(WorkRequest, LocalSlice, WindowSlice)> {
+        let transfer = self.0.front().filter(|t| !t.is_copied())?;
         let ((local, remote), _) = transfer.split();
-        let is_next = !transfer.is_begun || !local.span.is_empty();
-        is_next.then_some((&transfer.work, local, remote))
+        Some((transfer.work, local, remote))
     }
 
-    /// Hands the next piece out.
-    pub(crate) fn take(&mut self) {
-        if let Some(transfer) = self.transfers.front_mut() {
-            transfer.is_begun = true;
-            self.is_out = true;
+    /// The next piece was copied, or was not: its transfer goes then.
+    pub(crate) fn advance(&mut self, result: Result<(), Failure>) {
+        match (result, self.0.front_mut()) {
+            (Ok(()), Some(transfer)) => {
+                transfer.left = transfer.split().1;
+                transfer.is_begun = true;
+            }
+            _ => self.pop(),
         }
-    }
-
-    /// The piece that was out was copied, or was not. Returns its bytes; an operation that is over with it is told to `end`.
-    pub(crate) fn put_back(
-        &mut self,
-        result: Result<(), Failure>,
-        end: impl FnOnce(SlotId, Failure),
-    ) -> u64 {
-        let Some(transfer) = self.transfers.front_mut().filter(|_| self.is_out) else { return 0 };
-        self.is_out = false;
-        let ((piece, _), left) = transfer.split();
-        transfer.left = left;
-        let op = transfer.work.op;
-        let cancelled = if transfer.is_cancelled { Err(Failure::Cancelled) } else { Ok(()) };
-        if let Err(why) = result.and(cancelled) {
-            self.transfers.pop_front();
-            end(op, why);
-        }
-        if result.is_ok() { piece.span.len() } else { 0 }
     }
 
     /// The oldest transfer, if all its bytes are in place.
     pub(crate) fn copied(&self) -> Option<WorkRequest> {
-        let transfer = self.transfers.front().filter(|_| !self.is_out)?;
-        (transfer.is_begun && transfer.left.0.span.is_empty()).then_some(transfer.work)
+        self.0.front().filter(|t| t.is_copied()).map(|t| t.work)
     }
 
     /// Lets go of the oldest transfer.
     pub(crate) fn pop(&mut self) {
-        self.transfers.pop_front();
+        self.0.pop_front();
     }
 
-    /// Withdraws the transfers of an operation. Returns how many they were; the one of the piece that is out ends with it.
+    /// Withdraws the transfers of an operation. Returns how many they were.
     pub(crate) fn cancel(&mut self, op: SlotId) -> usize {
-        let before = self.transfers.len();
-        let mut is_out = self.is_out;
-        self.transfers.retain_mut(|t| {
-            let is_first = std::mem::take(&mut is_out);
-            t.is_cancelled |= is_first && t.work.op == op;
-            is_first || t.work.op != op
-        });
-        before.saturating_sub(self.transfers.len())
+        let before = self.0.len();
+        self.0.retain(|t| t.work.op != op);
+        before.saturating_sub(self.0.len())
     }
 
-    /// Lets go of all transfers but that of the piece that is out.
+    /// Lets go of all transfers; of each, `end` is told.
     pub(crate) fn close(&mut self, mut end: impl FnMut(SlotId)) {
-        for gone in self.transfers.drain(usize::from(self.is_out)..) {
+        for gone in self.0.drain(..) {
             end(gone.work.op);
         }
     }

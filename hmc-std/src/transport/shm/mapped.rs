@@ -3,13 +3,17 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use hmc_core::region::Epoch;
+use hmc_core::range::ByteRange;
+use hmc_core::region::{Epoch, WindowSlice};
 use hmc_core::types::Access;
+use hmc_core::window::WindowFault;
+use hmc_core::work::{Failure, Opcode};
 use hmc_mem::gate::MAX_EPOCH;
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::os::memfd::Mapping;
 
 use crate::base::error::{Error, Result};
+use crate::memory::Region;
 
 /// One window of the peer, mapped, and the file that it lies in.
 #[derive(Debug)]
@@ -51,6 +55,26 @@ pub(super) fn word_at(index: u16) -> u64 {
 
 pub(super) fn word_epoch(epoch: Epoch) -> u32 {
     epoch.0 & MAX_EPOCH
+}
+
+/// Copies between `local` of `region` and a mapped window, inside the window's gate.
+#[inline]
+pub(super) fn copy_mapped(
+    window: &MappedWindow,
+    region: &Region,
+    opcode: Opcode,
+    local: ByteRange,
+    remote: WindowSlice,
+    whole: u64,
+) -> std::result::Result<(), Failure> {
+    if window.epoch() != remote.epoch {
+        return Err(Failure::Window(WindowFault::StaleEpoch));
+    }
+    let at = remote.span.offset();
+    match opcode {
+        Opcode::Get => window.read(at, region.bytes(), local, whole),
+        Opcode::Put | Opcode::PutNotify { .. } => window.write(at, region.bytes(), local, whole),
+    }
 }
 
 #[cfg(test)]

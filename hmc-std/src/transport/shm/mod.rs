@@ -25,8 +25,6 @@ use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::PeerWords;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::memory::Region;
-use crate::transport::mapped_copy::copy_between;
 use crate::transport::pieces::Pieces;
 use crate::transport::stream::{Arrival, MAX_REQUESTS, Offer, StreamDataPlane};
 
@@ -40,7 +38,7 @@ mod tests;
 mod unmapped;
 mod unused;
 
-use mapped::{File, Mapped, no_descriptor, word_at};
+use mapped::{File, Mapped, copy_mapped, no_descriptor, word_at};
 use unmapped::Unmapped;
 use unused::Unused;
 
@@ -157,27 +155,20 @@ impl ShmDataPlane {
         mapped.map(|m| &m.window).filter(|w| w.id() == id)
     }
 
-    /// What is copied between two ranges of one length, if the window is mapped and the region known.
+    /// Copies one piece of `whole` bytes. The window may be gone since the transfer was posted.
     #[inline]
-    fn resolve(
+    fn copy(
         &self,
+        opcode: Opcode,
         local: LocalSlice,
         remote: WindowSlice,
-    ) -> std::result::Result<(&Arc<MappedWindow>, &Region), Failure> {
+        whole: u64,
+    ) -> std::result::Result<(), Failure> {
         let window = self.mapped_window(remote.window);
         let window = window.ok_or(Failure::Window(WindowFault::Revoked))?;
-        if window.epoch() != remote.epoch {
-            return Err(Failure::Window(WindowFault::StaleEpoch));
-        }
         let region = self.stream.region_cache().resolve(local);
-        Ok((window, region.ok_or(Failure::UnknownRegion)?))
-    }
-
-    /// Copies a whole transfer of one piece.
-    fn copy(&self, work: &WorkRequest) -> std::result::Result<(), Failure> {
-        let len = work.local.span.len();
-        let (window, region) = self.resolve(work.local, work.remote)?;
-        copy_between(window, region, work.opcode, work.local.span, work.remote, len)
+        let region = region.ok_or(Failure::UnknownRegion)?;
+        copy_mapped(window, region, opcode, local.span, remote, whole)
     }
 
     /// The bytes of a transfer are in place: report it, or let the tag follow.
@@ -246,7 +237,7 @@ impl Transport for ShmDataPlane {
             self.pieces.push(work);
             return Ok(());
         }
-        match self.copy(work) {
+        match self.copy(work.opcode, work.local, work.remote, len) {
             Ok(()) => {
                 self.bytes = self.bytes.saturating_add(len);
                 if !self.conclude(work) {
@@ -277,7 +268,7 @@ impl Transport for ShmDataPlane {
 
     fn cancel(&mut self, op: SlotId) -> CancelOutcome {
         let withdrawn = self.pieces.cancel(op);
-        let runs = self.pieces.has(op) || self.done.iter().any(|c| c.op == op);
+        let runs = self.done.iter().any(|c| c.op == op);
         if !runs && self.stream.cancel(op) == CancelOutcome::Withdrawn {
             return CancelOutcome::Withdrawn;
         }

@@ -22,7 +22,6 @@ use super::{LIFE_ID, PAGE_ID, ShmDataPlane};
 use crate::base::error::{Error, Result};
 use crate::memory::Region;
 use crate::transport::gate::Gate;
-use crate::transport::mapped_copy::MappedCopy;
 use crate::transport::released::Released;
 use crate::transport::stream::PeerLife;
 use crate::transport::worker::Worker;
@@ -150,8 +149,7 @@ impl Progress for ShmDataPlane {
 
     fn interest(&mut self) -> Interest {
         let mut interest = self.stream.interest();
-        let has_piece = !self.pieces.is_empty() && !self.pieces.is_out();
-        interest.work |= has_piece || !self.done.is_empty();
+        interest.work |= !self.pieces.is_empty();
         interest
     }
 
@@ -197,33 +195,16 @@ impl DataPlane for ShmDataPlane {
         self.peer_life = None;
     }
 
-    fn take_copy(&mut self) -> Option<MappedCopy> {
-        loop {
-            let (work, local, remote) = self.pieces.next()?;
-            let (op, opcode, whole) = (work.op, work.opcode, work.local.span.len());
-            match self.resolve(local, remote) {
-                Ok((window, memory)) => {
-                    let (window, memory) = (Arc::clone(window), memory.clone());
-                    self.pieces.take();
-                    let local = local.span;
-                    return Some(MappedCopy { window, memory, opcode, local, remote, whole });
-                }
-                Err(why) => {
-                    self.pieces.pop();
-                    self.finish(op, Err(why));
-                }
-            }
+    fn copy_piece(&mut self) -> bool {
+        let Some((work, local, remote)) = self.pieces.next() else { return false };
+        let result = self.copy(work.opcode, local, remote, work.local.span.len());
+        self.pieces.advance(result);
+        match result {
+            Ok(()) => self.bytes = self.bytes.saturating_add(local.span.len()),
+            Err(why) => self.finish(work.op, Err(why)),
         }
-    }
-
-    fn finish_copy(&mut self, result: std::result::Result<(), Failure>) {
-        let closed = self.stream.close_reason().map_or(Ok(()), |_| Err(Failure::PeerDead));
-        let done = &mut self.done;
-        let copied = self.pieces.put_back(closed.and(result), |op, why| {
-            done.push_back(Completion { op, result: Err(why) });
-        });
-        self.bytes = self.bytes.saturating_add(copied);
         self.conclude_copied();
+        true
     }
 
     fn peer_life(&self) -> PeerLife {
@@ -239,7 +220,7 @@ impl DataPlane for ShmDataPlane {
     }
 
     fn are_requests_fenced(&mut self) -> bool {
-        !self.pieces.is_out() && self.stream.are_requests_fenced()
+        self.stream.are_requests_fenced()
     }
 
     fn uses_memory_of(&mut self, op: SlotId) -> bool {

@@ -18,7 +18,6 @@ use super::mapped::{word_at, word_epoch};
 use super::{MAX_REQUESTS, ShmDataPlane};
 use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
-use crate::transport::mapped_copy::copy;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
 /// One byte more than is copied in one piece.
@@ -113,8 +112,9 @@ fn work(index: u16, opcode: Opcode, from: &Region, window: &WindowDesc, len: u64
 /// Copies at most so many pieces.
 fn copy_pieces(plane: &mut ShmDataPlane, at_most: usize) {
     for _ in 0..at_most {
-        let Some(piece) = plane.take_copy() else { return };
-        plane.finish_copy(copy(&piece));
+        if !plane.copy_piece() {
+            return;
+        }
     }
 }
 
@@ -146,7 +146,7 @@ fn a_long_transfer_is_copied_piece_by_piece() {
     let source = pair.source(LONG);
     fill(&source, 1);
     let (target, window) = pair.target(LONG);
-    assert!(!pair.near.interest().work && pair.near.take_copy().is_none());
+    assert!(!pair.near.interest().work && !pair.near.copy_piece());
     let put = work(0, Opcode::Put, &source, &window, LONG);
     pair.near.post(&put).expect("space");
     assert!(ones(&target, 0));
@@ -159,53 +159,6 @@ fn a_long_transfer_is_copied_piece_by_piece() {
     assert!(ones(&target, LONG));
     assert_eq!(pair.near.bytes_moved(), (LONG, 0));
     assert!(!pair.near.interest().work);
-}
-
-/// Whoever copies a piece holds no lock: other calls come meanwhile. The piece is over when it is given back, whatever they were.
-#[test]
-fn one_piece_is_out_at_a_time_and_its_operation_ends_with_it() {
-    let op = |index| SlotId { index, generation: 1 };
-    let (dead, cancelled) = (Err(Failure::PeerDead), Err(Failure::Cancelled));
-    type Meanwhile = fn(&mut ShmDataPlane);
-    let cancel: Meanwhile = |plane| {
-        let op = |index| SlotId { index, generation: 1 };
-        assert_eq!(plane.cancel(op(0)), CancelOutcome::Running);
-        assert_eq!(plane.cancel(op(1)), CancelOutcome::Withdrawn, "none of its pieces is out");
-    };
-    let nothing: Meanwhile = |_| ();
-    let close: Meanwhile = |plane| plane.close(DataCloseReason::Silent);
-    for (meanwhile, early, late) in [
-        (nothing, vec![], vec![(0, Ok(LONG)), (1, Ok(LONG))]),
-        (cancel, vec![], vec![(0, cancelled)]),
-        (close, vec![(1, dead)], vec![(0, dead)]),
-    ] {
-        let mut pair = Pair::new();
-        let source = pair.source(LONG);
-        fill(&source, 1);
-        let (target, window) = pair.target(LONG);
-        for index in [0, 1] {
-            let put = work(index, Opcode::Put, &source, &window, LONG);
-            pair.near.post(&put).expect("space");
-        }
-        let near = &mut pair.near;
-        let piece = near.take_copy().expect("a piece");
-        assert!(!near.interest().work, "nothing is to do before it comes back");
-        meanwhile(near);
-        assert!(near.take_copy().is_none() && near.uses_memory_of(op(0)));
-        assert!(!near.are_requests_fenced());
-        assert_eq!(poll(near, 4), early);
-        assert!(ones(&target, 0));
-        let result = copy(&piece);
-        assert!(ones(&target, LONG - 1), "its handles keep both ends mapped");
-        near.finish_copy(result);
-        assert_eq!(poll(near, 4), late);
-        assert!(!near.uses_memory_of(op(0)) && !near.interest().work);
-        // Nothing is out: this is nobody's.
-        near.finish_copy(Ok(()));
-        assert_eq!(poll(near, 4), []);
-        near.close(DataCloseReason::Eof);
-        assert!(near.are_requests_fenced());
-    }
 }
 
 #[test]
