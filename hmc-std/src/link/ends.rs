@@ -132,6 +132,24 @@ impl End {
     }
 }
 
+/// A stream to a peer that neither reads nor sends anything.
+pub(crate) fn silent_peer() -> (StreamDataPlane, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    ours.set_nonblocking(true).expect("a socket");
+    let stream = StreamDataPlane::new(StreamSetup {
+        socket: Arc::new(OwnedFd::from(ours).into()),
+        peer: Rank(1),
+        local: false,
+        near: false,
+        pid: None,
+        cma: false,
+        batched_acks: true,
+        windows: 8,
+        inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
+    });
+    (stream, theirs)
+}
+
 fn inbox() -> SharedInbox {
     Arc::new(Mutex::new(Inbox::new(INBOX.0, INBOX.1)))
 }

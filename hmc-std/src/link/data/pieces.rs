@@ -50,42 +50,30 @@ mod tests {
     #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
     use std::num::NonZeroU64;
-    use std::os::fd::OwnedFd;
+
     use std::os::unix::net::UnixStream;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use hmc_core::limits::MAX_STREAM_REQUESTS;
     use hmc_core::pipeline::{Pipeline, PipelineStatus};
     use hmc_core::range::{Extent, Side};
     use hmc_core::region::{Epoch, WindowId, WindowSlice};
-    use hmc_core::types::Rank;
+
     use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
     use super::*;
     use crate::link::deferred::Deferred;
+    use crate::link::ends::silent_peer;
     use crate::memory::RegionTable;
-    use crate::node::inbox::Inbox;
+
     use crate::transport::data_plane::AnyDataPlane;
-    use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
     const CHUNK: u64 = 1 << 20;
     const LEN: u64 = 4 * CHUNK;
 
     /// A link of so many slots to a peer that reads nothing: what is posted stays under way.
     fn stopped_peer(slots: usize) -> (DataState, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let stream = StreamDataPlane::new(StreamSetup {
-            socket: Arc::new(OwnedFd::from(ours).into()),
-            peer: Rank(1),
-            local: false,
-            near: false,
-            pid: None,
-            cma: false,
-            batched_acks: true,
-            windows: 8,
-            inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
-        });
+        let (stream, theirs) = silent_peer();
         (DataState::new(AnyDataPlane::new(stream), slots, true, false), theirs)
     }
 

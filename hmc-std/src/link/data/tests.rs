@@ -1,15 +1,13 @@
 //! What the data half of a link knows: windows of both ends, what is exposed, and when operations end.
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use hmc_core::queue::Transfer;
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::Outcome;
 use hmc_core::time::{Duration, Instant};
-use hmc_core::types::{Access, MemoryKind, Rank};
+use hmc_core::types::{Access, MemoryKind};
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
@@ -17,35 +15,16 @@ use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
 use super::DataState;
 use crate::link::deferred::Deferred;
+use crate::link::ends::silent_peer;
 use crate::link::op_resources::OpResources;
 use crate::memory::{Region, RegionTable};
-use crate::node::inbox::Inbox;
 use crate::transport::data_plane::AnyDataPlane;
-use crate::transport::stream::{StreamDataPlane, StreamSetup};
 use crate::transport::with_stream::WithStream;
 use crate::transport::with_stream::tests::scripted::Scripted;
 
-/// A stream to a peer that neither reads nor sends anything.
-fn stream() -> (StreamDataPlane, UnixStream) {
-    let (ours, theirs) = UnixStream::pair().expect("a pair");
-    ours.set_nonblocking(true).expect("a socket");
-    let stream = StreamDataPlane::new(StreamSetup {
-        socket: Arc::new(OwnedFd::from(ours).into()),
-        peer: Rank(1),
-        local: false,
-        near: false,
-        pid: None,
-        cma: false,
-        batched_acks: true,
-        windows: 8,
-        inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
-    });
-    (stream, theirs)
-}
-
 /// The data half of a link whose data plane does what a test says.
 fn scripted(plane: Scripted, attached: bool, wants_default: bool) -> DataState {
-    let plane = WithStream::new(plane, stream().0, None, false);
+    let plane = WithStream::new(plane, silent_peer().0, None, false);
     DataState::new(AnyDataPlane::new(plane), 4, attached, wants_default)
 }
 
@@ -190,7 +169,7 @@ fn operations_are_counted_by_their_direction() {
 #[test]
 fn an_operation_ends_at_its_deadline_and_not_before() {
     for by_turn in [true, false] {
-        let (stream, _theirs) = stream();
+        let (stream, _theirs) = silent_peer();
         let mut data = DataState::new(AnyDataPlane::new(stream), 4, true, false);
         let region = Arc::new(RegionTable::default()).allocate(8).expect("memory");
         let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in range");
