@@ -240,6 +240,10 @@ impl<P: BareDataPlane> DataPlane for WithStream<P> {
         self.are_requests_fenced() && (!exposed || self.peer_has_ended())
     }
 
+    fn copy_piece(&mut self) -> bool {
+        self.plane.copy_piece()
+    }
+
     fn uses_memory_of(&mut self, op: SlotId) -> bool {
         self.plane.uses_memory_of(op) || self.stream.uses_memory_of(op)
     }

@@ -101,6 +101,14 @@ fn the_stream_is_waited_for_and_work_is_that_of_either() {
 }
 
 #[test]
+fn pieces_are_copied_by_the_data_plane() {
+    let mut bench = bench();
+    assert!(!bench.layer.copy_piece());
+    bench.layer.plane.has_work = true;
+    assert!(bench.layer.copy_piece() && !bench.layer.copy_piece());
+}
+
+#[test]
 fn memory_is_in_use_while_either_uses_it() {
     let mut bench = bench();
     let get = bench.work(4, Opcode::Get, 0);

@@ -269,6 +269,11 @@ impl DataPlane for Scripted {
         self.is_idle
     }
 
+    /// Its work is one piece.
+    fn copy_piece(&mut self) -> bool {
+        std::mem::take(&mut self.has_work)
+    }
+
     fn uses_memory_of(&mut self, _op: SlotId) -> bool {
         !self.is_idle
     }
