@@ -145,6 +145,7 @@ mod tests {
             micro: false,
             store_instructions: false,
             against: None,
+            programs: None,
             pairs: 21,
             profile: "release".to_owned(),
         });

@@ -46,9 +46,14 @@ pub(crate) fn run(commit: &str, options: &Options) -> Verdict {
 }
 
 fn compare(commit: &str, options: &Options) -> Result<Vec<Compared>, String> {
-    let root = tree::root();
-    let new = build(&root, &root.join("target"), &options.profile)?;
-    let old = build_commit(&root, commit, &options.profile)?;
+    let (old, new) = match options.programs.as_deref() {
+        Some([old, new]) => (old.clone(), new.clone()),
+        _ => {
+            let root = tree::root();
+            let new = build(&root, &root.join("target"), &options.profile)?;
+            (build_commit(&root, commit, &options.profile)?, new)
+        }
+    };
     let pairs = options.pairs.max(FEWEST);
     println!(
         "\n{commit} against itself, with a delay of {:.0} %, and against this tree: {pairs} samples each, in turns; median \

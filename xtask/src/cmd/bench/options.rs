@@ -1,5 +1,6 @@
 //! What `cargo xtask bench` is told, and how long its steps may take.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time that the build and the measurements may take.
@@ -16,7 +17,7 @@ pub(crate) struct Options {
     pub(super) only: Option<String>,
     /// Write every line to FILE as one JSON object a line
     #[arg(long, value_name = "FILE")]
-    pub(super) json: Option<std::path::PathBuf>,
+    pub(super) json: Option<PathBuf>,
     /// Fail when a target was missed or a row not measured
     #[arg(long)]
     pub(super) strict: bool,
@@ -35,6 +36,10 @@ pub(crate) struct Options {
     /// Compare with COMMIT instead: both are built, and take samples in turns; fails when a line is lost
     #[arg(long, value_name = "COMMIT", conflicts_with_all = ["micro", "store_instructions", "ucx", "python", "strict"])]
     pub(super) against: Option<String>,
+    /// With --against: the measuring programs of the commit and of this tree, built before (`hmc-bench`, with `hmc` beside it): for
+    /// machines without a compiler
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], requires = "against")]
+    pub(super) programs: Option<Vec<PathBuf>>,
     /// With --against: samples of each line (21 or more)
     #[arg(long, default_value_t = 21, requires = "against")]
     pub(super) pairs: usize,
