@@ -37,7 +37,7 @@ impl Stop {
         let theirs = stop.clone();
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || theirs.attend(&set))
+            .spawn(move || theirs.wait_for_signals(&set))
             .map_err(|e| Failure::new(format!("cannot start a thread: {e}")))?;
         Ok(stop)
     }
@@ -65,7 +65,7 @@ impl Stop {
         if self.is_set() { Failure::interrupted() } else { failure }
     }
 
-    fn attend(&self, set: &libc::sigset_t) {
+    fn wait_for_signals(&self, set: &libc::sigset_t) {
         wait(set);
         self.0.stopped.store(true, Ordering::Release);
         if !self.0.untidy.load(Ordering::Acquire) {

@@ -238,7 +238,7 @@ impl Server<'_> {
                 let client = peer.clone();
                 let spawned = std::thread::Builder::new()
                     .name(format!("rank {rank}"))
-                    .spawn_scoped(scope, move || self.attend(client, bytes));
+                    .spawn_scoped(scope, move || self.serve_client(client, bytes));
                 if let Err(e) = spawned {
                     self.requests.forget(rank);
                     let why =
@@ -260,7 +260,7 @@ impl Server<'_> {
     }
 
     /// Serves a rank until nothing of it waits.
-    fn attend(&self, peer: Peer, first: Vec<u8>) {
+    fn serve_client(&self, peer: Peer, first: Vec<u8>) {
         let rank = peer.rank().0;
         let mut next = Some(Next::Serve(peer, first));
         while let Some(one) = next {

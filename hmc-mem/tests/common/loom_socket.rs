@@ -10,7 +10,7 @@ use loom::thread;
 struct Socket {
     kernel: loom::sync::Mutex<Kernel>,
     ready: loom::sync::Condvar,
-    /// Whether a leader attends the socket, and the messages taken from it.
+    /// Whether a leader has claimed the socket, and the messages taken from it.
     link: loom::sync::Mutex<(bool, u32)>,
     leader_lock: LeaderLock,
 }
@@ -43,19 +43,19 @@ impl Socket {
         }
     }
 
-    /// Takes what arrived, unless another attends; then tells the kernel who is to be woken.
+    /// Takes what arrived, unless a leader has claimed the socket; then sets who is to be woken.
     fn turn(&self, as_leader: bool) -> u32 {
         let mut link = self.link.lock().unwrap();
         if as_leader || !link.0 {
             self.tell(|k| link.1 += std::mem::take(&mut k.arrived));
             self.leader_lock.notify();
         }
-        let attended = link.0;
-        self.tell(|k| k.watched = !attended);
+        let claimed = link.0;
+        self.tell(|k| k.watched = !claimed);
         link.1
     }
 
-    fn attend(&self, on: bool, settle: bool) {
+    fn set_claimed(&self, on: bool, settle: bool) {
         let mut link = self.link.lock().unwrap();
         link.0 = on;
         if settle {
@@ -77,11 +77,11 @@ impl Socket {
     /// A waiter that wants the first message.
     fn wait(&self, settle: bool) {
         let Some(lead) = self.leader_lock.try_lead() else { return };
-        self.attend(true, true);
+        self.set_claimed(true, true);
         while self.turn(true) == 0 {
             self.sleep_until(|k| k.arrived > 0);
         }
-        self.attend(false, settle);
+        self.set_claimed(false, settle);
         let _ = lead.release();
     }
 }
@@ -104,7 +104,7 @@ fn hand_over(settle: bool) {
 /// Hand-over between a leader and the background thread: a message that comes while the leader takes the
 /// socket away or gives it back is taken by one of them.
 #[test]
-fn the_socket_is_always_attended() {
+fn some_thread_always_polls_the_socket() {
     check(|| hand_over(true));
 }
 

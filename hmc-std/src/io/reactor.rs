@@ -187,7 +187,7 @@ impl Reactor {
         flags.set(epoll::EventFlags::OUT, wanted.write);
         flags.set(epoll::EventFlags::RDHUP, wanted.end);
         // epoll(7) reports a hang-up whatever was asked for. Nobody may be able to act on it now (a
-        // waiter attends the socket, or the inbox is full): once is enough then.
+        // waiter has claimed the socket, or the inbox is full): once is enough then.
         flags.set(epoll::EventFlags::ONESHOT, !wanted.read && !wanted.write);
         let data = epoll::EventData::new_u64(Token::Link(serial, channel).encode());
         let told = if slot.0.is_some() {

@@ -73,7 +73,7 @@ mod tests {
     fn a_turn_copies_four_pieces_and_leaves_the_rest_to_whoever_drives_the_link() {
         for as_leader in [true, false] {
             let ([near, _far], op) = begun();
-            near.link.data().attend(as_leader);
+            near.link.data().set_claimed(as_leader);
             assert!(!near.link.poll_data(as_leader));
             assert_eq!((near.link.data().has_work(), is_queued(&near)), (true, !as_leader));
             assert_eq!(near.link.data().bytes_moved(), (LEN - PIECE, 0));

@@ -23,7 +23,7 @@ pub(crate) struct CtrlState {
     pub(crate) machine: ControlMachine,
     /// The system may hold back what it took, and says that there is space when it does not.
     holds_back: bool,
-    attended: bool,
+    claimed: bool,
     registered: Registered,
 }
 
@@ -31,7 +31,7 @@ impl CtrlState {
     pub(crate) fn new(socket: Arc<Socket>, control: ControlConn, framer: Framer<Vec<u8>>) -> Self {
         let holds_back = socket.take_when_sent();
         let machine = ControlMachine::new(control, framer);
-        Self { socket, machine, holds_back, attended: false, registered: Registered::default() }
+        Self { socket, machine, holds_back, claimed: false, registered: Registered::default() }
     }
 
     /// Storage for a new connection's frames.
@@ -46,15 +46,15 @@ impl CtrlState {
     /// What the background thread is to wait for: not for what a leader receives.
     pub(crate) fn interest(&self) -> Readiness {
         let wanted = self.machine.wants();
-        if self.attended { Readiness { read: false, end: false, ..wanted } } else { wanted }
+        if self.claimed { Readiness { read: false, end: false, ..wanted } } else { wanted }
     }
 
-    pub(crate) fn is_attended(&self) -> bool {
-        self.attended
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claimed
     }
 
-    pub(crate) fn attend(&mut self, on: bool) {
-        self.attended = on;
+    pub(crate) fn set_claimed(&mut self, on: bool) {
+        self.claimed = on;
     }
 
     /// The registration, when it must change.

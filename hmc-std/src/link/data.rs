@@ -50,7 +50,7 @@ pub(crate) struct DataState {
     /// Whether it was complete at the last look.
     complete: bool,
     opened: bool,
-    attended: bool,
+    claimed: bool,
     wants_default: bool,
     default: Option<WindowDesc>,
     default_mappable: bool,
@@ -76,7 +76,7 @@ impl DataState {
             attached,
             complete: false,
             opened: false,
-            attended: false,
+            claimed: false,
             wants_default,
             default: None,
             default_mappable: false,
@@ -143,12 +143,12 @@ impl DataState {
         self.attached = true;
     }
 
-    pub(crate) fn is_attended(&self) -> bool {
-        self.attended
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claimed
     }
 
-    pub(crate) fn attend(&mut self, on: bool) {
-        self.attended = on;
+    pub(crate) fn set_claimed(&mut self, on: bool) {
+        self.claimed = on;
     }
 
     /// Whether the stream stopped reading because the inbox was full.
@@ -284,8 +284,8 @@ impl DataState {
 
     /// Receives, executes, makes progress. Returns whether anything happened.
     pub(crate) fn turn(&mut self, now: Instant, after: &mut Deferred) -> bool {
-        let attended = self.attended;
-        let busy = self.plane().poll_peer(attended);
+        let claimed = self.claimed;
+        let busy = self.plane().poll_peer(claimed);
         after.came |= busy;
         if now >= self.queue.next_deadline() {
             self.queue.expire(now);

@@ -29,7 +29,7 @@ impl Link {
         let mut after = Deferred::default();
         let (busy, work, down, opened, leaves, copies) = {
             let mut data = if as_leader { self.data() } else { self.data_in_turn() };
-            let busy = if as_leader || !data.is_attended() {
+            let busy = if as_leader || !data.is_claimed() {
                 data.turn(self.clock.now(), &mut after)
             } else {
                 data.pump(&mut after);
@@ -37,7 +37,7 @@ impl Link {
             };
             self.settle_data(&mut data);
             let copies = data.copy_piece(&mut after);
-            let work = data.has_work() && !data.is_attended();
+            let work = data.has_work() && !data.is_claimed();
             let leaves = data.plane().has_releases();
             (busy, work, data.plane().close_reason(), data.take_opened(), leaves, copies)
         };
@@ -75,7 +75,7 @@ impl Link {
         let mut heard = Received::default();
         let ended = {
             let mut ctrl = self.ctrl();
-            if ctrl.is_attended() && !as_leader {
+            if ctrl.is_claimed() && !as_leader {
                 return false;
             }
             ctrl.turn(self.clock.now(), self, &mut heard);
@@ -272,14 +272,14 @@ mod tests {
         let (region, window) = near.expose(1);
         far.link.send(&ControlMessage::Tag(1)).expect("sent");
         let op = far.put(&window, 9);
-        near.link.data().attend(true);
-        near.link.ctrl().attend(true);
+        near.link.data().set_claimed(true);
+        near.link.ctrl().set_claimed(true);
         assert!(!near.link.turn(Channel::Data) && !near.link.turn(Channel::Ctrl));
         assert_eq!((first_byte(&region), near.link.inbox().len()), (0, 0));
         assert!(near.link.poll_data(true) && near.link.poll_ctrl(true));
         assert_eq!((first_byte(&region), near.link.inbox().len()), (9, 1));
-        near.link.data().attend(false);
-        near.link.ctrl().attend(false);
+        near.link.data().set_claimed(false);
+        near.link.ctrl().set_claimed(false);
         assert!(!near.link.turn(Channel::Data) && !near.link.turn(Channel::Ctrl), "nothing more");
         // The answer has come to the other end, whose turn tells of it.
         assert!(far.link.is_running(op));
@@ -299,10 +299,10 @@ mod tests {
     fn work_of_which_no_socket_tells_is_left_to_whoever_drives_the_link() {
         let (near, _far) = stopped();
         assert!(!is_queued(&near));
-        near.link.data().attend(true);
+        near.link.data().set_claimed(true);
         near.link.poll_data(false);
         assert!(near.link.data().has_work() && !is_queued(&near), "its waiter does it");
-        near.link.data().attend(false);
+        near.link.data().set_claimed(false);
         near.link.hand_over();
         assert!(is_queued(&near), "nobody waits any more");
         near.link.poll_data(false);

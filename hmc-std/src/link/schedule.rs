@@ -41,8 +41,8 @@ impl Link {
     pub(crate) fn settle_data(&self, data: &mut DataState) {
         let Some(socket) = self.data_socket.get() else { return };
         let mut wanted = data.plane().interest().connection;
-        wanted.read &= !data.is_attended();
-        wanted.end &= !data.is_attended();
+        wanted.read &= !data.is_claimed();
+        wanted.end &= !data.is_claimed();
         if let Some(slot) = data.registration(wanted) {
             self.reactor.register(socket, self.serial, Channel::Data, slot, wanted);
         }

@@ -46,7 +46,7 @@ impl Link {
             }
             if let Some(lead) = self.leader_lock.try_lead() {
                 let worker = self.worker();
-                self.attend(watch, true);
+                self.set_claimed(watch, true);
                 // Whoever waits for a message leaves the worker to the background thread, which lets the peer's puts
                 // land.
                 let drives = worker.as_ref().filter(|_| watch == WaitScope::Data);
@@ -55,7 +55,7 @@ impl Link {
                 }
                 let found =
                     self.lead((watch, is_still), timer.park_until(), worker.as_ref(), &mut look);
-                self.attend(watch, false);
+                self.set_claimed(watch, false);
                 if let Some(worker) = drives {
                     worker.shared.release();
                 }
@@ -208,12 +208,12 @@ impl Link {
     }
 
     /// Takes the sockets from the background thread, or gives them back.
-    pub(super) fn attend(&self, watch: WaitScope, on: bool) {
+    pub(super) fn set_claimed(&self, watch: WaitScope, on: bool) {
         // What stopped for a full inbox under this lead goes on, if there is space: nobody else tells it to.
         if watch != WaitScope::Ctrl {
             let resume = {
                 let mut data = self.data();
-                data.attend(on);
+                data.set_claimed(on);
                 self.settle_data(&mut data);
                 !on && data.is_paused()
             };
@@ -224,7 +224,7 @@ impl Link {
         if watch != WaitScope::Data || self.data_socket().is_none() {
             let resume = {
                 let mut ctrl = self.ctrl();
-                ctrl.attend(on);
+                ctrl.set_claimed(on);
                 self.settle_ctrl(&mut ctrl);
                 !on && ctrl.machine.is_paused()
             };

@@ -31,7 +31,7 @@ impl WaitEntry<'_> {
             self.lead = self.link.leader_lock.try_lead();
             if self.lead.is_some() {
                 self.is_still = self.link.is_still();
-                self.link.attend(WaitScope::Both, true);
+                self.link.set_claimed(WaitScope::Both, true);
             }
         }
     }
@@ -50,7 +50,7 @@ impl WaitEntry<'_> {
 impl Drop for WaitEntry<'_> {
     fn drop(&mut self) {
         if let Some(lead) = self.lead.take() {
-            self.link.attend(WaitScope::Both, false);
+            self.link.set_claimed(WaitScope::Both, false);
             if lead.release() == Handoff::None {
                 self.link.hand_over();
             }
@@ -211,9 +211,9 @@ mod tests {
         assert_eq!(several.held.len(), 2);
         several.turn();
         assert!(near.link.is_led() && !shared.link.is_led());
-        assert!(near.link.data().is_attended() && near.link.ctrl().is_attended());
+        assert!(near.link.data().is_claimed() && near.link.ctrl().is_claimed());
         drop(several);
-        assert!(!near.link.is_led() && !near.link.data().is_attended());
+        assert!(!near.link.is_led() && !near.link.data().is_claimed());
     }
 
     #[test]

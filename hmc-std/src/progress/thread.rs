@@ -1,4 +1,4 @@
-//! The background thread: serves every socket that nobody else attends, keeps time, sleeps when
+//! The background thread: serves every socket that no waiter has claimed, keeps time, sleeps when
 //! there is nothing to do.
 
 use std::collections::VecDeque;
@@ -112,7 +112,7 @@ impl ProgressThread {
                     busy = true;
                     if let Err(e) = s.accept_all(n) {
                         warn_about_listener(e);
-                        s.listeners.attend(n, false);
+                        s.listeners.set_watched(n, false);
                         self.shut.push(n);
                         self.open_at = clock::now().after(Duration::from_millis(LISTENER_PAUSE_MS));
                     }
@@ -139,7 +139,7 @@ impl ProgressThread {
         if now >= self.open_at {
             self.open_at = Instant::NEVER;
             for n in self.shut.drain(..) {
-                s.listeners.attend(n, true);
+                s.listeners.set_watched(n, true);
             }
         }
         while let Some(rank) = s.next_reconnect(now) {

@@ -82,7 +82,7 @@ impl Listeners {
     }
 
     /// Stops to watch a listener, or watches it again.
-    pub(crate) fn attend(&self, number: u32, on: bool) {
+    pub(crate) fn set_watched(&self, number: u32, on: bool) {
         let inner = lock(&self.inner);
         let Some(fd) = inner.find(number).map(Listener::fd) else { return };
         if on {
@@ -261,9 +261,9 @@ mod tests {
         assert_eq!(ready(), []);
         let _second = std::net::TcpStream::connect(at("127.0.0.1", near)).expect("it listens");
         assert_eq!(ready(), [Token::Listener(2)]);
-        listeners.attend(2, false);
+        listeners.set_watched(2, false);
         assert_eq!(ready(), []);
-        listeners.attend(2, true);
+        listeners.set_watched(2, true);
         assert_eq!(ready(), [Token::Listener(2)]);
         listeners.close();
         assert!(listeners.is_empty() && ready().is_empty());

@@ -43,14 +43,14 @@ fn what_the_leader_receives_is_not_asked_of_the_kernel() {
         (ctrl.machine.wants(), ctrl.interest()),
         (wanted(true, false, false), ctrl.machine.wants())
     );
-    ctrl.attend(true);
+    ctrl.set_claimed(true);
     assert_eq!(ctrl.interest(), wanted(false, false, false), "its waiter reads");
     ctrl.machine.await_space();
     assert_eq!(ctrl.interest(), wanted(false, true, false));
     ctrl.machine.begin_turn();
     ctrl.machine.pause(true);
     assert_eq!(ctrl.interest(), wanted(false, false, false));
-    ctrl.attend(false);
+    ctrl.set_claimed(false);
     assert_eq!(ctrl.interest(), wanted(false, false, true), "its end is not seen so");
 }
 

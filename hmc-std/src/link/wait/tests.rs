@@ -64,29 +64,29 @@ fn a_waiter_that_spins_looks_rarely_at_a_data_plane_that_has_been_still() {
 
 #[test]
 fn a_waiter_takes_the_sockets_that_its_wait_is_about() {
-    let attended = |end: &End, watch, is_still| {
+    let claimed = |end: &End, watch, is_still| {
         if is_still {
             make_still(end);
         }
         let mut during = Vec::new();
         let waited = end.link.drive(watch, WaitLimit::time(Instant::NEVER), |l| {
-            during.push((l.data().is_attended(), l.ctrl().is_attended()));
+            during.push((l.data().is_claimed(), l.ctrl().is_claimed()));
             (during.len() == 2).then_some(())
         });
         assert_eq!(waited, Ok(()));
-        let after = (end.link.data().is_attended(), end.link.ctrl().is_attended());
+        let after = (end.link.data().is_claimed(), end.link.ctrl().is_claimed());
         assert_eq!((during.first(), after), (Some(&(false, false)), (false, false)));
         assert!(!end.link.is_led());
         during.pop()
     };
     let (near, _far) = pair_that_spins(ConnType::Tcp, StdDuration::from_secs(3600));
-    assert_eq!(attended(&near, WaitScope::Data, true), Some((true, false)));
-    assert_eq!(attended(&near, WaitScope::Both, true), Some((true, true)));
-    assert_eq!(attended(&near, WaitScope::Ctrl, true), Some((false, true)));
+    assert_eq!(claimed(&near, WaitScope::Data, true), Some((true, false)));
+    assert_eq!(claimed(&near, WaitScope::Both, true), Some((true, true)));
+    assert_eq!(claimed(&near, WaitScope::Ctrl, true), Some((false, true)));
     near.link.stillness.end();
-    assert_eq!(attended(&near, WaitScope::Ctrl, false), Some((true, true)));
+    assert_eq!(claimed(&near, WaitScope::Ctrl, false), Some((true, true)));
     // Without a data connection nothing else tells of the end of a link.
-    assert_eq!(attended(&alone(1, 1), WaitScope::Data, false), Some((true, true)));
+    assert_eq!(claimed(&alone(1, 1), WaitScope::Data, false), Some((true, true)));
 }
 
 #[test]
