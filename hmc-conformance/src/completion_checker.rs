@@ -32,7 +32,7 @@ pub(super) struct CompletionChecker<'s, S: Subject> {
     /// Bytes of each request that was accepted and has not completed.
     open: HashMap<SlotId, Vec<u64>>,
     done: HashMap<SlotId, Vec<Outcome>>,
-    idle_turns: u64,
+    idle_steps: u64,
     idle_since: Instant,
 }
 
@@ -48,7 +48,7 @@ impl<'s, S: Subject> CompletionChecker<'s, S> {
             posted: 0,
             open: HashMap::new(),
             done: HashMap::new(),
-            idle_turns: 0,
+            idle_steps: 0,
             idle_since: Instant::now(),
         }
     }
@@ -110,7 +110,7 @@ impl<'s, S: Subject> CompletionChecker<'s, S> {
         loop {
             match self.try_post(work) {
                 Ok(()) => return Ok(work.op),
-                Err(PostErrorKind::Busy) => self.turn(8).map(|_| ())?,
+                Err(PostErrorKind::Busy) => self.step(8).map(|_| ())?,
                 Err(kind) => return Err(format!("{work:?} was refused: {kind:?}").into()),
             }
         }
@@ -157,23 +157,23 @@ impl<'s, S: Subject> CompletionChecker<'s, S> {
     }
 
     fn reset_idle(&mut self) {
-        self.idle_turns = 0;
+        self.idle_steps = 0;
         self.idle_since = Instant::now();
     }
 
     /// Drives once and polls once. Fails the case at the idle limit.
-    pub(super) fn turn(&mut self, limit: usize) -> Result<usize, Stop> {
+    pub(super) fn step(&mut self, limit: usize) -> Result<usize, Stop> {
         self.subject.drive();
         let n = self.poll(limit)?;
         if n == 0 {
-            self.idle_turns += 1;
-            if self.idle_turns.is_multiple_of(64) {
+            self.idle_steps += 1;
+            if self.idle_steps.is_multiple_of(64) {
                 std::thread::yield_now();
                 let late = self.idle_since.elapsed() > self.idle_limit.time;
-                if late || self.idle_turns > self.idle_limit.turns {
+                if late || self.idle_steps > self.idle_limit.turns {
                     return Err(format!(
                         "nothing happened for {} turns; open: {:?}",
-                        self.idle_turns, self.open
+                        self.idle_steps, self.open
                     )
                     .into());
                 }
@@ -182,15 +182,15 @@ impl<'s, S: Subject> CompletionChecker<'s, S> {
         Ok(n)
     }
 
-    /// Takes turns until `until` holds.
-    pub(super) fn turn_until(
+    /// Steps until `until` holds.
+    pub(super) fn step_until(
         &mut self,
         what: &str,
         mut until: impl FnMut(&mut Self) -> bool,
     ) -> Result<(), Stop> {
         self.reset_idle();
         while !until(self) {
-            self.turn(8).map_err(|stop| match stop {
+            self.step(8).map_err(|stop| match stop {
                 Stop::Failed(why) => Stop::Failed(format!("waiting until {what}: {why}")),
                 Stop::Skipped(why) => Stop::Skipped(why),
             })?;
@@ -204,7 +204,7 @@ impl<'s, S: Subject> CompletionChecker<'s, S> {
 
     /// Waits for the completion of an operation of one request.
     pub(super) fn wait(&mut self, op: SlotId) -> Result<Outcome, Stop> {
-        self.turn_until("an operation completes", |l| !l.is_open(op))?;
+        self.step_until("an operation completes", |l| !l.is_open(op))?;
         match self.done.get(&op).map(Vec::as_slice) {
             Some([outcome]) => Ok(*outcome),
             other => Err(format!("{op:?} completed as {other:?}").into()),
@@ -222,7 +222,7 @@ impl<'s, S: Subject> CompletionChecker<'s, S> {
 
     /// Waits for everything that is open.
     pub(super) fn wait_all(&mut self) -> Result<(), Stop> {
-        self.turn_until("all operations complete", |l| l.open.is_empty())
+        self.step_until("all operations complete", |l| l.open.is_empty())
     }
 
     /// All outcomes so far of an operation.

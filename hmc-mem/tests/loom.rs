@@ -235,8 +235,8 @@ impl<const N: usize> Driver<N> {
         Self { leader_lock: LeaderLock::new(), state: Cell::new(), slots }
     }
 
-    /// One turn of progress: ends the operations in `which` and wakes who waits for them.
-    fn turn(&self, which: impl Iterator<Item = usize>) {
+    /// One poll: ends the operations in `which` and wakes who waits for them.
+    fn poll(&self, which: impl Iterator<Item = usize>) {
         self.state.set(self.state.get() + 1);
         let mut wake = false;
         for i in which {
@@ -251,7 +251,7 @@ impl<const N: usize> Driver<N> {
     fn wait(&self, me: usize, which: impl Fn() -> Box<dyn Iterator<Item = usize>>) {
         while self.slots[me].is_pending(1) {
             if let Some(lead) = self.leader_lock.try_lead() {
-                self.turn(which());
+                self.poll(which());
                 drop(lead);
                 continue;
             }
@@ -303,7 +303,7 @@ fn leader_a_done_follower_hands_on() {
                 thread::spawn(move || driver.wait(me, move || Box::new([me].into_iter())))
             })
             .into();
-        driver.turn([0].into_iter());
+        driver.poll([0].into_iter());
         drop(lead);
         threads.into_iter().for_each(|t| t.join().unwrap());
     });

@@ -89,7 +89,7 @@ impl AmSender {
     ///
     /// # Panics
     /// When they are not connected.
-    pub fn turn(&mut self) {
+    pub fn poll(&mut self) {
         self.from.calls().expect("connected").progress();
         self.deaf.calls().expect("connected").progress();
     }

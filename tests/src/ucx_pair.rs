@@ -27,7 +27,7 @@ use hmc_sim::conformance::transport::{IdleLimit, Subject, Support};
 const MARGIN: usize = 96;
 const MARGIN_BYTE: u8 = 0xA7;
 const KEY: RegionKey = RegionKey { index: 3, generation: 1 };
-/// Turns in which something that is due must have happened.
+/// Polls in which something that is due must have happened.
 const TURNS: u32 = 100_000;
 /// Time within which two ends have surely met, or parted.
 const LONG: Duration = Duration::from_secs(20);
@@ -354,8 +354,8 @@ impl Built {
         out
     }
 
-    /// One turn of both ends; what completed.
-    pub fn turn(&mut self) -> Vec<Completion> {
+    /// One poll of both ends; what completed.
+    pub fn poll(&mut self) -> Vec<Completion> {
         let nobody = Completion { op: SlotId { index: u16::MAX, generation: 0 }, result: Ok(0) };
         let mut out = [nobody; 64];
         self.far.lock().progress();
@@ -363,14 +363,14 @@ impl Built {
         out[..n].to_vec()
     }
 
-    /// Takes turns until that many completed.
+    /// Polls until that many completed.
     ///
     /// # Panics
     /// When they do not.
     pub fn wait(&mut self, count: usize) -> Vec<Completion> {
         let mut all = Vec::new();
         for _ in 0..TURNS {
-            all.extend(self.turn());
+            all.extend(self.poll());
             if all.len() >= count {
                 return all;
             }

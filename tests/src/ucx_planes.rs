@@ -28,7 +28,7 @@ use crate::ucx_pair::CountingNotify;
 
 /// Bytes of an end's memory.
 pub const LEN: u64 = 4096;
-/// Turns in which something that is due must have happened.
+/// Polls in which something that is due must have happened.
 pub const TURNS: u32 = 10_000;
 /// Lanes of shared memory.
 pub const SHARED_MEMORY: &str = "posix/memory";

@@ -21,7 +21,7 @@ fn built(fake_ucp: &FakeUcp) -> Built {
 /// Turns until nothing of the pair is under way.
 fn settle(pair: &mut Built) {
     for _ in 0..1000 {
-        pair.turn();
+        pair.poll();
     }
     assert!(pair.near.0.is_idle() && !pair.near.0.has_work());
 }
@@ -224,7 +224,7 @@ fn a_transport_is_closed_once_its_endpoint_is() {
     pair.near.0.close();
     assert!(!pair.near.0.is_closed() && pair.near.0.is_idle());
     for _ in 0..1000 {
-        pair.turn();
+        pair.poll();
     }
     assert!(pair.near.0.is_closed());
     assert_eq!(

@@ -55,7 +55,7 @@ fn a_late_put_is_not_reported_early_and_holds_up_nobody() {
         let work = pair.request(index, Opcode::Put, 0, at, 64);
         pair.near.post(&work).unwrap();
         // Each gets a flush of its own.
-        (0..5).for_each(|_| first.extend(pair.turn()));
+        (0..5).for_each(|_| first.extend(pair.poll()));
     }
     assert_eq!(outcomes(&first), BTreeMap::from([(0, Ok(64))]), "the others wait for the late one");
     assert_eq!((pair.read_remote(0, 64), pair.read_remote(1000, 1)), (vec![7; 64], vec![0]));
@@ -189,7 +189,7 @@ fn out_of_order_each_put_ends_once_and_when_its_bytes_are_there() {
 
 /// One turn; what it reports must be true already.
 fn judge(pair: &mut Built, round: u8) -> usize {
-    let done = pair.turn();
+    let done = pair.poll();
     for c in &done {
         assert_eq!(c.result, Ok(64));
         let bytes = pair.read_remote(u64::from(c.op.index) * 64, 64);
@@ -210,7 +210,7 @@ fn what_never_ends_keeps_its_memory_until_a_forced_close() {
         pair.near.post(&pair.request(1, Opcode::Get, 0, 0, 64)).unwrap();
         pair.near.post(&pair.request(2, Opcode::Put, 0, 64, 64)).unwrap();
         for _ in 0..1000 {
-            assert_eq!(pair.turn(), [], "nothing has ended");
+            assert_eq!(pair.poll(), [], "nothing has ended");
         }
         assert!(!pair.near.0.is_idle());
         // The deadline of the operations has passed, and their owner gives the peer up.
@@ -224,7 +224,7 @@ fn what_never_ends_keeps_its_memory_until_a_forced_close() {
         let dead = Err(Failure::PeerDead);
         assert_eq!(all, BTreeMap::from([(0, dead), (1, dead), (2, dead)]));
         for _ in 0..30 {
-            pair.turn();
+            pair.poll();
         }
         assert!(pair.near.0.is_idle() && pair.near.0.is_closed());
         let refused = pair.near.post(&pair.request(3, Opcode::Put, 0, 0, 64));
@@ -242,7 +242,7 @@ fn memory_outlives_a_transport_whose_requests_do_not_come_back() {
     fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
     fake_ucp.rule("ucp_ep_close_nbx", 1, CallResult::Held);
     pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 64)).unwrap();
-    pair.turn();
+    pair.poll();
     let worker = Arc::clone(pair.near.0.worker());
     let (here, unmapped) = (Arc::downgrade(&pair.here), fake_ucp.calls("ucp_mem_unmap"));
     let Built { near, far, am_target, here: ours, there, .. } = pair;
@@ -293,7 +293,7 @@ fn an_endpoint_that_fails_under_operations_ends_each_once() {
         for index in 0..20 {
             let opcode = if index % 3 == 0 { Opcode::Get } else { Opcode::Put };
             pair.near.post(&pair.request(index, opcode, 0, 0, 64)).unwrap();
-            pair.turn();
+            pair.poll();
         }
         let notifications = pair.notifications.count();
         assert_eq!(fake_ucp.kill(0, CONNECTION_RESET, purge), 1);
@@ -422,7 +422,7 @@ fn registrations_are_used_again() {
                 }
             }
         }
-        ended += pair.turn().len();
+        ended += pair.poll().len();
     }
     assert_eq!(fake_ucp.calls("ucp_mem_map"), mapped);
     assert_eq!(fake_ucp.calls("ucp_rkey_pack"), packed);

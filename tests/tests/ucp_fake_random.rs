@@ -118,9 +118,9 @@ impl<'a> Run<'a> {
         from..from + len(work)
     }
 
-    fn turn(&mut self) {
+    fn poll(&mut self) {
         self.over |= self.pair.near.0.failure().is_some();
-        for completion in self.pair.turn() {
+        for completion in self.pair.poll() {
             let n = completion.op.index;
             let Place { here, there, work } = &mut self.places[usize::from(n)];
             let work = work.take().unwrap_or_else(|| panic!("{completion:?} was not due"));
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
                     self.pair.near.0.close();
                     self.over = true;
                 }
-                4..=9 => self.turn(),
+                4..=9 => self.poll(),
                 10 => {
                     let _ = self.fake_ucp.release();
                 }
@@ -216,11 +216,11 @@ impl<'a> Run<'a> {
                 break;
             }
             let _ = self.fake_ucp.release();
-            self.turn();
+            self.poll();
         }
         assert!(!self.is_busy(), "operations never end");
         for _ in 0..100 {
-            self.turn();
+            self.poll();
         }
         self.compare();
         assert!(self.fake_ucp.count("flushes_max") <= 4);

@@ -296,7 +296,7 @@ fn operations_that_are_under_way_hold_their_memory() {
         assert_eq!(fake_ucp.release(), 1);
         let mut done = Vec::new();
         while done.is_empty() {
-            done = pair.turn();
+            done = pair.poll();
             if let Some(back) = &mut pair.back {
                 back.advance();
             }

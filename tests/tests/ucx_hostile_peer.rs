@@ -20,7 +20,7 @@ use hmc_tests::ucx_pair::Built;
 
 const WINDOW: u64 = 4096;
 const LIE: u8 = 0xBD;
-/// Turns of both ends in which a message has surely come.
+/// Polls of both ends in which a message has surely come.
 const TURNS: usize = 20;
 
 /// A correct pair over messages, and a third party that reaches the target's worker and knows the id of its AM target.
@@ -58,7 +58,7 @@ impl Scene {
         self.liar.calls().unwrap().message(header, data).unwrap();
         for _ in 0..TURNS {
             self.liar.calls().unwrap().progress();
-            let _ = self.pair.turn();
+            let _ = self.pair.poll();
         }
     }
 

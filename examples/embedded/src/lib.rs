@@ -113,7 +113,7 @@ struct Link<'s> {
 
 impl Link<'_> {
     /// One turn of the main loop: both nodes look at their timers, read, answer and write.
-    fn turn(&mut self) -> Result<(), Fault> {
+    fn poll(&mut self) -> Result<(), Fault> {
         self.now = self.now.after(TURN);
         self.turns = self.turns.saturating_add(1);
         if self.turns > MAX_TURNS {
@@ -123,9 +123,9 @@ impl Link<'_> {
         self.there.work(&mut self.to_there, &mut self.to_here, self.now).map_err(Fault::Control)
     }
 
-    fn turn_until(&mut self, ready: impl Fn(&Self) -> bool) -> Result<(), Fault> {
+    fn poll_until(&mut self, ready: impl Fn(&Self) -> bool) -> Result<(), Fault> {
         while !ready(self) {
-            self.turn()?;
+            self.poll()?;
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
         now: start,
         turns: 0,
     };
-    link.turn_until(|l| l.here.is_up() && l.there.is_up())?;
+    link.poll_until(|l| l.here.is_up() && l.there.is_up())?;
 
     // The other node opens its memory for writing and reading, and says so over the control line:
     // the name of a window travels nowhere else.
@@ -164,7 +164,7 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
     link.there
         .send(&ControlMessage::Advert(advert), &mut link.to_here, now)
         .map_err(Fault::Control)?;
-    link.turn_until(|l| l.here.advert().is_some())?;
+    link.poll_until(|l| l.here.advert().is_some())?;
     let Some(advert) = link.here.advert() else {
         return Err(Fault::TooManyTurns);
     };
@@ -175,21 +175,21 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
     // The bytes are visible at the target, so whoever gets the tag may read them.
     let now = link.now;
     link.here.send(&ControlMessage::Tag(TAG), &mut link.to_there, now).map_err(Fault::Control)?;
-    link.turn_until(|l| l.there.last_tag() == Some(TAG))?;
+    link.poll_until(|l| l.there.last_tag() == Some(TAG))?;
     if !queue.transport().memory_there_starts_with(CARGO) {
         return Err(Fault::WrongBytes);
     }
 
     // Nobody speaks for a while: the heartbeats do.
-    link.turn_until(|l| l.here.beats() > 0 && l.there.beats() > 0)?;
+    link.poll_until(|l| l.here.beats() > 0 && l.there.beats() > 0)?;
     let beats = link.here.beats();
 
     // Goodbye: both ends, in order, then the connection closes.
     let by = link.now.after(Duration::from_millis(1_000));
     link.here.bye(by, link.now).map_err(Fault::Control)?;
-    link.turn_until(|l| l.there.heard_bye())?;
+    link.poll_until(|l| l.there.heard_bye())?;
     link.there.bye(by, link.now).map_err(Fault::Control)?;
-    link.turn_until(|l| l.here.is_closed() && l.there.is_closed())?;
+    link.poll_until(|l| l.here.is_closed() && l.there.is_closed())?;
     Ok(Report { bytes, beats, turns: link.turns })
 }
 
@@ -255,7 +255,7 @@ fn wait(queue: &mut BoardQueue<'_>, link: &mut Link<'_>, op: SlotId) -> Result<O
         if let Some(outcome) = queue.try_wait(op).map_err(Fault::Stale)? {
             return Ok(outcome);
         }
-        link.turn()?;
+        link.poll()?;
     }
 }
 

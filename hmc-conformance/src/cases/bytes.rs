@@ -99,7 +99,7 @@ pub(super) fn local_completion<S: Subject>(l: L<'_, '_, S>) -> Done {
         expected.apply(&work);
         expected.repaint_local(l);
         let mut arrived = vec![0; expected.remote.len()];
-        l.turn_until("the bytes arrive", |l| {
+        l.step_until("the bytes arrive", |l| {
             l.subject.read_remote(0, &mut arrived);
             arrived == expected.remote
         })?;

@@ -49,7 +49,7 @@ fn cancels<S: Subject>(l: L<'_, '_, S>, opcode: Opcode) -> Done {
             works.push(work);
         }
         for _ in 0..l.rng.below(3 * round + 1) {
-            l.turn(1)?;
+            l.step(1)?;
         }
         let mut withdrawn = Vec::<SlotId>::new();
         for work in &works {

@@ -22,7 +22,7 @@ pub(super) fn notify_follows_its_bytes<S: Subject>(l: L<'_, '_, S>) -> Done {
         l.post(&work)?;
         expected.apply(&work);
         // Drives and polls apart, so that the tag is seen at the first moment.
-        l.turn_until("the tag arrives", |l| {
+        l.step_until("the tag arrives", |l| {
             let arrived = l.subject.notifications().len() > n;
             l.subject.drive();
             arrived || l.subject.notifications().len() > n
@@ -53,7 +53,7 @@ pub(super) fn every_tag_once<S: Subject>(l: L<'_, '_, S>) -> Done {
         expected.apply(&work);
     }
     l.wait_all()?;
-    l.turn_until("all tags arrive", |l| l.subject.notifications().len() >= sent.len())?;
+    l.step_until("all tags arrive", |l| l.subject.notifications().len() >= sent.len())?;
     l.finish()?;
     let mut got = l.subject.notifications();
     got.sort_unstable();
@@ -105,7 +105,7 @@ pub(super) fn zero_length<S: Subject>(l: L<'_, '_, S>) -> Done {
             tags += usize::from(matches!(opcode, Opcode::PutNotify { .. }));
         }
     }
-    l.turn_until("the tags arrive", |l| l.subject.notifications().len() >= tags)?;
+    l.step_until("the tags arrive", |l| l.subject.notifications().len() >= tags)?;
     l.finish()?;
     if l.subject.notifications() != vec![3; tags] {
         return Err(Stop::Failed(format!("not the {tags} tags that were sent")));

@@ -127,7 +127,7 @@ pub(super) fn poll_one_at_a_time<S: Subject>(l: L<'_, '_, S>) -> Done {
     let mut expected = prepare(l)?;
     let (ops, _) = fill(l, &mut expected)?;
     while ops.iter().any(|op| l.is_open(*op)) {
-        l.turn(1)?;
+        l.step(1)?;
     }
     l.finish()?;
     l.all_ok(&ops)?;

@@ -72,12 +72,12 @@ fn script<S: Subject>(l: L<'_, '_, S>) -> Done {
             tags.push(tag);
         }
         for _ in 0..l.rng.below(4) {
-            l.turn(2).map_err(at)?;
+            l.step(2).map_err(at)?;
         }
         ops.push(work.op);
     }
     l.wait_all()?;
-    l.turn_until("all tags arrive", |l| l.subject.notifications().len() >= tags.len())?;
+    l.step_until("all tags arrive", |l| l.subject.notifications().len() >= tags.len())?;
     l.finish()?;
     l.all_ok(&ops)?;
     let mut got = l.subject.notifications();

@@ -29,7 +29,7 @@ fn begin<S: Subject>(l: L<'_, '_, S>, opcode: Opcode, turns: u64) -> Result<Vec<
         ops.push(l.post(&work)?);
     }
     for _ in 0..turns {
-        l.turn(1)?;
+        l.step(1)?;
     }
     Ok(ops)
 }
@@ -40,7 +40,7 @@ fn post_once<S: Subject>(
     work: &WorkRequest,
 ) -> Result<Result<(), PostErrorKind>, Stop> {
     let mut result = Err(PostErrorKind::Busy);
-    l.turn_until("post is not busy", |l| {
+    l.step_until("post is not busy", |l| {
         result = l.try_post(work);
         result != Err(PostErrorKind::Busy)
     })?;

@@ -42,7 +42,7 @@ fn each<S: Subject>(
         let end = loop {
             match l.try_post(&work) {
                 Ok(()) => break Ok(l.wait(work.op)?),
-                Err(PostErrorKind::Busy) => l.turn(8).map(|_| ())?,
+                Err(PostErrorKind::Busy) => l.step(8).map(|_| ())?,
                 Err(kind) => break Err(kind),
             }
         };

@@ -7,10 +7,10 @@ use crate::transport::{PostErrorKind, Transport, TransportError};
 use crate::work::{Failure, SlotId};
 
 /// Transfers of one operation that are posted before the next operation that waits has its turn.
-const TURN: usize = 16;
+const POSTS: usize = 16;
 
-/// How the turn of an operation that waits ended.
-enum Turn {
+/// How far the transfers of an operation that waits were posted.
+enum PostStep {
     /// The transport is full.
     Busy,
     /// The operation has more to be posted.
@@ -91,31 +91,31 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
         // Ends: each turn posts a transfer or takes an operation off the list.
         while let Some(op) = self.slots.first_waiting() {
             match self.post_some(op) {
-                Turn::Busy => return,
-                Turn::More => {
+                PostStep::Busy => return,
+                PostStep::More => {
                     self.slots.pop_waiting();
                     self.slots.push_waiting(op.index);
                 }
-                Turn::Over => self.slots.pop_waiting(),
+                PostStep::Over => self.slots.pop_waiting(),
             }
         }
     }
 
-    fn post_some(&mut self, op: SlotId) -> Turn {
-        for _ in 0..TURN {
+    fn post_some(&mut self, op: SlotId) -> PostStep {
+        for _ in 0..POSTS {
             let Ok((left @ 1.., _)) = self.slots.parts(op) else {
-                return Turn::Over;
+                return PostStep::Over;
             };
             let next = self.slots.hold(op).ok().and_then(|hold| hold.transfer(left));
             let Some(t) = next.filter(|t| t.lengths().is_none()) else {
                 // Kept wrongly.
                 let _ = self.slots.reduce(op, left, Some(Failure::Unsupported));
-                return Turn::Over;
+                return PostStep::Over;
             };
             let handed = if t.is_nothing() { Ok(()) } else { self.transport.post(&t.work(op)) };
             let failure = match handed.map_err(|e| e.kind()) {
                 Ok(()) => None,
-                Err(PostErrorKind::Busy) => return Turn::Busy,
+                Err(PostErrorKind::Busy) => return PostStep::Busy,
                 Err(kind) => Some(failure_of(kind)),
             };
             // None of these can be stale: the operation has parts to be posted.
@@ -126,6 +126,6 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
                 None => self.slots.mark_posted(op, 1),
             };
         }
-        Turn::More
+        PostStep::More
     }
 }

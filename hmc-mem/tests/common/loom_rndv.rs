@@ -39,7 +39,7 @@ struct Rndv {
     state: (Cell, Cell),
     dirty: AtomicBool,
     live: AtomicBool,
-    /// What a turn looks for outside: the operations that ended, and whether the link is dead.
+    /// What a poll looks for outside: the operations that ended, and whether the link is dead.
     ended: [AtomicBool; 2],
     dead: AtomicBool,
     bug: Bug,
@@ -124,7 +124,7 @@ impl Rndv {
             }
             let mut more = false;
             while self.unmark() {
-                more |= self.turn();
+                more |= self.poll();
             }
             if self.state.0.get() == 0 && *self.heard.lock().unwrap() == 0 {
                 self.live.store(false, Ordering::SeqCst);
@@ -150,7 +150,7 @@ impl Rndv {
     }
 
     /// Whether the first operation ended in it.
-    fn turn(&self) -> bool {
+    fn poll(&self) -> bool {
         let heard = std::mem::take(&mut *self.heard.lock().unwrap());
         let (under_way, read) = (self.state.0.get(), self.state.1.get());
         let dead = self.dead.load(Ordering::Acquire);
@@ -245,7 +245,7 @@ fn rndv<const N: usize>(
     });
 }
 
-/// Rendezvous: notes that are heard while another turn finds that nothing is under way are read.
+/// Rendezvous: notes that are heard while another poll finds that nothing is under way are read.
 #[test]
 fn rndv_notes_are_read() {
     let cases = &["not live", "taken", "heard late", "again"];
@@ -316,7 +316,7 @@ fn control_rndv_leaves_a_note() {
     rndv(0, [Work::Note, Work::Note], Bug::LeavesNote, &[]);
 }
 
-/// Control: without the fences whoever ends the link may miss the message, and the message's turn the death.
+/// Control: without the fences whoever ends the link may miss the message, and the message's poll the death.
 #[test]
 #[should_panic(expected = "work is left")]
 fn control_rndv_without_the_fences() {

@@ -44,7 +44,7 @@ impl Socket {
     }
 
     /// Takes what arrived, unless a leader has claimed the socket; then sets who is to be woken.
-    fn turn(&self, as_leader: bool) -> u32 {
+    fn poll(&self, as_leader: bool) -> u32 {
         let mut link = self.link.lock().unwrap();
         if as_leader || !link.0 {
             self.tell(|k| link.1 += std::mem::take(&mut k.arrived));
@@ -70,7 +70,7 @@ impl Socket {
             if self.kernel.lock().unwrap().closing {
                 return;
             }
-            self.turn(false);
+            self.poll(false);
         }
     }
 
@@ -78,7 +78,7 @@ impl Socket {
     fn wait(&self, settle: bool) {
         let Some(lead) = self.leader_lock.try_lead() else { return };
         self.set_claimed(true, true);
-        while self.turn(true) == 0 {
+        while self.poll(true) == 0 {
             self.sleep_until(|k| k.arrived > 0);
         }
         self.set_claimed(false, settle);

@@ -34,7 +34,7 @@ impl<T> FakeState<T> {
         let mut state = self.lock();
         if state.is_none() {
             let mut knobs = Knobs::default();
-            knobs.turn(&std::env::var(self.variable).unwrap_or_default())?;
+            knobs.set(&std::env::var(self.variable).unwrap_or_default())?;
             let value = (self.make)(&knobs);
             *state = Some((knobs, value));
         }
@@ -57,12 +57,12 @@ impl<T> FakeState<T> {
         let rest = text.strip_prefix("reset");
         if let Some(rest) = rest {
             let mut knobs = Knobs::default();
-            knobs.turn(rest)?;
+            knobs.set(rest)?;
             let value = (self.make)(&knobs);
             *self.lock() = Some((knobs, value));
             return Ok(());
         }
-        self.with(|knobs, _| knobs.turn(text))?
+        self.with(|knobs, _| knobs.set(text))?
     }
 
     /// How often a function was called.

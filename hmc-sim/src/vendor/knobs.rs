@@ -31,7 +31,7 @@ impl Knobs {
     ///
     /// # Errors
     /// The invalid entry; those before it were added.
-    pub fn turn(&mut self, text: &str) -> Result<(), String> {
+    pub fn set(&mut self, text: &str) -> Result<(), String> {
         for entry in text.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
             let wrong =
                 || format!("{entry:?} is not name=code, name=code@n, name=code@n+ or .name=n");
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn rules_hit_the_calls_that_they_name() {
         let mut knobs = Knobs::default();
-        knobs.turn("a=2; b=-7@3 ;c=9@2+;.depth=12;").expect("entries");
+        knobs.set("a=2; b=-7@3 ;c=9@2+;.depth=12;").expect("entries");
         let calls = |knobs: &mut Knobs, name| [(); 4].map(|()| knobs.count(name));
         assert_eq!(calls(&mut knobs, "a"), [Some(2); 4]);
         assert_eq!(calls(&mut knobs, "b"), [None, None, Some(-7), None]);
@@ -87,14 +87,14 @@ mod tests {
         assert_eq!(calls(&mut knobs, "d"), [None; 4]);
         assert_eq!((knobs.calls("d"), knobs.calls("e")), (4, 0));
         assert_eq!((knobs.setting("depth", 3), knobs.setting("depths", 3)), (12, 3));
-        knobs.turn("b=1@1").expect("an entry");
+        knobs.set("b=1@1").expect("an entry");
         assert_eq!(calls(&mut knobs, "b"), [Some(1), None, None, None]);
     }
 
     #[test]
     fn nonsense_is_named() {
         for text in ["a", "a=", "a=x", "a=1@", "a=1@+", "a=1@x", ".a=-1", "a=99999999999"] {
-            let err = Knobs::default().turn(text).expect_err("nonsense");
+            let err = Knobs::default().set(text).expect_err("nonsense");
             assert!(err.contains(text), "{err}");
         }
     }

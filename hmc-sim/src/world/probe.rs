@@ -34,7 +34,7 @@ pub(crate) struct Probes {
     tickets: u64,
     until_ns: u64,
     /// Where [`Self::next`] goes on: a probe, and its sides that were looked at.
-    turn: (usize, usize),
+    next: (usize, usize),
 }
 
 impl Probes {
@@ -45,7 +45,7 @@ impl Probes {
         };
         let tickets = plan.steps.iter().filter_map(|step| ticket(&step.event)).max();
         let tickets = tickets.map_or(0, |last| last + 1);
-        Self { list: Vec::new(), tickets, until_ns: 0, turn: (0, 0) }
+        Self { list: Vec::new(), tickets, until_ns: 0, next: (0, 0) }
     }
 
     fn ticket(&mut self) -> u64 {
@@ -102,13 +102,13 @@ impl Probes {
         redials: bool,
     ) -> Option<(u64, u32, Request)> {
         loop {
-            let (index, side) = self.turn;
+            let (index, side) = self.next;
             let Some(Probe { pair: (a, b), goal, requested }) = self.list.get(index).copied()
             else {
-                self.turn = (0, 0);
+                self.next = (0, 0);
                 return None;
             };
-            self.turn = (index + 1, 0);
+            self.next = (index + 1, 0);
             if side == 0 {
                 if goal != Goal::Meet {
                     continue;
@@ -125,7 +125,7 @@ impl Probes {
                 if redials && oracle.links.is_lost(low, high) {
                     continue;
                 }
-                self.turn = (index, 1);
+                self.next = (index, 1);
             }
             let (from, to) = if side == 0 { (a, b) } else { (b, a) };
             let state = requested[side].and_then(|ticket| Some(oracle.op(ticket)?.state));

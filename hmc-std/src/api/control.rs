@@ -129,7 +129,7 @@ impl Control<'_> {
     pub fn recv_any(&self, want: Want, timeout: Duration) -> Result<(Rank, Message)> {
         self.shared.check_process()?;
         let found = self.shared.wait_for_event(self.shared.until(timeout), |s| {
-            s.links.find_in_turn(|l| take_message(l, want).map(|m| (l.peer, m)))
+            s.links.find_round_robin(|l| take_message(l, want).map(|m| (l.peer, m)))
         });
         found.map_err(|stop| stop.error("waiting for a message from anyone"))
     }

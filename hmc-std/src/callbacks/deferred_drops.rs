@@ -1,7 +1,7 @@
 //! Owners of adopted memory that nobody uses any more are code of the application: they are not dropped where a link lets go
 //! of their memory, but by the thread that calls its session's wakers.
 //!
-//! A thread that turns a link, or lets go of what it held, keeps a [`DeferDrops`] meanwhile. What it drops then is put aside,
+//! A thread that polls a link, or lets go of what it held, keeps a [`DeferDrops`] meanwhile. What it drops then is put aside,
 //! also under a lock, and handed over at the end of that. A handle that the application drops by itself is no matter of
 //! this: its owner is dropped within that drop.
 
@@ -109,7 +109,7 @@ mod tests {
             put(teller(&tell, true));
         }
         put(teller(&tell, false));
-        assert!(told.try_recv().is_err(), "before the end of the turn");
+        assert!(told.try_recv().is_err(), "before the end of the poll");
         drop(first);
         let until = WaitLimit::time(clock::now().after(Duration::from_millis(20_000)));
         assert!(mine.wait_for_owners(until, Ok(())).is_ok());

@@ -29,9 +29,9 @@ pub struct LinkHalf {
 
 impl LinkHalf {
     /// Takes in what has come on its connection.
-    pub fn turn(&self) {
+    pub fn poll(&self) {
         if let Some(link) = self.link.upgrade().filter(|l| l.life() != LinkState::Dead) {
-            link.turn(self.channel);
+            link.poll(self.channel);
         }
     }
 }

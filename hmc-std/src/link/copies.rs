@@ -8,19 +8,19 @@ use super::deferred::Deferred;
 const PIECES_A_TURN: usize = 4;
 
 impl Link {
-    /// Copies what follows the first piece of a turn. What is left is for whoever drives the link: for the caller if it does
+    /// Copies what follows the first piece of a poll. What is left is for whoever drives the link: for the caller if it does
     /// (`as_leader`), else for the reactor, since a waiter may sleep. Returns whether an operation ended.
     pub(crate) fn copy_pieces(&self, as_leader: bool, after: &mut Deferred) -> bool {
         for _ in 1..PIECES_A_TURN {
-            self.turns.give_way();
-            let mut data = self.data_in_turn();
+            self.data_fairness.yield_to_waiters();
+            let mut data = self.data_fairly();
             let copied = data.copy_piece(after);
             self.settle_data(&mut data);
             if !copied {
                 break;
             }
         }
-        if !as_leader && self.data_in_turn().has_work() {
+        if !as_leader && self.data_fairly().has_work() {
             self.enqueue();
         }
         after.finished
@@ -42,7 +42,7 @@ mod tests {
     use crate::link::op_resources::OpResources;
 
     const PIECE: u64 = 1 << 20;
-    /// One piece more than a turn copies.
+    /// One piece more than a poll copies.
     const LEN: u64 = 5 * PIECE;
 
     /// Two ends, of which one has begun a put of [`LEN`] bytes into memory of the other.
@@ -91,7 +91,7 @@ mod tests {
         near.link.poll_data(true);
         let _ = far.put_notify(&window, 3);
         assert!(near.link.poll_data(true));
-        assert_eq!(near.link.inbox().len(), 1, "the tag came in this turn");
+        assert_eq!(near.link.inbox().len(), 1, "the tag came in this poll");
         assert_eq!(outcome(&near, op), Some(Outcome { result: Ok(LEN), fenced: true }));
     }
 

@@ -102,7 +102,7 @@ impl CtrlState {
     }
 
     /// Sends a message of the protocol unless earlier ones wait for the peer to read: then nothing is queued behind them, and
-    /// the turn that finds space says so. Whether it was taken.
+    /// the poll that finds space reports it. Whether it was taken.
     pub(crate) fn send_if_idle(&mut self, m: &ControlMessage<'_>, now: Instant) -> bool {
         self.flush(now);
         let idle = self.machine.offer(m);

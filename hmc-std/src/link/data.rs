@@ -267,7 +267,7 @@ impl DataState {
         *counter = counter.saturating_add(1);
     }
 
-    /// Whether what was just posted needs no progress now, and gains by waiting for the next turn.
+    /// Whether what was just posted needs no progress now, and gains by waiting for the next poll.
     pub(crate) fn can_wait(&mut self) -> bool {
         !self.queue.has_waiting() && self.plane().can_coalesce()
     }
@@ -283,7 +283,7 @@ impl DataState {
     }
 
     /// Receives, executes, makes progress. Returns whether anything happened.
-    pub(crate) fn turn(&mut self, now: Instant, after: &mut Deferred) -> bool {
+    pub(crate) fn poll(&mut self, now: Instant, after: &mut Deferred) -> bool {
         let claimed = self.claimed;
         let busy = self.plane().poll_peer(claimed);
         after.came |= busy;

@@ -1,4 +1,4 @@
-//! What a turn sets free.
+//! What a poll releases.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::callbacks::wakers::{Notice, Wakers};
 
 const MAX_DEFERRED: usize = 8;
 
-/// What a turn set free: woken and dropped after the lock is released, since both run foreign code.
+/// What a poll released: woken and dropped after the lock is released, since both run foreign code.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    /// Made when the first is kept: most turns free nothing, and to clear its space costs more than its instructions
+    /// Made when the first is kept: most polls release nothing, and to clear its space costs more than its instructions
     /// (docs/PERFORMANCE.md, "Vector units").
     holds: Option<heapless::Vec<OpResources, MAX_DEFERRED>>,
     pub(crate) finished: bool,

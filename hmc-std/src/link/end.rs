@@ -51,7 +51,7 @@ impl Link {
 
     /// The data plane has ended. The caller holds no lock of the link.
     pub(super) fn end_down(&self, why: DataCloseReason) {
-        let words = self.data_in_turn().plane().why_closed().unwrap_or_default();
+        let words = self.data_fairly().plane().why_closed().unwrap_or_default();
         if why == DataCloseReason::Eof {
             return self.begin_closing(true, &words);
         }
@@ -66,7 +66,7 @@ impl Link {
         match self.reason.get() {
             Some(why) => why.clone(),
             None => {
-                let why = self.data_in_turn().plane().why_closed();
+                let why = self.data_fairly().plane().why_closed();
                 why.unwrap_or_else(|| self.reason().to_owned())
             }
         }
@@ -85,7 +85,7 @@ impl Link {
         if self.end_if_marked() {
             return;
         }
-        let down = self.data_in_turn().plane().close_reason();
+        let down = self.data_fairly().plane().close_reason();
         if let Some(why) = down {
             self.end_down(why);
         }
@@ -93,7 +93,7 @@ impl Link {
 
     /// Ends it if the peer's process has left the mark of its end ([`hmc_mem::os::life`]). Whether it has.
     pub(crate) fn end_if_marked(&self) -> bool {
-        if !self.data_in_turn().is_marked() {
+        if !self.data_fairly().is_marked() {
             return false;
         }
         if matches!(self.life(), LinkState::Opening | LinkState::Ready) {
@@ -133,7 +133,7 @@ impl Link {
             let now = self.clock.now();
             let mut ctrl = self.ctrl();
             ctrl.machine.close_at(now);
-            ctrl.turn(now, self, &mut heard);
+            ctrl.poll(now, self, &mut heard);
             self.settle_ctrl(&mut ctrl);
             ctrl.machine.ended().is_some_and(|e| !e.unread) || ctrl.machine.is_close_due(now)
         };
@@ -148,7 +148,7 @@ impl Link {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
         let released = {
-            let mut data = self.data_in_turn();
+            let mut data = self.data_fairly();
             data.die(eof, &mut after);
             self.settle_data(&mut data);
             // What no operation holds can go: nobody looks for a region any more.
@@ -196,7 +196,7 @@ impl Link {
         self.ctrl_socket.shutdown();
         self.log_end();
         self.end_data(eof);
-        // Pairs with the one in `with_rndv`: we find a message that begins, or its turn finds the link dead.
+        // Pairs with the one in `with_rndv`: we find a message that begins, or its poll finds the link dead.
         fence(Ordering::SeqCst);
         self.run_rndv();
         self.reactor.forget(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));

@@ -1,7 +1,7 @@
 //! One life of one peer: its control connection, its data plane, its inbox.
 //!
 //! The files are in three layers: what a link is made of, the link itself (here), and its methods by subject. [`data`] and
-//! [`ctrl`] are the two halves, each behind its own lock; `poll` is a turn of both, `wait` is how a caller that waits drives
+//! [`ctrl`] are the two halves, each behind its own lock; `poll` is one poll of both, `wait` is how a caller that waits drives
 //! them. A lock is never held while parked. Lock order: ctrl before data before inbox.
 //! When a link dies it stays dead: a peer that returns gets a new link, and old names of operations
 //! answer `PeerDead`.
@@ -14,6 +14,7 @@ pub(crate) mod deferred;
 mod end;
 #[cfg(test)]
 pub(crate) mod ends;
+mod fairness;
 mod kept;
 mod notes;
 pub(crate) mod op_resources;
@@ -27,7 +28,6 @@ mod send;
 mod space_waiters;
 mod spin_policy;
 mod stillness;
-mod turns;
 mod types;
 mod wait;
 mod wait_scope;
@@ -130,7 +130,7 @@ pub(crate) struct Link {
     /// Whether the data plane has a shared worker.
     has_worker: AtomicBool,
     /// For those who must not wait until the driver has copied all there is.
-    turns: turns::Turns,
+    data_fairness: fairness::Fairness,
     words: Arc<[SlotWord]>,
     pub(crate) at_once: Arc<AtOnce>,
     /// The peer's buffer, once a copy has found its pages mapped here: the next ones take no lock.
@@ -202,7 +202,7 @@ impl Link {
             direct: OnceLock::new(),
             has_worker: AtomicBool::new(has_worker),
             data: Mutex::new(parts.data),
-            turns: turns::Turns::default(),
+            data_fairness: fairness::Fairness::default(),
             data_socket,
             inbox: parts.inbox,
             leader_lock: LeaderLock::new(),
@@ -300,8 +300,8 @@ impl Link {
     }
 
     /// The data half, between two pieces that whoever drives the link copies.
-    pub(crate) fn data_in_turn(&self) -> MutexGuard<'_, DataState> {
-        self.turns.take(&self.data)
+    pub(crate) fn data_fairly(&self) -> MutexGuard<'_, DataState> {
+        self.data_fairness.lock(&self.data)
     }
 
     pub(crate) fn ctrl(&self) -> MutexGuard<'_, CtrlState> {

@@ -1,4 +1,4 @@
-//! One turn of a link: what is there is received and executed, and what follows from it is done.
+//! One poll of a link: what is there is received and executed, and what follows from it is done.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::io::reactor::Channel;
 
 impl Link {
     /// One of its sockets is ready. Returns whether anything came that somebody may be waiting for.
-    pub(crate) fn turn(&self, channel: Channel) -> bool {
+    pub(crate) fn poll(&self, channel: Channel) -> bool {
         match channel {
             Channel::Ctrl => self.poll_ctrl(false),
             Channel::Data => self.poll_data(false),
@@ -28,9 +28,9 @@ impl Link {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
         let (busy, work, down, opened, leaves, copies) = {
-            let mut data = if as_leader { self.data() } else { self.data_in_turn() };
+            let mut data = if as_leader { self.data() } else { self.data_fairly() };
             let busy = if as_leader || !data.is_claimed() {
-                data.turn(self.clock.now(), &mut after)
+                data.poll(self.clock.now(), &mut after)
             } else {
                 data.pump(&mut after);
                 false
@@ -78,7 +78,7 @@ impl Link {
             if ctrl.is_claimed() && !as_leader {
                 return false;
             }
-            ctrl.turn(self.clock.now(), self, &mut heard);
+            ctrl.poll(self.clock.now(), self, &mut heard);
             self.settle_ctrl(&mut ctrl);
             ctrl.machine.ended()
         };
@@ -109,7 +109,7 @@ impl Link {
         }
         let _aside = DeferDrops::to(&self.wakers);
         self.end_if_marked();
-        let beat = self.data_in_turn().beat();
+        let beat = self.data_fairly().beat();
         let mut came = Received::default();
         let ended = {
             let mut ctrl = self.ctrl();
@@ -129,7 +129,7 @@ impl Link {
         }
         let mut after = Deferred::default();
         let swept = {
-            let mut data = self.data_in_turn();
+            let mut data = self.data_fairly();
             data.expire(now, &mut after);
             let swept = data.sweep();
             self.settle_data(&mut data);
@@ -153,7 +153,7 @@ impl Link {
             self.check_ready();
         }
         if heard.revoked {
-            let released = self.data_in_turn().plane().take_released();
+            let released = self.data_fairly().plane().take_released();
             drop(released);
         }
         if heard.rndv || heard.space {
@@ -184,7 +184,7 @@ impl Link {
         }
     }
 
-    /// Wakes and drops what a turn set free; without locks.
+    /// Wakes and drops what a poll released; without locks.
     pub(crate) fn follow_up(&self, after: &mut Deferred) {
         self.follow_up_but_rndv(after);
         if after.finished {
@@ -242,7 +242,7 @@ mod tests {
     use crate::link::ends::{End, alone, first_byte, near_alone, pair, stopped};
 
     #[test]
-    fn a_turn_of_the_control_connection_tells_of_whatever_came() {
+    fn a_poll_of_the_control_connection_reports_whatever_came() {
         let (near, far) = pair(ConnType::Tcp);
         let (_region, region) = far.expose(8);
         let advert =
@@ -256,13 +256,13 @@ mod tests {
             ControlMessage::Rndv(RndvMsg::Offer { id: RndvId(0), len: 1 }),
         ];
         for m in &messages {
-            assert!(!near.link.turn(Channel::Ctrl), "nothing came before {m:?}");
+            assert!(!near.link.poll(Channel::Ctrl), "nothing came before {m:?}");
             far.link.send(m).expect("sent");
-            assert!(near.link.turn(Channel::Ctrl), "{m:?}");
+            assert!(near.link.poll(Channel::Ctrl), "{m:?}");
         }
         assert_eq!(near.link.data().named_remote(3), Some(region));
         far.link.bye(clock::now().after(Duration::from_millis(10_000)));
-        assert!(near.link.turn(Channel::Ctrl), "the peer leaves");
+        assert!(near.link.poll(Channel::Ctrl), "the peer leaves");
         assert_eq!(near.link.life(), LinkState::Leaving);
     }
 
@@ -274,16 +274,16 @@ mod tests {
         let op = far.put(&window, 9);
         near.link.data().set_claimed(true);
         near.link.ctrl().set_claimed(true);
-        assert!(!near.link.turn(Channel::Data) && !near.link.turn(Channel::Ctrl));
+        assert!(!near.link.poll(Channel::Data) && !near.link.poll(Channel::Ctrl));
         assert_eq!((first_byte(&region), near.link.inbox().len()), (0, 0));
         assert!(near.link.poll_data(true) && near.link.poll_ctrl(true));
         assert_eq!((first_byte(&region), near.link.inbox().len()), (9, 1));
         near.link.data().set_claimed(false);
         near.link.ctrl().set_claimed(false);
-        assert!(!near.link.turn(Channel::Data) && !near.link.turn(Channel::Ctrl), "nothing more");
-        // The answer has come to the other end, whose turn tells of it.
+        assert!(!near.link.poll(Channel::Data) && !near.link.poll(Channel::Ctrl), "nothing more");
+        // The answer has come to the other end, whose poll reports it.
         assert!(far.link.is_running(op));
-        assert!(far.link.turn(Channel::Data));
+        assert!(far.link.poll(Channel::Data));
         assert!(!far.link.is_running(op));
     }
 

@@ -1,13 +1,13 @@
-//! What a turn on the control connection heard.
+//! What a poll of the control connection received.
 
 use crate::base::error::Error;
 
-/// What a turn heard, to be acted on without the lock.
+/// What a poll received, to be acted on without the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     /// The peer uses a window of ours no more.
     pub(crate) left: bool,
-    /// Something that it told makes the link useless.
+    /// A message of it makes the link useless.
     pub(crate) failed: Option<Error>,
     pub(crate) messages: bool,
     pub(crate) adverts: bool,

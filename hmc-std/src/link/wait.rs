@@ -106,7 +106,7 @@ impl Link {
         // Of the next looks, those that pass over the data plane.
         let mut passes: u8 = 0;
         loop {
-            self.turns.give_way();
+            self.data_fairness.yield_to_waiters();
             let looks_at_data = watch != WaitScope::Ctrl && passes == 0;
             let mut busy = looks_at_data && self.poll_data(true);
             if watch != WaitScope::Data {

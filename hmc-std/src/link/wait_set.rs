@@ -20,7 +20,7 @@ struct WaitEntry<'a> {
     lead: Option<LeaderGuard<'a>>,
     /// The data plane has been still up to now.
     is_still: bool,
-    /// Of the next turns, those that pass over the data plane.
+    /// Of the next polls, those that pass over the data plane.
     passes: u8,
 }
 
@@ -37,7 +37,7 @@ impl WaitEntry<'_> {
     }
 
     /// Serves the link's sockets, of a data plane that has been still rarely while nothing happens. Whether anything happened.
-    fn turn(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         let mut busy = self.passes == 0 && self.link.poll_data(true);
         busy |= self.link.poll_ctrl(true);
         busy |= self.link.data().has_work();
@@ -72,7 +72,7 @@ impl<'a> WaitSet<'a> {
         Self { waker, held: Vec::new(), parked: false, slept_out: false }
     }
 
-    /// Waits for this one too, from the next turn on.
+    /// Waits for this one too, from the next poll on.
     pub(crate) fn add(&mut self, link: &'a Link) {
         if !self.held.iter().any(|h| std::ptr::eq(h.link, link)) {
             self.held.push(WaitEntry { link, lead: None, is_still: false, passes: 0 });
@@ -80,12 +80,12 @@ impl<'a> WaitSet<'a> {
     }
 
     /// Serves the links that it leads. Whether anything happened: look, and come again at once.
-    pub(crate) fn turn(&mut self) -> bool {
+    pub(crate) fn poll(&mut self) -> bool {
         let mut busy = false;
         for held in &mut self.held {
             held.try_lead();
             if held.lead.is_some() {
-                busy |= held.turn();
+                busy |= held.poll();
             }
         }
         self.slept_out &= !busy;
@@ -189,10 +189,10 @@ mod tests {
         let (mut first, mut second) = (WaitSet::new(&waker), WaitSet::new(&waker));
         first.add(&peer.link);
         second.add(&peer.link);
-        first.turn();
+        first.poll();
         assert!(peer.link.leader_lock.has_leader());
         // Another one does not wait for the lead.
-        second.turn();
+        second.poll();
         drop(second);
         assert!(peer.link.leader_lock.has_leader(), "the first has it still");
         drop(first);
@@ -209,7 +209,7 @@ mod tests {
             several.add(link);
         }
         assert_eq!(several.held.len(), 2);
-        several.turn();
+        several.poll();
         assert!(near.link.is_led() && !shared.link.is_led());
         assert!(near.link.data().is_claimed() && near.link.ctrl().is_claimed());
         drop(several);
@@ -223,23 +223,23 @@ mod tests {
         let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         several.add(&other.link);
-        assert!(!several.turn());
+        assert!(!several.poll());
         far.put(&window, 9);
-        assert!(several.turn(), "the data plane");
+        assert!(several.poll(), "the data plane");
         assert_eq!(first_byte(&region), 9);
-        assert!(!several.turn());
+        assert!(!several.poll());
         far.link.send(&ControlMessage::Tag(1)).expect("sent");
-        assert!(several.turn(), "the control connection");
+        assert!(several.poll(), "the control connection");
         assert_eq!(near.link.inbox().len(), 1);
-        assert!(!several.turn());
+        assert!(!several.poll());
         // What stopped for a full inbox has work as soon as there is space.
         for tag in 0..INBOX.0 + 1 {
             far.put_notify(&window, u64::try_from(tag).expect("small"));
         }
-        assert!(several.turn());
-        assert!(!several.turn(), "the inbox is full");
+        assert!(several.poll());
+        assert!(!several.poll(), "the inbox is full");
         near.link.inbox().drop_all();
-        several.turn();
+        several.poll();
         assert_eq!(near.link.inbox().len(), 2);
     }
 
@@ -247,33 +247,33 @@ mod tests {
     fn a_still_data_plane_is_looked_at_rarely_while_nothing_happens() {
         let (near, far) = pair(ConnType::Tcp);
         let ((region, window), waker) = (near.expose(1), waker());
-        let turns_until = |several: &mut WaitSet<'_>, byte| {
+        let polls_until = |several: &mut WaitSet<'_>, byte| {
             far.put(&window, byte);
             (1_u8..).find(|_| {
-                several.turn();
+                several.poll();
                 first_byte(&region) == byte
             })
         };
         while !near.link.stillness.lasts() {}
         let mut several = WaitSet::new(&waker);
         several.add(&near.link);
-        assert!(!several.turn());
-        assert_eq!(turns_until(&mut several, 1), Some(RARE));
-        assert_eq!(turns_until(&mut several, 2), Some(1), "something happened in the last turn");
-        assert!(!several.turn());
+        assert!(!several.poll());
+        assert_eq!(polls_until(&mut several, 1), Some(RARE));
+        assert_eq!(polls_until(&mut several, 2), Some(1), "something happened in the last poll");
+        assert!(!several.poll());
         far.link.send(&ControlMessage::Tag(1)).expect("sent");
-        assert!(several.turn());
-        assert_eq!(turns_until(&mut several, 3), Some(1), "a message came in the last turn");
-        assert!(!several.turn());
+        assert!(several.poll());
+        assert_eq!(polls_until(&mut several, 3), Some(1), "a message came in the last poll");
+        assert!(!several.poll());
         // Before a sleep nothing is passed over.
         several.rest(Instant::NEVER, LONG);
-        assert_eq!(turns_until(&mut several, 4), Some(1));
+        assert_eq!(polls_until(&mut several, 4), Some(1));
         drop(several);
         // It is not still any more.
         let mut several = WaitSet::new(&waker);
         several.add(&near.link);
-        assert!(!several.turn());
-        assert_eq!(turns_until(&mut several, 5), Some(1));
+        assert!(!several.poll());
+        assert_eq!(polls_until(&mut several, 5), Some(1));
     }
 
     fn overslept(end: &End) -> u64 {
@@ -293,7 +293,7 @@ mod tests {
                 far.link.send(&ControlMessage::Tag(1)).expect("sent")
             }];
         for wake in wakes {
-            while several.turn() {}
+            while several.poll() {}
             several.rest(Instant::NEVER, LONG);
             assert!(waker.is_parked(), "the first call only says that it will sleep");
             wake();
@@ -306,7 +306,7 @@ mod tests {
         for (deadline, pause, slept_out) in
             [(Instant::NEVER, short, true), (clock::now().after(short), LONG, false)]
         {
-            while several.turn() {}
+            while several.poll() {}
             several.rest(deadline, pause);
             assert!(several.parked);
             several.rest(deadline, pause);
@@ -324,7 +324,7 @@ mod tests {
         let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         let sleep = |several: &mut WaitSet<'_>| {
-            while several.turn() {}
+            while several.poll() {}
             several.rest(Instant::NEVER, Duration::from_millis(1));
             several.rest(Instant::NEVER, Duration::from_millis(1));
         };
@@ -338,7 +338,7 @@ mod tests {
         // What came after it was no event of the park.
         sleep(&mut several);
         far.link.send(&ControlMessage::Tag(1)).expect("sent");
-        assert!(several.turn());
+        assert!(several.poll());
         several.found();
         assert_eq!(overslept(&near), 1);
         // The waker was called since.

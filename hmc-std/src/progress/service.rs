@@ -29,7 +29,7 @@ impl SessionInner {
     pub(crate) fn serve(&self, token: Token) -> bool {
         match token {
             Token::Link(serial, channel) => {
-                self.link_by_serial(serial).is_some_and(|link| link.turn(channel))
+                self.link_by_serial(serial).is_some_and(|link| link.poll(channel))
             }
             Token::Pending(id) => {
                 self.poll_pending(id);

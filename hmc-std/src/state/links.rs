@@ -19,8 +19,8 @@ pub(crate) struct Links {
     by_rank: Table<Rank>,
     /// The links that are not over.
     by_serial: Table<u32>,
-    /// The rank at which the next [`Links::find_in_turn`] begins.
-    turn: AtomicU32,
+    /// The rank at which the next [`Links::find_round_robin`] begins.
+    next_rank: AtomicU32,
 }
 
 /// Publishes what `change` makes of the table. It may run several times, if others change the table too.
@@ -70,13 +70,13 @@ impl Links {
 
     /// What `take` finds at one of the newest links. The ranks behind the one that had something last come first: one that
     /// always has something keeps nobody else waiting.
-    pub(crate) fn find_in_turn<T>(&self, take: impl Fn(&Arc<Link>) -> Option<T>) -> Option<T> {
+    pub(crate) fn find_round_robin<T>(&self, take: impl Fn(&Arc<Link>) -> Option<T>) -> Option<T> {
         let links = self.newest();
-        let first = self.turn.load(Ordering::Relaxed);
+        let first = self.next_rank.load(Ordering::Relaxed);
         let (earlier, later) = links.split_at(links.partition_point(|l| l.peer.0 < first));
         later.iter().chain(earlier).find_map(|link| {
             let found = take(link)?;
-            self.turn.store(link.peer.0.wrapping_add(1), Ordering::Relaxed);
+            self.next_rank.store(link.peer.0.wrapping_add(1), Ordering::Relaxed);
             Some(found)
         })
     }
@@ -211,7 +211,7 @@ mod tests {
         let (links, _ends) = known(&[5, 2, 6]);
         let seen = |wanted: &[u32]| {
             let asked = std::cell::RefCell::new(Vec::new());
-            let found = links.find_in_turn(|link| {
+            let found = links.find_round_robin(|link| {
                 asked.borrow_mut().push(link.peer.0);
                 wanted.contains(&link.peer.0).then_some(link.peer.0)
             });

@@ -308,7 +308,7 @@ impl Node {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         match &c.server {
             None => return,
-            Some(Server::Link(half)) => half.turn(),
+            Some(Server::Link(half)) => half.poll(),
             Some(Server::PendingConn(id)) => {
                 self.session.poll_pending(*id);
                 // It may be one of a link's connections now.

@@ -205,7 +205,7 @@ impl Scene {
         let mut rogue = Rogue::join_as(self.rank, control, data, ENDPOINT_UCX);
         rogue.meet(library().expect("looked for before"));
         until("its link is open", LONG, || {
-            rogue.am.iter_mut().for_each(AmSender::turn);
+            rogue.am.iter_mut().for_each(AmSender::poll);
             (self.actor.ask("peers") != "0").then_some(())
         });
         rogue.am.iter_mut().for_each(AmSender::settle);

@@ -120,7 +120,7 @@ impl<'a> Rig<'a> {
         match &mut self.rogue.am {
             Some(soft) => {
                 let _ = soft.say(&frame.emit(), payload);
-                soft.turn();
+                soft.poll();
             }
             None => {
                 let _ = self.rogue.say(frame, payload);

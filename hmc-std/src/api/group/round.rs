@@ -184,7 +184,7 @@ impl Drop for Round<'_, '_> {
 
 impl Members {
     /// Moves all `messages`, and returns when their receivers have them. Receives should stand before sends: a place that
-    /// is there before the offer saves a turn.
+    /// is there before the offer saves a poll.
     ///
     /// # Errors
     /// The first failure: `PeerDead` when any member died, `Length` when the two ends of a message disagree,
@@ -263,7 +263,7 @@ impl Members {
         self.dead().unwrap_or(e)
     }
 
-    /// Sleeps and looks, in turns, until `look` finds something.
+    /// Sleeps and looks, alternately, until `look` finds something.
     fn wait<'m, R>(
         &'m self,
         links: &mut WaitSet<'m>,
@@ -276,7 +276,7 @@ impl Members {
         let mut spin_until = clock::now().after(spin);
         let mut timer = WaitLimit::new(by, self.shared.config.interrupt).timer();
         loop {
-            let mut busy = links.turn();
+            let mut busy = links.poll();
             if manual {
                 // Data planes are nobody's but ours.
                 busy |= self.shared.run_data_planes();

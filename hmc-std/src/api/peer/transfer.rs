@@ -136,7 +136,7 @@ impl Peer {
         }
         let mut after = Deferred::default();
         let (begun, why, many_unasked, copies) = {
-            let mut data = link.data_in_turn();
+            let mut data = link.data_fairly();
             let begun = begin(&mut data);
             let (mut why, mut copies) = (None, false);
             if begun.is_ok() {

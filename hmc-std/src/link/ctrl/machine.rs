@@ -49,7 +49,7 @@ pub(crate) struct ControlMachine {
     /// What the peer is to be told and was not, since earlier bytes wait for it to read.
     owed: Owed,
     ended: Option<Ended>,
-    /// Bytes were received since the turn began.
+    /// Bytes were received since the poll began.
     came: bool,
     paused: bool,
     /// The peer has ended the connection, which was seen while nothing is read: the inbox is full.
@@ -189,8 +189,8 @@ impl ControlMachine {
 
 /// Bytes in.
 impl ControlMachine {
-    /// A turn begins. Whether somebody who waits for space to send may try again.
-    pub(super) fn begin_turn(&mut self) -> bool {
+    /// A poll begins. Whether somebody who waits for space to send may try again.
+    pub(super) fn begin_poll(&mut self) -> bool {
         self.came = false;
         std::mem::take(&mut self.full)
     }

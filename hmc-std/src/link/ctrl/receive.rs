@@ -12,13 +12,13 @@ use crate::link::Link;
 use crate::link::received::Received;
 use crate::node::inbox::Message;
 
-/// Receive calls of one turn, before others get theirs.
+/// Receive calls of one poll, before others get theirs.
 const BUDGET_READS: usize = 64;
 
 impl CtrlState {
     /// Reads until the socket is empty, executes what came, sends what is to be answered.
-    pub(crate) fn turn(&mut self, now: Instant, link: &Link, heard: &mut Received) {
-        heard.space = self.machine.begin_turn();
+    pub(crate) fn poll(&mut self, now: Instant, link: &Link, heard: &mut Received) {
+        heard.space = self.machine.begin_poll();
         if self.machine.is_paused() {
             self.machine.pause(!link.inbox().admits(1, self.machine.held()));
         }
@@ -73,7 +73,7 @@ impl CtrlState {
     /// Looks at the deadlines. One that would end the connection looks for bytes first: this end may be the late one.
     pub(crate) fn tick(&mut self, now: Instant, link: &Link, heard: &mut Received) {
         if self.machine.must_look(now) {
-            self.turn(now, link, heard);
+            self.poll(now, link, heard);
         }
         if self.machine.tick(now) {
             self.obey(now);
@@ -119,18 +119,18 @@ fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Received) -> Option<(
             return None;
         }
         ControlMessage::Advert(advert) => {
-            link.data_in_turn().learn_remote(&advert);
+            link.data_fairly().learn_remote(&advert);
             heard.adverts = true;
             return None;
         }
         ControlMessage::Revoke { window, epoch } => {
             heard.revoked = true;
             // What still runs says it at its end, where the word is a fence.
-            let left = link.data_in_turn().forget_remote(window, epoch);
+            let left = link.data_fairly().forget_remote(window, epoch);
             return left.then_some((window, epoch));
         }
         ControlMessage::Revoked { window, epoch } => {
-            link.data_in_turn().plane().receive_release(window, epoch);
+            link.data_fairly().plane().receive_release(window, epoch);
             heard.left = true;
             return None;
         }

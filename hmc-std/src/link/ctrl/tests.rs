@@ -47,7 +47,7 @@ fn what_the_leader_receives_is_not_asked_of_the_kernel() {
     assert_eq!(ctrl.interest(), wanted(false, false, false), "its waiter reads");
     ctrl.machine.await_space();
     assert_eq!(ctrl.interest(), wanted(false, true, false));
-    ctrl.machine.begin_turn();
+    ctrl.machine.begin_poll();
     ctrl.machine.pause(true);
     assert_eq!(ctrl.interest(), wanted(false, false, false));
     ctrl.set_claimed(false);
@@ -107,7 +107,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     while awaits_space(&near.link.ctrl()) {
         far.link.poll_ctrl(false);
         let before = std::mem::take(&mut heard.space);
-        near.link.ctrl().turn(clock::now(), &near.link, &mut heard);
+        near.link.ctrl().poll(clock::now(), &near.link, &mut heard);
         heard.space |= before;
     }
     assert!(heard.space, "who waited for space looks again");
@@ -163,11 +163,11 @@ fn the_end_of_a_peer_is_seen_behind_messages_that_wait_for_space() {
     assert!(near.link.ctrl().machine.is_paused() && ended(&near.link.ctrl()).is_none());
     far.link.ctrl_socket().shutdown();
     let mut heard = Received::default();
-    near.link.ctrl().turn(clock::now(), &near.link, &mut heard);
+    near.link.ctrl().poll(clock::now(), &near.link, &mut heard);
     let (eof, unread, _) = ended(&near.link.ctrl()).expect("it is seen");
     assert!(eof && unread && near.link.ctrl().machine.is_paused());
     near.link.inbox().drop_all();
-    near.link.ctrl().turn(clock::now(), &near.link, &mut heard);
+    near.link.ctrl().poll(clock::now(), &near.link, &mut heard);
     assert_eq!(near.link.inbox().len(), 1, "what had come before is delivered");
     let (eof, unread, _) = ended(&near.link.ctrl()).expect("it is over");
     assert!(eof && !unread);

@@ -165,10 +165,10 @@ fn operations_are_counted_by_their_direction() {
     assert_eq!(data.counts(), (2, 1));
 }
 
-/// To the nanosecond; by a turn, and by a look at the time alone.
+/// To the nanosecond; by a poll, and by a look at the time alone.
 #[test]
 fn an_operation_ends_at_its_deadline_and_not_before() {
-    for by_turn in [true, false] {
+    for by_poll in [true, false] {
         let (stream, _theirs) = silent_peer();
         let mut data = DataState::new(AnyDataPlane::new(stream), 4, true, false);
         let region = Arc::new(RegionTable::default()).allocate(8).expect("memory");
@@ -182,8 +182,8 @@ fn an_operation_ends_at_its_deadline_and_not_before() {
         let op = data.post(&get, by, &mut hold).expect("posted");
         for (at, ended) in [(999, false), (1_000, true)] {
             let (now, mut after) = (Instant::from_nanos(at), Deferred::default());
-            if by_turn {
-                assert_eq!(data.turn(now, &mut after), ended, "{at}");
+            if by_poll {
+                assert_eq!(data.poll(now, &mut after), ended, "{at}");
             } else {
                 data.expire(now, &mut after);
             }

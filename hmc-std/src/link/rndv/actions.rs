@@ -1,4 +1,4 @@
-//! What a turn at the rendezvous state leads to, once its lock is free.
+//! What a poll of the rendezvous state leads to, once its lock is free.
 
 use std::task::Waker;
 
@@ -6,7 +6,7 @@ use hmc_core::region::{Epoch, WindowId};
 
 use super::state::{PostedRecv, RecvOp, SendOp};
 
-/// What a turn at the rendezvous state leads to, once its lock is free.
+/// What a poll of the rendezvous state leads to, once its lock is free.
 #[derive(Debug, Default)]
 pub(super) struct RndvActions {
     pub(super) wakers: Vec<Waker>,

@@ -4,7 +4,7 @@
 //! told by whoever makes progress. Whoever comes next runs the [`RndvState`]: one thread at a time, with
 //! no other lock held. Lock order: rendezvous state before ctrl before data. A caller that lends memory for the
 //! time of its call copies its bytes itself; nobody else ever touches them.
-//! [`state`] is what is under way, [`run`] a turn of it and [`borrowed`] what lenders copy: a machine, whose effects are calls
+//! [`state`] is what is under way, [`run`] a poll of it and [`borrowed`] what lenders copy: a machine, whose effects are calls
 //! of its [`host`]. [`on_link`] is the host that a link is, and [`progress`] runs the machine, as its driver.
 
 mod actions;

@@ -56,10 +56,10 @@ impl Link {
                 // A peer that does not read what it is told is not listened to: each of its notes may lead to one of ours.
                 let listens = is_dead || state.outgoing.is_empty();
                 if listens {
-                    // Each turn uses up what it finds there: what goes to those who hear is storage.
+                    // Each poll takes what it finds there: what goes back to the receiver is storage.
                     std::mem::swap(&mut *lock(&rndv.heard), &mut state.heard);
                 }
-                state.turn(&mut host, self.clock.now(), is_dead, &mut after);
+                state.poll(&mut host, self.clock.now(), is_dead, &mut after);
                 if !listens && state.outgoing.is_empty() {
                     rndv.mark();
                 }
@@ -136,7 +136,7 @@ impl Link {
     fn live_rndv(&self) -> MutexGuard<'_, RndvState> {
         let state = lock(&self.rndv.state);
         self.rndv.live.store(true, Ordering::SeqCst);
-        // Pairs with the one in `Link::die`: it finds the link live, or the next turn finds it dead.
+        // Pairs with the one in `Link::die`: it finds the link live, or the next poll finds it dead.
         fence(Ordering::SeqCst);
         state
     }

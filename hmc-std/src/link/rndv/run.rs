@@ -1,4 +1,4 @@
-//! One turn at the rendezvous state: notes in, deadlines, ends of puts; then what each machine asks for.
+//! One poll of the rendezvous state: notes in, deadlines, ends of puts; then what each machine asks for.
 
 use hmc_core::region::WindowDesc;
 use hmc_core::rndv::receiver::{CopyOut, Receiver, ReceiverOutput};
@@ -21,7 +21,7 @@ const KEPT_NOTES: usize = 64;
 const MAX_SPARE: usize = 8;
 
 impl RndvState {
-    pub(super) fn turn(
+    pub(super) fn poll(
         &mut self,
         host: &mut impl Host,
         now: Instant,
@@ -168,7 +168,7 @@ impl RndvState {
         while let Some(note) = self.outgoing.front() {
             match host.tell(*note) {
                 Told::Sent => _ = self.outgoing.pop_front(),
-                // The turn that finds space sends it.
+                // The poll that finds space sends it.
                 Told::Later => return,
                 Told::Over => self.outgoing.clear(),
             }

@@ -199,14 +199,14 @@ pub(crate) struct RndvState {
     /// Receives that ended before a message came, until the peer is out of their windows.
     pub(super) fencing_recvs: Vec<PostedRecv>,
     pub(super) incoming: OfferCounter,
-    /// What the peer told, to be looked at in the next turn; storage at other times.
+    /// What the peer told, to be looked at in the next poll; storage at other times.
     pub(super) heard: Vec<RndvMsg>,
     pub(super) outgoing: VecDeque<RndvMsg>,
     pub(super) spare: Vec<BounceBuffers>,
     /// Half-buffers that are not needed any more, until the peer is out of them.
     pub(super) fencing_buffers: Vec<(BounceBuffers, Option<Fence>)>,
     pub(super) bounces: Vec<Region>,
-    /// The link is over, as far as the last turn knew.
+    /// The link is over, as far as the last poll knew.
     pub(super) is_dead: bool,
     next: u32,
 }

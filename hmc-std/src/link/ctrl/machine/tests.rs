@@ -62,7 +62,7 @@ fn take_all(m: &mut ControlMachine) -> Vec<u8> {
 /// What whole frames among these bytes mean, received as they fit, at that time.
 fn hear_at(m: &mut ControlMachine, mut bytes: &[u8], now: Instant) -> Vec<String> {
     let mut heard = Vec::new();
-    m.begin_turn();
+    m.begin_poll();
     loop {
         while m.reads() && m.next(now, |event| note(&event, &mut heard)) {}
         if bytes.is_empty() || !m.reads() {
@@ -125,7 +125,7 @@ fn what_the_connection_is_waited_for_follows_from_what_can_be_done() {
     assert_eq!(m.wants(), wanted(true, false, false));
     m.await_space();
     assert_eq!(m.wants(), wanted(true, true, false), "somebody waits for space");
-    assert!(m.begin_turn() && !m.begin_turn(), "told once");
+    assert!(m.begin_poll() && !m.begin_poll(), "told once");
     (m.unsent, m.sent) = (vec![0; 8], 7);
     assert_eq!(m.wants(), wanted(true, true, false), "a byte waits");
     m.sent = 8;
@@ -253,7 +253,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     hear(&mut near, &take_all(&mut far));
     assert!(!near.answer(NOW) && !near.offer(&ControlMessage::Tag(1)));
     assert_eq!(near.transmit().len(), waiting);
-    assert!(near.begin_turn(), "who offered tries again");
+    assert!(near.begin_poll(), "who offered tries again");
     first.extend(take_all(&mut near));
     let heard = hear(&mut far, &first);
     assert!(heard.len() == 2 && heard[0] == "1000 bytes", "{heard:?}");

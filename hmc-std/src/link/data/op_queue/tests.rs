@@ -1,4 +1,4 @@
-//! A transport that repeats itself: neither a turn nor the end of a link may wait for its last completion.
+//! A transport that repeats itself: neither a poll nor the end of a link may wait for its last completion.
 
 use std::sync::Arc;
 
@@ -146,7 +146,7 @@ impl DataPlane for Repeating {
     }
 }
 
-/// Neither a turn nor the end of a link waits for the last of completions that belong to no operation.
+/// Neither a poll nor the end of a link waits for the last of completions that belong to no operation.
 #[test]
 fn a_transport_that_repeats_itself_holds_nobody() {
     let region = Arc::new(RegionTable::default()).allocate(8).expect("memory");

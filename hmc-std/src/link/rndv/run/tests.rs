@@ -132,14 +132,14 @@ struct End {
 }
 
 impl End {
-    fn turn_at(&mut self, now: Instant, is_dead: bool) -> RndvActions {
+    fn poll_at(&mut self, now: Instant, is_dead: bool) -> RndvActions {
         let mut after = RndvActions::default();
-        self.state.turn(&mut self.host, now, is_dead, &mut after);
+        self.state.poll(&mut self.host, now, is_dead, &mut after);
         after
     }
 
-    fn turn(&mut self) -> RndvActions {
-        self.turn_at(NOW, false)
+    fn poll(&mut self) -> RndvActions {
+        self.poll_at(NOW, false)
     }
 
     fn expose(&self, region: &Region) -> WindowDesc {
@@ -198,12 +198,12 @@ fn two() -> (End, End) {
     (near, far)
 }
 
-/// Takes turns until neither end has anything to say.
+/// Polls until neither end has anything to send.
 fn settle(near: &mut End, far: &mut End) {
     loop {
         for end in [&mut *near, &mut *far] {
-            // A turn finds the ends of what the one before it posted.
-            for after in [end.turn(), end.turn()] {
+            // A poll finds the ends of what the one before it posted.
+            for after in [end.poll(), end.poll()] {
                 assert!(after.broken.is_none(), "{:?}", after.broken);
             }
         }
@@ -276,7 +276,7 @@ fn puts_and_notes_wait_for_space() {
     // Nothing more is said once the control connection has ended.
     near.host.outgoing = Some(Told::Over);
     near.send(&[1]);
-    near.turn();
+    near.poll();
     assert!(near.state.outgoing.is_empty() && near.host.told.is_empty());
 }
 
@@ -284,9 +284,9 @@ fn puts_and_notes_wait_for_space() {
 fn a_send_in_vain_ends_at_its_time_and_says_what_may_be_in_the_way() {
     let mut end = two().0;
     let sent = end.send(&pattern(10_000));
-    end.turn();
+    end.poll();
     assert!(result(&sent).is_none(), "it is not late");
-    end.turn_at(LATER, false);
+    end.poll_at(LATER, false);
     let why = sent.take().expect("it is late").0.expect_err("nobody receives it");
     assert_eq!((why.kind(), why.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(5))));
     assert!(why.to_string().contains("(many)"), "{why}");
@@ -298,9 +298,9 @@ fn a_receive_in_vain_ends_at_its_time_and_keeps_its_memory_until_the_peer_is_out
         let mut end = two().0;
         let (ticket, _region) = end.receive(8, staged);
         end.host.inside = true;
-        end.turn();
+        end.poll();
         assert!(result(&ticket).is_none(), "it is not late");
-        let after = end.turn_at(LATER, false);
+        let after = end.poll_at(LATER, false);
         let (why, _) = ticket.take().expect("it is late");
         let why = why.expect_err("nothing came");
         assert_eq!((why.kind(), why.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(5))));
@@ -312,7 +312,7 @@ fn a_receive_in_vain_ends_at_its_time_and_keeps_its_memory_until_the_peer_is_out
         );
         assert_eq!((end.state.holds(), after.over.2.len()), (!staged, usize::from(staged)));
         end.host.inside = false;
-        let after = end.turn();
+        let after = end.poll();
         assert_eq!((end.state.is_empty(), after.over.2.len()), (true, usize::from(!staged)));
     }
 }
@@ -331,7 +331,7 @@ fn a_send_that_is_cancelled_withdraws_its_puts_and_holds_its_memory_until_they_e
     assert!(near.host.cancelled == near.host.puts && near.state.holds());
     assert!(result(&received).is_some_and(|r| r.is_err()), "the peer was told");
     near.host.end = Some(Err(Failure::Cancelled));
-    let after = near.turn();
+    let after = near.poll();
     assert!(near.state.is_empty() && after.over.0.len() == 1);
     assert!(far.state.is_empty());
 }
@@ -345,15 +345,15 @@ fn the_death_of_a_peer_ends_all_and_keeps_no_halves() {
     let _received = far.receive(10, true);
     settle(&mut near, &mut far);
     assert_eq!(near.host.puts.len(), 1);
-    near.turn_at(NOW, true);
+    near.poll_at(NOW, true);
     let ends = [result(&sent), result(&idle)];
     assert_eq!(ends, [Some(Err(ErrorKind::PeerDead)); 2]);
     assert!(near.state.holds(), "a put may still read");
     near.host.end = Some(Err(Failure::PeerDead));
-    near.turn_at(NOW, true);
+    near.poll_at(NOW, true);
     assert!(near.state.is_empty());
     let (_late, _region) = near.receive(8, true);
-    near.turn_at(NOW, true);
+    near.poll_at(NOW, true);
     assert!(near.state.is_empty() && near.state.spare.is_empty());
 }
 
@@ -397,5 +397,5 @@ fn a_note_out_of_turn_breaks_the_protocol() {
     settle(&mut near, &mut far);
     let id = near.state.outbound.first().expect("it is offered").machine.id();
     near.state.heard.push(RndvMsg::Credit { id, seq: 0 });
-    assert!(near.turn().broken.is_some());
+    assert!(near.poll().broken.is_some());
 }

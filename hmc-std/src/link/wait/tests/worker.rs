@@ -192,7 +192,7 @@ fn a_waiter_that_sleeps_is_woken_through_its_waker_and_by_the_worker_that_it_dri
 #[test]
 fn what_was_posted_to_the_worker_goes_on_without_a_waiter() {
     for has_posted in [false, true] {
-        // The turns that let the ends meet are the first.
+        // The polls that let the ends meet are the first.
         let bench = Bench::with(true, false, has_posted);
         for _ in 0..2 {
             let resumes = bench.counts.resumes.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Turns at a lock that one thread takes again and again: whoever drives a link copies piece after piece under the lock of its
+//! Fairness of a lock that one thread takes again and again: whoever drives a link copies piece after piece under the lock of its
 //! data half, and std's mutex is not fair. Heartbeats, deaths and new operations must not wait for the last piece.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,14 +13,14 @@ const LONGEST: Duration = Duration::from_millis(100);
 
 /// Who waits for the lock, and how many have had it. Both are hints: the lock orders everything else.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct Fairness {
     waiting: AtomicU32,
     served: AtomicU32,
 }
 
-impl Turns {
+impl Fairness {
     /// Takes the lock, before the driver takes it again. Costs nothing more than the lock if that is free.
-    pub(super) fn take<'a, T>(&self, lock: &'a Mutex<T>) -> MutexGuard<'a, T> {
+    pub(super) fn lock<'a, T>(&self, lock: &'a Mutex<T>) -> MutexGuard<'a, T> {
         if let Ok(held) = lock.try_lock() {
             return held;
         }
@@ -31,16 +31,16 @@ impl Turns {
         held
     }
 
-    /// Lets one of those who wait go first, for a while. The driver calls it between two turns, and does not hold the lock.
+    /// Lets one of those who wait go first, for a while. The driver calls it between two polls, without the lock.
     #[inline]
-    pub(super) fn give_way(&self) {
+    pub(super) fn yield_to_waiters(&self) {
         if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.let_one_pass();
+            self.wait_for_one();
         }
     }
 
     #[cold]
-    fn let_one_pass(&self) {
+    fn wait_for_one(&self) {
         let (served, by) = (self.served.load(Ordering::Relaxed), clock::now().after(LONGEST));
         while self.waiting.load(Ordering::Relaxed) != 0
             && self.served.load(Ordering::Relaxed) == served
@@ -53,15 +53,15 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use super::Turns;
+    use super::Fairness;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::{Duration, Instant};
 
     #[test]
-    fn one_who_waits_comes_before_the_drivers_next_turn() {
+    fn one_who_waits_comes_before_the_drivers_next_poll() {
         const TAKES: u32 = 100;
-        let (lock, turns) = (Mutex::new(()), Turns::default());
+        let (lock, fairness) = (Mutex::new(()), Fairness::default());
         let (over, driven) = (AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|s| {
             s.spawn(|| {
@@ -73,22 +73,22 @@ mod tests {
                     }
                     driven.fetch_add(1, Ordering::Relaxed);
                     drop(held);
-                    turns.give_way();
+                    fairness.yield_to_waiters();
                 }
             });
             let mut waited = 0;
             for _ in 0..TAKES {
-                // In the middle of a turn.
+                // In the middle of a poll.
                 while lock.try_lock().is_ok() {
                     std::hint::spin_loop();
                 }
                 let before = driven.load(Ordering::Relaxed);
-                drop(turns.take(&lock));
+                drop(fairness.lock(&lock));
                 waited += driven.load(Ordering::Relaxed) - before;
             }
             over.store(true, Ordering::Relaxed);
-            // The turn that is under way, and rarely one more that began before the wait was seen.
-            assert!(waited <= 2 * TAKES, "{waited} turns of the driver for {TAKES} of the other");
+            // The poll that is under way, and rarely one more that began before the wait was seen.
+            assert!(waited <= 2 * TAKES, "{waited} polls of the driver for {TAKES} of the other");
         });
     }
 }
