@@ -26,8 +26,8 @@ use crate::state::pending_conns::{
     Claim, FirstMessage, Handshaking, PendingConn, Seen, Stage, flush_reject, look,
 };
 
-/// Connections that are accepted before others get their turn.
-const ACCEPTS_A_TURN: usize = 64;
+/// Connections that are accepted in one call, before others are served.
+const MAX_ACCEPTS: usize = 64;
 
 /// What a pending connection turned out to be.
 enum PendingOutcome {
@@ -42,14 +42,14 @@ enum PendingOutcome {
 impl SessionInner {
     /// Accepts the connections that are queued on a listener. `Err` if descriptors are used up: pause.
     pub(crate) fn accept_all(&self, listener: u32) -> std::result::Result<(), Errno> {
-        for _ in 0..ACCEPTS_A_TURN {
+        for _ in 0..MAX_ACCEPTS {
             match self.listeners.accept(listener) {
                 Ok(Some((fd, source))) => {
-                    self.meet(fd.into(), source, listener);
+                    self.add_pending(fd.into(), source, listener);
                 }
                 Ok(None) => break,
                 // Its descriptor is worth more to the next one.
-                Err(Errno::MFILE | Errno::NFILE) if self.send_one_away() => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.evict_pending() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -57,14 +57,19 @@ impl SessionInner {
     }
 
     /// Registers an accepted connection as pending and returns its number, or closes it with `socket`.
-    pub(crate) fn meet(&self, socket: Socket, source: PeerAddr, listener: u32) -> Option<u32> {
+    pub(crate) fn add_pending(
+        &self,
+        socket: Socket,
+        source: PeerAddr,
+        listener: u32,
+    ) -> Option<u32> {
         if self.is_leaving() {
             // Dropped: closed at once.
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         if lock(&self.pending).len() >= self.places {
-            self.send_one_away();
+            self.evict_pending();
         }
         let id = self.next_pending.fetch_add(1, Ordering::Relaxed);
         if self.reactor.watch_pending(&socket, Token::Pending(id)).is_err() {
@@ -72,19 +77,22 @@ impl SessionInner {
         }
         let now = self.clock.now();
         let by = now.after(Duration::from_nanos(HELLO_DEADLINE_NS));
-        let conn = PendingConn { source, listener, by, heard: now, stage: Stage::Silent(socket) };
+        let conn =
+            PendingConn { source, listener, by, received: now, stage: Stage::Silent(socket) };
         lock(&self.pending).insert(id, conn);
         Some(id)
     }
 
     /// Makes space for another: the one that has been silent for longest goes, unless it has just spoken. Whether one went.
-    fn send_one_away(&self) -> bool {
+    fn evict_pending(&self) -> bool {
         let most_silent = lock(&self.pending).take_most_silent();
         let Some((id, conn)) = most_silent else { return false };
         match conn.stage {
-            Stage::Silent(ref socket) if look(socket) == Seen::Whole => self.hear(id, conn),
-            Stage::Silent(socket) => self.turn_away(&socket),
-            Stage::Talking(p) => self.turn_away(&p.socket),
+            Stage::Silent(ref socket) if look(socket) == Seen::Whole => {
+                self.advance_pending(id, conn)
+            }
+            Stage::Silent(socket) => self.close_pending(&socket),
+            Stage::Talking(p) => self.close_pending(&p.socket),
         }
         true
     }
@@ -93,20 +101,20 @@ impl SessionInner {
     pub(crate) fn poll_pending(&self, id: u32) {
         let conn = lock(&self.pending).remove(id);
         if let Some(conn) = conn {
-            self.hear(id, conn);
+            self.advance_pending(id, conn);
         }
     }
 
     /// To be called before it is dropped, which closes it.
-    fn turn_away(&self, socket: &Socket) {
+    fn close_pending(&self, socket: &Socket) {
         self.reactor.unwatch_socket(socket);
         socket.end_if_local();
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Listens to a pending connection that was taken out of the table.
-    fn hear(&self, id: u32, conn: PendingConn) {
-        let PendingConn { source, listener, by, mut heard, stage } = conn;
+    /// Takes the next step with a pending connection that was taken out of the table.
+    fn advance_pending(&self, id: u32, conn: PendingConn) {
+        let PendingConn { source, listener, by, mut received, stage } = conn;
         let mut p = match stage {
             Stage::Talking(p) => p,
             Stage::Silent(socket) => match look(&socket) {
@@ -116,24 +124,25 @@ impl SessionInner {
                     }
                     Box::new(self.handshaking(socket, source, listener))
                 }
-                Seen::End => return self.turn_away(&socket),
+                Seen::End => return self.close_pending(&socket),
                 seen @ (Seen::Nothing | Seen::Part) => {
                     if seen == Seen::Part {
-                        heard = self.clock.now();
+                        received = self.clock.now();
                     }
                     let stage = Stage::Silent(socket);
-                    let conn = PendingConn { source, listener, by, heard, stage };
+                    let conn = PendingConn { source, listener, by, received, stage };
                     lock(&self.pending).insert(id, conn);
                     return;
                 }
             },
         };
-        match self.listen_to(&mut p) {
+        match self.poll_handshake(&mut p) {
             PendingOutcome::Waiting => {
-                let (heard, stage) = (self.clock.now(), Stage::Talking(p));
-                lock(&self.pending).insert(id, PendingConn { source, listener, by, heard, stage });
+                let (received, stage) = (self.clock.now(), Stage::Talking(p));
+                lock(&self.pending)
+                    .insert(id, PendingConn { source, listener, by, received, stage });
             }
-            PendingOutcome::Closed => self.turn_away(&p.socket),
+            PendingOutcome::Closed => self.close_pending(&p.socket),
             PendingOutcome::Done => {}
         }
     }
@@ -155,18 +164,20 @@ impl SessionInner {
         }
     }
 
-    /// Turns away pending connections whose time is up, and says when that of the next one is.
+    /// Closes pending connections whose time is up. Returns when that of the next one is.
     pub(crate) fn expire_pending(&self, now: Instant) -> Instant {
         let late = lock(&self.pending).take_late(now);
         for (id, mut conn) in late {
             match &mut conn.stage {
                 // It was in time, and we were late.
-                Stage::Silent(socket) if look(socket) == Seen::Whole => self.hear(id, conn),
-                Stage::Silent(socket) => self.turn_away(socket),
+                Stage::Silent(socket) if look(socket) == Seen::Whole => {
+                    self.advance_pending(id, conn)
+                }
+                Stage::Silent(socket) => self.close_pending(socket),
                 Stage::Talking(p) => {
                     p.control.tick(now);
                     if p.control.close_reason().is_some() {
-                        self.turn_away(&p.socket);
+                        self.close_pending(&p.socket);
                     } else {
                         lock(&self.pending).insert(id, conn);
                     }
@@ -176,12 +187,12 @@ impl SessionInner {
         lock(&self.pending).next_late()
     }
 
-    fn listen_to(&self, p: &mut Handshaking) -> PendingOutcome {
+    fn poll_handshake(&self, p: &mut Handshaking) -> PendingOutcome {
         loop {
             let now = self.clock.now();
             let first = match p.framer.next(p.control.frame_limit()) {
                 Ok(Next::Frame(header, payload)) => match p.control.receive(header, payload, now) {
-                    Ok(Some(event)) => self.first_words(&event, p.source, &p.socket),
+                    Ok(Some(event)) => self.first_message(&event, p.source, &p.socket),
                     Ok(None) => None,
                     Err(v) => {
                         if is_of_other_version(&v) {
@@ -264,7 +275,7 @@ impl SessionInner {
         }
     }
 
-    fn first_words(
+    fn first_message(
         &self,
         event: &ControlEvent<'_>,
         source: PeerAddr,

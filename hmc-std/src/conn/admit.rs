@@ -1,4 +1,4 @@
-//! Pending connections that have said who they are: they are judged, and become a link, or the second connection of one.
+//! Pending connections that have named their rank: they are admitted, and become a link, or the second connection of one.
 
 use std::sync::Arc;
 
@@ -39,12 +39,12 @@ pub(crate) struct DataPlaneInit {
 }
 
 impl SessionInner {
-    pub(crate) fn judge(&self, input: Input) -> std::result::Result<(), RejectReason> {
+    pub(crate) fn admission(&self, input: Input) -> std::result::Result<(), RejectReason> {
         if self.is_leaving() {
             return Err(RejectReason::ShuttingDown);
         }
         match self.update_membership(input) {
-            Decision::Judged(verdict) => reason(verdict).map_or(Ok(()), Err),
+            Decision::Admission(admission) => reason(admission).map_or(Ok(()), Err),
             _ => Err(RejectReason::Busy),
         }
     }
@@ -57,7 +57,7 @@ impl SessionInner {
         who: Identity,
     ) -> std::result::Result<Rank, RejectReason> {
         if rank != self.config.rank || !self.config.private_ranks {
-            return self.judge(Input::Hello { rank, incarnation, who }).map(|()| rank);
+            return self.admission(Input::Hello { rank, incarnation, who }).map(|()| rank);
         }
         if self.is_leaving() {
             return Err(RejectReason::ShuttingDown);
@@ -221,7 +221,7 @@ impl SessionInner {
         if !link.attach(Arc::clone(&p.socket), plane) {
             return Err(RejectReason::BadToken);
         }
-        if let Err(e) = self.introduce(&link) {
+        if let Err(e) = self.announce_buffer(&link) {
             link.die(false, &format!("its window could not be offered: {e}"));
             return Ok(());
         }
@@ -251,9 +251,9 @@ impl SessionInner {
     }
 }
 
-/// Why a verdict is a refusal, if it is.
-fn reason(verdict: Admission) -> Option<RejectReason> {
-    match verdict {
+/// Why a admission is a refusal, if it is.
+fn reason(admission: Admission) -> Option<RejectReason> {
+    match admission {
         Admission::Accept | Admission::Replace => None,
         Admission::Duplicate => Some(RejectReason::Duplicate),
         // It may try again when our own dial has come to nothing.
@@ -270,9 +270,9 @@ mod tests {
     use hmc_core::types::Incarnation;
 
     #[test]
-    fn each_verdict_against_a_pending_conn_has_its_own_word() {
+    fn each_refusal_of_a_pending_conn_has_its_own_reason() {
         let (seen, limit) = (Incarnation(7), 9);
-        for (verdict, why) in [
+        for (admission, why) in [
             (Admission::Accept, None),
             (Admission::Replace, None),
             (Admission::Duplicate, Some(RejectReason::Duplicate)),
@@ -281,7 +281,7 @@ mod tests {
             (Admission::Stale { seen }, Some(RejectReason::Stale { seen })),
             (Admission::BadRank { limit }, Some(RejectReason::BadRank { limit })),
         ] {
-            assert_eq!(reason(verdict), why);
+            assert_eq!(reason(admission), why);
         }
     }
 }

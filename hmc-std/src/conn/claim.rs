@@ -20,7 +20,7 @@ impl SessionInner {
         source: PeerAddr,
         socket: &Socket,
     ) -> FirstMessage {
-        if !self.is_asked(h.asked, source, socket) {
+        if !self.is_expected(h.asked, source, socket) {
             return FirstMessage::Refused(RejectReason::WrongEndpoint);
         }
         let (needed, proven) = match source {
@@ -40,11 +40,11 @@ impl SessionInner {
                 FirstMessage::Native(claim)
             };
         }
-        let said = self.secret().and_then(|secret| {
+        let proof = self.secret().and_then(|secret| {
             let nonce = self.entropy.random()?;
             Ok(secret.challenge(h, self.config.rank, nonce))
         });
-        match said {
+        match proof {
             Ok((challenge, must)) => FirstMessage::Promised(claim, challenge, must),
             Err(e) => {
                 self.warn_refused(source, "nothing can be proved to it", &e);
@@ -83,7 +83,7 @@ impl SessionInner {
                 let path = std::path::PathBuf::from(std::ffi::OsString::from(
                     std::str::from_utf8(path).ok()?,
                 ));
-                // Nobody said which endpoint is meant, and one that starts again may get another port.
+                // No endpoint is named, and one that starts again may get another port.
                 path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
             }
             (Ok(e @ EndpointDesc::Tcp { .. }), PeerAddr::Tcp(from)) => {

@@ -74,10 +74,10 @@ impl SessionInner {
                         opened => connector.opened(self, opened.map(Socket::from))?,
                     }
                 }
-                ConnectStep::Hear => {
-                    let heard =
+                ConnectStep::Receive => {
+                    let answer =
                         connector.socket().map(|s| wait_for_answer(s, self.config.spin, until));
-                    if let Some(Err(e)) = heard {
+                    if let Some(Err(e)) = answer {
                         if e.kind() != ErrorKind::Forked {
                             connector.abandon(self);
                         }
@@ -163,7 +163,7 @@ impl SessionInner {
         if !is_private(rank) {
             // Another process may have taken the rank meanwhile, or it is kept for one that has proved itself.
             let welcome = Input::Welcome { rank, incarnation, who: Identity::default() };
-            if let Err(why) = self.judge(welcome) {
+            if let Err(why) = self.admission(welcome) {
                 self.update_membership(Input::DialFailed { rank });
                 return Err(self.refusal(claims, why));
             }
@@ -219,7 +219,7 @@ impl SessionInner {
         });
         link.choose(ConnType::Loopback, "this session itself".into());
         self.publish(&link);
-        self.introduce(&link)?;
+        self.announce_buffer(&link)?;
         link.check_ready();
         Ok(link)
     }

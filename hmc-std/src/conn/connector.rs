@@ -31,7 +31,7 @@ pub(crate) enum ConnectStep {
     /// A connection there; hand it in by [`Connector::opened`].
     Open(DialTarget),
     /// Bytes on [`Connector::socket`].
-    Hear,
+    Receive,
     /// The rest of the handshake on this link.
     Drive(Arc<Link>),
     /// Events of the peers, or that time. The rank was taken, or was not, when that was found: an event is what differs from it.
@@ -123,7 +123,7 @@ impl Connector {
                 State::Dialing(dialer) => match dialer.advance(shared) {
                     Err(e) => self.again_after(e, now)?,
                     Ok(DialStep::Open(target)) => return Ok(Err(ConnectStep::Open(target))),
-                    Ok(DialStep::Hear) => return Ok(Err(ConnectStep::Hear)),
+                    Ok(DialStep::Receive) => return Ok(Err(ConnectStep::Receive)),
                     Ok(DialStep::Pause(at)) => {
                         return Ok(Err(ConnectStep::Pause(at.min(self.deadline))));
                     }

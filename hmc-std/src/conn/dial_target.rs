@@ -35,7 +35,7 @@ impl DialTarget {
         }
         let ip = match address {
             Address::Tcp(a) => a.ip(),
-            // The peer said that it listens there: it was asked.
+            // The peer reported that it listens there: it was asked.
             Address::Local { endpoint, .. } if !endpoint.ip().is_unspecified() => {
                 return Ok(Self::Address(Address::Tcp(*endpoint)));
             }

@@ -21,7 +21,7 @@ use crate::conn::dial_target::DialTarget;
 use crate::conn::handshake::{
     Handshake, HandshakeOutcome, WelcomeInfo, invalid_hello, other_question,
 };
-use crate::conn::hello::told;
+use crate::conn::hello::with_shm_reason;
 use crate::conn::retry::Retries;
 use crate::io::listener::local_peer;
 use crate::io::socket::Socket;
@@ -37,7 +37,7 @@ pub(crate) enum DialStep {
     /// A connection there; hand it in by [`Dialer::opened`].
     Open(DialTarget),
     /// Bytes on [`Dialer::socket`].
-    Hear,
+    Receive,
     /// Nothing before that time.
     Pause(Instant),
     /// Nothing: this is the link. It still has to become ready.
@@ -125,11 +125,11 @@ impl Dialer {
     pub(crate) fn advance(&mut self, shared: &SessionInner) -> Result<DialStep> {
         let step = self.step(shared);
         match &step {
-            Ok(DialStep::Open(_) | DialStep::Hear | DialStep::Pause(_)) => {}
+            Ok(DialStep::Open(_) | DialStep::Receive | DialStep::Pause(_)) => {}
             Ok(DialStep::Linked(_)) => self.stage = DialStage::Over,
             Ok(DialStep::Refused(_)) | Err(_) => self.abandon(shared),
         }
-        step.map_err(|e| told(e, self.rank, &self.choices))
+        step.map_err(|e| with_shm_reason(e, self.rank, &self.choices))
     }
 
     /// What [`DialStep::Open`] asked for: a connection, or why there is none.
@@ -141,7 +141,7 @@ impl Dialer {
         if done.is_err() {
             self.abandon(shared);
         }
-        done.map_err(|e| told(e, self.rank, &self.choices))
+        done.map_err(|e| with_shm_reason(e, self.rank, &self.choices))
     }
 
     /// The dial is given up: the rank may be dialed again.
@@ -173,7 +173,7 @@ impl Dialer {
                 }
                 DialStage::Hello(talk) => {
                     let met = match talk.advance(now)? {
-                        None => return Ok(DialStep::Hear),
+                        None => return Ok(DialStep::Receive),
                         Some(HandshakeOutcome::Connected(met)) => met,
                         Some(HandshakeOutcome::Refused(why)) => return Ok(DialStep::Refused(why)),
                         Some(HandshakeOutcome::Attached) => return Err(other_question()),
@@ -187,7 +187,7 @@ impl Dialer {
                         return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
                     }
                     if !is_private(rank)
-                        && let Err(why) = shared.judge(welcome)
+                        && let Err(why) = shared.admission(welcome)
                     {
                         return Ok(DialStep::Refused(why));
                     }
@@ -216,7 +216,7 @@ impl Dialer {
                     )?));
                 }
                 DialStage::Attach(_, first, kind, talk) => match (talk.advance(now), *kind) {
-                    (Ok(None), _) => return Ok(DialStep::Hear),
+                    (Ok(None), _) => return Ok(DialStep::Receive),
                     (Ok(Some(HandshakeOutcome::Attached)), _) => {
                         return self.link(shared).map(DialStep::Linked);
                     }
@@ -251,13 +251,18 @@ impl Dialer {
                 // Whoever dials again begins a new life, so that the other end can tell it from the last.
                 let incarnation = shared.next_life();
                 let endpoints = shared.endpoints(None, false);
-                let talk =
-                    shared.greeting(socket, &self.address, &endpoints, incarnation, self.claims);
+                let talk = shared.begin_handshake(
+                    socket,
+                    &self.address,
+                    &endpoints,
+                    incarnation,
+                    self.claims,
+                );
                 match talk {
                     Ok(mut talk) => {
-                        let said = talk.flush();
+                        let sent = talk.flush();
                         self.stage = DialStage::Hello(talk);
-                        said
+                        sent
                     }
                     Err(e) => {
                         self.stage = DialStage::Control;
@@ -332,7 +337,7 @@ impl Dialer {
             return self.skip_unfit(shared);
         }
         let is_local = shared.domains.find(kind)?.side() == Side::Local;
-        // What this end lacks is said as it is.
+        // What this end lacks is reported as it is.
         if is_local && why.kind() != ErrorKind::SystemLimit {
             return Err(unavailable(kind, &why.to_string()));
         }
@@ -406,7 +411,7 @@ impl Dialer {
         link.choose(kind, String::new());
         shared.publish(&link);
         shared.update_membership(Input::Linked { rank: self.rank });
-        if let Err(e) = shared.introduce(&link) {
+        if let Err(e) = shared.announce_buffer(&link) {
             link.die(false, &format!("its window could not be offered: {e}"));
             return Err(e);
         }

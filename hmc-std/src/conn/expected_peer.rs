@@ -1,7 +1,7 @@
-//! Whether a process is the one that a dialer was told to reach.
+//! Whether a process is the one that a dialer expects.
 //!
 //! A local socket bears a rank, and processes of several jobs have the same ranks: whoever knows the TCP endpoint of the peer
-//! that it means says so in its HELLO, and who does not listen there refuses it.
+//! that it means sends that in its HELLO, and who does not listen there refuses it.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -27,8 +27,8 @@ fn bytes(ip: IpAddr) -> [u8; 16] {
 }
 
 impl SessionInner {
-    /// What a dialer says about whom it means, and whether both ends prove that they are of the same user.
-    pub(crate) fn asks(&self, address: &Address, socket: &Socket) -> (Asked, bool) {
+    /// The endpoint at which a dialer expects its peer, and whether both ends prove that they are of the same user.
+    pub(crate) fn expected_endpoint(&self, address: &Address, socket: &Socket) -> (Asked, bool) {
         let of = |at: SocketAddr| Asked::new(bytes(at.ip()), at.port(), self.netns);
         match address {
             Address::Tcp(addr) => {
@@ -50,8 +50,8 @@ impl SessionInner {
         asked.netns() != 0 && self.netns != 0 && asked.netns() != self.netns
     }
 
-    /// Whether this session listens at the endpoint that a dialer was told to reach.
-    pub(crate) fn is_asked(&self, asked: &Asked, source: PeerAddr, socket: &Socket) -> bool {
+    /// Whether this session listens at the endpoint that a dialer expects.
+    pub(crate) fn is_expected(&self, asked: &Asked, source: PeerAddr, socket: &Socket) -> bool {
         if asked.port() == 0 {
             return true;
         }

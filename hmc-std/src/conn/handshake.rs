@@ -27,7 +27,7 @@ use crate::io::listener::{local_peer, new_socket, tune_tcp};
 use crate::io::socket::Socket;
 use crate::link::ctrl::CtrlState;
 
-/// What a WELCOME said, kept.
+/// The data of a WELCOME, owned.
 pub(crate) struct WelcomeInfo {
     pub(crate) incarnation: Incarnation,
     pub(crate) host: HostId,
@@ -70,7 +70,7 @@ impl Handshake {
                         Ok(_) => {
                             return Err(Error::new(ErrorKind::Io, "the socket took half a hello"));
                         }
-                        // What it said before, if anything, can still be received.
+                        // What it sent before, if anything, can still be received.
                         Err(Errno::PIPE | Errno::CONNRESET) => {}
                         Err(e) => return Err(Error::io("cannot say hello", e)),
                     }
@@ -95,9 +95,9 @@ impl Handshake {
                         Some(ControlEvent::Connected(w)) => {
                             return Ok(Some(HandshakeOutcome::Connected(WelcomeInfo::of(&w))));
                         }
-                        Some(ControlEvent::Challenged(said)) => {
+                        Some(ControlEvent::Challenged(challenge)) => {
                             let prover = self.prover.as_ref().ok_or_else(other_question)?;
-                            let (must, ours) = prover.answer(&said);
+                            let (must, ours) = prover.answer(&challenge);
                             if !self.control.prove(&must, ours).map_err(invalid_hello)? {
                                 return Err(prover.not_believed());
                             }

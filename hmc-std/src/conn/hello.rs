@@ -1,4 +1,4 @@
-//! The first words of a dial, and what a refusal of them means to the caller.
+//! The HELLO of a dial, and what a refusal of them means to the caller.
 
 use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::types::{ConnType, Incarnation, Rank};
@@ -13,8 +13,8 @@ use crate::link::Choice;
 use crate::state::inner::SessionInner;
 
 impl SessionInner {
-    /// The first words to whoever listens at `address`, ready to be said on the connection to it.
-    pub(crate) fn greeting(
+    /// The dialer's handshake with whoever listens at `address`, its HELLO ready to be sent on the connection to it.
+    pub(crate) fn begin_handshake(
         &self,
         socket: Socket,
         address: &Address,
@@ -22,9 +22,9 @@ impl SessionInner {
         incarnation: Incarnation,
         expected: Rank,
     ) -> Result<Handshake> {
-        let words = self.hello(endpoints, incarnation, Some(expected))?;
-        let (asked, proves) = self.asks(address, &socket);
-        let hello = Hello { asked: &asked, proves, ..words };
+        let hello = self.hello(endpoints, incarnation, Some(expected))?;
+        let (asked, proves) = self.expected_endpoint(address, &socket);
+        let hello = Hello { asked: &asked, proves, ..hello };
         let prover = self.prover(&hello, endpoints)?.map(Box::new);
         let control = ControlConn::dial(&hello, self.clock.now()).map_err(invalid_hello)?;
         Ok(Handshake { prover, ..Handshake::new(socket, control) })
@@ -68,7 +68,7 @@ fn refusal(peer: Rank, ours: Rank, why: RejectReason) -> Error {
 }
 
 /// An error of a dial, with why it did not end with shared memory, if that was tried.
-pub(crate) fn told(e: Error, peer: Rank, choices: &[Choice]) -> Error {
+pub(crate) fn with_shm_reason(e: Error, peer: Rank, choices: &[Choice]) -> Error {
     let e = e.with_peer(peer);
     match choices.iter().find(|c| c.conn == ConnType::Shm && !c.chosen) {
         Some(passed) => e.after(format_args!("no shm: {}", passed.why)),
@@ -78,7 +78,7 @@ pub(crate) fn told(e: Error, peer: Rank, choices: &[Choice]) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Choice, ConnType, Error, ErrorKind, Rank, RejectReason, refusal, told};
+    use super::{Choice, ConnType, Error, ErrorKind, Rank, RejectReason, refusal, with_shm_reason};
     use hmc_core::types::Incarnation;
 
     #[test]
@@ -109,7 +109,11 @@ mod tests {
     fn the_error_of_a_dial_says_why_memory_is_not_shared_if_that_was_tried() {
         let choice = |conn, chosen| Choice { conn, chosen, why: format!("because of {conn}") };
         let text = |choices: &[Choice]| {
-            let e = told(Error::new(ErrorKind::Unavailable, "nobody answers"), Rank(5), choices);
+            let e = with_shm_reason(
+                Error::new(ErrorKind::Unavailable, "nobody answers"),
+                Rank(5),
+                choices,
+            );
             assert_eq!((e.kind(), e.peer()), (ErrorKind::Unavailable, Some(Rank(5))));
             e.to_string()
         };

@@ -10,7 +10,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::secret::Secret;
 use crate::state::inner::SessionInner;
 
-/// A dialer's part: what it said, and what it knows.
+/// A dialer's part: what it sent, and what it knows.
 pub(crate) struct Prover {
     secret: Secret,
     hello: Hello<'static>,
@@ -22,10 +22,10 @@ pub(crate) struct Prover {
 
 impl Prover {
     /// The proof that the acceptor must have shown, and the answer.
-    pub(crate) fn answer(&self, said: &Challenge) -> (Proof, Proof) {
+    pub(crate) fn answer(&self, challenge: &Challenge) -> (Proof, Proof) {
         let (asked, endpoints) = (&self.asked, self.endpoints.endpoints());
         let hello = Hello { asked, endpoints, ..self.hello };
-        let of = |role| self.secret.prove(role, &hello, said.rank, &said.nonce);
+        let of = |role| self.secret.prove(role, &hello, challenge.rank, &challenge.nonce);
         (of(Role::Acceptor), of(Role::Dialer))
     }
 
@@ -57,7 +57,7 @@ impl SessionInner {
         self.secret.of(&self.config.secret, self.clock.unix_nanos())
     }
 
-    /// What a dialer needs that said `hello`, if that promises a proof.
+    /// What a dialer needs that sent `hello`, if that promises a proof.
     pub(crate) fn prover(
         &self,
         hello: &Hello<'_>,

@@ -41,7 +41,7 @@ impl SessionInner {
         check_exposure(addr.ip(), self.is_insecure())?;
         let mut retries = Retries::default();
         loop {
-            let again = match self.ask_once(addr, until) {
+            let again = match self.query_once(addr, until) {
                 Err(e) if Retries::is_worth_it(&e) => retries.next(clock::now()),
                 Err(e) if e.kind() == ErrorKind::DeadlineExceeded => return Err(retries.deadline()),
                 asked => return asked,
@@ -58,13 +58,13 @@ impl SessionInner {
         }
     }
 
-    fn ask_once(&self, addr: SocketAddr, until: WaitLimit) -> Result<Rank> {
+    fn query_once(&self, addr: SocketAddr, until: WaitLimit) -> Result<Rank> {
         let (me, none) = (self.config.rank, EndpointList::new());
         let fd = open(&Address::Tcp(addr), me, until)?;
         let from = rustix::net::getsockname(&fd).ok().and_then(|a| SocketAddr::try_from(a).ok());
         let is_own = self.listeners.is_own_address(addr, from.map(|f| f.ip()));
         let mut talk =
-            self.greeting(fd.into(), &Address::Tcp(addr), &none, self.next_life(), me)?;
+            self.begin_handshake(fd.into(), &Address::Tcp(addr), &none, self.next_life(), me)?;
         let reached = loop {
             match talk.advance(clock::now())? {
                 Some(reached) => break reached,
@@ -73,7 +73,7 @@ impl SessionInner {
         };
         match reached {
             HandshakeOutcome::Refused(RejectReason::WrongRank { ours }) if ours != me => Ok(ours),
-            // It took the rank for its own, and judged this session by it.
+            // It took the rank for its own, and decided about this session by it.
             HandshakeOutcome::Connected(_)
             | HandshakeOutcome::Refused(
                 RejectReason::Duplicate

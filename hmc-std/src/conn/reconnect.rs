@@ -1,4 +1,4 @@
-//! The lives of the peers as the registry judges them, and when a lost one is dialed again.
+//! The incarnations of the peers as the membership admits them, and when a lost one is dialed again.
 
 use std::sync::atomic::Ordering;
 

@@ -19,7 +19,7 @@ pub enum DrivenStep {
     /// A connection to that address, to be handed in by [`DrivenConnect::opened`]; `None`: to one that is no address of TCP.
     Open(Option<SocketAddr>),
     /// An answer on the connection that was opened last.
-    Hear,
+    Receive,
     /// The rest of the handshake on this link.
     Drive(DrivenLink),
     /// Events, or that time.
@@ -51,7 +51,7 @@ impl DrivenConnect {
                 DrivenStep::Open(Some(at))
             }
             Err(ConnectStep::Open(_)) => DrivenStep::Open(None),
-            Err(ConnectStep::Hear) => DrivenStep::Hear,
+            Err(ConnectStep::Receive) => DrivenStep::Receive,
             Err(ConnectStep::Drive(link)) => DrivenStep::Drive(DrivenLink(link)),
             Err(ConnectStep::Event { by, .. }) => DrivenStep::Event(by),
             Err(ConnectStep::Pause(until)) => DrivenStep::Pause(until),

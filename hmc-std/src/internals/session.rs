@@ -177,7 +177,7 @@ impl DrivenSession {
 
     /// Somebody connected. The number of the pending connection, unless it is refused at once.
     pub fn accept(&self, stream: Box<dyn ByteStream>, from: SocketAddr) -> Option<u32> {
-        self.shared.meet(Socket::from(stream), PeerAddr::Tcp(from), 0)
+        self.shared.add_pending(Socket::from(stream), PeerAddr::Tcp(from), 0)
     }
 
     /// Hears what a pending connection says.

@@ -75,7 +75,7 @@ impl CtrlState {
         has
     }
 
-    /// Sends what the protocol answers, and what is owed.
+    /// Sends what the protocol answers, and release acks.
     #[inline]
     pub(crate) fn obey(&mut self, now: Instant) {
         while self.machine.answer(now) {
@@ -83,9 +83,9 @@ impl CtrlState {
         }
     }
 
-    /// Nothing of ours uses that window of the peer any more: it is told so.
-    pub(crate) fn say_left(&mut self, window: WindowId, epoch: Epoch, now: Instant) {
-        self.machine.owe(window, epoch);
+    /// Sends that nothing of ours uses that window of the peer any more.
+    pub(crate) fn send_release(&mut self, window: WindowId, epoch: Epoch, now: Instant) {
+        self.machine.queue_release(window, epoch);
         self.obey(now);
     }
 

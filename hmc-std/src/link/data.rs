@@ -64,7 +64,7 @@ pub(crate) struct DataState {
 
 impl DataState {
     /// `attached` says whether the data plane is the final one; `wants_default` whether a link is only
-    /// ready when the peer told its default window.
+    /// ready when the peer sent its default window.
     pub(crate) fn new(
         plane: AnyDataPlane,
         slots: usize,

@@ -128,16 +128,16 @@ impl Link {
 
     /// Receives what there is and ends the link, unless the inbox is full: whoever takes messages goes on then.
     fn close_now(&self) {
-        let mut heard = Received::default();
+        let mut received = Received::default();
         let done = {
             let now = self.clock.now();
             let mut ctrl = self.ctrl();
             ctrl.machine.close_at(now);
-            ctrl.poll(now, self, &mut heard);
+            ctrl.poll(now, self, &mut received);
             self.settle_ctrl(&mut ctrl);
             ctrl.machine.ended().is_some_and(|e| !e.unread) || ctrl.machine.is_close_due(now)
         };
-        self.act_on(heard);
+        self.act_on(received);
         if done {
             self.die(false, "its data connection ended");
         }

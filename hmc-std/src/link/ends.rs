@@ -44,15 +44,15 @@ pub(crate) const INBOX: (usize, usize) = (4, 4096);
 /// Operations that one end can have.
 const SLOTS: usize = 8;
 
-/// What a link tells its session, counted.
-pub(crate) struct Told {
+/// What a link reports to its session, counted.
+pub(crate) struct EventCounts {
     pub(crate) events: AtomicU32,
     pub(crate) over: AtomicU32,
     wakers: Arc<Wakers>,
     tally: Arc<Tally>,
 }
 
-impl LinkObserver for Told {
+impl LinkObserver for EventCounts {
     fn on_event(&self, _: &Link) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
@@ -70,10 +70,10 @@ impl LinkObserver for Told {
     }
 }
 
-/// One end of a link, and what it told.
+/// One end of a link, and what it reported.
 pub(crate) struct End {
     pub(crate) link: Arc<Link>,
-    pub(crate) told: Arc<Told>,
+    pub(crate) counts: Arc<EventCounts>,
     pub(crate) regions: Arc<RegionTable>,
 }
 
@@ -82,10 +82,10 @@ impl End {
         let (events, over) = (AtomicU32::new(0), AtomicU32::new(0));
         // What is woken is woken in the test's own calls.
         let wakers = Wakers::new(true);
-        let told = Arc::new(Told { events, over, wakers, tally: Arc::default() });
-        let owner: Arc<dyn LinkObserver> = Arc::<Told>::clone(&told);
+        let counts = Arc::new(EventCounts { events, over, wakers, tally: Arc::default() });
+        let owner: Arc<dyn LinkObserver> = Arc::<EventCounts>::clone(&counts);
         let link = Link::new(parts(Arc::downgrade(&owner)));
-        Self { link, told, regions: Arc::default() }
+        Self { link, counts, regions: Arc::default() }
     }
 
     /// A region of this end, all of which the peer may read and write.
@@ -126,9 +126,9 @@ impl End {
         while self.link.poll_data(false) || self.link.poll_ctrl(false) {}
     }
 
-    /// How often the session was told of events and of the link's end.
-    pub(crate) fn told(&self) -> (u32, u32) {
-        (self.told.events.load(Ordering::Relaxed), self.told.over.load(Ordering::Relaxed))
+    /// How often the link reported events and its end to the session.
+    pub(crate) fn event_counts(&self) -> (u32, u32) {
+        (self.counts.events.load(Ordering::Relaxed), self.counts.over.load(Ordering::Relaxed))
     }
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn first_byte(region: &Region) -> u8 {
     byte[0]
 }
 
-/// A link to nobody: its control connection never says anything, and it has no data plane.
+/// A link to nobody: its control connection never sends anything, and it has no data plane.
 pub(crate) fn alone(peer: u32, serial: u32) -> End {
     lonely(peer, serial, false)
 }
@@ -230,8 +230,8 @@ fn hello(rank: u32, heartbeat: Duration, endpoints: &EndpointList) -> Hello<'_> 
     }
 }
 
-/// Has `to` hear what `from` says.
-fn tell(from: &mut ControlConn, to: &mut ControlConn, now: Instant) {
+/// Has `to` receive what `from` sends.
+fn transmit(from: &mut ControlConn, to: &mut ControlConn, now: Instant) {
     while let Some(output) = from.poll_output() {
         let ControlOutput::Transmit(frame) = output else { continue };
         let (header, payload) = frame.as_bytes().split_at(FRAME_HEADER_BYTES);
@@ -247,9 +247,9 @@ pub(crate) fn met(heartbeat: Duration, now: Instant) -> (ControlConn, ControlCon
     let mut dialer = ControlConn::dial(&hello(0, heartbeat, &list), now).expect("it fits");
     let acceptor = AcceptConfig { rank: Rank(1), job: 0, cxx: CxxPolicy::Refused };
     let mut acceptor = ControlConn::accepted(&acceptor, now);
-    tell(&mut dialer, &mut acceptor, now);
+    transmit(&mut dialer, &mut acceptor, now);
     acceptor.accept(&hello(1, heartbeat, &list), LinkToken([0; 16]), now).expect("it said hello");
-    tell(&mut acceptor, &mut dialer, now);
+    transmit(&mut acceptor, &mut dialer, now);
     (dialer, acceptor)
 }
 

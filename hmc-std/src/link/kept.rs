@@ -64,7 +64,7 @@ impl Link {
     pub(super) fn keep_unfenced(&self) {
         let Some(link) = self.me.upgrade().filter(|me| !me.is_out_of_reach()) else { return };
         if self.data().is_harmless() && !self.has_rndvs() {
-            // As a rule the peer that was told of the end says at once that it is out.
+            // As a rule the peer that receives the end sends at once that it is out.
             tracing::debug!(peer = self.peer.0, "windows are held until the peer is out of them");
         } else {
             tracing::warn!(
@@ -103,7 +103,7 @@ mod tests {
             end.link.has_worker.store(has_worker, Ordering::Relaxed);
             assert_eq!(kept(&end).may_end_before(), has_worker);
             // A message under way ends when its puts do.
-            assert!(end.link.rndv_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
+            assert!(end.link.rndv_receive(RndvMsg::Offer { id: RndvId(0), len: 1 }));
             assert!(kept(&end).may_end_before(), "{has_worker}");
         }
     }

@@ -110,7 +110,7 @@ pub(crate) struct Link {
     leaving: AtomicBool,
     /// [`Link::die`] was called.
     over: AtomicBool,
-    /// The peer said BYE: it waits for ours.
+    /// The peer sent BYE: it waits for ours.
     peer_left: AtomicBool,
     /// Of the session.
     clock: Clock,
@@ -268,7 +268,7 @@ impl Link {
         lock(&self.choices).clone()
     }
 
-    /// Whether the link ended after one side said BYE.
+    /// Whether the link ended after one side sent BYE.
     pub(crate) fn life_was_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
     }
@@ -280,7 +280,7 @@ impl Link {
     /// The error for using a link that is over or leaving.
     pub(crate) fn gone(&self) -> Error {
         if self.is_closing() {
-            Error::peer_dead(self.peer, self.last_words())
+            Error::peer_dead(self.peer, self.closing_reason())
         } else {
             Error::new(ErrorKind::Closed, "the connection is closing: no new operations")
                 .with_peer(self.peer)
@@ -463,8 +463,8 @@ mod tests {
         }
         assert_eq!(end.link.full_inbox(), "");
         assert!(!end.link.inbox().admits(1, 0));
-        let told = end.link.full_inbox();
-        assert!(told.contains("inbox of this peer is full") && told.contains("inbox`"), "{told}");
+        let text = end.link.full_inbox();
+        assert!(text.contains("inbox of this peer is full") && text.contains("inbox`"), "{text}");
         assert!(end.link.inbox().take(Want::Int).is_some() && end.link.inbox().stop_awaiting());
         assert_eq!(end.link.full_inbox(), "");
     }

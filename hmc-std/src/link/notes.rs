@@ -35,7 +35,7 @@ impl Link {
     ///
     /// # Errors
     /// `PeerDead`, `Io`.
-    pub(crate) fn send_greeting(&self) -> Result<()> {
+    pub(crate) fn send_wireup(&self) -> Result<()> {
         let mut space = [0; MAX_ENDPOINT_BYTES];
         let note = self.data().plane().greeting(&mut space)?;
         note.map_or(Ok(()), |note| self.send_note(note))
@@ -63,20 +63,20 @@ impl Link {
         }
     }
 
-    /// Closes a window that the peer could not be told of: no access was made or will be.
-    pub(crate) fn untell(&self, region: &WindowDesc) {
+    /// Revokes a window that could not be announced to the peer: no access was made or will be.
+    pub(crate) fn revoke_unannounced(&self, region: &WindowDesc) {
         let mut data = self.data();
         let _ = data.plane().begin_revoke(region.window, region.epoch);
         data.plane().free_window(region.window, region.epoch);
     }
 
-    /// Says of windows that the peer took back that nothing of ours uses them any more.
-    pub(super) fn say_left(&self) {
+    /// Sends that nothing of ours uses windows that the peer took back any more.
+    pub(super) fn send_releases(&self) {
         loop {
             let Some((window, epoch)) = self.data().plane().next_release() else { return };
             // If the link is over, its end is the fence.
             let mut ctrl = self.ctrl();
-            ctrl.say_left(window, epoch, self.clock.now());
+            ctrl.send_release(window, epoch, self.clock.now());
             self.settle_ctrl(&mut ctrl);
         }
     }

@@ -48,7 +48,7 @@ impl Link {
         }
         self.follow_up(&mut after);
         if leaves {
-            self.say_left();
+            self.send_releases();
         }
         if !as_leader {
             if ended {
@@ -72,23 +72,23 @@ impl Link {
     /// may be waiting for: a heartbeat is nothing to stay awake for. As for the data plane, only the
     /// leader receives while there is one.
     pub(crate) fn poll_ctrl(&self, as_leader: bool) -> bool {
-        let mut heard = Received::default();
+        let mut received = Received::default();
         let ended = {
             let mut ctrl = self.ctrl();
             if ctrl.is_claimed() && !as_leader {
                 return false;
             }
-            ctrl.poll(self.clock.now(), self, &mut heard);
+            ctrl.poll(self.clock.now(), self, &mut received);
             self.settle_ctrl(&mut ctrl);
             ctrl.machine.ended()
         };
-        let busy = heard.messages
-            || heard.adverts
-            || heard.revoked
-            || heard.left
-            || heard.bye
-            || heard.rndv;
-        self.act_on(heard);
+        let busy = received.messages
+            || received.adverts
+            || received.revoked
+            || received.left
+            || received.bye
+            || received.rndv;
+        self.act_on(received);
         self.end_ctrl(ended);
         busy
     }
@@ -113,8 +113,8 @@ impl Link {
         let mut came = Received::default();
         let ended = {
             let mut ctrl = self.ctrl();
-            if let Some(heard) = beat {
-                ctrl.machine.note_beat(heard, now);
+            if let Some(peer_beat) = beat {
+                ctrl.machine.note_beat(peer_beat, now);
             }
             ctrl.machine.suit(late, spread, now);
             ctrl.tick(now, self, &mut came);
@@ -141,32 +141,32 @@ impl Link {
         self.let_go();
     }
 
-    pub(super) fn act_on(&self, heard: Received) {
-        if heard.messages || heard.adverts || heard.left || heard.space {
+    pub(super) fn act_on(&self, received: Received) {
+        if received.messages || received.adverts || received.left || received.space {
             self.leader_lock.notify();
         }
-        if let Some(e) = &heard.failed {
+        if let Some(e) = &received.failed {
             self.die(false, &format!("its transport cannot be used: {e}"));
             return;
         }
-        if heard.adverts {
+        if received.adverts {
             self.check_ready();
         }
-        if heard.revoked {
+        if received.revoked {
             let released = self.data_fairly().plane().take_released();
             drop(released);
         }
-        if heard.rndv || heard.space {
+        if received.rndv || received.space {
             self.run_rndv();
         }
-        if heard.bye {
+        if received.bye {
             self.leaving.store(true, Ordering::Release);
             self.peer_left.store(true, Ordering::Release);
             self.advance(LinkState::Leaving);
             self.rndv_leave();
             self.let_go();
         }
-        if (heard.messages || heard.bye || heard.revoked)
+        if (received.messages || received.bye || received.revoked)
             && let Some(owner) = self.owner.upgrade()
         {
             owner.on_event(self);
@@ -342,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_was_heard_has_its_own_consequence() {
+    fn each_thing_received_has_its_own_consequence() {
         type Set = fn(&mut Received);
-        // What was heard; whether it wakes followers, and tells the session.
+        // What was received; whether it wakes followers, and notifies the session.
         let cases: [(Set, bool, u32); 7] = [
             (|_| (), false, 0),
             (|h| h.messages = true, true, 1),
@@ -356,20 +356,20 @@ mod tests {
         ];
         for (at, (set, wakes, events)) in cases.into_iter().enumerate() {
             let (near, _far) = pair(ConnType::Tcp);
-            let before = near.told().0;
-            let mut heard = Received::default();
-            set(&mut heard);
-            assert_eq!(notifies(&near, || near.link.act_on(heard)), wakes, "case {at}");
-            assert_eq!(near.told().0 - before, events, "case {at}");
+            let before = near.event_counts().0;
+            let mut received = Received::default();
+            set(&mut received);
+            assert_eq!(notifies(&near, || near.link.act_on(received)), wakes, "case {at}");
+            assert_eq!(near.event_counts().0 - before, events, "case {at}");
         }
         // Notes are looked at, also when there is space to answer again.
         for set in [|h: &mut Received| h.rndv = true, |h: &mut Received| h.space = true] {
             let (near, _far) = pair(ConnType::Tcp);
-            assert!(near.link.rndv_hear(RndvMsg::Offer { id: RndvId(0), len: 1 }));
+            assert!(near.link.rndv_receive(RndvMsg::Offer { id: RndvId(0), len: 1 }));
             assert!(near.link.is_rndv_quiet(), "nobody has looked");
-            let mut heard = Received::default();
-            set(&mut heard);
-            near.link.act_on(heard);
+            let mut received = Received::default();
+            set(&mut received);
+            near.link.act_on(received);
             assert!(!near.link.is_rndv_quiet());
         }
     }
@@ -379,11 +379,11 @@ mod tests {
         let (near, far) = pair(ConnType::Tcp);
         let (_region, window) = far.expose(1);
         let op = near.put(&window, 1);
-        let before = near.told().0;
+        let before = near.event_counts().0;
         far.link.bye(clock::now().after(Duration::from_millis(10_000)));
         near.link.poll_ctrl(false);
         assert!(near.link.life_was_leaving());
-        assert_eq!((near.link.life(), near.told().0 - before), (LinkState::Leaving, 1));
+        assert_eq!((near.link.life(), near.event_counts().0 - before), (LinkState::Leaving, 1));
         near.link.let_go();
         far.link.poll_ctrl(false);
         assert_eq!(far.link.life(), LinkState::Leaving, "no BYE while the operation runs");
@@ -392,7 +392,11 @@ mod tests {
         assert!(!near.link.is_running(op));
         near.link.let_go();
         far.link.poll_ctrl(false);
-        assert_eq!((far.link.life(), far.told().1), (LinkState::Dead, 1), "now it was said");
+        assert_eq!(
+            (far.link.life(), far.event_counts().1),
+            (LinkState::Dead, 1),
+            "now it was sent"
+        );
     }
 
     #[test]
@@ -400,7 +404,7 @@ mod tests {
         let (near, _far) = pair(ConnType::Tcp);
         let failed = Some(Error::new(ErrorKind::Io, "no such device"));
         near.link.act_on(Received { failed, messages: true, ..Received::default() });
-        assert_eq!((near.link.life(), near.told().1), (LinkState::Dead, 1));
+        assert_eq!((near.link.life(), near.event_counts().1), (LinkState::Dead, 1));
         assert!(near.link.reason().contains("no such device"), "{}", near.link.reason());
     }
 
@@ -421,7 +425,7 @@ mod tests {
             "the peer is of elsewhere"
         );
         assert_eq!(tick(&end, at(&end, last + 1), 0), LinkState::Dead);
-        assert_eq!(end.told().1, 1, "it ends once");
+        assert_eq!(end.event_counts().1, 1, "it ends once");
         let ready = alone(1, 1);
         ready.link.check_ready();
         assert_eq!(tick(&ready, at(&ready, last + 1), 0), LinkState::Ready);
@@ -442,9 +446,9 @@ mod tests {
     fn a_link_becomes_ready_once_and_says_so() {
         let end = alone(1, 1);
         assert!(notifies(&end, || end.link.check_ready()));
-        assert_eq!((end.link.life(), end.told().0), (LinkState::Ready, 1));
+        assert_eq!((end.link.life(), end.event_counts().0), (LinkState::Ready, 1));
         assert!(!notifies(&end, || end.link.check_ready()));
-        assert_eq!(end.told().0, 1);
+        assert_eq!(end.event_counts().0, 1);
     }
     #[test]
     fn the_end_of_an_operation_wakes_those_who_wait_for_it_and_for_space() {
@@ -460,10 +464,10 @@ mod tests {
         assert!(notifies(&near, || _ = near.link.poll_data(false)));
         assert_eq!((Arc::strong_count(&woken), space.0.load(Ordering::Relaxed)), (1, 1));
         // What is delivered beside the bytes is an event.
-        let before = far.told().0;
+        let before = far.event_counts().0;
         near.put_notify(&window, 3);
         assert!(notifies(&far, || _ = far.link.poll_data(false)));
-        assert_eq!((far.told().0 - before, far.link.inbox().len()), (1, 1));
+        assert_eq!((far.event_counts().0 - before, far.link.inbox().len()), (1, 1));
     }
 
     #[derive(Default)]

@@ -85,7 +85,7 @@ impl Link {
     }
 
     /// Why the link ended, and what was lost with it.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn closing_reason(&self) -> String {
         match self.inbox().dropped() {
             0 => self.reason().to_owned(),
             n => format!(
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_dropped_are_told_of_and_end_a_link_that_waited_for_space() {
+    fn messages_that_are_dropped_are_reported_and_end_a_link_that_waited_for_space() {
         let (near, _far) = pair(ConnType::Tcp);
-        assert_eq!(near.link.last_words(), "the connection ended");
+        assert_eq!(near.link.closing_reason(), "the connection ended");
         near.link.deliver(Message::Tag(1));
         near.link.deliver(Message::Tag(2));
         near.link.drop_left();
         assert_eq!((near.link.inbox().len(), near.link.life()), (0, LinkState::Ready));
-        let words = near.link.last_words();
+        let words = near.link.closing_reason();
         assert!(
             words.starts_with("the connection ended; 2 of its messages were dropped"),
             "{words}"
@@ -150,12 +150,12 @@ mod tests {
         assert!(words.contains("more than 64 MiB"), "{words}");
         assert!(near.link.advance(LinkState::Leaving));
         near.link.drop_left();
-        assert_eq!((near.link.life(), near.told().1), (LinkState::Dead, 1));
+        assert_eq!((near.link.life(), near.event_counts().1), (LinkState::Dead, 1));
         assert!(near.link.reason().contains("more messages than are kept"));
         let over = alone(1, 1);
         assert!(over.link.advance(LinkState::Dead));
         over.link.drop_left();
-        assert_eq!(over.told().1, 0, "it was over before");
+        assert_eq!(over.event_counts().1, 0, "it was over before");
     }
 
     #[test]
@@ -176,6 +176,6 @@ mod tests {
         let chosen = Choice { conn: ConnType::Tcp, chosen: true, why: String::new() };
         assert_eq!(rest.choices(), [chosen]);
         rest.die(false, "once more");
-        assert_eq!(near.told().1, 1, "its end was told of before");
+        assert_eq!(near.event_counts().1, 1, "its end was reported before");
     }
 }

@@ -167,7 +167,7 @@ mod tests {
     fn what_a_session_says_to_itself_comes_through_no_socket() {
         let end = alone(4, 1);
         end.link.choose(ConnType::Loopback, String::new());
-        let events = || end.told().0;
+        let events = || end.event_counts().0;
         for (m, got) in [
             (ControlMessage::Tag(1), Message::Tag(1)),
             (ControlMessage::Int32(-2), Message::Int(-2)),

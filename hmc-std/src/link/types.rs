@@ -24,7 +24,7 @@ pub(crate) enum LinkState {
     Opening = 0,
     /// Operations can be posted.
     Ready = 1,
-    /// The peer said BYE, or we did: no new operations.
+    /// The peer sent BYE, or we did: no new operations.
     Leaving = 2,
     /// Over.
     Dead = 3,

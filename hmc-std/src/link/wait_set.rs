@@ -114,7 +114,7 @@ impl<'a> WaitSet<'a> {
         }
     }
 
-    /// Counts a park that ended by its time although there was something, of which neither a socket nor the waker told.
+    /// Counts a park that ended by its time although there was something, which neither a socket nor the waker reported.
     pub(crate) fn found(&mut self) {
         if std::mem::take(&mut self.slept_out)
             && self.waker.is_parked()

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A pending connection said HELLO.
+    /// A pending connection sent HELLO.
     Hello { rank: Rank, incarnation: Incarnation, who: Identity },
     /// The application, or a timer, wants to dial.
     Dial { rank: Rank },
@@ -31,8 +31,8 @@ pub(crate) enum Input {
 pub(crate) enum Output {
     /// Nothing.
     Nothing,
-    /// The verdict on a HELLO or WELCOME.
-    Judged(Admission),
+    /// The admission on a HELLO or WELCOME.
+    Admission(Admission),
     /// The dial may begin.
     Go,
     /// The dial must not begin: the rank is connected, or being dialed.
@@ -48,14 +48,14 @@ struct Reconnect {
     backoff: Backoff,
 }
 
-/// Places of ranks below a limit, made when they are first asked for: most sessions meet few of the ranks that they admit.
+/// Places of ranks below a limit, made when they are first asked for: most sessions know few of the ranks that they admit.
 #[derive(Debug)]
-struct Met {
+struct KnownRanks {
     limit: u32,
     places: BTreeMap<Rank, RankEntry>,
 }
 
-impl RankStorage for Met {
+impl RankStorage for KnownRanks {
     fn limit(&self) -> u32 {
         self.limit
     }
@@ -72,29 +72,29 @@ impl RankStorage for Met {
 /// The ranks of one session.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    roster: RankTable<Met>,
+    roster: RankTable<KnownRanks>,
     redials: Vec<Reconnect>,
 }
 
 impl Membership {
     /// For ranks below `limit`.
     pub(crate) fn new(own: Rank, limit: u32) -> Self {
-        let met = Met { limit, places: BTreeMap::new() };
-        Self { roster: RankTable::new(own, met), redials: Vec::new() }
+        let known = KnownRanks { limit, places: BTreeMap::new() };
+        Self { roster: RankTable::new(own, known), redials: Vec::new() }
     }
 
     pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
         match input {
             Input::Hello { rank, incarnation, who } => {
-                let verdict = match self.roster.admit(rank, incarnation, who, now) {
+                let admission = match self.roster.admit(rank, incarnation, who, now) {
                     // Born earlier, but late: what the pending connection has to know is that the rank is held.
                     Admission::Stale { .. } if self.roster.is_live(rank) => Admission::Duplicate,
-                    verdict => verdict,
+                    admission => admission,
                 };
-                self.settled(rank, verdict)
+                self.admitted(rank, admission)
             }
             Input::Welcome { rank, incarnation, who } => {
-                Output::Judged(self.roster.admit_welcome(rank, incarnation, who, now))
+                Output::Admission(self.roster.admit_welcome(rank, incarnation, who, now))
             }
             Input::Linked { rank } => {
                 self.redials.retain(|r| r.rank != rank);
@@ -137,11 +137,11 @@ impl Membership {
         }
     }
 
-    fn settled(&mut self, rank: Rank, verdict: Admission) -> Output {
-        if verdict.accepted() {
+    fn admitted(&mut self, rank: Rank, admission: Admission) -> Output {
+        if admission.accepted() {
             self.redials.retain(|r| r.rank != rank);
         }
-        Output::Judged(verdict)
+        Output::Admission(admission)
     }
 
     /// Whether this end is the one that dials again after a death of a link to `rank`.
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_lost_peer_is_dialed_again_with_growing_pauses_until_it_is_back() {
         let mut r = Membership::new(Rank(0), 16);
-        assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Admission::Accept));
+        assert_eq!(r.handle(hello(1), at(0)), Output::Admission(Admission::Accept));
         let over = Input::Over { rank: Rank(3), incarnation: Incarnation(1), redial: true };
         r.handle(over, at(0));
         assert_eq!(r.handle(Input::Tick, at(49)), Output::Nothing);
@@ -193,7 +193,7 @@ mod tests {
         r.handle(Input::DialFailed { rank: Rank(3) }, at(60));
         assert_eq!(r.handle(Input::Tick, at(159)), Output::Nothing, "twice the pause");
         assert_eq!(r.handle(Input::Tick, at(160)), Output::Reconnect(Rank(3)));
-        assert_eq!(r.handle(hello(2), at(161)), Output::Judged(Admission::Replace));
+        assert_eq!(r.handle(hello(2), at(161)), Output::Admission(Admission::Replace));
         assert_eq!(r.next_deadline(), Instant::NEVER);
     }
 
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(r.handle(Input::Tick, at(50)), Output::Reconnect(rank));
         let welcome = Input::Welcome { rank, incarnation, who };
         assert_eq!(r.handle(Input::Dial { rank }, at(50)), Output::Go);
-        assert_eq!(r.handle(welcome, at(60)), Output::Judged(Admission::Replace));
+        assert_eq!(r.handle(welcome, at(60)), Output::Admission(Admission::Replace));
         // Its data connection never came.
         r.handle(Input::Over { rank, incarnation, redial: false }, at(60));
         r.handle(Input::DialFailed { rank }, at(60));
@@ -234,12 +234,12 @@ mod tests {
         assert!(!r.is_taken(Rank(7)));
         for rank in [0, 16, u32::MAX].map(Rank) {
             let hello = Input::Hello { rank, incarnation: Incarnation(1), who: WHO };
-            let refused = Output::Judged(Admission::BadRank { limit: 16 });
+            let refused = Output::Admission(Admission::BadRank { limit: 16 });
             assert_eq!(r.handle(hello, at(0)), refused);
             assert_eq!(r.handle(Input::Dial { rank }, at(0)), Output::No);
         }
         assert_eq!(spaces(&r), 0);
-        assert_eq!(r.handle(hello(1), at(0)), Output::Judged(Admission::Accept));
+        assert_eq!(r.handle(hello(1), at(0)), Output::Admission(Admission::Accept));
         assert_eq!(r.handle(Input::Dial { rank: Rank(15) }, at(0)), Output::Go);
         assert_eq!(spaces(&r), 2);
     }

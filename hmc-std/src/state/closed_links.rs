@@ -28,7 +28,7 @@ impl SessionInner {
         let is_done = |l: &Link| {
             let done = l.life() == LinkState::Dead && l.inbox().len() == 0;
             if done && !is_private(l.peer) {
-                lock(&self.departed).insert(l.peer, l.last_words());
+                lock(&self.departed).insert(l.peer, l.closing_reason());
             }
             done
         };

@@ -240,7 +240,7 @@ impl SessionInner {
     /// if it is `elsewhere`.
     pub(crate) fn endpoints(&self, came_by: Option<u32>, elsewhere: bool) -> EndpointList {
         let mut list = EndpointList::new();
-        self.listeners.tell(came_by, elsewhere, &mut list);
+        self.listeners.add_endpoints(came_by, elsewhere, &mut list);
         for blob in self.domains.iter().filter_map(Domain::announcement) {
             let _ = list.push(blob);
         }
@@ -307,9 +307,9 @@ impl SessionInner {
         link.settle_data(&mut data);
     }
 
-    /// Exposes the buffer to the peer and says so: the last step of this end's part in a link.
-    pub(crate) fn introduce(&self, link: &Link) -> Result<()> {
-        link.send_greeting()?;
+    /// Exposes the buffer to the peer and sends its advert: the last step of this end's part in a link.
+    pub(crate) fn announce_buffer(&self, link: &Link) -> Result<()> {
+        link.send_wireup()?;
         let region = self.buffer.region();
         let advert =
             self.expose(link, region, 0, region.len(), Access::all(), WindowRole::Default)?;
@@ -357,7 +357,7 @@ impl SessionInner {
         if let Some(note) = note
             && let Err(e) = link.send_note(note)
         {
-            link.untell(&exposed);
+            link.revoke_unannounced(&exposed);
             return Err(e);
         }
         let backing = match region.mapping() {

@@ -44,7 +44,7 @@ impl Inner {
 }
 
 impl Listeners {
-    /// None. Whoever waits on `reactor` is told who comes.
+    /// None. Whoever waits on `reactor` gets the connections that come.
     pub(crate) fn new(reactor: &Arc<Reactor>) -> Self {
         Self { reactor: Arc::clone(reactor), inner: Mutex::default() }
     }
@@ -122,10 +122,15 @@ impl Listeners {
             .any(|listener| leads(listener, addr, from))
     }
 
-    /// Tells of one listener of each kind: of the one by which the peer came, else of the oldest. A port goes without its address:
-    /// a peer that came is told of one that it finds where it came, and a local one, of one that it finds at 127.0.0.1.
+    /// Adds one listener of each kind: the one by which the peer came, else the oldest. A port goes without its address:
+    /// a peer that came gets one that it finds where it came, and a local one, one that it finds at 127.0.0.1.
     /// At other addresses somebody else may listen, and at 127.0.0.1 of another network namespace (`elsewhere`), too.
-    pub(crate) fn tell(&self, came_by: Option<u32>, elsewhere: bool, list: &mut EndpointList) {
+    pub(crate) fn add_endpoints(
+        &self,
+        came_by: Option<u32>,
+        elsewhere: bool,
+        list: &mut EndpointList,
+    ) {
         let inner = lock(&self.inner);
         let listeners = || inner.beginning_with(came_by);
         let tcp = match came_by {
@@ -184,14 +189,14 @@ mod tests {
         assert!(!leads("0.0.0.0:7", "10.0.0.2:7", Some("10.0.0.1")), "another host's");
         assert!(!leads("0.0.0.0:7", "10.0.0.2:7", None));
     }
-    /// What a peer is told: the TCP port, and the local socket.
-    fn told(
+    /// What a peer gets: the TCP port, and the local socket.
+    fn endpoints(
         listeners: &Listeners,
         came_by: Option<u32>,
         elsewhere: bool,
     ) -> (Option<u16>, Option<PathBuf>) {
         let mut list = EndpointList::new();
-        listeners.tell(came_by, elsewhere, &mut list);
+        listeners.add_endpoints(came_by, elsewhere, &mut list);
         let (mut port, mut path) = (None, None);
         for blob in list.endpoints().iter() {
             match blob.decode() {
@@ -206,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_told_of_the_listener_by_which_it_came_else_of_the_oldest() {
+    fn a_peer_gets_the_listener_by_which_it_came_else_the_oldest() {
         let reactor = Arc::new(Reactor::new(Progress::Thread).expect("a reactor"));
         let listeners = Listeners::new(&reactor);
         assert!(
@@ -214,7 +219,7 @@ mod tests {
                 && listeners.tcp_addrs().is_empty()
                 && listeners.uds_paths().is_empty()
         );
-        assert_eq!(told(&listeners, None, false), (None, None));
+        assert_eq!(endpoints(&listeners, None, false), (None, None));
         let dirs = [0, 1].map(|n| {
             std::env::temp_dir().join(format!("hmc-listeners-{n}-{}", std::process::id()))
         });
@@ -230,7 +235,7 @@ mod tests {
         let paths = listeners.uds_paths();
         let [old, new] = &paths[..] else { panic!("two listeners: {paths:?}") };
         assert!(old.starts_with(&dirs[0]) && new.starts_with(&dirs[1]));
-        // Who came by which; whether from elsewhere; the port and the path that it is told.
+        // Who came by which; whether from elsewhere; the port and the path that it gets.
         for (came_by, elsewhere, port, path) in [
             (None, false, Some(far), old),
             (Some(0), false, Some(far), old),
@@ -242,7 +247,7 @@ mod tests {
             (Some(9), false, None, old),
         ] {
             let want = (port, Some(path.clone()));
-            assert_eq!(told(&listeners, came_by, elsewhere), want, "{came_by:?} {elsewhere}");
+            assert_eq!(endpoints(&listeners, came_by, elsewhere), want, "{came_by:?} {elsewhere}");
         }
         assert!(listeners.is_at(new) && listeners.is_at(old) && !listeners.is_at(Path::new("/d")));
         let at = |text: &str, port| SocketAddr::new(text.parse().expect("an address"), port);

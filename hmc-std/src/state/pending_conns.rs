@@ -19,7 +19,7 @@ use crate::base::address::Address;
 use crate::io::listener::PeerAddr;
 use crate::io::socket::Socket;
 
-/// A connection that has not said who it is.
+/// A connection that has not named its rank.
 #[derive(Debug)]
 pub(crate) struct PendingConn {
     pub(crate) source: PeerAddr,
@@ -27,7 +27,7 @@ pub(crate) struct PendingConn {
     /// By when its first frame must be whole.
     pub(crate) by: Instant,
     /// When bytes came last; when it came, if none did.
-    pub(crate) heard: Instant,
+    pub(crate) received: Instant,
     pub(crate) stage: Stage,
 }
 
@@ -38,18 +38,18 @@ pub(crate) struct PendingConns {
     by_silence: BTreeSet<(Instant, u32)>,
     /// When a refusal was last worth a warning, and how many were not since then.
     warned: Option<Instant>,
-    unsaid: u64,
+    unreported: u64,
 }
 
 impl PendingConns {
     pub(crate) fn insert(&mut self, id: u32, conn: PendingConn) {
-        self.by_silence.insert((conn.heard, id));
+        self.by_silence.insert((conn.received, id));
         self.by_number.insert(id, conn);
     }
 
     pub(crate) fn remove(&mut self, id: u32) -> Option<PendingConn> {
         let conn = self.by_number.remove(&id)?;
-        self.by_silence.remove(&(conn.heard, id));
+        self.by_silence.remove(&(conn.received, id));
         Some(conn)
     }
 
@@ -75,11 +75,11 @@ impl PendingConns {
     pub(crate) fn is_worth_a_warning(&mut self, now: Instant) -> Option<u64> {
         let pause = Duration::from_millis(1000);
         if self.warned.is_some_and(|last| now < last.after(pause)) {
-            self.unsaid = self.unsaid.saturating_add(1);
+            self.unreported = self.unreported.saturating_add(1);
             return None;
         }
         self.warned = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
+        Some(std::mem::take(&mut self.unreported))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -235,13 +235,13 @@ mod tests {
         Instant::from_nanos(ns)
     }
 
-    fn silent(heard: u64, by: u64) -> PendingConn {
+    fn silent(received: u64, by: u64) -> PendingConn {
         let stage = Stage::Silent(sockets().0);
         PendingConn {
             source: PeerAddr::Uds { pid: 1 },
             listener: 0,
             by: at(by),
-            heard: at(heard),
+            received: at(received),
             stage,
         }
     }
@@ -254,8 +254,8 @@ mod tests {
     fn the_most_silent_goes_first() {
         let mut all = PendingConns::default();
         assert!(all.is_empty() && all.take_most_silent().is_none());
-        for (id, heard) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
-            all.insert(id, silent(heard, 99));
+        for (id, received) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
+            all.insert(id, silent(received, 99));
         }
         assert_eq!(all.len(), 4);
         assert!(all.remove(4).is_some() && all.remove(4).is_none() && all.remove(9).is_none());
@@ -287,8 +287,8 @@ mod tests {
         let mut all = PendingConns::default();
         let second = 1_000_000_000;
         let worth = [0, 1, second - 1, second, second + 1, 2 * second - 1, 2 * second, 9 * second];
-        let said = worth.map(|ns| all.is_worth_a_warning(at(7 + ns)));
-        assert_eq!(said, [Some(0), None, None, Some(2), None, None, Some(2), Some(0)]);
+        let warned = worth.map(|ns| all.is_worth_a_warning(at(7 + ns)));
+        assert_eq!(warned, [Some(0), None, None, Some(2), None, None, Some(2), Some(0)]);
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_conn_that_has_spoken_has_its_machines_time_and_hears_the_last_words() {
+    fn a_pending_conn_that_has_spoken_has_its_machines_time_and_hears_the_closing_reason() {
         use std::io::Read as _;
         let (ours, mut theirs) = sockets();
         let acceptor = AcceptConfig { rank: Rank(0), job: 0, cxx: CxxPolicy::Refused };
@@ -339,14 +339,14 @@ mod tests {
             claim: None,
         };
         let stage = Stage::Talking(Box::new(pending(sockets().0, accepted)));
-        let talking = PendingConn { source, listener: 0, by: at(1), heard: at(1), stage };
+        let talking = PendingConn { source, listener: 0, by: at(1), received: at(1), stage };
         assert_eq!(talking.deadline(), by);
         assert_eq!(silent(3, 4).deadline(), at(4));
         flush_reject(&mut pending(ours, control));
-        let mut said = Vec::new();
-        theirs.read_to_end(&mut said).expect("it is dropped");
+        let mut sent = Vec::new();
+        theirs.read_to_end(&mut sent).expect("it is dropped");
         assert_eq!(
-            said,
+            sent,
             Frame::of(&ControlMessage::HelloV1 { rank: Rank(0) }).expect("fits").as_bytes()
         );
     }

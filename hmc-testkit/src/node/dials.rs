@@ -88,7 +88,7 @@ impl Node {
         dial.wake = Instant::NEVER;
         dial.seen_events = None;
         let result = match dial.machine.advance(&self.session) {
-            Ok(DrivenStep::Hear) => return false,
+            Ok(DrivenStep::Receive) => return false,
             Ok(DrivenStep::Pause(until) | DrivenStep::Event(until)) => {
                 dial.wake = until;
                 dial.seen_events = Some(events);

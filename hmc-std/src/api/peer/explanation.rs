@@ -14,7 +14,7 @@ pub struct Explanation {
     pub choices: Vec<Choice>,
     /// Who checks accesses to exposed memory, and what that means.
     pub trust: &'static str,
-    /// The target itself judges every access, so that a window that is taken back is out of reach at once, even of a peer
+    /// The target itself validates every access, so that a window that is taken back is out of reach at once, even of a peer
     /// that is stopped.
     pub target_checks: bool,
     /// What moves bytes by a slower path than the transport's own, and why; empty if nothing does.

@@ -139,7 +139,7 @@ impl Peer {
         let advert =
             self.shared.expose(&self.link, region, at, len, access, WindowRole::Named(label))?;
         if let Err(e) = self.link.send(&ControlMessage::Advert(advert)) {
-            self.link.untell(&advert.region);
+            self.link.revoke_unannounced(&advert.region);
             return Err(e);
         }
         Ok(Exposure::new(self.clone(), advert.region))

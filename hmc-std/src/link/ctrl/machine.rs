@@ -17,7 +17,7 @@ use hmc_core::wire::message::ControlMessage;
 use rustix::io::Errno;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::node::owed::Owed;
+use crate::node::pending_releases::PendingReleases;
 
 /// Bytes that may wait to be sent to one peer before senders have to wait.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
@@ -46,8 +46,8 @@ pub(crate) struct ControlMachine {
     cut: Option<Errno>,
     /// When to end whatever the peer may still send, once the data plane has ended.
     close_at: Option<Instant>,
-    /// What the peer is to be told and was not, since earlier bytes wait for it to read.
-    owed: Owed,
+    /// Release acks that are not sent yet, since earlier bytes wait for the peer to read.
+    releases: PendingReleases,
     ended: Option<Ended>,
     /// Bytes were received since the poll began.
     came: bool,
@@ -67,7 +67,7 @@ impl ControlMachine {
             full: false,
             cut: None,
             close_at: None,
-            owed: Owed::default(),
+            releases: PendingReleases::default(),
             ended: None,
             came: false,
             paused: false,
@@ -138,10 +138,10 @@ impl ControlMachine {
         self.control.ends_at()
     }
 
-    /// Heartbeats travelled through shared memory: ours just now, and the peer's if `heard`.
-    pub(crate) fn note_beat(&mut self, heard: bool, now: Instant) {
+    /// Heartbeats travelled through shared memory: ours just now, and the peer's if `peer_beat`.
+    pub(crate) fn note_beat(&mut self, peer_beat: bool, now: Instant) {
         self.control.on_sent(now);
-        if heard {
+        if peer_beat {
             self.control.on_received(self.framer.began(), now);
         }
     }
@@ -243,7 +243,7 @@ impl ControlMachine {
     }
 
     /// Takes the next whole frame and has `execute` do what it means, if it is not the protocol's own business; that returns
-    /// a window of the peer that this end has left, of which the peer is to be told. Whether there was a frame.
+    /// a window of the peer that this end has left, of which the peer gets a release ack. Whether there was a frame.
     pub(super) fn next(
         &mut self,
         now: Instant,
@@ -253,7 +253,7 @@ impl ControlMachine {
             Ok(Next::Frame(header, payload)) => match self.control.receive(header, payload, now) {
                 Ok(event) => {
                     let left = event.and_then(execute);
-                    if left.is_some_and(|(id, epoch)| !self.owed.add(id, epoch)) {
+                    if left.is_some_and(|(id, epoch)| !self.releases.add(id, epoch)) {
                         self.end(false, "it revoked a window that it cannot have");
                     }
                 }
@@ -267,7 +267,7 @@ impl ControlMachine {
                 return false;
             }
             Ok(Next::Grow(bytes)) => {
-                // The frame's length was judged against its limit; storage grows by doubling,
+                // The frame's length was checked against its limit; storage grows by doubling,
                 // so never to more than twice what arrived.
                 let storage = more_storage(bytes, self.framer.capacity());
                 if self.framer.grow(storage).is_err() {
@@ -287,12 +287,12 @@ impl ControlMachine {
 
 /// Bytes out.
 impl ControlMachine {
-    /// Queues what the protocol answers, and what is owed. While earlier bytes wait for the peer to read, nothing is queued
+    /// Queues what the protocol answers, and release acks. While earlier bytes wait for the peer to read, nothing is queued
     /// behind them but its owner's messages: a peer that never reads cannot make answers pile up. Whether something was
     /// queued: once it is sent, there may be more.
     #[inline]
     pub(super) fn answer(&mut self, now: Instant) -> bool {
-        (self.control.has_output() || !self.owed.is_empty()) && self.answer_some(now)
+        (self.control.has_output() || !self.releases.is_empty()) && self.answer_some(now)
     }
 
     fn answer_some(&mut self, now: Instant) -> bool {
@@ -307,7 +307,7 @@ impl ControlMachine {
         }
         while self.may_answer()
             && self.ended.is_none()
-            && let Some((window, epoch)) = self.owed.take()
+            && let Some((window, epoch)) = self.releases.take()
         {
             self.append(&ControlMessage::Revoked { window, epoch });
             self.control.on_sent(now);
@@ -315,9 +315,9 @@ impl ControlMachine {
         self.unsent.len() != before
     }
 
-    /// Nothing of ours uses that window of the peer any more: the peer is owed a word of it.
-    pub(super) fn owe(&mut self, window: WindowId, epoch: Epoch) {
-        self.owed.add(window, epoch);
+    /// Nothing of ours uses that window of the peer any more: queues the message of it.
+    pub(super) fn queue_release(&mut self, window: WindowId, epoch: Epoch) {
+        self.releases.add(window, epoch);
     }
 
     /// Whether nothing waits to be sent.

@@ -1,4 +1,4 @@
-//! What the peer says on the control connection: received, and executed for its link.
+//! What the peer sends on the control connection: received, and executed for its link.
 
 use hmc_core::ctrl::io::ControlEvent;
 use hmc_core::region::{Epoch, WindowId};
@@ -17,21 +17,21 @@ const BUDGET_READS: usize = 64;
 
 impl CtrlState {
     /// Reads until the socket is empty, executes what came, sends what is to be answered.
-    pub(crate) fn poll(&mut self, now: Instant, link: &Link, heard: &mut Received) {
-        heard.space = self.machine.begin_poll();
+    pub(crate) fn poll(&mut self, now: Instant, link: &Link, received: &mut Received) {
+        received.space = self.machine.begin_poll();
         if self.machine.is_paused() {
             self.machine.pause(!link.inbox().admits(1, self.machine.held()));
         }
         for _ in 0..BUDGET_READS {
             // What was received before a pause comes first.
-            self.digest(now, link, heard);
+            self.digest(now, link, received);
             if !self.machine.reads() {
                 break;
             }
             match self.fill(now) {
                 Some(false) => {}
                 Some(true) => {
-                    self.digest(now, link, heard);
+                    self.digest(now, link, received);
                     break;
                 }
                 None => break,
@@ -60,8 +60,9 @@ impl CtrlState {
     }
 
     /// Executes what was received, as long as the inbox has space.
-    fn digest(&mut self, now: Instant, link: &Link, heard: &mut Received) {
-        while self.machine.reads() && self.machine.next(now, |event| execute(event, link, heard)) {
+    fn digest(&mut self, now: Instant, link: &Link, received: &mut Received) {
+        while self.machine.reads() && self.machine.next(now, |event| execute(event, link, received))
+        {
             self.obey(now);
             // Look whether there is space for a message before one is taken out of the stream.
             if !link.inbox().admits(1, self.machine.held()) {
@@ -71,9 +72,9 @@ impl CtrlState {
     }
 
     /// Looks at the deadlines. One that would end the connection looks for bytes first: this end may be the late one.
-    pub(crate) fn tick(&mut self, now: Instant, link: &Link, heard: &mut Received) {
+    pub(crate) fn tick(&mut self, now: Instant, link: &Link, received: &mut Received) {
         if self.machine.must_look(now) {
-            self.poll(now, link, heard);
+            self.poll(now, link, received);
         }
         if self.machine.tick(now) {
             self.obey(now);
@@ -81,16 +82,16 @@ impl CtrlState {
     }
 }
 
-/// Executes one message for a link. Gives a window of the peer that it is to be told we have left, if there is one.
+/// Executes one message for a link. Returns a window of the peer that needs a release ack, if there is one.
 fn execute(
     event: ControlEvent<'_>,
     link: &Link,
-    heard: &mut Received,
+    received: &mut Received,
 ) -> Option<(WindowId, Epoch)> {
     match event {
-        ControlEvent::Deliver(m) => return deliver(m, link, heard),
-        ControlEvent::PeerBye => heard.bye = true,
-        // Handshakes are over when a link exists, and the end is told by `Output::Close`.
+        ControlEvent::Deliver(m) => return deliver(m, link, received),
+        ControlEvent::PeerBye => received.bye = true,
+        // Handshakes are over when a link exists, and `Output::Close` reports the end.
         ControlEvent::HelloReceived(_)
         | ControlEvent::CxxHello { .. }
         | ControlEvent::Challenged(_)
@@ -104,45 +105,49 @@ fn execute(
     None
 }
 
-fn deliver(m: ControlMessage<'_>, link: &Link, heard: &mut Received) -> Option<(WindowId, Epoch)> {
+fn deliver(
+    m: ControlMessage<'_>,
+    link: &Link,
+    received: &mut Received,
+) -> Option<(WindowId, Epoch)> {
     let message = match m {
         ControlMessage::Tag(tag) => Message::Tag(tag),
         ControlMessage::Int32(n) => Message::Int(n),
         ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
         ControlMessage::Notify { tag, .. } => Message::Notify(tag),
         ControlMessage::Rndv(note) => {
-            if !link.rndv_hear(note) {
+            if !link.rndv_receive(note) {
                 let what = "more notes of messages than may be under way";
-                heard.failed = Some(Error::new(ErrorKind::Protocol, what));
+                received.failed = Some(Error::new(ErrorKind::Protocol, what));
             }
-            heard.rndv = true;
+            received.rndv = true;
             return None;
         }
         ControlMessage::Advert(advert) => {
             link.data_fairly().learn_remote(&advert);
-            heard.adverts = true;
+            received.adverts = true;
             return None;
         }
         ControlMessage::Revoke { window, epoch } => {
-            heard.revoked = true;
-            // What still runs says it at its end, where the word is a fence.
+            received.revoked = true;
+            // What still runs sends it at its end, where the ack is a fence.
             let left = link.data_fairly().forget_remote(window, epoch);
             return left.then_some((window, epoch));
         }
         ControlMessage::Revoked { window, epoch } => {
             link.data_fairly().plane().receive_release(window, epoch);
-            heard.left = true;
+            received.left = true;
             return None;
         }
         ControlMessage::Endpoint(blob) => {
-            heard.adverts = true;
-            heard.failed = link.receive_note(&blob).err();
+            received.adverts = true;
+            received.failed = link.receive_note(&blob).err();
             return None;
         }
         // The state table delivers nothing else.
         _ => return None,
     };
     link.deliver(message);
-    heard.messages = true;
+    received.messages = true;
     None
 }

@@ -80,8 +80,8 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     {
         let mut ctrl = near.link.ctrl();
         assert!(ctrl.send_if_idle(&ControlMessage::Int32(1), NOW));
-        ctrl.say_left(window(1).0, window(1).1, NOW);
-        assert!(!ctrl.machine.answer(NOW), "said at once");
+        ctrl.send_release(window(1).0, window(1).1, NOW);
+        assert!(!ctrl.machine.answer(NOW), "sent at once");
         assert!(!awaits_space(&ctrl));
     }
     far.settle();
@@ -95,7 +95,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
         let left = ctrl.machine.transmit().len();
         assert!(left != 0 && left < whole);
         assert!(!ctrl.send_if_idle(&ControlMessage::Int32(2), NOW));
-        ctrl.say_left(window(2).0, window(2).1, NOW);
+        ctrl.send_release(window(2).0, window(2).1, NOW);
         assert_eq!(ctrl.machine.transmit().len(), left);
         assert!(
             ctrl.send_out(&ControlMessage::Tag(1), NOW).is_err_and(|e| e.kind() == ErrorKind::Full)
@@ -103,15 +103,15 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
         whole
     };
     assert!(whole > 300_000);
-    let mut heard = Received::default();
+    let mut received = Received::default();
     while awaits_space(&near.link.ctrl()) {
         far.link.poll_ctrl(false);
-        let before = std::mem::take(&mut heard.space);
-        near.link.ctrl().poll(clock::now(), &near.link, &mut heard);
-        heard.space |= before;
+        let before = std::mem::take(&mut received.space);
+        near.link.ctrl().poll(clock::now(), &near.link, &mut received);
+        received.space |= before;
     }
-    assert!(heard.space, "who waited for space looks again");
-    assert!(!near.link.ctrl().machine.answer(NOW), "what was owed is said");
+    assert!(received.space, "who waited for space looks again");
+    assert!(!near.link.ctrl().machine.answer(NOW), "the release ack is sent");
     far.settle();
     assert_eq!(far.link.inbox().take(Want::Any), Some(Message::Struct(vec![7; 300_000])));
     assert_eq!(far.link.inbox().len(), 0, "what was refused was not sent");
@@ -162,12 +162,12 @@ fn the_end_of_a_peer_is_seen_behind_messages_that_wait_for_space() {
     near.link.poll_ctrl(true);
     assert!(near.link.ctrl().machine.is_paused() && ended(&near.link.ctrl()).is_none());
     far.link.ctrl_socket().shutdown();
-    let mut heard = Received::default();
-    near.link.ctrl().poll(clock::now(), &near.link, &mut heard);
+    let mut received = Received::default();
+    near.link.ctrl().poll(clock::now(), &near.link, &mut received);
     let (eof, unread, _) = ended(&near.link.ctrl()).expect("it is seen");
     assert!(eof && unread && near.link.ctrl().machine.is_paused());
     near.link.inbox().drop_all();
-    near.link.ctrl().poll(clock::now(), &near.link, &mut heard);
+    near.link.ctrl().poll(clock::now(), &near.link, &mut received);
     assert_eq!(near.link.inbox().len(), 1, "what had come before is delivered");
     let (eof, unread, _) = ended(&near.link.ctrl()).expect("it is over");
     assert!(eof && !unread);
@@ -185,13 +185,13 @@ fn silence_ends_a_connection_unless_bytes_have_come_or_nothing_is_read() {
         if tag {
             far.link.send(&ControlMessage::Tag(1)).expect("sent");
         }
-        let mut heard = Received::default();
+        let mut received = Received::default();
         let mut ctrl = near.link.ctrl();
         ctrl.machine.pause(paused);
-        ctrl.tick(Instant::from_nanos(by.as_nanos() - 1), &near.link, &mut heard);
+        ctrl.tick(Instant::from_nanos(by.as_nanos() - 1), &near.link, &mut received);
         assert!(ended(&ctrl).is_none());
         let by = ctrl.machine.ends_at();
-        ctrl.tick(by, &near.link, &mut heard);
+        ctrl.tick(by, &near.link, &mut received);
         assert_eq!(ended(&ctrl).is_some(), ends, "tag {tag}, paused {paused}");
         assert!(ends || ctrl.machine.ends_at() > by);
     }
@@ -200,13 +200,13 @@ fn silence_ends_a_connection_unless_bytes_have_come_or_nothing_is_read() {
 #[test]
 fn heartbeats_through_memory_count_as_sent_and_those_of_the_peer_as_heard() {
     let ms = Duration::from_millis(100);
-    for heard in [false, true] {
+    for received in [false, true] {
         let (near, far) = pair_that_beats(ms);
         let by = near.link.ctrl().machine.ends_at();
         let later = clock::now().after(ms);
-        near.link.ctrl().machine.note_beat(heard, later);
-        assert_eq!(near.link.ctrl().machine.ends_at() > by, heard);
-        // Nothing has to be said before the next period is over.
+        near.link.ctrl().machine.note_beat(received, later);
+        assert_eq!(near.link.ctrl().machine.ends_at() > by, received);
+        // Nothing has to be sent before the next period is over.
         let mut h = Received::default();
         near.link.ctrl().tick(later, &near.link, &mut h);
         assert_eq!(far.link.ctrl_socket().recv(&mut [0; 64]), Err(Errno::AGAIN));

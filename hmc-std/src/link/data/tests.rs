@@ -83,7 +83,7 @@ fn a_window_that_the_peer_takes_back_is_forgotten_and_no_other() {
 
 #[test]
 fn a_link_opens_once_all_that_it_waits_for_is_there() {
-    for (attached, wants_default, told, is_ready, complete) in [
+    for (attached, wants_default, has_window, is_ready, complete) in [
         (false, false, true, true, false),
         (true, false, false, false, true),
         (true, true, false, true, false),
@@ -91,10 +91,10 @@ fn a_link_opens_once_all_that_it_waits_for_is_there() {
         (true, false, true, false, false),
         (true, true, true, true, true),
     ] {
-        let case = format!("{attached} {wants_default} {told} {is_ready}");
+        let case = format!("{attached} {wants_default} {has_window} {is_ready}");
         let plane = Scripted { is_ready, ..Scripted::default() };
         let mut data = scripted(plane, attached, wants_default);
-        if told {
+        if has_window {
             learn(&mut data, WindowRole::Default, desc(1, 1));
         }
         assert_eq!(data.is_complete(), complete, "{case}");

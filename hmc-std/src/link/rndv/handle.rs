@@ -24,7 +24,7 @@ struct State {
 }
 
 impl State {
-    /// Success is told when the memory is back; failure at once.
+    /// Success is reported when the memory is back; failure at once.
     fn is_known(&self) -> bool {
         self.result.as_ref().is_some_and(|r| self.free || r.is_err())
     }

@@ -11,9 +11,9 @@ use crate::base::error::Error;
 use crate::memory::Region;
 use crate::transport::data_plane::Fence;
 
-/// What became of a note.
+/// What became of a note that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum NoteOutcome {
     /// It was sent.
     Sent,
     /// The peer reads too slowly: it is to be sent when there is space.
@@ -48,7 +48,7 @@ pub(super) trait Host {
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool;
 
     /// Sends a note.
-    fn tell(&mut self, note: RndvMsg) -> Told;
+    fn send(&mut self, note: RndvMsg) -> NoteOutcome;
 
     /// The peer.
     fn peer(&self) -> Rank;

@@ -1,7 +1,7 @@
 //! Messages of `send_data` on one link: the core's rendezvous machines, and who moves them on.
 //!
 //! Notes of the peer are put aside by whoever reads the control connection; ends of operations are
-//! told by whoever makes progress. Whoever comes next runs the [`RndvState`]: one thread at a time, with
+//! notified by whoever makes progress. Whoever comes next runs the [`RndvState`]: one thread at a time, with
 //! no other lock held. Lock order: rendezvous state before ctrl before data. A caller that lends memory for the
 //! time of its call copies its bytes itself; nobody else ever touches them.
 //! [`state`] is what is under way, [`run`] a poll of it and [`borrowed`] what lenders copy: a machine, whose effects are calls
@@ -26,7 +26,7 @@ use state::RndvState;
 /// The rendezvous of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Rndv {
-    heard: Mutex<Vec<RndvMsg>>,
+    received: Mutex<Vec<RndvMsg>>,
     state: Mutex<RndvState>,
     /// There is something to be done under the lock of `state`. Changed by read-modify-writes alone: these have one
     /// order, and each sees all that happened before the earlier ones. One thread marks it and finds the lock taken,

@@ -11,7 +11,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_mem::shared::SharedBytes;
 
-use super::host::{Host, Told};
+use super::host::{Host, NoteOutcome};
 use crate::base::error::Error;
 use crate::link::Link;
 use crate::link::ctrl::machine::Ended;
@@ -128,21 +128,21 @@ impl Host for OnLink<'_> {
         passed
     }
 
-    fn tell(&mut self, note: RndvMsg) -> Told {
+    fn send(&mut self, note: RndvMsg) -> NoteOutcome {
         let link = self.link;
         if link.conn() == Some(ConnType::Loopback) {
-            link.rndv_hear(note);
+            link.rndv_receive(note);
             link.rndv.mark();
-            return Told::Sent;
+            return NoteOutcome::Sent;
         }
         let mut ctrl = link.ctrl();
         let sent = ctrl.send_if_idle(&ControlMessage::Rndv(note), link.clock.now());
         link.settle_ctrl(&mut ctrl);
         if !sent {
-            return Told::Later;
+            return NoteOutcome::Later;
         }
         self.ended = ctrl.machine.ended();
-        if self.ended.is_some() { Told::Over } else { Told::Sent }
+        if self.ended.is_some() { NoteOutcome::Over } else { NoteOutcome::Sent }
     }
 
     fn peer(&self) -> Rank {

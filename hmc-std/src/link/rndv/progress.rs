@@ -24,15 +24,15 @@ use crate::link::{Link, LinkState};
 const MAX_NOTES: usize = held::of_message(ControlKind::Rndv).count();
 
 impl Link {
-    /// The peer told a note. Called under the control lock: it is only put aside. `false`: nobody who keeps to the rules
-    /// has so many to tell.
-    pub(crate) fn rndv_hear(&self, note: RndvMsg) -> bool {
-        let mut heard = lock(&self.rndv.heard);
-        if heard.len() >= MAX_NOTES {
+    /// Received a note of the peer. Called under the control lock: it is only put aside. `false`: no peer that keeps to the
+    /// rules has so many notes.
+    pub(crate) fn rndv_receive(&self, note: RndvMsg) -> bool {
+        let mut received = lock(&self.rndv.received);
+        if received.len() >= MAX_NOTES {
             return false;
         }
-        heard.push(note);
-        drop(heard);
+        received.push(note);
+        drop(received);
         self.rndv.live.store(true, Ordering::SeqCst);
         true
     }
@@ -53,24 +53,24 @@ impl Link {
             while rndv.unmark() {
                 // In this order: no note comes after the end.
                 let is_dead = self.life() == LinkState::Dead;
-                // A peer that does not read what it is told is not listened to: each of its notes may lead to one of ours.
-                let listens = is_dead || state.outgoing.is_empty();
-                if listens {
+                // Notes of a peer that does not read ours are left alone: each of its notes may lead to one of ours.
+                let receives = is_dead || state.outgoing.is_empty();
+                if receives {
                     // Each poll takes what it finds there: what goes back to the receiver is storage.
-                    std::mem::swap(&mut *lock(&rndv.heard), &mut state.heard);
+                    std::mem::swap(&mut *lock(&rndv.received), &mut state.received);
                 }
                 state.poll(&mut host, self.clock.now(), is_dead, &mut after);
-                if !listens && state.outgoing.is_empty() {
+                if !receives && state.outgoing.is_empty() {
                     rndv.mark();
                 }
             }
             after.lends = state.wants_lender();
             rndv.lend.store(after.lends, Ordering::SeqCst);
-            if state.is_empty() && lock(&rndv.heard).is_empty() {
+            if state.is_empty() && lock(&rndv.received).is_empty() {
                 rndv.live.store(false, Ordering::SeqCst);
-                if !lock(&rndv.heard).is_empty() {
+                if !lock(&rndv.received).is_empty() {
                     rndv.live.store(true, Ordering::SeqCst);
-                    // Whoever heard it may have found the link not live, and gone.
+                    // Whoever received it may have found the link not live, and gone.
                     rndv.mark();
                 }
             }

@@ -8,7 +8,7 @@ use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
 use super::actions::RndvActions;
-use super::host::{Host, Told};
+use super::host::{Host, NoteOutcome};
 use super::state::{ChunkedPut, MessageBuffer, PostedRecv, RecvOp, RndvState, SendOp, local};
 use crate::base::error::{Error, ErrorKind};
 use crate::memory::Span;
@@ -28,14 +28,14 @@ impl RndvState {
         is_dead: bool,
         after: &mut RndvActions,
     ) {
-        let mut heard = std::mem::take(&mut self.heard);
-        let told = heard.iter().try_for_each(|note| self.hear(note));
-        if let Err(v) = told {
+        let mut received = std::mem::take(&mut self.received);
+        let result = received.iter().try_for_each(|note| self.receive_note(note));
+        if let Err(v) = result {
             after.broken = Some(v.to_string());
         }
-        heard.clear();
-        heard.shrink_to(KEPT_NOTES);
-        self.heard = heard;
+        received.clear();
+        received.shrink_to(KEPT_NOTES);
+        self.received = received;
         if is_dead {
             self.lose_peer(host);
         }
@@ -50,7 +50,7 @@ impl RndvState {
         }
         self.close_unmatched(host, after);
         self.trim(host, after);
-        self.tell(host);
+        self.send_notes(host);
         self.take_over(after);
     }
 
@@ -71,7 +71,7 @@ impl RndvState {
         }
     }
 
-    fn hear(&mut self, note: &RndvMsg) -> Result<(), Violation> {
+    fn receive_note(&mut self, note: &RndvMsg) -> Result<(), Violation> {
         let id = note.id();
         if let RndvMsg::Offer { len, .. } = *note {
             self.incoming.offer(id)?;
@@ -125,7 +125,7 @@ impl RndvState {
                 after.wakers.extend(want.ticket.ended(Err(e)));
                 after.events = true;
                 match want.staging.take() {
-                    // The peer was never told of it.
+                    // No message named it to the peer.
                     Some(staging) => {
                         self.spare.extend(Some(staging).filter(|_| !self.is_dead));
                         after.wakers.extend(want.ticket.freed(span_of(&mut want.bytes)));
@@ -163,14 +163,14 @@ impl RndvState {
         self.fencing_buffers.retain_mut(|(s, fence)| !has_passed(host, fence, &s.remote));
     }
 
-    /// Sends what was said, in its order: with the rendezvous state's lock held.
-    fn tell(&mut self, host: &mut impl Host) {
+    /// Sends the notes of the machines, in their order: with the rendezvous state's lock held.
+    fn send_notes(&mut self, host: &mut impl Host) {
         while let Some(note) = self.outgoing.front() {
-            match host.tell(*note) {
-                Told::Sent => _ = self.outgoing.pop_front(),
+            match host.send(*note) {
+                NoteOutcome::Sent => _ = self.outgoing.pop_front(),
                 // The poll that finds space sends it.
-                Told::Later => return,
-                Told::Over => self.outgoing.clear(),
+                NoteOutcome::Later => return,
+                NoteOutcome::Over => self.outgoing.clear(),
             }
         }
     }
@@ -323,7 +323,7 @@ fn collect(host: &mut impl Host, m: &mut SendOp) {
     });
 }
 
-/// Takes a window back, of which the peer is told later. `None` when its fence has passed.
+/// Takes a window back, which the peer learns later. `None` when its fence has passed.
 fn revoke(host: &mut impl Host, window: &WindowDesc, after: &mut RndvActions) -> Option<Fence> {
     after.revoked.push((window.window, window.epoch));
     host.revoke(window)

@@ -110,7 +110,7 @@ pub(crate) struct PostedRecv {
     pub(super) fence: Option<Fence>,
     /// Why it ended before a message came, if not by its deadline.
     pub(super) early: Option<Error>,
-    /// Its message was refused: the peer was never told of its window.
+    /// Its message was refused: no message named its window to the peer.
     pub(super) untold: bool,
 }
 
@@ -199,8 +199,8 @@ pub(crate) struct RndvState {
     /// Receives that ended before a message came, until the peer is out of their windows.
     pub(super) fencing_recvs: Vec<PostedRecv>,
     pub(super) incoming: OfferCounter,
-    /// What the peer told, to be looked at in the next poll; storage at other times.
-    pub(super) heard: Vec<RndvMsg>,
+    /// Notes of the peer, to be looked at in the next poll; storage at other times.
+    pub(super) received: Vec<RndvMsg>,
     pub(super) outgoing: VecDeque<RndvMsg>,
     pub(super) spare: Vec<BounceBuffers>,
     /// Half-buffers that are not needed any more, until the peer is out of them.
@@ -260,7 +260,7 @@ impl RndvState {
                 Some(_) if !want.takes(len) => {
                     m.machine
                         .refuse(RndvError::Here(AbortReason::TooLong { capacity: want.space }));
-                    // The peer was never told of them.
+                    // No message named them to the peer.
                     want.untold = want.staging.is_none();
                     self.spare.extend(want.staging.take());
                 }

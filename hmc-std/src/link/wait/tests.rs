@@ -228,7 +228,7 @@ fn a_wait_in_vain_sleeps_until_its_deadline() {
     let looks = looks_within(&near, WaitScope::Both);
     assert!((4..20).contains(&looks), "{looks} looks of a follower");
     drop(lead);
-    // The end of the control connection is told of once: the rest of a wait for data sleeps.
+    // The end of the control connection is reported once: the rest of a wait for data sleeps.
     far.link.ctrl_socket().shutdown();
     let looks = looks_within(&near, WaitScope::Data);
     assert!((3..20).contains(&looks), "{looks} looks behind a connection that has ended");

@@ -21,7 +21,7 @@ const BEAT: Duration = Duration::from_millis(100);
 /// What a sender that is never read may have waiting.
 const UNSENT: usize = 4_194_304;
 
-/// Both ends of a connection on which HELLO was said.
+/// Both ends of a connection on which HELLO was sent.
 fn two() -> (ControlMachine, ControlMachine) {
     let (near, far) = met(BEAT, NOW);
     let machine = |c| ControlMachine::new(c, Framer::new(vec![0; FRAMER_INITIAL_BYTES]));
@@ -60,13 +60,13 @@ fn take_all(m: &mut ControlMachine) -> Vec<u8> {
 }
 
 /// What whole frames among these bytes mean, received as they fit, at that time.
-fn hear_at(m: &mut ControlMachine, mut bytes: &[u8], now: Instant) -> Vec<String> {
-    let mut heard = Vec::new();
+fn receive_at(m: &mut ControlMachine, mut bytes: &[u8], now: Instant) -> Vec<String> {
+    let mut received = Vec::new();
     m.begin_poll();
     loop {
-        while m.reads() && m.next(now, |event| note(&event, &mut heard)) {}
+        while m.reads() && m.next(now, |event| note(&event, &mut received)) {}
         if bytes.is_empty() || !m.reads() {
-            return heard;
+            return received;
         }
         let space = m.space();
         let n = space.len().min(bytes.len());
@@ -76,22 +76,22 @@ fn hear_at(m: &mut ControlMachine, mut bytes: &[u8], now: Instant) -> Vec<String
     }
 }
 
-fn hear(m: &mut ControlMachine, bytes: &[u8]) -> Vec<String> {
-    hear_at(m, bytes, NOW)
+fn receive(m: &mut ControlMachine, bytes: &[u8]) -> Vec<String> {
+    receive_at(m, bytes, NOW)
 }
 
 /// Notes an event; a window that is taken back has been left.
-fn note(event: &ControlEvent<'_>, heard: &mut Vec<String>) -> Option<(WindowId, Epoch)> {
+fn note(event: &ControlEvent<'_>, received: &mut Vec<String>) -> Option<(WindowId, Epoch)> {
     match event {
         ControlEvent::Deliver(ControlMessage::Struct(b)) => {
-            heard.push(format!("{} bytes", b.len()));
+            received.push(format!("{} bytes", b.len()));
         }
         ControlEvent::Deliver(ControlMessage::Revoke { window, epoch }) => {
-            heard.push("revoke".into());
+            received.push("revoke".into());
             return Some((*window, *epoch));
         }
-        ControlEvent::Deliver(m) => heard.push(format!("{m:?}")),
-        other => heard.push(format!("{other:?}")),
+        ControlEvent::Deliver(m) => received.push(format!("{m:?}")),
+        other => received.push(format!("{other:?}")),
     }
     None
 }
@@ -105,15 +105,15 @@ fn messages_come_whole_and_in_order_however_their_bytes_are_cut() {
         {
             near.queue(&m).expect("space");
         }
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             let bytes = take(&mut near, piece);
             if bytes.is_empty() {
                 break;
             }
-            heard.extend(hear(&mut far, &bytes));
+            received.extend(receive(&mut far, &bytes));
         }
-        assert_eq!(heard, ["Tag(1)", "2000 bytes", "Tag(2)"], "pieces of {piece}");
+        assert_eq!(received, ["Tag(1)", "2000 bytes", "Tag(2)"], "pieces of {piece}");
         assert!(near.is_idle() && far.held() == 0 && ended(&far).is_none());
     }
 }
@@ -125,7 +125,7 @@ fn what_the_connection_is_waited_for_follows_from_what_can_be_done() {
     assert_eq!(m.wants(), wanted(true, false, false));
     m.await_space();
     assert_eq!(m.wants(), wanted(true, true, false), "somebody waits for space");
-    assert!(m.begin_poll() && !m.begin_poll(), "told once");
+    assert!(m.begin_poll() && !m.begin_poll(), "reported once");
     (m.unsent, m.sent) = (vec![0; 8], 7);
     assert_eq!(m.wants(), wanted(true, true, false), "a byte waits");
     m.sent = 8;
@@ -154,7 +154,7 @@ fn the_end_of_a_connection_says_whether_bytes_of_the_peer_are_left() {
         assert_eq!((is_eof, unread), (eof, true), "{errno}");
         assert!(text.starts_with("its control connection failed: "), "{text}");
         // Of what was received so far all is given out.
-        assert_eq!(hear(&mut m, &tag_frame(3)), ["Tag(3)"]);
+        assert_eq!(receive(&mut m, &tag_frame(3)), ["Tag(3)"]);
         let mut m = one();
         m.receive_failed(errno);
         assert_eq!(ended(&m).map(|e| (e.0, e.1)), Some((eof, false)), "nothing is left to read");
@@ -170,14 +170,14 @@ fn an_end_without_goodbye_is_no_orderly_one() {
     let (mut near, mut far) = two();
     far.received(0, NOW);
     assert_eq!(ended(&far).map(|e| (e.0, e.1)), Some((true, false)));
-    assert_eq!(hear(&mut far, &tag_frame(1)), [""; 0], "nothing is heard behind the end");
+    assert_eq!(receive(&mut far, &tag_frame(1)), [""; 0], "nothing is received behind the end");
     // With it.
     let (mut far, by) = (two().1, NOW.after(BEAT));
     near.bye(by, NOW);
-    assert_eq!(hear(&mut far, &take_all(&mut near)), ["PeerBye"]);
+    assert_eq!(receive(&mut far, &take_all(&mut near)), ["PeerBye"]);
     assert!(ended(&far).is_none() && ended(&near).is_none());
     far.bye(by, NOW);
-    assert_eq!(hear(&mut near, &take_all(&mut far)), ["Finished"]);
+    assert_eq!(receive(&mut near, &take_all(&mut far)), ["Finished"]);
     assert!(!near.answer(NOW), "there is nothing more to say");
     for m in [near, far] {
         assert_eq!(ended(&m), Some((true, false, "both ends said goodbye".to_owned())));
@@ -241,23 +241,23 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     let (mut near, mut far) = two();
     let revoke = |n| ControlMessage::Revoke { window: WindowId(n), epoch: Epoch(1) };
     far.queue(&revoke(1)).expect("space");
-    assert_eq!(hear(&mut near, &take_all(&mut far)), ["revoke"]);
-    assert!(near.answer(NOW), "it is said at once that the window was left");
-    let said = take_all(&mut near);
-    assert_eq!(hear(&mut far, &said).len(), 1);
+    assert_eq!(receive(&mut near, &take_all(&mut far)), ["revoke"]);
+    assert!(near.answer(NOW), "the release ack is sent at once");
+    let sent = take_all(&mut near);
+    assert_eq!(receive(&mut far, &sent).len(), 1);
     // The system has no space.
     near.queue(&ControlMessage::Struct(&[7; 1000])).expect("space");
     let mut first = take(&mut near, 10);
     let waiting = near.transmit().len();
     far.queue(&revoke(2)).expect("space");
-    hear(&mut near, &take_all(&mut far));
+    receive(&mut near, &take_all(&mut far));
     assert!(!near.answer(NOW) && !near.offer(&ControlMessage::Tag(1)));
     assert_eq!(near.transmit().len(), waiting);
     assert!(near.begin_poll(), "who offered tries again");
     first.extend(take_all(&mut near));
-    let heard = hear(&mut far, &first);
-    assert!(heard.len() == 2 && heard[0] == "1000 bytes", "{heard:?}");
-    assert!(heard[1].starts_with("Revoked"), "{heard:?}");
+    let received = receive(&mut far, &first);
+    assert!(received.len() == 2 && received[0] == "1000 bytes", "{received:?}");
+    assert!(received[1].starts_with("Revoked"), "{received:?}");
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn silence_ends_a_connection_at_its_time_and_a_full_inbox_is_no_silence() {
     assert!(ended(&m).is_some_and(|e| !e.0 && !e.1));
     // What came counts, and what was not read.
     let mut m = one();
-    hear_at(&mut m, &tag_frame(1), before);
+    receive_at(&mut m, &tag_frame(1), before);
     assert!(!m.must_look(by) && m.ends_at() > by);
     let mut m = one();
     m.pause(true);
@@ -308,21 +308,21 @@ fn silence_ends_a_connection_at_its_time_and_a_full_inbox_is_no_silence() {
 #[test]
 fn a_peer_that_breaks_the_protocol_is_the_end_of_it() {
     let mut m = one();
-    assert_eq!(hear(&mut m, &[0xff; 16]), [""; 0]);
+    assert_eq!(receive(&mut m, &[0xff; 16]), [""; 0]);
     m.answer(NOW);
     let (eof, unread, text) = ended(&m).expect("it is over");
     assert!(!eof && !unread && text.contains("broke the protocol"), "{text}");
-    // HELLO is said once.
+    // HELLO is sent once.
     let mut m = one();
     m.queue(&ControlMessage::HelloV1 { rank: hmc_core::types::Rank(1) }).expect("space");
     let bytes = take_all(&mut m);
-    assert_eq!(hear(&mut m, &bytes), [""; 0]);
+    assert_eq!(receive(&mut m, &bytes), [""; 0]);
     assert!(ended(&m).is_some_and(|e| e.2.starts_with("it broke the protocol")));
     // A window that no end can have.
     let (mut near, mut far) = two();
     let window = WindowId(u64::from(u16::MAX));
     far.queue(&ControlMessage::Revoke { window, epoch: Epoch(1) }).expect("space");
-    hear(&mut near, &take_all(&mut far));
+    receive(&mut near, &take_all(&mut far));
     assert!(ended(&near).is_some_and(|e| e.2.contains("cannot have")));
 }
 
@@ -332,14 +332,14 @@ fn a_paused_connection_goes_on_with_what_it_holds() {
     let bytes = [tag_frame(1), tag_frame(2)].concat();
     m.space()[..bytes.len()].copy_from_slice(&bytes);
     m.received(bytes.len(), NOW);
-    let mut heard = Vec::new();
-    assert!(m.next(NOW, |e| note(&e, &mut heard)));
+    let mut received = Vec::new();
+    assert!(m.next(NOW, |e| note(&e, &mut received)));
     m.pause(true);
     assert!(!m.reads() && m.is_paused() && m.held() == 16);
     m.note_hang_up();
     m.pause(false);
-    heard.extend(hear(&mut m, &[]));
-    assert_eq!(heard, ["Tag(1)", "Tag(2)"]);
+    received.extend(receive(&mut m, &[]));
+    assert_eq!(received, ["Tag(1)", "Tag(2)"]);
     m.received(0, NOW);
     assert!(ended(&m).is_some_and(|e| e.0 && !e.1), "all of it was received");
 }

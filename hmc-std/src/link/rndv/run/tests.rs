@@ -16,7 +16,7 @@ use hmc_mem::shared::SharedBytes;
 use crate::base::error::{Error, ErrorKind};
 use crate::link::rndv::actions::RndvActions;
 use crate::link::rndv::handle::MessageHandle;
-use crate::link::rndv::host::{Host, Told};
+use crate::link::rndv::host::{Host, NoteOutcome};
 use crate::link::rndv::state::{BounceBuffers, MessageBuffer, PostedRecv, RndvState};
 use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::Fence;
@@ -30,7 +30,7 @@ struct Fake {
     /// The memory behind the windows of the peer.
     windows: Rc<RefCell<Vec<Region>>>,
     /// Notes that were sent.
-    told: Vec<RndvMsg>,
+    sent: Vec<RndvMsg>,
     /// Puts under way.
     puts: Vec<SlotId>,
     /// The end of each put; `None` while they run.
@@ -42,7 +42,7 @@ struct Fake {
     cancelled: Vec<SlotId>,
     /// The peer is inside windows that are taken back.
     inside: bool,
-    outgoing: Option<Told>,
+    outgoing: Option<NoteOutcome>,
     next: u32,
 }
 
@@ -96,12 +96,12 @@ impl Host for Fake {
         !self.inside
     }
 
-    fn tell(&mut self, note: RndvMsg) -> Told {
-        let told = self.outgoing.unwrap_or(Told::Sent);
-        if told == Told::Sent {
-            self.told.push(note);
+    fn send(&mut self, note: RndvMsg) -> NoteOutcome {
+        let outcome = self.outgoing.unwrap_or(NoteOutcome::Sent);
+        if outcome == NoteOutcome::Sent {
+            self.sent.push(note);
         }
-        told
+        outcome
     }
 
     fn peer(&self) -> Rank {
@@ -207,11 +207,11 @@ fn settle(near: &mut End, far: &mut End) {
                 assert!(after.broken.is_none(), "{:?}", after.broken);
             }
         }
-        if near.host.told.is_empty() && far.host.told.is_empty() {
+        if near.host.sent.is_empty() && far.host.sent.is_empty() {
             return;
         }
-        far.state.heard.append(&mut near.host.told);
-        near.state.heard.append(&mut far.host.told);
+        far.state.received.append(&mut near.host.sent);
+        near.state.received.append(&mut far.host.sent);
     }
 }
 
@@ -261,7 +261,7 @@ fn a_message_comes_through_halves_or_straight_whoever_is_first() {
 fn puts_and_notes_wait_for_space() {
     let (mut near, mut far) = two();
     let (received, region) = far.receive(10_000, true);
-    (near.host.space, near.host.outgoing) = (0, Some(Told::Later));
+    (near.host.space, near.host.outgoing) = (0, Some(NoteOutcome::Later));
     let sent = near.send(&pattern(10_000));
     settle(&mut near, &mut far);
     assert!(!near.state.is_quiet() && far.state.inbound.is_empty(), "the offer was not sent");
@@ -273,11 +273,11 @@ fn puts_and_notes_wait_for_space() {
     settle(&mut near, &mut far);
     assert_eq!((result(&sent), result(&received)), (Some(Ok(10_000)), Some(Ok(10_000))));
     assert_eq!(bytes_of(&region), pattern(10_000));
-    // Nothing more is said once the control connection has ended.
-    near.host.outgoing = Some(Told::Over);
+    // Nothing more is sent once the control connection has ended.
+    near.host.outgoing = Some(NoteOutcome::Over);
     near.send(&[1]);
     near.poll();
-    assert!(near.state.outgoing.is_empty() && near.host.told.is_empty());
+    assert!(near.state.outgoing.is_empty() && near.host.sent.is_empty());
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn a_receive_in_vain_ends_at_its_time_and_keeps_its_memory_until_the_peer_is_out
         let why = why.expect_err("nothing came");
         assert_eq!((why.kind(), why.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(5))));
         assert!(why.to_string().contains("(full)"), "{why}");
-        // Of halves the peer was never told.
+        // Of halves that no message named to the peer.
         assert_eq!(
             (after.revoked.len(), end.state.fencing_recvs.len()),
             if staged { (0, 0) } else { (1, 1) }
@@ -396,6 +396,6 @@ fn a_note_out_of_turn_breaks_the_protocol() {
     near.send(&[1]);
     settle(&mut near, &mut far);
     let id = near.state.outbound.first().expect("it is offered").machine.id();
-    near.state.heard.push(RndvMsg::Credit { id, seq: 0 });
+    near.state.received.push(RndvMsg::Credit { id, seq: 0 });
     assert!(near.poll().broken.is_some());
 }

@@ -116,7 +116,7 @@ fn a_message_goes_to_the_oldest_receive_and_is_refused_if_it_does_not_fit() {
         let [m, other] = state.inbound.as_slice() else { panic!("two messages") };
         let taken = m.want.as_ref().expect("it is matched");
         assert!(Arc::ptr_eq(&taken.ticket, &ticket) && other.want.is_none());
-        // A place that the peer was never told of serves again.
+        // A place that no message named to the peer serves again.
         assert_eq!((taken.staging.is_some(), state.spare.len()), (fits, usize::from(!fits)));
         assert!(!taken.untold);
         assert!(state.posted_recvs.is_empty());

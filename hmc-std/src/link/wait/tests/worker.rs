@@ -89,7 +89,7 @@ impl Bench {
         Self { near, far, counts, waker }
     }
 
-    /// Waits until the look of number `last`, and acts at the third look: the waiter has said that it sleeps by then.
+    /// Waits until the look of number `last`, and acts at the third look: the waiter has marked that it sleeps by then.
     fn wait(&self, watch: WaitScope, last: u32, at_third: &dyn Fn()) {
         let mut looks = 0;
         let waited = self.near.link.drive(watch, WaitLimit::time(Instant::NEVER), |_| {
@@ -163,7 +163,7 @@ fn a_waiter_looks_once_more_after_it_has_said_that_it_sleeps() {
             looks += 1;
             (looks == 3).then(|| bench.waker.wake())
         });
-        assert_eq!(waited, Ok(true), "it had said so");
+        assert_eq!(waited, Ok(true), "it had marked so");
         assert!(!bench.waker.wake(), "it is awake");
     }
 }

@@ -1,4 +1,4 @@
-//! Windows of the peer that it took back, and that it is to be told this end has left (REVOKED).
+//! Windows of the peer that it took back and this end has left: their release acks (REVOKED), until they are sent.
 //!
 //! One line for each place that a peer's windows can have: it may revoke as fast as it likes and never read the answers.
 
@@ -11,14 +11,14 @@ use hmc_core::wire::message::ControlKind;
 /// How many there can be.
 const PLACES: usize = held::of_message(ControlKind::Revoke).count();
 
-/// What is owed, oldest first.
+/// Release acks that are not sent yet, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Owed {
+pub(crate) struct PendingReleases {
     windows: VecDeque<(WindowId, Epoch)>,
 }
 
-impl Owed {
-    /// One more. Of several at one place the last counts: an owner who waits for the word uses the place only after it.
+impl PendingReleases {
+    /// One more. Of several at one place the last counts: an owner who waits for the ack uses the place only after it.
     /// `false`: no window can have that name.
     pub(crate) fn add(&mut self, id: WindowId, epoch: Epoch) -> bool {
         if usize::from(id.index()) >= PLACES {
@@ -31,7 +31,7 @@ impl Owed {
         true
     }
 
-    /// The next one, which is said now.
+    /// The next one, which is sent now.
     pub(crate) fn take(&mut self) -> Option<(WindowId, Epoch)> {
         self.windows.pop_front()
     }
@@ -43,20 +43,20 @@ impl Owed {
 
 #[cfg(test)]
 mod tests {
-    use super::{Owed, PLACES};
+    use super::{PLACES, PendingReleases};
     use hmc_core::region::{Epoch, WindowId};
 
     #[test]
     fn a_place_has_one_answer_and_it_is_the_latest() {
-        let mut owed = Owed::default();
+        let mut releases = PendingReleases::default();
         for n in 0..10_000u32 {
             let place = u64::from(n) % u64::try_from(PLACES).expect("small");
-            assert!(owed.add(WindowId(place | u64::from(n) << 16), Epoch(n)));
-            assert!(owed.windows.len() <= PLACES);
+            assert!(releases.add(WindowId(place | u64::from(n) << 16), Epoch(n)));
+            assert!(releases.windows.len() <= PLACES);
         }
-        let told: Vec<_> = std::iter::from_fn(|| owed.take()).collect();
-        assert_eq!(told.len(), PLACES);
-        assert!(told.iter().all(|(_, epoch)| epoch.0 >= 10_000 - 256), "the latest of each");
-        assert!(!owed.add(WindowId(u64::try_from(PLACES).expect("small")), Epoch(1)));
+        let taken: Vec<_> = std::iter::from_fn(|| releases.take()).collect();
+        assert_eq!(taken.len(), PLACES);
+        assert!(taken.iter().all(|(_, epoch)| epoch.0 >= 10_000 - 256), "the latest of each");
+        assert!(!releases.add(WindowId(u64::try_from(PLACES).expect("small")), Epoch(1)));
     }
 }
