@@ -222,7 +222,7 @@ impl SessionInner {
             return Err(RejectReason::BadToken);
         }
         if let Err(e) = self.announce_buffer(&link) {
-            link.die(false, &format!("its window could not be offered: {e}"));
+            link.close(false, &format!("its window could not be offered: {e}"));
             return Ok(());
         }
         self.watch(&link);

@@ -93,7 +93,7 @@ impl SessionInner {
                         // In a child the link is the parent's.
                         if stop != WaitStopped::Forked {
                             link.bye(clock::now());
-                            link.die(false, "its dial was interrupted");
+                            link.close(false, "its dial was interrupted");
                         }
                         return Err(stop.error("connecting").with_peer(rank));
                     }

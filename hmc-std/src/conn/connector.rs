@@ -162,7 +162,7 @@ impl Connector {
                     LinkState::Ready => return Ok(Ok(Arc::clone(link))),
                     LinkState::Leaving | LinkState::Dead => return Err(link.gone()),
                     LinkState::Opening if now >= self.deadline => {
-                        link.die(false, "the handshake took too long");
+                        link.close(false, "the handshake took too long");
                         let what = "connecting: the peer accepted but did not open its memory";
                         return Err(Error::deadline(what).with_peer(self.rank));
                     }

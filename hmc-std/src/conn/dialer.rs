@@ -412,7 +412,7 @@ impl Dialer {
         shared.publish(&link);
         shared.update_membership(Input::Linked { rank: self.rank });
         if let Err(e) = shared.announce_buffer(&link) {
-            link.die(false, &format!("its window could not be offered: {e}"));
+            link.close(false, &format!("its window could not be offered: {e}"));
             return Err(e);
         }
         shared.watch(&link);

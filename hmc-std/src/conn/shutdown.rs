@@ -49,7 +49,7 @@ pub(crate) fn leave(
             late = late.or(Some((link.peer, stop)));
             until = WaitLimit::time(clock::now());
         }
-        link.die(false, "this session left");
+        link.close(false, "this session left");
     }
     match late {
         Some((rank, stop)) => Err(stop.error("saying goodbye").with_peer(rank)),

@@ -104,8 +104,8 @@ impl DrivenLink {
     }
 
     /// Ends it.
-    pub fn die(&self, why: &str) {
-        self.0.die(false, why);
+    pub fn close(&self, why: &str) {
+        self.0.close(false, why);
     }
 
     /// The half whose connection it is about which `is_it` says so.

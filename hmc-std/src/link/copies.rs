@@ -107,7 +107,7 @@ mod tests {
             if cancels {
                 near.link.data().cancel(op).expect("it runs");
             } else {
-                near.link.data().die(true, &mut after);
+                near.link.data().close(true, &mut after);
             }
             assert_eq!(outcome(&near, op), expected);
             near.link.poll_data(true);

@@ -353,7 +353,7 @@ impl DataState {
 
     /// The link is over: everything ends. Copies that the peer does itself, in our address space, may still run: their
     /// memory stays held. After `eof` on the control connection its process has ended, as a rule, and shows that soon.
-    pub(crate) fn die(&mut self, eof: bool, after: &mut Deferred) {
+    pub(crate) fn close(&mut self, eof: bool, after: &mut Deferred) {
         let why = if eof { DataCloseReason::Eof } else { DataCloseReason::Silent };
         if eof && self.queue.in_flight() != 0 {
             let _ = self.plane().peer_life().ends_within(SHOWN_WITHIN);

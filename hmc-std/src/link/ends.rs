@@ -56,7 +56,7 @@ impl LinkObserver for EventCounts {
     fn on_event(&self, _: &Link) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
-    fn over(&self, _: &Link) {
+    fn on_closed(&self, _: &Link) {
         self.over.fetch_add(1, Ordering::Relaxed);
     }
     fn clock(&self) -> Clock {

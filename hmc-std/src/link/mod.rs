@@ -7,15 +7,14 @@
 //! answer `PeerDead`.
 
 pub(crate) mod at_once;
+mod close;
 mod copies;
 pub(crate) mod ctrl;
 pub(crate) mod data;
 pub(crate) mod deferred;
-mod end;
 #[cfg(test)]
 pub(crate) mod ends;
 mod fairness;
-mod kept;
 mod notes;
 pub(crate) mod op_resources;
 pub(crate) mod park_waker;
@@ -29,6 +28,7 @@ mod space_waiters;
 mod spin_policy;
 mod stillness;
 mod types;
+mod unfenced;
 mod wait;
 mod wait_scope;
 pub(crate) mod wait_set;
@@ -69,7 +69,7 @@ pub(crate) trait LinkObserver: Send + Sync {
     /// The link became ready, or its peer started to leave, or messages came.
     fn on_event(&self, link: &Link);
     /// The link is over. Called once, without locks held.
-    fn over(&self, link: &Link);
+    fn on_closed(&self, link: &Link);
     /// By which the session decides.
     fn clock(&self) -> Clock;
     /// What calls the wakers of the application.
@@ -108,7 +108,7 @@ pub(crate) struct Link {
     conn: OnceLock<ConnType>,
     choices: Mutex<Vec<Choice>>,
     leaving: AtomicBool,
-    /// [`Link::die`] was called.
+    /// [`Link::close`] was called.
     over: AtomicBool,
     /// The peer sent BYE: it waits for ours.
     peer_left: AtomicBool,
@@ -474,7 +474,7 @@ mod tests {
         let (end, _far) = pair_that_beats(Duration::from_millis(100));
         let at = end.link.ctrl().machine.ends_at();
         assert!(at < Instant::NEVER && end.link.ends_at() == at);
-        end.link.die(false, "for a test");
+        end.link.close(false, "for a test");
         assert_eq!(end.link.ends_at(), Instant::NEVER);
     }
 }

@@ -63,7 +63,7 @@ impl Link {
             self.check_ready();
         }
         if let Some(why) = down {
-            self.end_down(why);
+            self.close_on_error(why);
         }
         busy || copied
     }
@@ -104,7 +104,7 @@ impl Link {
         let patience = FRAME_DEADLINE_NS.saturating_add(late_ns).saturating_add(late.as_nanos());
         let by = self.born.after(Duration::from_nanos(patience));
         if self.life() == LinkState::Opening && now >= by {
-            self.die(false, "it connected but did not open its data plane in time");
+            self.close(false, "it connected but did not open its data plane in time");
             return;
         }
         let _aside = DeferDrops::to(&self.wakers);
@@ -146,7 +146,7 @@ impl Link {
             self.leader_lock.notify();
         }
         if let Some(e) = &received.failed {
-            self.die(false, &format!("its transport cannot be used: {e}"));
+            self.close(false, &format!("its transport cannot be used: {e}"));
             return;
         }
         if received.adverts {

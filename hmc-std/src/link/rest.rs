@@ -80,7 +80,7 @@ impl Link {
         );
         drop(left);
         if self.life() == LinkState::Leaving {
-            self.die(false, "it left more messages than are kept");
+            self.close(false, "it left more messages than are kept");
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
         let (near, _far) = pair(ConnType::Tcp);
         near.link.deliver(Message::Tag(5));
         near.link.bye(crate::base::clock::now());
-        near.link.die(false, "for a test");
+        near.link.close(false, "for a test");
         let socket = RestSocket::socket().expect("a socket");
         let rest = near.link.rest(&socket, 77);
         assert!(rest.is_rest(&socket) && !near.link.is_rest(&socket));
@@ -175,7 +175,7 @@ mod tests {
         assert!(rest.data_socket().is_none());
         let chosen = Choice { conn: ConnType::Tcp, chosen: true, why: String::new() };
         assert_eq!(rest.choices(), [chosen]);
-        rest.die(false, "once more");
+        rest.close(false, "once more");
         assert_eq!(near.event_counts().1, 1, "its end was reported before");
     }
 }

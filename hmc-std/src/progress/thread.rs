@@ -166,7 +166,7 @@ impl SessionInner {
         self.stopping_links.store(true, Ordering::Release);
         for link in self.links() {
             // What panicked may do so again: a subscriber of `tracing`, say.
-            let _ = catch_unwind(AssertUnwindSafe(|| link.die(false, &why)));
+            let _ = catch_unwind(AssertUnwindSafe(|| link.close(false, &why)));
         }
         let _ = catch_unwind(AssertUnwindSafe(|| self.listeners.close()));
         self.notify_waiters();

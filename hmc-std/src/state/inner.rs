@@ -454,7 +454,7 @@ impl LinkObserver for SessionInner {
         self.notify_waiters();
     }
 
-    fn over(&self, link: &Link) {
+    fn on_closed(&self, link: &Link) {
         let serial = link.serial;
         self.links.close(serial);
         lock(&self.tokens).forget(serial);

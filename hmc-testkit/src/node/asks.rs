@@ -233,7 +233,7 @@ fn look(ask: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
             for link in links.iter() {
                 let quiet = !link.is_dead() && link.in_flight() == 0;
                 if now >= *until {
-                    link.die("this session left");
+                    link.close("this session left");
                 } else if quiet && !link.was_leaving() {
                     link.bye(*until);
                 }

@@ -422,7 +422,7 @@ impl Drop for Node {
         self.owned.clear();
         self.up.clear();
         for link in self.session.links() {
-            link.die("the process ended");
+            link.close("the process ended");
         }
     }
 }

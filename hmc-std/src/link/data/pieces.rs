@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(holders(&data), 3, "each of the pieces under way holds its memory");
         // A peer that is gone, and with it the pieces.
         let mut after = Deferred::default();
-        data.die(true, &mut after);
+        data.close(true, &mut after);
         after.release(&crate::callbacks::wakers::Wakers::closed());
         pipe.abandon(&mut Pieces { data: &mut data, region: &region });
         assert_eq!(holders(&data), 0, "what was fenced is let go of");
@@ -135,7 +135,7 @@ mod tests {
         let reused = post(&mut data).unwrap();
         assert_eq!(reused.index, last.index);
         // The others end with the link, and let go of what they hold.
-        data.die(true, &mut after);
+        data.close(true, &mut after);
         while after.is_full() {
             after.release(&crate::callbacks::wakers::Wakers::closed());
             data.drain(&mut after);

@@ -122,7 +122,7 @@ impl Link {
         }
         self.end_ctrl(host.ended);
         if let Some(why) = after.broken {
-            self.die(false, &format!("it broke the protocol: {why}"));
+            self.close(false, &format!("it broke the protocol: {why}"));
         }
     }
 
@@ -136,7 +136,7 @@ impl Link {
     fn live_rndv(&self) -> MutexGuard<'_, RndvState> {
         let state = lock(&self.rndv.state);
         self.rndv.live.store(true, Ordering::SeqCst);
-        // Pairs with the one in `Link::die`: it finds the link live, or the next poll finds it dead.
+        // Pairs with the one in `Link::close`: it finds the link live, or the next poll finds it dead.
         fence(Ordering::SeqCst);
         state
     }

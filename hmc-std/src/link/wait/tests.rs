@@ -239,7 +239,7 @@ fn a_wait_in_vain_sleeps_until_its_deadline() {
 fn a_wait_on_a_link_that_is_over_sleeps_until_its_deadline() {
     for watch in [WaitScope::Data, WaitScope::Both] {
         let (near, _far) = pair(ConnType::Tcp);
-        near.link.die(false, "for a test");
+        near.link.close(false, "for a test");
         let looks = looks_within(&near, watch);
         assert!((2..20).contains(&looks), "{watch:?}: {looks} looks");
     }
@@ -260,7 +260,7 @@ fn who_sleeps_is_woken_by_its_own_sockets_and_by_the_end_of_the_link() {
         let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |l| {
             looks += 1;
             if looks == 2 {
-                l.die(false, "for a test");
+                l.close(false, "for a test");
             }
             (looks == 3).then_some(())
         });

@@ -59,7 +59,7 @@ fn a_link_that_is_over_is_lost_unless_it_left() {
         if count == 0 {
             end.link.bye(clock::now());
         }
-        session.shared.over(&end.link);
+        session.shared.on_closed(&end.link);
         assert_eq!(lost(), count, "rank {}", end.link.peer.0);
         assert!(session.shared.link_by_serial(serial).is_none());
     }

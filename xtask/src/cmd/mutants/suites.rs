@@ -239,7 +239,7 @@ mod tests {
             key: String::new(),
             name: String::new(),
             package: "a".to_owned(),
-            file: "a/src/link/end.rs".to_owned(),
+            file: "a/src/link/close.rs".to_owned(),
             function: None,
             span: Span { start: place, end: place },
             replacement: String::new(),

@@ -1,4 +1,4 @@
-//! A link that is over while its peer may still use memory of ours: the process keeps it.
+//! A link that is over while its peer may still use memory of ours: the process quarantines it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,12 +12,12 @@ use crate::quarantine::{self, Tally, Unfenced};
 use crate::transport::stream::PeerLife;
 
 /// A link that is over, of which operations have not passed their fence.
-struct Kept {
+struct UnfencedLink {
     link: Arc<Link>,
     tally: Arc<Tally>,
 }
 
-impl Unfenced for Kept {
+impl Unfenced for UnfencedLink {
     fn peer(&self) -> Rank {
         self.link.peer
     }
@@ -60,8 +60,8 @@ impl Unfenced for Kept {
 }
 
 impl Link {
-    /// Hands the link over to the process if the peer may still use memory of ours.
-    pub(super) fn keep_unfenced(&self) {
+    /// Moves the link into the process's quarantine if the peer may still use memory of ours.
+    pub(super) fn quarantine_unfenced(&self) {
         let Some(link) = self.me.upgrade().filter(|me| !me.is_out_of_reach()) else { return };
         if self.data().is_harmless() && !self.has_rndvs() {
             // As a rule the peer that receives the end sends at once that it is out.
@@ -74,7 +74,7 @@ impl Link {
         }
         let tally = self.owner.upgrade().map(|o| o.tally()).unwrap_or_default();
         tally.links.fetch_add(1, Ordering::AcqRel);
-        quarantine::keep(Arc::new(Kept { link, tally }));
+        quarantine::keep(Arc::new(UnfencedLink { link, tally }));
     }
 }
 
@@ -86,38 +86,38 @@ mod tests {
     use hmc_core::rndv::{RndvId, RndvMsg};
     use hmc_core::types::{ConnType, Rank};
 
-    use super::Kept;
+    use super::UnfencedLink;
     use crate::link::ends::{End, alone, pair};
     use crate::quarantine::Unfenced as _;
 
-    fn kept(end: &End) -> Kept {
+    fn unfenced(end: &End) -> UnfencedLink {
         let tally = end.link.owner.upgrade().expect("its owner lives").tally();
         tally.links.store(3, Ordering::Relaxed);
-        Kept { link: Arc::clone(&end.link), tally }
+        UnfencedLink { link: Arc::clone(&end.link), tally }
     }
 
     #[test]
-    fn only_what_the_peers_end_does_not_tell_of_is_looked_at_now_and_then() {
+    fn only_links_whose_fence_may_precede_the_peers_end_are_polled() {
         for has_worker in [false, true] {
             let end = alone(5, 1);
             end.link.has_worker.store(has_worker, Ordering::Relaxed);
-            assert_eq!(kept(&end).may_end_before(), has_worker);
+            assert_eq!(unfenced(&end).may_end_before(), has_worker);
             // A message under way ends when its puts do.
             assert!(end.link.rndv_receive(RndvMsg::Offer { id: RndvId(0), len: 1 }));
-            assert!(kept(&end).may_end_before(), "{has_worker}");
+            assert!(unfenced(&end).may_end_before(), "{has_worker}");
         }
     }
 
     #[test]
-    fn a_link_that_is_kept_tells_of_its_peer_and_counts_until_it_is_released() {
+    fn an_unfenced_link_reports_its_peer_and_counts_until_it_is_released() {
         let (near, far) = pair(ConnType::Shm);
-        let kept = kept(&near);
-        assert_eq!(kept.peer(), Rank(1));
-        assert!(Arc::ptr_eq(kept.wakers(), &near.link.wakers));
-        assert!(!kept.life().has_ended());
+        let link = unfenced(&near);
+        assert_eq!(link.peer(), Rank(1));
+        assert!(Arc::ptr_eq(link.wakers(), &near.link.wakers));
+        assert!(!link.life().has_ended());
         drop(far);
-        assert!(kept.life().has_ended(), "its stream tells of the peer's end");
-        kept.release();
-        assert_eq!(kept.tally.links.load(Ordering::Relaxed), 2);
+        assert!(link.life().has_ended(), "its stream reports the peer's end");
+        link.release();
+        assert_eq!(link.tally.links.load(Ordering::Relaxed), 2);
     }
 }

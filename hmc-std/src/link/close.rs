@@ -44,13 +44,13 @@ impl Link {
     pub(super) fn end_ctrl(&self, ended: Option<Ended>) {
         match ended {
             Some(why) if why.unread => self.begin_closing(why.eof, &why.text),
-            Some(why) => self.die(why.eof, &why.text),
+            Some(why) => self.close(why.eof, &why.text),
             None => {}
         }
     }
 
     /// The data plane has ended. The caller holds no lock of the link.
-    pub(super) fn end_down(&self, why: DataCloseReason) {
+    pub(super) fn close_on_error(&self, why: DataCloseReason) {
         let words = self.data_fairly().plane().why_closed().unwrap_or_default();
         if why == DataCloseReason::Eof {
             return self.begin_closing(true, &words);
@@ -87,7 +87,7 @@ impl Link {
         }
         let down = self.data_fairly().plane().close_reason();
         if let Some(why) = down {
-            self.end_down(why);
+            self.close_on_error(why);
         }
     }
 
@@ -139,7 +139,7 @@ impl Link {
         };
         self.act_on(received);
         if done {
-            self.die(false, "its data connection ended");
+            self.close(false, "its data connection ended");
         }
     }
 
@@ -149,7 +149,7 @@ impl Link {
         let mut after = Deferred::default();
         let released = {
             let mut data = self.data_fairly();
-            data.die(eof, &mut after);
+            data.close(eof, &mut after);
             self.settle_data(&mut data);
             // What no operation holds can go: nobody looks for a region any more.
             data.plane().release_memory(true);
@@ -186,7 +186,7 @@ impl Link {
     }
 
     /// Ends the link: every operation ends, every waiter wakes. Once.
-    pub(crate) fn die(&self, eof: bool, why: &str) {
+    pub(crate) fn close(&self, eof: bool, why: &str) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -202,9 +202,9 @@ impl Link {
         self.reactor.forget(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
         self.leader_lock.notify();
         self.park_wakers.wake();
-        self.keep_unfenced();
+        self.quarantine_unfenced();
         if let Some(owner) = self.owner.upgrade() {
-            owner.over(self);
+            owner.on_closed(self);
         }
     }
 }
