@@ -289,7 +289,7 @@ mod tests {
                                 follow.wait_for(wait_key, Some(Duration::from_secs(20)));
                             }
                         }
-                        assert!(mine.retire(generation));
+                        assert!(mine.free(generation));
                     }
                 });
             }

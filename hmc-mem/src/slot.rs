@@ -4,9 +4,9 @@
 //! exactly one party finishes it and exactly one gives the slot back. What an operation owns is kept elsewhere, by index.
 //!
 //! ```text
-//! free --arm--> pending --finish--> ended --retire--> free
+//! free --arm--> pending --finish--> ended --free--> free
 //! ```
-//! Orders: `finish` releases what the finisher wrote (the payload, the result); `is_pending` acquires it. `retire` releases
+//! Orders: `finish` releases what the finisher wrote (the payload, the result); `is_pending` acquires it. `free` releases
 //! the last use of the slot; the next `arm` acquires it.
 
 use crate::sync::{AtomicU64, Ordering, join, low};
@@ -66,7 +66,7 @@ impl SlotWord {
     }
 
     /// Gives the slot back. Returns `false` unless the operation has ended and nobody gave it back before.
-    pub fn retire(&self, generation: u32) -> bool {
+    pub fn free(&self, generation: u32) -> bool {
         self.change(join(generation, ENDED), join(generation, FREE))
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         Arm(u32),
         Finish(u32),
         Poll(u32),
-        Retire(u32),
+        Free(u32),
     }
 
     #[derive(Clone, Copy, PartialEq, Debug)]
@@ -97,7 +97,7 @@ mod tests {
             0 => Step::Arm(g),
             1 => Step::Finish(g),
             2 => Step::Poll(g),
-            _ => Step::Retire(g),
+            _ => Step::Free(g),
         })
     }
 
@@ -128,9 +128,9 @@ mod tests {
                     Step::Poll(g) => {
                         assert_eq!(slot.is_pending(g), state == Model::Pending && g == generation);
                     }
-                    Step::Retire(g) => {
+                    Step::Free(g) => {
                         let ended = state == Model::Ended && g == generation;
-                        assert_eq!(slot.retire(g), ended);
+                        assert_eq!(slot.free(g), ended);
                         if ended {
                             state = Model::Free;
                         }

@@ -157,7 +157,7 @@ fn slot_ends_once() {
         assert!(pending || !slot.is_pending(5), "it does not begin again");
         assert!(a.join().unwrap() ^ b.join().unwrap());
         assert!(!slot.is_pending(5));
-        assert!(slot.retire(5) && !slot.retire(5));
+        assert!(slot.free(5) && !slot.free(5));
     });
 }
 
@@ -191,7 +191,7 @@ fn slot_reuse_is_ordered() {
         let first = Arc::clone(&shared);
         let t = thread::spawn(move || {
             first.0.set(1);
-            assert!(first.1.retire(1));
+            assert!(first.1.free(1));
         });
         while !shared.1.arm(2) {
             cases.seen("not yet");

@@ -220,7 +220,7 @@ impl End {
     }
 
     /// Makes a region known to the data plane, as posting an operation on it does.
-    pub fn learn(&mut self, region: &Region) -> LocalRegion {
+    pub fn add_memory(&mut self, region: &Region) -> LocalRegion {
         self.plane.add_memory(region);
         internals::local(region)
     }

@@ -194,7 +194,7 @@ impl Ports {
         let (mut near, far) = ends::pair(Wire::Shm { cma: true }).unwrap();
         let mut far = far.unwrap();
         let ours = near.allocate(LEN).unwrap();
-        let local = near.learn(&ours);
+        let local = near.add_memory(&ours);
         let theirs = far.allocate(LEN).unwrap();
         let adopted = far.adopt(usize::try_from(LEN).unwrap()).unwrap();
         let mapped = far.expose(&theirs, 0, LEN, Access::all()).unwrap();

@@ -52,7 +52,7 @@ impl Pair {
     fn build(&self, local_len: u64, window_len: u64, access: Access) -> hmc_std::Result<Built> {
         let (mut near, mut far) = ends::pair(self.wire)?;
         let near_region = near.allocate(local_len)?;
-        let local = near.learn(&near_region);
+        let local = near.add_memory(&near_region);
         let owner = far.as_mut().unwrap_or(&mut near);
         let all = window_len + 2 * MARGIN;
         let far_region = if self.adopted {

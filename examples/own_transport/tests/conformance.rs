@@ -37,7 +37,7 @@ struct Built {
 fn build(local_len: u64, window_len: u64, access: Access) -> hmc_std::Result<Built> {
     let (mut near, mut far) = ends::pair_of(&MemfileDomain, &MemfileDomain)?;
     let near_region = near.allocate(local_len)?;
-    let local = near.learn(&near_region);
+    let local = near.add_memory(&near_region);
     let all = window_len + 2 * MARGIN;
     let far_region = far.allocate(all)?;
     let paint = vec![MARGIN_BYTE; usize::try_from(MARGIN).expect("small")];

@@ -46,7 +46,7 @@ impl Drop for DeferDrops<'_> {
         let Some(wakers) = self.to else { return };
         let all = DEFERRED.try_with(RefCell::take).ok().flatten().unwrap_or_default();
         if !all.is_empty() {
-            wakers.let_go(all);
+            wakers.drop_owners(all);
         }
     }
 }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!((mine.panics(), others.panics()), (1, 0));
         // That thread has ended, as the session has: there is another one.
         drop(DeferDrops::to(&mine));
-        mine.let_go(vec![teller(&tell, false)]);
+        mine.drop_owners(vec![teller(&tell, false)]);
         assert!(mine.wait_for_owners(until, Ok(())).is_ok());
         assert_eq!(told.try_iter().count(), 1);
     }

@@ -122,7 +122,7 @@ impl Wakers {
 
     /// Nobody uses the memory of these owners any more: they are dropped. The session's thread does not wait for that. The
     /// caller holds no lock.
-    pub(crate) fn let_go(self: &Arc<Self>, owners: Vec<Foreign>) {
+    pub(crate) fn drop_owners(self: &Arc<Self>, owners: Vec<Foreign>) {
         let mut state = self.started(lock(&self.state));
         if !state.runs {
             drop(state);
@@ -324,7 +324,7 @@ mod tests {
         wakers.start();
         let (owner, may) = owner();
         drop(may);
-        wakers.let_go(vec![owner]);
+        wakers.drop_owners(vec![owner]);
         let state = lock(&wakers.state);
         assert!(!state.runs && state.owners == 0 && state.queue.is_empty());
     }
@@ -335,7 +335,7 @@ mod tests {
         let soon = || WaitLimit::time(clock::now().after(Duration::from_millis(1)));
         assert!(wakers.wait_for_owners(soon(), Ok(())).is_ok(), "there are none");
         let ((first, may_first), (second, may_second)) = (owner(), owner());
-        wakers.let_go(vec![first, second]);
+        wakers.drop_owners(vec![first, second]);
         assert_eq!(lock(&wakers.state).owners, 2);
         let start = std::time::Instant::now();
         assert!(wakers.wait_for_owners(soon(), Ok(())).is_ok(), "they go on");
@@ -382,7 +382,7 @@ mod tests {
     fn an_owner_does_not_wait_for_itself() {
         let wakers = Arc::<Wakers>::default();
         let bytes = HeapBytes::from(vec![1; 8]);
-        wakers.let_go(vec![Box::new(Waits(bytes, Arc::clone(&wakers)))]);
+        wakers.drop_owners(vec![Box::new(Waits(bytes, Arc::clone(&wakers)))]);
         let start = std::time::Instant::now();
         while lock(&wakers.state).owners != 0 {
             std::thread::yield_now();

@@ -203,7 +203,7 @@ impl SessionInner {
                 // It has opened nothing: the peer may go on with it by another kind.
                 lock(&self.tokens).insert(*token, serial);
                 if link.life() != LinkState::Opening {
-                    lock(&self.tokens).forget(serial);
+                    lock(&self.tokens).remove(serial);
                 }
                 RejectReason::Busy
             })?;

@@ -197,14 +197,14 @@ impl Reactor {
         };
         match told {
             Ok(()) => *slot = Registered(Some(wanted)),
-            // The link is over and was forgotten.
+            // The link is over and no more watched.
             Err(Errno::NOENT | Errno::BADF) => {}
             Err(e) => tracing::error!(error = %e, serial, "cannot watch a link"),
         }
     }
 
     /// Stops watching the sockets of a link.
-    pub(crate) fn forget(&self, ctrl: &Socket, data: Option<&Socket>) {
+    pub(crate) fn unwatch_link(&self, ctrl: &Socket, data: Option<&Socket>) {
         for fd in [Some(ctrl), data].into_iter().flatten().filter_map(Socket::fd) {
             let _ = epoll::delete(&self.epoll, fd);
         }
@@ -238,7 +238,7 @@ impl Reactor {
     }
 
     /// Nobody needs to be run any more: all links are.
-    pub(crate) fn forget_queued(&self) {
+    pub(crate) fn clear_queued(&self) {
         self.queue().links.clear();
     }
 
@@ -367,7 +367,7 @@ mod tests {
         register(Readiness { read: true, ..NOTHING });
         assert_eq!(ready(&reactor), [token]);
         let (ctrl, _other) = pair();
-        reactor.forget(&ctrl, Some(&socket));
+        reactor.unwatch_link(&ctrl, Some(&socket));
         assert_eq!(ready(&reactor), []);
     }
 
@@ -426,7 +426,7 @@ mod tests {
         reactor.clear_wake();
         reactor.enqueue(4);
         assert_eq!(ready(&reactor), [], "it is awake");
-        reactor.forget_queued();
+        reactor.clear_queued();
         reactor.take_queued(&mut queued);
         assert!(queued.is_empty());
         let soon = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1 };

@@ -26,14 +26,14 @@ impl Link {
         let ended = {
             let mut ctrl = self.ctrl();
             ctrl.bye(by, self.clock.now());
-            self.settle_ctrl(&mut ctrl);
+            self.update_ctrl_interest(&mut ctrl);
             ctrl.machine.ended()
         };
         self.end_ctrl(ended);
     }
 
     /// Answers the peer's BYE once nothing of ours is under way.
-    pub(super) fn let_go(&self) {
+    pub(super) fn answer_bye(&self) {
         let left = self.peer_left.load(Ordering::Acquire) && self.is_rndv_quiet();
         if left && self.is_quiet() {
             self.bye(self.clock.now());
@@ -134,7 +134,7 @@ impl Link {
             let mut ctrl = self.ctrl();
             ctrl.machine.close_at(now);
             ctrl.poll(now, self, &mut received);
-            self.settle_ctrl(&mut ctrl);
+            self.update_ctrl_interest(&mut ctrl);
             ctrl.machine.ended().is_some_and(|e| !e.unread) || ctrl.machine.is_close_due(now)
         };
         self.act_on(received);
@@ -150,7 +150,7 @@ impl Link {
         let released = {
             let mut data = self.data_fairly();
             data.close(eof, &mut after);
-            self.settle_data(&mut data);
+            self.update_data_interest(&mut data);
             // What no operation holds can go: nobody looks for a region any more.
             data.plane().release_memory(true);
             data.plane().take_released()
@@ -164,7 +164,7 @@ impl Link {
     /// Lets go of memory that this link, which is over, used last, without a lock. It may have been in use when the link ended.
     pub(crate) fn drop_unused(&self) {
         let _aside = DeferDrops::to(&self.wakers);
-        let unused = self.data().sweep();
+        let unused = self.data().evict_unused();
         drop(unused);
     }
 
@@ -199,7 +199,7 @@ impl Link {
         // Pairs with the one in `with_rndv`: we find a message that begins, or its poll finds the link dead.
         fence(Ordering::SeqCst);
         self.run_rndv();
-        self.reactor.forget(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
+        self.reactor.unwatch_link(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
         self.leader_lock.notify();
         self.park_wakers.wake();
         self.quarantine_unfenced();

@@ -15,7 +15,7 @@ impl Link {
             self.data_fairness.yield_to_waiters();
             let mut data = self.data_fairly();
             let copied = data.copy_piece(after);
-            self.settle_data(&mut data);
+            self.update_data_interest(&mut data);
             if !copied {
                 break;
             }
@@ -49,7 +49,7 @@ mod tests {
     fn begun() -> ([End; 2], SlotId) {
         let (near, far) = pair(ConnType::Shm);
         let (_, window) = far.expose(LEN);
-        near.settle();
+        near.run_until_idle();
         let region = near.regions.allocate(LEN).expect("memory");
         let local = region.slice(0, LEN).expect("all of it");
         let remote = window.slice(0, LEN).expect("all of it");
@@ -87,7 +87,7 @@ mod tests {
     fn a_turn_that_receives_copies_as_well() {
         let ([near, far], op) = begun();
         let (_, window) = near.expose(1);
-        far.settle();
+        far.run_until_idle();
         near.link.poll_data(true);
         let _ = far.put_notify(&window, 3);
         assert!(near.link.poll_data(true));

@@ -183,7 +183,7 @@ impl DataState {
     }
 
     /// The peer described one of its windows.
-    pub(crate) fn learn_remote(&mut self, advert: &RegionAdvert) {
+    pub(crate) fn add_peer_window(&mut self, advert: &RegionAdvert) {
         match advert.role {
             WindowRole::Default => {
                 self.default = Some(advert.region);
@@ -204,7 +204,7 @@ impl DataState {
     }
 
     /// The peer takes a window back. Whether nothing of ours uses it.
-    pub(crate) fn forget_remote(&mut self, window: WindowId, epoch: Epoch) -> bool {
+    pub(crate) fn remove_peer_window(&mut self, window: WindowId, epoch: Epoch) -> bool {
         let is_it = |r: &WindowDesc| r.window == window && r.epoch == epoch;
         self.named.retain(|n| !is_it(&n.region));
         if self.default.as_ref().is_some_and(is_it) {
@@ -229,8 +229,8 @@ impl DataState {
         (exposed, held)
     }
 
-    /// Makes a region known to the data plane.
-    pub(crate) fn learn(&mut self, region: &Region) {
+    /// Adds a region to the data plane's memory.
+    pub(crate) fn add_memory(&mut self, region: &Region) {
         self.plane().add_memory(region);
     }
 
@@ -242,7 +242,7 @@ impl DataState {
         hold: &mut OpResources,
     ) -> Begun {
         if let Some(region) = hold.held_region() {
-            self.learn(region);
+            self.add_memory(region);
         }
         self.queue.post(t, deadline, hold)
     }
@@ -255,7 +255,7 @@ impl DataState {
         hold: &mut OpResources,
     ) -> Begun {
         if let Some(region) = hold.held_region() {
-            self.learn(region);
+            self.add_memory(region);
         }
         self.queue.post_list(u32::try_from(parts).unwrap_or(u32::MAX), deadline, hold)
     }
@@ -273,7 +273,7 @@ impl DataState {
     }
 
     /// Progress without receiving: copies, sends, completions.
-    pub(crate) fn pump(&mut self, after: &mut Deferred) {
+    pub(crate) fn progress(&mut self, after: &mut Deferred) {
         self.queue.progress();
         if !self.complete && self.is_complete() {
             self.complete = true;
@@ -290,7 +290,7 @@ impl DataState {
         if now >= self.queue.next_deadline() {
             self.queue.expire(now);
         }
-        self.pump(after);
+        self.progress(after);
         after.delivered |= self.plane().take_delivered();
         // Copies of our own end without anything received.
         busy || after.finished
@@ -306,9 +306,9 @@ impl DataState {
         self.queue.transport().is_peer_marked()
     }
 
-    /// Forgets regions that nobody else uses any more. What is given back is to be dropped without a lock.
+    /// Evicts regions that nobody else uses any more. What is given back is to be dropped without a lock.
     #[must_use]
-    pub(crate) fn sweep(&mut self) -> Released {
+    pub(crate) fn evict_unused(&mut self) -> Released {
         self.plane().release_memory(false);
         self.plane().take_released()
     }
@@ -316,7 +316,7 @@ impl DataState {
     pub(crate) fn expire(&mut self, now: Instant, after: &mut Deferred) {
         if now >= self.queue.next_deadline() {
             self.queue.expire(now);
-            self.pump(after);
+            self.progress(after);
         }
     }
 
@@ -399,7 +399,7 @@ impl DataState {
     pub(crate) fn copy_piece(&mut self, after: &mut Deferred) -> bool {
         let copied = self.plane().copy_piece();
         if copied {
-            self.pump(after);
+            self.progress(after);
         }
         copied
     }

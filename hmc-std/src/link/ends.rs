@@ -117,12 +117,12 @@ impl End {
         let mut after = Deferred::default();
         let mut data = self.link.data();
         let op = data.post(&t, Instant::NEVER, &mut OpResources::region(region)).expect("posted");
-        data.pump(&mut after);
+        data.progress(&mut after);
         op
     }
 
     /// Receives and executes until nothing happens.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn run_until_idle(&self) {
         while self.link.poll_data(false) || self.link.poll_ctrl(false) {}
     }
 
@@ -316,8 +316,8 @@ fn pair_of(
     let (near, far) = (end(1, ours, ctrl, data, worker), end(0, theirs, far_ctrl, far_data, None));
     for (me, other) in [(&near, &far), (&far, &near), (&near, &far)] {
         me.link.choose(conn, String::new());
-        me.settle();
-        other.settle();
+        me.run_until_idle();
+        other.run_until_idle();
         me.link.check_ready();
     }
     (near, far)

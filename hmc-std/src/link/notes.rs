@@ -50,7 +50,7 @@ impl Link {
     }
 
     /// What was posted to the worker goes on without a waiter.
-    pub(super) fn leave_to_worker(&self) {
+    pub(super) fn resume_worker(&self) {
         if !self.has_worker() {
             return;
         }
@@ -77,7 +77,7 @@ impl Link {
             // If the link is over, its end is the fence.
             let mut ctrl = self.ctrl();
             ctrl.send_release(window, epoch, self.clock.now());
-            self.settle_ctrl(&mut ctrl);
+            self.update_ctrl_interest(&mut ctrl);
         }
     }
 

@@ -32,10 +32,10 @@ impl Link {
             let busy = if as_leader || !data.is_claimed() {
                 data.poll(self.clock.now(), &mut after)
             } else {
-                data.pump(&mut after);
+                data.progress(&mut after);
                 false
             };
-            self.settle_data(&mut data);
+            self.update_data_interest(&mut data);
             let copies = data.copy_piece(&mut after);
             let work = data.has_work() && !data.is_claimed();
             let leaves = data.plane().has_releases();
@@ -54,7 +54,7 @@ impl Link {
             if ended {
                 self.wake_leader();
             }
-            self.leave_to_worker();
+            self.resume_worker();
         }
         if work {
             self.enqueue();
@@ -79,7 +79,7 @@ impl Link {
                 return false;
             }
             ctrl.poll(self.clock.now(), self, &mut received);
-            self.settle_ctrl(&mut ctrl);
+            self.update_ctrl_interest(&mut ctrl);
             ctrl.machine.ended()
         };
         let busy = received.messages
@@ -118,7 +118,7 @@ impl Link {
             }
             ctrl.machine.suit(late, spread, now);
             ctrl.tick(now, self, &mut came);
-            self.settle_ctrl(&mut ctrl);
+            self.update_ctrl_interest(&mut ctrl);
             ctrl.machine.ended()
         };
         self.act_on(came);
@@ -128,17 +128,17 @@ impl Link {
             return;
         }
         let mut after = Deferred::default();
-        let swept = {
+        let evicted = {
             let mut data = self.data_fairly();
             data.expire(now, &mut after);
-            let swept = data.sweep();
-            self.settle_data(&mut data);
-            swept
+            let evicted = data.evict_unused();
+            self.update_data_interest(&mut data);
+            evicted
         };
-        drop(swept);
+        drop(evicted);
         self.follow_up(&mut after);
         self.run_rndv();
-        self.let_go();
+        self.answer_bye();
     }
 
     pub(super) fn act_on(&self, received: Received) {
@@ -164,7 +164,7 @@ impl Link {
             self.peer_left.store(true, Ordering::Release);
             self.advance(LinkState::Leaving);
             self.rndv_leave();
-            self.let_go();
+            self.answer_bye();
         }
         if (received.messages || received.bye || received.revoked)
             && let Some(owner) = self.owner.upgrade()
@@ -303,11 +303,11 @@ mod tests {
         near.link.poll_data(false);
         assert!(near.link.data().has_work() && !is_queued(&near), "its waiter does it");
         near.link.data().set_claimed(false);
-        near.link.hand_over();
+        near.link.resume_background();
         assert!(is_queued(&near), "nobody waits any more");
         near.link.poll_data(false);
         assert_eq!((near.link.inbox().len(), is_queued(&near)), (2, false));
-        near.link.hand_over();
+        near.link.resume_background();
         near.link.poll_data(false);
         assert!(!is_queued(&near), "there is nothing to do");
         // Asked for twice, it is run once.
@@ -384,13 +384,13 @@ mod tests {
         near.link.poll_ctrl(false);
         assert!(near.link.life_was_leaving());
         assert_eq!((near.link.life(), near.event_counts().0 - before), (LinkState::Leaving, 1));
-        near.link.let_go();
+        near.link.answer_bye();
         far.link.poll_ctrl(false);
         assert_eq!(far.link.life(), LinkState::Leaving, "no BYE while the operation runs");
-        far.settle();
+        far.run_until_idle();
         near.link.poll_data(false);
         assert!(!near.link.is_running(op));
-        near.link.let_go();
+        near.link.answer_bye();
         far.link.poll_ctrl(false);
         assert_eq!(
             (far.link.life(), far.event_counts().1),
@@ -460,7 +460,7 @@ mod tests {
         assert!(near.link.data().set_waker(op, notice).is_none());
         near.link.wake_for_space(&Arc::clone(&space).into());
         assert!(!notifies(&near, || _ = near.link.poll_data(false)), "it runs");
-        far.settle();
+        far.run_until_idle();
         assert!(notifies(&near, || _ = near.link.poll_data(false)));
         assert_eq!((Arc::strong_count(&woken), space.0.load(Ordering::Relaxed)), (1, 1));
         // What is delivered beside the bytes is an event.
@@ -484,11 +484,11 @@ mod tests {
         let (near, far) = pair(ConnType::Tcp);
         let (_region, window) = far.expose(1);
         let ops = [(); 8].map(|()| near.put(&window, 1));
-        far.settle();
+        far.run_until_idle();
         near.link.poll_data(true);
         assert!(ops.iter().all(|op| !near.link.is_running(*op)));
         // Each let go of its memory.
-        drop(near.link.data().sweep());
+        drop(near.link.data().evict_unused());
         let mut held = 0;
         near.link.data().unfenced_bytes(&mut |bytes, _| held += bytes);
         assert_eq!(held, 0);

@@ -30,15 +30,15 @@ impl Link {
     }
 
     /// Asks the reactor to run the data plane, if there is work and nobody is at it.
-    pub(crate) fn hand_over(&self) {
+    pub(crate) fn resume_background(&self) {
         if self.data().has_work() {
             self.enqueue();
         }
-        self.leave_to_worker();
+        self.resume_worker();
     }
 
-    /// Tells the reactor what the data plane waits for now.
-    pub(crate) fn settle_data(&self, data: &mut DataState) {
+    /// Registers what the data plane waits for now.
+    pub(crate) fn update_data_interest(&self, data: &mut DataState) {
         let Some(socket) = self.data_socket.get() else { return };
         let mut wanted = data.plane().interest().connection;
         wanted.read &= !data.is_claimed();
@@ -48,7 +48,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn settle_ctrl(&self, ctrl: &mut CtrlState) {
+    pub(crate) fn update_ctrl_interest(&self, ctrl: &mut CtrlState) {
         let wanted = ctrl.interest();
         if let Some(slot) = ctrl.registration(wanted) {
             self.reactor.register(&self.ctrl_socket, self.serial, Channel::Ctrl, slot, wanted);

@@ -44,7 +44,7 @@ impl Link {
             if ctrl.has_left(mark) {
                 return Some(Ok(()));
             }
-            self.settle_ctrl(&mut ctrl);
+            self.update_ctrl_interest(&mut ctrl);
         }
         self.check_not_dead().err().map(Err)
     }
@@ -62,7 +62,7 @@ impl Link {
         let (sent, ended) = {
             let mut ctrl = self.ctrl();
             let sent = send(&mut ctrl, m, self.clock.now());
-            self.settle_ctrl(&mut ctrl);
+            self.update_ctrl_interest(&mut ctrl);
             (sent, ctrl.machine.ended())
         };
         if ended.is_some() {
@@ -90,11 +90,11 @@ impl Link {
             ControlMessage::Int32(n) => Message::Int(*n),
             ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
             ControlMessage::Advert(advert) => {
-                self.data().learn_remote(advert);
+                self.data().add_peer_window(advert);
                 return Ok(());
             }
             ControlMessage::Revoke { window, epoch } => {
-                let _ = self.data().forget_remote(*window, *epoch);
+                let _ = self.data().remove_peer_window(*window, *epoch);
                 return Ok(());
             }
             _ => return Ok(()),
@@ -157,7 +157,7 @@ mod tests {
             .send(&ControlMessage::Rndv(RndvMsg::Offer { id: RndvId(0), len: 1 }))
             .expect("sent");
         assert_eq!(sent(&near), 3);
-        far.settle();
+        far.run_until_idle();
         let got = [(); 3].map(|()| far.link.inbox().take(Want::Any));
         let want = [Message::Tag(1), Message::Int(-2), Message::Struct(b"abc".to_vec())];
         assert_eq!(got, want.map(Some));
@@ -216,7 +216,7 @@ mod tests {
             ] {
                 assert_eq!(e.map_err(|e| e.kind()), Err(ErrorKind::PeerDead));
             }
-            far.settle();
+            far.run_until_idle();
             assert_eq!((far.link.inbox().len(), sent(&near)), (1, 1));
             // The system has the first.
             assert!(near.link.has_left(1).is_some_and(|r| r.is_ok()));

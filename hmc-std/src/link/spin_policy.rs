@@ -9,7 +9,7 @@ use crate::base::clock;
 
 /// Waits in a row that slept longer than they had spun, after which waiters stop to spin.
 const FUTILE: u8 = 4;
-/// After so many waits without a spin one spins, to learn whether it would help again.
+/// After so many waits without a spin one spins, to test whether it would help again.
 const PROBE: u8 = 16;
 
 /// Whether spinning helps on this link: it is worth its time only where answers come within it. While it goes
@@ -30,8 +30,8 @@ impl SpinPolicy {
         if next == FUTILE { most } else { StdDuration::ZERO }
     }
 
-    /// Learns from a wait that is over; `most` is the longest spin.
-    pub(super) fn learn(&self, outcome: WaitOutcome, most: StdDuration) {
+    /// Records a wait that is over; `most` is the longest spin.
+    pub(super) fn record(&self, outcome: WaitOutcome, most: StdDuration) {
         match outcome {
             WaitOutcome::Found => {}
             WaitOutcome::Spun => self.0.store(0, Ordering::Relaxed),
@@ -87,7 +87,7 @@ mod tests {
         let p = SpinPolicy::default();
         for _ in 0..FUTILE {
             assert_eq!(p.spin(MOST), MOST);
-            p.learn(LONG, MOST);
+            p.record(LONG, MOST);
         }
         p
     }
@@ -98,10 +98,10 @@ mod tests {
         for _ in 0..3 {
             for _ in 0..PROBE {
                 assert_eq!(p.spin(MOST), StdDuration::ZERO);
-                p.learn(LONG, MOST);
+                p.record(LONG, MOST);
             }
             assert_eq!(p.spin(MOST), MOST, "a probe");
-            p.learn(LONG, MOST);
+            p.record(LONG, MOST);
         }
     }
 
@@ -109,13 +109,13 @@ mod tests {
     fn they_spin_again_as_soon_as_it_helps_or_would_have() {
         let p = tired();
         assert_eq!(p.spin(MOST), StdDuration::ZERO);
-        p.learn(WaitOutcome::Slept(Duration::from_nanos(15_000)), MOST);
+        p.record(WaitOutcome::Slept(Duration::from_nanos(15_000)), MOST);
         assert_eq!(p.spin(MOST), MOST, "the park was shorter than the spin");
         let p = tired();
-        p.learn(WaitOutcome::Spun, MOST);
+        p.record(WaitOutcome::Spun, MOST);
         assert_eq!(p.spin(MOST), MOST);
         let p = tired();
-        p.learn(WaitOutcome::Found, MOST);
+        p.record(WaitOutcome::Found, MOST);
         assert_eq!(p.spin(MOST), StdDuration::ZERO, "nothing was spun for");
     }
 
@@ -134,10 +134,10 @@ mod tests {
             WaitOutcome::Slept(Duration::from_nanos(2 * u64::from(FUTILE) * 15_000))
         );
         for _ in 1..FUTILE {
-            p.learn(outcome, MOST);
+            p.record(outcome, MOST);
             assert_eq!(p.spin(MOST), MOST, "too few waits");
         }
-        p.learn(outcome, MOST);
+        p.record(outcome, MOST);
         assert_eq!(p.spin(MOST), StdDuration::ZERO);
     }
 }

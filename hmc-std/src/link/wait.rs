@@ -60,7 +60,7 @@ impl Link {
                     worker.shared.release();
                 }
                 if lead.release() == Handoff::None {
-                    self.hand_over();
+                    self.resume_background();
                 }
                 if let Some(r) = found {
                     return Ok(r);
@@ -116,13 +116,13 @@ impl Link {
                 if slept_out {
                     increment(&self.counters.overslept);
                 }
-                self.patience.learn(outcome, self.spin);
+                self.patience.record(outcome, self.spin);
                 return Some(r);
             }
             slept_out = false;
             let now = clock::now();
             if now >= deadline {
-                self.patience.learn(outcome, self.spin);
+                self.patience.record(outcome, self.spin);
                 return None;
             }
             if busy {
@@ -214,7 +214,7 @@ impl Link {
             let resume = {
                 let mut data = self.data();
                 data.set_claimed(on);
-                self.settle_data(&mut data);
+                self.update_data_interest(&mut data);
                 !on && data.is_paused()
             };
             if resume {
@@ -225,7 +225,7 @@ impl Link {
             let resume = {
                 let mut ctrl = self.ctrl();
                 ctrl.set_claimed(on);
-                self.settle_ctrl(&mut ctrl);
+                self.update_ctrl_interest(&mut ctrl);
                 !on && ctrl.machine.is_paused()
             };
             if resume {

@@ -52,7 +52,7 @@ impl Drop for WaitEntry<'_> {
         if let Some(lead) = self.lead.take() {
             self.link.set_claimed(WaitScope::Both, false);
             if lead.release() == Handoff::None {
-                self.link.hand_over();
+                self.link.resume_background();
             }
         }
     }

@@ -32,7 +32,7 @@ impl Keep {
     }
 
     /// The owner is never dropped: it is another process's.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn leak(&mut self) {
         std::mem::forget(self.owner.take());
     }
 }

@@ -72,7 +72,7 @@ impl Drop for Inner {
         if self.origin.is_child() {
             // The owner of adopted memory is the parent's, and may wait for threads that are not here.
             if let Backing::Adopted { keep, .. } = &mut self.backing {
-                keep.forget();
+                keep.leak();
             }
             return;
         }

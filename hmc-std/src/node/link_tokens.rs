@@ -27,7 +27,7 @@ impl LinkTokens {
     }
 
     /// A link is over: its token opens nothing any more.
-    pub(crate) fn forget(&mut self, serial: u32) {
+    pub(crate) fn remove(&mut self, serial: u32) {
         self.0.retain(|(_, s)| *s != serial);
     }
 }
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(tokens.take(&token(9)), None);
         assert_eq!(tokens.take(&token(2)), Some(12));
         assert_eq!(tokens.take(&token(2)), None, "used up");
-        tokens.forget(13);
+        tokens.remove(13);
         assert_eq!(tokens.take(&token(3)), None, "its link is over");
         assert_eq!((tokens.take(&token(0)), tokens.take(&token(4))), (Some(10), Some(14)));
     }

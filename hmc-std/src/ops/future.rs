@@ -70,7 +70,7 @@ impl OpFuture {
         let Some(posted) = self.peer.try_post(t, deadline, hold) else { return Ok(false) };
         self.later = None;
         self.op = Some(posted.map_err(|e| e.with_peer(self.peer.rank()))?);
-        self.peer.link.hand_over();
+        self.peer.link.resume_background();
         Ok(true)
     }
 

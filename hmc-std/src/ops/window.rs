@@ -99,11 +99,11 @@ impl Exposure {
                 .plane()
                 .begin_revoke(window, epoch)
                 .map_err(|e| e.with_peer(self.peer.rank()))?;
-            self.peer.link.settle_data(&mut data);
+            self.peer.link.update_data_interest(&mut data);
             fence
         };
         // What waited for places that copies into it had in the inbox.
-        self.peer.link.hand_over();
+        self.peer.link.resume_background();
         // So that the peer forgets its mapping. The fence does not depend on it.
         let _ = self.peer.link.send(&ControlMessage::Revoke { window, epoch });
         Ok(fence)
@@ -149,7 +149,7 @@ impl Exposure {
     }
 
     /// As [`Exposure::revoke`], without waiting. The fence that has not passed.
-    fn let_go(&self) -> Option<Fence> {
+    fn try_revoke(&self) -> Option<Fence> {
         // An error: the place is unknown, it was fenced before.
         let fence = self.begin().ok()?;
         let (window, epoch) = (self.region.window, self.region.epoch);
@@ -265,7 +265,7 @@ impl Drop for Window {
         if self.grant.is_child() {
             // The window is the parent's.
             std::mem::forget(span);
-        } else if let Some(fence) = self.grant.let_go() {
+        } else if let Some(fence) = self.grant.try_revoke() {
             self.grant.lock_away(ExposedMemory::Span(span), fence);
         }
     }
@@ -312,7 +312,7 @@ impl Drop for SharedWindow {
         if self.grant.is_child() {
             // The window is the parent's.
             std::mem::forget(buffer);
-        } else if let Some(fence) = self.grant.let_go() {
+        } else if let Some(fence) = self.grant.try_revoke() {
             self.grant.lock_away(ExposedMemory::Buffer { _keep: buffer, len: self.len() }, fence);
         }
     }

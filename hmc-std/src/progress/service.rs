@@ -74,7 +74,7 @@ impl SessionInner {
             link.tick(Tick { now, late, spread });
             ends = ends.min(link.ends_at());
         }
-        self.retire();
+        self.reap_closed_links();
         let tick = Duration::from_nanos(self.tick_ns.load(Ordering::Relaxed));
         let soonest = now.after(Duration::from_nanos(SHORTEST_TICK_NS));
         ends.max(soonest).min(now.after(tick))

@@ -127,7 +127,7 @@ impl ProgressThread {
         if s.domains.must_poll() {
             s.tick_workers();
         }
-        s.retire_ended();
+        s.reap_ended_links();
         let now = clock::now();
         if busy {
             self.spin_until = now.after(clock::from_std(s.config.spin));

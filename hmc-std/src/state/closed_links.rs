@@ -17,9 +17,9 @@ use crate::node::inbox::MESSAGE_BYTES;
 use crate::state::inner::SessionInner;
 
 impl SessionInner {
-    /// Lets go of links that are over: of those without unread messages only why they ended is remembered, of the others
+    /// Removes links that are over: of those without unread messages only why they ended is kept, of the others
     /// their messages, within the limit.
-    pub(crate) fn retire(&self) {
+    pub(crate) fn reap_closed_links(&self) {
         if !self.links.has_ended() {
             return;
         }
@@ -32,16 +32,16 @@ impl SessionInner {
             }
             done
         };
-        for link in self.links.retire(is_done) {
+        for link in self.links.remove_closed(is_done) {
             link.drop_unused();
         }
-        self.keep_rests();
+        self.replace_by_rests();
     }
 
-    /// Retires links that are over since the last call.
-    pub(crate) fn retire_ended(&self) {
+    /// Reaps links that are over since the last call.
+    pub(crate) fn reap_ended_links(&self) {
         if self.ended.load(Ordering::Relaxed) && self.ended.swap(false, Ordering::AcqRel) {
-            self.retire();
+            self.reap_closed_links();
         }
     }
 
@@ -68,7 +68,7 @@ impl SessionInner {
         }
     }
 
-    fn keep_rests(&self) {
+    fn replace_by_rests(&self) {
         let mut socket = None;
         for link in self.links.newest() {
             if link.life() != LinkState::Dead {

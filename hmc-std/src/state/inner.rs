@@ -71,7 +71,7 @@ pub(crate) struct SessionInner {
     /// The session's part in each transport.
     pub(crate) domains: Domains,
     pub(crate) links: Links,
-    /// A link is over and was not retired since.
+    /// A link is over and was not reaped since.
     pub(crate) ended: AtomicBool,
     /// For what is left of links that are over.
     pub(crate) rest_socket: RestSocket,
@@ -301,10 +301,10 @@ impl SessionInner {
     pub(crate) fn watch(&self, link: &Arc<Link>) {
         {
             let mut ctrl = link.ctrl();
-            link.settle_ctrl(&mut ctrl);
+            link.update_ctrl_interest(&mut ctrl);
         }
         let mut data = link.data();
-        link.settle_data(&mut data);
+        link.update_data_interest(&mut data);
     }
 
     /// Exposes the buffer to the peer and sends its advert: the last step of this end's part in a link.
@@ -351,7 +351,7 @@ impl SessionInner {
             // Sends the descriptor, if there is one.
             let mapped = data.plane().offers_pages(exposed.window, exposed.epoch);
             data.plane().flush();
-            link.settle_data(&mut data);
+            link.update_data_interest(&mut data);
             (exposed, note, mapped)
         };
         if let Some(note) = note
@@ -406,7 +406,7 @@ impl SessionInner {
     /// One round over all data planes, for `Progress::Manual`. Returns whether anything happened.
     pub(crate) fn run_data_planes(&self) -> bool {
         // Every link is run anyway.
-        self.reactor.forget_queued();
+        self.reactor.clear_queued();
         let mut busy = self.progress_workers();
         for link in self.links() {
             link.dequeue();
@@ -457,7 +457,7 @@ impl LinkObserver for SessionInner {
     fn on_closed(&self, link: &Link) {
         let serial = link.serial;
         self.links.close(serial);
-        lock(&self.tokens).forget(serial);
+        lock(&self.tokens).remove(serial);
         let orderly = link.life_was_leaving();
         if !orderly {
             self.peers_lost.fetch_add(1, Ordering::Relaxed);

@@ -87,7 +87,7 @@ impl Links {
         self.by_rank.load().values().any(ended) || self.by_serial.load().values().any(ended)
     }
 
-    /// Whether there is none: not even one that is over and was not retired.
+    /// Whether there is none: not even one that is over and was not reaped.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_serial.load().is_empty() && self.by_rank.load().is_empty()
     }
@@ -119,7 +119,7 @@ impl Links {
     }
 
     /// Takes the links off their ranks for which `is_done`, and gives them.
-    pub(crate) fn retire(&self, is_done: impl Fn(&Link) -> bool) -> Vec<Arc<Link>> {
+    pub(crate) fn remove_closed(&self, is_done: impl Fn(&Link) -> bool) -> Vec<Arc<Link>> {
         let done: Vec<Arc<Link>> =
             self.by_rank.load().values().filter(|l| is_done(l)).cloned().collect();
         if !done.is_empty() {
@@ -187,7 +187,7 @@ mod tests {
         links.close(1);
         assert!(!links.is_empty());
         let (links, _ends) = known(&[7]);
-        assert_eq!(serials(links.retire(|l| l.serial == 1)), [1]);
+        assert_eq!(serials(links.remove_closed(|l| l.serial == 1)), [1]);
         assert!(!links.is_empty());
         links.close(1);
         assert!(links.is_empty());
@@ -252,8 +252,8 @@ mod tests {
         assert_eq!(serials(links.newest()), [3, 2], "the older one is not there");
         links.replace(&ends[2].link, &with.link);
         assert_eq!(serials(links.newest()), [9, 2]);
-        assert_eq!(serials(links.retire(|_| false)), [0; 0]);
-        assert_eq!(serials(links.retire(|l| l.serial == 9)), [9]);
+        assert_eq!(serials(links.remove_closed(|_| false)), [0; 0]);
+        assert_eq!(serials(links.remove_closed(|l| l.serial == 9)), [9]);
         assert_eq!(serials(links.newest()), [2]);
         assert_eq!(serial(links.of_rank(Rank(1))), None);
     }

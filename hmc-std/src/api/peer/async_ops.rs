@@ -105,7 +105,7 @@ impl Peer {
         let op = self.submit(batch.direction.opcode(), until, |data| {
             data.post_list(batch.list.len(), until.at, &mut hold)
         })?;
-        self.link.hand_over();
+        self.link.resume_background();
         Ok(self.name(op))
     }
 
@@ -173,8 +173,8 @@ impl Peer {
             let advance = {
                 let mut data = link.data();
                 let advance = pipe.advance(&mut Pieces { data: &mut data, region }, clock::now());
-                data.pump(&mut after);
-                link.settle_data(&mut data);
+                data.progress(&mut after);
+                link.update_data_interest(&mut data);
                 advance
             };
             link.follow_up(&mut after);

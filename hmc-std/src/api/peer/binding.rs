@@ -179,7 +179,7 @@ pub(super) trait Binding {
         let op = peer.post(&t, until, self.hold())?;
         if peer.link.is_led() {
             // Its leader may be parked on the sockets and not see this.
-            peer.link.hand_over();
+            peer.link.resume_background();
         }
         // Nobody knows its name: should the wait be interrupted, it runs on by itself.
         let (outcome, _) = peer.finish(op, until).inspect_err(|_| peer.abandon(op))?;
@@ -238,7 +238,7 @@ pub(super) trait Binding {
         let timeout = timeout.unwrap_or(peer.shared.config.deadline);
         let op = peer.post(&t, peer.shared.until(timeout), self.hold())?;
         // Nobody waits yet: what this thread did not finish goes on in the background.
-        peer.link.hand_over();
+        peer.link.resume_background();
         Ok(peer.name(op))
     }
 

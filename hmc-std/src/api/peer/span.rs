@@ -72,7 +72,7 @@ impl Peer {
         let until = self.until();
         match self.submit(code, until, |data| data.post(&t, until.at, &mut hold)) {
             Ok(op) => {
-                self.link.hand_over();
+                self.link.resume_background();
                 Ok(Op::new(self.clone(), op))
             }
             Err(error) => Err(OpError { error, span: hold.take_span() }),

@@ -142,10 +142,10 @@ impl Peer {
             if begun.is_ok() {
                 data.count(code);
                 if !data.can_wait() {
-                    data.pump(&mut after);
+                    data.progress(&mut after);
                 }
                 copies = data.copy_piece(&mut after);
-                link.settle_data(&mut data);
+                link.update_data_interest(&mut data);
             } else {
                 why = data.plane().take_refusal();
             }
@@ -328,8 +328,8 @@ impl Peer {
         let r = {
             let mut data = self.link.data();
             let r = data.cancel(op.op);
-            data.pump(&mut after);
-            self.link.settle_data(&mut data);
+            data.progress(&mut after);
+            self.link.update_data_interest(&mut data);
             r
         };
         self.link.follow_up(&mut after);
@@ -344,7 +344,7 @@ impl Peer {
         {
             let mut data = self.link.data();
             data.abandon(op, &mut after);
-            data.pump(&mut after);
+            data.progress(&mut after);
         }
         self.link.follow_up(&mut after);
     }

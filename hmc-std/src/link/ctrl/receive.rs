@@ -124,14 +124,14 @@ fn deliver(
             return None;
         }
         ControlMessage::Advert(advert) => {
-            link.data_fairly().learn_remote(&advert);
+            link.data_fairly().add_peer_window(&advert);
             received.adverts = true;
             return None;
         }
         ControlMessage::Revoke { window, epoch } => {
             received.revoked = true;
             // What still runs sends it at its end, where the ack is a fence.
-            let left = link.data_fairly().forget_remote(window, epoch);
+            let left = link.data_fairly().remove_peer_window(window, epoch);
             return left.then_some((window, epoch));
         }
         ControlMessage::Revoked { window, epoch } => {

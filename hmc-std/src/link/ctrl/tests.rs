@@ -84,7 +84,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
         assert!(!ctrl.machine.answer(NOW), "sent at once");
         assert!(!awaits_space(&ctrl));
     }
-    far.settle();
+    far.run_until_idle();
     assert_eq!(far.link.inbox().take(Want::Any), Some(Message::Int(1)));
     let whole = {
         let mut ctrl = near.link.ctrl();
@@ -112,7 +112,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     }
     assert!(received.space, "who waited for space looks again");
     assert!(!near.link.ctrl().machine.answer(NOW), "the release ack is sent");
-    far.settle();
+    far.run_until_idle();
     assert_eq!(far.link.inbox().take(Want::Any), Some(Message::Struct(vec![7; 300_000])));
     assert_eq!(far.link.inbox().len(), 0, "what was refused was not sent");
 }

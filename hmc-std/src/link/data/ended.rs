@@ -14,7 +14,7 @@ impl OpQueue {
             Err(stale) => return self.unasked.take(op).map(Some).ok_or(stale),
         };
         if taken.as_ref().is_some_and(|(outcome, _)| outcome.fenced) {
-            self.retire(op);
+            self.free_word(op);
         }
         Ok(taken)
     }
@@ -26,7 +26,7 @@ impl OpQueue {
             Ok(None) => None,
             Ok(Some(hold)) => {
                 // No event follows: the slot is free already.
-                self.retire(op);
+                self.free_word(op);
                 Some(hold)
             }
             Err(_) => self.unasked.take(op).map(|(_, hold)| hold),

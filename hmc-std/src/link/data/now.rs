@@ -144,7 +144,7 @@ mod tests {
     /// A window of the far end, mapped here.
     fn target(near: &End, far: &End) -> (Region, WindowDesc) {
         let (region, window) = far.expose(LONG);
-        near.settle();
+        near.run_until_idle();
         assert!(near.link.data().mapped(window.window, window.epoch).is_some());
         (region, window)
     }

@@ -182,7 +182,7 @@ impl OpQueue {
             }
             Some(freed) => {
                 // Nobody will take it: the slot is free with this event.
-                self.retire(op);
+                self.free_word(op);
                 freed
             }
             None => {
@@ -193,10 +193,10 @@ impl OpQueue {
     }
 
     /// Gives the word of an operation that has left its slot to the slot's next one.
-    pub(super) fn retire(&self, op: SlotId) {
+    pub(super) fn free_word(&self, op: SlotId) {
         if let Some(word) = self.words.get(usize::from(op.index)) {
             word.finish(op.generation);
-            word.retire(op.generation);
+            word.free(op.generation);
         }
     }
 

@@ -128,7 +128,7 @@ mod tests {
         // One that waits is withdrawn at once: nobody else has it.
         let last = *ops.last().unwrap();
         data.cancel(last).unwrap();
-        data.pump(&mut after);
+        data.progress(&mut after);
         let cancelled = Outcome { result: Err(Failure::Cancelled), fenced: true };
         assert_eq!(data.take(last).unwrap().unwrap().0, cancelled);
         assert_eq!(held(&data), (SLOTS - 1, SLOTS - 1));

@@ -38,47 +38,47 @@ fn desc(window: u64, epoch: u32) -> WindowDesc {
     WindowDesc { window, epoch, extent, access: Access::all(), kind: MemoryKind::Cpu }
 }
 
-fn learn(data: &mut DataState, role: WindowRole, region: WindowDesc) {
-    data.learn_remote(&RegionAdvert { region, backing: WindowBacking::Process, role });
+fn add_peer_window(data: &mut DataState, role: WindowRole, region: WindowDesc) {
+    data.add_peer_window(&RegionAdvert { region, backing: WindowBacking::Process, role });
 }
 
 #[test]
 fn a_label_names_the_newest_window_that_the_peer_told() {
     let mut data = plain();
     for (label, region) in [(1, desc(1, 1)), (2, desc(2, 1)), (1, desc(3, 1))] {
-        learn(&mut data, WindowRole::Named(label), region);
+        add_peer_window(&mut data, WindowRole::Named(label), region);
     }
     let named = |data: &DataState| [1, 2, 3].map(|label| data.named_remote(label));
     assert_eq!(named(&data), [Some(desc(3, 1)), Some(desc(2, 1)), None]);
     assert_eq!(data.default_remote(), None);
     let most = held::of_message(ControlKind::Advert).count();
     for label in 3..u64::try_from(most).expect("small") + 1 {
-        learn(&mut data, WindowRole::Named(label), desc(9, 9));
+        add_peer_window(&mut data, WindowRole::Named(label), desc(9, 9));
         assert_eq!(data.named_remote(label), Some(desc(9, 9)), "{label}");
     }
-    learn(&mut data, WindowRole::Named(u64::MAX), desc(4, 1));
+    add_peer_window(&mut data, WindowRole::Named(u64::MAX), desc(4, 1));
     assert_eq!(data.named_remote(u64::MAX), None, "more than are kept");
-    learn(&mut data, WindowRole::Named(2), desc(5, 1));
+    add_peer_window(&mut data, WindowRole::Named(2), desc(5, 1));
     assert_eq!(data.named_remote(2), Some(desc(5, 1)), "in the place of an older one");
 }
 
 #[test]
 fn a_window_that_the_peer_takes_back_is_forgotten_and_no_other() {
     let mut data = plain();
-    learn(&mut data, WindowRole::Default, desc(1, 5));
-    learn(&mut data, WindowRole::Named(2), desc(2, 5));
-    learn(&mut data, WindowRole::Named(3), desc(2, 6));
+    add_peer_window(&mut data, WindowRole::Default, desc(1, 5));
+    add_peer_window(&mut data, WindowRole::Named(2), desc(2, 5));
+    add_peer_window(&mut data, WindowRole::Named(3), desc(2, 6));
     for other in [(1, 6), (2, 7), (3, 5)] {
-        assert!(data.forget_remote(WindowId(other.0), Epoch(other.1)), "nothing uses it");
+        assert!(data.remove_peer_window(WindowId(other.0), Epoch(other.1)), "nothing uses it");
     }
     assert_eq!(data.default_remote(), Some(desc(1, 5)));
-    let _ = data.forget_remote(WindowId(2), Epoch(5));
+    let _ = data.remove_peer_window(WindowId(2), Epoch(5));
     assert_eq!((data.named_remote(2), data.named_remote(3)), (None, Some(desc(2, 6))));
-    let _ = data.forget_remote(WindowId(1), Epoch(5));
+    let _ = data.remove_peer_window(WindowId(1), Epoch(5));
     assert_eq!((data.default_remote(), data.named_remote(3)), (None, Some(desc(2, 6))));
     let plane = Scripted { uses_window: true, ..Scripted::default() };
     let mut data = scripted(plane, true, false);
-    assert!(!data.forget_remote(WindowId(1), Epoch(1)), "the data plane uses it");
+    assert!(!data.remove_peer_window(WindowId(1), Epoch(1)), "the data plane uses it");
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn a_link_opens_once_all_that_it_waits_for_is_there() {
         let plane = Scripted { is_ready, ..Scripted::default() };
         let mut data = scripted(plane, attached, wants_default);
         if has_window {
-            learn(&mut data, WindowRole::Default, desc(1, 1));
+            add_peer_window(&mut data, WindowRole::Default, desc(1, 1));
         }
         assert_eq!(data.is_complete(), complete, "{case}");
         assert!(!data.take_opened(), "{case}: nobody has looked");
         for opened in [complete, false] {
-            data.pump(&mut Deferred::default());
+            data.progress(&mut Deferred::default());
             assert_eq!(data.take_opened(), opened, "{case}");
             assert!(!data.take_opened(), "{case}: it is told once");
         }
@@ -192,6 +192,6 @@ fn an_operation_ends_at_its_deadline_and_not_before() {
         let late = Outcome { result: Err(Failure::DeadlineExceeded), fenced: true };
         assert_eq!(data.take(op).expect("known").map(|(outcome, _)| outcome), Some(late));
         assert!(data.take(op).is_err() && data.cancel(op).is_err(), "it was taken");
-        assert!(format!("{:?}", data.sweep()).contains("count: 1"), "its memory");
+        assert!(format!("{:?}", data.evict_unused()).contains("count: 1"), "its memory");
     }
 }

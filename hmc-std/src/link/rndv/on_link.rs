@@ -51,13 +51,13 @@ impl Host for OnLink<'_> {
             let posted = data.post(&t, Instant::NEVER, &mut hold);
             if posted.is_ok() {
                 data.count(Opcode::Put);
-                data.pump(&mut after);
-                self.link.settle_data(&mut data);
+                data.progress(&mut after);
+                self.link.update_data_interest(&mut data);
             }
             posted
         };
         self.later.push(after);
-        self.link.hand_over();
+        self.link.resume_background();
         match posted {
             Ok(op) => Ok(Some(op)),
             Err(QueueError::Full { .. }) => Ok(None),
@@ -96,8 +96,8 @@ impl Host for OnLink<'_> {
                 // A stale one is found when its end is taken.
                 let _ = data.cancel(op);
             }
-            data.pump(&mut after);
-            self.link.settle_data(&mut data);
+            data.progress(&mut after);
+            self.link.update_data_interest(&mut data);
         }
         self.later.push(after);
     }
@@ -106,7 +106,7 @@ impl Host for OnLink<'_> {
         let (id, epoch) = (window.window, window.epoch);
         let mut data = self.link.data();
         let fence = data.plane().begin_revoke(id, epoch);
-        self.link.settle_data(&mut data);
+        self.link.update_data_interest(&mut data);
         match fence {
             Ok(fence @ (Fence::Gate(_) | Fence::PeerAck)) => Some(fence),
             // A window that is unknown was fenced before.
@@ -137,7 +137,7 @@ impl Host for OnLink<'_> {
         }
         let mut ctrl = link.ctrl();
         let sent = ctrl.send_if_idle(&ControlMessage::Rndv(note), link.clock.now());
-        link.settle_ctrl(&mut ctrl);
+        link.update_ctrl_interest(&mut ctrl);
         if !sent {
             return NoteOutcome::Later;
         }

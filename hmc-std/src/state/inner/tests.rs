@@ -97,13 +97,13 @@ fn a_peer_that_has_gone_is_remembered_with_its_reason() {
     for end in [&gone, &private] {
         shared.publish(&end.link);
         assert_eq!(found(end.link.peer.0), Ok(end.link.serial));
-        shared.retire();
+        shared.reap_closed_links();
         assert_eq!(found(end.link.peer.0), Ok(end.link.serial), "it goes on");
         assert!(end.link.advance(LinkState::Leaving));
-        shared.retire();
+        shared.reap_closed_links();
         assert_eq!(found(end.link.peer.0), Ok(end.link.serial), "it leaves");
         assert!(end.link.advance(LinkState::Dead));
-        shared.retire();
+        shared.reap_closed_links();
     }
     let e = shared.live_link(Rank(5)).map(|l| l.serial).expect_err("it has gone");
     assert_eq!(e.kind(), ErrorKind::PeerDead);
@@ -125,13 +125,13 @@ fn messages_of_a_peer_that_has_gone_are_kept() {
     shared.publish(&end.link);
     end.link.deliver(Message::Tag(7));
     assert!(end.link.advance(LinkState::Dead));
-    shared.retire();
+    shared.reap_closed_links();
     let rest = shared.link(Rank(5)).expect("it has left a message");
     assert!(rest.serial != 100 && rest.life() == LinkState::Dead && rest.inbox().len() == 1);
-    shared.retire();
+    shared.reap_closed_links();
     let same = shared.link(Rank(5)).expect("it has left a message");
     assert!(Arc::ptr_eq(&rest, &same), "a rest stays");
     rest.inbox().drop_all();
-    shared.retire();
+    shared.reap_closed_links();
     assert!(shared.link(Rank(5)).is_none() && lock(&shared.departed).contains_key(&Rank(5)));
 }

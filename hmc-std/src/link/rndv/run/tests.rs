@@ -199,7 +199,7 @@ fn two() -> (End, End) {
 }
 
 /// Polls until neither end has anything to send.
-fn settle(near: &mut End, far: &mut End) {
+fn run_until_idle(near: &mut End, far: &mut End) {
     loop {
         for end in [&mut *near, &mut *far] {
             // A poll finds the ends of what the one before it posted.
@@ -245,7 +245,7 @@ fn a_message_comes_through_halves_or_straight_whoever_is_first() {
             } else {
                 received = Some(far.receive(10_000, staged));
             }
-            settle(&mut near, &mut far);
+            run_until_idle(&mut near, &mut far);
         }
         let ((received, region), sent) = received.zip(sent).expect("both");
         let len = u64::try_from(len).expect("small");
@@ -263,14 +263,14 @@ fn puts_and_notes_wait_for_space() {
     let (received, region) = far.receive(10_000, true);
     (near.host.space, near.host.outgoing) = (0, Some(NoteOutcome::Later));
     let sent = near.send(&pattern(10_000));
-    settle(&mut near, &mut far);
+    run_until_idle(&mut near, &mut far);
     assert!(!near.state.is_quiet() && far.state.inbound.is_empty(), "the offer was not sent");
     near.host.outgoing = None;
-    settle(&mut near, &mut far);
+    run_until_idle(&mut near, &mut far);
     assert_eq!(far.state.inbound.len(), 1);
     assert!(near.host.puts.is_empty() && result(&sent).is_none());
     near.host.space = 1;
-    settle(&mut near, &mut far);
+    run_until_idle(&mut near, &mut far);
     assert_eq!((result(&sent), result(&received)), (Some(Ok(10_000)), Some(Ok(10_000))));
     assert_eq!(bytes_of(&region), pattern(10_000));
     // Nothing more is sent once the control connection has ended.
@@ -323,10 +323,10 @@ fn a_send_that_is_cancelled_withdraws_its_puts_and_holds_its_memory_until_they_e
     let (received, _region) = far.receive(10_000, true);
     near.host.end = None;
     let sent = near.send(&pattern(10_000));
-    settle(&mut near, &mut far);
+    run_until_idle(&mut near, &mut far);
     assert_eq!(near.host.puts.len(), 2, "both halves are being filled");
     near.state.end(&sent, RndvError::Here(AbortReason::Cancelled));
-    settle(&mut near, &mut far);
+    run_until_idle(&mut near, &mut far);
     assert_eq!(result(&sent), Some(Err(ErrorKind::Cancelled)));
     assert!(near.host.cancelled == near.host.puts && near.state.holds());
     assert!(result(&received).is_some_and(|r| r.is_err()), "the peer was told");
@@ -343,7 +343,7 @@ fn the_death_of_a_peer_ends_all_and_keeps_no_halves() {
     near.host.end = None;
     let sent = near.send(&pattern(10));
     let _received = far.receive(10, true);
-    settle(&mut near, &mut far);
+    run_until_idle(&mut near, &mut far);
     assert_eq!(near.host.puts.len(), 1);
     near.poll_at(NOW, true);
     let ends = [result(&sent), result(&idle)];
@@ -371,14 +371,14 @@ fn lent_bytes_are_copied_by_their_lenders_alone() {
             far.state.receive(PostedRecv::new(MessageBuffer::Borrowed(None), 10_000, place, LATER));
         let mut got = vec![0; 10_000];
         for _ in 0..3 {
-            settle(&mut near, &mut far);
+            run_until_idle(&mut near, &mut far);
             assert!(near.state.wants_lender() && !far.state.wants_lender());
             near.state.feed_lent(&mut near.host, &sent, &SharedBytes::of_mut(&mut message));
             assert_eq!(near.host.puts.is_empty(), mapped);
-            settle(&mut near, &mut far);
+            run_until_idle(&mut near, &mut far);
             while far.state.wants_lender() {
                 far.state.drain_lent(&received, &SharedBytes::of_mut(&mut got)).expect("a half");
-                settle(&mut near, &mut far);
+                run_until_idle(&mut near, &mut far);
             }
             if !near.state.wants_lender() {
                 break;
@@ -394,7 +394,7 @@ fn lent_bytes_are_copied_by_their_lenders_alone() {
 fn a_note_out_of_turn_breaks_the_protocol() {
     let (mut near, mut far) = two();
     near.send(&[1]);
-    settle(&mut near, &mut far);
+    run_until_idle(&mut near, &mut far);
     let id = near.state.outbound.first().expect("it is offered").machine.id();
     near.state.received.push(RndvMsg::Credit { id, seq: 0 });
     assert!(near.poll().broken.is_some());

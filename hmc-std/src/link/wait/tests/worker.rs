@@ -198,7 +198,7 @@ fn what_was_posted_to_the_worker_goes_on_without_a_waiter() {
             let resumes = bench.counts.resumes.load(Ordering::Relaxed);
             assert_eq!(resumes, u32::from(has_posted), "once for what was posted");
             bench.near.link.poll_data(false);
-            bench.near.link.hand_over();
+            bench.near.link.resume_background();
         }
     }
 }
