@@ -4,9 +4,9 @@ mod ended;
 mod now;
 mod op_queue;
 pub(crate) mod pieces;
+pub(crate) mod stored_outcomes;
 #[cfg(test)]
 mod tests;
-pub(crate) mod unasked;
 
 use std::sync::Arc;
 
@@ -126,8 +126,8 @@ impl DataState {
     }
 
     /// Whether no more outcomes are kept beside the slots.
-    pub(crate) fn has_many_unasked(&self) -> bool {
-        self.queue.has_many_unasked()
+    pub(crate) fn is_outcome_store_full(&self) -> bool {
+        self.queue.is_outcome_store_full()
     }
 
     pub(crate) fn words(&self) -> Arc<[SlotWord]> {
@@ -135,7 +135,7 @@ impl DataState {
     }
 
     pub(crate) fn at_once(&self) -> Arc<AtOnce> {
-        self.queue.unasked.at_once()
+        self.queue.stored.at_once()
     }
 
     pub(crate) fn set_plane(&mut self, plane: AnyDataPlane) {

@@ -15,6 +15,7 @@ pub(crate) mod deferred;
 #[cfg(test)]
 pub(crate) mod ends;
 mod fairness;
+mod idle_waits;
 mod notes;
 pub(crate) mod op_resources;
 pub(crate) mod park_waker;
@@ -26,7 +27,6 @@ mod schedule;
 mod send;
 mod space_waiters;
 mod spin_policy;
-mod stillness;
 mod types;
 mod unfenced;
 mod wait;
@@ -118,8 +118,8 @@ pub(crate) struct Link {
     /// How late its ticks were since, in all, if the peer is one of this system.
     late_ns: AtomicU64,
     pub(crate) spin: std::time::Duration,
-    patience: spin_policy::SpinPolicy,
-    stillness: stillness::Stillness,
+    spin_policy: spin_policy::SpinPolicy,
+    idle_waits: idle_waits::IdleWaits,
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) owner: Weak<dyn LinkObserver>,
     /// Of the session, which may be over.
@@ -189,8 +189,8 @@ impl Link {
             clock,
             late_ns: AtomicU64::new(0),
             spin: parts.spin,
-            patience: spin_policy::SpinPolicy::default(),
-            stillness: stillness::Stillness::default(),
+            spin_policy: spin_policy::SpinPolicy::default(),
+            idle_waits: idle_waits::IdleWaits::default(),
             reactor: parts.reactor,
             wakers: parts.owner.upgrade().map_or_else(Wakers::closed, |owner| owner.wakers()),
             owner: parts.owner,
@@ -362,7 +362,7 @@ impl Link {
     /// What to add to the error of a message that found no slot, because too many outcomes are kept. The caller does not hold the
     /// lock of the data half.
     pub(crate) fn full_outcomes(&self) -> &'static str {
-        if self.data().has_many_unasked() {
+        if self.data().is_outcome_store_full() {
             " while as many operations to this peer as may be kept have ended that nobody waited for (wait for some)"
         } else {
             ""

@@ -44,7 +44,7 @@ impl Link {
         let copied = copies && self.copy_pieces(as_leader, &mut after);
         let ended = after.finished || after.delivered;
         if after.came {
-            self.stillness.end();
+            self.idle_waits.reset();
         }
         self.follow_up(&mut after);
         if leaves {
@@ -323,15 +323,15 @@ mod tests {
     }
 
     #[test]
-    fn bytes_on_the_data_plane_end_its_stillness() {
+    fn bytes_on_the_data_plane_end_its_idleness() {
         let (near, far) = pair(ConnType::Tcp);
         let (_region, window) = near.expose(1);
-        while !near.link.stillness.lasts() {}
+        while !near.link.idle_waits.add() {}
         near.link.poll_data(true);
-        assert!(near.link.stillness.lasts(), "nothing came");
+        assert!(near.link.idle_waits.add(), "nothing came");
         far.put(&window, 1);
         near.link.poll_data(true);
-        assert!(!near.link.stillness.lasts());
+        assert!(!near.link.idle_waits.add());
     }
 
     /// Whether `act` wakes those who follow a leader of the link.

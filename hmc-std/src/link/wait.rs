@@ -21,7 +21,7 @@ use crate::transport::worker::{WORKER_POLL, Worker};
 /// The longest sleep of a leader between two looks at what it waits for.
 pub(super) const MAX_PARK_NS: u64 = 50_000_000;
 
-/// Of so many looks of a waiter that spins one goes to a data plane that has been still.
+/// Of so many looks of a waiter that spins one goes to a data plane that has been idle.
 pub(super) const RARE: u8 = 8;
 
 impl Link {
@@ -34,8 +34,8 @@ impl Link {
         mut look: impl FnMut(&Self) -> Option<R>,
     ) -> Result<R, WaitStopped> {
         let mut timer = until.timer();
-        let is_still = watch != WaitScope::Data && self.is_still();
-        let watch = if watch == WaitScope::Ctrl && !is_still { WaitScope::Both } else { watch };
+        let is_idle = watch != WaitScope::Data && self.is_data_idle();
+        let watch = if watch == WaitScope::Ctrl && !is_idle { WaitScope::Both } else { watch };
         loop {
             if let Some(r) = look(self) {
                 return Ok(r);
@@ -54,7 +54,7 @@ impl Link {
                     worker.shared.claim();
                 }
                 let found =
-                    self.lead((watch, is_still), timer.park_until(), worker.as_ref(), &mut look);
+                    self.lead((watch, is_idle), timer.park_until(), worker.as_ref(), &mut look);
                 self.set_claimed(watch, false);
                 if let Some(worker) = drives {
                     worker.shared.release();
@@ -82,9 +82,9 @@ impl Link {
         }
     }
 
-    /// Whether the background thread serves a data plane that has been still up to this wait, which counts.
-    pub(super) fn is_still(&self) -> bool {
-        self.stillness.lasts()
+    /// Whether the background thread serves a data plane that has been idle up to this wait, which counts.
+    pub(super) fn is_data_idle(&self) -> bool {
+        self.idle_waits.add()
             && self.reactor.serves_data()
             && self.data_socket().is_some_and(|s| s.fd().is_some())
     }
@@ -92,12 +92,12 @@ impl Link {
     /// Drives until `look` finds something or the deadline passes.
     fn lead<R>(
         &self,
-        (watch, is_still): (WaitScope, bool),
+        (watch, is_idle): (WaitScope, bool),
         deadline: Instant,
         worker: Option<&Worker>,
         look: &mut impl FnMut(&Self) -> Option<R>,
     ) -> Option<R> {
-        let spin = self.patience.spin(self.spin);
+        let spin = self.spin_policy.spin(self.spin);
         let spin_for = clock::from_std(spin);
         let mut spin_until = clock::now().after(spin_for);
         let mut outcome = WaitOutcome::Found;
@@ -116,13 +116,13 @@ impl Link {
                 if slept_out {
                     increment(&self.counters.overslept);
                 }
-                self.patience.record(outcome, self.spin);
+                self.spin_policy.record(outcome, self.spin);
                 return Some(r);
             }
             slept_out = false;
             let now = clock::now();
             if now >= deadline {
-                self.patience.record(outcome, self.spin);
+                self.spin_policy.record(outcome, self.spin);
                 return None;
             }
             if busy {
@@ -131,7 +131,7 @@ impl Link {
             let has_work = watch != WaitScope::Ctrl && self.data().has_work();
             if busy || now < spin_until || has_work {
                 outcome.spun();
-                let passes_over = is_still && !busy && !has_work;
+                let passes_over = is_idle && !busy && !has_work;
                 passes = if passes_over { passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
                 std::hint::spin_loop();
                 continue;

@@ -18,8 +18,8 @@ use crate::io::reactor::flags;
 struct WaitEntry<'a> {
     link: &'a Link,
     lead: Option<LeaderGuard<'a>>,
-    /// The data plane has been still up to now.
-    is_still: bool,
+    /// The data plane has been idle up to now.
+    is_idle: bool,
     /// Of the next polls, those that pass over the data plane.
     passes: u8,
 }
@@ -30,18 +30,18 @@ impl WaitEntry<'_> {
         if self.lead.is_none() && !self.link.has_worker() {
             self.lead = self.link.leader_lock.try_lead();
             if self.lead.is_some() {
-                self.is_still = self.link.is_still();
+                self.is_idle = self.link.is_data_idle();
                 self.link.set_claimed(WaitScope::Both, true);
             }
         }
     }
 
-    /// Serves the link's sockets, of a data plane that has been still rarely while nothing happens. Whether anything happened.
+    /// Serves the link's sockets, of a data plane that has been idle rarely while nothing happens. Whether anything happened.
     fn poll(&mut self) -> bool {
         let mut busy = self.passes == 0 && self.link.poll_data(true);
         busy |= self.link.poll_ctrl(true);
         busy |= self.link.data().has_work();
-        let passes_over = self.is_still && !busy;
+        let passes_over = self.is_idle && !busy;
         self.passes = if passes_over { self.passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
         busy
     }
@@ -75,7 +75,7 @@ impl<'a> WaitSet<'a> {
     /// Waits for this one too, from the next poll on.
     pub(crate) fn add(&mut self, link: &'a Link) {
         if !self.held.iter().any(|h| std::ptr::eq(h.link, link)) {
-            self.held.push(WaitEntry { link, lead: None, is_still: false, passes: 0 });
+            self.held.push(WaitEntry { link, lead: None, is_idle: false, passes: 0 });
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
                 first_byte(&region) == byte
             })
         };
-        while !near.link.stillness.lasts() {}
+        while !near.link.idle_waits.add() {}
         let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         assert!(!several.poll());
@@ -269,7 +269,7 @@ mod tests {
         several.rest(Instant::NEVER, LONG);
         assert_eq!(polls_until(&mut several, 4), Some(1));
         drop(several);
-        // It is not still any more.
+        // It is not idle any more.
         let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         assert!(!several.poll());

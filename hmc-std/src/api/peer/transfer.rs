@@ -6,7 +6,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::base::process::forked;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
-use crate::link::data::unasked::MAX_UNASKED;
+use crate::link::data::stored_outcomes::MAX_STORED;
 use crate::link::data::{Begun, DataState};
 use crate::link::deferred::Deferred;
 use crate::link::op_resources::OpResources;
@@ -135,7 +135,7 @@ impl Peer {
             return Some(Err(e));
         }
         let mut after = Deferred::default();
-        let (begun, why, many_unasked, copies) = {
+        let (begun, why, store_full, copies) = {
             let mut data = link.data_fairly();
             let begun = begin(&mut data);
             let (mut why, mut copies) = (None, false);
@@ -150,7 +150,7 @@ impl Peer {
                 why = data.plane().take_refusal();
             }
             let full = matches!(begun, Err(QueueError::Full { .. }));
-            (begun, why, full && data.has_many_unasked(), copies)
+            (begun, why, full && data.is_outcome_store_full(), copies)
         };
         if copies {
             link.copy_pieces(false, &mut after);
@@ -159,7 +159,7 @@ impl Peer {
         match begun {
             Ok(op) => Some(Ok(op)),
             // Whatever runs makes space when it ends.
-            Err(QueueError::Full { .. }) if !many_unasked => None,
+            Err(QueueError::Full { .. }) if !store_full => None,
             Err(e) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
         }
     }
@@ -169,7 +169,7 @@ impl Peer {
             QueueError::Full { limit } => Error::new(
                 ErrorKind::Full,
                 format!(
-                    "{limit} operations to this peer run, and {MAX_UNASKED} have ended that nobody waited for, \
+                    "{limit} operations to this peer run, and {MAX_STORED} have ended that nobody waited for, \
                      which is the limit; wait for some"
                 ),
             ),

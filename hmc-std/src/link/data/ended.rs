@@ -1,4 +1,4 @@
-//! Operations that have ended: who asks takes their outcome. While nobody has asked, an outcome uses its operation's slot;
+//! Operations that have ended: a call takes their outcome. Until then an outcome uses its operation's slot;
 //! when slots are short, outcomes move to a table beside them, under their names.
 
 use hmc_core::slots::{Outcome, SlotId, Stale};
@@ -11,7 +11,7 @@ impl OpQueue {
     pub(super) fn take(&mut self, op: SlotId) -> Result<Option<(Outcome, OpResources)>, Stale> {
         let taken = match self.queue.take(op) {
             Ok(taken) => taken,
-            Err(stale) => return self.unasked.take(op).map(Some).ok_or(stale),
+            Err(stale) => return self.stored.take(op).map(Some).ok_or(stale),
         };
         if taken.as_ref().is_some_and(|(outcome, _)| outcome.fenced) {
             self.free_word(op);
@@ -29,7 +29,7 @@ impl OpQueue {
                 self.free_word(op);
                 Some(hold)
             }
-            Err(_) => self.unasked.take(op).map(|(_, hold)| hold),
+            Err(_) => self.stored.take(op).map(|(_, hold)| hold),
         }
     }
 
@@ -40,18 +40,18 @@ impl OpQueue {
         slots.in_use() >= slots.capacity() && !self.free_slots()
     }
 
-    /// Moves outcomes that nobody has asked for out of their slots. Whether there were any.
+    /// Moves outcomes that no call has taken out of their slots. Whether there were any.
     #[cold]
     pub(super) fn free_slots(&mut self) -> bool {
         let mut from = 0;
         let mut any = false;
-        let mut space = self.unasked.space();
+        let mut space = self.stored.space();
         while space > 0
             && let Some(op) = self.queue.slots().next_ended(from)
         {
             from = op.index.saturating_add(1);
             if let Ok(Some(ended)) = self.take(op) {
-                self.unasked.insert(op, ended);
+                self.stored.insert(op, ended);
                 space = space.saturating_sub(1);
                 any = true;
             }
@@ -60,7 +60,7 @@ impl OpQueue {
     }
 
     /// Whether no more outcomes are kept beside the slots.
-    pub(super) fn has_many_unasked(&self) -> bool {
-        self.unasked.space() == 0
+    pub(super) fn is_outcome_store_full(&self) -> bool {
+        self.stored.space() == 0
     }
 }

@@ -10,7 +10,7 @@ use hmc_core::transport::PostErrorKind;
 use hmc_core::work::Failure;
 use hmc_mem::slot::SlotWord;
 
-use super::unasked::Unasked;
+use super::stored_outcomes::StoredOutcomes;
 use crate::callbacks::wakers::Notice;
 use crate::io::eventfd::EventfdWaker;
 use crate::link::op_resources::OpResources;
@@ -34,7 +34,7 @@ pub(super) struct OpEvent {
 
 pub(crate) struct OpQueue {
     pub(super) queue: Queue,
-    pub(super) unasked: Unasked,
+    pub(super) stored: StoredOutcomes,
     words: Arc<[SlotWord]>,
 }
 
@@ -43,7 +43,7 @@ impl OpQueue {
         let records = std::iter::repeat_with(|| Slot::free(OpResources::default())).take(slots);
         Self {
             queue: WorkQueue::new(plane, records.collect()),
-            unasked: Unasked::default(),
+            stored: StoredOutcomes::default(),
             words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
         }
     }
@@ -239,7 +239,7 @@ impl OpQueue {
 
     /// What became of an operation; `None` while it runs. Changes nothing.
     pub(super) fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
-        self.queue.outcome(op).or_else(|stale| self.unasked.get(op).map(Some).ok_or(stale))
+        self.queue.outcome(op).or_else(|stale| self.stored.get(op).map(Some).ok_or(stale))
     }
 }
 

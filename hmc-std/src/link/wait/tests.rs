@@ -16,9 +16,9 @@ use crate::base::clock;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::ends::{End, INBOX, alone, first_byte, pair, pair_that_spins, stopped};
 
-/// Waits long enough that the data plane counts as still.
-fn make_still(end: &End) {
-    while !end.link.stillness.lasts() {}
+/// Waits long enough that the data plane counts as idle.
+fn make_idle(end: &End) {
+    while !end.link.idle_waits.add() {}
 }
 
 fn within(ms: u64) -> WaitLimit {
@@ -27,11 +27,11 @@ fn within(ms: u64) -> WaitLimit {
 
 /// Puts at the look of that number, of `looks`; gives at which one the bytes were found. A leader looks first when it
 /// begins, and that is no look of its lead.
-fn found_at(watch: WaitScope, is_still: bool, put_at: u32, looks: u32) -> Option<u32> {
+fn found_at(watch: WaitScope, is_idle: bool, put_at: u32, looks: u32) -> Option<u32> {
     let (near, far) = pair_that_spins(ConnType::Tcp, StdDuration::from_secs(3600));
     let (region, window) = near.expose(1);
-    if is_still {
-        make_still(&near);
+    if is_idle {
+        make_idle(&near);
     }
     let (mut n, mut found) = (0, None);
     let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |_| {
@@ -49,7 +49,7 @@ fn found_at(watch: WaitScope, is_still: bool, put_at: u32, looks: u32) -> Option
 }
 
 #[test]
-fn a_waiter_that_spins_looks_rarely_at_a_data_plane_that_has_been_still() {
+fn a_waiter_that_spins_looks_rarely_at_an_idle_data_plane() {
     let rare = u32::from(RARE);
     for put_at in 1..=2 * rare {
         // At its first look, and at one of eight from then on.
@@ -64,9 +64,9 @@ fn a_waiter_that_spins_looks_rarely_at_a_data_plane_that_has_been_still() {
 
 #[test]
 fn a_waiter_takes_the_sockets_that_its_wait_is_about() {
-    let claimed = |end: &End, watch, is_still| {
-        if is_still {
-            make_still(end);
+    let claimed = |end: &End, watch, is_idle| {
+        if is_idle {
+            make_idle(end);
         }
         let mut during = Vec::new();
         let waited = end.link.drive(watch, WaitLimit::time(Instant::NEVER), |l| {
@@ -83,7 +83,7 @@ fn a_waiter_takes_the_sockets_that_its_wait_is_about() {
     assert_eq!(claimed(&near, WaitScope::Data, true), Some((true, false)));
     assert_eq!(claimed(&near, WaitScope::Both, true), Some((true, true)));
     assert_eq!(claimed(&near, WaitScope::Ctrl, true), Some((false, true)));
-    near.link.stillness.end();
+    near.link.idle_waits.reset();
     assert_eq!(claimed(&near, WaitScope::Ctrl, false), Some((true, true)));
     // Without a data connection nothing else tells of the end of a link.
     assert_eq!(claimed(&alone(1, 1), WaitScope::Data, false), Some((true, true)));
@@ -138,7 +138,7 @@ fn the_data_plane_goes_on_with_the_wait_and_after_it() {
     }
     // Who waits for messages alone leaves that to the background thread, and sleeps.
     let (near, _far) = stopped();
-    make_still(&near);
+    make_idle(&near);
     let mut queue = std::collections::VecDeque::new();
     near.link.reactor.take_queued(&mut queue);
     let mut looks = 0;
@@ -157,7 +157,7 @@ fn the_data_plane_goes_on_with_the_wait_and_after_it() {
 fn a_message_has_a_still_data_plane_looked_at_next() {
     let (near, far) = pair_that_spins(ConnType::Tcp, StdDuration::from_secs(3600));
     let (region, window) = near.expose(1);
-    make_still(&near);
+    make_idle(&near);
     let mut looks = 0;
     let waited = near.link.drive(WaitScope::Both, WaitLimit::time(Instant::NEVER), |_| {
         looks += 1;
@@ -250,7 +250,7 @@ fn who_sleeps_is_woken_by_its_own_sockets_and_by_the_end_of_the_link() {
     // Bytes that another thread is to receive wake nobody.
     let (near, far) = pair(ConnType::Tcp);
     let (_region, window) = near.expose(1);
-    make_still(&near);
+    make_idle(&near);
     far.put(&window, 9);
     let looks = looks_within(&near, WaitScope::Ctrl);
     assert!((3..20).contains(&looks), "{looks} looks");

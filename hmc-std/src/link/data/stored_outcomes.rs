@@ -8,24 +8,24 @@ use hmc_core::slots::{Outcome, SlotId};
 use crate::link::at_once::{AtOnce, PLACES};
 use crate::link::op_resources::OpResources;
 
-/// Outcomes that nobody has asked for, beside those in slots, at the most.
-pub(crate) const MAX_UNASKED: usize = 1 << 16;
+/// Outcomes that no call has taken, beside those in slots, at the most.
+pub(crate) const MAX_STORED: usize = 1 << 16;
 
 /// Outcomes that have left their slots, with what the operations still hold, and those that never had one.
 #[derive(Debug, Default)]
-pub(super) struct Unasked {
+pub(super) struct StoredOutcomes {
     moved: HashMap<SlotId, (Outcome, OpResources)>,
     at_once: Arc<AtOnce>,
 }
 
-impl Unasked {
+impl StoredOutcomes {
     pub(super) fn at_once(&self) -> Arc<AtOnce> {
         Arc::clone(&self.at_once)
     }
 
     /// How many more may be kept.
     pub(super) fn space(&self) -> usize {
-        MAX_UNASKED.saturating_sub(self.moved.len()).saturating_sub(self.at_once.len())
+        MAX_STORED.saturating_sub(self.moved.len()).saturating_sub(self.at_once.len())
     }
 
     pub(super) fn insert(&mut self, op: SlotId, ended: (Outcome, OpResources)) {
@@ -48,7 +48,7 @@ impl Unasked {
 
     /// All places of operations that are over at once count as taken when there is space for no more than these.
     fn leave_space(&self) {
-        self.at_once.open(self.moved.len().saturating_add(PLACES) <= MAX_UNASKED);
+        self.at_once.open(self.moved.len().saturating_add(PLACES) <= MAX_STORED);
     }
 }
 
