@@ -340,7 +340,7 @@ fn control_life_relaxed() {
 
 /// `Shared::next_life`: two dials at once begin two lives, and an answer never speaks of one before them.
 #[test]
-fn lives_are_never_shared() {
+fn incarnations_are_never_shared() {
     check(|| {
         let last = Arc::new(AtomicU64::new(5));
         let next = |last: &AtomicU64, clock: u64| {

@@ -147,7 +147,7 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::wait_peer`].
     pub fn meet(&self, rank: u32, timeout: Duration) -> Result<Peer> {
-        self.wait_link(rank, timeout, |l| match l.life() {
+        self.wait_link(rank, timeout, |l| match l.state() {
             LinkState::Ready => l.is_ready_now() || l.inbox().len() > 0,
             LinkState::Leaving | LinkState::Dead => l.inbox().len() > 0,
             LinkState::Opening => false,
@@ -188,7 +188,7 @@ impl Communicator {
     /// [`Communicator::wait_peer`] waits until they can be.
     #[must_use]
     pub fn arriving(&self) -> Vec<u32> {
-        let opening = |l: &Arc<Link>| l.life() == LinkState::Opening;
+        let opening = |l: &Arc<Link>| l.state() == LinkState::Opening;
         self.shared.links().into_iter().filter(opening).map(|l| l.peer.0).collect()
     }
 

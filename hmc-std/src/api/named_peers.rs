@@ -46,7 +46,7 @@ impl SessionInner {
         if claims == self.config.rank {
             return true;
         }
-        let lives = self.link(claims).is_some_and(|l| l.life() != LinkState::Dead);
+        let lives = self.link(claims).is_some_and(|l| l.state() != LinkState::Dead);
         let elsewhere = match (lock(&self.routes).get(&claims).map(|r| &r.address), address) {
             (Some(Address::Tcp(known)), Address::Tcp(given)) => known != given,
             // Else a process that listens in both ways.

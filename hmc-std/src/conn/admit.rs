@@ -83,7 +83,7 @@ impl SessionInner {
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
         let endpoints = self.endpoints(Some(p.listener), elsewhere);
-        let ours = self.hello(&endpoints, self.next_life(), Some(rank)).map_err(busy)?;
+        let ours = self.hello(&endpoints, self.next_incarnation(), Some(rank)).map_err(busy)?;
         p.control.accept(&ours, token, self.clock.now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();
         if is_private(peer) {
@@ -107,7 +107,7 @@ impl SessionInner {
         rank: Rank,
     ) -> std::result::Result<(), RejectReason> {
         // Upstream knows no incarnations: a rank that died may come back.
-        let incarnation = self.next_life();
+        let incarnation = self.next_incarnation();
         let peer = self.rank_for(rank, incarnation, Identity::default())?;
         p.control.accept_cxx().map_err(|_| RejectReason::Busy)?;
         let data = DataState::new(AnyDataPlane::none(), 1, true, false);
@@ -169,7 +169,7 @@ impl SessionInner {
     ) -> std::result::Result<(), RejectReason> {
         let serial = lock(&self.tokens).take(token).ok_or(RejectReason::BadToken)?;
         let link = self.link_by_serial(serial).ok_or(RejectReason::BadToken)?;
-        if !self.may_claim(link.peer, rank) || link.life() != LinkState::Opening {
+        if !self.may_claim(link.peer, rank) || link.state() != LinkState::Opening {
             return Err(RejectReason::BadToken);
         }
         let domain = self.domains.of_endpoint(channel).filter(|domain| {
@@ -202,7 +202,7 @@ impl SessionInner {
                 tracing::warn!(peer = rank.0, error = %e, "no data plane for a peer that asked for one");
                 // It has opened nothing: the peer may go on with it by another kind.
                 lock(&self.tokens).insert(*token, serial);
-                if link.life() != LinkState::Opening {
+                if link.state() != LinkState::Opening {
                     lock(&self.tokens).remove(serial);
                 }
                 RejectReason::Busy

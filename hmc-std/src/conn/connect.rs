@@ -85,7 +85,7 @@ impl SessionInner {
                     }
                 }
                 ConnectStep::Drive(link) => {
-                    let open = |l: &Link| (l.life() != LinkState::Opening).then_some(());
+                    let open = |l: &Link| (l.state() != LinkState::Opening).then_some(());
                     // When the time has come, the next step says so.
                     if let Err(stop @ (WaitStopped::Interrupted | WaitStopped::Forked)) =
                         link.drive(WaitScope::Both, until, open)
@@ -159,7 +159,7 @@ impl SessionInner {
                 return Err(e.with_peer(rank));
             }
         };
-        let incarnation = self.next_life();
+        let incarnation = self.next_incarnation();
         if !is_private(rank) {
             // Another process may have taken the rank meanwhile, or it is kept for one that has proved itself.
             let welcome = Input::Welcome { rank, incarnation, who: Identity::default() };
@@ -206,7 +206,7 @@ impl SessionInner {
             session: self.id,
             serial: self.next_serial(),
             peer: rank,
-            incarnation: self.next_life(),
+            incarnation: self.next_incarnation(),
             near: true,
             choices: Vec::new(),
             spin: self.config.spin,

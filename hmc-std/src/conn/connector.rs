@@ -158,7 +158,7 @@ impl Connector {
                         return Err(shared.refusal(self.claims, why));
                     }
                 },
-                State::Opening(link) => match link.life() {
+                State::Opening(link) => match link.state() {
                     LinkState::Ready => return Ok(Ok(Arc::clone(link))),
                     LinkState::Leaving | LinkState::Dead => return Err(link.gone()),
                     LinkState::Opening if now >= self.deadline => {

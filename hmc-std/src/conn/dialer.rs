@@ -248,8 +248,8 @@ impl Dialer {
                         return Err(e);
                     }
                 };
-                // Whoever dials again begins a new life, so that the other end can tell it from the last.
-                let incarnation = shared.next_life();
+                // Whoever dials again begins a new incarnation, so that the other end can tell it from the last.
+                let incarnation = shared.next_incarnation();
                 let endpoints = shared.endpoints(None, false);
                 let talk = shared.begin_handshake(
                     socket,

@@ -63,8 +63,13 @@ impl SessionInner {
         let fd = open(&Address::Tcp(addr), me, until)?;
         let from = rustix::net::getsockname(&fd).ok().and_then(|a| SocketAddr::try_from(a).ok());
         let is_own = self.listeners.is_own_address(addr, from.map(|f| f.ip()));
-        let mut talk =
-            self.begin_handshake(fd.into(), &Address::Tcp(addr), &none, self.next_life(), me)?;
+        let mut talk = self.begin_handshake(
+            fd.into(),
+            &Address::Tcp(addr),
+            &none,
+            self.next_incarnation(),
+            me,
+        )?;
         let reached = loop {
             match talk.advance(clock::now())? {
                 Some(reached) => break reached,

@@ -24,7 +24,7 @@ pub(crate) fn leave(
     let mut late = None;
     for link in links {
         let idle = |l: &Link| l.is_rndv_quiet() && l.data().queue().in_flight() == 0;
-        let quiet = |l: &Link| (l.life() == LinkState::Dead || idle(l)).then_some(());
+        let quiet = |l: &Link| (l.state() == LinkState::Dead || idle(l)).then_some(());
         // Messages end by notes on the control connection.
         let busy = !link.is_rndv_quiet();
         let watch = if busy { crate::link::WaitScope::Both } else { crate::link::WaitScope::Data };
@@ -41,7 +41,8 @@ pub(crate) fn leave(
         link.bye(Instant::NEVER);
     }
     for link in links {
-        let over = shared.wait_for_event(until, |_| (link.life() == LinkState::Dead).then_some(()));
+        let over =
+            shared.wait_for_event(until, |_| (link.state() == LinkState::Dead).then_some(()));
         if let Err(stop) = over {
             if stop == WaitStopped::Forked {
                 return Err(forked());

@@ -30,7 +30,7 @@ pub struct LinkHalf {
 impl LinkHalf {
     /// Takes in what has come on its connection.
     pub fn poll(&self) {
-        if let Some(link) = self.link.upgrade().filter(|l| l.life() != LinkState::Dead) {
+        if let Some(link) = self.link.upgrade().filter(|l| l.state() != LinkState::Dead) {
             link.poll(self.channel);
         }
     }
@@ -64,19 +64,19 @@ impl DrivenLink {
     /// Whether the peer is connected.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.0.life() == LinkState::Ready
+        self.0.state() == LinkState::Ready
     }
 
     /// Whether it is over.
     #[must_use]
     pub fn is_dead(&self) -> bool {
-        self.0.life() == LinkState::Dead
+        self.0.state() == LinkState::Dead
     }
 
     /// Whether one side said BYE.
     #[must_use]
     pub fn was_leaving(&self) -> bool {
-        self.0.life_was_leaving()
+        self.0.was_leaving()
     }
 
     /// Whether new operations may be posted.

@@ -76,7 +76,7 @@ impl Link {
     /// are about to give the link to somebody: its sockets may tell of the end later than a transfer does. The caller holds
     /// no lock of the link.
     pub(crate) fn is_ready_now(&self) -> bool {
-        self.life() == LinkState::Ready && !self.end_if_marked()
+        self.state() == LinkState::Ready && !self.end_if_marked()
     }
 
     /// Ends it if its peer is known to be gone. For those who are about to say so: the thread that found it may not have ended
@@ -96,7 +96,7 @@ impl Link {
         if !self.data_fairly().is_marked() {
             return false;
         }
-        if matches!(self.life(), LinkState::Opening | LinkState::Ready) {
+        if matches!(self.state(), LinkState::Opening | LinkState::Ready) {
             self.begin_closing(true, "its process has ended");
         }
         true
@@ -108,7 +108,7 @@ impl Link {
     fn begin_closing(&self, eof: bool, why: &str) {
         // Before anybody can ask for it.
         let _ = self.reason.set(why.to_owned());
-        if self.life.fetch_max(CLOSING, Ordering::AcqRel) >= CLOSING {
+        if self.state.fetch_max(CLOSING, Ordering::AcqRel) >= CLOSING {
             return;
         }
         self.end_data(eof);

@@ -1,4 +1,4 @@
-//! One life of one peer: its control connection, its data plane, its inbox.
+//! One connection to one incarnation of a peer: its control connection, its data plane, its inbox.
 //!
 //! The files are in three layers: what a link is made of, the link itself (here), and its methods by subject. [`data`] and
 //! [`ctrl`] are the two halves, each behind its own lock; `poll` is one poll of both, `wait` is how a caller that waits drives
@@ -143,7 +143,7 @@ pub(crate) struct Link {
     pub(crate) park_wakers: park_waker::WakerList,
     rndv: rndv::Rndv,
     space: space_waiters::SpaceWaiters,
-    life: AtomicU8,
+    state: AtomicU8,
     queued: AtomicBool,
     reason: OnceLock<String>,
     me: Weak<Link>,
@@ -155,7 +155,7 @@ impl std::fmt::Debug for Link {
             .field("serial", &self.serial)
             .field("peer", &self.peer)
             .field("conn", &self.conn())
-            .field("life", &self.life())
+            .field("state", &self.state())
             .finish_non_exhaustive()
     }
 }
@@ -209,7 +209,7 @@ impl Link {
             park_wakers: park_waker::WakerList::default(),
             rndv: rndv::Rndv::default(),
             space: space_waiters::SpaceWaiters::default(),
-            life: AtomicU8::new(0),
+            state: AtomicU8::new(0),
             queued: AtomicBool::new(false),
             reason: OnceLock::new(),
             me: me.clone(),
@@ -222,8 +222,8 @@ impl Link {
         LinkId { session: self.session, serial: self.serial, peer: self.peer }
     }
 
-    pub(crate) fn life(&self) -> LinkState {
-        match self.life.load(Ordering::Acquire) {
+    pub(crate) fn state(&self) -> LinkState {
+        match self.state.load(Ordering::Acquire) {
             0 => LinkState::Opening,
             1 => LinkState::Ready,
             2 | CLOSING => LinkState::Leaving,
@@ -236,7 +236,7 @@ impl Link {
         self.has_worker.load(Ordering::Acquire)
     }
 
-    /// Moves the life forward; it never goes back. Returns whether it moved.
+    /// Moves the state forward; it never goes back. Returns whether it moved.
     pub(crate) fn advance(&self, to: LinkState) -> bool {
         let to = match to {
             LinkState::Opening => 0,
@@ -244,12 +244,12 @@ impl Link {
             LinkState::Leaving => 2,
             LinkState::Dead => 4,
         };
-        self.life.fetch_max(to, Ordering::AcqRel) < to
+        self.state.fetch_max(to, Ordering::AcqRel) < to
     }
 
     /// Whether only what the peer has sent on the control connection is still received, or not even that.
     fn is_closing(&self) -> bool {
-        self.life.load(Ordering::Acquire) >= CLOSING
+        self.state.load(Ordering::Acquire) >= CLOSING
     }
 
     /// The transport that moves the bytes, once it is known.
@@ -269,7 +269,7 @@ impl Link {
     }
 
     /// Whether the link ended after one side sent BYE.
-    pub(crate) fn life_was_leaving(&self) -> bool {
+    pub(crate) fn was_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
     }
 
@@ -289,7 +289,7 @@ impl Link {
 
     /// Whether new operations may be posted.
     pub(crate) fn check_open(&self) -> Result<()> {
-        match self.life() {
+        match self.state() {
             LinkState::Opening | LinkState::Ready => Ok(()),
             LinkState::Leaving | LinkState::Dead => Err(self.gone()),
         }
@@ -340,7 +340,7 @@ impl Link {
 
     /// When [`Link::tick`] ends it, if nothing comes before.
     pub(crate) fn ends_at(&self) -> Instant {
-        if self.life() == LinkState::Dead { Instant::NEVER } else { self.ctrl().machine.ends_at() }
+        if self.state() == LinkState::Dead { Instant::NEVER } else { self.ctrl().machine.ends_at() }
     }
 
     /// Whether an operation is certainly still running; looked up without a lock.
@@ -394,14 +394,17 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn the_life_of_a_link_only_goes_forward() {
-        let lives = [LinkState::Opening, LinkState::Ready, LinkState::Leaving, LinkState::Dead];
-        for (at, from) in lives.into_iter().enumerate() {
-            for (to, life) in lives.into_iter().enumerate() {
+    fn the_state_of_a_link_only_goes_forward() {
+        let states = [LinkState::Opening, LinkState::Ready, LinkState::Leaving, LinkState::Dead];
+        for (at, from) in states.into_iter().enumerate() {
+            for (to, state) in states.into_iter().enumerate() {
                 let end = alone(1, 1);
-                assert_eq!((end.link.life(), end.link.advance(from)), (LinkState::Opening, at > 0));
-                assert_eq!(end.link.advance(life), to > at, "{from:?} to {life:?}");
-                assert_eq!(end.link.life(), if to > at { life } else { from });
+                assert_eq!(
+                    (end.link.state(), end.link.advance(from)),
+                    (LinkState::Opening, at > 0)
+                );
+                assert_eq!(end.link.advance(state), to > at, "{from:?} to {state:?}");
+                assert_eq!(end.link.state(), if to > at { state } else { from });
             }
         }
     }
@@ -415,8 +418,8 @@ mod tests {
         assert!(end.link.advance(LinkState::Leaving));
         let e = end.link.check_open().expect_err("it leaves");
         assert_eq!((e.kind(), e.peer()), (ErrorKind::Closed, Some(Rank(6))));
-        end.link.life.store(CLOSING, Ordering::Relaxed);
-        assert_eq!(end.link.life(), LinkState::Leaving);
+        end.link.state.store(CLOSING, Ordering::Relaxed);
+        assert_eq!(end.link.state(), LinkState::Leaving);
         assert_eq!(end.link.gone().kind(), ErrorKind::PeerDead);
         assert!(end.link.advance(LinkState::Dead));
         let e = end.link.check_open().expect_err("it is over");
@@ -428,7 +431,7 @@ mod tests {
     fn the_transport_is_chosen_once_and_its_reason_kept_where_none_was_given() {
         let end = alone(1, 1);
         assert_eq!((end.link.conn(), end.link.choices().len()), (None, 0));
-        assert!(!end.link.life_was_leaving());
+        assert!(!end.link.was_leaving());
         end.link.choose(ConnType::Tcp, "it was dialed".into());
         end.link.choose(ConnType::Shm, "too late".into());
         let why = "it was dialed".to_owned();

@@ -95,7 +95,7 @@ impl Link {
 
     /// Looks at the deadlines of the control connection and of operations.
     pub(crate) fn tick(&self, Tick { now, late, spread }: Tick) {
-        if self.life() == LinkState::Dead {
+        if self.state() == LinkState::Dead {
             return;
         }
         let (late, spread) = if self.near { (late, spread) } else { (Duration::ZERO, 1) };
@@ -103,7 +103,7 @@ impl Link {
         let late_ns = self.late_ns.fetch_add(late.as_nanos(), Ordering::Relaxed);
         let patience = FRAME_DEADLINE_NS.saturating_add(late_ns).saturating_add(late.as_nanos());
         let by = self.born.after(Duration::from_nanos(patience));
-        if self.life() == LinkState::Opening && now >= by {
+        if self.state() == LinkState::Opening && now >= by {
             self.close(false, "it connected but did not open its data plane in time");
             return;
         }
@@ -124,7 +124,7 @@ impl Link {
         self.act_on(came);
         self.end_ctrl(ended);
         self.close_if_due(now);
-        if self.life() == LinkState::Dead {
+        if self.state() == LinkState::Dead {
             return;
         }
         let mut after = Deferred::default();
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(near.link.data().named_remote(3), Some(region));
         far.link.bye(clock::now().after(Duration::from_millis(10_000)));
         assert!(near.link.poll(Channel::Ctrl), "the peer leaves");
-        assert_eq!(near.link.life(), LinkState::Leaving);
+        assert_eq!(near.link.state(), LinkState::Leaving);
     }
 
     #[test]
@@ -382,18 +382,18 @@ mod tests {
         let before = near.event_counts().0;
         far.link.bye(clock::now().after(Duration::from_millis(10_000)));
         near.link.poll_ctrl(false);
-        assert!(near.link.life_was_leaving());
-        assert_eq!((near.link.life(), near.event_counts().0 - before), (LinkState::Leaving, 1));
+        assert!(near.link.was_leaving());
+        assert_eq!((near.link.state(), near.event_counts().0 - before), (LinkState::Leaving, 1));
         near.link.answer_bye();
         far.link.poll_ctrl(false);
-        assert_eq!(far.link.life(), LinkState::Leaving, "no BYE while the operation runs");
+        assert_eq!(far.link.state(), LinkState::Leaving, "no BYE while the operation runs");
         far.run_until_idle();
         near.link.poll_data(false);
         assert!(!near.link.is_running(op));
         near.link.answer_bye();
         far.link.poll_ctrl(false);
         assert_eq!(
-            (far.link.life(), far.event_counts().1),
+            (far.link.state(), far.event_counts().1),
             (LinkState::Dead, 1),
             "now it was sent"
         );
@@ -404,7 +404,7 @@ mod tests {
         let (near, _far) = pair(ConnType::Tcp);
         let failed = Some(Error::new(ErrorKind::Io, "no such device"));
         near.link.act_on(Received { failed, messages: true, ..Received::default() });
-        assert_eq!((near.link.life(), near.event_counts().1), (LinkState::Dead, 1));
+        assert_eq!((near.link.state(), near.event_counts().1), (LinkState::Dead, 1));
         assert!(near.link.reason().contains("no such device"), "{}", near.link.reason());
     }
 
@@ -414,7 +414,7 @@ mod tests {
         let tick = |end: &End, now: Instant, late: u64| {
             let late = Duration::from_nanos(late);
             end.link.tick(Tick { now, late, spread: 1 });
-            end.link.life()
+            end.link.state()
         };
         let last = FRAME_DEADLINE_NS - 1;
         let end = alone(1, 1);
@@ -446,7 +446,7 @@ mod tests {
     fn a_link_becomes_ready_once_and_says_so() {
         let end = alone(1, 1);
         assert!(notifies(&end, || end.link.check_ready()));
-        assert_eq!((end.link.life(), end.event_counts().0), (LinkState::Ready, 1));
+        assert_eq!((end.link.state(), end.event_counts().0), (LinkState::Ready, 1));
         assert!(!notifies(&end, || end.link.check_ready()));
         assert_eq!(end.event_counts().0, 1);
     }

@@ -44,7 +44,7 @@ impl Link {
             let _ = rest.conn.set(conn);
         }
         let _ = rest.reason.set(self.reason().to_owned());
-        rest.leaving.store(self.life_was_leaving(), Ordering::Release);
+        rest.leaving.store(self.was_leaving(), Ordering::Release);
         rest.over.store(true, Ordering::Release);
         rest.ctrl().machine.close();
         rest.advance(LinkState::Dead);
@@ -58,7 +58,7 @@ impl Link {
 
     /// Bytes that it takes for messages that nobody has received, if its peer is gone or leaves. 0: it has none.
     pub(crate) fn left_bytes(&self) -> usize {
-        let own = match self.life() {
+        let own = match self.state() {
             LinkState::Opening | LinkState::Ready => return 0,
             LinkState::Leaving => CLOSING_BYTES,
             LinkState::Dead => REST_BYTES,
@@ -79,7 +79,7 @@ impl Link {
             "messages of a peer that is gone are dropped: those that nobody receives take more than the limit"
         );
         drop(left);
-        if self.life() == LinkState::Leaving {
+        if self.state() == LinkState::Leaving {
             self.close(false, "it left more messages than are kept");
         }
     }
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn what_a_peer_left_takes_the_bytes_of_its_messages_and_of_its_link() {
         let end = alone(1, 1);
-        let left = |life| {
-            if life != LinkState::Opening {
-                assert!(end.link.advance(life));
+        let left = |state| {
+            if state != LinkState::Opening {
+                assert!(end.link.advance(state));
             }
             end.link.left_bytes()
         };
@@ -141,7 +141,7 @@ mod tests {
         near.link.deliver(Message::Tag(1));
         near.link.deliver(Message::Tag(2));
         near.link.drop_left();
-        assert_eq!((near.link.inbox().len(), near.link.life()), (0, LinkState::Ready));
+        assert_eq!((near.link.inbox().len(), near.link.state()), (0, LinkState::Ready));
         let words = near.link.closing_reason();
         assert!(
             words.starts_with("the connection ended; 2 of its messages were dropped"),
@@ -150,7 +150,7 @@ mod tests {
         assert!(words.contains("more than 64 MiB"), "{words}");
         assert!(near.link.advance(LinkState::Leaving));
         near.link.drop_left();
-        assert_eq!((near.link.life(), near.event_counts().1), (LinkState::Dead, 1));
+        assert_eq!((near.link.state(), near.event_counts().1), (LinkState::Dead, 1));
         assert!(near.link.reason().contains("more messages than are kept"));
         let over = alone(1, 1);
         assert!(over.link.advance(LinkState::Dead));
@@ -167,10 +167,10 @@ mod tests {
         let socket = RestSocket::socket().expect("a socket");
         let rest = near.link.rest(&socket, 77);
         assert!(rest.is_rest(&socket) && !near.link.is_rest(&socket));
-        assert_eq!((rest.serial, rest.peer, rest.life()), (77, near.link.peer, LinkState::Dead));
+        assert_eq!((rest.serial, rest.peer, rest.state()), (77, near.link.peer, LinkState::Dead));
         assert_eq!(rest.conn(), Some(ConnType::Tcp));
         assert_eq!(rest.reason(), near.link.reason());
-        assert!(rest.life_was_leaving());
+        assert!(rest.was_leaving());
         assert!(Arc::ptr_eq(&rest.inbox_handle(), &near.link.inbox_handle()));
         assert!(rest.data_socket().is_none());
         let chosen = Choice { conn: ConnType::Tcp, chosen: true, why: String::new() };

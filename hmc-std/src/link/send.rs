@@ -206,7 +206,7 @@ mod tests {
             assert!(near.link.advance(LinkState::Leaving));
             near.link.send(&ControlMessage::Tag(1)).expect("it is only being left");
             if closing {
-                near.link.life.store(CLOSING, Ordering::Relaxed);
+                near.link.state.store(CLOSING, Ordering::Relaxed);
             } else {
                 assert!(near.link.advance(LinkState::Dead));
             }

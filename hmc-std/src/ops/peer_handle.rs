@@ -70,7 +70,7 @@ impl Peer {
     /// Whether the link can still be used.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.shared.check_process().is_ok() && self.link.life() == LinkState::Ready
+        self.shared.check_process().is_ok() && self.link.state() == LinkState::Ready
     }
 
     /// Refuses to go on in a forked child of the process whose peer it is.
@@ -102,7 +102,7 @@ impl Peer {
     }
 
     pub(crate) fn no_buffer(&self) -> Error {
-        if self.link.life() == LinkState::Dead {
+        if self.link.state() == LinkState::Dead {
             return self.link.gone();
         }
         Error::new(ErrorKind::NotFound, "the peer exposes no buffer").with_peer(self.rank())

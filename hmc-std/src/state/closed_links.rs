@@ -26,7 +26,7 @@ impl SessionInner {
         self.limit_left();
         // First the reason: who finds no link of the rank any more looks for that.
         let is_done = |l: &Link| {
-            let done = l.life() == LinkState::Dead && l.inbox().len() == 0;
+            let done = l.state() == LinkState::Dead && l.inbox().len() == 0;
             if done && !is_private(l.peer) {
                 lock(&self.departed).insert(l.peer, l.closing_reason());
             }
@@ -50,7 +50,7 @@ impl SessionInner {
         let inbox = self.config.inbox_messages.saturating_mul(MESSAGE_BYTES);
         let most =
             inbox.saturating_add(self.config.inbox_bytes).saturating_mul(2).max(MAX_LEFT_BYTES);
-        // A link that is not over may have lost its rank to a new life already.
+        // A link that is not over may have lost its rank to a new incarnation already.
         let mut left = BTreeMap::new();
         let mut sum = 0_usize;
         for link in self.links.newest().into_iter().chain(self.links.open()) {
@@ -71,7 +71,7 @@ impl SessionInner {
     fn replace_by_rests(&self) {
         let mut socket = None;
         for link in self.links.newest() {
-            if link.life() != LinkState::Dead {
+            if link.state() != LinkState::Dead {
                 continue;
             }
             let Some(socket) = socket.get_or_insert_with(|| self.rest_socket.get()) else { return };

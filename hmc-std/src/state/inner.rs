@@ -58,7 +58,7 @@ pub(crate) struct SessionInner {
     pub(crate) host: HostId,
     /// This process's network namespace; 0: not known.
     pub(crate) netns: u64,
-    /// The number of the last life that was begun.
+    /// The number of the last incarnation that was begun.
     last_life: AtomicU64,
     pub(crate) registry: Mutex<Membership>,
     /// When the registry wants [`Input::Tick`], for those who look often.
@@ -92,7 +92,7 @@ pub(crate) struct SessionInner {
     pub(crate) over: AtomicBool,
     /// All links are being left: no new ones.
     pub(crate) stopping_links: AtomicBool,
-    /// A link changed its life, or a message came.
+    /// A link changed its state, or a message came.
     pub(crate) events: EventCount,
     pub(crate) peers_lost: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -178,9 +178,9 @@ impl SessionInner {
         me
     }
 
-    /// A number for a new life of this end towards some peer: higher than all before, whichever end dials and
-    /// whatever the wall clock does meanwhile. A peer that has seen a later life refuses an earlier one.
-    pub(crate) fn next_life(&self) -> Incarnation {
+    /// A number for a new incarnation of this end towards some peer: higher than all before, whichever end dials and
+    /// whatever the wall clock does meanwhile. A peer that has seen a later incarnation refuses an earlier one.
+    pub(crate) fn next_incarnation(&self) -> Incarnation {
         let unix = self.clock.unix_nanos();
         let next = |last: u64| last.saturating_add(1).max(unix);
         let last =
@@ -458,7 +458,7 @@ impl LinkObserver for SessionInner {
         let serial = link.serial;
         self.links.close(serial);
         lock(&self.tokens).remove(serial);
-        let orderly = link.life_was_leaving();
+        let orderly = link.was_leaving();
         if !orderly {
             self.peers_lost.fetch_add(1, Ordering::Relaxed);
             tracing::info!(peer = link.peer.0, why = link.reason(), "peer lost");

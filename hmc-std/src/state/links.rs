@@ -42,7 +42,7 @@ impl Links {
     /// The newest link of a rank that is `first` or more, of those that go on or have messages that nobody has received.
     pub(crate) fn last_from(&self, first: Rank) -> Option<Arc<Link>> {
         let is_left = |l: &&Arc<Link>| {
-            matches!(l.life(), LinkState::Opening | LinkState::Ready) || l.inbox().len() > 0
+            matches!(l.state(), LinkState::Opening | LinkState::Ready) || l.inbox().len() > 0
         };
         self.by_rank.load().range(first..).rev().map(|(_, l)| l).find(is_left).cloned()
     }
@@ -83,7 +83,7 @@ impl Links {
 
     /// Whether a peer has gone, or leaves, whose link is known.
     pub(crate) fn has_ended(&self) -> bool {
-        let ended = |l: &Arc<Link>| matches!(l.life(), LinkState::Leaving | LinkState::Dead);
+        let ended = |l: &Arc<Link>| matches!(l.state(), LinkState::Leaving | LinkState::Dead);
         self.by_rank.load().values().any(ended) || self.by_serial.load().values().any(ended)
     }
 
@@ -123,7 +123,7 @@ impl Links {
         let done: Vec<Arc<Link>> =
             self.by_rank.load().values().filter(|l| is_done(l)).cloned().collect();
         if !done.is_empty() {
-            // A newer life of the rank may have come in between: it stays.
+            // A newer incarnation of the rank may have come in between: it stays.
             let is_one = |l: &Arc<Link>| done.iter().any(|d| Arc::ptr_eq(d, l));
             update(&self.by_rank, |t| t.retain(|_, l| !is_one(l)));
         }
@@ -228,19 +228,19 @@ mod tests {
 
     #[test]
     fn it_is_known_whether_a_link_has_ended() {
-        for life in [LinkState::Leaving, LinkState::Dead] {
+        for state in [LinkState::Leaving, LinkState::Dead] {
             let (links, ends) = known(&[1, 2, 1]);
             assert!(!links.has_ended());
             ends[1].link.check_ready();
             assert!(!links.has_ended(), "two go on");
-            // One that has lost its rank to a newer life.
-            assert!(ends[0].link.advance(life));
-            assert!(links.has_ended(), "{life:?}");
+            // One that has lost its rank to a newer incarnation.
+            assert!(ends[0].link.advance(state));
+            assert!(links.has_ended(), "{state:?}");
             links.close(1);
             assert!(!links.has_ended());
-            assert!(ends[2].link.advance(life));
+            assert!(ends[2].link.advance(state));
             links.close(3);
-            assert!(links.has_ended(), "{life:?} and found by its rank alone");
+            assert!(links.has_ended(), "{state:?} and found by its rank alone");
         }
     }
 

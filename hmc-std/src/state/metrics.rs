@@ -99,7 +99,7 @@ impl PeerStats {
         Self {
             rank: link.peer,
             conn,
-            connected: link.life() == LinkState::Ready,
+            connected: link.state() == LinkState::Ready,
             puts,
             gets,
             failures: c.failures.load(Ordering::Relaxed),

@@ -119,7 +119,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     /// is quarantined with their link.
     fn is_forgotten(&self) -> bool {
         let link = &self.peer.link;
-        let over = link.life() == LinkState::Dead || self.peer.shared.origin.is_child();
+        let over = link.state() == LinkState::Dead || self.peer.shared.origin.is_child();
         over || !link.with_rndv(|rndv| rndv.knows(&self.ticket))
     }
 }
@@ -306,7 +306,7 @@ impl Members {
     /// The error of the first member that is known to be dead. Members that left in order are none: they may have done
     /// their part.
     fn dead(&self) -> Option<Error> {
-        let is_dead = |p: &&Peer| p.link.life() == LinkState::Dead && !p.link.life_was_leaving();
+        let is_dead = |p: &&Peer| p.link.state() == LinkState::Dead && !p.link.was_leaving();
         let dead = self.peers.iter().flatten().find(is_dead)?;
         Some(dead.link.gone())
     }

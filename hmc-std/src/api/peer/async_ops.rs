@@ -124,7 +124,7 @@ impl Peer {
     /// As [`Peer::run_batch`].
     pub fn run_batch_within(&self, batch: &Batch, timeout: std::time::Duration) -> Result<()> {
         self.shared.check_process()?;
-        if batch.link == self.link.id() && self.link.life() == LinkState::Ready {
+        if batch.link == self.link.id() && self.link.state() == LinkState::Ready {
             let mut data = self.link.data();
             if data.transfer_list_now(&batch.region, &batch.list, batch.bytes) {
                 data.count(batch.direction.opcode());

@@ -53,7 +53,7 @@ pub(super) trait Binding {
     ) -> Result<bool> {
         self.peer().shared.check_process()?;
         let region = self.region();
-        if len > MAX_CHUNK_BYTES || self.peer().link.life() != LinkState::Ready {
+        if len > MAX_CHUNK_BYTES || self.peer().link.state() != LinkState::Ready {
             return Ok(false);
         }
         let local = region.slice(lo, len)?.span;
@@ -131,7 +131,7 @@ pub(super) trait Binding {
         local: LocalSlice,
         remote: WindowSlice,
     ) -> bool {
-        let ready = self.peer().link.life() == LinkState::Ready;
+        let ready = self.peer().link.state() == LinkState::Ready;
         let done = ready && data.transfer_now(self.region(), code, local, remote);
         if done {
             data.count(code);
@@ -277,7 +277,7 @@ pub(super) trait Binding {
         let (mut data, local, remote) = self.ranges(lo, ro, len)?;
         let peer = self.peer();
         // A small copy into mapped memory is over at once.
-        if peer.link.life() == LinkState::Ready
+        if peer.link.state() == LinkState::Ready
             && let Some(op) = data.begin_now(self.region(), code, local, remote)
         {
             if self.direct().get().is_none() {

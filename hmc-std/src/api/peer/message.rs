@@ -104,7 +104,7 @@ impl Peer {
         let until = self.shared.until(timeout);
         let look = |link: &Link| {
             // In this order: no message comes after the end.
-            let is_dead = link.life() == LinkState::Dead;
+            let is_dead = link.state() == LinkState::Dead;
             if let Some(m) = take_message(link, want) {
                 return Some(Ok(m));
             }

@@ -153,7 +153,7 @@ impl Peer {
         self.shared.check_process()?;
         let found = self.link.drive(WaitScope::Both, self.shared.until(timeout), |link| {
             // In this order: nothing comes after the end.
-            let is_dead = link.life() == LinkState::Dead;
+            let is_dead = link.state() == LinkState::Dead;
             if let Some(region) = link.data().named_remote(label) {
                 return Some(Ok(region));
             }

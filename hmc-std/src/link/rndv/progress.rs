@@ -52,7 +52,7 @@ impl Link {
             let (mut after, mut host) = (RndvActions::default(), OnLink::new(self));
             while rndv.unmark() {
                 // In this order: no note comes after the end.
-                let is_dead = self.life() == LinkState::Dead;
+                let is_dead = self.state() == LinkState::Dead;
                 // Notes of a peer that does not read ours are left alone: each of its notes may lead to one of ours.
                 let receives = is_dead || state.outgoing.is_empty();
                 if receives {

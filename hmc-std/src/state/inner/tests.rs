@@ -21,13 +21,13 @@ fn session() -> Session {
 }
 
 #[test]
-fn numbers_and_lives_are_never_given_again() {
+fn numbers_and_incarnations_are_never_given_again() {
     let session = session();
     let shared = &session.shared;
     let serials = [(); 3].map(|()| shared.next_serial());
     assert!(serials.is_sorted_by(|a, b| a < b), "{serials:?}");
-    let lives = [(); 3].map(|()| shared.next_life().0);
-    assert!(lives.is_sorted_by(|a, b| a < b) && lives[0] > 1 << 60, "{lives:?}");
+    let numbers = [(); 3].map(|()| shared.next_incarnation().0);
+    assert!(numbers.is_sorted_by(|a, b| a < b) && numbers[0] > 1 << 60, "{numbers:?}");
 }
 
 /// Twice in each period of the fastest heartbeat, and four times in a second at least.
@@ -127,7 +127,7 @@ fn messages_of_a_peer_that_has_gone_are_kept() {
     assert!(end.link.advance(LinkState::Dead));
     shared.reap_closed_links();
     let rest = shared.link(Rank(5)).expect("it has left a message");
-    assert!(rest.serial != 100 && rest.life() == LinkState::Dead && rest.inbox().len() == 1);
+    assert!(rest.serial != 100 && rest.state() == LinkState::Dead && rest.inbox().len() == 1);
     shared.reap_closed_links();
     let same = shared.link(Rank(5)).expect("it has left a message");
     assert!(Arc::ptr_eq(&rest, &same), "a rest stays");
