@@ -9,7 +9,7 @@ use hmc_std::config::Environment;
 use hmc_std::{Address, ConnType, ErrorKind, Peer, Session};
 use serde::Serialize;
 
-use crate::fail::{Failure, Result};
+use crate::failure::{Failure, Result};
 
 /// Ranks from here on are taken by commands that were given none.
 const FIRST_FREE_RANK: u32 = 1024;
@@ -42,7 +42,7 @@ impl Via {
 
 /// Where the peer is and how to talk to it.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Reach {
+pub(crate) struct PeerArgs {
     /// Address of the peer: tcp://HOST:PORT, HOST:PORT or uds://FOLDER
     #[arg(long, value_name = "ADDR", conflicts_with = "uds")]
     pub(crate) to: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Reach {
     pub(crate) timeout: u64,
 }
 
-impl Reach {
+impl PeerArgs {
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
@@ -122,7 +122,7 @@ fn free_rank() -> u32 {
 
 /// One transport that was considered.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Considered {
+pub(crate) struct TransportChoice {
     transport: &'static str,
     chosen: bool,
     why: String,
@@ -134,7 +134,7 @@ pub(crate) struct Route {
     /// The transport.
     pub(crate) transport: &'static str,
     /// All that were considered.
-    pub(crate) considered: Vec<Considered>,
+    pub(crate) considered: Vec<TransportChoice>,
     /// Who checks accesses.
     pub(crate) trust: &'static str,
 }
@@ -150,14 +150,18 @@ pub(crate) fn route(peer: &Peer) -> Route {
     let considered = told
         .choices
         .iter()
-        .map(|c| Considered { transport: c.conn.name(), chosen: c.chosen, why: c.why.to_string() })
+        .map(|c| TransportChoice {
+            transport: c.conn.name(),
+            chosen: c.chosen,
+            why: c.why.to_string(),
+        })
         .collect();
     Route { transport: transport(peer), considered, trust: told.trust }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_FREE_RANK, Reach, TRIES, Via, free_rank};
+    use super::{FIRST_FREE_RANK, PeerArgs, TRIES, Via, free_rank};
     use hmc_core::limits::MAX_PEERS;
     use hmc_std::{Address, ConnType};
     use std::collections::BTreeSet;
@@ -165,8 +169,8 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    fn reach(to: Option<String>, rank: Option<u32>) -> Reach {
-        Reach { to, uds: None, peer: 0, rank, via: Via::Auto, insecure: false, timeout: 20 }
+    fn reach(to: Option<String>, rank: Option<u32>) -> PeerArgs {
+        PeerArgs { to, uds: None, peer: 0, rank, via: Via::Auto, insecure: false, timeout: 20 }
     }
 
     #[test]

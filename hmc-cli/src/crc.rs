@@ -40,11 +40,11 @@ fn shift_of(bytes: u64) -> u32 {
 
 /// The sum of a sequence of bytes that grows by parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sum(u32);
+pub(crate) struct Crc32c(u32);
 
-impl Sum {
+impl Crc32c {
     /// Appends `len` bytes whose own sum is `crc`.
-    pub(crate) fn part(&mut self, crc: u32, len: u64) {
+    pub(crate) fn append(&mut self, crc: u32, len: u64) {
         self.0 = times(shift_of(len), self.0) ^ crc;
     }
 
@@ -61,7 +61,7 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
-    use super::{POLY, Sum};
+    use super::{Crc32c, POLY};
 
     /// Bit by bit, as RFC 3720 defines it.
     fn plain(bytes: &[u8]) -> u32 {
@@ -81,9 +81,9 @@ mod tests {
         let bytes: Vec<u8> = (0..1000u32).flat_map(|n| (n * n).to_le_bytes()).collect();
         for cut in [0, 1, 7, 8, 255, 1024, 3999, 4000] {
             let (a, b) = bytes.split_at(cut);
-            let mut sum = Sum::default();
-            sum.part(plain(a), a.len() as u64);
-            sum.part(plain(b), b.len() as u64);
+            let mut sum = Crc32c::default();
+            sum.append(plain(a), a.len() as u64);
+            sum.append(plain(b), b.len() as u64);
             assert_eq!(sum.get(), plain(&bytes), "cut at {cut}");
         }
     }
@@ -91,10 +91,10 @@ mod tests {
     #[test]
     fn holes_are_zeros() {
         for len in [0, 1, 8, 4096, 65_537] {
-            let mut sum = Sum::default();
-            sum.part(plain(b"before"), 6);
+            let mut sum = Crc32c::default();
+            sum.append(plain(b"before"), 6);
             sum.zeros(len);
-            sum.part(plain(b"after"), 5);
+            sum.append(plain(b"after"), 5);
             let mut whole = b"before".to_vec();
             whole.resize(6 + len as usize, 0);
             whole.extend_from_slice(b"after");

@@ -13,8 +13,8 @@
 mod cmd;
 mod connect;
 mod crc;
-mod fail;
-mod say;
+mod failure;
+mod output;
 mod signal;
 mod transfer;
 mod units;
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             let text = failure.to_string();
             if !text.is_empty() {
-                say::note(&text);
+                output::note(&text);
             }
             ExitCode::from(failure.code())
         }

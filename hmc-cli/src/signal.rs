@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hmc_std::Peer;
 
-use crate::fail::{Failure, INTERRUPTED, Result};
+use crate::failure::{Failure, INTERRUPTED, Result};
 
 /// How long an interrupted command may take to tidy up before the process ends anyway.
 const TIDY: Duration = Duration::from_secs(2);

@@ -9,8 +9,8 @@ use hmc_std::{Address, ConnType, Session, probe};
 use serde::Serialize;
 
 use crate::connect;
-use crate::fail::{Failure, Result};
-use crate::say;
+use crate::failure::{Failure, Result};
+use crate::output;
 use crate::units::human;
 
 /// How long a trial may take.
@@ -94,9 +94,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let healthy = findings.iter().all(|f| f.state != State::Fails);
     let report = Report { version: env!("CARGO_PKG_VERSION"), healthy, findings };
     if options.json {
-        say::json(&report)?;
+        output::json(&report)?;
     } else {
-        say::text(&table(&report))?;
+        output::text(&table(&report))?;
     }
     if healthy {
         return Ok(());

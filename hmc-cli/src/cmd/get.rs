@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use hmc_std::{Peer, Session};
 
 use crate::cmd::put::Moved;
-use crate::connect::{self, Reach};
-use crate::fail::{Failure, Result};
+use crate::connect::{self, PeerArgs};
+use crate::failure::{Failure, Result};
 use crate::signal::Stop;
 use crate::transfer::meter::Meter;
+use crate::transfer::protocol::{
+    self, AbortCode, FileInfo, Reply, Request, RequestKind, RingInfo, TransferStep,
+};
 use crate::transfer::receiver;
 use crate::transfer::ring::{self, Layout, Ring};
 use crate::transfer::source::base_name;
-use crate::transfer::talk::{self, Ask, Meta, Reply, Request, RingAt, Step, Why};
-use crate::transfer::target::{Folder, Target};
+use crate::transfer::target::{Target, TargetDir};
 use crate::units;
 
 /// The label of the ring. Each `hmc get` is a session of its own.
@@ -32,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
-    reach: Reach,
+    reach: PeerArgs,
     /// Bytes of memory that the sender may fill ahead (16K to 128M)
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = ring::bytes)]
     buffer: u64,
@@ -60,7 +62,7 @@ fn place(options: &Options) -> Result<(PathBuf, Vec<u8>)> {
 /// Fetches the file.
 pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     let (dir, name) = place(options)?;
-    let folder = Folder::open(&dir)?;
+    let folder = TargetDir::open(&dir)?;
     // Said before anything is sent.
     folder.check_free(&name, options.overwrite)?;
     let (session, peer) = options.reach.connect(0)?;
@@ -77,7 +79,7 @@ fn get(
     options: &Options,
     session: &Session,
     peer: &Peer,
-    folder: &Folder,
+    folder: &TargetDir,
     name: &[u8],
 ) -> Result<Moved> {
     let timeout = options.reach.timeout();
@@ -85,9 +87,9 @@ fn get(
     let ring = Ring::expose(session, peer, layout, LABEL)?;
     let mut meter = Meter::new(&options.name, 0, !options.json);
     let wanted = options.name.clone().into_bytes();
-    let ask = Ask::Get(RingAt { label: LABEL, layout });
-    talk::send(peer, &Request { hmc_file: talk::VERSION, name: wanted, ask })?;
-    let meta: Meta = match talk::receive(peer, timeout)? {
+    let kind = RequestKind::Get(RingInfo { label: LABEL, layout });
+    protocol::send(peer, &Request { hmc_file: protocol::VERSION, name: wanted, kind })?;
+    let meta: FileInfo = match protocol::receive(peer, timeout)? {
         Reply::Sending(meta) => meta,
         Reply::Refused(why) => return Err(Failure::new(format!("the server refused: {why}"))),
         Reply::Ready(_) => return Err(Failure::new("the server wants to receive instead")),
@@ -96,12 +98,12 @@ fn get(
     let target = match Target::create(folder, name, meta, options.overwrite) {
         Ok(target) => target,
         Err(f) => {
-            talk::say(peer, Step::Abort(Why::Other))?;
+            protocol::send_step(peer, TransferStep::Abort(AbortCode::Other))?;
             return Err(f);
         }
     };
     let (result, done) = receiver::receive(peer, ring, target, &mut meter, timeout);
-    done.say(peer);
+    done.send(peer);
     let received = result?;
     let seconds = meter.seconds();
     Ok(Moved {

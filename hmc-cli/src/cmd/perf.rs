@@ -6,7 +6,7 @@ mod chart;
 mod glyphs;
 mod measure;
 mod options;
-mod passive;
+mod peer_process;
 mod png;
 mod row;
 mod text;
@@ -16,8 +16,8 @@ pub(crate) use options::Options;
 use serde::Serialize;
 
 use crate::connect::{self, Route};
-use crate::fail::{Failure, Result};
-use crate::say;
+use crate::failure::{Failure, Result};
+use crate::output;
 use crate::signal::Stop;
 use crate::units::short;
 use options::Op;
@@ -34,9 +34,9 @@ struct Report<'a> {
 /// Measures, or serves one that does.
 pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     if options.serve {
-        return passive::serve(options, stop);
+        return peer_process::serve(options, stop);
     }
-    let picture = options.plot.as_deref().map(chart::Picture::at).transpose()?;
+    let picture = options.plot.as_deref().map(chart::Chart::at).transpose()?;
     let largest = options.sizes.iter().copied().max().unwrap_or(0);
     if options.sizes.contains(&0) {
         return Err(Failure::new("a size of 0 bytes cannot be measured"));
@@ -47,8 +47,8 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     let _child = if elsewhere {
         None
     } else {
-        let child = passive::Child::start(&reach, largest)?;
-        child.lead(&mut reach);
+        let child = peer_process::PeerProcess::start(&reach, largest)?;
+        child.set_address(&mut reach);
         Some(child)
     };
     let (session, peer) = reach.connect(largest)?;
@@ -68,10 +68,10 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     };
     let people = !options.json && !options.csv;
     if people {
-        say::text(&format!("over {}, depth {}", connect::transport(&peer), options.depth))?;
-        say::text(row::HEADING)?;
+        output::text(&format!("over {}, depth {}", connect::transport(&peer), options.depth))?;
+        output::text(row::HEADING)?;
     } else if options.csv {
-        say::text(row::CSV_HEADING)?;
+        output::text(row::CSV_HEADING)?;
     }
     for op in ops {
         for size in &options.sizes {
@@ -81,16 +81,16 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
             let row = measure::row(&peer, op, *size, options.depth, options.iters)
                 .map_err(|f| f.during(format_args!("{op} of {} bytes", size)))?;
             if people {
-                say::text(&row.line())?;
+                output::text(&row.line())?;
             } else if options.csv {
-                say::text(&row.csv(connect::transport(&peer)))?;
+                output::text(&row.csv(connect::transport(&peer)))?;
             }
             rows.push(row);
         }
     }
     if options.json {
         let route = connect::route(&peer);
-        say::json(&Report { transport: route.transport, rows: &rows, route })?;
+        output::json(&Report { transport: route.transport, rows: &rows, route })?;
     }
     if let Some(picture) = picture {
         picture.draw(&rows, connect::transport(&peer))?;

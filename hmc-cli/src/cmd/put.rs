@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use hmc_std::{Peer, Session};
 use serde::Serialize;
 
-use crate::connect::{self, Reach, Route};
-use crate::fail::{Failure, Result};
-use crate::say;
+use crate::connect::{self, PeerArgs, Route};
+use crate::failure::{Failure, Result};
+use crate::output;
 use crate::signal::Stop;
 use crate::transfer::meter::Meter;
+use crate::transfer::protocol::{self, Reply, Request, RequestKind};
 use crate::transfer::sender;
 use crate::transfer::source::{Source, name_of};
-use crate::transfer::talk::{self, Ask, Reply, Request};
 use crate::units;
 
 /// What `hmc put` is told.
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
-    reach: Reach,
+    reach: PeerArgs,
     /// Print one line of JSON for each file
     #[arg(long)]
     json: bool,
@@ -61,9 +61,9 @@ impl Moved {
     /// Prints it as asked.
     pub(crate) fn print(&self, json: bool, explain: bool, peer: &Peer) -> Result<()> {
         if json {
-            return say::json(self);
+            return output::json(self);
         }
-        say::text(&format!(
+        output::text(&format!(
             "{} {}: {} bytes in {:.3} s, {:.2} GB/s over {}, crc32c {}",
             self.op,
             self.name,
@@ -74,7 +74,7 @@ impl Moved {
             self.crc32c
         ))?;
         if explain {
-            say::text(&peer.explain().to_string())?;
+            output::text(&peer.explain().to_string())?;
         }
         Ok(())
     }
@@ -106,8 +106,11 @@ fn put(options: &Options, session: &Session, peer: &Peer, file: &Path) -> Result
     let meta = source.meta();
     let mut meter = Meter::new(&shown, meta.size, !options.json);
     let timeout = options.reach.timeout();
-    talk::send(peer, &Request { hmc_file: talk::VERSION, name, ask: Ask::Put(meta) })?;
-    let ring = match talk::receive(peer, timeout)? {
+    protocol::send(
+        peer,
+        &Request { hmc_file: protocol::VERSION, name, kind: RequestKind::Put(meta) },
+    )?;
+    let ring = match protocol::receive(peer, timeout)? {
         Reply::Ready(ring) => ring,
         Reply::Refused(why) => return Err(Failure::new(format!("the receiver refused: {why}"))),
         Reply::Sending(_) => return Err(Failure::new("the receiver wants to send instead")),

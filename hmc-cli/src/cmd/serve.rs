@@ -14,16 +14,16 @@ use serde::Serialize;
 
 use self::requests::{MAX_WAITING, Next, Requests};
 use crate::connect;
-use crate::fail::{Failure, Result};
-use crate::say;
+use crate::failure::{Failure, Result};
+use crate::output;
 use crate::signal::Stop;
 use crate::transfer::meter::Meter;
+use crate::transfer::protocol::{self, FileInfo, Reply, Request, RequestKind, RingInfo};
 use crate::transfer::receiver;
 use crate::transfer::ring::{self, Layout, Ring};
 use crate::transfer::sender;
 use crate::transfer::source::{Source, base_name};
-use crate::transfer::talk::{self, Ask, Meta, Reply, Request, RingAt};
-use crate::transfer::target::{Folder, Target};
+use crate::transfer::target::{Target, TargetDir};
 use crate::units;
 
 /// How often the main thread looks whether it should end.
@@ -137,8 +137,8 @@ struct Server<'a> {
     options: &'a Options,
     stop: &'a Stop,
     session: &'a Session,
-    into: Option<Folder>,
-    share: Option<Folder>,
+    into: Option<TargetDir>,
+    share: Option<TargetDir>,
     requests: Requests,
     labels: AtomicU64,
     /// With --once: how the transfer ended.
@@ -147,8 +147,8 @@ struct Server<'a> {
 
 /// Serves until interrupted, or once.
 pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
-    let into = options.into.as_deref().map(Folder::open).transpose()?;
-    let share = options.share.as_deref().map(Folder::open).transpose()?;
+    let into = options.into.as_deref().map(TargetDir::open).transpose()?;
+    let share = options.share.as_deref().map(TargetDir::open).transpose()?;
     let timeout = Duration::from_secs(options.timeout);
     let mut builder = Session::builder(options.rank).redial(false).deadline(timeout);
     if let Some(addr) = &options.listen {
@@ -180,21 +180,21 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
         labels: AtomicU64::new(1),
         outcome: Mutex::default(),
     };
-    server.tell(&Event::Listening {
+    server.report(&Event::Listening {
         pid: std::process::id(),
         rank: options.rank,
         tcp: session.tcp_addr().map(|a| a.to_string()),
         uds: uds.map(|d| d.display().to_string()),
     })?;
-    let result = server.hear_requests();
+    let result = server.serve_requests();
     drop(server);
     let _ = session.shutdown(Duration::from_secs(1));
     if stop.is_set() { Err(Failure::interrupted()) } else { result }
 }
 
 impl Server<'_> {
-    fn tell(&self, event: &Event) -> Result<()> {
-        if self.options.json { say::json(event) } else { say::text(&event.text()) }
+    fn report(&self, event: &Event) -> Result<()> {
+        if self.options.json { output::json(event) } else { output::text(&event.text()) }
     }
 
     fn outcome(&self) -> Option<Result<()>> {
@@ -207,7 +207,7 @@ impl Server<'_> {
         first.get_or_insert(outcome);
     }
 
-    fn hear_requests(&self) -> Result<()> {
+    fn serve_requests(&self) -> Result<()> {
         std::thread::scope(|scope| {
             let result = loop {
                 if self.stop.is_set() {
@@ -240,7 +240,7 @@ impl Server<'_> {
                     .name(format!("rank {rank}"))
                     .spawn_scoped(scope, move || self.serve_client(client, bytes));
                 if let Err(e) = spawned {
-                    self.requests.forget(rank);
+                    self.requests.remove(rank);
                     let why =
                         self.refuse(&peer, Failure::new(format!("no thread: {e}; ask again")));
                     let outcome = self.failed("request".to_owned(), rank, why);
@@ -268,7 +268,7 @@ impl Server<'_> {
                 Next::Refuse(peer, count) => {
                     (format!("{count} requests"), Err(self.refuse_all(&peer, count)))
                 }
-                Next::Serve(peer, bytes) => match talk::parse::<Request>(&bytes) {
+                Next::Serve(peer, bytes) => match protocol::parse::<Request>(&bytes) {
                     Ok(request) => (
                         String::from_utf8_lossy(&request.name).into_owned(),
                         self.serve(&peer, &request),
@@ -277,7 +277,7 @@ impl Server<'_> {
                 },
             };
             let outcome = match result {
-                Ok(event) => self.tell(&event),
+                Ok(event) => self.report(&event),
                 Err(f) => self.failed(name, rank, f),
             };
             if self.options.once {
@@ -287,25 +287,25 @@ impl Server<'_> {
         }
     }
 
-    /// Tells a client no as often as it asked beyond what is kept, while it listens.
+    /// Refuses a client's requests beyond what is kept, while it listens.
     fn refuse_all(&self, peer: &Peer, count: u64) -> Failure {
         let why = format!("{MAX_WAITING} requests wait already; ask again when they are answered");
         for _ in 0..count {
-            let said = talk::send(peer, &Reply::Refused(why.clone()));
-            if said.is_err() || self.stop.is_set() {
+            let sent = protocol::send(peer, &Reply::Refused(why.clone()));
+            if sent.is_err() || self.stop.is_set() {
                 break;
             }
         }
         Failure::new(why).during("refused")
     }
 
-    /// Tells of a transfer that failed.
+    /// Reports a transfer that failed.
     fn failed(&self, name: String, peer: u32, failure: Failure) -> Result<()> {
         let why = failure.to_string();
-        self.tell(&Event::Failed { name, peer, why }).and(Err(failure))
+        self.report(&Event::Failed { name, peer, why }).and(Err(failure))
     }
 
-    /// Tells the client no.
+    /// Refuses a client's request.
     fn refuse(&self, peer: &Peer, why: Failure) -> Failure {
         let reply = Reply::Refused(why.to_string());
         let failure = why.during("refused");
@@ -313,26 +313,26 @@ impl Server<'_> {
             // Before the client knows: a transfer that begins after its answer ends later.
             self.end_with(Err(failure.clone()));
         }
-        let _ = talk::send(peer, &reply);
+        let _ = protocol::send(peer, &reply);
         failure
     }
 
     fn serve(&self, peer: &Peer, request: &Request) -> Result<Event> {
-        if request.hmc_file != talk::VERSION {
+        if request.hmc_file != protocol::VERSION {
             let text = format!(
                 "version {} of the file protocol is not spoken here, {} is; use the same hmc at both ends",
                 request.hmc_file,
-                talk::VERSION
+                protocol::VERSION
             );
             return Err(self.refuse(peer, Failure::new(text)));
         }
-        match request.ask {
-            Ask::Put(meta) => self.take(peer, &request.name, meta),
-            Ask::Get(ring) => self.give(peer, &request.name, ring),
+        match request.kind {
+            RequestKind::Put(meta) => self.take(peer, &request.name, meta),
+            RequestKind::Get(ring) => self.give(peer, &request.name, ring),
         }
     }
 
-    fn take(&self, peer: &Peer, name: &[u8], meta: Meta) -> Result<Event> {
+    fn take(&self, peer: &Peer, name: &[u8], meta: FileInfo) -> Result<Event> {
         let timeout = Duration::from_secs(self.options.timeout);
         let shown = String::from_utf8_lossy(name).into_owned();
         let label = self.labels.fetch_add(1, Ordering::Relaxed);
@@ -352,11 +352,11 @@ impl Server<'_> {
             Err(f) => return Err(self.refuse(peer, f)),
         };
         let mut meter = Meter::new(&shown, meta.size, false);
-        talk::send(peer, &Reply::Ready(RingAt { label, layout: ring.layout() }))?;
+        protocol::send(peer, &Reply::Ready(RingInfo { label, layout: ring.layout() }))?;
         let (result, done) = receiver::receive(peer, ring, target, &mut meter, timeout);
         let seconds = meter.seconds();
         let transport = connect::transport(peer);
-        done.say(peer);
+        done.send(peer);
         let received = result?;
         Ok(Event::Received {
             name: shown,
@@ -370,7 +370,7 @@ impl Server<'_> {
         })
     }
 
-    fn give(&self, peer: &Peer, name: &[u8], ring: RingAt) -> Result<Event> {
+    fn give(&self, peer: &Peer, name: &[u8], ring: RingInfo) -> Result<Event> {
         let timeout = Duration::from_secs(self.options.timeout);
         let shown = String::from_utf8_lossy(name).into_owned();
         let opened = self
@@ -389,7 +389,7 @@ impl Server<'_> {
         };
         let meta = source.meta();
         let mut meter = Meter::new(&shown, meta.size, false);
-        talk::send(peer, &Reply::Sending(meta))?;
+        protocol::send(peer, &Reply::Sending(meta))?;
         let crc = sender::send(self.session, peer, &source, ring, &mut meter, timeout)?;
         let seconds = meter.seconds();
         Ok(Event::Sent {
@@ -409,7 +409,7 @@ mod tests {
     use super::Event;
 
     #[test]
-    fn events_are_told_in_words() {
+    fn events_are_shown_as_text() {
         let listening = |tcp: Option<&str>, uds: Option<&str>| {
             let (tcp, uds) = (tcp.map(str::to_owned), uds.map(str::to_owned));
             Event::Listening { pid: 7, rank: 1, tcp, uds }.text()

@@ -7,11 +7,11 @@ use std::time::Duration;
 use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_std::Peer;
 
-use crate::crc::Sum;
-use crate::fail::{Failure, Result};
+use crate::crc::Crc32c;
+use crate::failure::{Failure, Result};
 use crate::transfer::meter::Meter;
-use crate::transfer::ring::{Note, Ring};
-use crate::transfer::talk::{self, Step, Why};
+use crate::transfer::protocol::{self, AbortCode, TransferStep};
+use crate::transfer::ring::{Ring, SlotHeader};
 use crate::transfer::target::Target;
 
 /// A file that arrived.
@@ -25,36 +25,38 @@ pub(crate) struct Received {
 
 /// How a transfer ended early.
 #[derive(Debug)]
-enum Early {
-    /// Here; the sender has not said its last word.
-    Ours(Why),
-    /// Here, after the sender's last word.
-    OursAtEnd(Why),
+enum EarlyEnd {
+    /// Here; the sender has not sent its last step.
+    Ours(AbortCode),
+    /// Here, after the sender's last step.
+    OursAtEnd(AbortCode),
     /// There.
-    Theirs(Why),
+    Theirs(AbortCode),
     /// The link failed.
     Link(hmc_std::Error),
 }
 
-impl From<hmc_std::Error> for Early {
+impl From<hmc_std::Error> for EarlyEnd {
     fn from(e: hmc_std::Error) -> Self {
         Self::Link(e)
     }
 }
 
-/// Receives a file through `ring`, up to the sender's last word, and puts it in place. The sender
-/// still waits for ours: call [`Done::say`] when everything else is tidied up.
+/// Receives a file through `ring`, up to the sender's last step, and puts it in place. The sender
+/// still waits for ours: call [`FinalStep::send`] when everything else is tidied up.
 pub(crate) fn receive(
     peer: &Peer,
     ring: Ring,
     target: Target<'_>,
     meter: &mut Meter,
     timeout: Duration,
-) -> (Result<Received>, Done) {
+) -> (Result<Received>, FinalStep) {
     let early = match run(peer, &ring, &target, meter, timeout) {
         Ok(crc) => match target.commit() {
-            Ok(path) => return (Ok(Received { path, crc }), Done(Some(Step::Done(crc)))),
-            Err(why) => Early::OursAtEnd(why),
+            Ok(path) => {
+                return (Ok(Received { path, crc }), FinalStep(Some(TransferStep::Done(crc))));
+            }
+            Err(why) => EarlyEnd::OursAtEnd(why),
         },
         Err(early) => {
             drop(target);
@@ -62,47 +64,52 @@ pub(crate) fn receive(
         }
     };
     let answer = match early {
-        Early::Link(e) => (Err(e.into()), Done(None)),
-        Early::Theirs(why) => {
-            (Err(Failure::new(format!("the sender gave up: {why}"))), Done(Some(Step::Abort(why))))
-        }
-        Early::OursAtEnd(why) => (Err(gave_up(why)), Done(Some(Step::Abort(why)))),
-        Early::Ours(why) => {
-            // Its last word comes when it has heard ours.
-            let heard = talk::say(peer, Step::Abort(why)).and_then(|()| last_word(peer, timeout));
-            let failure = match heard {
+        EarlyEnd::Link(e) => (Err(e.into()), FinalStep(None)),
+        EarlyEnd::Theirs(why) => (
+            Err(Failure::new(format!("the sender gave up: {why}"))),
+            FinalStep(Some(TransferStep::Abort(why))),
+        ),
+        EarlyEnd::OursAtEnd(why) => (Err(gave_up(why)), FinalStep(Some(TransferStep::Abort(why)))),
+        EarlyEnd::Ours(why) => {
+            // Its last step comes when it has received ours.
+            let ended = protocol::send_step(peer, TransferStep::Abort(why))
+                .and_then(|()| wait_final_step(peer, timeout));
+            let failure = match ended {
                 Ok(()) => gave_up(why),
                 Err(e) => gave_up(why).during(Failure::from(e)),
             };
-            (Err(failure), Done(None))
+            (Err(failure), FinalStep(None))
         }
     };
-    // Only now: until its last word the sender may still put.
+    // Only now: until its last step the sender may still put.
     drop(ring);
     answer
 }
 
-fn gave_up(why: Why) -> Failure {
+fn gave_up(why: AbortCode) -> Failure {
     Failure::new(format!("gave up: {why}"))
 }
 
-/// The receiver's last word, not yet said.
+/// The receiver's last step, not yet sent.
 #[derive(Debug)]
 #[must_use = "the sender waits for it"]
-pub(crate) struct Done(Option<Step>);
+pub(crate) struct FinalStep(Option<TransferStep>);
 
-impl Done {
-    /// Says it. From then on the sender may ask for something else.
-    pub(crate) fn say(self, peer: &Peer) {
+impl FinalStep {
+    /// Sends it. From then on the sender may ask for something else.
+    pub(crate) fn send(self, peer: &Peer) {
         if let Some(step) = self.0 {
             // A sender that is gone does not wait.
-            let _ = talk::say(peer, step);
+            let _ = protocol::send_step(peer, step);
         }
     }
 }
 
-fn last_word(peer: &Peer, timeout: Duration) -> hmc_std::Result<()> {
-    while !matches!(talk::hear(peer, timeout)?, Some(Step::End(_) | Step::Abort(_))) {}
+fn wait_final_step(peer: &Peer, timeout: Duration) -> hmc_std::Result<()> {
+    while !matches!(
+        protocol::recv_step(peer, timeout)?,
+        Some(TransferStep::End(_) | TransferStep::Abort(_))
+    ) {}
     Ok(())
 }
 
@@ -112,30 +119,30 @@ fn run(
     target: &Target<'_>,
     meter: &mut Meter,
     timeout: Duration,
-) -> std::result::Result<u32, Early> {
-    let mut sum = Sum::default();
+) -> std::result::Result<u32, EarlyEnd> {
+    let mut sum = Crc32c::default();
     let mut at = 0;
     let mut next = 0;
     loop {
-        match talk::hear(peer, timeout)? {
-            Some(Step::Full(seq)) if seq == next => {
+        match protocol::recv_step(peer, timeout)? {
+            Some(TransferStep::Full(seq)) if seq == next => {
                 let (note, place) = empty(ring, target, seq, at)?;
                 sum.zeros(note.offset - at);
-                sum.part(note.crc, note.len);
+                sum.append(note.crc, note.len);
                 at = place.end();
                 next += 1;
-                talk::say(peer, Step::Emptied(next))?;
+                protocol::send_step(peer, TransferStep::Emptied(next))?;
                 meter.reached(at);
             }
-            Some(Step::End(crc)) => {
+            Some(TransferStep::End(crc)) => {
                 sum.zeros(target.size() - at);
                 if sum.get() != crc {
-                    return Err(Early::OursAtEnd(Why::Checksum));
+                    return Err(EarlyEnd::OursAtEnd(AbortCode::Checksum));
                 }
                 return Ok(crc);
             }
-            Some(Step::Abort(why)) => return Err(Early::Theirs(why)),
-            _ => return Err(Early::Ours(Why::Protocol)),
+            Some(TransferStep::Abort(why)) => return Err(EarlyEnd::Theirs(why)),
+            _ => return Err(EarlyEnd::Ours(AbortCode::Protocol)),
         }
     }
 }
@@ -146,21 +153,21 @@ fn empty(
     target: &Target<'_>,
     seq: u64,
     at: u64,
-) -> std::result::Result<(Note, ByteRange), Early> {
+) -> std::result::Result<(SlotHeader, ByteRange), EarlyEnd> {
     let layout = ring.layout();
     let window = ring.window();
     let mut bytes = [0; 20];
     window.read_at(layout.note_at(seq), &mut bytes)?;
-    let note = Note::from_bytes(bytes);
+    let note = SlotHeader::from_bytes(bytes);
     let place = Extent::new(target.size()).span(Side::Local, note.offset, note.len);
     let fits = note.len > 0 && note.len <= layout.data_bytes() && note.offset >= at;
     let Some(place) = place.ok().filter(|_| fits) else {
-        return Err(Early::Ours(Why::Protocol));
+        return Err(EarlyEnd::Ours(AbortCode::Protocol));
     };
     let from = layout.data_at(seq);
     if window.crc32c(from, note.len)? != note.crc {
-        return Err(Early::Ours(Why::Checksum));
+        return Err(EarlyEnd::Ours(AbortCode::Checksum));
     }
-    target.write(window, from, note.len, note.offset).map_err(Early::Ours)?;
+    target.write(window, from, note.len, note.offset).map_err(EarlyEnd::Ours)?;
     Ok((note, place))
 }

@@ -4,7 +4,7 @@
 use hmc_std::{Access, Peer, Region, Session, Window};
 use serde::{Deserialize, Serialize};
 
-use crate::fail::{Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::units::{short, size};
 
 /// Bytes of a slot before those of the file.
@@ -94,7 +94,7 @@ impl Layout {
 
 /// What the sender writes before the bytes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct SlotHeader {
     /// Where they belong in the file.
     pub(crate) offset: u64,
     /// How many they are.
@@ -103,7 +103,7 @@ pub(crate) struct Note {
     pub(crate) crc: u32,
 }
 
-impl Note {
+impl SlotHeader {
     pub(crate) fn to_bytes(self) -> [u8; 20] {
         let mut out = [0; 20];
         let fields =
@@ -156,7 +156,7 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, Layout, MAX_RING, Note, USUAL_SLOT, bytes};
+    use super::{HEAD, Layout, MAX_RING, SlotHeader, USUAL_SLOT, bytes};
 
     #[test]
     fn sizes_of_rings_are_read() {
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn notes_survive_the_wire() {
-        let note = Note { offset: u64::MAX - 1, len: 1 << 40, crc: 0xdead_beef };
-        assert_eq!(Note::from_bytes(note.to_bytes()), note);
+        let note = SlotHeader { offset: u64::MAX - 1, len: 1 << 40, crc: 0xdead_beef };
+        assert_eq!(SlotHeader::from_bytes(note.to_bytes()), note);
     }
 }

@@ -7,35 +7,35 @@ use hmc_std::future::{Op, WaitError};
 use hmc_std::window::RemoteWindow;
 use hmc_std::{Peer, Session, Span};
 
-use crate::crc::Sum;
-use crate::fail::{Failure, Result};
+use crate::crc::Crc32c;
+use crate::failure::{Failure, Result};
 use crate::transfer::meter::Meter;
-use crate::transfer::ring::{Layout, NOTE, Note};
+use crate::transfer::protocol::{self, AbortCode, RingInfo, TransferStep};
+use crate::transfer::ring::{Layout, NOTE, SlotHeader};
 use crate::transfer::source::Source;
-use crate::transfer::talk::{self, RingAt, Step, Why};
 
 /// Puts that may be under way at once: enough for a socket to stay busy.
 const IN_FLIGHT: usize = 4;
 
 /// How a transfer ended early.
 #[derive(Debug)]
-enum Early {
+enum EarlyEnd {
     /// Here.
-    Ours(Why),
+    Ours(AbortCode),
     /// There.
-    Theirs(Why),
+    Theirs(AbortCode),
     /// The link failed.
     Link(hmc_std::Error),
 }
 
-impl From<hmc_std::Error> for Early {
+impl From<hmc_std::Error> for EarlyEnd {
     fn from(e: hmc_std::Error) -> Self {
         Self::Link(e)
     }
 }
 
-impl From<Why> for Early {
-    fn from(why: Why) -> Self {
+impl From<AbortCode> for EarlyEnd {
+    fn from(why: AbortCode) -> Self {
         Self::Ours(why)
     }
 }
@@ -48,7 +48,7 @@ struct Slot {
 }
 
 #[derive(Debug)]
-struct Flying {
+struct InFlight {
     seq: u64,
     op: Op,
     /// What of the slot's bytes is not in the put.
@@ -61,47 +61,50 @@ struct Sender<'a> {
     layout: Layout,
     timeout: Duration,
     slots: Vec<Option<Slot>>,
-    flying: VecDeque<Flying>,
+    in_flight: VecDeque<InFlight>,
     /// Slots that the receiver has emptied.
     emptied: u64,
     next: u64,
 }
 
-/// Sends a file into the ring that the peer exposes, up to the last word of both ends. Gives the
+/// Sends a file into the ring that the peer exposes, up to the last step of both ends. Gives the
 /// CRC-32C of the file.
 pub(crate) fn send(
     session: &Session,
     peer: &Peer,
     source: &Source,
-    ring: RingAt,
+    ring: RingInfo,
     meter: &mut Meter,
     timeout: Duration,
 ) -> Result<u32> {
     let prepared = Sender::new(session, peer, ring, timeout);
     let result = match prepared {
         Ok(mut sender) => sender.run(source, meter),
-        // The receiver waits for our last word.
+        // The receiver waits for our last step.
         Err(f) => {
-            talk::say(peer, Step::Abort(Why::Other))?;
-            let _ = last_word(peer, timeout);
+            protocol::send_step(peer, TransferStep::Abort(AbortCode::Other))?;
+            let _ = wait_final_step(peer, timeout);
             return Err(f);
         }
     };
     match result {
         Ok(crc) => Ok(crc),
-        Err(Early::Link(e)) => Err(e.into()),
-        Err(Early::Ours(why)) => {
-            talk::say(peer, Step::Abort(why))?;
-            last_word(peer, timeout)?;
+        Err(EarlyEnd::Link(e)) => Err(e.into()),
+        Err(EarlyEnd::Ours(why)) => {
+            protocol::send_step(peer, TransferStep::Abort(why))?;
+            wait_final_step(peer, timeout)?;
             Err(Failure::new(format!("gave up: {why}")))
         }
-        Err(Early::Theirs(why)) => Err(Failure::new(format!("the receiver gave up: {why}"))),
+        Err(EarlyEnd::Theirs(why)) => Err(Failure::new(format!("the receiver gave up: {why}"))),
     }
 }
 
-/// Waits for the receiver's last word, whatever it is.
-fn last_word(peer: &Peer, timeout: Duration) -> hmc_std::Result<()> {
-    while !matches!(talk::hear(peer, timeout)?, Some(Step::Done(_) | Step::Abort(_))) {}
+/// Waits for the receiver's last step, whatever it is.
+fn wait_final_step(peer: &Peer, timeout: Duration) -> hmc_std::Result<()> {
+    while !matches!(
+        protocol::recv_step(peer, timeout)?,
+        Some(TransferStep::Done(_) | TransferStep::Abort(_))
+    ) {}
     Ok(())
 }
 
@@ -110,7 +113,7 @@ fn is_over(size: u64, window: &RemoteWindow) -> Failure {
 }
 
 impl<'a> Sender<'a> {
-    fn new(session: &Session, peer: &'a Peer, ring: RingAt, timeout: Duration) -> Result<Self> {
+    fn new(session: &Session, peer: &'a Peer, ring: RingInfo, timeout: Duration) -> Result<Self> {
         let layout = ring.layout.check()?;
         let window = peer.remote_window(ring.label, timeout)?;
         if layout.bytes() > window.len() {
@@ -124,12 +127,12 @@ impl<'a> Sender<'a> {
             Ok(Some(Slot { note, data }))
         };
         let slots = (0..layout.slots).map(slot).collect::<hmc_std::Result<_>>()?;
-        let flying = VecDeque::with_capacity(IN_FLIGHT);
-        Ok(Self { peer, window, layout, timeout, slots, flying, emptied: 0, next: 0 })
+        let in_flight = VecDeque::with_capacity(IN_FLIGHT);
+        Ok(Self { peer, window, layout, timeout, slots, in_flight, emptied: 0, next: 0 })
     }
 
-    fn run(&mut self, source: &Source, meter: &mut Meter) -> std::result::Result<u32, Early> {
-        let mut sum = Sum::default();
+    fn run(&mut self, source: &Source, meter: &mut Meter) -> std::result::Result<u32, EarlyEnd> {
+        let mut sum = Crc32c::default();
         let mut at = 0;
         while let Some((start, end)) = source.next_data(at)? {
             sum.zeros(start - at);
@@ -137,7 +140,7 @@ impl<'a> Sender<'a> {
             while at < end {
                 let len = self.layout.data_bytes().min(end - at);
                 let crc = self.chunk(source, at, len)?;
-                sum.part(crc, len);
+                sum.append(crc, len);
                 at += len;
                 meter.reached(at);
             }
@@ -145,76 +148,76 @@ impl<'a> Sender<'a> {
         let size = source.meta().size;
         sum.zeros(size - at);
         meter.reached(size);
-        while !self.flying.is_empty() {
+        while !self.in_flight.is_empty() {
             self.land(self.timeout)?;
         }
-        talk::say(self.peer, Step::End(sum.get()))?;
+        protocol::send_step(self.peer, TransferStep::End(sum.get()))?;
         loop {
-            match talk::hear(self.peer, self.timeout)? {
-                Some(Step::Emptied(n)) => self.emptied = n,
-                Some(Step::Done(crc)) if crc == sum.get() => return Ok(crc),
-                Some(Step::Done(_)) => return Err(Early::Theirs(Why::Checksum)),
-                // The receiver takes END as our last word.
-                Some(Step::Abort(why)) => return Err(Early::Theirs(why)),
-                _ => return Err(Early::Theirs(Why::Protocol)),
+            match protocol::recv_step(self.peer, self.timeout)? {
+                Some(TransferStep::Emptied(n)) => self.emptied = n,
+                Some(TransferStep::Done(crc)) if crc == sum.get() => return Ok(crc),
+                Some(TransferStep::Done(_)) => return Err(EarlyEnd::Theirs(AbortCode::Checksum)),
+                // The receiver takes END as our last step.
+                Some(TransferStep::Abort(why)) => return Err(EarlyEnd::Theirs(why)),
+                _ => return Err(EarlyEnd::Theirs(AbortCode::Protocol)),
             }
         }
     }
 
     /// Reads `len` bytes at `at` of the file and begins to put them. Gives their sum.
-    fn chunk(&mut self, source: &Source, at: u64, len: u64) -> std::result::Result<u32, Early> {
+    fn chunk(&mut self, source: &Source, at: u64, len: u64) -> std::result::Result<u32, EarlyEnd> {
         let seq = self.next;
         self.land_ready()?;
-        while self.flying.len() >= IN_FLIGHT.min(self.slots.len()) {
+        while self.in_flight.len() >= IN_FLIGHT.min(self.slots.len()) {
             self.land(self.timeout)?;
         }
         while seq - self.emptied >= u64::from(self.layout.slots) {
-            // The receiver empties only what it was told of.
-            while !self.flying.is_empty() {
+            // The receiver empties only slots that were announced.
+            while !self.in_flight.is_empty() {
                 self.land(self.timeout)?;
             }
-            self.hear_emptied()?;
+            self.recv_emptied()?;
         }
-        let Slot { mut note, data } = self.slot(seq)?.take().ok_or(Why::Protocol)?;
-        let (mut data, rest) = data.split_at(len).map_err(|_| Why::Protocol)?;
+        let Slot { mut note, data } = self.slot(seq)?.take().ok_or(AbortCode::Protocol)?;
+        let (mut data, rest) = data.split_at(len).map_err(|_| AbortCode::Protocol)?;
         source.read(at, data.as_mut_slice())?;
         let crc = data.crc32c();
-        note.write_at(0, &Note { offset: at, len, crc }.to_bytes())?;
-        let both = note.join(data).map_err(|_| Why::Protocol)?;
+        note.write_at(0, &SlotHeader { offset: at, len, crc }.to_bytes())?;
+        let both = note.join(data).map_err(|_| AbortCode::Protocol)?;
         let op = self
             .peer
             .put_span(both, &self.window, self.layout.note_at(seq))
-            .map_err(|e| Early::Link(e.into()))?;
-        self.flying.push_back(Flying { seq, op, rest });
+            .map_err(|e| EarlyEnd::Link(e.into()))?;
+        self.in_flight.push_back(InFlight { seq, op, rest });
         self.next += 1;
         self.land_ready()?;
         Ok(crc)
     }
 
-    fn slot(&mut self, seq: u64) -> std::result::Result<&mut Option<Slot>, Why> {
+    fn slot(&mut self, seq: u64) -> std::result::Result<&mut Option<Slot>, AbortCode> {
         let i = usize::try_from(seq % u64::from(self.layout.slots)).unwrap_or(usize::MAX);
-        self.slots.get_mut(i).ok_or(Why::Protocol)
+        self.slots.get_mut(i).ok_or(AbortCode::Protocol)
     }
 
     /// Announces all puts that have ended.
-    fn land_ready(&mut self) -> std::result::Result<(), Early> {
-        while !self.flying.is_empty() && self.land(Duration::ZERO)? {}
+    fn land_ready(&mut self) -> std::result::Result<(), EarlyEnd> {
+        while !self.in_flight.is_empty() && self.land(Duration::ZERO)? {}
         Ok(())
     }
 
     /// Waits for the oldest put and announces it. `false` when it has not ended and `timeout` is zero.
-    fn land(&mut self, timeout: Duration) -> std::result::Result<bool, Early> {
-        let Some(Flying { seq, op, rest }) = self.flying.pop_front() else { return Ok(true) };
+    fn land(&mut self, timeout: Duration) -> std::result::Result<bool, EarlyEnd> {
+        let Some(InFlight { seq, op, rest }) = self.in_flight.pop_front() else { return Ok(true) };
         match op.wait(timeout) {
             Ok((_, both)) => {
-                let (note, data) = both.split_at(NOTE).map_err(|_| Why::Protocol)?;
-                let data = data.join(rest).map_err(|_| Why::Protocol)?;
+                let (note, data) = both.split_at(NOTE).map_err(|_| AbortCode::Protocol)?;
+                let data = data.join(rest).map_err(|_| AbortCode::Protocol)?;
                 *self.slot(seq)? = Some(Slot { note, data });
-                talk::say(self.peer, Step::Full(seq))?;
+                protocol::send_step(self.peer, TransferStep::Full(seq))?;
                 Ok(true)
             }
             Err(WaitError::Running(op)) if timeout.is_zero() => {
-                self.flying.push_front(Flying { seq, op, rest });
+                self.in_flight.push_front(InFlight { seq, op, rest });
                 Ok(false)
             }
             Err(WaitError::Running(op) | WaitError::Interrupted(op)) => {
@@ -223,22 +226,22 @@ impl<'a> Sender<'a> {
                     "a put was not done in time; wait longer (--timeout) or look at the peer";
                 Err(hmc_std::Error::new(hmc_std::ErrorKind::DeadlineExceeded, text).into())
             }
-            Err(WaitError::Failed(e)) => Err(Early::Link(e.into())),
+            Err(WaitError::Failed(e)) => Err(EarlyEnd::Link(e.into())),
         }
     }
 
-    fn hear_emptied(&mut self) -> std::result::Result<(), Early> {
-        match talk::hear(self.peer, self.timeout)? {
-            Some(Step::Emptied(n)) if n > self.emptied && n <= self.next => {
+    fn recv_emptied(&mut self) -> std::result::Result<(), EarlyEnd> {
+        match protocol::recv_step(self.peer, self.timeout)? {
+            Some(TransferStep::Emptied(n)) if n > self.emptied && n <= self.next => {
                 self.emptied = n;
                 Ok(())
             }
-            Some(Step::Abort(why)) => {
-                // Our last word, so that the receiver stops listening.
-                talk::say(self.peer, Step::Abort(why))?;
-                Err(Early::Theirs(why))
+            Some(TransferStep::Abort(why)) => {
+                // Our last step, so that the receiver stops listening.
+                protocol::send_step(self.peer, TransferStep::Abort(why))?;
+                Err(EarlyEnd::Theirs(why))
             }
-            _ => Err(Early::Ours(Why::Protocol)),
+            _ => Err(EarlyEnd::Ours(AbortCode::Protocol)),
         }
     }
 }

@@ -11,14 +11,14 @@ use std::path::Path;
 use rustix::fs::{Advice, CWD, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::fail::{Failure, Result};
-use crate::transfer::talk::{Meta, Why};
+use crate::failure::{Failure, Result};
+use crate::transfer::protocol::{AbortCode, FileInfo};
 
 /// A file to send.
 #[derive(Debug)]
 pub(crate) struct Source {
     file: File,
-    meta: Meta,
+    meta: FileInfo,
 }
 
 /// Checks that a name is one that a folder can hold, and no way out of it.
@@ -61,7 +61,7 @@ impl Source {
             return Err(Failure::new("it is not a regular file; only those can be sent"));
         }
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
-        let meta = Meta {
+        let meta = FileInfo {
             size: stat.len(),
             mode: stat.mode() & 0o777,
             mtime_s: stat.mtime(),
@@ -71,12 +71,12 @@ impl Source {
     }
 
     /// What is told about it.
-    pub(crate) fn meta(&self) -> Meta {
+    pub(crate) fn meta(&self) -> FileInfo {
         self.meta
     }
 
     /// The next range that holds data at or after `at`: its start and its end.
-    pub(crate) fn next_data(&self, at: u64) -> std::result::Result<Option<(u64, u64)>, Why> {
+    pub(crate) fn next_data(&self, at: u64) -> std::result::Result<Option<(u64, u64)>, AbortCode> {
         let size = self.meta.size;
         if at >= size {
             return Ok(None);
@@ -87,17 +87,17 @@ impl Source {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return whole,
-            Err(e) => return Err(Why::Os(e.raw_os_error())),
+            Err(e) => return Err(AbortCode::Os(e.raw_os_error())),
         };
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(size).min(size);
         Ok((start < end).then_some((start, end)))
     }
 
     /// Fills `into` from `at` on.
-    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> std::result::Result<(), Why> {
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> std::result::Result<(), AbortCode> {
         self.file.read_exact_at(into, at).map_err(|e| match e.kind() {
-            std::io::ErrorKind::UnexpectedEof => Why::Shrank,
-            _ => Why::of(&e),
+            std::io::ErrorKind::UnexpectedEof => AbortCode::Shrank,
+            _ => AbortCode::of(&e),
         })
     }
 }
@@ -113,7 +113,7 @@ pub(crate) fn name_of(path: &Path) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::{Source, base_name, name_of};
-    use crate::transfer::talk::Why;
+    use crate::transfer::protocol::AbortCode;
     use rustix::fs::{CWD, FileType, Mode};
     use rustix::io::FdFlags;
     use std::os::unix::fs::{FileExt as _, PermissionsExt};
@@ -191,7 +191,7 @@ mod tests {
         source.read(4998, &mut bytes).expect("there");
         assert_eq!(bytes, [7; 2]);
         file.set_len(4999).expect("ours");
-        assert_eq!(source.read(4998, &mut bytes), Err(Why::Shrank));
+        assert_eq!(source.read(4998, &mut bytes), Err(AbortCode::Shrank));
         std::fs::remove_dir_all(&dir).expect("clean");
     }
 }

@@ -12,9 +12,9 @@ use hmc_std::Window;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::fail::{Failure, Result};
+use crate::failure::{Failure, Result};
+use crate::transfer::protocol::{AbortCode, FileInfo};
 use crate::transfer::source::base_name;
-use crate::transfer::talk::{Meta, Why};
 
 /// How names of partial files start. Such names are taken from nobody.
 const PART: &str = ".hmc-part-";
@@ -24,12 +24,12 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A folder that receives files.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct TargetDir {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-impl Folder {
+impl TargetDir {
     /// Opens a folder.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -66,11 +66,11 @@ impl Folder {
 /// A file that is being received.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
-    folder: &'a Folder,
+    folder: &'a TargetDir,
     name: OsString,
     temp: OsString,
     file: File,
-    meta: Meta,
+    meta: FileInfo,
     overwrite: bool,
     whole: bool,
 }
@@ -78,9 +78,9 @@ pub(crate) struct Target<'a> {
 impl<'a> Target<'a> {
     /// Makes the partial file, of its full size and all holes.
     pub(crate) fn create(
-        folder: &'a Folder,
+        folder: &'a TargetDir,
         name: &[u8],
-        meta: Meta,
+        meta: FileInfo,
         overwrite: bool,
     ) -> Result<Self> {
         folder.check_free(name, overwrite)?;
@@ -122,13 +122,13 @@ impl<'a> Target<'a> {
         offset: u64,
         len: u64,
         at: u64,
-    ) -> std::result::Result<(), Why> {
-        window.write_to(offset, len, &self.file, at).map_err(|e| Why::of(&e))
+    ) -> std::result::Result<(), AbortCode> {
+        window.write_to(offset, len, &self.file, at).map_err(|e| AbortCode::of(&e))
     }
 
     /// Gives the file its time and its name.
-    pub(crate) fn commit(mut self) -> std::result::Result<PathBuf, Why> {
-        let os = |e: Errno| Why::Os(e.raw_os_error());
+    pub(crate) fn commit(mut self) -> std::result::Result<PathBuf, AbortCode> {
+        let os = |e: Errno| AbortCode::Os(e.raw_os_error());
         let time = Timespec { tv_sec: self.meta.mtime_s, tv_nsec: i64::from(self.meta.mtime_ns) };
         // A time that this file system cannot keep is no reason to lose the file.
         let _ = rustix::fs::futimens(
@@ -146,22 +146,22 @@ impl<'a> Target<'a> {
     }
 
     /// Renames unless the name is taken.
-    fn rename_new(&self) -> std::result::Result<(), Why> {
+    fn rename_new(&self) -> std::result::Result<(), AbortCode> {
         let dir = &self.folder.fd;
         match rustix::fs::renameat_with(dir, &self.temp, dir, &self.name, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
-            Err(Errno::EXIST) => Err(Why::Exists),
+            Err(Errno::EXIST) => Err(AbortCode::Exists),
             // rename(2): the file system does not know the flag. link(2) never replaces either.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 let link = rustix::fs::linkat(dir, &self.temp, dir, &self.name, AtFlags::empty());
                 link.map_err(|e| match e {
-                    Errno::EXIST => Why::Exists,
-                    e => Why::Os(e.raw_os_error()),
+                    Errno::EXIST => AbortCode::Exists,
+                    e => AbortCode::Os(e.raw_os_error()),
                 })?;
                 let _ = rustix::fs::unlinkat(dir, &self.temp, AtFlags::empty());
                 Ok(())
             }
-            Err(e) => Err(Why::Os(e.raw_os_error())),
+            Err(e) => Err(AbortCode::Os(e.raw_os_error())),
         }
     }
 }
@@ -176,13 +176,13 @@ impl Drop for Target<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Folder, NEXT, PART, Target};
-    use crate::transfer::talk::{Meta, Why};
+    use super::{NEXT, PART, Target, TargetDir};
+    use crate::transfer::protocol::{AbortCode, FileInfo};
     use rustix::io::FdFlags;
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::atomic::Ordering;
 
-    const META: Meta = Meta { size: 3, mode: 0o640, mtime_s: 1_000_000, mtime_ns: 5 };
+    const META: FileInfo = FileInfo { size: 3, mode: 0o640, mtime_s: 1_000_000, mtime_ns: 5 };
 
     fn scratch(name: &str) -> std::path::PathBuf {
         let dir = std::env::temp_dir().join(format!("hmc-target-{name}-{}", std::process::id()));
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_file_appears_whole_or_not_at_all() {
         let dir = scratch("whole");
-        let folder = Folder::open(&dir).expect("there");
+        let folder = TargetDir::open(&dir).expect("there");
         drop(Target::create(&folder, b"a", META, false).expect("made"));
         assert_eq!(std::fs::read_dir(&dir).expect("there").count(), 0, "a partial file is left");
         let target = Target::create(&folder, b"a", META, false).expect("made");
@@ -210,10 +210,10 @@ mod tests {
     #[test]
     fn nothing_is_overwritten_without_leave() {
         let dir = scratch("over");
-        let folder = Folder::open(&dir).expect("there");
+        let folder = TargetDir::open(&dir).expect("there");
         let late = Target::create(&folder, b"a", META, false).expect("free");
         std::fs::write(dir.join("a"), b"first").expect("writable");
-        assert_eq!(late.commit().expect_err("taken meanwhile"), Why::Exists);
+        assert_eq!(late.commit().expect_err("taken meanwhile"), AbortCode::Exists);
         Target::create(&folder, b"a", META, false).expect_err("taken");
         assert_eq!(std::fs::read(dir.join("a")).expect("there"), b"first");
         let over = Target::create(&folder, b"a", META, true).expect("allowed");
@@ -226,9 +226,9 @@ mod tests {
     #[test]
     fn rights_beyond_those_of_the_three_classes_are_not_taken() {
         let dir = scratch("mode");
-        let folder = Folder::open(&dir).expect("there");
+        let folder = TargetDir::open(&dir).expect("there");
         for (mode, want) in [(0o640, 0o640), (0o6700, 0o700), (0o100_400, 0o400)] {
-            let meta = Meta { mode, ..META };
+            let meta = FileInfo { mode, ..META };
             let path = Target::create(&folder, b"a", meta, true).expect("made").commit();
             let stat = std::fs::metadata(path.expect("renamed")).expect("there");
             assert_eq!(stat.permissions().mode() & 0o7777, want, "{mode:o}");
@@ -241,9 +241,9 @@ mod tests {
         let dir = scratch("cloexec");
         let file = dir.join("file");
         std::fs::write(&file, b"").expect("writable");
-        let failure = Folder::open(&file).expect_err("a file");
+        let failure = TargetDir::open(&file).expect_err("a file");
         assert!(failure.to_string().contains("cannot open the folder"), "{failure}");
-        let folder = Folder::open(&dir).expect("there");
+        let folder = TargetDir::open(&dir).expect("there");
         let target = Target::create(&folder, b"a", META, false).expect("made");
         assert_eq!(target.size(), 3);
         for flags in [rustix::io::fcntl_getfd(folder.fd()), rustix::io::fcntl_getfd(&target.file)] {
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_partial_file_takes_no_name_that_is_there() {
         let dir = scratch("part");
-        let folder = Folder::open(&dir).expect("there");
+        let folder = TargetDir::open(&dir).expect("there");
         std::fs::write(dir.join("first"), b"first").expect("writable");
         // Other tests draw numbers meanwhile.
         let next = NEXT.load(Ordering::Relaxed);

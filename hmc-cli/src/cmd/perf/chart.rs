@@ -8,8 +8,8 @@ use plotters::prelude::*;
 
 use super::png;
 use super::row::Row;
-use super::text::Lettered;
-use crate::fail::{Failure, Result};
+use super::text::TextBackend;
+use crate::failure::{Failure, Result};
 use crate::units::short;
 
 /// Width and height, in pixels.
@@ -29,7 +29,7 @@ enum Format {
 
 /// A picture to be drawn.
 #[derive(Debug)]
-pub(super) struct Picture {
+pub(super) struct Chart {
     path: PathBuf,
     format: Format,
 }
@@ -40,7 +40,7 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-impl Picture {
+impl Chart {
     /// Checks the name, and that there is its folder, before anything is measured.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
@@ -75,7 +75,7 @@ impl Picture {
             Format::Png => {
                 let pixels = u64::from(SIZE.0) * u64::from(SIZE.1) * 3;
                 let mut pixels = vec![0; usize::try_from(pixels).unwrap_or(0)];
-                compose(Lettered::over(&mut pixels, SIZE), rows, transport)?;
+                compose(TextBackend::over(&mut pixels, SIZE), rows, transport)?;
                 png::encode(&pixels, SIZE.0)
             }
         };
@@ -190,7 +190,7 @@ fn label(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Picture, SIZE, label, range};
+    use super::{Chart, SIZE, label, range};
     use crate::cmd::perf::row::Row;
 
     fn rows() -> Vec<Row> {
@@ -229,7 +229,7 @@ mod tests {
         let path = dir.join("a.svg");
         for (op, other) in [("put", "get"), ("get", "put")] {
             let rows: Vec<Row> = rows().into_iter().filter(|r| r.op == op).collect();
-            Picture::at(&path).unwrap().draw(&rows, "shm").unwrap();
+            Chart::at(&path).unwrap().draw(&rows, "shm").unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(text.contains(&format!("{op} p50")) && !text.contains(other), "{op}");
             assert!(text.contains("bandwidth over shm") && text.contains("latency over shm"));
@@ -242,17 +242,17 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("hmc-chart-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let svg = dir.join("a.svg");
-        Picture::at(&svg).unwrap().draw(&rows(), "shm").unwrap();
+        Chart::at(&svg).unwrap().draw(&rows(), "shm").unwrap();
         let text = std::fs::read_to_string(&svg).unwrap();
         assert!(text.starts_with("<svg") && text.contains("put p99"), "{text:.200}");
         let png = dir.join("a.PNG");
-        Picture::at(&png).unwrap().draw(&rows(), "shm").unwrap();
+        Chart::at(&png).unwrap().draw(&rows(), "shm").unwrap();
         let bytes = std::fs::read(&png).unwrap();
         assert_eq!(bytes.get(..8), Some(&b"\x89PNG\r\n\x1a\n"[..]));
         assert_eq!(bytes.get(16..20), Some(&SIZE.0.to_be_bytes()[..]));
         // One row only: no range to speak of.
-        Picture::at(&svg).unwrap().draw(&rows()[..1], "tcp").unwrap();
-        Picture::at(&dir.join("a.pdf")).unwrap_err();
+        Chart::at(&svg).unwrap().draw(&rows()[..1], "tcp").unwrap();
+        Chart::at(&dir.join("a.pdf")).unwrap_err();
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hmc_std::{OpId, Peer};
 
 use super::row::Row;
-use crate::fail::Result;
+use crate::failure::Result;
 use crate::units::gb_per_s;
 
 /// How long one half of a row takes, about.
@@ -70,17 +70,17 @@ fn bandwidth(peer: &Peer, op: &str, size: u64, depth: u16, count: u32) -> Result
     let post = |peer: &Peer| -> hmc_std::Result<OpId> {
         if op == "put" { peer.put_nb(0, 0, size) } else { peer.get_nb(0, 0, size) }
     };
-    let mut flying = VecDeque::with_capacity(usize::from(depth));
+    let mut in_flight = VecDeque::with_capacity(usize::from(depth));
     let begun = Instant::now();
     for _ in 0..count {
-        if flying.len() >= usize::from(depth)
-            && let Some(oldest) = flying.pop_front()
+        if in_flight.len() >= usize::from(depth)
+            && let Some(oldest) = in_flight.pop_front()
         {
             peer.wait(oldest)?;
         }
-        flying.push_back(post(peer)?);
+        in_flight.push_back(post(peer)?);
     }
-    for op in flying {
+    for op in in_flight {
         peer.wait(op)?;
     }
     Ok(gb_per_s(size.saturating_mul(u64::from(count)), begun.elapsed().as_secs_f64()))

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use crate::connect::Reach;
+use crate::connect::PeerArgs;
 use crate::units;
 
 /// Which operations are measured.
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) iters: Option<u32>,
     #[command(flatten)]
-    pub(super) reach: Reach,
+    pub(super) reach: PeerArgs,
     /// Be the passive side until interrupted: a peer's buffer, nothing else
     #[arg(long, conflicts_with_all = ["to", "plot", "csv"])]
     pub(super) serve: bool,

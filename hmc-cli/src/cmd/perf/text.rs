@@ -15,12 +15,12 @@ const DOT: i32 = 2;
 const ADVANCE: i32 = (WIDTH + 1) * DOT;
 
 /// The backend.
-pub(super) struct Lettered<'a>(BitMapBackend<'a>);
+pub(super) struct TextBackend<'a>(BitMapBackend<'a>);
 
 type Failed<'a> = <BitMapBackend<'a> as DrawingBackend>::ErrorType;
 type Drawn<'a> = Result<(), DrawingErrorKind<Failed<'a>>>;
 
-impl<'a> Lettered<'a> {
+impl<'a> TextBackend<'a> {
     /// Draws into RGB pixels.
     pub(super) fn over(pixels: &'a mut [u8], size: (u32, u32)) -> Self {
         Self(BitMapBackend::with_buffer(pixels, size))
@@ -31,7 +31,7 @@ fn width(text: &str) -> i32 {
     i32::try_from(text.chars().count()).unwrap_or(0) * ADVANCE
 }
 
-impl<'a> DrawingBackend for Lettered<'a> {
+impl<'a> DrawingBackend for TextBackend<'a> {
     type ErrorType = Failed<'a>;
 
     fn get_size(&self) -> (u32, u32) {
@@ -118,7 +118,7 @@ impl<'a> DrawingBackend for Lettered<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DOT, Lettered};
+    use super::{DOT, TextBackend};
     use plotters_backend::text_anchor::{HPos, Pos, VPos};
     use plotters_backend::{BackendColor, BackendTextStyle, DrawingBackend, FontFamily};
 
@@ -159,7 +159,7 @@ mod tests {
     /// Draws at a point, and says which dots of the grid that begins at `origin` are lit; no other pixel may be.
     fn drawn(at: (i32, i32), anchor: Pos, origin: (i32, i32)) -> Vec<String> {
         let mut pixels = vec![0; 80 * 60 * 3];
-        Lettered::over(&mut pixels, SIZE).draw_text("1!", &Style(anchor), at).unwrap();
+        TextBackend::over(&mut pixels, SIZE).draw_text("1!", &Style(anchor), at).unwrap();
         let lit = |x: i32, y: i32| {
             let inside = (0..80).contains(&x) && (0..60).contains(&y);
             inside && pixels[usize::try_from((y * 80 + x) * 3).unwrap()] == 255
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn whoever_draws_is_told_the_sizes_of_the_picture_and_of_texts() {
         let mut pixels = vec![0; 80 * 60 * 3];
-        let letters = Lettered::over(&mut pixels, SIZE);
+        let letters = TextBackend::over(&mut pixels, SIZE);
         assert_eq!(letters.get_size(), SIZE);
         // A letter has 5 columns and 8 rows of dots, and one column between it and the next.
         let style = Style(Pos::new(HPos::Left, VPos::Top));

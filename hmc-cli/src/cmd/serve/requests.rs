@@ -82,8 +82,8 @@ impl Requests {
         next
     }
 
-    /// Forgets a rank for which no thread could be started.
-    pub(super) fn forget(&self, rank: u32) {
+    /// Removes a rank for which no thread could be started.
+    pub(super) fn remove(&self, rank: u32) {
         self.lock().remove(&rank);
     }
 
@@ -120,7 +120,7 @@ mod tests {
         assert!(requests.has(0) && requests.next(0).is_none() && !requests.has(0));
         // No thread could be started: the next request tries again.
         assert!(requests.begins(&peer, b"next"));
-        requests.forget(0);
+        requests.remove(0);
         assert!(!requests.has(0) && requests.begins(&peer, b"again"));
     }
 

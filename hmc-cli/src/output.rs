@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use serde::Serialize;
 
-use crate::fail::{Failure, Result};
+use crate::failure::{Failure, Result};
 
 /// Prints a line (or several) of text.
 pub(crate) fn text(line: &str) -> Result<()> {

@@ -1,19 +1,19 @@
-//! What the two ends of a file transfer say: requests and replies as JSON, everything else as tags.
+//! The messages between the two ends of a file transfer: requests and replies as JSON, everything else as tags.
 
 use std::time::Duration;
 
 use hmc_std::{Message, Peer, Want};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::fail::{Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::transfer::ring::Layout;
 
-/// The version of this language. Another one is refused.
+/// The version of this protocol. Another one is refused.
 pub(crate) const VERSION: u32 = 1;
 
-/// What is told about a file.
+/// The facts about a file that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Meta {
+pub(crate) struct FileInfo {
     /// Bytes, holes included.
     pub(crate) size: u64,
     /// Permission bits.
@@ -26,7 +26,7 @@ pub(crate) struct Meta {
 
 /// A ring that the receiver exposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RingAt {
+pub(crate) struct RingInfo {
     /// The window's label.
     pub(crate) label: u64,
     /// How it is cut.
@@ -36,11 +36,11 @@ pub(crate) struct RingAt {
 /// What a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Ask {
+pub(crate) enum RequestKind {
     /// To send a file.
-    Put(Meta),
+    Put(FileInfo),
     /// To receive one into this ring.
-    Get(RingAt),
+    Get(RingInfo),
 }
 
 /// The first message of a transfer.
@@ -51,7 +51,8 @@ pub(crate) struct Request {
     /// Base name, as the bytes that a file system keeps.
     pub(crate) name: Vec<u8>,
     /// What is wanted.
-    pub(crate) ask: Ask,
+    #[serde(rename = "ask")]
+    pub(crate) kind: RequestKind,
 }
 
 /// The answer to it.
@@ -59,16 +60,16 @@ pub(crate) struct Request {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Reply {
     /// Put the file into this ring.
-    Ready(RingAt),
+    Ready(RingInfo),
     /// The file is coming.
-    Sending(Meta),
+    Sending(FileInfo),
     /// No, because.
     Refused(String),
 }
 
 /// Why an end gave up, in 32 bits: an errno below 4096, or one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum AbortCode {
     /// A call of the system failed.
     Os(i32),
     /// The bytes that arrived have another sum than those that left.
@@ -77,7 +78,7 @@ pub(crate) enum Why {
     Exists,
     /// The file became shorter while it was read.
     Shrank,
-    /// The other end said something unexpected.
+    /// The other end sent something unexpected.
     Protocol,
     /// The user stopped it.
     Interrupted,
@@ -85,7 +86,7 @@ pub(crate) enum Why {
     Other,
 }
 
-impl Why {
+impl AbortCode {
     fn to_wire(self) -> u64 {
         match self {
             Self::Os(errno) => u64::from(errno.unsigned_abs()).min(4095),
@@ -124,7 +125,7 @@ impl Why {
     }
 }
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for AbortCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Os(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
@@ -140,23 +141,23 @@ impl std::fmt::Display for Why {
 
 /// One step of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum TransferStep {
     /// Sender: the slot of this sequence number is full.
     Full(u64),
     /// Receiver: this many slots have been emptied since the start.
     Emptied(u64),
-    /// Sender, last word: that was all, its CRC-32C is this.
+    /// Sender, last step: that was all, its CRC-32C is this.
     End(u32),
-    /// Receiver, last word: the file is in place, its CRC-32C is this.
+    /// Receiver, last step: the file is in place, its CRC-32C is this.
     Done(u32),
-    /// Either, last word: it failed.
-    Abort(Why),
+    /// Either, last step: it failed.
+    Abort(AbortCode),
 }
 
 const KIND_SHIFT: u32 = 56;
 const VALUE_MASK: u64 = (1 << KIND_SHIFT) - 1;
 
-impl Step {
+impl TransferStep {
     fn to_tag(self) -> u64 {
         let (kind, value) = match self {
             Self::Full(n) => (1u64, n),
@@ -176,21 +177,21 @@ impl Step {
             2 => Self::Emptied(value),
             3 => Self::End(crc.ok()?),
             4 => Self::Done(crc.ok()?),
-            5 => Self::Abort(Why::from_wire(value)),
+            5 => Self::Abort(AbortCode::from_wire(value)),
             _ => return None,
         })
     }
 }
 
-/// Says a step.
-pub(crate) fn say(peer: &Peer, step: Step) -> hmc_std::Result<()> {
+/// Sends a step.
+pub(crate) fn send_step(peer: &Peer, step: TransferStep) -> hmc_std::Result<()> {
     peer.send_tag(step.to_tag())
 }
 
-/// Hears the next step. `None` for a tag that is no step.
-pub(crate) fn hear(peer: &Peer, timeout: Duration) -> hmc_std::Result<Option<Step>> {
+/// Receives the next step. `None` for a tag that is no step.
+pub(crate) fn recv_step(peer: &Peer, timeout: Duration) -> hmc_std::Result<Option<TransferStep>> {
     match peer.recv(Want::Tag, timeout)? {
-        Message::Tag(tag) => Ok(Step::from_tag(tag)),
+        Message::Tag(tag) => Ok(TransferStep::from_tag(tag)),
         _ => Ok(None),
     }
 }
@@ -216,32 +217,46 @@ pub(crate) fn receive<T: DeserializeOwned>(peer: &Peer, timeout: Duration) -> Re
 
 #[cfg(test)]
 mod tests {
-    use super::{Step, VALUE_MASK, Why};
+    use super::{AbortCode, TransferStep, VALUE_MASK};
 
     #[test]
     fn steps_survive_the_wire() {
-        let whys = [Why::Os(28), Why::Checksum, Why::Exists, Why::Shrank, Why::Protocol];
-        let whys = whys.into_iter().chain([Why::Interrupted, Why::Other]).map(Step::Abort);
-        let steps = [Step::Full(VALUE_MASK), Step::Emptied(0), Step::End(u32::MAX), Step::Done(7)];
+        let whys = [
+            AbortCode::Os(28),
+            AbortCode::Checksum,
+            AbortCode::Exists,
+            AbortCode::Shrank,
+            AbortCode::Protocol,
+        ];
+        let whys = whys
+            .into_iter()
+            .chain([AbortCode::Interrupted, AbortCode::Other])
+            .map(TransferStep::Abort);
+        let steps = [
+            TransferStep::Full(VALUE_MASK),
+            TransferStep::Emptied(0),
+            TransferStep::End(u32::MAX),
+            TransferStep::Done(7),
+        ];
         for step in steps.into_iter().chain(whys) {
-            assert_eq!(Step::from_tag(step.to_tag()), Some(step));
+            assert_eq!(TransferStep::from_tag(step.to_tag()), Some(step));
         }
     }
 
     #[test]
     fn other_tags_are_no_steps() {
         for tag in [0, 42, 6 << 56, 3 << 56 | 1 << 32, u64::MAX] {
-            assert_eq!(Step::from_tag(tag), None, "{tag:#x}");
+            assert_eq!(TransferStep::from_tag(tag), None, "{tag:#x}");
         }
     }
 
     #[test]
     fn the_errno_is_found_below_other_errors() {
         let e = std::io::Error::other(std::io::Error::from_raw_os_error(28));
-        assert_eq!(Why::of(&std::io::Error::from_raw_os_error(28)), Why::Os(28));
-        assert_eq!(Why::of(&std::fmt::Error), Why::Other);
+        assert_eq!(AbortCode::of(&std::io::Error::from_raw_os_error(28)), AbortCode::Os(28));
+        assert_eq!(AbortCode::of(&std::fmt::Error), AbortCode::Other);
         // `Error::other` has no errno of its own; its source has.
-        assert!(matches!(Why::of(&e), Why::Os(28) | Why::Other));
-        assert!(Why::Os(28).to_string().contains("No space left"));
+        assert!(matches!(AbortCode::of(&e), AbortCode::Os(28) | AbortCode::Other));
+        assert!(AbortCode::Os(28).to_string().contains("No space left"));
     }
 }

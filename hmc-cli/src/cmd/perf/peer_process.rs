@@ -11,9 +11,9 @@ use hmc_std::Session;
 use serde::{Deserialize, Serialize};
 
 use super::options::Options;
-use crate::connect::{Reach, Via};
-use crate::fail::{Failure, Result};
-use crate::say;
+use crate::connect::{PeerArgs, Via};
+use crate::failure::{Failure, Result};
+use crate::output;
 use crate::signal::Stop;
 
 /// How often the passive side looks whether it should end.
@@ -65,14 +65,14 @@ pub(super) fn serve(options: &Options, stop: &Stop) -> Result<()> {
         buffer: options.buffer,
     };
     if options.json {
-        say::json(&listening)?;
+        output::json(&listening)?;
     } else {
         let addresses = [
             listening.uds.as_ref().map(|d| format!("--uds {d}")),
             listening.tcp.as_ref().map(|a| format!("--to tcp://{a}")),
         ];
         let addresses: Vec<String> = addresses.into_iter().flatten().collect();
-        say::text(&format!("hmc perf {} --peer {rank}", addresses.join(" or ")))?;
+        output::text(&format!("hmc perf {} --peer {rank}", addresses.join(" or ")))?;
     }
     let ended = Arc::new(AtomicBool::new(false));
     if options.with_stdin {
@@ -94,15 +94,15 @@ pub(super) fn serve(options: &Options, stop: &Stop) -> Result<()> {
 
 /// A passive side of our own. Ended, and its folder removed, when dropped.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(super) struct PeerProcess {
     process: std::process::Child,
     scratch: PathBuf,
-    told: Listening,
+    listening: Listening,
 }
 
-impl Child {
+impl PeerProcess {
     /// Starts this program again and waits until it listens.
-    pub(super) fn start(reach: &Reach, buffer: u64) -> Result<Self> {
+    pub(super) fn start(reach: &PeerArgs, buffer: u64) -> Result<Self> {
         let program = std::env::current_exe()
             .map_err(|e| Failure::new(format!("cannot find this program's own file: {e}")))?;
         let scratch = std::env::temp_dir().join(format!("hmc-perf-{}", std::process::id()));
@@ -133,7 +133,7 @@ impl Child {
             let _ = BufReader::new(out).read_line(&mut line);
         }
         match serde_json::from_str(&line) {
-            Ok(told) => Ok(Self { process, scratch, told }),
+            Ok(listening) => Ok(Self { process, scratch, listening }),
             Err(_) => {
                 let _ = process.kill();
                 let mut why = String::new();
@@ -148,16 +148,16 @@ impl Child {
         }
     }
 
-    /// Says where it is.
-    pub(super) fn lead(&self, reach: &mut Reach) {
-        match &self.told.tcp {
+    /// Sets where it is.
+    pub(super) fn set_address(&self, reach: &mut PeerArgs) {
+        match &self.listening.tcp {
             Some(addr) => reach.to = Some(format!("tcp://{addr}")),
             None => reach.uds = Some(self.scratch.clone()),
         }
     }
 }
 
-impl Drop for Child {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         // Its stdin ends with this.
         drop(self.process.stdin.take());
