@@ -133,7 +133,7 @@ pub fn revoke(
         owner.plane.free_window(id, epoch);
         return Ok(true);
     }
-    owner.tell(ToPeer::Revoke(id, epoch));
+    owner.send(ToPeer::Revoke(id, epoch));
     let limit = Instant::now().checked_add(timeout);
     while !internals::has_passed(&owner.plane, &fence, id, epoch) {
         if limit.is_some_and(|l| Instant::now() > l) {
@@ -168,13 +168,13 @@ impl End {
         Self { plane, tags, table: Arc::default(), control: Default::default() }
     }
 
-    fn tell(&self, what: ToPeer) {
+    fn send(&self, what: ToPeer) {
         lock(&self.control.0).push_back(what);
     }
 
-    /// Takes what the other end's data plane told. Whether there was anything.
-    fn hear(&mut self) -> bool {
-        let mut heard = false;
+    /// Receives what the other end's data plane sent. Whether there was anything.
+    fn receive(&mut self) -> bool {
+        let mut received = false;
         loop {
             let next = lock(&self.control.1).pop_front();
             match next {
@@ -186,17 +186,17 @@ impl End {
                 }
                 Some(ToPeer::Revoke(id, epoch)) => {
                     if self.plane.remove_window(id, epoch) {
-                        self.tell(ToPeer::Release(id, epoch));
+                        self.send(ToPeer::Release(id, epoch));
                     }
                 }
                 Some(ToPeer::Release(id, epoch)) => self.plane.receive_release(id, epoch),
             }
-            heard = true;
+            received = true;
         }
         while let Some((id, epoch)) = self.plane.next_release() {
-            self.tell(ToPeer::Release(id, epoch));
+            self.send(ToPeer::Release(id, epoch));
         }
-        heard
+        received
     }
 
     fn is_ready(&self) -> bool {
@@ -219,13 +219,13 @@ impl End {
         self.table.adopt(Box::new(HeapBytes::from(vec![0; len])))
     }
 
-    /// Makes a region known to the data plane, as posting an operation on it does.
+    /// Adds a region to the data plane's memory, as posting an operation on it does.
     pub fn add_memory(&mut self, region: &Region) -> LocalRegion {
         self.plane.add_memory(region);
         internals::local(region)
     }
 
-    /// Exposes a range of a region. The peer can use the result when it [`End::has_settled`].
+    /// Exposes a range of a region. The peer can use the result when it [`End::is_settled`].
     ///
     /// # Errors
     /// `Range`, `Full`.
@@ -250,7 +250,7 @@ impl End {
 
     /// Whether the peer's window was mapped here (or found to be none that can be).
     #[must_use]
-    pub fn has_settled(&self, window: &WindowDesc) -> bool {
+    pub fn is_settled(&self, window: &WindowDesc) -> bool {
         self.plane.is_settled(window.window, window.epoch)
     }
 
@@ -271,10 +271,10 @@ impl End {
         Ok(passed)
     }
 
-    /// Receives and executes what the peer asked. Returns whether anything happened.
+    /// Receives and executes what the peer requested. Returns whether anything happened.
     pub fn service(&mut self) -> bool {
-        let heard = self.hear();
-        let mut busy = self.plane.poll_peer(true) | heard;
+        let received = self.receive();
+        let mut busy = self.plane.poll_peer(true) | received;
         while self.plane.copy_piece() {
             busy = true;
         }

@@ -112,45 +112,50 @@ fn access(read: bool, write: bool) -> Access {
 }
 
 /// The request as one of hmc-std's sans-IO session.
-fn translate(request: &Request) -> driven::Ask {
-    let transfer =
-        |rank, direction, piece| driven::Ask::Transfer { rank, direction, copy: copy(piece) };
-    let window = |rank, label, direction, piece| driven::Ask::Window {
+fn translate(request: &Request) -> driven::NodeRequest {
+    let transfer = |rank, direction, piece| driven::NodeRequest::Transfer {
+        rank,
+        direction,
+        copy: copy(piece),
+    };
+    let window = |rank, label, direction, piece| driven::NodeRequest::Window {
         rank,
         label,
         direction,
         copy: copy(piece),
     };
     match *request {
-        Request::Connect { rank } => driven::Ask::Connect { rank },
-        Request::Disconnect { peer } => driven::Ask::Disconnect { rank: peer },
-        Request::Leave => driven::Ask::Leave,
+        Request::Connect { rank } => driven::NodeRequest::Connect { rank },
+        Request::Disconnect { peer } => driven::NodeRequest::Disconnect { rank: peer },
+        Request::Leave => driven::NodeRequest::Leave,
         Request::Put { peer, piece } => transfer(peer, Direction::Put, piece),
         Request::Get { peer, piece } => transfer(peer, Direction::Get, piece),
         Request::PutNotify { peer, piece, tag } => {
-            driven::Ask::PutNotify { rank: peer, copy: copy(piece), tag }
+            driven::NodeRequest::PutNotify { rank: peer, copy: copy(piece), tag }
         }
         Request::PutBatch { peer, ref list } => {
             let list = list.iter().copied().map(copy).collect();
-            driven::Ask::PutBatch { rank: peer, list }
+            driven::NodeRequest::PutBatch { rank: peer, list }
         }
-        Request::Tag { peer, tag } => driven::Ask::Tag { rank: peer, tag },
-        Request::Int { peer, value } => driven::Ask::Int { rank: peer, value },
+        Request::Tag { peer, tag } => driven::NodeRequest::Tag { rank: peer, tag },
+        Request::Int { peer, value } => driven::NodeRequest::Int { rank: peer, value },
         Request::Struct { peer, ref bytes } => {
-            driven::Ask::Struct { rank: peer, bytes: bytes.clone() }
+            driven::NodeRequest::Struct { rank: peer, bytes: bytes.clone() }
         }
         Request::Expose { peer, label, len, read, write } => {
-            driven::Ask::Expose { rank: peer, label, len, access: access(read, write) }
+            driven::NodeRequest::Expose { rank: peer, label, len, access: access(read, write) }
         }
         Request::PutWindow { peer, label, piece } => window(peer, label, Direction::Put, piece),
         Request::GetWindow { peer, label, piece } => window(peer, label, Direction::Get, piece),
         Request::Revoke { label, patience_ns } => {
-            driven::Ask::Revoke { label, patience: Duration::from_nanos(patience_ns) }
+            driven::NodeRequest::Revoke { label, patience: Duration::from_nanos(patience_ns) }
         }
-        Request::Cancel { ticket } => driven::Ask::Cancel { ticket },
-        Request::Send { peer, local, len } => driven::Ask::Send { rank: peer, offset: local, len },
+        Request::Cancel { number } => driven::NodeRequest::Cancel { number },
+        Request::Send { peer, local, len } => {
+            driven::NodeRequest::Send { rank: peer, offset: local, len }
+        }
         Request::Recv { peer, local, len } => {
-            driven::Ask::Recv { rank: peer, offset: local, space: len }
+            driven::NodeRequest::Recv { rank: peer, offset: local, space: len }
         }
     }
 }
@@ -195,14 +200,16 @@ impl Node for SessionNode {
     fn handle(&mut self, now: Instant, input: NodeInput<'_>) {
         use driven::Input as In;
         let input = match input {
-            NodeInput::Opened { ticket, conn } => In::Opened { ticket, conn: conn.0 },
-            NodeInput::Failed { ticket } => In::Failed { ticket },
+            NodeInput::Opened { number, conn } => In::Opened { number, conn: conn.0 },
+            NodeInput::Failed { number } => In::Failed { number },
             NodeInput::Accepted { conn, from } => In::Accepted { conn: conn.0, from },
             NodeInput::Bytes { conn, bytes } => In::Bytes { conn: conn.0, bytes },
             NodeInput::SendSpace { conn, bytes } => In::Space { conn: conn.0, bytes },
             NodeInput::Closed { conn, reset } => In::Closed { conn: conn.0, reset },
             NodeInput::Tick => In::Tick,
-            NodeInput::Request { ticket, request } => In::Ask { ticket, ask: translate(request) },
+            NodeInput::Request { number, request } => {
+                In::Request { number, request: translate(request) }
+            }
         };
         self.0.handle(now, input);
     }
@@ -210,15 +217,15 @@ impl Node for SessionNode {
     fn poll(&mut self) -> Option<NodeOutput> {
         use driven::Output as Out;
         Some(match self.0.poll()? {
-            Out::Connect { ticket, to } => NodeOutput::Connect { ticket, to },
+            Out::Connect { number, to } => NodeOutput::Connect { number, to },
             Out::Send { conn, bytes } => NodeOutput::Send { conn: ConnId(conn), bytes },
             Out::Taken { conn, bytes } => NodeOutput::Taken { conn: ConnId(conn), bytes },
             Out::Close { conn } => NodeOutput::Close { conn: ConnId(conn) },
-            Out::Answer { ticket, result: Ok(bytes) } => {
-                NodeOutput::Result { ticket, result: RequestResult::Done { bytes } }
+            Out::Result { number, result: Ok(bytes) } => {
+                NodeOutput::Result { number, result: RequestResult::Done { bytes } }
             }
-            Out::Answer { ticket, result: Err(e) } => {
-                NodeOutput::Result { ticket, result: RequestResult::Failed(request_error(&e)) }
+            Out::Result { number, result: Err(e) } => {
+                NodeOutput::Result { number, result: RequestResult::Failed(request_error(&e)) }
             }
             Out::Message { from, message: m } => NodeOutput::Message { from, message: message(m) },
             Out::PeerUp { rank, start } => NodeOutput::PeerUp { rank, incarnation: start },

@@ -202,7 +202,7 @@ impl Ports {
         until("the window is mapped", LONG, || {
             near.service();
             far.service();
-            near.has_settled(&mapped).then_some(())
+            near.is_settled(&mapped).then_some(())
         });
         Self { near, far, local, mapped, unmapped, _regions: [ours, theirs, adopted] }
     }

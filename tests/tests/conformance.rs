@@ -66,7 +66,7 @@ impl Pair {
         let window = owner.expose(&far_region, MARGIN, window_len, access)?;
         let limit = Instant::now() + Duration::from_secs(5);
         let mappable = matches!(self.wire, Wire::Shm { .. }) && !self.adopted;
-        while mappable && !near.has_settled(&window) {
+        while mappable && !near.is_settled(&window) {
             near.service();
             if let Some(far) = &mut far {
                 far.service();

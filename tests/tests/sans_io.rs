@@ -56,8 +56,8 @@ impl Bus {
         }
     }
 
-    fn request(&mut self, at: usize, ticket: u64, request: &Request) {
-        self.nodes[at].handle(self.now, NodeInput::Request { ticket, request });
+    fn request(&mut self, at: usize, number: u64, request: &Request) {
+        self.nodes[at].handle(self.now, NodeInput::Request { number, request });
         self.run();
     }
 
@@ -82,13 +82,13 @@ impl Bus {
     fn carry(&mut self, at: usize, output: NodeOutput) {
         let now = self.now;
         match output {
-            NodeOutput::Connect { ticket, to } => {
+            NodeOutput::Connect { number, to } => {
                 let (conn, to) = (self.next, usize::try_from(to).unwrap());
                 self.next += 1;
                 self.conns.insert(conn, (at, to));
                 let from = u32::try_from(at).unwrap();
                 self.nodes[to].handle(now, NodeInput::Accepted { conn: ConnId(conn), from });
-                self.nodes[at].handle(now, NodeInput::Opened { ticket, conn: ConnId(conn) });
+                self.nodes[at].handle(now, NodeInput::Opened { number, conn: ConnId(conn) });
             }
             NodeOutput::Send { conn, bytes } => {
                 if let Some(to) = self.other(conn.0, at) {
@@ -104,9 +104,9 @@ impl Bus {
                     self.nodes[to].handle(now, NodeInput::Closed { conn, reset: false });
                 }
             }
-            NodeOutput::Result { ticket, result } => {
-                let twice = self.results.insert(ticket, result);
-                assert_eq!(twice, None, "request {ticket} completed twice");
+            NodeOutput::Result { number, result } => {
+                let twice = self.results.insert(number, result);
+                assert_eq!(twice, None, "request {number} completed twice");
             }
             NodeOutput::Message { message, .. } => self.messages.push((at, message)),
             NodeOutput::PeerUp { rank, .. } => self.ups.push((at, rank)),
@@ -131,10 +131,10 @@ impl Bus {
         }
     }
 
-    fn done(&self, ticket: u64) -> u64 {
-        match self.results.get(&ticket) {
+    fn done(&self, number: u64) -> u64 {
+        match self.results.get(&number) {
             Some(RequestResult::Done { bytes }) => *bytes,
-            other => panic!("request {ticket}: {other:?}"),
+            other => panic!("request {number}: {other:?}"),
         }
     }
 }
@@ -182,7 +182,7 @@ fn a_window_is_used_and_taken_back() {
     let mut bus = Bus::new(2);
     bus.request(0, 1, &Request::Connect { rank: 1 });
     let window =
-        |ticket| (ticket, Request::Expose { peer: 0, label: 9, len: 64, read: true, write: true });
+        |number| (number, Request::Expose { peer: 0, label: 9, len: 64, read: true, write: true });
     let (t, request) = window(2);
     bus.request(1, t, &request);
     assert_eq!(bus.done(2), 0);
@@ -251,7 +251,7 @@ fn what_a_killed_peer_sent_arrives_before_its_end() {
     let mut sent = Vec::new();
     for tag in 1..=3 {
         let request = Request::Tag { peer: 1, tag };
-        bus.nodes[0].handle(now, NodeInput::Request { ticket: 1 + tag, request: &request });
+        bus.nodes[0].handle(now, NodeInput::Request { number: 1 + tag, request: &request });
         while let Some(output) = bus.nodes[0].poll() {
             match output {
                 NodeOutput::Send { conn, bytes } if conn == ConnId(control) => sent.extend(bytes),

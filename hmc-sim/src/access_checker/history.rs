@@ -16,7 +16,7 @@ pub enum Actor {
         /// Its operation.
         op: SlotId,
         /// Its number among all accepted requests of the fabric.
-        ticket: u64,
+        number: u64,
     },
     /// No source known to the fabric.
     Nobody,
@@ -26,8 +26,8 @@ impl core::fmt::Display for Actor {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Owner => f.write_str("the owner"),
-            Self::Request { from, to, op: SlotId { index, generation }, ticket } => {
-                write!(f, "request {ticket} (operation {index}.{generation}, end {from} to {to})")
+            Self::Request { from, to, op: SlotId { index, generation }, number } => {
+                write!(f, "request {number} (operation {index}.{generation}, end {from} to {to})")
             }
             Self::Nobody => f.write_str("nobody known"),
         }

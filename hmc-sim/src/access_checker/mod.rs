@@ -114,15 +114,15 @@ impl AccessChecker {
     /// A request was accepted: it may access `range` of its initiator until it completes.
     pub(crate) fn posted(&mut self, now_ns: u64, access: &MemAccess) {
         let right = RequestRights { end: access.end, range: access.range, access: access.access };
-        self.rights.insert(access.ticket, right);
+        self.rights.insert(access.number, right);
         if let Some(record) = self.records.get_mut(&(access.end, access.range.key)) {
             record.note(now_ns, Some(access.range.span), EventKind::Posted, access.by);
         }
     }
 
     /// It completed, or was withdrawn.
-    pub(crate) fn completed(&mut self, now_ns: u64, ticket: u64, by: Actor) {
-        let Some(right) = self.rights.remove(&ticket) else {
+    pub(crate) fn completed(&mut self, now_ns: u64, number: u64, by: Actor) {
+        let Some(right) = self.rights.remove(&number) else {
             return;
         };
         if let Some(record) = self.records.get_mut(&(right.end, right.range.key)) {
@@ -183,7 +183,7 @@ impl AccessChecker {
             return Some((AccessViolation::AfterRelease, from));
         }
         let Some(name) = access.through else {
-            let right = self.rights.get(&access.ticket);
+            let right = self.rights.get(&access.number);
             let held = right.is_some_and(|h| h.covers(access));
             return if held { None } else { Some((AccessViolation::AfterCompletion, from)) };
         };

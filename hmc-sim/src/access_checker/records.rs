@@ -22,7 +22,7 @@ pub(crate) struct MemAccess {
     pub(crate) range: LocalSlice,
     pub(crate) access: Access,
     /// The request's number.
-    pub(crate) ticket: u64,
+    pub(crate) number: u64,
     pub(crate) by: Actor,
     /// `None` for the initiator's own memory, else the window of the target.
     pub(crate) through: Option<(u64, u32)>,

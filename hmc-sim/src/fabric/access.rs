@@ -17,8 +17,8 @@ pub(crate) fn cut(slice: LocalSlice, chunk: Chunk) -> Result<LocalSlice, Failure
 
 pub(crate) fn local_access(request: &InFlight, end: usize, range: LocalSlice) -> MemAccess {
     let access = if request.is_put() { Access::READ } else { Access::WRITE };
-    let (ticket, by) = (request.ticket, request.actor);
-    MemAccess { end: end_number(end), range, access, ticket, by, through: None }
+    let (number, by) = (request.number, request.actor);
+    MemAccess { end: end_number(end), range, access, number, by, through: None }
 }
 
 /// Returns the read and the write access of a chunk.

@@ -88,7 +88,7 @@ impl Fabric {
         let in_flight = core::mem::take(&mut self.port(port).in_flight);
         if let Some(checker) = &mut self.checker {
             for request in &in_flight {
-                checker.completed(self.now_ns, request.ticket, request.actor);
+                checker.completed(self.now_ns, request.number, request.actor);
             }
         }
         let port = self.port(port);

@@ -38,7 +38,7 @@ pub(crate) enum Stage {
 pub(crate) struct InFlight {
     pub(crate) work: WorkRequest,
     /// Its number among all requests.
-    pub(crate) ticket: u64,
+    pub(crate) number: u64,
     pub(crate) actor: Actor,
     pub(crate) fault: PlannedFault,
     pub(crate) stage: Stage,
@@ -126,7 +126,7 @@ mod tests {
         };
         InFlight {
             work,
-            ticket: 1,
+            number: 1,
             actor: Actor::Owner,
             fault: PlannedFault::None,
             stage: Stage::Moving(0),

@@ -76,7 +76,7 @@ impl Fabric {
             end: end_number(there),
             range: LocalSlice { key: window.key, span },
             access: Access::WRITE,
-            ticket: request.ticket,
+            number: request.number,
             by: request.actor,
             through: Some(request.through()),
         };

@@ -80,11 +80,11 @@ impl Fabric {
         let scattered = faults.scattered.hits(&mut self.rng);
         let scatter = scattered.then(|| (self.rng.next_u64(), self.rng.next_u64() | 1));
         let due_ns = self.later().saturating_add(self.port(port).path.latency_ns);
-        let ticket = self.counts.accepted.saturating_add(1);
-        self.counts.accepted = ticket;
+        let number = self.counts.accepted.saturating_add(1);
+        self.counts.accepted = number;
         let to = self.port(port).peer_host;
         let actor =
-            Actor::Request { from: end_number(end), to: end_number(to), op: work.op, ticket };
+            Actor::Request { from: end_number(end), to: end_number(to), op: work.op, number };
         let window = (work.remote.window, work.remote.epoch);
         let stage = if self.port(port).removed.contains(&window) {
             Stage::Completing(Err(Failure::Window(WindowFault::Revoked)))
@@ -93,7 +93,7 @@ impl Fabric {
         };
         let request = InFlight {
             work,
-            ticket,
+            number,
             actor,
             fault,
             stage,
@@ -110,7 +110,7 @@ impl Fabric {
             let dies_ns = self.later();
             self.port(port).dies_ns = dies_ns.min(self.port(port).dies_ns);
         }
-        if faults.death_after.is_some_and(|n| ticket == n) {
+        if faults.death_after.is_some_and(|n| number == n) {
             self.kill(to);
         }
         Ok(())
@@ -219,7 +219,7 @@ impl Fabric {
     fn set(&mut self, port: usize, at: usize, request: InFlight) {
         // It may have been flushed meanwhile: then its new state stays.
         if let Some(f) =
-            self.port(port).in_flight.get_mut(at).filter(|f| f.ticket == request.ticket)
+            self.port(port).in_flight.get_mut(at).filter(|f| f.number == request.number)
         {
             *f = request;
         }
@@ -338,7 +338,7 @@ impl Fabric {
         let places = self.faults.completion_depth;
         let flushes = self.faults.flush_on_error && result.is_err();
         if let Some(checker) = &mut self.checker {
-            checker.completed(self.now_ns, request.ticket, request.actor);
+            checker.completed(self.now_ns, request.number, request.actor);
         }
         let full = places.is_some_and(|n| self.port(port).done.len() >= n);
         let completion = Completion { op: request.work.op, result };
@@ -424,7 +424,7 @@ impl Fabric {
         here.in_flight.retain(|f| f.work.op != op);
         if let Some(checker) = &mut self.checker {
             for request in withdrawn {
-                checker.completed(self.now_ns, request.ticket, request.actor);
+                checker.completed(self.now_ns, request.number, request.actor);
             }
         }
         CancelOutcome::Withdrawn

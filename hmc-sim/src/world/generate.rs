@@ -32,7 +32,7 @@ struct PlanBuilder {
     more: Rng,
     plan: Plan,
     layout: BufferLayout,
-    tickets: u64,
+    next_number: u64,
     sources: Vec<u64>,
     landings: Vec<u64>,
     pairs: Vec<(u32, u32)>,
@@ -91,7 +91,7 @@ impl Plan {
             rng,
             more: Rng::new(seed ^ 0x5EED_0000_0000_0002),
             layout: BufferLayout::of(buffer_len),
-            tickets: 0,
+            next_number: 0,
             sources: vec![0; ranks as usize],
             landings: vec![0; ranks as usize],
             pairs: Vec::new(),
@@ -134,12 +134,12 @@ impl PlanBuilder {
     }
 
     fn request(&mut self, at_ns: u64, rank: u32, after: Option<u64>, request: Request) -> u64 {
-        let ticket = self.tickets;
-        self.tickets += 1;
+        let number = self.next_number;
+        self.next_number += 1;
         self.plan
             .steps
-            .push(Step { at_ns, event: Event::Request { ticket, rank, after, request } });
-        ticket
+            .push(Step { at_ns, event: Event::Request { number, rank, after, request } });
+        number
     }
 
     /// Selects the pairs of ranks that connect, and the dialing end.
@@ -244,8 +244,8 @@ impl PlanBuilder {
                 self.request(at, rank, None, Request::Connect { rank: peer });
             }
             let kind = if self.plan.rates.mixed { self.rng.below(16) } else { 0 };
-            let tag = tag_of(self.tickets);
-            let ticket = self.tickets;
+            let tag = tag_of(self.next_number);
+            let number = self.next_number;
             let request = match kind {
                 0..=5 => Request::Put { peer, piece: self.piece(rank, false) },
                 6..=8 => Request::Get { peer, piece: self.piece(rank, true) },
@@ -256,27 +256,27 @@ impl PlanBuilder {
                     Request::PutBatch { peer, list }
                 }
                 12..=13 => Request::Tag { peer, tag },
-                14 => Request::Int { peer, value: i32::try_from(ticket).unwrap_or(-1) },
+                14 => Request::Int { peer, value: i32::try_from(number).unwrap_or(-1) },
                 _ if rndv && self.rng.below(2) == 0 => {
                     self.sends(at, rank, peer);
                     continue;
                 }
                 _ => {
-                    let mut bytes = ticket.to_le_bytes().to_vec();
+                    let mut bytes = number.to_le_bytes().to_vec();
                     let more = self.rng.index(300);
                     bytes.extend(self.rng.bytes(more));
                     Request::Struct { peer, bytes }
                 }
             };
             let put = matches!(request, Request::Put { .. });
-            let ticket = self.request(at, rank, None, request);
+            let number = self.request(at, rank, None, request);
             if put && self.rng.below(4) == 0 {
-                let tag = tag_of(self.tickets);
-                self.request(at, rank, Some(ticket), Request::Tag { peer, tag });
+                let tag = tag_of(self.next_number);
+                self.request(at, rank, Some(number), Request::Tag { peer, tag });
             }
             if self.one_in(self.plan.rates.cancel_one_in) {
                 let late = self.rng.below(2) * self.rng.below(4 * self.plan.conditions.delay_ns);
-                self.request(at + late, rank, None, Request::Cancel { ticket });
+                self.request(at + late, rank, None, Request::Cancel { number });
             }
         }
     }
@@ -415,14 +415,14 @@ impl PlanBuilder {
                 let peer = peers[self.more.index(peers.len())];
                 let at = at_ns.saturating_sub(1 + self.more.below(near_ns));
                 for _ in 0..1 + self.more.below(12) {
-                    let ticket = self.tickets;
+                    let number = self.next_number;
                     let request = if self.more.below(4) == 0 {
-                        let mut bytes = ticket.to_le_bytes().to_vec();
+                        let mut bytes = number.to_le_bytes().to_vec();
                         let len = self.more.index(2_000);
                         bytes.extend(self.more.bytes(len));
                         Request::Struct { peer, bytes }
                     } else {
-                        Request::Tag { peer, tag: tag_of(ticket) }
+                        Request::Tag { peer, tag: tag_of(number) }
                     };
                     self.request(at, rank, None, request);
                 }

@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Kind, Verdict, found};
 use super::node::{NodeMessage, Request};
-use super::script::{tag_of, ticket_of};
+use super::script::{number_of, tag_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -13,7 +13,7 @@ enum State {
 
 #[derive(Debug)]
 struct SentMessage {
-    ticket: u64,
+    number: u64,
     link: u64,
     state: State,
     arrived: bool,
@@ -46,19 +46,19 @@ impl MessageOracle {
     }
 
     /// A message was requested, on that link of the sender.
-    pub(crate) fn submitted(&mut self, from: u32, to: u32, ticket: u64, link: u64, note: bool) {
-        let letter = SentMessage { ticket, link, state: State::Running, arrived: false };
+    pub(crate) fn submitted(&mut self, from: u32, to: u32, number: u64, link: u64, note: bool) {
+        let letter = SentMessage { number, link, state: State::Running, arrived: false };
         if let Some(queue) = self.queue(from, to) {
             if note { queue.notes.push(letter) } else { queue.messages.push(letter) }
         }
     }
 
     /// The request completed.
-    pub(crate) fn answered(&mut self, from: u32, to: u32, ticket: u64, done: bool) {
+    pub(crate) fn answered(&mut self, from: u32, to: u32, number: u64, done: bool) {
         let Some(queue) = self.queue(from, to) else { return };
         // Newest first: the result comes soon after the request.
         let mut all = queue.messages.iter_mut().rev().chain(queue.notes.iter_mut().rev());
-        if let Some(letter) = all.find(|letter| letter.ticket == ticket) {
+        if let Some(letter) = all.find(|letter| letter.number == number) {
             letter.state = if done { State::Sent } else { State::Failed };
         }
     }
@@ -81,10 +81,10 @@ impl MessageOracle {
         };
         let sent =
             |one: &&SentMessage| one.link == link && one.state == State::Sent && !one.arrived;
-        queue.messages.iter().skip(queue.next).filter(sent).map(|one| one.ticket).collect()
+        queue.messages.iter().skip(queue.next).filter(sent).map(|one| one.number).collect()
     }
 
-    /// A message arrived; `asked` finds its request. Returns its ticket.
+    /// A message arrived; `asked` finds its request. Returns its number.
     pub(crate) fn arrived<'a>(
         &mut self,
         from: u32,
@@ -92,8 +92,8 @@ impl MessageOracle {
         message: &NodeMessage,
         requested: impl FnOnce(u64) -> Option<&'a Request>,
     ) -> Result<u64, Finding> {
-        let ticket = match message {
-            NodeMessage::Tag(tag) | NodeMessage::Notify(tag) => ticket_of(*tag),
+        let number = match message {
+            NodeMessage::Tag(tag) | NodeMessage::Notify(tag) => number_of(*tag),
             NodeMessage::Int(value) => u64::from(value.cast_unsigned()),
             NodeMessage::Struct(bytes) => match bytes.first_chunk::<8>() {
                 Some(head) => u64::from_le_bytes(*head),
@@ -101,7 +101,7 @@ impl MessageOracle {
             },
         };
         let who = Route { from, to };
-        let same = match (requested(ticket), message) {
+        let same = match (requested(number), message) {
             (Some(Request::Tag { peer, tag }), NodeMessage::Tag(got)) => *peer == to && tag == got,
             (Some(Request::Int { peer, value }), NodeMessage::Int(got)) => {
                 *peer == to && value == got
@@ -117,25 +117,25 @@ impl MessageOracle {
         if !same {
             return found(Kind::Messages, format!("nobody sent {message:?} {who}"));
         }
-        debug_assert!(!matches!(message, NodeMessage::Notify(tag) if *tag != tag_of(ticket)));
+        debug_assert!(!matches!(message, NodeMessage::Notify(tag) if *tag != tag_of(number)));
         let note = matches!(message, NodeMessage::Notify(_));
-        let Some(queue) = self.queue(from, to) else { return Ok(ticket) };
+        let Some(queue) = self.queue(from, to) else { return Ok(number) };
         if note {
-            let Some(note) = queue.notes.iter_mut().rev().find(|note| note.ticket == ticket) else {
+            let Some(note) = queue.notes.iter_mut().rev().find(|note| note.number == number) else {
                 return found(Kind::Messages, format!("{message:?} {who} was never sent"));
             };
             if std::mem::replace(&mut note.arrived, true) {
                 return found(Kind::Messages, format!("{message:?} {who} came twice"));
             }
-            return Ok(ticket);
+            return Ok(number);
         }
-        let later = queue.messages.iter().skip(queue.next).position(|one| one.ticket == ticket);
+        let later = queue.messages.iter().skip(queue.next).position(|one| one.number == number);
         let Some(skipped) = later else {
-            let text = format!("{message:?} {who} (request {ticket}) came twice or too late");
+            let text = format!("{message:?} {who} (request {number}) came twice or too late");
             return found(Kind::Messages, text);
         };
         let (before, rest) = queue.messages.split_at_mut(queue.next + skipped);
-        let Some(letter) = rest.first_mut() else { return Ok(ticket) };
+        let Some(letter) = rest.first_mut() else { return Ok(number) };
         letter.arrived = true;
         // Lost on an older link is lost; on the same link nothing may be left out.
         let link = letter.link;
@@ -143,11 +143,11 @@ impl MessageOracle {
             |old: &&SentMessage| old.link == link && old.state == State::Sent && !old.arrived;
         if let Some(old) = before.iter().skip(queue.next).find(left_out) {
             let text =
-                format!("{message:?} (request {ticket}) {who} came before request {}", old.ticket);
+                format!("{message:?} (request {number}) {who} came before request {}", old.number);
             return found(Kind::Lost, text);
         }
         queue.next += skipped + 1;
-        Ok(ticket)
+        Ok(number)
     }
 
     /// At the end of a run: all messages that were sent on a link that is up have arrived.
@@ -163,7 +163,7 @@ impl MessageOracle {
                 Kind::Lost,
                 format!(
                     "the message of request {}, rank {from} to rank {to}, never came",
-                    letter.ticket
+                    letter.number
                 ),
             ),
         }

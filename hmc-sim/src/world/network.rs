@@ -41,7 +41,7 @@ pub(crate) struct Conn {
     pub(crate) sides: [ConnSide; 2],
     /// `pipes[i]` goes from `sides[i]` to the other one.
     pub(crate) pipes: [Pipe; 2],
-    pub(crate) ticket: u32,
+    pub(crate) number: u32,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ struct Dial {
     from: u32,
     incarnation: u64,
     to: u32,
-    ticket: u32,
+    number: u32,
     give_up_ns: u64,
 }
 
@@ -69,9 +69,9 @@ pub(crate) enum NodeEvent {
     /// A connection was accepted.
     Accepted { rank: u32, conn: ConnId, from: u32 },
     /// A dial succeeded.
-    Opened { rank: u32, conn: ConnId, ticket: u32 },
+    Opened { rank: u32, conn: ConnId, number: u32 },
     /// A dial failed.
-    Failed { rank: u32, ticket: u32 },
+    Failed { rank: u32, number: u32 },
 }
 
 pub(crate) struct Network {
@@ -158,11 +158,11 @@ impl Network {
     }
 
     /// A node dials.
-    pub(crate) fn dial(&mut self, now: u64, from: u32, ticket: u32, to: u32, queue: &mut Queue) {
+    pub(crate) fn dial(&mut self, now: u64, from: u32, number: u32, to: u32, queue: &mut Queue) {
         let index = self.dials.len() as u32;
         let incarnation = self.hosts[from as usize].incarnation;
         let give_up_ns = now + self.conditions.dial_ns;
-        self.dials.push(Dial { from, incarnation, to, ticket, give_up_ns });
+        self.dials.push(Dial { from, incarnation, to, number, give_up_ns });
         let bad = to == from || to >= self.outside();
         let what = if bad { What::Refused(index) } else { What::Syn(index) };
         let delay = self.delay();
@@ -383,7 +383,7 @@ impl Network {
 
     /// [`What::Syn`]: a dial reaches its host, or not.
     pub(crate) fn syn(&mut self, now: u64, dial_index: u32, queue: &mut Queue) {
-        let Dial { from, incarnation, to, ticket, give_up_ns } = self.dials[dial_index as usize];
+        let Dial { from, incarnation, to, number, give_up_ns } = self.dials[dial_index as usize];
         let host = self.hosts[to as usize];
         if self.hosts[from as usize].incarnation != incarnation || !self.hosts[from as usize].alive
         {
@@ -405,7 +405,7 @@ impl Network {
         self.conns.push(Conn {
             sides: [side(from, incarnation), side(to, host.incarnation)],
             pipes: [Pipe::new(now), Pipe::new(now + delay)],
-            ticket,
+            number,
         });
         queue.push(now, What::Accept(index));
         queue.push(now + delay, What::Opened(index));
@@ -415,7 +415,7 @@ impl Network {
     pub(crate) fn open_side(&mut self, index: u32, side: usize) -> NodeEvent {
         let conn = &self.conns[index as usize];
         let (own, peer) = (&conn.sides[side], &conn.sides[other(side)]);
-        let (rank, from, ticket, id) = (own.rank, peer.rank, conn.ticket, ConnId(index));
+        let (rank, from, number, id) = (own.rank, peer.rank, conn.number, ConnId(index));
         if !self.is_running(own) {
             return NodeEvent::Nothing;
         }
@@ -424,7 +424,7 @@ impl Network {
         }
         self.conns[index as usize].sides[side].known = true;
         if side == 0 {
-            NodeEvent::Opened { rank, conn: id, ticket }
+            NodeEvent::Opened { rank, conn: id, number }
         } else {
             NodeEvent::Accepted { rank, conn: id, from }
         }
@@ -440,6 +440,6 @@ impl Network {
         if host.paused {
             return NodeEvent::Later(dial.from);
         }
-        NodeEvent::Failed { rank: dial.from, ticket: dial.ticket }
+        NodeEvent::Failed { rank: dial.from, number: dial.number }
     }
 }

@@ -136,17 +136,17 @@ pub struct ConnId(pub u32);
 /// An input of a node.
 #[derive(Clone, Copy, Debug)]
 pub enum NodeInput<'a> {
-    /// The [`NodeOutput::Connect`] of that ticket succeeded.
+    /// The [`NodeOutput::Connect`] of that number succeeded.
     Opened {
-        /// The node's own ticket.
-        ticket: u32,
+        /// The node's own number.
+        number: u32,
         /// The new connection.
         conn: ConnId,
     },
-    /// The [`NodeOutput::Connect`] of that ticket failed: refused, or no reply.
+    /// The [`NodeOutput::Connect`] of that number failed: refused, or no reply.
     Failed {
-        /// The node's own ticket.
-        ticket: u32,
+        /// The node's own number.
+        number: u32,
     },
     /// A connection was accepted. `from` is the host as the network sees it: a hint for traces, no proof.
     Accepted {
@@ -181,7 +181,7 @@ pub enum NodeInput<'a> {
     /// A request of the application of this rank.
     Request {
         /// Unique in the world, also over incarnations.
-        ticket: u64,
+        number: u64,
         /// The request.
         request: &'a Request,
     },
@@ -192,13 +192,13 @@ impl NodeInput<'_> {
     pub(crate) fn code(&self) -> u64 {
         match *self {
             Self::Opened { conn, .. } => 1 ^ u64::from(conn.0) << 8,
-            Self::Failed { ticket } => 2 ^ u64::from(ticket) << 8,
+            Self::Failed { number } => 2 ^ u64::from(number) << 8,
             Self::Accepted { conn, .. } => 3 ^ u64::from(conn.0) << 8,
             Self::Bytes { conn, .. } => 4 ^ u64::from(conn.0) << 8,
             Self::SendSpace { bytes, .. } => 5 ^ bytes << 8,
             Self::Closed { conn, reset } => 6 ^ u64::from(conn.0) << 8 ^ u64::from(reset) << 7,
             Self::Tick => 7,
-            Self::Request { ticket, .. } => 8 ^ ticket << 8,
+            Self::Request { number, .. } => 8 ^ number << 8,
         }
     }
 }
@@ -208,8 +208,8 @@ impl NodeInput<'_> {
 pub enum NodeOutput {
     /// Connect to a rank's host. The reply is [`NodeInput::Opened`] or [`NodeInput::Failed`].
     Connect {
-        /// The node's own ticket, for the reply.
-        ticket: u32,
+        /// The node's own number, for the reply.
+        number: u32,
         /// The rank to dial.
         to: u32,
     },
@@ -237,8 +237,8 @@ pub enum NodeOutput {
     },
     /// The result of an [`NodeInput::Request`]: exactly one for each.
     Result {
-        /// The ticket of the request.
-        ticket: u64,
+        /// The number of the request.
+        number: u64,
         /// Its result.
         result: RequestResult,
     },
@@ -386,8 +386,8 @@ pub enum Request {
     /// Cancel an own request. Done when the cancellation was received (also too late); the other request still gets its own one
     /// result.
     Cancel {
-        /// The ticket of the other request.
-        ticket: u64,
+        /// The number of the other request.
+        number: u64,
     },
     /// `send_data`: matches the peer's [`Request::Recv`], in order. Done when the peer has the bytes.
     Send {

@@ -124,8 +124,8 @@ impl Oracle {
         self.deadline_ns + 8 * self.heartbeat_ns
     }
 
-    pub(crate) fn op(&mut self, ticket: u64) -> Option<&mut Op> {
-        self.ops.get_mut(usize::try_from(ticket).ok()?)?.as_mut()
+    pub(crate) fn op(&mut self, number: u64) -> Option<&mut Op> {
+        self.ops.get_mut(usize::try_from(number).ok()?)?.as_mut()
     }
 
     pub(crate) fn model(&mut self, rank: u32) -> &mut RankModel {
@@ -154,16 +154,16 @@ impl Oracle {
         for label in labels {
             self.fence(memory, rank, MemoryArea::Window(label), |_| true)?;
         }
-        for ticket in std::mem::take(&mut self.model(rank).running) {
-            if let Some(op) = self.op(ticket) {
+        for number in std::mem::take(&mut self.model(rank).running) {
+            if let Some(op) = self.op(number) {
                 op.state = State::Gone;
                 if let (Some((target, area)), request) = (op.shadow, op.request.clone()) {
                     let shadow = self.models[target as usize].shadow(area);
                     if let Some(shadow) = shadow {
-                        shadow.loosen(ticket);
+                        shadow.loosen(number);
                         if moves(&request).is_some_and(|moves| moves.direction == Direction::In) {
                             // Its reader will not report the bytes.
-                            let _nothing_read = shadow.read_ends(ticket, None);
+                            let _nothing_read = shadow.read_ends(number, None);
                         }
                     }
                 }
@@ -185,15 +185,15 @@ impl Oracle {
         pick: impl Fn(&WriteRange) -> bool,
     ) -> Verdict {
         let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
-        for ticket in shadow.tickets(pick) {
+        for number in shadow.numbers(pick) {
             let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
             let mut landed = Ok(());
-            let places = shadow.places(ticket);
+            let places = shadow.places(number);
             for (offset, len) in &places {
                 look(memory, rank, area, *offset as u64, *len, &mut self.scratch)?;
                 let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
                 if landed.is_ok() {
-                    landed = shadow.visible(ticket, *offset, &self.scratch);
+                    landed = shadow.visible(number, *offset, &self.scratch);
                 }
                 if let Err(text) = shadow.range(*offset, &self.scratch) {
                     return found(Kind::StrayBytes, format!("rank {rank}, {area:?}: {text}"));
@@ -202,9 +202,9 @@ impl Oracle {
             for (offset, len) in places {
                 look(memory, rank, area, offset as u64, len, &mut self.scratch)?;
                 let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
-                shadow.settle(ticket, offset, &self.scratch);
+                shadow.settle(number, offset, &self.scratch);
             }
-            if let Some(op) = self.op(ticket).filter(|op| op.fenced.is_none()) {
+            if let Some(op) = self.op(number).filter(|op| op.fenced.is_none()) {
                 op.fenced = Some(landed);
             }
         }
@@ -216,11 +216,11 @@ impl Oracle {
         &mut self,
         now: u64,
         memory: &mut dyn Memory,
-        ticket: u64,
+        number: u64,
         rank: u32,
         request: &Request,
     ) -> Result<bool, Finding> {
-        if !self.prepare(memory, ticket, rank, request)? {
+        if !self.prepare(memory, number, rank, request)? {
             return Ok(false);
         }
         let few = self.models[rank as usize].running.len() < MIN_CONCURRENT as usize;
@@ -246,25 +246,25 @@ impl Oracle {
             fenced: None,
             exposure: 0,
         };
-        let index = usize::try_from(ticket).unwrap_or(usize::MAX);
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
         if self.ops.len() <= index {
             self.ops.resize_with(index + 1, || None);
         }
         let link = op.link;
         self.ops[index] = Some(op);
-        self.model(rank).running.push(ticket);
-        self.enter(now, ticket, rank, request);
+        self.model(rank).running.push(number);
+        self.enter(now, number, rank, request);
         match request {
             Request::Tag { peer, .. }
             | Request::Int { peer, .. }
             | Request::Struct { peer, .. } => {
-                self.messages.submitted(rank, *peer, ticket, link, false);
+                self.messages.submitted(rank, *peer, number, link, false);
             }
             Request::PutNotify { peer, .. } => {
-                self.messages.submitted(rank, *peer, ticket, link, true)
+                self.messages.submitted(rank, *peer, number, link, true)
             }
-            Request::Cancel { ticket } => {
-                if let Some(op) = self.op(*ticket).filter(|op| op.rank == rank) {
+            Request::Cancel { number } => {
+                if let Some(op) = self.op(*number).filter(|op| op.rank == rank) {
                     op.cancelled = true;
                 }
             }
@@ -279,7 +279,7 @@ impl Oracle {
                 self.links.ending_all(rank, now, u64::MAX);
             }
             Request::Expose { peer, label, len, read, write } => {
-                self.expose(ticket, rank, *label, *peer, *len, (*read, *write));
+                self.expose(number, rank, *label, *peer, *len, (*read, *write));
             }
             Request::Revoke { label, .. } => {
                 let window = self.model(rank).windows.get_mut(label);
@@ -288,7 +288,7 @@ impl Oracle {
                     window.stage = WindowStage::Revoking;
                     exposure = window.exposure;
                 }
-                if let Some(op) = self.op(ticket) {
+                if let Some(op) = self.op(number) {
                     op.exposure = exposure;
                     op.sound &= exposure != 0;
                 }
@@ -306,7 +306,7 @@ impl Oracle {
     fn prepare(
         &mut self,
         memory: &mut dyn Memory,
-        ticket: u64,
+        number: u64,
         rank: u32,
         request: &Request,
     ) -> Result<bool, Finding> {
@@ -330,9 +330,9 @@ impl Oracle {
                 let text = format!("rank {rank}, a local range given back earlier: {text}");
                 return found(Kind::StrayBytes, text);
             }
-            model.held.push((ticket, piece.local, piece.len));
+            model.held.push((number, piece.local, piece.len));
             if moves.direction == Direction::Out {
-                let id = pattern_of(ticket, index);
+                let id = pattern_of(number, index);
                 pattern(id, &mut self.scratch);
                 shadow.own_write(offset, &self.scratch, id);
                 if !memory.write(rank, MemoryArea::Buffer, piece.local, &self.scratch) {
@@ -340,7 +340,7 @@ impl Oracle {
                 }
             } else {
                 let mark =
-                    WriteRange { ticket, pattern: None, offset, len, from: rank, link: u64::MAX };
+                    WriteRange { number, pattern: None, offset, len, from: rank, link: u64::MAX };
                 shadow.write_starts(mark);
             }
         }
@@ -348,17 +348,17 @@ impl Oracle {
     }
 
     /// Records the request as a writer or reader of the memory that it may access.
-    fn enter(&mut self, now: u64, ticket: u64, rank: u32, request: &Request) {
+    fn enter(&mut self, now: u64, number: u64, rank: u32, request: &Request) {
         let Some(moves) = moves(request) else { return };
         if moves.rndv {
-            if let Some(op) = self.op(ticket) {
+            if let Some(op) = self.op(number) {
                 op.sound = false; // it needs its counterpart
             }
             match moves.direction {
                 Direction::Out => {
-                    self.rndv.submitted(rank, moves.peer, ticket, total(&moves.pieces))
+                    self.rndv.submitted(rank, moves.peer, number, total(&moves.pieces))
                 }
-                Direction::In => self.rndv.awaited(moves.peer, rank, ticket),
+                Direction::In => self.rndv.awaited(moves.peer, rank, number),
             }
             return;
         }
@@ -396,15 +396,15 @@ impl Oracle {
             for (index, piece) in moves.pieces.iter().enumerate().filter(|(_, p)| p.len > 0) {
                 let (offset, len) = (piece.remote as usize, piece.len as usize);
                 if moves.direction == Direction::Out {
-                    let pattern = Some(pattern_of(ticket, index));
-                    let range = WriteRange { ticket, pattern, offset, len, from: rank, link };
+                    let pattern = Some(pattern_of(number, index));
+                    let range = WriteRange { number, pattern, offset, len, from: rank, link };
                     shadow.write_starts(range);
                 } else {
-                    shadow.read_starts(ticket, offset, len);
+                    shadow.read_starts(number, offset, len);
                 }
             }
         }
-        if let Some(op) = self.op(ticket) {
+        if let Some(op) = self.op(number) {
             op.sound &= sound && good;
             op.exposure = exposure;
             op.shadow = good.then_some((moves.peer, area));
@@ -413,7 +413,7 @@ impl Oracle {
 
     fn expose(
         &mut self,
-        ticket: u64,
+        number: u64,
         rank: u32,
         label: u64,
         peer: u32,
@@ -439,7 +439,7 @@ impl Oracle {
             window.exposure += 1;
         }
         let exposure = if free { window.exposure } else { 0 };
-        if let Some(op) = self.op(ticket) {
+        if let Some(op) = self.op(number) {
             op.exposure = exposure;
             op.sound &= free;
         }
@@ -458,21 +458,21 @@ impl Oracle {
             return found(Kind::Peers, text);
         }
         let ops = &self.ops;
-        let requested = |ticket: u64| {
-            let op = ops.get(usize::try_from(ticket).ok()?)?.as_ref()?;
+        let requested = |number: u64| {
+            let op = ops.get(usize::try_from(number).ok()?)?.as_ref()?;
             (op.rank == from).then_some(&op.request)
         };
-        let ticket = self.messages.arrived(from, rank, message, requested)?;
-        self.undelivered.arrived(ticket);
+        let number = self.messages.arrived(from, rank, message, requested)?;
+        self.undelivered.arrived(number);
         if !matches!(message, NodeMessage::Notify(_)) {
             return Ok(());
         }
         let Some(shadow) = self.models[rank as usize].buffer.as_ref() else { return Ok(()) };
-        for (offset, len) in shadow.places(ticket) {
+        for (offset, len) in shadow.places(number) {
             look(memory, rank, MemoryArea::Buffer, offset as u64, len, &mut self.scratch)?;
-            if let Err(text) = shadow.visible(ticket, offset, &self.scratch) {
+            if let Err(text) = shadow.visible(number, offset, &self.scratch) {
                 let text = format!(
-                    "rank {rank} was notified by request {ticket} before its bytes: {text}"
+                    "rank {rank} was notified by request {number} before its bytes: {text}"
                 );
                 return found(Kind::NotDone, text);
             }

@@ -16,36 +16,36 @@ impl Oracle {
         now: u64,
         memory: &mut dyn Memory,
         rank: u32,
-        ticket: u64,
+        number: u64,
         result: &RequestResult,
     ) -> Result<bool, Finding> {
-        let Some(op) = self.op(ticket).cloned() else {
+        let Some(op) = self.op(number).cloned() else {
             return found(
                 Kind::Results,
-                format!("rank {rank} completes request {ticket}, which it never got"),
+                format!("rank {rank} completes request {number}, which it never got"),
             );
         };
         if op.rank != rank || op.state != State::Running {
             let text = format!(
-                "rank {rank} completes request {ticket} with {result:?}; it is of rank {}, which is {:?}",
+                "rank {rank} completes request {number} with {result:?}; it is of rank {}, which is {:?}",
                 op.rank, op.state
             );
             return found(Kind::Results, text);
         }
         let done = matches!(result, RequestResult::Done { .. });
-        if let Some(op) = self.op(ticket) {
+        if let Some(op) = self.op(number) {
             op.state = if done { State::Done } else { State::Failed };
         }
         let model = self.model(rank);
         let crowd = model.running.len() as u32;
-        model.running.retain(|running| *running != ticket);
+        model.running.retain(|running| *running != number);
         let left = model.left;
         let resumed_ns = model.resumed_ns;
-        self.in_time(now, ticket, &op, resumed_ns, result)?;
+        self.in_time(now, number, &op, resumed_ns, result)?;
         match result {
-            RequestResult::Done { bytes } => self.done(now, memory, ticket, &op, *bytes)?,
+            RequestResult::Done { bytes } => self.done(now, memory, number, &op, *bytes)?,
             RequestResult::Failed(fault) => {
-                self.failed(memory, ticket, &op, fault)?;
+                self.failed(memory, number, &op, fault)?;
                 let excuse = !op.sound
                     || op.cancelled
                     || left
@@ -60,7 +60,7 @@ impl Oracle {
                     || self.window_went(&op);
                 if !excuse {
                     let text = format!(
-                        "rank {rank}: request {ticket}, {}, failed: {fault:?}",
+                        "rank {rank}: request {number}, {}, failed: {fault:?}",
                         brief(&op.request)
                     );
                     return found(Kind::Unexplained, text);
@@ -68,23 +68,23 @@ impl Oracle {
             }
         }
         if let Some(peer) = peer(&op.request) {
-            self.messages.answered(rank, peer, ticket, done);
+            self.messages.answered(rank, peer, number, done);
         }
-        self.model(rank).held.retain(|(held, ..)| *held != ticket);
-        self.use_again(memory, ticket, &op)?;
+        self.model(rank).held.retain(|(held, ..)| *held != number);
+        self.use_again(memory, number, &op)?;
         Ok(done)
     }
 
     /// The sources of a completed request are the application's again, and it overwrites them at once: a node that still sends
     /// from there sends wrong bytes.
-    fn use_again(&mut self, memory: &mut dyn Memory, ticket: u64, op: &Op) -> Verdict {
+    fn use_again(&mut self, memory: &mut dyn Memory, number: u64, op: &Op) -> Verdict {
         let Some(moves) = moves(&op.request).filter(|moves| moves.direction == Direction::Out)
         else {
             return Ok(());
         };
         for piece in moves.pieces.iter().filter(|piece| piece.len > 0) {
             let (offset, len) = (piece.local as usize, piece.len as usize);
-            let id = ticket << 8 ^ 0x4147_4149_4E00_0000;
+            let id = number << 8 ^ 0x4147_4149_4E00_0000;
             self.scratch.resize(len, 0);
             pattern(id, &mut self.scratch);
             let Some(shadow) = &mut self.models[op.rank as usize].buffer else { return Ok(()) };
@@ -99,7 +99,7 @@ impl Oracle {
     fn in_time(
         &self,
         now: u64,
-        ticket: u64,
+        number: u64,
         op: &Op,
         resumed_ns: u64,
         result: &RequestResult,
@@ -116,7 +116,7 @@ impl Oracle {
             });
         if !held && took_ns > limit_ns + 2 * self.heartbeat_ns {
             let text = format!(
-                "rank {}: request {ticket}, {}, took {took_ns} ns of {limit_ns}: {result:?}",
+                "rank {}: request {number}, {}, took {took_ns} ns of {limit_ns}: {result:?}",
                 op.rank,
                 brief(&op.request)
             );
@@ -129,11 +129,11 @@ impl Oracle {
             && !shared;
         if early {
             let text =
-                format!("rank {}: request {ticket} ended by deadline after {took_ns} ns", op.rank);
+                format!("rank {}: request {number} ended by deadline after {took_ns} ns", op.rank);
             return found(Kind::Unexplained, text);
         }
         if *result == RequestResult::Failed(RequestError::Cancelled) && !op.cancelled && !shared {
-            let text = format!("rank {}: nobody cancelled request {ticket}", op.rank);
+            let text = format!("rank {}: nobody cancelled request {number}", op.rank);
             return found(Kind::Unexplained, text);
         }
         Ok(())
@@ -152,7 +152,7 @@ impl Oracle {
         &mut self,
         now: u64,
         memory: &mut dyn Memory,
-        ticket: u64,
+        number: u64,
         op: &Op,
         bytes: u64,
     ) -> Verdict {
@@ -161,13 +161,13 @@ impl Oracle {
             let want = total(&moves.pieces);
             let any = moves.rndv && moves.direction == Direction::In && bytes <= want;
             if bytes != want && !any {
-                let text = format!("rank {rank}: request {ticket} moved {bytes} of {want} bytes");
+                let text = format!("rank {rank}: request {number} moved {bytes} of {want} bytes");
                 return found(Kind::NotDone, text);
             }
             if moves.rndv {
-                return self.rndv_done(memory, ticket, op, &moves, bytes);
+                return self.rndv_done(memory, number, op, &moves, bytes);
             }
-            return self.moved(memory, ticket, op, &moves);
+            return self.moved(memory, number, op, &moves);
         }
         match &op.request {
             Request::Connect { rank: peer } => self.claims.push((rank, *peer, true)),
@@ -191,7 +191,7 @@ impl Oracle {
                     }
                 }
             }
-            Request::Revoke { label, .. } => return self.revoked(memory, rank, *label, ticket, op),
+            Request::Revoke { label, .. } => return self.revoked(memory, rank, *label, number, op),
             _ => {}
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Oracle {
     fn moved(
         &mut self,
         memory: &mut dyn Memory,
-        ticket: u64,
+        number: u64,
         op: &Op,
         moves: &TransferShape<'_>,
     ) -> Verdict {
@@ -209,7 +209,7 @@ impl Oracle {
         let wrong = |text: String| {
             found(
                 Kind::NotDone,
-                format!("rank {rank}: request {ticket}, {}: {text}", brief(&op.request)),
+                format!("rank {rank}: request {number}, {}: {text}", brief(&op.request)),
             )
         };
         let Some((target, area)) = op.shadow else {
@@ -223,16 +223,16 @@ impl Oracle {
                 return wrong(format!("not there when its target was fenced: {text}"));
             }
             let places = match self.models[target as usize].shadow(area) {
-                Some(shadow) => shadow.places(ticket),
+                Some(shadow) => shadow.places(number),
                 None => return Ok(()),
             };
             for (offset, len) in places {
                 look(memory, target, area, offset as u64, len, &mut self.scratch)?;
                 let Some(shadow) = self.models[target as usize].shadow(area) else { return Ok(()) };
-                if let Err(text) = shadow.visible(ticket, offset, &self.scratch) {
+                if let Err(text) = shadow.visible(number, offset, &self.scratch) {
                     return wrong(text);
                 }
-                shadow.settle(ticket, offset, &self.scratch);
+                shadow.settle(number, offset, &self.scratch);
             }
             return Ok(());
         }
@@ -240,37 +240,37 @@ impl Oracle {
             let len = piece.len as usize;
             look(memory, rank, MemoryArea::Buffer, piece.local, len, &mut self.scratch)?;
             let shadow = self.models[target as usize].shadow(area);
-            if let Some(Err(text)) = shadow.map(|g| g.read_ends(ticket, Some(&self.scratch))) {
+            if let Some(Err(text)) = shadow.map(|g| g.read_ends(number, Some(&self.scratch))) {
                 return wrong(text);
             }
         }
-        self.land(memory, ticket, rank, moves)
+        self.land(memory, number, rank, moves)
     }
 
     /// A `Send` or `Recv` completed.
     fn rndv_done(
         &mut self,
         memory: &dyn Memory,
-        ticket: u64,
+        number: u64,
         op: &Op,
         moves: &TransferShape<'_>,
         bytes: u64,
     ) -> Verdict {
         if moves.direction == Direction::Out {
-            self.rndv.sent(op.rank, moves.peer, ticket)?;
+            self.rndv.sent(op.rank, moves.peer, number)?;
             return Ok(());
         }
         let local = moves.pieces.first().map_or(0, |piece| piece.local);
         look(memory, op.rank, MemoryArea::Buffer, local, bytes as usize, &mut self.scratch)?;
-        self.rndv.received(moves.peer, op.rank, ticket, &self.scratch)?;
-        self.land(memory, ticket, op.rank, moves)
+        self.rndv.received(moves.peer, op.rank, number, &self.scratch)?;
+        self.land(memory, number, op.rank, moves)
     }
 
     /// A get completed: its destination is the application's again, with its present bytes.
     fn land(
         &mut self,
         memory: &dyn Memory,
-        ticket: u64,
+        number: u64,
         rank: u32,
         moves: &TransferShape<'_>,
     ) -> Verdict {
@@ -278,7 +278,7 @@ impl Oracle {
             let len = piece.len as usize;
             look(memory, rank, MemoryArea::Buffer, piece.local, len, &mut self.scratch)?;
             if let Some(shadow) = &mut self.models[rank as usize].buffer {
-                shadow.settle(ticket, piece.local as usize, &self.scratch);
+                shadow.settle(number, piece.local as usize, &self.scratch);
             }
         }
         Ok(())
@@ -290,7 +290,7 @@ impl Oracle {
         memory: &mut dyn Memory,
         rank: u32,
         label: u64,
-        ticket: u64,
+        number: u64,
         op: &Op,
     ) -> Verdict {
         let exposure = op.exposure;
@@ -306,7 +306,7 @@ impl Oracle {
         let Some(window) = self.model(rank).windows.get_mut(&label) else { return Ok(()) };
         window.stage = WindowStage::Private;
         let mut fill = vec![0; window.shadow.len()];
-        let id = ticket << 8 | 0xF1;
+        let id = number << 8 | 0xF1;
         pattern(id, &mut fill);
         window.shadow.own_write(0, &fill, id);
         if !memory.write(rank, area, 0, &fill) {
@@ -319,7 +319,7 @@ impl Oracle {
     fn failed(
         &mut self,
         memory: &dyn Memory,
-        ticket: u64,
+        number: u64,
         op: &Op,
         fault: &RequestError,
     ) -> Verdict {
@@ -328,17 +328,17 @@ impl Oracle {
             if let Some((target, area)) = op.shadow
                 && let Some(shadow) = self.models[target as usize].shadow(area)
             {
-                shadow.loosen(ticket);
+                shadow.loosen(number);
                 if moves.direction == Direction::In {
                     // It reports no bytes, so there is nothing to check.
-                    let _nothing_read = shadow.read_ends(ticket, None);
+                    let _nothing_read = shadow.read_ends(number, None);
                 }
             }
             if moves.rndv && moves.direction == Direction::In {
                 self.rndv.missed(moves.peer, rank);
             }
             if moves.direction == Direction::In {
-                self.land(memory, ticket, rank, &moves)?;
+                self.land(memory, number, rank, &moves)?;
             }
         }
         match &op.request {
@@ -363,14 +363,14 @@ impl Oracle {
                     && !(left && *fault == RequestError::Closed)
                 {
                     let text = format!(
-                        "rank {rank}: request {ticket}, revoke of {label:#x}, ended with {fault:?}"
+                        "rank {rank}: request {number}, revoke of {label:#x}, ended with {fault:?}"
                     );
                     return found(Kind::Unexplained, text);
                 }
             }
             Request::Disconnect { .. } | Request::Leave if !self.model(rank).left => {
                 let text =
-                    format!("rank {rank}: request {ticket}, {:?}, failed: {fault:?}", op.request);
+                    format!("rank {rank}: request {number}, {:?}, failed: {fault:?}", op.request);
                 return found(Kind::Unexplained, text);
             }
             _ => {}
@@ -386,9 +386,9 @@ impl Oracle {
             let whole = self.links.joined(rank, peer) && !self.links.excused(rank, peer, now);
             if whole && !self.rough {
                 let link = self.links.view(rank, peer).link;
-                let tickets = self.messages.under_way(rank, peer, link);
-                many += tickets.len() as u64;
-                self.undelivered.add(rank, peer, &tickets);
+                let numbers = self.messages.under_way(rank, peer, link);
+                many += numbers.len() as u64;
+                self.undelivered.add(rank, peer, &numbers);
             }
         }
         many
@@ -445,11 +445,11 @@ impl Oracle {
     /// Finds requests that never completed.
     pub(crate) fn check_unfinished(&self) -> Verdict {
         for model in &self.models {
-            if let Some(ticket) = model.running.first() {
-                let op = self.ops.get(*ticket as usize).and_then(Option::as_ref);
+            if let Some(number) = model.running.first() {
+                let op = self.ops.get(*number as usize).and_then(Option::as_ref);
                 let what = op.map(|op| brief(&op.request)).unwrap_or_default();
                 let rank = op.map_or(0, |op| op.rank);
-                let text = format!("rank {rank}: request {ticket}, {what}, never completed");
+                let text = format!("rank {rank}: request {number}, {what}, never completed");
                 return found(Kind::Hang, text);
             }
         }

@@ -67,8 +67,8 @@ impl Outside {
         net: &mut Network,
         queue: &mut Queue,
     ) {
-        let NodeEvent::Opened { conn, ticket, .. } = event else { return };
-        let Some(one) = self.conns.get_mut(ticket as usize) else { return };
+        let NodeEvent::Opened { conn, number, .. } = event else { return };
+        let Some(one) = self.conns.get_mut(number as usize) else { return };
         one.conn = Some(conn);
         if let Some(sent) = cluster.outsider_bytes(one.to, &one.what) {
             one.limit = i64::try_from(sent.held).unwrap_or(i64::MAX);
@@ -84,8 +84,8 @@ impl Outside {
         if from != self.host {
             return from;
         }
-        let ticket = net.conns[conn.0 as usize].ticket;
-        let one = self.conns.get(ticket as usize);
+        let number = net.conns[conn.0 as usize].number;
+        let one = self.conns.get(number as usize);
         // Silent connections come from the address of the ranks.
         let near = one.is_some_and(|one| one.what == Outsider::Silent);
         if near { rank } else { ELSEWHERE }
@@ -99,8 +99,8 @@ impl Outside {
         grown: i64,
         sent: i64,
     ) -> Verdict {
-        let ticket = net.conns[conn.0 as usize].ticket;
-        let Some(one) = self.conns.get_mut(ticket as usize) else { return Ok(()) };
+        let number = net.conns[conn.0 as usize].number;
+        let Some(one) = self.conns.get_mut(number as usize) else { return Ok(()) };
         one.held += grown - sent;
         if one.held > one.limit + BESIDE_BYTES {
             let text = format!(

@@ -31,7 +31,7 @@ struct Probe {
 /// All probes of a run.
 pub(crate) struct Probes {
     list: Vec<Probe>,
-    tickets: u64,
+    next_number: u64,
     until_ns: u64,
     /// Where [`Self::next`] goes on: a probe, and its sides that were looked at.
     next: (usize, usize),
@@ -39,30 +39,30 @@ pub(crate) struct Probes {
 
 impl Probes {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let ticket = |event: &Event| match event {
-            Event::Request { ticket, .. } => Some(*ticket),
+        let number = |event: &Event| match event {
+            Event::Request { number, .. } => Some(*number),
             _ => None,
         };
-        let tickets = plan.steps.iter().filter_map(|step| ticket(&step.event)).max();
-        let tickets = tickets.map_or(0, |last| last + 1);
-        Self { list: Vec::new(), tickets, until_ns: 0, next: (0, 0) }
+        let numbers = plan.steps.iter().filter_map(|step| number(&step.event)).max();
+        let next_number = numbers.map_or(0, |last| last + 1);
+        Self { list: Vec::new(), next_number, until_ns: 0, next: (0, 0) }
     }
 
-    fn ticket(&mut self) -> u64 {
-        self.tickets += 1;
-        self.tickets - 1
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
     }
 
     /// A request completed.
-    pub(crate) fn answered(&mut self, ticket: u64, done: bool) {
+    pub(crate) fn answered(&mut self, number: u64, done: bool) {
         for probe in &mut self.list {
-            if probe.goal == Goal::Putting(ticket) {
+            if probe.goal == Goal::Putting(number) {
                 probe.goal = if done { Goal::Reached } else { Goal::Meet };
             }
         }
     }
 
-    /// Returns the requests by which a rank revokes its windows, with their tickets.
+    /// Returns the requests by which a rank revokes its windows, with their numbers.
     pub(crate) fn take_back(
         &mut self,
         plan: &Plan,
@@ -77,7 +77,7 @@ impl Probes {
         };
         let labels = oracle.model(rank).windows.iter().filter_map(exposed);
         let patience_ns = plan.deadline_ns;
-        labels.map(|label| (self.ticket(), Request::Revoke { label, patience_ns })).collect()
+        labels.map(|label| (self.take_number(), Request::Revoke { label, patience_ns })).collect()
     }
 
     /// Plans a probe between each running rank and the next one.
@@ -93,7 +93,7 @@ impl Probes {
         self.until_ns = now + BACK_OFF_NS + 2 * plan.deadline_ns;
     }
 
-    /// Returns the next request of this turn over all probes: its ticket and its rank. `None` at the end of the turn; the next call
+    /// Returns the next request of this turn over all probes: its number and its rank. `None` at the end of the turn; the next call
     /// begins another one. `redials`: see [`Cluster::redials`](super::node::Cluster::redials).
     pub(crate) fn next(
         &mut self,
@@ -114,12 +114,12 @@ impl Probes {
                     continue;
                 }
                 if oracle.links.joined(a, b) {
-                    let ticket = self.ticket();
-                    self.list[index].goal = Goal::Putting(ticket);
+                    let number = self.take_number();
+                    self.list[index].goal = Goal::Putting(number);
                     let place = u64::from(a) * PROBE_LEN;
                     let remote = BufferLayout::of(plan.buffer_len).target + place;
                     let piece = BatchPart { local: place, remote, len: PROBE_LEN };
-                    return Some((ticket, a, Request::Put { peer: b, piece }));
+                    return Some((number, a, Request::Put { peer: b, piece }));
                 }
                 let (low, high) = (a.min(b), a.max(b));
                 if redials && oracle.links.is_lost(low, high) {
@@ -128,11 +128,11 @@ impl Probes {
                 self.next = (index, 1);
             }
             let (from, to) = if side == 0 { (a, b) } else { (b, a) };
-            let state = requested[side].and_then(|ticket| Some(oracle.op(ticket)?.state));
+            let state = requested[side].and_then(|number| Some(oracle.op(number)?.state));
             if state != Some(State::Running) {
-                let ticket = self.ticket();
-                self.list[index].requested[side] = Some(ticket);
-                return Some((ticket, from, Request::Connect { rank: to }));
+                let number = self.take_number();
+                self.list[index].requested[side] = Some(number);
+                return Some((number, from, Request::Connect { rank: to }));
             }
         }
     }

@@ -5,7 +5,7 @@ use super::shadow::pattern;
 
 #[derive(Debug)]
 struct SentData {
-    ticket: u64,
+    number: u64,
     len: u64,
     /// The receive that has it, counted in the order of the requests.
     taken: Option<usize>,
@@ -17,7 +17,7 @@ impl SentData {
     /// Returns `true` if these are its bytes. Short messages may have the same bytes as others.
     fn is(&self, bytes: &[u8]) -> bool {
         let mut own = vec![0; bytes.len()];
-        pattern(pattern_of(self.ticket, 0), &mut own);
+        pattern(pattern_of(self.number, 0), &mut own);
         self.len == bytes.len() as u64 && own == bytes
     }
 }
@@ -43,7 +43,7 @@ impl PairQueue {
     /// not count it as delivered. Returns `true` if there is such a receive.
     fn retake(&mut self, at: usize) -> bool {
         let mut bytes = vec![0; usize::try_from(self.sends[at].len).unwrap_or(0)];
-        pattern(pattern_of(self.sends[at].ticket, 0), &mut bytes);
+        pattern(pattern_of(self.sends[at].number, 0), &mut bytes);
         for other in 0..self.sends.len() {
             let p = &mut self.sends[other];
             if p.done || p.taken.is_none() || !p.is(&bytes) {
@@ -67,8 +67,8 @@ pub(crate) struct RndvOracle {
 }
 
 /// Returns the pattern of part `index` of a request.
-pub(crate) const fn pattern_of(ticket: u64, index: usize) -> u64 {
-    (ticket << 8 | index as u64) ^ 0x5055_5400_0000_0000
+pub(crate) const fn pattern_of(number: u64, index: usize) -> u64 {
+    (number << 8 | index as u64) ^ 0x5055_5400_0000_0000
 }
 
 impl RndvOracle {
@@ -81,23 +81,23 @@ impl RndvOracle {
     }
 
     /// A `Send` was submitted.
-    pub(crate) fn submitted(&mut self, from: u32, to: u32, ticket: u64, len: u64) {
+    pub(crate) fn submitted(&mut self, from: u32, to: u32, number: u64, len: u64) {
         if let Some(queue) = self.queue(from, to) {
-            queue.sends.push(SentData { ticket, len, taken: None, done: false });
+            queue.sends.push(SentData { number, len, taken: None, done: false });
         }
     }
 
     /// A `Recv` was submitted.
-    pub(crate) fn awaited(&mut self, from: u32, to: u32, ticket: u64) {
+    pub(crate) fn awaited(&mut self, from: u32, to: u32, number: u64) {
         if let Some(queue) = self.queue(from, to) {
-            queue.receives.push(ticket);
+            queue.receives.push(number);
         }
     }
 
     /// A `Send` completed: a receive has its bytes.
-    pub(crate) fn sent(&mut self, from: u32, to: u32, ticket: u64) -> Verdict {
+    pub(crate) fn sent(&mut self, from: u32, to: u32, number: u64) -> Verdict {
         let Some(queue) = self.queue(from, to) else { return Ok(()) };
-        let Some(at) = queue.sends.iter().rposition(|p| p.ticket == ticket) else {
+        let Some(at) = queue.sends.iter().rposition(|p| p.number == number) else {
             return Ok(());
         };
         queue.sends[at].done = true;
@@ -106,7 +106,7 @@ impl RndvOracle {
             return Ok(());
         }
         let text = format!(
-            "rank {from} completed request {ticket}, as received by rank {to}; nobody has it"
+            "rank {from} completed request {number}, as received by rank {to}; nobody has it"
         );
         found(Kind::Lost, text)
     }
@@ -118,7 +118,7 @@ impl RndvOracle {
         }
     }
 
-    /// The `Recv` of that ticket completed with `Done`, and its buffer has the bytes `got`.
+    /// The `Recv` of that number completed with `Done`, and its buffer has the bytes `got`.
     pub(crate) fn received(&mut self, from: u32, to: u32, receive: u64, got: &[u8]) -> Verdict {
         let Some(queue) = self.queue(from, to) else { return Ok(()) };
         let order = queue.receives.iter().rposition(|r| *r == receive);
@@ -135,8 +135,8 @@ impl RndvOracle {
             return found(Kind::NotDone, text);
         };
         let Some(at) = alike.iter().copied().find(|at| fits(&queue.sends, *at, order)) else {
-            let ticket = queue.sends[*first].ticket;
-            let text = format!("rank {to} received request {ticket} of rank {from} out of order");
+            let number = queue.sends[*first].number;
+            let text = format!("rank {to} received request {number} of rank {from} out of order");
             return found(Kind::Messages, text);
         };
         queue.sends[at].taken = order;
@@ -150,15 +150,15 @@ mod tests {
 
     #[test]
     fn messages_arrive_whole_in_order_and_none_is_lost() {
-        let bytes = |ticket| {
+        let bytes = |number| {
             let mut out = vec![0; 16];
-            pattern(pattern_of(ticket, 0), &mut out);
+            pattern(pattern_of(number, 0), &mut out);
             out
         };
         let mut rndv = RndvOracle::new(2);
-        for ticket in 1..=4 {
-            rndv.submitted(0, 1, ticket, 16);
-            rndv.awaited(0, 1, 10 + ticket);
+        for number in 1..=4 {
+            rndv.submitted(0, 1, number, 16);
+            rndv.awaited(0, 1, 10 + number);
         }
         // The second receive may be over before the first.
         rndv.received(0, 1, 12, &bytes(2)).expect("the second");
@@ -177,9 +177,9 @@ mod tests {
     /// same, the first was given up, the second received.
     #[test]
     fn equal_messages_are_distinguished_by_results_of_their_senders() {
-        let byte = |ticket| {
+        let byte = |number| {
             let mut out = [0];
-            pattern(pattern_of(ticket, 0), &mut out);
+            pattern(pattern_of(number, 0), &mut out);
             out
         };
         let alike: Vec<u64> = (1..).filter(|t| byte(*t) == byte(1)).take(2).collect();

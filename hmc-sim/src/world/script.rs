@@ -6,18 +6,18 @@
 use super::node::{Outsider, Request};
 use super::swarm::{FaultRates, NetConditions};
 
-/// Odd, so that tickets and tags map one to one.
+/// Odd, so that numbers and tags map one to one.
 const TAG_ODD: u64 = 0xD1B5_4A32_D192_ED03;
 
-/// The number that a message of this ticket carries.
+/// The number that a message of this number carries.
 #[must_use]
-pub const fn tag_of(ticket: u64) -> u64 {
-    ticket.wrapping_mul(TAG_ODD)
+pub const fn tag_of(number: u64) -> u64 {
+    number.wrapping_mul(TAG_ODD)
 }
 
-/// The ticket behind a tag.
+/// The number behind a tag.
 #[must_use]
-pub(crate) const fn ticket_of(tag: u64) -> u64 {
+pub(crate) const fn number_of(tag: u64) -> u64 {
     // Newton's iteration for the inverse of an odd number modulo 2^64.
     let mut inverse = TAG_ODD;
     let mut round = 0;
@@ -33,8 +33,8 @@ pub(crate) const fn ticket_of(tag: u64) -> u64 {
 pub enum Event {
     /// A request of the application of a rank.
     Request {
-        /// The ticket, unique in the script.
-        ticket: u64,
+        /// The number, unique in the script.
+        number: u64,
         /// The rank.
         rank: u32,
         /// Not before this one completed with `Done`; not at all if it failed.
@@ -160,13 +160,13 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::{Plan, tag_of, ticket_of};
+    use super::{Plan, number_of, tag_of};
     use crate::world::swarm::RunShape;
 
     #[test]
-    fn tags_name_their_tickets() {
-        for ticket in (0..1_000).chain([u64::MAX]) {
-            assert_eq!(ticket_of(tag_of(ticket)), ticket);
+    fn tags_hold_their_numbers() {
+        for number in (0..1_000).chain([u64::MAX]) {
+            assert_eq!(number_of(tag_of(number)), number);
         }
     }
 

@@ -57,7 +57,7 @@ const BLOCK: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WriteRange {
     /// The request behind it.
-    pub(crate) ticket: u64,
+    pub(crate) number: u64,
     /// Its pattern; none if any byte may appear.
     pub(crate) pattern: Option<u64>,
     /// Where.
@@ -104,7 +104,7 @@ struct Writer {
 /// A reader that runs: what it may see.
 #[derive(Debug)]
 struct Reader {
-    ticket: u64,
+    number: u64,
     offset: usize,
     since: u64,
     before: Vec<u8>,
@@ -218,48 +218,48 @@ impl ShadowMemory {
         let mut text = format!("byte {at} is {value:#04x}, settled {:#04x}", self.base[at]);
         if let Some((mark, _)) = own {
             let want = mark.pattern.map_or(0, |id| Pattern::of(id).byte(at - mark.offset));
-            text += &format!(", written {want:#04x} by request {}", mark.ticket);
+            text += &format!(", written {want:#04x} by request {}", mark.number);
         }
         for writer in &self.writers {
             if writer.mark.covers(at) {
-                text += &format!(", possible writer: request {}", writer.mark.ticket);
+                text += &format!(", possible writer: request {}", writer.mark.number);
             }
         }
         for (_, mark) in &self.past {
             if mark.covers(at) {
-                text += &format!(", past writer: request {}", mark.ticket);
+                text += &format!(", past writer: request {}", mark.number);
             }
         }
         text
     }
 
     /// What a check of that writer has to read: its place.
-    pub(crate) fn places(&self, ticket: u64) -> Vec<(usize, usize)> {
-        let of = |writer: &&Writer| writer.mark.ticket == ticket;
+    pub(crate) fn places(&self, number: u64) -> Vec<(usize, usize)> {
+        let of = |writer: &&Writer| writer.mark.number == number;
         self.writers.iter().filter(of).map(|w| (w.mark.offset, w.mark.len)).collect()
     }
 
-    /// The writers that `pick` picks, by ticket.
-    pub(crate) fn tickets(&self, pick: impl Fn(&WriteRange) -> bool) -> Vec<u64> {
+    /// The writers that `pick` picks, by number.
+    pub(crate) fn numbers(&self, pick: impl Fn(&WriteRange) -> bool) -> Vec<u64> {
         let mut list: Vec<u64> =
-            self.writers.iter().map(|w| &w.mark).filter(|m| pick(m)).map(|m| m.ticket).collect();
+            self.writers.iter().map(|w| &w.mark).filter(|m| pick(m)).map(|m| m.number).collect();
         list.dedup();
         list
     }
 
-    /// Bytes of `ticket` at `offset` can be read now: is it so?
-    pub(crate) fn visible(&self, ticket: u64, offset: usize, now: &[u8]) -> Result<(), Mismatch> {
-        let own = |w: &&Writer| w.mark.ticket == ticket && w.mark.offset == offset;
+    /// Bytes of `number` at `offset` can be read now: is it so?
+    pub(crate) fn visible(&self, number: u64, offset: usize, now: &[u8]) -> Result<(), Mismatch> {
+        let own = |w: &&Writer| w.mark.number == number && w.mark.offset == offset;
         // Its own mark is among the writers: without it, only others excuse a byte.
         let Some(writer) = self.writers.iter().find(own) else { return Ok(()) };
         self.check(offset, now, Some((writer.mark, writer.since)))
     }
 
     /// Writer ends, and `now` was read at its place: settle it. A failed one stays possible.
-    pub(crate) fn settle(&mut self, ticket: u64, offset: usize, now: &[u8]) {
+    pub(crate) fn settle(&mut self, number: u64, offset: usize, now: &[u8]) {
         self.base[offset..offset + now.len()].copy_from_slice(now);
         let ended = self.tick();
-        let own = |w: &Writer| w.mark.ticket == ticket && w.mark.offset == offset;
+        let own = |w: &Writer| w.mark.number == number && w.mark.offset == offset;
         if let Some(index) = self.writers.iter().position(own) {
             let writer = self.writers.remove(index);
             let others = self.readers.iter().any(|r| r.since < ended)
@@ -272,9 +272,9 @@ impl ShadowMemory {
     }
 
     /// The request failed: its writers may still write, until a fence.
-    pub(crate) fn loosen(&mut self, ticket: u64) {
+    pub(crate) fn loosen(&mut self, number: u64) {
         for writer in &mut self.writers {
-            if writer.mark.ticket == ticket {
+            if writer.mark.number == number {
                 writer.running = false;
             }
         }
@@ -288,21 +288,21 @@ impl ShadowMemory {
         if !self.readers.is_empty() {
             let len = bytes.len();
             let mark =
-                WriteRange { ticket: id, pattern: Some(id), offset, len, from: u32::MAX, link: 0 };
+                WriteRange { number: id, pattern: Some(id), offset, len, from: u32::MAX, link: 0 };
             self.past.push((ended, mark));
         }
     }
 
     /// A reader starts.
-    pub(crate) fn read_starts(&mut self, ticket: u64, offset: usize, len: usize) {
+    pub(crate) fn read_starts(&mut self, number: u64, offset: usize, len: usize) {
         let since = self.tick();
         let before = self.base[offset..offset + len].to_vec();
-        self.readers.push(Reader { ticket, offset, since, before });
+        self.readers.push(Reader { number, offset, since, before });
     }
 
     /// A reader completes; `got` is the bytes that it read, if it reports any.
-    pub(crate) fn read_ends(&mut self, ticket: u64, got: Option<&[u8]>) -> Result<(), Mismatch> {
-        let Some(index) = self.readers.iter().position(|reader| reader.ticket == ticket) else {
+    pub(crate) fn read_ends(&mut self, number: u64, got: Option<&[u8]>) -> Result<(), Mismatch> {
+        let Some(index) = self.readers.iter().position(|reader| reader.number == number) else {
             return Ok(());
         };
         let reader = self.readers.swap_remove(index);
@@ -343,8 +343,8 @@ impl ShadowMemory {
 mod tests {
     use super::{ShadowMemory, WriteRange, pattern};
 
-    fn mark(ticket: u64, offset: usize, len: usize) -> WriteRange {
-        WriteRange { ticket, pattern: Some(ticket), offset, len, from: 0, link: 1 }
+    fn mark(number: u64, offset: usize, len: usize) -> WriteRange {
+        WriteRange { number, pattern: Some(number), offset, len, from: 0, link: 1 }
     }
 
     fn bytes(id: u64, len: usize) -> Vec<u8> {
@@ -387,23 +387,23 @@ mod tests {
     #[test]
     fn long_writers_are_judged_byte_by_byte_across_blocks() {
         const LEN: usize = 203;
-        for (ticket, offset) in [(1, 8), (2, 3)] {
+        for (number, offset) in [(1, 8), (2, 3)] {
             let end = offset + LEN;
             let mut ground = ShadowMemory::new(vec![0; 256]);
-            ground.write_starts(mark(ticket, offset, LEN));
+            ground.write_starts(mark(number, offset, LEN));
             // One byte more than it may write.
-            let long = bytes(ticket, LEN + 1);
+            let long = bytes(number, LEN + 1);
             assert_ne!(long[LEN], 0, "else it could not be told from a settled byte");
             let mut all = vec![0; 256];
             all[offset..end].copy_from_slice(&long[..LEN]);
             ground.range(0, &all).expect("its bytes");
             ground.range(offset + 8, &all[offset + 8..]).expect("from its second word on");
-            ground.visible(ticket, offset, &all[offset..end]).expect("its bytes, looked at alone");
+            ground.visible(number, offset, &all[offset..end]).expect("its bytes, looked at alone");
             for at in offset..end {
                 let good = all[at];
                 all[at] = if good == 1 { 2 } else { 1 };
                 assert!(ground.range(0, &all).is_err(), "byte {at} by nobody");
-                let alone = ground.visible(ticket, offset, &all[offset..end]);
+                let alone = ground.visible(number, offset, &all[offset..end]);
                 assert!(alone.is_err(), "byte {at} by nobody, looked at alone");
                 all[at] = good;
             }
@@ -411,12 +411,12 @@ mod tests {
             moved[offset + 5..end].copy_from_slice(&long[..LEN - 5]);
             assert!(ground.range(64, &moved[64..128]).is_err(), "all of it five bytes further");
             again.copy_within(..64, 64);
-            assert!(ground.visible(ticket, offset, &again).is_err(), "its first block again");
+            assert!(ground.visible(number, offset, &again).is_err(), "its first block again");
             all[end] = long[LEN];
             assert!(ground.range(0, &all).is_err(), "its pattern goes on past its end");
             let last = offset + 144;
             assert!(ground.range(last, &all[last..=end]).is_err(), "in one block with its end");
-            assert!(ground.visible(ticket, offset, &long).is_err(), "also when looked at alone");
+            assert!(ground.visible(number, offset, &long).is_err(), "also when looked at alone");
         }
     }
 

@@ -176,8 +176,8 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                 let from = self.outside.seen_from(&self.net, rank, conn, from);
                 (rank, NodeInput::Accepted { conn, from })
             }
-            NodeEvent::Opened { rank, conn, ticket } => (rank, NodeInput::Opened { ticket, conn }),
-            NodeEvent::Failed { rank, ticket } => (rank, NodeInput::Failed { ticket }),
+            NodeEvent::Opened { rank, conn, number } => (rank, NodeInput::Opened { number, conn }),
+            NodeEvent::Failed { rank, number } => (rank, NodeInput::Failed { number }),
         };
         if rank == self.plan.ranks {
             let (net, queue) = (&mut self.net, &mut self.queue);
@@ -240,17 +240,17 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                     return found(Kind::Interface, text);
                 }
             }
-            NodeOutput::Connect { ticket, to } => {
-                self.net.dial(self.now, rank, ticket, to, &mut self.queue);
+            NodeOutput::Connect { number, to } => {
+                self.net.dial(self.now, rank, number, to, &mut self.queue);
             }
             NodeOutput::Close { conn } => self.net.close(self.now, rank, conn, &mut self.queue),
-            NodeOutput::Result { ticket, result } => {
+            NodeOutput::Result { number, result } => {
                 self.stats.completed(&result);
-                self.trace.mix(ticket);
+                self.trace.mix(number);
                 let done =
-                    self.oracle.completed(self.now, &mut self.nodes, rank, ticket, &result)?;
-                self.probes.answered(ticket, done);
-                for step in self.waiting.remove(&ticket).into_iter().flatten() {
+                    self.oracle.completed(self.now, &mut self.nodes, rank, number, &result)?;
+                self.probes.answered(number, done);
+                for step in self.waiting.remove(&number).into_iter().flatten() {
                     self.queue.push(self.now, What::Step(step));
                 }
             }
@@ -339,7 +339,7 @@ impl<'p, C: Cluster> Simulation<'p, C> {
         let plan = self.plan;
         let Some(step) = plan.steps.get(index as usize) else { return Ok(()) };
         match &step.event {
-            Event::Request { ticket, rank, after, request } => {
+            Event::Request { number, rank, after, request } => {
                 let host = self.net.hosts[*rank as usize];
                 if host.alive && host.paused {
                     self.processes[*rank as usize].backlog.push(What::Step(index));
@@ -358,23 +358,23 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                         }
                     }
                 }
-                self.request(*ticket, *rank, request)
+                self.request(*number, *rank, request)
             }
             fault => self.fault(fault),
         }
     }
 
     /// The application of a rank submits a request.
-    fn request(&mut self, ticket: u64, rank: u32, request: &Request) -> Verdict {
+    fn request(&mut self, number: u64, rank: u32, request: &Request) -> Verdict {
         let alive = self.net.hosts[rank as usize].alive;
-        if !alive || !self.oracle.begin(self.now, &mut self.nodes, ticket, rank, request)? {
+        if !alive || !self.oracle.begin(self.now, &mut self.nodes, number, rank, request)? {
             self.stats.skipped += 1;
             return Ok(());
         }
         self.stats.requests += 1;
         self.trace
-            .note(self.now, || format!("rank {rank} gets request {ticket}: {}", brief(request)));
-        self.feed(rank, NodeInput::Request { ticket, request })
+            .note(self.now, || format!("rank {rank} gets request {number}: {}", brief(request)));
+        self.feed(rank, NodeInput::Request { number, request })
     }
 
     fn fault(&mut self, event: &Event) -> Verdict {
@@ -465,8 +465,8 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                 self.net.heal_faults();
                 self.oracle.check_unfinished()?;
                 for rank in 0..plan.ranks {
-                    for (ticket, request) in self.probes.take_back(plan, &mut self.oracle, rank) {
-                        self.request(ticket, rank, &request)?;
+                    for (number, request) in self.probes.take_back(plan, &mut self.oracle, rank) {
+                        self.request(number, rank, &request)?;
                     }
                 }
                 self.probes.begin(self.now, plan, &mut self.oracle);
@@ -474,10 +474,10 @@ impl<'p, C: Cluster> Simulation<'p, C> {
             }
             1 => {
                 let redials = self.cluster.redials();
-                while let Some((ticket, rank, request)) =
+                while let Some((number, rank, request)) =
                     self.probes.next(plan, &mut self.oracle, redials)
                 {
-                    self.request(ticket, rank, &request)?;
+                    self.request(number, rank, &request)?;
                 }
                 let (at, phase) = self.probes.next_phase(self.now, plan)?;
                 self.queue.push(at, What::Phase(phase));

@@ -9,7 +9,7 @@ use super::finding::{Kind, Verdict, found};
 struct Sent {
     from: u32,
     to: u32,
-    ticket: u64,
+    number: u64,
 }
 
 /// All such messages that have not arrived.
@@ -20,13 +20,13 @@ pub(crate) struct Undelivered {
 
 impl Undelivered {
     /// `from` is killed while these messages to `to` are under way.
-    pub(crate) fn add(&mut self, from: u32, to: u32, tickets: &[u64]) {
-        self.messages.extend(tickets.iter().map(|ticket| Sent { from, to, ticket: *ticket }));
+    pub(crate) fn add(&mut self, from: u32, to: u32, numbers: &[u64]) {
+        self.messages.extend(numbers.iter().map(|number| Sent { from, to, number: *number }));
     }
 
     /// The message of that request arrived.
-    pub(crate) fn arrived(&mut self, ticket: u64) {
-        self.messages.retain(|sent| sent.ticket != ticket);
+    pub(crate) fn arrived(&mut self, number: u64) {
+        self.messages.retain(|sent| sent.number != number);
     }
 
     /// Something else happens between two ranks.
@@ -47,7 +47,7 @@ impl Undelivered {
                 let text = format!(
                     "rank {to} says that rank {from} is down; the message of request {}, sent before rank {from} was killed, \
                      has not come",
-                    sent.ticket
+                    sent.number
                 );
                 found(Kind::Lost, text)
             }

@@ -20,7 +20,7 @@ pub struct Peer {
     pub heard: u64,
     /// Waiting requests to connect.
     pub wanted: Vec<u64>,
-    /// The dial under way: its ticket, then its connection.
+    /// The dial under way: its number, then its connection.
     pub dial: Option<u32>,
     pub dial_conn: Option<u32>,
     pub dial_since: u64,
@@ -69,26 +69,26 @@ impl Conn {
 }
 
 impl Toy {
-    pub fn connect(&mut self, ticket: u64, rank: u32) {
+    pub fn connect(&mut self, number: u64, rank: u32) {
         let peer = &mut self.peers[rank as usize];
         if peer.up.is_some() {
-            return self.done(ticket, 0);
+            return self.done(number, 0);
         }
-        peer.wanted.push(ticket);
+        peer.wanted.push(number);
         self.dial(rank);
     }
 
     fn dial(&mut self, rank: u32) {
         let (now, bug) = (self.now, self.bug);
-        let ticket = self.dials;
+        let number = self.dials;
         let peer = &mut self.peers[rank as usize];
         peer.redial = u64::MAX;
         let never = bug == Bug::NoRedial && peer.lost;
         if peer.up.is_none() && peer.dial.is_none() && peer.dial_conn.is_none() && !never {
-            peer.dial = Some(ticket);
+            peer.dial = Some(number);
             peer.dial_since = now;
             self.dials += 1;
-            self.out.push_back(NodeOutput::Connect { ticket, to: rank });
+            self.out.push_back(NodeOutput::Connect { number, to: rank });
         }
     }
 
@@ -100,13 +100,13 @@ impl Toy {
         }
     }
 
-    fn dialing(&self, ticket: u32) -> Option<u32> {
-        let rank = self.peers.iter().position(|peer| peer.dial == Some(ticket))?;
+    fn dialing(&self, number: u32) -> Option<u32> {
+        let rank = self.peers.iter().position(|peer| peer.dial == Some(number))?;
         u32::try_from(rank).ok()
     }
 
-    pub fn opened(&mut self, ticket: u32, conn: u32) {
-        let Some(rank) = self.dialing(ticket) else { return self.close(conn) };
+    pub fn opened(&mut self, number: u32, conn: u32) {
+        let Some(rank) = self.dialing(number) else { return self.close(conn) };
         let peer = &mut self.peers[rank as usize];
         peer.dial = None;
         peer.dial_conn = Some(conn);
@@ -117,8 +117,8 @@ impl Toy {
         self.send(conn, hello);
     }
 
-    pub fn refused(&mut self, ticket: u32) {
-        if let Some(rank) = self.dialing(ticket) {
+    pub fn refused(&mut self, number: u32) {
+        if let Some(rank) = self.dialing(number) {
             self.peers[rank as usize].dial = None;
             self.again(rank);
         }
@@ -218,8 +218,8 @@ impl Toy {
         peer.redial = u64::MAX;
         let wanted = std::mem::take(&mut peer.wanted);
         self.out.push_back(NodeOutput::PeerUp { rank, incarnation });
-        for ticket in wanted {
-            self.done(ticket, 0);
+        for number in wanted {
+            self.done(number, 0);
         }
     }
 
@@ -240,14 +240,14 @@ impl Toy {
             window.ended = true;
         }
         self.delayed.retain(|(from, _)| *from != rank);
-        let of = |(ticket, op): (&u64, &super::ops::Pending)| (op.peer == rank).then_some(*ticket);
+        let of = |(number, op): (&u64, &super::ops::Pending)| (op.peer == rank).then_some(*number);
         let lost: Vec<u64> = self.pending.iter().filter_map(of).collect();
-        for ticket in lost {
-            let Some(op) = self.pending.remove(&ticket) else { continue };
+        for number in lost {
+            let Some(op) = self.pending.remove(&number) else { continue };
             match bug {
                 Bug::LostOnReset => {}
-                Bug::DoneOnReset => self.done(ticket, op.total),
-                _ => self.fail(ticket, RequestError::PeerDead),
+                Bug::DoneOnReset => self.done(number, op.total),
+                _ => self.fail(number, RequestError::PeerDead),
             }
         }
         if bug != Bug::SilentDown {
@@ -268,13 +268,13 @@ impl Toy {
 
     pub fn tick(&mut self) {
         self.flush();
-        while let Some((at, ticket)) = self.deadlines.front().copied() {
+        while let Some((at, number)) = self.deadlines.front().copied() {
             if at > self.now {
                 break;
             }
             self.deadlines.pop_front();
             if self.bug != Bug::HangOnPartition {
-                self.expire(ticket);
+                self.expire(number);
             }
         }
         for rank in 0..self.boot.ranks {
@@ -313,14 +313,14 @@ impl Toy {
         }
     }
 
-    fn expire(&mut self, ticket: u64) {
+    fn expire(&mut self, number: u64) {
         let waits = |peer: &mut Peer| {
-            let at = peer.wanted.iter().position(|wanted| *wanted == ticket);
+            let at = peer.wanted.iter().position(|wanted| *wanted == number);
             at.map(|at| peer.wanted.remove(at)).is_some()
         };
         let connecting = self.peers.iter_mut().any(waits);
-        if connecting || self.pending.remove(&ticket).is_some() {
-            self.fail(ticket, RequestError::Deadline);
+        if connecting || self.pending.remove(&number).is_some() {
+            self.fail(number, RequestError::Deadline);
         }
     }
 }

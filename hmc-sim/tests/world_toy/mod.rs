@@ -111,16 +111,16 @@ pub struct Toy {
 }
 
 impl Toy {
-    pub fn completed(&mut self, ticket: u64, result: RequestResult) {
-        self.out.push_back(NodeOutput::Result { ticket, result });
+    pub fn completed(&mut self, number: u64, result: RequestResult) {
+        self.out.push_back(NodeOutput::Result { number, result });
     }
 
-    pub fn done(&mut self, ticket: u64, bytes: u64) {
-        self.completed(ticket, RequestResult::Done { bytes });
+    pub fn done(&mut self, number: u64, bytes: u64) {
+        self.completed(number, RequestResult::Done { bytes });
     }
 
-    pub fn fail(&mut self, ticket: u64, error: RequestError) {
-        self.completed(ticket, RequestResult::Failed(error));
+    pub fn fail(&mut self, number: u64, error: RequestError) {
+        self.completed(number, RequestResult::Failed(error));
     }
 
     pub fn send(&mut self, conn: u32, bytes: Vec<u8>) {
@@ -141,14 +141,14 @@ impl Node for Toy {
     fn handle(&mut self, now: Instant, input: NodeInput<'_>) {
         self.now = now.as_nanos();
         match input {
-            NodeInput::Opened { ticket, conn } => self.opened(ticket, conn.0),
-            NodeInput::Failed { ticket } => self.refused(ticket),
+            NodeInput::Opened { number, conn } => self.opened(number, conn.0),
+            NodeInput::Failed { number } => self.refused(number),
             NodeInput::Accepted { conn, .. } => self.accepted(conn.0),
             NodeInput::Bytes { conn, bytes } => self.bytes(conn.0, bytes),
             NodeInput::SendSpace { .. } => {}
             NodeInput::Closed { conn, .. } => self.closed(conn.0),
             NodeInput::Tick => self.tick(),
-            NodeInput::Request { ticket, request } => self.request(ticket, request),
+            NodeInput::Request { number, request } => self.request(number, request),
         }
     }
 

@@ -67,75 +67,75 @@ fn small(n: u64) -> usize {
 }
 
 impl Toy {
-    pub fn request(&mut self, ticket: u64, request: &Request) {
+    pub fn request(&mut self, number: u64, request: &Request) {
         if self.left && !matches!(request, Request::Revoke { .. } | Request::Cancel { .. }) {
-            return self.fail(ticket, RequestError::Closed);
+            return self.fail(number, RequestError::Closed);
         }
-        self.deadlines.push_back((self.now + self.boot.deadline_ns, ticket));
+        self.deadlines.push_back((self.now + self.boot.deadline_ns, number));
         match request {
-            Request::Connect { rank } => self.connect(ticket, *rank),
+            Request::Connect { rank } => self.connect(number, *rank),
             Request::Disconnect { peer } => {
                 self.down(*peer, true);
-                self.done(ticket, 0);
+                self.done(number, 0);
             }
             Request::Leave => {
                 self.left = true;
                 for rank in 0..self.boot.ranks {
                     self.down(rank, true);
-                    for ticket in std::mem::take(&mut self.peers[rank as usize].wanted) {
-                        self.fail(ticket, RequestError::Closed);
+                    for number in std::mem::take(&mut self.peers[rank as usize].wanted) {
+                        self.fail(number, RequestError::Closed);
                     }
                 }
-                self.done(ticket, 0);
+                self.done(number, 0);
             }
-            Request::Put { peer, piece } => self.put(ticket, *peer, None, &[*piece], None),
+            Request::Put { peer, piece } => self.put(number, *peer, None, &[*piece], None),
             Request::PutNotify { peer, piece, tag } => {
-                self.put(ticket, *peer, None, &[*piece], Some(*tag));
+                self.put(number, *peer, None, &[*piece], Some(*tag));
             }
-            Request::PutBatch { peer, list } => self.put(ticket, *peer, None, list, None),
+            Request::PutBatch { peer, list } => self.put(number, *peer, None, list, None),
             Request::PutWindow { peer, label, piece } => {
-                self.put(ticket, *peer, Some(*label), &[*piece], None);
+                self.put(number, *peer, Some(*label), &[*piece], None);
             }
-            Request::Get { peer, piece } => self.get(ticket, *peer, None, piece),
+            Request::Get { peer, piece } => self.get(number, *peer, None, piece),
             Request::GetWindow { peer, label, piece } => {
-                self.get(ticket, *peer, Some(*label), piece)
+                self.get(number, *peer, Some(*label), piece)
             }
-            Request::Tag { peer, tag } => self.message(ticket, *peer, Out::new(TAG).n(*tag).end()),
+            Request::Tag { peer, tag } => self.message(number, *peer, Out::new(TAG).n(*tag).end()),
             Request::Int { peer, value } => {
                 self.message(
-                    ticket,
+                    number,
                     *peer,
                     Out::new(INT).n(u64::from(value.cast_unsigned())).end(),
                 );
             }
             Request::Struct { peer, bytes } => {
-                self.message(ticket, *peer, Out::new(STRUCT).bytes(bytes));
+                self.message(number, *peer, Out::new(STRUCT).bytes(bytes));
             }
             Request::Expose { peer, label, len, read, write } => {
-                self.expose(ticket, *peer, *label, *len, (*read, *write));
+                self.expose(number, *peer, *label, *len, (*read, *write));
             }
-            Request::Revoke { label, .. } => self.revoke(ticket, *label),
-            Request::Cancel { ticket: other } => {
+            Request::Revoke { label, .. } => self.revoke(number, *label),
+            Request::Cancel { number: other } => {
                 if let Some(op) = self.pending.remove(other) {
                     self.fail(*other, RequestError::Cancelled);
                     if self.bug == Bug::TwoAnswers {
                         self.pending.insert(*other, op);
                     }
                 }
-                self.done(ticket, 0);
+                self.done(number, 0);
             }
             Request::Send { peer, local, len } | Request::Recv { peer, local, len } => {
                 let Some(conn) = self.peers[*peer as usize].up else {
-                    return self.fail(ticket, RequestError::NotConnected);
+                    return self.fail(number, RequestError::NotConnected);
                 };
                 let op = Pending { peer: *peer, total: *len, left: 1, local: *local, fault: None };
-                self.pending.insert(ticket, op);
+                self.pending.insert(number, op);
                 if matches!(request, Request::Send { .. }) {
                     let bytes = &self.buffer[small(*local)..small(*local + *len)];
-                    let frame = Out::new(SENT).n(ticket).bytes(bytes);
+                    let frame = Out::new(SENT).n(number).bytes(bytes);
                     self.send(conn, frame);
                 } else {
-                    let receiver = (ticket, *local, *len);
+                    let receiver = (number, *local, *len);
                     self.peers[*peer as usize].receivers.push_back(receiver);
                     self.pair(*peer, conn);
                 }
@@ -162,27 +162,27 @@ impl Toy {
 
     fn start(
         &mut self,
-        ticket: u64,
+        number: u64,
         peer: u32,
         label: Option<u64>,
         pieces: &[BatchPart],
         put: bool,
     ) -> Option<(u32, u64, u64)> {
         let Some(conn) = self.peers[peer as usize].up else {
-            self.fail(ticket, RequestError::NotConnected);
+            self.fail(number, RequestError::NotConnected);
             return None;
         };
         let (label, epoch, len) = match self.target(peer, label, put) {
             Ok(target) => target,
             Err(fault) => {
-                self.fail(ticket, fault);
+                self.fail(number, fault);
                 return None;
             }
         };
         let fits =
             |piece: &BatchPart| piece.remote.checked_add(piece.len).is_some_and(|e| e <= len);
         if !pieces.iter().all(fits) && self.bug != Bug::OutOfRange {
-            self.fail(ticket, RequestError::OutOfRange);
+            self.fail(number, RequestError::OutOfRange);
             return None;
         }
         Some((conn, label, epoch))
@@ -190,13 +190,13 @@ impl Toy {
 
     fn put(
         &mut self,
-        ticket: u64,
+        number: u64,
         peer: u32,
         label: Option<u64>,
         pieces: &[BatchPart],
         tag: Option<u64>,
     ) {
-        let Some((conn, label, epoch)) = self.start(ticket, peer, label, pieces, true) else {
+        let Some((conn, label, epoch)) = self.start(number, peer, label, pieces, true) else {
             return;
         };
         let total = pieces.iter().map(|piece| piece.len).sum();
@@ -213,7 +213,7 @@ impl Toy {
                 let off = u64::from(self.bug == Bug::WrongOffset && at > 0);
                 let remote = piece.remote.wrapping_add(at + off);
                 let local = small(piece.local + at);
-                let frame = Out::new(PUT).n(ticket).n(label).n(epoch).n(remote);
+                let frame = Out::new(PUT).n(number).n(label).n(epoch).n(remote);
                 let frame = frame.n(u64::from(note)).n(tag.unwrap_or(0));
                 let frame = frame.bytes(&self.buffer[local..local + small(len)]);
                 self.send(conn, frame);
@@ -225,28 +225,28 @@ impl Toy {
             }
         }
         if frames == 0 {
-            return self.done(ticket, 0);
+            return self.done(number, 0);
         }
         let op = Pending { peer, total, left: frames, local: 0, fault: None };
-        self.pending.insert(ticket, op);
+        self.pending.insert(number, op);
     }
 
-    fn get(&mut self, ticket: u64, peer: u32, label: Option<u64>, piece: &BatchPart) {
-        let Some((conn, label, epoch)) = self.start(ticket, peer, label, &[*piece], false) else {
+    fn get(&mut self, number: u64, peer: u32, label: Option<u64>, piece: &BatchPart) {
+        let Some((conn, label, epoch)) = self.start(number, peer, label, &[*piece], false) else {
             return;
         };
-        let frame = Out::new(GET).n(ticket).n(label).n(epoch).n(piece.remote).n(piece.len);
+        let frame = Out::new(GET).n(number).n(label).n(epoch).n(piece.remote).n(piece.len);
         self.send(conn, frame.n(piece.local).end());
         if self.bug == Bug::GetEarly {
-            return self.done(ticket, piece.len);
+            return self.done(number, piece.len);
         }
         let op = Pending { peer, total: piece.len, left: 1, local: piece.local, fault: None };
-        self.pending.insert(ticket, op);
+        self.pending.insert(number, op);
     }
 
-    fn message(&mut self, ticket: u64, peer: u32, frame: Vec<u8>) {
+    fn message(&mut self, number: u64, peer: u32, frame: Vec<u8>) {
         let Some(conn) = self.peers[peer as usize].up else {
-            return self.fail(ticket, RequestError::NotConnected);
+            return self.fail(number, RequestError::NotConnected);
         };
         self.tags += 1;
         if self.bug == Bug::TagsBackwards && self.tags % 4 == 1 {
@@ -257,37 +257,37 @@ impl Toy {
                 self.send(conn, held);
             }
         }
-        self.done(ticket, 0);
+        self.done(number, 0);
     }
 
-    fn expose(&mut self, ticket: u64, peer: u32, label: u64, len: u64, rights: (bool, bool)) {
+    fn expose(&mut self, number: u64, peer: u32, label: u64, len: u64, rights: (bool, bool)) {
         let Some(conn) = self.peers[peer as usize].up else {
-            return self.fail(ticket, RequestError::NotConnected);
+            return self.fail(number, RequestError::NotConnected);
         };
         self.epochs += 1;
         let epoch = self.epochs;
         let window = self.windows.entry(label).or_default();
         if window.exposed {
-            return self.fail(ticket, RequestError::Duplicate);
+            return self.fail(number, RequestError::Duplicate);
         }
         window.bytes.resize(small(len), 0);
         (window.read, window.write) = rights;
         (window.peer, window.epoch, window.exposed, window.ended) = (peer, epoch, true, false);
         let rights = u64::from(rights.0) | u64::from(rights.1) << 1;
         self.send(conn, Out::new(ADVERT).n(label).n(epoch).n(len).n(rights).end());
-        self.done(ticket, 0);
+        self.done(number, 0);
     }
 
-    fn revoke(&mut self, ticket: u64, label: u64) {
+    fn revoke(&mut self, number: u64, label: u64) {
         let Some(window) = self.windows.get_mut(&label).filter(|window| window.exposed) else {
-            return self.fail(ticket, RequestError::Unknown);
+            return self.fail(number, RequestError::Unknown);
         };
         window.exposed = false;
         let (peer, epoch, ended) = (window.peer, window.epoch, window.ended);
         if let Some(conn) = self.peers[peer as usize].up.filter(|_| !ended) {
             self.send(conn, Out::new(REVOKED).n(label).n(epoch).end());
         }
-        self.done(ticket, 0);
+        self.done(number, 0);
     }
 
     /// Where a peer's operation goes.
@@ -329,27 +329,27 @@ impl Toy {
         match kind {
             PUT => {
                 if self.bug == Bug::AckBeforeBytes {
-                    let ticket = input.n();
-                    self.send(conn, Out::new(ACK).n(ticket).n(0).end());
+                    let number = input.n();
+                    self.send(conn, Out::new(ACK).n(number).n(0).end());
                     self.delayed.push((peer, body.to_vec()));
                 } else {
-                    let (ticket, code) = self.land(peer, body);
-                    self.send(conn, Out::new(ACK).n(ticket).n(code).end());
+                    let (number, code) = self.land(peer, body);
+                    self.send(conn, Out::new(ACK).n(number).n(code).end());
                 }
             }
             ACK => {
-                let (ticket, code) = (input.n(), input.n());
-                let Some(op) = self.pending.get_mut(&ticket) else { return };
+                let (number, code) = (input.n(), input.n());
+                let Some(op) = self.pending.get_mut(&number) else { return };
                 op.left -= 1;
                 op.fault = op.fault.take().or(fault(code));
                 if op.left == 0 {
-                    self.end(ticket);
+                    self.end(number);
                 }
             }
             GET => {
-                let (ticket, label, epoch) = (input.n(), input.n(), input.n());
+                let (number, label, epoch) = (input.n(), input.n(), input.n());
                 let (remote, len, local) = (input.n(), input.n(), input.n());
-                let reply = Out::new(DATA).n(ticket);
+                let reply = Out::new(DATA).n(number);
                 let reply = match self.reach(peer, false, (label, epoch, remote, len)) {
                     Ok(bytes) => reply.n(0).n(local).bytes(bytes),
                     Err(fault) => reply.n(code(&fault)).n(local).end(),
@@ -357,23 +357,23 @@ impl Toy {
                 self.send(conn, reply);
             }
             DATA => {
-                let (ticket, code, local) = (input.n(), input.n(), input.n());
+                let (number, code, local) = (input.n(), input.n(), input.n());
                 let late = self.bug == Bug::LateGet || self.bug == Bug::GetEarly;
-                let local = match self.pending.get(&ticket) {
+                let local = match self.pending.get(&number) {
                     Some(op) => op.local,
                     None if late => local,
                     None => return,
                 };
                 let from = small(local);
                 self.buffer[from..from + input.0.len()].copy_from_slice(input.0);
-                if let Some(op) = self.pending.get_mut(&ticket) {
+                if let Some(op) = self.pending.get_mut(&number) {
                     op.fault = fault(code);
-                    self.end(ticket);
+                    self.end(number);
                 }
             }
             SENT => {
-                let ticket = input.n();
-                let send = (ticket, input.0.to_vec());
+                let number = input.n();
+                let send = (number, input.0.to_vec());
                 self.peers[peer as usize].sends.push_back(send);
                 self.pair(peer, conn);
             }
@@ -411,36 +411,36 @@ impl Toy {
             } else {
                 (state.sends.pop_front(), state.receivers.pop_front())
             };
-            let (Some((sent, bytes)), Some((ticket, local, len))) = (send, receiver) else {
+            let (Some((sent, bytes)), Some((number, local, len))) = (send, receiver) else {
                 return;
             };
-            self.pending.remove(&ticket);
+            self.pending.remove(&number);
             let many = u64::try_from(bytes.len()).expect("small");
             if many > len {
-                self.fail(ticket, RequestError::OutOfRange);
+                self.fail(number, RequestError::OutOfRange);
                 self.send(conn, Out::new(ACK).n(sent).n(1).end());
             } else {
                 self.buffer[small(local)..small(local + many)].copy_from_slice(&bytes);
-                self.done(ticket, many);
+                self.done(number, many);
                 self.send(conn, Out::new(ACK).n(sent).n(0).end());
             }
         }
     }
 
-    /// A put lands: its ticket, and what went wrong.
+    /// A put lands: its number, and what went wrong.
     fn land(&mut self, peer: u32, body: &[u8]) -> (u64, u64) {
         let mut input = In(body);
-        let (ticket, label, epoch) = (input.n(), input.n(), input.n());
+        let (number, label, epoch) = (input.n(), input.n(), input.n());
         let (remote, note, tag) = (input.n(), input.n(), input.n());
         let len = u64::try_from(input.0.len()).expect("small");
         match self.reach(peer, true, (label, epoch, remote, len)) {
             Ok(to) => to.copy_from_slice(input.0),
-            Err(fault) => return (ticket, code(&fault)),
+            Err(fault) => return (number, code(&fault)),
         }
         if note != 0 {
             self.tell(peer, NodeMessage::Notify(tag));
         }
-        (ticket, 0)
+        (number, 0)
     }
 
     /// What one of the bugs put off.
@@ -454,11 +454,11 @@ impl Toy {
         self.out.push_back(NodeOutput::Message { from, message });
     }
 
-    fn end(&mut self, ticket: u64) {
-        let Some(op) = self.pending.remove(&ticket) else { return };
+    fn end(&mut self, number: u64) {
+        let Some(op) = self.pending.remove(&number) else { return };
         match op.fault {
-            None => self.done(ticket, op.total),
-            Some(fault) => self.fail(ticket, fault),
+            None => self.done(number, op.total),
+            Some(fault) => self.fail(number, fault),
         }
     }
 }

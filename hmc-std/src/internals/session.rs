@@ -153,20 +153,20 @@ impl DrivenSession {
         self.shared.buffer.region().slice(offset, len).map(|_| ())
     }
 
-    /// Changes whenever a peer came, went or said something.
+    /// Changes whenever a peer came, went or sent something.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.shared.events.sequence.load(Ordering::SeqCst)
     }
 
     /// Looks at all deadlines. When it is to be called next.
-    pub fn keep_time(&mut self, now: Instant) -> Instant {
-        self.shared.keep_time(now, hmc_core::time::Duration::ZERO, &mut self.links)
+    pub fn on_timer(&mut self, now: Instant) -> Instant {
+        self.shared.on_timer(now, hmc_core::time::Duration::ZERO, &mut self.links)
     }
 
     /// Polls the links that asked for it. Whether there was anything.
-    pub fn serve_queued(&mut self) -> bool {
-        self.shared.serve_queued(&mut self.queued)
+    pub fn run_scheduled(&mut self) -> bool {
+        self.shared.run_scheduled(&mut self.queued)
     }
 
     /// Whether there is somebody for whom time has to be kept.
@@ -180,7 +180,7 @@ impl DrivenSession {
         self.shared.add_pending(Socket::from(stream), PeerAddr::Tcp(from), 0)
     }
 
-    /// Hears what a pending connection says.
+    /// Receives what a pending connection has sent.
     pub fn poll_pending(&self, number: u32) {
         self.shared.poll_pending(number);
     }

@@ -44,7 +44,7 @@ impl SessionInner {
 
     /// Runs the links that asked for it, each once: those that ask again wait until others had their turn.
     /// Returns whether anything happened. `queued` is storage that is used again and again.
-    pub(crate) fn serve_queued(&self, queued: &mut VecDeque<u32>) -> bool {
+    pub(crate) fn run_scheduled(&self, queued: &mut VecDeque<u32>) -> bool {
         let mut busy = false;
         self.reactor.take_queued(queued);
         for serial in queued.drain(..) {
@@ -59,7 +59,7 @@ impl SessionInner {
     /// Looks at everything that has a time, and says when to do that again: after a tick, or earlier where the time of a
     /// silent peer or pending connection runs out before. It is `late` after this was due. `links` is storage that is used again and
     /// again.
-    pub(crate) fn keep_time(
+    pub(crate) fn on_timer(
         &self,
         now: Instant,
         late: Duration,

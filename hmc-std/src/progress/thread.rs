@@ -122,7 +122,7 @@ impl ProgressThread {
             }
         }
         if s.config.progress == Progress::Thread {
-            busy |= s.serve_queued(&mut self.queued);
+            busy |= s.run_scheduled(&mut self.queued);
         }
         if s.domains.must_poll() {
             s.tick_workers();
@@ -154,7 +154,7 @@ impl ProgressThread {
         // lateness from its beginning only.
         let counts = late.as_nanos() > tick.as_nanos() >> 2;
         let late = if counts { late } else { Duration::ZERO };
-        self.next_tick = s.keep_time(now, late, &mut self.links);
+        self.next_tick = s.on_timer(now, late, &mut self.links);
     }
 }
 

@@ -39,7 +39,7 @@ use crate::transport::domain::Domain;
 use crate::transport::registry::Domains;
 
 /// How often deadlines are looked at while there are peers, at the least. Heartbeats (500 ms) are kept to within this; for the
-/// end of a silent peer the next look comes earlier ([`SessionInner::keep_time`]).
+/// end of a silent peer the next look comes earlier ([`SessionInner::on_timer`]).
 const LONGEST_TICK_NS: u64 = 250_000_000;
 
 pub(crate) struct SessionInner {

@@ -1,4 +1,4 @@
-//! The connections of a driven session, and who serves them.
+//! The connections of a sans-IO session, and who serves them.
 
 use hmc_std::internals::link::LinkHalf;
 

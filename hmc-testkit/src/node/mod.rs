@@ -4,15 +4,15 @@
 //! inbox, redials, goodbyes. Replaced are the kernel's sockets (by simulated connections), the clock and the entropy (handed in).
 //! One thread drives a node; several nodes may live in one thread.
 
-mod ask;
-mod asks;
-mod border;
 mod chance;
 mod conn;
-mod dials;
+mod connects;
+mod io;
+mod node_request;
 mod pending_connect;
 mod pending_request;
 mod pipe;
+mod requests;
 mod sending;
 mod virtual_clock;
 
@@ -30,10 +30,10 @@ use hmc_std::memory::{Region, Span};
 use hmc_std::peer::Peer;
 use hmc_std::window::Window;
 
-pub use ask::Ask;
-pub use border::{ELSEWHERE, Input, Output, Settings};
 use chance::Chance;
 use conn::{Conn, Server};
+pub use io::{ELSEWHERE, Input, Output, Settings};
+pub use node_request::NodeRequest;
 use pending_connect::PendingConnect;
 use pending_request::PendingRequest;
 use pipe::{Pipe, Touched};
@@ -75,12 +75,12 @@ pub struct Node {
     /// Connections with bytes that nobody has received yet.
     unread: BTreeSet<u32>,
     dials: BTreeMap<u32, PendingConnect>,
-    /// Which dial awaits the connection of that ticket.
-    tickets: BTreeMap<u32, u32>,
-    /// Connect asks that were answered with success within this input.
+    /// Which dial awaits the connection of that number.
+    numbers: BTreeMap<u32, u32>,
+    /// Connect requests that completed with success within this input.
     connected: Vec<(u64, u32)>,
-    next_ticket: u32,
-    asks: Vec<PendingRequest>,
+    next_number: u32,
+    requests: Vec<PendingRequest>,
     owned: BTreeMap<u64, Owned>,
     up: BTreeMap<u32, DrivenLink>,
     out: VecDeque<Output>,
@@ -156,10 +156,10 @@ impl Node {
             touched: Touched::default(),
             unread: BTreeSet::new(),
             dials: BTreeMap::new(),
-            tickets: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             connected: Vec::new(),
-            next_ticket: 1,
-            asks: Vec::new(),
+            next_number: 1,
+            requests: Vec::new(),
             owned: BTreeMap::new(),
             up: BTreeMap::new(),
             out: VecDeque::new(),
@@ -176,7 +176,7 @@ impl Node {
         self.now = now;
         self.clock.set(now);
         let conn = self.take_in(input);
-        self.settle(conn);
+        self.run_until_idle(conn);
     }
 
     /// The next output, in order.
@@ -191,9 +191,10 @@ impl Node {
         if !self.up.is_empty() || !self.dials.is_empty() || self.session.has_peers() {
             at = at.min(self.next_tick);
         }
-        let asks = self.asks.iter().map(PendingRequest::deadline).min().unwrap_or(Instant::NEVER);
+        let requests =
+            self.requests.iter().map(PendingRequest::deadline).min().unwrap_or(Instant::NEVER);
         let dials = self.dials.values().map(PendingConnect::wake).min().unwrap_or(Instant::NEVER);
-        at.min(asks).min(dials)
+        at.min(requests).min(dials)
     }
 
     /// Copies bytes out of the buffer (`None`) or of the memory behind a label. Whether they are there.
@@ -219,15 +220,15 @@ impl Node {
     /// Applies an input. Gives the connection that has to be served.
     fn take_in(&mut self, input: Input<'_>) -> Option<u32> {
         match input {
-            Input::Opened { ticket, conn } => {
+            Input::Opened { number, conn } => {
                 let pipe = Pipe::new(conn, &self.touched, self.send_space);
                 self.conns.insert(conn, Conn { pipe: pipe.clone(), server: None });
-                self.opened(ticket, Ok((conn, pipe)));
+                self.opened(number, Ok((conn, pipe)));
                 None
             }
-            Input::Failed { ticket } => {
+            Input::Failed { number } => {
                 let e = Error::new(ErrorKind::Unavailable, "nobody answers there");
-                self.opened(ticket, Err(e));
+                self.opened(number, Err(e));
                 None
             }
             Input::Accepted { conn, from } => {
@@ -250,23 +251,23 @@ impl Node {
                 Some(conn)
             }
             Input::Tick => None,
-            Input::Ask { ticket, ask } => {
-                self.ask(ticket, ask);
+            Input::Request { number, request } => {
+                self.begin_request(number, request);
                 None
             }
         }
     }
 
     /// Works until nothing more can be done with what is there.
-    fn settle(&mut self, conn: Option<u32>) {
+    fn run_until_idle(&mut self, conn: Option<u32>) {
         if let Some(conn) = conn {
             self.serve(conn);
         }
         if self.now >= self.next_tick {
-            self.next_tick = self.session.keep_time(self.now);
+            self.next_tick = self.session.on_timer(self.now);
         }
         for _ in 0..ROUNDS {
-            let mut busy = self.session.serve_queued();
+            let mut busy = self.session.run_scheduled();
             busy |= self.serve_paused();
             busy |= self.go_on_dialing();
             while let Some(rank) = self.session.next_reconnect(self.now) {
@@ -274,7 +275,7 @@ impl Node {
                 busy = true;
             }
             busy |= self.notify_waiters();
-            busy |= self.answer_asks();
+            busy |= self.complete_requests();
             if !busy {
                 break;
             }
@@ -285,7 +286,7 @@ impl Node {
 
     /// A link that came up and went within one input was never there for the application.
     fn correct_connected(&mut self) {
-        for (ticket, rank) in std::mem::take(&mut self.connected) {
+        for (number, rank) in std::mem::take(&mut self.connected) {
             if self.up.contains_key(&rank) {
                 continue;
             }
@@ -294,8 +295,8 @@ impl Node {
                 e.with_peer(Rank(rank))
             };
             for output in &mut self.out {
-                if let Output::Answer { ticket: t, result } = output
-                    && *t == ticket
+                if let Output::Result { number: t, result } = output
+                    && *t == number
                 {
                     *result = Err(dead());
                 }
@@ -418,7 +419,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.asks.clear();
+        self.requests.clear();
         self.owned.clear();
         self.up.clear();
         for link in self.session.links() {

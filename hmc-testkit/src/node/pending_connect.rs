@@ -1,4 +1,4 @@
-//! A connect of a driven session that has not ended.
+//! A connect of a sans-IO session that has not ended.
 
 use hmc_core::time::Instant;
 use hmc_std::internals::connect::DrivenConnect;
@@ -7,9 +7,9 @@ use hmc_std::internals::connect::DrivenConnect;
 pub(super) struct PendingConnect {
     pub(super) machine: DrivenConnect,
     pub(super) deadline: Instant,
-    /// The ask behind it; none for a redial.
-    pub(super) ticket: Option<u64>,
-    /// The ticket of the connection that is awaited.
+    /// The request behind it; none for a redial.
+    pub(super) number: Option<u64>,
+    /// The number of the connection that is awaited.
     pub(super) opening: Option<u32>,
     /// The connection whose answer is awaited.
     pub(super) hears: Option<u32>,

@@ -8,21 +8,21 @@ use hmc_std::peer::Peer;
 
 use super::sending::Sending;
 
-/// An ask without an answer.
+/// A request that has not completed.
 pub(super) enum PendingRequest {
-    Operation { ticket: u64, peer: Peer, op: OpId },
-    Delivery { ticket: u64, delivery: Delivery },
+    Operation { number: u64, peer: Peer, op: OpId },
+    Delivery { number: u64, delivery: Delivery },
     Message(Sending),
-    Goodbye { ticket: u64, links: Vec<DrivenLink>, until: Instant },
+    Goodbye { number: u64, links: Vec<DrivenLink>, until: Instant },
 }
 
 impl PendingRequest {
-    pub(super) fn ticket(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         match self {
-            Self::Operation { ticket, .. }
-            | Self::Delivery { ticket, .. }
-            | Self::Message(Sending { ticket, .. })
-            | Self::Goodbye { ticket, .. } => *ticket,
+            Self::Operation { number, .. }
+            | Self::Delivery { number, .. }
+            | Self::Message(Sending { number, .. })
+            | Self::Goodbye { number, .. } => *number,
         }
     }
 

@@ -9,7 +9,7 @@ use hmc_std::peer::Peer;
 
 /// A message that is being sent.
 pub(super) struct Sending {
-    pub(super) ticket: u64,
+    pub(super) number: u64,
     pub(super) peer: Peer,
     pub(super) message: Message,
     /// The system has all of it at that mark; `None` while it has nothing of it.

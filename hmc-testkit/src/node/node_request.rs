@@ -1,13 +1,13 @@
-//! What the application of a node may ask.
+//! The requests of a node's application.
 
 use std::time::Duration;
 
 use hmc_core::types::Access;
 use hmc_std::batch::{Copy, Direction};
 
-/// What the application of a node asks.
+/// A request of a node's application.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum NodeRequest {
     /// Be connected.
     Connect {
         /// The peer.
@@ -113,9 +113,9 @@ pub enum Ask {
         /// Bytes that there is space for.
         space: u64,
     },
-    /// Give up another ask.
+    /// Cancel another request.
     Cancel {
-        /// Its ticket.
-        ticket: u64,
+        /// Its number.
+        number: u64,
     },
 }

@@ -1,6 +1,6 @@
-//! How a node does what its application asks.
+//! How a node executes the requests of its application.
 //!
-//! An answer comes when the operation's local memory is no longer used, not merely when its outcome is known: then the
+//! A request completes when the operation's local memory is no longer used, not merely when its outcome is known: then the
 //! application may use its range again whatever the outcome is.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use hmc_std::internals::link::DrivenLink;
 use hmc_std::op::OpId;
 use hmc_std::peer::Peer;
 
-use super::ask::Ask;
+use super::node_request::NodeRequest;
 use super::pending_request::PendingRequest;
 use super::sending::Sending;
 use super::{Node, Owned};
@@ -23,122 +23,124 @@ use super::{Node, Owned};
 const MAX_AT_A_TIME: usize = 64;
 
 impl Node {
-    /// Begins what is asked; answers at once what is over at once.
-    pub(super) fn ask(&mut self, ticket: u64, ask: Ask) {
-        let begun = self.begin(ticket, ask);
+    /// Begins a request; completes at once what is over at once.
+    pub(super) fn begin_request(&mut self, number: u64, request: NodeRequest) {
+        let begun = self.begin(number, request);
         match begun {
-            Ok(Some(bytes)) => self.answer(ticket, Ok(bytes)),
+            Ok(Some(bytes)) => self.complete(number, Ok(bytes)),
             Ok(None) => {}
             // Posting would have to wait for space.
             Err(e) if e.kind() == ErrorKind::DeadlineExceeded => {
                 let full = Error::new(ErrorKind::Full, "there is no space for it now");
-                self.answer(ticket, Err(full.with_source(e)));
+                self.complete(number, Err(full.with_source(e)));
             }
-            Err(e) => self.answer(ticket, Err(e)),
+            Err(e) => self.complete(number, Err(e)),
         }
     }
 
-    pub(super) fn answer(&mut self, ticket: u64, result: Result<u64>) {
-        self.out.push_back(super::Output::Answer { ticket, result });
+    pub(super) fn complete(&mut self, number: u64, result: Result<u64>) {
+        self.out.push_back(super::Output::Result { number, result });
     }
 
     /// `Some` when it is done already.
-    fn begin(&mut self, ticket: u64, ask: Ask) -> Result<Option<u64>> {
-        match ask {
-            Ask::Connect { rank } => Ok(self.connect(ticket, rank)),
-            Ask::Disconnect { rank } => {
+    fn begin(&mut self, number: u64, request: NodeRequest) -> Result<Option<u64>> {
+        match request {
+            NodeRequest::Connect { rank } => Ok(self.connect(number, rank)),
+            NodeRequest::Disconnect { rank } => {
                 let Some(link) = self.session.link(Rank(rank)).filter(|l| !l.is_dead()) else {
                     return Ok(Some(0));
                 };
-                self.goodbye(ticket, vec![link]);
+                self.goodbye(number, vec![link]);
                 Ok(None)
             }
-            Ask::Leave => {
+            NodeRequest::Leave => {
                 self.session.stop_links();
                 let links = self.session.links();
-                self.goodbye(ticket, links);
+                self.goodbye(number, links);
                 Ok(None)
             }
-            Ask::Transfer { rank, direction, copy } => {
+            NodeRequest::Transfer { rank, direction, copy } => {
                 let peer = self.ready_for_more(rank)?;
                 let Copy { local_offset, remote_offset, len } = copy;
                 let op = match direction {
                     Direction::Put => peer.put_nb(local_offset, remote_offset, len)?,
                     Direction::Get => peer.get_nb(local_offset, remote_offset, len)?,
                 };
-                self.wait_for(ticket, peer, op)
+                self.wait_for(number, peer, op)
             }
-            Ask::PutNotify { rank, copy, tag } => {
+            NodeRequest::PutNotify { rank, copy, tag } => {
                 let peer = self.ready_for_more(rank)?;
                 let op =
                     peer.put_notify_nb(copy.local_offset, copy.remote_offset, copy.len, tag)?;
-                self.wait_for(ticket, peer, op)
+                self.wait_for(number, peer, op)
             }
-            Ask::PutBatch { rank, list } => {
+            NodeRequest::PutBatch { rank, list } => {
                 let peer = self.ready_for_more(rank)?;
                 let op = peer.put_batch(&list)?;
-                self.wait_for(ticket, peer, op)
+                self.wait_for(number, peer, op)
             }
-            Ask::Window { rank, label, direction, copy } => {
+            NodeRequest::Window { rank, label, direction, copy } => {
                 let peer = self.ready_for_more(rank)?;
                 let unknown =
                     || Error::new(ErrorKind::NotFound, format!("no window {label} is known"));
                 let window = DrivenLink::of(&peer).named_remote(label).ok_or_else(unknown)?;
                 self.session.check_range(copy.local_offset, copy.len)?;
                 let op = self.session.begin_transfer(&peer, &window, direction, copy)?;
-                self.wait_for(ticket, peer, op)
+                self.wait_for(number, peer, op)
             }
-            Ask::Tag { rank, tag } => self.send(ticket, rank, Message::Tag(tag)),
-            Ask::Int { rank, value } => self.send(ticket, rank, Message::Int(value)),
-            Ask::Struct { rank, bytes } => self.send(ticket, rank, Message::Struct(bytes)),
-            Ask::Expose { rank, label, len, access } => self.expose(rank, label, len, access),
-            Ask::Revoke { label, patience } => self.revoke(label, patience),
-            Ask::Send { rank, offset, len } => {
+            NodeRequest::Tag { rank, tag } => self.send(number, rank, Message::Tag(tag)),
+            NodeRequest::Int { rank, value } => self.send(number, rank, Message::Int(value)),
+            NodeRequest::Struct { rank, bytes } => self.send(number, rank, Message::Struct(bytes)),
+            NodeRequest::Expose { rank, label, len, access } => {
+                self.expose(rank, label, len, access)
+            }
+            NodeRequest::Revoke { label, patience } => self.revoke(label, patience),
+            NodeRequest::Send { rank, offset, len } => {
                 let delivery = self.peer(rank)?.send_data_nb(offset, len)?;
-                self.asks.push(PendingRequest::Delivery { ticket, delivery });
+                self.requests.push(PendingRequest::Delivery { number, delivery });
                 Ok(None)
             }
-            Ask::Recv { rank, offset, space } => {
+            NodeRequest::Recv { rank, offset, space } => {
                 let delivery = self.peer(rank)?.recv_data_nb(offset, space)?;
-                self.asks.push(PendingRequest::Delivery { ticket, delivery });
+                self.requests.push(PendingRequest::Delivery { number, delivery });
                 Ok(None)
             }
-            Ask::Cancel { ticket } => {
-                let found = self.asks.iter().find(|a| a.ticket() == ticket);
+            NodeRequest::Cancel { number } => {
+                let found = self.requests.iter().find(|a| a.number() == number);
                 match found {
-                    // Stale when it has just ended: too late, which is an answer as well.
+                    // Stale when it has just ended: too late, which completes it as well.
                     Some(PendingRequest::Operation { peer, op, .. }) => drop(peer.cancel(*op)),
                     Some(PendingRequest::Delivery { delivery, .. }) => delivery.cancel(),
                     Some(PendingRequest::Message(_) | PendingRequest::Goodbye { .. }) | None => {}
                 }
-                self.forget_dial(ticket);
+                self.remove_dial(number);
                 Ok(Some(0))
             }
         }
     }
 
-    fn connect(&mut self, ticket: u64, rank: u32) -> Option<u64> {
+    fn connect(&mut self, number: u64, rank: u32) -> Option<u64> {
         if self.up.contains_key(&rank) && self.peer(rank).is_ok() {
-            self.connected.push((ticket, rank));
+            self.connected.push((number, rank));
             return Some(0);
         }
-        self.dial_for(ticket, rank);
+        self.dial_for(number, rank);
         None
     }
 
-    fn goodbye(&mut self, ticket: u64, links: Vec<DrivenLink>) {
+    fn goodbye(&mut self, number: u64, links: Vec<DrivenLink>) {
         for link in &links {
             link.begin_to_leave();
         }
         let until = self.deadline_in(self.deadline);
-        self.asks.push(PendingRequest::Goodbye { ticket, links, until });
+        self.requests.push(PendingRequest::Goodbye { number, links, until });
     }
 
-    fn send(&mut self, ticket: u64, rank: u32, message: Message) -> Result<Option<u64>> {
+    fn send(&mut self, number: u64, rank: u32, message: Message) -> Result<Option<u64>> {
         let peer = self.peer(rank)?;
         let until = self.deadline_in(self.deadline);
-        self.asks.push(PendingRequest::Message(Sending {
-            ticket,
+        self.requests.push(PendingRequest::Message(Sending {
+            number,
             peer,
             message,
             mark: None,
@@ -151,14 +153,14 @@ impl Node {
         let peer = self.peer(rank)?;
         let link = DrivenLink::of(&peer);
         let same = |a: &&PendingRequest| matches!(a, PendingRequest::Operation { peer: p, .. } if DrivenLink::of(p).is(&link));
-        if self.asks.iter().filter(same).count() >= MAX_AT_A_TIME {
+        if self.requests.iter().filter(same).count() >= MAX_AT_A_TIME {
             return Err(Error::new(ErrorKind::Full, "too many operations at a time"));
         }
         Ok(peer)
     }
 
-    fn wait_for(&mut self, ticket: u64, peer: Peer, op: OpId) -> Result<Option<u64>> {
-        self.asks.push(PendingRequest::Operation { ticket, peer, op });
+    fn wait_for(&mut self, number: u64, peer: Peer, op: OpId) -> Result<Option<u64>> {
+        self.requests.push(PendingRequest::Operation { number, peer, op });
         Ok(None)
     }
 
@@ -199,27 +201,27 @@ impl Node {
         }
     }
 
-    /// Answers what has ended. Whether anything had.
-    pub(super) fn answer_asks(&mut self) -> bool {
+    /// Completes the requests that have ended. Whether any had.
+    pub(super) fn complete_requests(&mut self) -> bool {
         let mut at = 0usize;
         let mut any = false;
-        while let Some(ask) = self.asks.get_mut(at) {
-            let Some(result) = look(ask, self.now) else {
+        while let Some(request) = self.requests.get_mut(at) {
+            let Some(result) = look(request, self.now) else {
                 at = at.saturating_add(1);
                 continue;
             };
-            let ticket = ask.ticket();
-            self.asks.remove(at);
-            self.answer(ticket, result);
+            let number = request.number();
+            self.requests.remove(at);
+            self.complete(number, result);
             any = true;
         }
         any
     }
 }
 
-/// The result of an ask, if there is one now.
-fn look(ask: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
-    match ask {
+/// The result of a request, if there is one now.
+fn look(request: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
+    match request {
         PendingRequest::Operation { peer, op, .. } => match DrivenLink::of(peer).is_free(*op) {
             Ok(true) => Some(peer.wait_within(*op, Duration::ZERO)),
             Ok(false) => None,

@@ -1,4 +1,4 @@
-//! All that crosses a driven session's border: plain values.
+//! All inputs and outputs of a sans-IO session: plain values.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use hmc_core::time::Instant;
 use hmc_std::Message;
 use hmc_std::error::Result;
 
-use super::ask::Ask;
+use super::node_request::NodeRequest;
 
 /// What a node is started with.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +35,15 @@ pub const ELSEWHERE: u32 = u32::MAX;
 pub enum Input<'a> {
     /// A connection that was asked for is up.
     Opened {
-        /// The node's ticket.
-        ticket: u32,
+        /// The node's number.
+        number: u32,
         /// The connection.
         conn: u32,
     },
     /// It is not, and will not be.
     Failed {
-        /// The node's ticket.
-        ticket: u32,
+        /// The node's number.
+        number: u32,
     },
     /// Somebody connected.
     Accepted {
@@ -75,12 +75,12 @@ pub enum Input<'a> {
     },
     /// Time passed.
     Tick,
-    /// The application asks.
-    Ask {
-        /// The name of the answer.
-        ticket: u64,
+    /// A request of the application.
+    Request {
+        /// The number of the result.
+        number: u64,
         /// What.
-        ask: Ask,
+        request: NodeRequest,
     },
 }
 
@@ -89,8 +89,8 @@ pub enum Input<'a> {
 pub enum Output {
     /// Connect to a rank's listener.
     Connect {
-        /// The node's ticket.
-        ticket: u32,
+        /// The node's number.
+        number: u32,
         /// The rank.
         to: u32,
     },
@@ -113,10 +113,10 @@ pub enum Output {
         /// The connection.
         conn: u32,
     },
-    /// The end of an ask: bytes moved, or why not.
-    Answer {
+    /// The end of a request: bytes moved, or why not.
+    Result {
         /// Its name.
-        ticket: u64,
+        number: u64,
         /// How it ended.
         result: Result<u64>,
     },

@@ -1,4 +1,4 @@
-//! The dials of a driven session, whose connections come from the world.
+//! The dials of a sans-IO session, whose connections come from the world.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,16 +27,16 @@ impl Node {
         }
     }
 
-    /// Begins to connect, for the ask of that name.
-    pub(super) fn dial_for(&mut self, ticket: u64, rank: u32) {
+    /// Begins to connect, for the request of that number.
+    pub(super) fn dial_for(&mut self, number: u64, rank: u32) {
         let patience = self.deadline;
         let address = Address::Tcp(listener(rank));
-        self.dial(Some(ticket), Rank(rank), &address, ConnType::Tcp, patience);
+        self.dial(Some(number), Rank(rank), &address, ConnType::Tcp, patience);
     }
 
     fn dial(
         &mut self,
-        ticket: Option<u64>,
+        number: Option<u64>,
         rank: Rank,
         address: &Address,
         conn: ConnType,
@@ -44,14 +44,14 @@ impl Node {
     ) {
         let deadline = self.deadline_in(patience);
         let machine = DrivenConnect::new(rank, address, conn, deadline);
-        let id = self.next_ticket;
-        self.next_ticket = self.next_ticket.wrapping_add(1);
+        let id = self.next_number;
+        self.next_number = self.next_number.wrapping_add(1);
         let wake = Instant::NEVER;
         let (opening, hears, seen_events) = (None, None, None);
         let dial = PendingConnect {
             machine,
             deadline,
-            ticket,
+            number,
             opening,
             hears,
             conns: Vec::new(),
@@ -111,22 +111,22 @@ impl Node {
             }
             Ok(DrivenStep::Open(target)) => {
                 dial.hears = None;
-                let ticket = self.next_ticket;
-                self.next_ticket = self.next_ticket.wrapping_add(1);
-                dial.opening = Some(ticket);
-                self.tickets.insert(ticket, id);
+                let number = self.next_number;
+                self.next_number = self.next_number.wrapping_add(1);
+                dial.opening = Some(number);
+                self.numbers.insert(number, id);
                 match target.and_then(rank_at) {
-                    Some(to) => self.out.push_back(Output::Connect { ticket, to }),
+                    Some(to) => self.out.push_back(Output::Connect { number, to }),
                     None => {
                         let e =
                             Error::new(ErrorKind::Unavailable, "no such listener in this world");
-                        self.opened(ticket, Err(e));
+                        self.opened(number, Err(e));
                     }
                 }
                 return true;
             }
             Ok(DrivenStep::Ready(link)) => {
-                self.connected.extend(dial.ticket.map(|t| (t, link.rank().0)));
+                self.connected.extend(dial.number.map(|t| (t, link.rank().0)));
                 Ok(0)
             }
             Err(e) => Err(e),
@@ -136,12 +136,12 @@ impl Node {
     }
 
     /// A connection for a dial, or none.
-    pub(super) fn opened(&mut self, ticket: u32, opened: Result<(u32, Pipe)>) {
-        let id = self.tickets.remove(&ticket);
+    pub(super) fn opened(&mut self, number: u32, opened: Result<(u32, Pipe)>) {
+        let id = self.numbers.remove(&number);
         let Some((id, dial)) = id.and_then(|id| Some((id, self.dials.get_mut(&id)?))) else {
             return;
         };
-        if dial.opening.take() != Some(ticket) {
+        if dial.opening.take() != Some(number) {
             return;
         }
         if let Ok((conn, _)) = &opened {
@@ -160,15 +160,15 @@ impl Node {
     fn end_dial(&mut self, id: u32, result: Result<u64>) {
         let Some(mut dial) = self.dials.remove(&id) else { return };
         dial.machine.abandon(&self.session);
-        self.tickets.retain(|_, d| *d != id);
-        if let Some(ticket) = dial.ticket {
-            self.answer(ticket, result);
+        self.numbers.retain(|_, d| *d != id);
+        if let Some(number) = dial.number {
+            self.complete(number, result);
         }
     }
 
-    /// The ask of that name is no longer wanted.
-    pub(super) fn forget_dial(&mut self, ticket: u64) {
-        let found = self.dials.iter().find(|(_, d)| d.ticket == Some(ticket)).map(|(id, _)| *id);
+    /// The request of that number is no longer wanted.
+    pub(super) fn remove_dial(&mut self, number: u64) {
+        let found = self.dials.iter().find(|(_, d)| d.number == Some(number)).map(|(id, _)| *id);
         if let Some(id) = found {
             let e = Error::new(ErrorKind::Cancelled, "the dial was cancelled");
             self.end_dial(id, Err(e));
