@@ -56,7 +56,7 @@ impl ParkWaker {
     }
 }
 
-/// The wakers of one link: woken when a message ended or has bytes for a lender, and when the link died.
+/// The wakers of one link: woken when a message ended or has bytes for borrowed memory, and when the link died.
 #[derive(Debug, Default)]
 pub(crate) struct WakerList(Mutex<Vec<Arc<ParkWaker>>>);
 

@@ -67,13 +67,13 @@ impl Link {
                 }
             } else {
                 let follow = self.leader_lock.follow();
-                let ticket = follow.wait_key();
+                let key = follow.wait_key();
                 if let Some(r) = look(self) {
                     return Ok(r);
                 }
                 let left = clock::left(timer.park_until()).as_nanos();
                 if left != 0 {
-                    follow.wait_for(ticket, Some(StdDuration::from_nanos(left)));
+                    follow.wait_for(key, Some(StdDuration::from_nanos(left)));
                     continue;
                 }
             }

@@ -22,7 +22,7 @@ use crate::ops::op::OpError;
 #[must_use = "a message that nobody waits for may not have arrived"]
 pub struct Delivery {
     peer: Peer,
-    ticket: Option<Arc<MessageHandle>>,
+    handle: Option<Arc<MessageHandle>>,
 }
 
 /// The bytes of the message, and the span that was given for it.
@@ -40,8 +40,8 @@ fn conclude(found: Found) -> Delivered {
 }
 
 impl Delivery {
-    pub(crate) fn new(peer: Peer, ticket: Arc<MessageHandle>) -> Self {
-        Self { peer, ticket: Some(ticket) }
+    pub(crate) fn new(peer: Peer, handle: Arc<MessageHandle>) -> Self {
+        Self { peer, handle: Some(handle) }
     }
 
     fn check_process(&self) -> std::result::Result<(), OpError> {
@@ -55,11 +55,11 @@ impl Delivery {
     /// How it failed. The span is with the error, unless something may still touch it: then it
     /// returns to its region later.
     pub fn wait(mut self, timeout: Duration) -> Delivered {
-        let ticket = self.ticket.take().ok_or_else(stale)?;
+        let handle = self.handle.take().ok_or_else(stale)?;
         self.check_process()?;
         let until = self.peer.shared.until(timeout);
         let what = "waiting for a message";
-        conclude(self.peer.wait_rndv(&ticket, until, what, || ticket.take()))
+        conclude(self.peer.wait_rndv(&handle, until, what, || handle.take()))
     }
 
     /// Waits up to `timeout` and leaves the message alone: `None` when it has not ended by then. For those who share it; the
@@ -69,9 +69,9 @@ impl Delivery {
     /// `Interrupted`. How the message itself failed is in what is given.
     pub fn wait_for(&self, timeout: Duration) -> Result<Option<Delivered>> {
         self.peer.shared.check_process()?;
-        let Some(ticket) = &self.ticket else { return Ok(Some(Err(stale()))) };
+        let Some(handle) = &self.handle else { return Ok(Some(Err(stale()))) };
         let until = self.peer.shared.until(timeout);
-        match self.peer.drive_rndv(until, &mut || ticket.take()) {
+        match self.peer.drive_rndv(until, &mut || handle.take()) {
             Ok(found) => Ok(Some(conclude(found))),
             Err(WaitStopped::Deadline) => Ok(None),
             Err(stop) => Err(stop.error("waiting for a message").with_peer(self.peer.rank())),
@@ -83,9 +83,9 @@ impl Delivery {
         if let Err(e) = self.check_process() {
             return Poll::Ready(Err(e));
         }
-        let Some(ticket) = &self.ticket else { return Poll::Ready(Err(stale())) };
+        let Some(handle) = &self.handle else { return Poll::Ready(Err(stale())) };
         self.peer.shared.wakers.start();
-        match ticket.take_or_wake(cx.waker().clone()) {
+        match handle.take_or_wake(cx.waker().clone()) {
             Ok(found) => Poll::Ready(conclude(found)),
             // The waker that it replaces is dropped here, without locks.
             Err(_) => Poll::Pending,
@@ -97,16 +97,16 @@ impl Delivery {
         if let Err(e) = self.check_process() {
             return Some(Err(e));
         }
-        let Some(ticket) = &self.ticket else { return Some(Err(stale())) };
-        let found = ticket.take()?;
-        self.ticket = None;
+        let Some(handle) = &self.handle else { return Some(Err(stale())) };
+        let found = handle.take()?;
+        self.handle = None;
         Some(conclude(found))
     }
 
     /// Asks for it to end; it still has to be waited for.
     pub fn cancel(&self) {
-        if let Some(ticket) = self.ticket.as_ref().filter(|_| self.check_process().is_ok()) {
-            self.peer.link.end_rndv(ticket, AbortReason::Cancelled);
+        if let Some(handle) = self.handle.as_ref().filter(|_| self.check_process().is_ok()) {
+            self.peer.link.end_rndv(handle, AbortReason::Cancelled);
         }
     }
 }
@@ -117,7 +117,7 @@ impl Future for Delivery {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = self.poll_ref(cx);
         if polled.is_ready() {
-            self.ticket = None;
+            self.handle = None;
         }
         polled
     }

@@ -1,6 +1,6 @@
 //! One round of a collective: any number of messages to and from other members, moved on together by the caller's thread.
 //!
-//! Memory is lent: the caller copies its bytes itself, piece by piece, and sleeps on all links while there is nothing to
+//! Memory is borrowed: the caller copies its bytes itself, piece by piece, and sleeps on all links while there is nothing to
 //! copy. A round ends when all of its messages have, or with the first that fails: the others are withdrawn then, so that
 //! their other ends fail too, and nothing of the caller's memory is touched any more. In every wait it also looks at the
 //! members that it exchanges nothing with: the death of one is the end of all.
@@ -41,7 +41,7 @@ pub(super) enum Message<'a> {
 }
 
 /// What of a message is the caller's.
-enum Lent<'a> {
+enum Borrowed<'a> {
     Out(SharedBytes<'a>),
     In(SharedBytes<'a>),
 }
@@ -49,23 +49,23 @@ enum Lent<'a> {
 /// A message that was begun.
 struct Flight<'m, 'a> {
     peer: &'m Peer,
-    ticket: Arc<MessageHandle>,
-    lent: Lent<'a>,
-    /// It ended, or was withdrawn: nothing of what was lent is touched any more.
+    handle: Arc<MessageHandle>,
+    borrowed: Borrowed<'a>,
+    /// It ended, or was withdrawn: nothing of what was borrowed is touched any more.
     over: bool,
 }
 
 impl<'m, 'a> Flight<'m, 'a> {
     fn begin(members: &'m Members, message: Message<'a>, by: Instant) -> Result<Self> {
-        let (position, lent) = match message {
-            Message::Send(to, bytes) => (to, Lent::Out(bytes)),
-            Message::Receive(from, into) => (from, Lent::In(into)),
+        let (position, borrowed) = match message {
+            Message::Send(to, bytes) => (to, Borrowed::Out(bytes)),
+            Message::Receive(from, into) => (from, Borrowed::In(into)),
         };
         let peer = members.peer(position)?;
         peer.check_rndv()?;
-        let ticket = match &lent {
-            Lent::Out(bytes) => offer(peer, bytes.extent().len(), by)?,
-            Lent::In(into) => {
+        let handle = match &borrowed {
+            Borrowed::Out(bytes) => offer(peer, bytes.extent().len(), by)?,
+            Borrowed::In(into) => {
                 let space = into.extent().len();
                 let halves = Ok(peer.staging(space)?);
                 let want =
@@ -73,7 +73,7 @@ impl<'m, 'a> Flight<'m, 'a> {
                 peer.link.with_rndv(|rndv| rndv.receive(want))
             }
         };
-        Ok(Self { peer, ticket, lent, over: false })
+        Ok(Self { peer, handle, borrowed, over: false })
     }
 
     /// Copies what can be copied. Whether it has ended; as long as it has not, it has to be asked again.
@@ -81,14 +81,14 @@ impl<'m, 'a> Flight<'m, 'a> {
         if self.over {
             return Ok(true);
         }
-        let copied = match &self.lent {
-            Lent::Out(bytes) => {
-                self.peer.link.rndv_lend(&self.ticket, bytes);
+        let copied = match &self.borrowed {
+            Borrowed::Out(bytes) => {
+                self.peer.link.rndv_send_borrowed(&self.handle, bytes);
                 Ok(())
             }
-            Lent::In(into) => self.peer.link.rndv_borrow(&self.ticket, into),
+            Borrowed::In(into) => self.peer.link.rndv_recv_borrowed(&self.handle, into),
         };
-        let found = self.ticket.take();
+        let found = self.handle.take();
         copied.map_err(|e| e.with_peer(self.peer.rank()))?;
         let Some((result, _)) = found else {
             return Ok(false);
@@ -101,7 +101,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     fn withdraw(&mut self, why: AbortReason) {
         // A child that the hook forked says nothing on its parent's connection.
         if !std::mem::replace(&mut self.over, true) && !self.peer.shared.origin.is_child() {
-            self.peer.link.end_rndv(&self.ticket, why);
+            self.peer.link.end_rndv(&self.handle, why);
         }
     }
 
@@ -109,7 +109,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     /// been. Whether it has ended.
     fn withdraw_if_matched(&mut self) -> bool {
         self.over |= self.peer.shared.origin.is_child();
-        if !self.over && !self.peer.link.with_rndv(|rndv| rndv.is_unmatched(&self.ticket)) {
+        if !self.over && !self.peer.link.with_rndv(|rndv| rndv.is_unmatched(&self.handle)) {
             self.withdraw(AbortReason::Cancelled);
         }
         self.over
@@ -120,11 +120,11 @@ impl<'m, 'a> Flight<'m, 'a> {
     fn is_forgotten(&self) -> bool {
         let link = &self.peer.link;
         let over = link.state() == LinkState::Dead || self.peer.shared.origin.is_child();
-        over || !link.with_rndv(|rndv| rndv.knows(&self.ticket))
+        over || !link.with_rndv(|rndv| rndv.knows(&self.handle))
     }
 }
 
-/// Offers a message whose bytes are lent.
+/// Offers a message whose bytes are borrowed.
 fn offer(peer: &Peer, len: u64, by: Instant) -> Result<Arc<MessageHandle>> {
     let half = half_for(len);
     let bounce = match peer.link.with_rndv(|rndv| rndv.take_bounce(half)) {

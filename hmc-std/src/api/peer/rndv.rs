@@ -58,12 +58,12 @@ impl Peer {
             Some(bounce) => bounce,
             None => self.shared.regions.allocate(half.saturating_mul(2))?,
         };
-        let lent = MessageBuffer::Borrowed(Some(bounce));
-        let ticket = self.link.with_rndv(|rndv| rndv.send(lent, len, until.at));
-        let ticket = ticket.map_err(|(e, _)| e.with_peer(self.rank()))?;
-        let found = self.wait_rndv(&ticket, until, "sending a message", || {
-            self.link.rndv_lend(&ticket, &bytes);
-            ticket.take()
+        let borrowed = MessageBuffer::Borrowed(Some(bounce));
+        let handle = self.link.with_rndv(|rndv| rndv.send(borrowed, len, until.at));
+        let handle = handle.map_err(|(e, _)| e.with_peer(self.rank()))?;
+        let found = self.wait_rndv(&handle, until, "sending a message", || {
+            self.link.rndv_send_borrowed(&handle, &bytes);
+            handle.take()
         });
         found.0.map(drop)
     }
@@ -100,11 +100,11 @@ impl Peer {
             Ok(self.staging(space)?),
             until.at,
         );
-        let ticket = self.link.with_rndv(|rndv| rndv.receive(want));
+        let handle = self.link.with_rndv(|rndv| rndv.receive(want));
         let mut broken = None;
-        let found = self.wait_rndv(&ticket, until, "receiving a message", || {
-            broken = broken.take().or(self.link.rndv_borrow(&ticket, &out).err());
-            ticket.take()
+        let found = self.wait_rndv(&handle, until, "receiving a message", || {
+            broken = broken.take().or(self.link.rndv_recv_borrowed(&handle, &out).err());
+            handle.take()
         });
         match broken {
             Some(e) => Err(e.with_peer(self.rank())),
@@ -188,7 +188,7 @@ impl Peer {
         let len = range.len();
         let deadline = self.shared.clock.deadline_in(self.shared.config.deadline);
         match self.link.with_rndv(|rndv| rndv.send(bytes, len, deadline)) {
-            Ok(ticket) => Ok(Delivery::new(self.clone(), ticket)),
+            Ok(handle) => Ok(Delivery::new(self.clone(), handle)),
             Err((e, bytes)) => {
                 let span =
                     if let MessageBuffer::Registered { span, .. } = bytes { span } else { None };
@@ -219,8 +219,8 @@ impl Peer {
         let bytes = MessageBuffer::Registered { region, range, span };
         let deadline = self.shared.clock.deadline_in(self.shared.config.deadline);
         let want = PostedRecv::new(bytes, space, place, deadline);
-        let ticket = self.link.with_rndv(|rndv| rndv.receive(want));
-        Ok(Delivery::new(self.clone(), ticket))
+        let handle = self.link.with_rndv(|rndv| rndv.receive(want));
+        Ok(Delivery::new(self.clone(), handle))
     }
 
     fn expose_for_rndv(&self, region: &Region, at: u64, len: u64) -> Result<WindowDesc> {
@@ -259,10 +259,10 @@ impl Peer {
     }
 
     /// Drives the link until `look` finds a result, or the wait is over: then the message is ended, and
-    /// nothing of what was lent is touched any more.
+    /// nothing of what was borrowed is touched any more.
     pub(crate) fn wait_rndv(
         &self,
-        ticket: &Arc<MessageHandle>,
+        handle: &Arc<MessageHandle>,
         until: WaitLimit,
         what: &str,
         mut look: impl FnMut() -> Option<Found>,
@@ -277,9 +277,9 @@ impl Peer {
             WaitStopped::Deadline => AbortReason::DeadlineExceeded,
             WaitStopped::Interrupted | WaitStopped::Forked => AbortReason::Cancelled,
         };
-        self.link.end_rndv(ticket, why);
+        self.link.end_rndv(handle, why);
         let stopped = || Err(stop.error(what).with_peer(self.rank()));
-        match ticket.take() {
+        match handle.take() {
             // Its owner withdrew it by the hook.
             Some((Err(e), span))
                 if stop == WaitStopped::Interrupted && e.kind() == ErrorKind::Cancelled =>

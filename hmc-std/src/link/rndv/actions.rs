@@ -11,8 +11,8 @@ use super::state::{PostedRecv, RecvOp, SendOp};
 pub(super) struct RndvActions {
     pub(super) wakers: Vec<Waker>,
     pub(super) events: bool,
-    /// A lender has bytes to copy.
-    pub(super) lends: bool,
+    /// A caller has bytes to copy from or to its borrowed memory.
+    pub(super) borrow_ready: bool,
     pub(super) broken: Option<String>,
     pub(super) revoked: Vec<(WindowId, Epoch)>,
     /// What is over: its memory's owners may run code of theirs.

@@ -29,14 +29,14 @@ impl ChunkedPut {
 }
 
 impl RndvState {
-    /// Sends what a lender may send now: all into memory that is mapped, else as much as there are bounce buffers.
-    pub(super) fn feed_lent(
+    /// Sends what may be sent now of borrowed memory: all into memory that is mapped, else as much as there are bounce buffers.
+    pub(super) fn copy_from_borrowed(
         &mut self,
         host: &mut impl Host,
-        ticket: &Arc<MessageHandle>,
+        handle: &Arc<MessageHandle>,
         bytes: &SharedBytes<'_>,
     ) {
-        let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.ticket, ticket)) else {
+        let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.handle, handle)) else {
             return;
         };
         let MessageBuffer::Borrowed(Some(bounce)) = &m.bytes else {
@@ -70,16 +70,16 @@ impl RndvState {
         }
     }
 
-    /// Copies what came for a lender.
+    /// Copies what came for borrowed memory.
     ///
     /// # Errors
     /// A half cannot be read.
-    pub(super) fn drain_lent(
+    pub(super) fn copy_to_borrowed(
         &mut self,
-        ticket: &Arc<MessageHandle>,
+        handle: &Arc<MessageHandle>,
         out: &SharedBytes<'_>,
     ) -> Result<()> {
-        let is = |w: &PostedRecv| Arc::ptr_eq(&w.ticket, ticket);
+        let is = |w: &PostedRecv| Arc::ptr_eq(&w.handle, handle);
         let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
         let Some(RecvOp { machine, want: Some(want) }) = found else {
             return Ok(());

@@ -63,7 +63,7 @@ impl MessageHandle {
     }
 
     /// Nothing touches its memory any more.
-    pub(super) fn freed(&self, span: Option<Span>) -> Option<Waker> {
+    pub(super) fn released(&self, span: Option<Span>) -> Option<Waker> {
         let mut s = self.state();
         s.span = span;
         s.free = true;
@@ -107,28 +107,29 @@ mod tests {
     #[test]
     fn success_is_told_when_the_memory_is_back_and_failure_at_once() {
         for free_first in [false, true] {
-            let ticket = MessageHandle::default();
+            let handle = MessageHandle::default();
             let waker = || Waker::noop().clone();
-            assert!(ticket.take_or_wake(waker()).is_err_and(|old| old.is_none()));
-            assert!(ticket.take_or_wake(waker()).is_err_and(|old| old.is_some()), "replaced");
-            let first = if free_first { ticket.freed(Some(span())) } else { ticket.ended(Ok(7)) };
-            assert!(first.is_none() && ticket.take().is_none(), "half of it");
-            let last = if free_first { ticket.ended(Ok(7)) } else { ticket.freed(Some(span())) };
+            assert!(handle.take_or_wake(waker()).is_err_and(|old| old.is_none()));
+            assert!(handle.take_or_wake(waker()).is_err_and(|old| old.is_some()), "replaced");
+            let first =
+                if free_first { handle.released(Some(span())) } else { handle.ended(Ok(7)) };
+            assert!(first.is_none() && handle.take().is_none(), "half of it");
+            let last = if free_first { handle.ended(Ok(7)) } else { handle.released(Some(span())) };
             assert!(last.is_some(), "it is known now");
-            let (result, span) = ticket.take_or_wake(waker()).expect("it is known");
+            let (result, span) = handle.take_or_wake(waker()).expect("it is known");
             assert_eq!((result.expect("well"), span.map(|s| s.len())), (7, Some(1)));
-            for again in [ticket.take(), ticket.take_or_wake(waker()).ok()] {
+            for again in [handle.take(), handle.take_or_wake(waker()).ok()] {
                 let (result, span) = again.expect("nobody waits for what was given");
                 assert_eq!(result.map_err(|e| e.kind()), Err(ErrorKind::Stale));
                 assert!(span.is_none());
             }
         }
-        let ticket = MessageHandle::default();
-        assert!(ticket.take_or_wake(Waker::noop().clone()).is_err());
-        assert!(ticket.ended(Err(failure())).is_some());
+        let handle = MessageHandle::default();
+        assert!(handle.take_or_wake(Waker::noop().clone()).is_err());
+        assert!(handle.ended(Err(failure())).is_some());
         // The first result stays.
-        assert!(ticket.ended(Ok(1)).is_none());
-        let (result, span) = ticket.take().expect("it failed");
+        assert!(handle.ended(Ok(1)).is_none());
+        let (result, span) = handle.take().expect("it failed");
         assert_eq!(
             (result.map_err(|e| e.kind()), span.is_none()),
             (Err(ErrorKind::Cancelled), true)

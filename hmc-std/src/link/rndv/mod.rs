@@ -4,7 +4,7 @@
 //! notified by whoever makes progress. Whoever comes next runs the [`RndvState`]: one thread at a time, with
 //! no other lock held. Lock order: rendezvous state before ctrl before data. A caller that lends memory for the
 //! time of its call copies its bytes itself; nobody else ever touches them.
-//! [`state`] is what is under way, [`run`] a poll of it and [`borrowed`] what lenders copy: a machine, whose effects are calls
+//! [`state`] is what is under way, [`run`] a poll of it and [`borrowed`] what callers copy of their own memory: a machine, whose effects are calls
 //! of its [`host`]. [`on_link`] is the host that a link is, and [`progress`] runs the machine, as its driver.
 
 mod actions;
@@ -36,8 +36,8 @@ pub(crate) struct Rndv {
     dirty: AtomicBool,
     /// Something is under way: links that never send messages pay one load.
     live: AtomicBool,
-    /// A caller that lends memory has bytes to copy.
-    lend: AtomicBool,
+    /// A caller has bytes to copy from or to its borrowed memory.
+    borrow_ready: AtomicBool,
 }
 
 impl Rndv {

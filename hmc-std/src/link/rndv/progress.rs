@@ -64,8 +64,8 @@ impl Link {
                     rndv.mark();
                 }
             }
-            after.lends = state.wants_lender();
-            rndv.lend.store(after.lends, Ordering::SeqCst);
+            after.borrow_ready = state.needs_borrowed_copy();
+            rndv.borrow_ready.store(after.borrow_ready, Ordering::SeqCst);
             if state.is_empty() && lock(&rndv.received).is_empty() {
                 rndv.live.store(false, Ordering::SeqCst);
                 if !lock(&rndv.received).is_empty() {
@@ -109,12 +109,12 @@ impl Link {
         for waker in after.wakers {
             self.wakers.wake(waker);
         }
-        if after.events || after.lends {
+        if after.events || after.borrow_ready {
             self.park_wakers.wake();
         }
-        // On a link to oneself the lender of more than its bounce buffers hold waits for events, and for no socket.
-        let lends = after.lends && self.conn() == Some(ConnType::Loopback);
-        if after.events || lends {
+        // On a link to oneself a caller with more bytes than its bounce buffers hold waits for events, and for no socket.
+        let copies_remain = after.borrow_ready && self.conn() == Some(ConnType::Loopback);
+        if after.events || copies_remain {
             self.leader_lock.notify();
             if let Some(owner) = self.owner.upgrade() {
                 owner.on_event(self);
@@ -152,31 +152,31 @@ impl Link {
     }
 
     /// Ends a message of ours, unless it has ended.
-    pub(crate) fn end_rndv(&self, ticket: &Arc<MessageHandle>, why: AbortReason) {
-        self.with_rndv(|state| state.end(ticket, RndvError::Here(why)));
+    pub(crate) fn end_rndv(&self, handle: &Arc<MessageHandle>, why: AbortReason) {
+        self.with_rndv(|state| state.end(handle, RndvError::Here(why)));
     }
 
-    /// Sends what the lender of `ticket` may send now.
-    pub(crate) fn rndv_lend(&self, ticket: &Arc<MessageHandle>, bytes: &SharedBytes<'_>) {
-        if self.rndv.lend.load(Ordering::SeqCst) {
+    /// Sends what may be sent now of the borrowed memory of `handle`.
+    pub(crate) fn rndv_send_borrowed(&self, handle: &Arc<MessageHandle>, bytes: &SharedBytes<'_>) {
+        if self.rndv.borrow_ready.load(Ordering::SeqCst) {
             let mut host = OnLink::new(self);
-            self.live_rndv().feed_lent(&mut host, ticket, bytes);
+            self.live_rndv().copy_from_borrowed(&mut host, handle, bytes);
             self.follow_up_puts(host.later);
             self.run_rndv();
         }
     }
 
-    /// Copies what came for the lender of `ticket`.
+    /// Copies what came for the borrowed memory of `handle`.
     ///
     /// # Errors
     /// A half cannot be read, which its range excludes.
-    pub(crate) fn rndv_borrow(
+    pub(crate) fn rndv_recv_borrowed(
         &self,
-        ticket: &Arc<MessageHandle>,
+        handle: &Arc<MessageHandle>,
         out: &SharedBytes<'_>,
     ) -> Result<()> {
-        if self.rndv.lend.load(Ordering::SeqCst) {
-            return self.with_rndv(|state| state.drain_lent(ticket, out));
+        if self.rndv.borrow_ready.load(Ordering::SeqCst) {
+            return self.with_rndv(|state| state.copy_to_borrowed(handle, out));
         }
         Ok(())
     }

@@ -54,17 +54,17 @@ impl RndvState {
         self.take_over(after);
     }
 
-    /// Lets go of what is over. Memory of owners goes without the rendezvous state's lock; what was lent has none.
+    /// Lets go of what is over. Memory of owners goes without the rendezvous state's lock; what was borrowed has none.
     fn take_over(&mut self, after: &mut RndvActions) {
         if self.outbound.iter().any(|m| m.machine.is_finished()) {
-            let owned = |m: &SendOp| m.machine.is_finished() && !m.bytes.are_lent();
+            let owned = |m: &SendOp| m.machine.is_finished() && !m.bytes.is_borrowed();
             after.over.0.extend(self.outbound.extract_if(.., |m| owned(m)));
             self.outbound.retain(|m| !m.machine.is_finished());
         }
         if self.inbound.iter().any(|m| m.machine.is_finished()) {
-            let lent = |m: &RecvOp| m.want.as_ref().is_none_or(|w| w.bytes.are_lent());
+            let borrowed = |m: &RecvOp| m.want.as_ref().is_none_or(|w| w.bytes.is_borrowed());
             let before = self.inbound.len();
-            let owned = |m: &RecvOp| m.machine.is_finished() && !lent(m);
+            let owned = |m: &RecvOp| m.machine.is_finished() && !borrowed(m);
             after.over.1.extend(self.inbound.extract_if(.., |m| owned(m)));
             self.inbound.retain(|m| !m.machine.is_finished());
             (self.inbound.len()..before).for_each(|_| self.incoming.offer_finished());
@@ -122,13 +122,13 @@ impl RndvState {
                 let late = || Error::deadline(format_args!("receiving a message{full}"));
                 let e = want.early.take().unwrap_or_else(late);
                 let e = e.with_peer(host.peer());
-                after.wakers.extend(want.ticket.ended(Err(e)));
+                after.wakers.extend(want.handle.ended(Err(e)));
                 after.events = true;
                 match want.staging.take() {
                     // No message named it to the peer.
                     Some(staging) => {
                         self.spare.extend(Some(staging).filter(|_| !self.is_dead));
-                        after.wakers.extend(want.ticket.freed(span_of(&mut want.bytes)));
+                        after.wakers.extend(want.handle.released(span_of(&mut want.bytes)));
                         after.over.2.push(want);
                     }
                     None => {
@@ -144,7 +144,7 @@ impl RndvState {
         for mut w in
             self.fencing_recvs.extract_if(.., |w| has_passed(host, &mut w.fence, &w.window))
         {
-            after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
+            after.wakers.extend(w.handle.released(span_of(&mut w.bytes)));
             after.events = true;
             after.over.2.push(w);
         }
@@ -188,7 +188,7 @@ impl RndvState {
                 SenderOutput::Tell(note) => self.outgoing.push_back(note),
                 SenderOutput::Put(put) => {
                     m.runs.push(ChunkedPut::new(&put));
-                    // A lender has to come.
+                    // The caller has to copy its borrowed memory.
                     after.events |= matches!(m.bytes, MessageBuffer::Borrowed(_));
                 }
                 SenderOutput::Withdraw => {
@@ -200,11 +200,11 @@ impl RndvState {
                 SenderOutput::Ended(how) => {
                     let len = m.len;
                     let how = how.map_err(|e| error(host, e, len, RndvRole::Sender));
-                    after.wakers.extend(m.ticket.ended(how));
+                    after.wakers.extend(m.handle.ended(how));
                     after.events = true;
                 }
                 SenderOutput::Free => {
-                    after.wakers.extend(m.ticket.freed(span_of(&mut m.bytes)));
+                    after.wakers.extend(m.handle.released(span_of(&mut m.bytes)));
                     after.events = true;
                     if let MessageBuffer::Borrowed(bounce) = &mut m.bytes
                         && self.bounces.len() < MAX_SPARE
@@ -226,7 +226,7 @@ impl RndvState {
             {
                 machine.fenced();
             }
-            // A lender that went away copies no more.
+            // A caller whose wait ended copies no more.
             if let Some(w) = want.as_mut()
                 && machine.is_failed()
                 && matches!(w.bytes, MessageBuffer::Borrowed(_))
@@ -262,7 +262,7 @@ impl RndvState {
                     let len = machine.len();
                     let well = how.is_ok();
                     let how = how.map_err(|e| error(host, e, len, RndvRole::Receiver));
-                    after.wakers.extend(w.ticket.ended(how));
+                    after.wakers.extend(w.handle.ended(how));
                     after.events = true;
                     // What went well was not revoked: its halves serve again.
                     if well && let Some(staging) = w.staging.take() {
@@ -275,7 +275,7 @@ impl RndvState {
                     self.fencing_recvs.extend(want.take());
                 }
                 ReceiverOutput::Free => {
-                    after.wakers.extend(w.ticket.freed(span_of(&mut w.bytes)));
+                    after.wakers.extend(w.handle.released(span_of(&mut w.bytes)));
                     after.events = true;
                 }
             }

@@ -45,7 +45,7 @@ pub(crate) enum MessageBuffer {
 }
 
 impl MessageBuffer {
-    pub(super) const fn are_lent(&self) -> bool {
+    pub(super) const fn is_borrowed(&self) -> bool {
         matches!(self, Self::Borrowed(_))
     }
 }
@@ -90,7 +90,7 @@ pub(crate) struct SendOp {
     pub(super) len: u64,
     pub(super) bytes: MessageBuffer,
     pub(super) runs: Vec<ChunkedPut>,
-    pub(super) ticket: Arc<MessageHandle>,
+    pub(super) handle: Arc<MessageHandle>,
     pub(super) deadline: Instant,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct PostedRecv {
     pub(crate) staging: Option<BounceBuffers>,
     pub(crate) window: WindowDesc,
     pub(crate) deadline: Instant,
-    pub(crate) ticket: Arc<MessageHandle>,
+    pub(crate) handle: Arc<MessageHandle>,
     pub(super) copy: Option<CopyOut>,
     pub(super) fence: Option<Fence>,
     /// Why it ended before a message came, if not by its deadline.
@@ -128,7 +128,7 @@ impl PostedRecv {
             }
             Err(window) => (None, window),
         };
-        let ticket = Arc::default();
+        let handle = Arc::default();
         Self {
             bytes,
             space,
@@ -136,7 +136,7 @@ impl PostedRecv {
             staging,
             window,
             deadline,
-            ticket,
+            handle,
             copy: None,
             fence: None,
             early: None,
@@ -235,17 +235,17 @@ impl RndvState {
         }
         let machine = Sender::new(RndvId(self.next), len);
         self.next = self.next.wrapping_add(1);
-        let ticket = Arc::<MessageHandle>::default();
-        let (runs, mine) = (Vec::new(), Arc::clone(&ticket));
-        self.outbound.push(SendOp { machine, len, bytes, runs, ticket: mine, deadline: by });
-        Ok(ticket)
+        let handle = Arc::<MessageHandle>::default();
+        let (runs, mine) = (Vec::new(), Arc::clone(&handle));
+        self.outbound.push(SendOp { machine, len, bytes, runs, handle: mine, deadline: by });
+        Ok(handle)
     }
 
     /// Waits for a message.
     pub(crate) fn receive(&mut self, want: PostedRecv) -> Arc<MessageHandle> {
-        let ticket = Arc::clone(&want.ticket);
+        let handle = Arc::clone(&want.handle);
         self.posted_recvs.push_back(want);
-        ticket
+        handle
     }
 
     /// Gives the oldest messages to the oldest receives.
@@ -271,19 +271,19 @@ impl RndvState {
         }
     }
 
-    /// Ends the message of `ticket`.
-    pub(crate) fn end(&mut self, ticket: &Arc<MessageHandle>, why: RndvError) {
-        let is = |t: &Arc<MessageHandle>| Arc::ptr_eq(t, ticket);
-        for m in self.outbound.iter_mut().filter(|m| is(&m.ticket)) {
+    /// Ends the message of `handle`.
+    pub(crate) fn end(&mut self, handle: &Arc<MessageHandle>, why: RndvError) {
+        let is = |h: &Arc<MessageHandle>| Arc::ptr_eq(h, handle);
+        for m in self.outbound.iter_mut().filter(|m| is(&m.handle)) {
             m.machine.end(why);
         }
         for m in &mut self.inbound {
-            if m.want.as_ref().is_some_and(|w| is(&w.ticket)) {
+            if m.want.as_ref().is_some_and(|w| is(&w.handle)) {
                 m.machine.end(why);
             }
         }
         // A receive that no message came for ends at its deadline: bring that forward.
-        for w in self.posted_recvs.iter_mut().filter(|w| is(&w.ticket)) {
+        for w in self.posted_recvs.iter_mut().filter(|w| is(&w.handle)) {
             w.deadline = Instant::ZERO;
             if let RndvError::Here(AbortReason::Cancelled) = why {
                 let e = Error::new(ErrorKind::Cancelled, "the receive was cancelled");
@@ -292,20 +292,20 @@ impl RndvState {
         }
     }
 
-    /// Whether the message of `ticket` waits for its other end: if this one ends now, the other never hears of it.
-    pub(crate) fn is_unmatched(&self, ticket: &Arc<MessageHandle>) -> bool {
-        let is = |t: &Arc<MessageHandle>| Arc::ptr_eq(t, ticket);
+    /// Whether the message of `handle` waits for its other end: if this one ends now, the other never receives anything of it.
+    pub(crate) fn is_unmatched(&self, handle: &Arc<MessageHandle>) -> bool {
+        let is = |h: &Arc<MessageHandle>| Arc::ptr_eq(h, handle);
         let offered = |m: &SendOp| m.machine.phase() == SenderPhase::Offered;
-        self.outbound.iter().any(|m| is(&m.ticket) && offered(m))
-            || self.posted_recvs.iter().any(|w| is(&w.ticket))
+        self.outbound.iter().any(|m| is(&m.handle) && offered(m))
+            || self.posted_recvs.iter().any(|w| is(&w.handle))
     }
 
-    /// Whether anything of the message of `ticket` is left, at this end or on its way to the other.
-    pub(crate) fn knows(&self, ticket: &Arc<MessageHandle>) -> bool {
-        let is = |t: &Arc<MessageHandle>| Arc::ptr_eq(t, ticket);
-        self.outbound.iter().any(|m| is(&m.ticket))
-            || self.inbound.iter().any(|m| m.want.as_ref().is_some_and(|w| is(&w.ticket)))
-            || self.posted_recvs.iter().any(|w| is(&w.ticket))
+    /// Whether anything of the message of `handle` is left, at this end or on its way to the other.
+    pub(crate) fn knows(&self, handle: &Arc<MessageHandle>) -> bool {
+        let is = |h: &Arc<MessageHandle>| Arc::ptr_eq(h, handle);
+        self.outbound.iter().any(|m| is(&m.handle))
+            || self.inbound.iter().any(|m| m.want.as_ref().is_some_and(|w| is(&w.handle)))
+            || self.posted_recvs.iter().any(|w| is(&w.handle))
     }
 
     /// What was not matched never will be.
@@ -326,10 +326,10 @@ impl RndvState {
         }
     }
 
-    /// Whether a caller that lends memory has something to copy.
-    pub(super) fn wants_lender(&self) -> bool {
-        let lent = |b: &MessageBuffer| matches!(b, MessageBuffer::Borrowed(_));
-        let out = |m: &SendOp| lent(&m.bytes) && m.runs.iter().any(ChunkedPut::has_more);
+    /// Whether a caller has something to copy from or to its borrowed memory.
+    pub(super) fn needs_borrowed_copy(&self) -> bool {
+        let borrowed = |b: &MessageBuffer| matches!(b, MessageBuffer::Borrowed(_));
+        let out = |m: &SendOp| borrowed(&m.bytes) && m.runs.iter().any(ChunkedPut::has_more);
         let inbound = |m: &RecvOp| m.want.as_ref().is_some_and(|w| w.copy.is_some());
         self.outbound.iter().any(out) || self.inbound.iter().any(inbound)
     }
@@ -373,7 +373,7 @@ impl RndvState {
     }
 }
 
-/// The ticket of a message, or why it was not taken, with its bytes.
+/// The handle of a message, or why it was not taken, with its bytes.
 pub(crate) type SendResult = std::result::Result<Arc<MessageHandle>, (Error, MessageBuffer)>;
 
 /// The local side of a part of a message.

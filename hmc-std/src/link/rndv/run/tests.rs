@@ -222,8 +222,8 @@ fn bytes_of(region: &Region) -> Vec<u8> {
     bytes
 }
 
-fn result(ticket: &MessageHandle) -> Option<Result<u64, ErrorKind>> {
-    ticket.take().map(|(r, _)| r.map_err(|e| e.kind()))
+fn result(handle: &MessageHandle) -> Option<Result<u64, ErrorKind>> {
+    handle.take().map(|(r, _)| r.map_err(|e| e.kind()))
 }
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -296,12 +296,12 @@ fn a_send_in_vain_ends_at_its_time_and_says_what_may_be_in_the_way() {
 fn a_receive_in_vain_ends_at_its_time_and_keeps_its_memory_until_the_peer_is_out() {
     for staged in [true, false] {
         let mut end = two().0;
-        let (ticket, _region) = end.receive(8, staged);
+        let (handle, _region) = end.receive(8, staged);
         end.host.inside = true;
         end.poll();
-        assert!(result(&ticket).is_none(), "it is not late");
+        assert!(result(&handle).is_none(), "it is not late");
         let after = end.poll_at(LATER, false);
-        let (why, _) = ticket.take().expect("it is late");
+        let (why, _) = handle.take().expect("it is late");
         let why = why.expect_err("nothing came");
         assert_eq!((why.kind(), why.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(5))));
         assert!(why.to_string().contains("(full)"), "{why}");
@@ -372,15 +372,21 @@ fn lent_bytes_are_copied_by_their_lenders_alone() {
         let mut got = vec![0; 10_000];
         for _ in 0..3 {
             run_until_idle(&mut near, &mut far);
-            assert!(near.state.wants_lender() && !far.state.wants_lender());
-            near.state.feed_lent(&mut near.host, &sent, &SharedBytes::of_mut(&mut message));
+            assert!(near.state.needs_borrowed_copy() && !far.state.needs_borrowed_copy());
+            near.state.copy_from_borrowed(
+                &mut near.host,
+                &sent,
+                &SharedBytes::of_mut(&mut message),
+            );
             assert_eq!(near.host.puts.is_empty(), mapped);
             run_until_idle(&mut near, &mut far);
-            while far.state.wants_lender() {
-                far.state.drain_lent(&received, &SharedBytes::of_mut(&mut got)).expect("a half");
+            while far.state.needs_borrowed_copy() {
+                far.state
+                    .copy_to_borrowed(&received, &SharedBytes::of_mut(&mut got))
+                    .expect("a half");
                 run_until_idle(&mut near, &mut far);
             }
-            if !near.state.wants_lender() {
+            if !near.state.needs_borrowed_copy() {
                 break;
             }
         }

@@ -78,7 +78,7 @@ fn buffers_that_served_serve_again_once() {
 #[test]
 fn no_more_messages_than_the_limit_are_under_way() {
     let mut state = RndvState::default();
-    let tickets: Vec<_> = (0..MAX_RNDV)
+    let handles: Vec<_> = (0..MAX_RNDV)
         .map(|_| {
             state
                 .send(MessageBuffer::Borrowed(None), 7, Instant::NEVER)
@@ -93,7 +93,7 @@ fn no_more_messages_than_the_limit_are_under_way() {
     // Each has a number of its own.
     let numbers: std::collections::BTreeSet<_> =
         state.outbound.iter().map(|m| m.machine.id().0).collect();
-    assert_eq!(numbers.len(), tickets.len());
+    assert_eq!(numbers.len(), handles.len());
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn a_message_goes_to_the_oldest_receive_and_is_refused_if_it_does_not_fit() {
         state.inbound.push(inbound(0, len, None));
         state.inbound.push(inbound(1, len, None));
         let first = if exact { want(space).exactly() } else { want(space) };
-        let ticket = state.receive(first);
+        let handle = state.receive(first);
         state.match_recvs();
         let [m, other] = state.inbound.as_slice() else { panic!("two messages") };
         let taken = m.want.as_ref().expect("it is matched");
-        assert!(Arc::ptr_eq(&taken.ticket, &ticket) && other.want.is_none());
+        assert!(Arc::ptr_eq(&taken.handle, &handle) && other.want.is_none());
         // A place that no message named to the peer serves again.
         assert_eq!((taken.staging.is_some(), state.spare.len()), (fits, usize::from(!fits)));
         assert!(!taken.untold);
@@ -164,13 +164,13 @@ fn a_put_is_cut_from_its_front() {
 }
 
 #[test]
-fn what_is_asked_about_a_message_is_answered_by_its_ticket() {
+fn a_handle_finds_its_message() {
     let mut state = RndvState::default();
     let other = Arc::default();
     let sent = state.send(owned(8), 8, Instant::NEVER).map_err(|_| ()).expect("space");
     let received = state.receive(want(8));
-    for ticket in [&sent, &received] {
-        assert!(state.is_unmatched(ticket) && state.knows(ticket));
+    for handle in [&sent, &received] {
+        assert!(state.is_unmatched(handle) && state.knows(handle));
     }
     assert!(!state.is_unmatched(&other) && !state.knows(&other));
     state.inbound.push(inbound(0, 8, None));
@@ -186,14 +186,14 @@ fn what_is_asked_about_a_message_is_answered_by_its_ticket() {
 #[test]
 fn a_receive_that_is_cancelled_ends_at_its_next_look() {
     let mut state = RndvState::default();
-    let tickets = [(); 2].map(|()| state.receive(want(8)));
-    state.end(&tickets[0], RndvError::Here(AbortReason::DeadlineExceeded));
+    let handles = [(); 2].map(|()| state.receive(want(8)));
+    state.end(&handles[0], RndvError::Here(AbortReason::DeadlineExceeded));
     let seen = |state: &RndvState| {
         let of = |w: &PostedRecv| (w.deadline, w.early.as_ref().map(|e| e.kind()));
         state.posted_recvs.iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(seen(&state), [(Instant::ZERO, None), (Instant::NEVER, None)]);
-    state.end(&tickets[1], RndvError::Here(AbortReason::Cancelled));
+    state.end(&handles[1], RndvError::Here(AbortReason::Cancelled));
     let cancelled = (Instant::ZERO, Some(ErrorKind::Cancelled));
     assert_eq!(seen(&state), [(Instant::ZERO, None), cancelled]);
     state.leave();
@@ -227,26 +227,26 @@ fn a_lender_is_wanted_for_bytes_of_its_own_alone() {
     let source = Extent::new(8).span(Side::Local, 0, 8).expect("in it");
     let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in it");
     let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span };
-    for (bytes, lent) in [(MessageBuffer::Borrowed(None), true), (owned(8), false)] {
-        assert_eq!(bytes.are_lent(), lent);
+    for (bytes, borrowed) in [(MessageBuffer::Borrowed(None), true), (owned(8), false)] {
+        assert_eq!(bytes.is_borrowed(), borrowed);
         let mut state = RndvState::default();
         let _ = state.send(bytes, 8, Instant::NEVER).map_err(|_| ()).expect("space");
-        assert!(!state.wants_lender(), "nothing can be sent yet");
+        assert!(!state.needs_borrowed_copy(), "nothing can be sent yet");
         let run = ChunkedPut::new(&PutChunk { seq: 0, source, target });
         state
             .outbound
             .iter_mut()
             .for_each(|m| m.runs.push(ChunkedPut::new(&PutChunk { seq: 0, source, target })));
-        assert_eq!(state.wants_lender(), lent);
+        assert_eq!(state.needs_borrowed_copy(), borrowed);
         assert!(run.has_more());
     }
     let mut state = RndvState::default();
     let mut came = want(8);
     state.inbound.push(inbound(0, 8, None));
-    assert!(!state.wants_lender());
+    assert!(!state.needs_borrowed_copy());
     came.copy = Some(CopyOut { seq: 0, to: source });
     state.inbound.push(inbound(1, 8, Some(came)));
-    assert!(state.wants_lender());
+    assert!(state.needs_borrowed_copy());
 }
 
 #[test]
