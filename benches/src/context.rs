@@ -137,7 +137,8 @@ impl Context {
         let folder = Folder::new(&std::env::temp_dir())?;
         let mut helper = self.helper()?;
         let over = if via == ConnType::Ucx { "ucx" } else { "" };
-        let told = helper.ask(&format!("session 1 {} {bytes} {over}", folder.path().display()))?;
+        let told =
+            helper.request(&format!("session 1 {} {bytes} {over}", folder.path().display()))?;
         let mut session = Session::builder(0).buffer(bytes);
         if via == ConnType::Ucx {
             // Both ends spin beside the heartbeat threads: on a busy machine a heartbeat may be late without a fault.

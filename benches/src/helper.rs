@@ -47,7 +47,7 @@ impl Helper {
             }
         });
         let mut this = Self { child, stdin, lines };
-        this.hear()?;
+        this.receive()?;
         Ok(this)
     }
 
@@ -57,28 +57,28 @@ impl Helper {
     }
 
     /// Sends a command.
-    pub(crate) fn tell(&mut self, line: &str) -> Res<()> {
+    pub(crate) fn send(&mut self, line: &str) -> Res<()> {
         writeln!(self.stdin, "{line}").map_err(|e| format!("the helper process is gone: {e}"))
     }
 
     /// Its next line: `ok ...`, without the `ok`.
-    pub(crate) fn hear(&mut self) -> Res<String> {
-        self.hear_within(PATIENCE)?.ok_or_else(silent)
+    pub(crate) fn receive(&mut self) -> Res<String> {
+        self.receive_within(PATIENCE)?.ok_or_else(silent)
     }
 
-    /// Its next line, while `turn` is called again and again.
-    pub(crate) fn hear_while(&mut self, mut turn: impl FnMut()) -> Res<String> {
+    /// Its next line, while `work` is called again and again.
+    pub(crate) fn receive_while(&mut self, mut work: impl FnMut()) -> Res<String> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
-            turn();
-            if let Some(line) = self.hear_within(Duration::ZERO)? {
+            work();
+            if let Some(line) = self.receive_within(Duration::ZERO)? {
                 return Ok(line);
             }
         }
         Err(silent())
     }
 
-    fn hear_within(&mut self, patience: Duration) -> Res<Option<String>> {
+    fn receive_within(&mut self, patience: Duration) -> Res<Option<String>> {
         match self.lines.recv_timeout(patience) {
             Ok(line) => match line.strip_prefix("ok") {
                 Some(rest) => Ok(Some(rest.trim().to_owned())),
@@ -90,9 +90,9 @@ impl Helper {
     }
 
     /// Sends a command and receives the reply.
-    pub(crate) fn ask(&mut self, line: &str) -> Res<String> {
-        self.tell(line)?;
-        self.hear()
+    pub(crate) fn request(&mut self, line: &str) -> Res<String> {
+        self.send(line)?;
+        self.receive()
     }
 
     /// Lets `for_how_long` pass, in which it must print nothing.

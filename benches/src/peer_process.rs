@@ -47,17 +47,17 @@ pub(crate) fn main(cpu: Option<usize>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut me = PeerProcess::default();
-    say("ok");
+    write_line("ok");
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match me.obey(&line) {
-            Ok(answer) => say(&format!("ok {answer}")),
-            Err(why) => say(&why),
+            Ok(answer) => write_line(&format!("ok {answer}")),
+            Err(why) => write_line(&why),
         }
     }
     ExitCode::SUCCESS
 }
 
-fn say(line: &str) {
+fn write_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");
     let _ = out.flush();

@@ -37,7 +37,7 @@ enum Verdict {
     Noise,
 }
 
-fn judge(seen: Seen) -> Verdict {
+fn classify(seen: Seen) -> Verdict {
     if !QUIET.contains(&seen.control) || seen.delayed < *BELIEVED.start() {
         // Of a delay too much is seen only when something else slowed us as well.
         return Verdict::Noise;
@@ -79,7 +79,7 @@ pub(crate) fn run(context: &Context) -> Res<()> {
         for _ in 0..ATTEMPTS {
             let seen = attempt(row.as_ref(), context)?;
             all = format!("{all} {:.3} (control {:.3})", seen.delayed, seen.control);
-            match judge(seen) {
+            match classify(seen) {
                 Verdict::Noise => {}
                 verdict => last = verdict,
             }
@@ -107,11 +107,11 @@ pub(crate) fn run(context: &Context) -> Res<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Seen, Verdict, judge};
+    use super::{Seen, Verdict, classify};
 
     #[test]
     fn a_delay_that_does_not_show_is_a_failure_only_on_a_quiet_machine() {
-        let at = |delayed, control| judge(Seen { delayed, control });
+        let at = |delayed, control| classify(Seen { delayed, control });
         assert_eq!(at(0.909, 1.0), Verdict::Shown);
         assert_eq!(at(1.0, 1.0), Verdict::NotShown);
         assert_eq!(at(0.96, 0.98), Verdict::NotShown);

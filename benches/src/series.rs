@@ -10,7 +10,7 @@ use crate::error::{Res, text};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Direction {
     /// Each when it is asked for.
-    Asked,
+    OnRequest,
     /// So many of one series of a row, by its number; none of the others.
     Fixed {
         /// The series.
@@ -52,19 +52,19 @@ pub(crate) fn samples(mut ours: impl FnMut() -> Res<f64>) -> Option<Res<(u32, Ve
     let direction = WAY.get()?;
     let number = SERIES.fetch_add(1, Ordering::Relaxed);
     let samples = match *direction {
-        Direction::Asked => asked(ours),
+        Direction::OnRequest => on_request(ours),
         Direction::Fixed { series, .. } if series != number => Ok(Vec::new()),
         Direction::Fixed { samples, .. } => (0..samples).map(|_| ours()).collect(),
     };
     Some(samples.map(|samples| (number, samples)))
 }
 
-fn asked(mut ours: impl FnMut() -> Res<f64>) -> Res<Vec<f64>> {
+fn on_request(mut ours: impl FnMut() -> Res<f64>) -> Res<Vec<f64>> {
     let mut samples = Vec::new();
     ours()?;
     loop {
-        say("turn")?;
-        match hear()?.as_deref() {
+        write_line("turn")?;
+        match read_line()?.as_deref() {
             Some("go") => samples.push(ours()?),
             Some("enough") => return Ok(samples),
             other => return Err(format!("asked for {other:?} in the middle of a row")),
@@ -73,14 +73,14 @@ fn asked(mut ours: impl FnMut() -> Res<f64>) -> Res<Vec<f64>> {
 }
 
 /// Writes a line.
-pub(crate) fn say(line: &str) -> Res<()> {
+pub(crate) fn write_line(line: &str) -> Res<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").map_err(text)?;
     out.flush().map_err(text)
 }
 
 /// The next line; `None` at the end.
-pub(crate) fn hear() -> Res<Option<String>> {
+pub(crate) fn read_line() -> Res<Option<String>> {
     std::io::stdin().lock().lines().next().transpose().map_err(text)
 }
 

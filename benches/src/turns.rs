@@ -11,12 +11,12 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::Res;
 use crate::row::Row;
-use crate::series::{self, Direction, hear, say};
+use crate::series::{self, Direction, read_line, write_line};
 
 /// Runs the rows that are named, until there are no more lines.
 pub(crate) fn serve(rows: &[Box<dyn Row>], context: &Context, delay: f64) -> Res<ExitCode> {
-    series::take(Direction::Asked, delay);
-    while let Some(line) = hear()? {
+    series::take(Direction::OnRequest, delay);
+    while let Some(line) = read_line()? {
         let name = line.strip_prefix("row ").unwrap_or_default();
         let row = rows.iter().find(|row| row.name() == name);
         series::begin_row();
@@ -28,7 +28,7 @@ pub(crate) fn serve(rows: &[Box<dyn Row>], context: &Context, delay: f64) -> Res
             Some(Err(why)) => json!({ "error": why }),
             None => json!({ "error": format!("no row `{name}`") }),
         };
-        say(&answer.to_string())?;
+        write_line(&answer.to_string())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -64,10 +64,10 @@ impl Actor {
             .expect("the actor was built");
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("piped");
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
@@ -91,7 +91,7 @@ impl Actor {
     #[must_use]
     pub fn session_with(program: &str, settings: &str, variables: &[(&str, &str)]) -> Self {
         let mut actor = Self::spawn_with(program, &[], variables);
-        let answer = actor.ask(&format!("start {settings}"));
+        let answer = actor.request(&format!("start {settings}"));
         actor.tcp = answer.split_whitespace().next().and_then(|a| a.parse().ok());
         actor
     }
@@ -111,11 +111,11 @@ impl Actor {
         hmc_std::Address::Tcp(self.tcp.expect("it listens on TCP"))
     }
 
-    /// Tells it to do something, without waiting for the answer.
+    /// Sends it a command, without waiting for the answer.
     ///
     /// # Panics
     /// When it is gone.
-    pub fn tell(&mut self, line: &str) {
+    pub fn send(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("not dismissed");
         writeln!(stdin, "{line}").expect("the actor lives");
         stdin.flush().expect("the actor lives");
@@ -141,7 +141,7 @@ impl Actor {
     /// When none comes.
     pub fn answer_in(&mut self, limit: Duration) -> Result<String, String> {
         match self.lines.recv_timeout(limit) {
-            Ok(line) => Self::said(&line),
+            Ok(line) => Self::parse(&line),
             Err(RecvTimeoutError::Timeout) => panic!("the actor said nothing for {limit:?}"),
             Err(RecvTimeoutError::Disconnected) => panic!("the actor is gone"),
         }
@@ -153,13 +153,13 @@ impl Actor {
     /// When it is gone.
     pub fn answer_now(&mut self) -> Option<Result<String, String>> {
         match self.lines.try_recv() {
-            Ok(line) => Some(Self::said(&line)),
+            Ok(line) => Some(Self::parse(&line)),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => panic!("the actor is gone"),
         }
     }
 
-    fn said(line: &str) -> Result<String, String> {
+    fn parse(line: &str) -> Result<String, String> {
         match line.split_once(' ') {
             Some(("ok", rest)) => Ok(rest.to_owned()),
             Some(("err", rest)) => Err(rest.to_owned()),
@@ -167,24 +167,24 @@ impl Actor {
         }
     }
 
-    /// Tells it to do something and gives its answer.
+    /// Sends it a command and returns its answer.
     ///
     /// # Errors
     /// What its session answered.
-    pub fn try_ask(&mut self, line: &str) -> Result<String, String> {
-        self.tell(line);
+    pub fn try_request(&mut self, line: &str) -> Result<String, String> {
+        self.send(line);
         self.answer()
     }
 
-    /// Tells it to do something that has to succeed.
+    /// Sends it a command that has to succeed.
     ///
     /// # Panics
     /// When it does not.
-    pub fn ask(&mut self, line: &str) -> String {
-        self.try_ask(line).unwrap_or_else(|e| panic!("`{line}` failed: {e}"))
+    pub fn request(&mut self, line: &str) -> String {
+        self.try_request(line).unwrap_or_else(|e| panic!("`{line}` failed: {e}"))
     }
 
-    /// Tells it to do something in which it may be killed. Whether it was not.
+    /// Sends it a command in which it may be killed. Whether it was not.
     ///
     /// # Panics
     /// When it says nothing, and does not end either.

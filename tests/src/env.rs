@@ -36,7 +36,7 @@ impl Via {
     /// # Panics
     /// As [`Via::all`].
     #[must_use]
-    pub fn unless_asked(self) -> Self {
+    pub fn or_requested(self) -> Self {
         match Self::all().as_slice() {
             [one] => *one,
             _ => self,
@@ -229,7 +229,7 @@ pub fn seed(default: u64) -> u64 {
 /// When it says something else: a run that was asked for and is another one would pass for it.
 #[must_use]
 pub fn number<N: std::str::FromStr>(name: &str, default: N) -> N {
-    said(name).unwrap_or(default)
+    parsed(name).unwrap_or(default)
 }
 
 /// The number that a variable of the environment says, if it is set.
@@ -237,7 +237,7 @@ pub fn number<N: std::str::FromStr>(name: &str, default: N) -> N {
 /// # Panics
 /// When it says something else.
 #[must_use]
-pub fn said<N: std::str::FromStr>(name: &str) -> Option<N> {
+pub fn parsed<N: std::str::FromStr>(name: &str) -> Option<N> {
     let given = std::env::var_os(name)?;
     let number = given.to_str().and_then(|n| n.parse().ok());
     assert!(number.is_some(), "{name}={given:?}: give a whole number, 0 or more, or unset it");

@@ -55,7 +55,7 @@ impl Errors {
     ///
     /// # Panics
     /// With those that were not.
-    pub fn judge(self) {
+    pub fn check(self) {
         assert!(self.count > 0, "no error was provoked");
         assert!(self.wrong.is_empty(), "of {}:\n{}", self.count, self.wrong.join("\n"));
     }

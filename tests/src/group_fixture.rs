@@ -66,7 +66,7 @@ impl GroupFixture {
         self.sessions.iter().flat_map(|s| s.stats().peers).map(|p| p.overslept).sum()
     }
 
-    /// Does `work` as each member of the group of all, in a thread each, and gives what they say, by rank.
+    /// Does `work` as each member of the group of all, in a thread each, and returns their results, by rank.
     ///
     /// # Panics
     /// As `work` does.

@@ -126,6 +126,6 @@ pub fn dial(at: std::net::SocketAddr) -> std::net::TcpStream {
 }
 
 /// Sends bytes; whether the other end still took them.
-pub fn say(to: &mut impl Write, bytes: &[u8]) -> bool {
+pub fn send_raw(to: &mut impl Write, bytes: &[u8]) -> bool {
     to.write_all(bytes).is_ok()
 }

@@ -89,8 +89,8 @@ impl Receiver {
     ///
     /// # Panics
     /// When none comes.
-    pub fn hear(&mut self) -> RndvMsg {
-        hear(&mut self.rogue.control)
+    pub fn receive(&mut self) -> RndvMsg {
+        receive_note(&mut self.rogue.control)
     }
 
     /// The message that is offered next: its number and its length.
@@ -98,25 +98,25 @@ impl Receiver {
     /// # Panics
     /// When another note comes.
     pub fn offer(&mut self) -> (RndvId, u64) {
-        match self.hear() {
+        match self.receive() {
             RndvMsg::Offer { id, len } => (id, len),
             other => panic!("no offer: {other:?}"),
         }
     }
 
-    /// Tells a note. A sender that has hung up hears none.
-    pub fn tell(&mut self, note: RndvMsg) {
-        tell(&mut self.rogue.control, note);
+    /// Sends a note. A sender that has closed receives none.
+    pub fn send(&mut self, note: RndvMsg) {
+        send_note(&mut self.rogue.control, note);
     }
 
     /// Has a message of `len` bytes put straight.
     pub fn ready(&mut self, id: RndvId, len: u64) {
-        self.tell(RndvMsg::Ready { id, target: RecvTarget::direct(area(0, len)) });
+        self.send(RndvMsg::Ready { id, target: RecvTarget::direct(area(0, len)) });
     }
 
     /// Ends a message.
     pub fn end(&mut self, id: RndvId, how: Result<(), AbortReason>) {
-        self.tell(RndvMsg::End { id, from: RndvRole::Receiver, how });
+        self.send(RndvMsg::End { id, from: RndvRole::Receiver, how });
     }
 
     /// Receives puts of `len` bytes in all, each of them acknowledged if `acknowledges`.
@@ -132,7 +132,7 @@ impl Receiver {
 ///
 /// # Panics
 /// When none comes.
-pub fn hear(control: &mut File) -> RndvMsg {
+pub fn receive_note(control: &mut File) -> RndvMsg {
     loop {
         let (header, payload) = read_frame(control).expect("a note");
         if let Ok(ControlMessage::Rndv(note)) = ControlMessage::parse(header, &payload) {
@@ -141,8 +141,8 @@ pub fn hear(control: &mut File) -> RndvMsg {
     }
 }
 
-/// Tells a note on a control connection; who has hung up hears none.
-pub fn tell(control: &mut File, note: RndvMsg) {
+/// Sends a note on a control connection; who has closed receives none.
+pub fn send_note(control: &mut File, note: RndvMsg) {
     let _ = control.write_all(&frame(&ControlMessage::Rndv(note)));
 }
 

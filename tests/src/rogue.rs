@@ -67,7 +67,7 @@ const PAGE_BYTES: u64 = 4096;
 impl AmSender {
     /// Sends a data frame with what follows it. `None`: it cannot.
     #[must_use]
-    pub fn say(&mut self, frame: &[u8], data: &[u8]) -> Option<()> {
+    pub fn send(&mut self, frame: &[u8], data: &[u8]) -> Option<()> {
         let header = [&self.target_id.to_le_bytes()[..], frame].concat();
         self.from.calls().ok()?.message(&header, data).ok()
     }
@@ -77,7 +77,7 @@ impl AmSender {
     ///
     /// # Panics
     /// When they do not open.
-    pub fn settle(&mut self) {
+    pub fn wait_open(&mut self) {
         for end in [&self.from, &self.deaf] {
             let calls = end.calls().expect("connected");
             let flush = calls.flush().expect("a way");
@@ -125,12 +125,12 @@ const fn channel_of(data: &Address) -> u8 {
     if matches!(data, Address::Tcp(_)) { ENDPOINT_TCP } else { ENDPOINT_SHM }
 }
 
-/// Says HELLO to rank 0: the control connection, and the token of its link.
+/// Sends HELLO to rank 0: the control connection, and the token of its link.
 ///
 /// # Panics
 /// When there is no welcome.
 #[must_use]
-pub fn greet(to: &Address, hello: &[u8]) -> (File, LinkToken) {
+pub fn handshake(to: &Address, hello: &[u8]) -> (File, LinkToken) {
     let mut control = connect(to);
     control.write_all(hello).expect("space");
     let (header, payload) = read_frame(&mut control).expect("an answer");
@@ -238,7 +238,7 @@ impl Rogue {
     }
 
     /// Sends a data frame with what follows it. `false`: the other end takes no more.
-    pub fn say(&mut self, frame: &DataFrame, payload: &[u8]) -> bool {
+    pub fn send(&mut self, frame: &DataFrame, payload: &[u8]) -> bool {
         self.send_bytes(&[&frame.emit()[..], payload].concat())
     }
 
@@ -287,7 +287,7 @@ impl Rogue {
     }
 
     fn join_by(rank: u32, hello: &[u8], listeners: [&Address; 2], channel: u8, bytes: u64) -> Self {
-        let (mut control, token) = greet(listeners[0], hello);
+        let (mut control, token) = handshake(listeners[0], hello);
         let data = attach(listeners[1], rank, token, channel).expect("attached");
         let mut info = Vec::new();
         let window = loop {
@@ -326,7 +326,7 @@ impl Rogue {
     ///
     /// # Panics
     /// When it cannot.
-    pub fn meet(&mut self, library: &'static Library) {
+    pub fn connect_ucx(&mut self, library: &'static Library) {
         let keys = vec![("TLS".to_owned(), "tcp".to_owned())];
         let settings = Settings { keys, ..Settings::default() };
         let raw = || {
@@ -341,16 +341,16 @@ impl Rogue {
         // Two lengths, then the number (`Worker::conn_info`).
         let target_id = u64::from_le_bytes(self.info[4..12].try_into().expect("8 bytes"));
         let mut am = AmSender { from, deaf, target_id };
-        am.say(&DataFrame::new(DataKind::Write, 0).emit(), &[]).expect("a way");
-        am.say(&DataFrame::ack(GREETING, 1).emit(), &[]).expect("a way");
+        am.send(&DataFrame::new(DataKind::Write, 0).emit(), &[]).expect("a way");
+        am.send(&DataFrame::ack(GREETING, 1).emit(), &[]).expect("a way");
         self.am = Some(am);
     }
 
-    /// Tells rank 0 a key to its window, which has none of the memory that the key is for.
+    /// Sends rank 0 a key to its window, which has none of the memory that the key is for.
     ///
     /// # Panics
     /// When it is not at rank 0's worker.
-    pub fn tell_key(&mut self) {
+    pub fn send_key(&mut self) {
         let info =
             self.am.as_ref().expect("it is there").deaf.conn_info().expect("connection info");
         // The key is the end of it; its length and the address that it is for stand at the begin.

@@ -177,7 +177,7 @@ pub struct Met {
 ///
 /// # Errors
 /// What UCX said.
-pub fn meet(
+pub fn connect(
     near: &Arc<Worker>,
     far: &Arc<Worker>,
     notifications: &CountingNotify,
@@ -193,7 +193,7 @@ pub fn meet(
     Ok(Met { transport, am_target: theirs, home: ours, back: back.transpose()? })
 }
 
-/// Over which UCX two workers meet, and how.
+/// Over which UCX two workers connect, and how.
 #[derive(Clone, Debug)]
 pub struct UcxSetup {
     library: &'static Library,
@@ -273,7 +273,7 @@ impl Built {
         };
         let notifications = CountingNotify::default();
         let Met { mut transport, am_target, home, mut back } =
-            meet(&near, &far, &notifications).map_err(text)?;
+            connect(&near, &far, &notifications).map_err(text)?;
         let limit = Instant::now() + LONG;
         while !transport.is_wired_up() || back.as_ref().is_some_and(|b| !b.is_wired_up()) {
             if Instant::now() >= limit {

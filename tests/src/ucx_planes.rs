@@ -321,7 +321,7 @@ impl End {
 /// If they do not meet.
 #[must_use]
 pub fn pair(fake_ucp: &FakeUcp, same_system: bool) -> (End, End, WindowDesc) {
-    meet(End::new(fake_ucp, same_system), End::new(fake_ucp, same_system))
+    connect(End::new(fake_ucp, same_system), End::new(fake_ucp, same_system))
 }
 
 /// Connects two ends. Returns them, and the second one's window.
@@ -329,7 +329,7 @@ pub fn pair(fake_ucp: &FakeUcp, same_system: bool) -> (End, End, WindowDesc) {
 /// # Panics
 /// If they do not meet.
 #[must_use]
-pub fn meet(mut near: End, mut far: End) -> (End, End, WindowDesc) {
+pub fn connect(mut near: End, mut far: End) -> (End, End, WindowDesc) {
     let (ours, theirs) = (near.greeting(), far.greeting());
     near.receive((theirs.0, &theirs.1));
     far.receive((ours.0, &ours.1));

@@ -16,7 +16,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{bound, count_of, files, skipped, until};
-use hmc_tests::raw_frames::{PATIENCE, hello, read_frame, say};
+use hmc_tests::raw_frames::{PATIENCE, hello, read_frame, send_raw};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType};
 
@@ -66,7 +66,7 @@ impl Asked {
     }
 
     fn refused(&mut self) -> usize {
-        self.actor.ask("stats").split(' ').next_back().unwrap().parse().unwrap()
+        self.actor.request("stats").split(' ').next_back().unwrap().parse().unwrap()
     }
 
     /// Comes from one address more often than there are places. `None`: the first were late, before the last had come.
@@ -105,7 +105,7 @@ fn connections_of_one_address_keep_no_other_out() {
         let start = Instant::now();
         let mut other = dial_from(ip, asked.at);
         crowd.extend((0..BEYOND).map(|_| dial_from(CROWDED, asked.at)));
-        assert!(say(&mut other, &hello(rank, 0, 0)));
+        assert!(send_raw(&mut other, &hello(rank, 0, 0)));
         let (header, payload) = read_frame(&mut other).expect("an answer");
         let answer = ControlMessage::parse(header, &payload);
         assert!(matches!(answer, Ok(ControlMessage::Welcome(_))), "{ip}: {answer:?}");

@@ -21,7 +21,7 @@ const ROUNDS: u32 = 36_000;
 
 /// The allocations of the other process while `work` runs here, less what asking costs.
 fn abroad(actor: &mut Actor, work: impl FnOnce()) -> u64 {
-    let mut ask = || actor.ask("allocations").parse::<u64>().unwrap();
+    let mut ask = || actor.request("allocations").parse::<u64>().unwrap();
     // The answers are of one length each, or the number grows by a digit once in a long while.
     let (a, b) = (ask(), ask());
     work();
@@ -133,7 +133,7 @@ fn the_data_path_allocates_nothing_in_either_process() {
         let tags = 1000;
         for tag in 0..tags {
             peer.put_notify(0, 0, 256, tag).unwrap();
-            actor.ask("recv 0 20000");
+            actor.request("recv 0 20000");
         }
         let before = ALLOCATOR.count();
         for tag in 0..tags {

@@ -21,7 +21,7 @@ use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::many::{self, connect};
 use hmc_tests::env::{TempDir, bound, count_of, cpu_of, files, status_of, until};
-use hmc_tests::raw_frames::{dial, frame, hello, hello_of, is_closed_after, read_frame, say};
+use hmc_tests::raw_frames::{dial, frame, hello, hello_of, is_closed_after, read_frame, send_raw};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ fn a_silent_connection_costs_its_descriptor() {
     let crowd: Vec<_> = (0..1000)
         .map(|n| {
             let mut s = dial(at);
-            assert!(n % 2 == 0 || say(&mut s, &words[..words.len() - 1]));
+            assert!(n % 2 == 0 || send_raw(&mut s, &words[..words.len() - 1]));
             s
         })
         .collect();
@@ -65,22 +65,23 @@ fn a_silent_connection_costs_its_descriptor() {
 fn who_was_silent_for_longest_goes_first() {
     // Of few places, so that all of this takes far less than the two seconds that a first message may take.
     let mut server = Actor::spawn(ACTOR);
-    server.ask("files 256");
-    let at: SocketAddr = server.ask("start rank=0 tcp=127.0.0.1:0").parse().expect("it listens");
+    server.request("files 256");
+    let at: SocketAddr =
+        server.request("start rank=0 tcp=127.0.0.1:0").parse().expect("it listens");
     let places = 256 / 4;
     let mut first = dial(at);
     // Half of its first words: it has not been silent since the others came.
     let words = hello(9, 0, 0);
     let mut begun = dial(at);
     let crowd: Vec<_> = (2..places).map(|_| dial(at)).collect();
-    assert!(say(&mut begun, &words[..8]));
+    assert!(send_raw(&mut begun, &words[..8]));
     // Who comes later is answered when these were heard.
     let (mut later, mut answer) = (dial(at), [0; 8]);
-    assert!(say(&mut later, &hello(10, 0, 0)));
+    assert!(send_raw(&mut later, &hello(10, 0, 0)));
     later.read_exact(&mut answer).expect("an answer to its first words");
     let mut more: Vec<_> = (0..places / 2).map(|_| dial(at)).collect();
     assert!(is_closed_after(&mut first), "it was the oldest");
-    assert!(say(&mut begun, &words[8..]), "it is still there");
+    assert!(send_raw(&mut begun, &words[8..]), "it is still there");
     begun.read_exact(&mut answer).expect("an answer to its first words");
     more.last_mut().unwrap().set_nonblocking(true).unwrap();
     let e = more.last_mut().unwrap().read(&mut answer).expect_err("the latest was kept");
@@ -195,7 +196,7 @@ fn a_dialer_tries_again_until_its_deadline() {
 }
 
 /// The next connection, and the control message that comes on it.
-fn heard(listener: &TcpListener, then: impl FnOnce(ControlMessage<'_>)) -> TcpStream {
+fn accept_first(listener: &TcpListener, then: impl FnOnce(ControlMessage<'_>)) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let mut stream = until("a connection", LONG, || listener.accept().ok()).0;
     stream.set_nonblocking(false).unwrap();
@@ -216,20 +217,20 @@ fn a_dial_whose_first_connection_is_over_at_its_second_begins_again() {
         connected.expect_err("it is refused in the end")
     });
     let is_hello = |m: ControlMessage<'_>| assert!(matches!(m, ControlMessage::Hello(_)), "{m:?}");
-    let mut first = heard(&listener, is_hello);
+    let mut first = accept_first(&listener, is_hello);
     let mut endpoints = EndpointList::new();
     endpoints.push(EndpointDesc::tcp(at.port()).blob()).unwrap();
     let hello = Hello { endpoints: endpoints.endpoints(), ..hello_of(0, 0, 1) };
     let welcome = Welcome { hello: Hello { expected: None, ..hello }, token: LinkToken([1; 16]) };
     first.write_all(&frame(&ControlMessage::Welcome(welcome))).unwrap();
     let mut second =
-        heard(&listener, |m| assert!(matches!(m, ControlMessage::Attach { .. }), "{m:?}"));
+        accept_first(&listener, |m| assert!(matches!(m, ControlMessage::Attach { .. }), "{m:?}"));
     drop(first);
     let refuse = |stream: &mut TcpStream, why| {
         stream.write_all(&frame(&ControlMessage::Reject(why))).unwrap();
     };
     refuse(&mut second, RejectReason::BadToken);
-    let mut again = heard(&listener, is_hello);
+    let mut again = accept_first(&listener, is_hello);
     refuse(&mut again, RejectReason::WrongJob);
     assert_eq!(dialer.join().unwrap().kind(), ErrorKind::InvalidConfig, "the refusal of its HELLO");
 }
@@ -292,12 +293,12 @@ fn who_waits_before_a_full_queue_uses_no_processor() {
     println!("{} wait in the queue of the listener", queue.len());
     let mut actor = Actor::session(ACTOR, "rank=1");
     let before = cpu_of(actor.pid());
-    let said = actor.try_ask(&format!("connect 0 {} auto 1500", dir.address()));
+    let said = actor.try_request(&format!("connect 0 {} auto 1500", dir.address()));
     let used = cpu_of(actor.pid()) - before;
     assert!(said.as_ref().is_err_and(|e| e.contains("DeadlineExceeded")), "{said:?}");
     assert!(used < Duration::from_millis(300), "{used:?} of processor time in 1.5 s of waiting");
     // The queue has space again.
-    actor.tell(&format!("connect 0 {} auto 500", dir.address()));
+    actor.send(&format!("connect 0 {} auto 500", dir.address()));
     std::thread::scope(|scope| {
         scope.spawn(|| (0..=queue.len()).for_each(|_| drop(listener.accept().unwrap())));
         let said = actor.answer();

@@ -21,7 +21,7 @@ use hmc_std::{
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::pair::{ALL, Pair, both};
-use hmc_tests::raw_frames::{dial, hello, is_closed_after, say};
+use hmc_tests::raw_frames::{dial, hello, is_closed_after, send_raw};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -223,7 +223,7 @@ fn links_that_are_lost_are_counted_and_goodbyes_are_not() {
     for (lost, via) in (0..).zip(["shm", "tcp"]) {
         let come = |rank: u32| {
             let mut actor = Actor::session(ACTOR, &format!("rank={rank} buffer=4096 redial=0"));
-            actor.ask(&format!("connect 0 {address} {via} 20000"));
+            actor.request(&format!("connect 0 {address} {via} 20000"));
             (actor, session.wait_peer(rank, LONG).unwrap())
         };
         let (orderly, peer) = come(1);
@@ -242,7 +242,7 @@ fn links_that_are_lost_are_counted_and_goodbyes_are_not() {
     let mut actor = Actor::session(ACTOR, "rank=4 tcp=127.0.0.1:0 buffer=4096");
     other.connect(4, &actor.address()).unwrap();
     assert_eq!(other.stats().peers_lost, 0);
-    actor.ask("echo it lives");
+    actor.request("echo it lives");
     let _ = actor.kill();
     until("it is counted", LONG, || (other.stats().peers_lost == 1).then_some(()));
 }
@@ -254,13 +254,13 @@ fn connections_that_are_turned_away_are_counted_once() {
     // A wrong job, another rank than ours, ours, and one beyond all ranks.
     for words in [hello(9, 77, 0), hello(9, 0, 3), hello(0, 0, 0), hello(5000, 0, 0)] {
         let mut client = dial(at);
-        assert!(say(&mut client, &words));
+        assert!(send_raw(&mut client, &words));
         assert!(is_closed_after(&mut client));
     }
     until("four are counted", LONG, || (count() == 4).then_some(()));
     // No frame, and one that hangs up without a word.
     let mut garbage = dial(at);
-    assert!(say(&mut garbage, &[0xFF; 16]));
+    assert!(send_raw(&mut garbage, &[0xFF; 16]));
     assert!(is_closed_after(&mut garbage));
     drop(dial(at));
     until("six are counted", LONG, || (count() == 6).then_some(()));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hmc_std::{Address, ErrorKind, Message, Session, SessionBuilder, Want};
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::events::Events;
-use hmc_tests::raw_frames::{PATIENCE, dial, is_closed_after, say};
+use hmc_tests::raw_frames::{PATIENCE, dial, is_closed_after, send_raw};
 use tracing::Level;
 use tracing::field::Field;
 
@@ -58,7 +58,7 @@ fn talks(server: &Session, rank: u8, s: &mut (impl std::io::Read + std::io::Writ
 }
 
 /// What starting a session says, on the thread that starts it.
-fn said(builder: SessionBuilder) -> String {
+fn log_of(builder: SessionBuilder) -> String {
     let text = Arc::new(Mutex::new(String::new()));
     let log = Arc::clone(&text);
     let events = Events::new(Level::TRACE, move |event| {
@@ -76,13 +76,13 @@ fn said(builder: SessionBuilder) -> String {
 #[test]
 fn a_session_that_accepts_cxx_warns_at_its_start() {
     let builder = || Session::builder(1).tcp("127.0.0.1:0");
-    let warned = said(builder().accept_upstream());
+    let warned = log_of(builder().accept_upstream());
     let line = warned.lines().find(|line| line.contains("dialect of the C++ HMC"));
     assert!(
         line.is_some_and(|l| l.starts_with("WARN") && l.contains("claim a free rank")),
         "{warned}"
     );
-    let silent = said(builder());
+    let silent = log_of(builder());
     assert!(!silent.contains("C++ HMC"), "{silent}");
 }
 
@@ -105,7 +105,7 @@ fn a_node_of_the_cpp_hmc_is_served_over_tcp_and_uds() {
     talks(&server, 4, &mut uds);
     // The first of a rank wins; upstream's newest did.
     let mut again = dial(server.tcp_addr().unwrap());
-    assert!(say(&mut again, &hello(3)));
+    assert!(send_raw(&mut again, &hello(3)));
     assert!(is_closed_after(&mut again));
     server.peer(3).unwrap().send_int(-2).unwrap();
     let mut heard = [0; 12];
@@ -133,7 +133,7 @@ fn a_node_of_the_cpp_hmc_is_served_over_tcp_and_uds() {
 fn cxx_is_refused_where_it_was_not_accepted() {
     let server = Session::builder(1).tcp("127.0.0.1:0").start().unwrap();
     let mut s = dial(server.tcp_addr().unwrap());
-    assert!(say(&mut s, &hello(3)));
+    assert!(send_raw(&mut s, &hello(3)));
     assert!(is_closed_after(&mut s));
     assert!(server.peers().is_empty());
     assert_eq!(server.stats().strangers_refused, 1);
@@ -141,13 +141,13 @@ fn cxx_is_refused_where_it_was_not_accepted() {
     let server = Session::builder(1).tcp("127.0.0.1:0").accept_upstream().start().unwrap();
     for words in [TAG, STRUCT, b"\x02\0\0\x80\x05\0\0\0\x03\0\0\0\0", b"\x03\0\0\0\x04\0\0\0abcd"] {
         let mut s = dial(server.tcp_addr().unwrap());
-        assert!(say(&mut s, words));
+        assert!(send_raw(&mut s, words));
         let _ = s.shutdown(std::net::Shutdown::Write);
         assert!(is_closed_after(&mut s), "{words:02x?}");
     }
     // A second hello in the middle ends the connection.
     let mut s = dial(server.tcp_addr().unwrap());
-    assert!(say(&mut s, &[hello(3), hello(3)].concat()));
+    assert!(send_raw(&mut s, &[hello(3), hello(3)].concat()));
     assert!(is_closed_after(&mut s));
 }
 

@@ -32,7 +32,7 @@ fn play(rank: u32, rng: &mut Rng) {
     let settings = format!("rank={rank} redial=0 uds={}", dir.path().display());
     let mut target = Actor::session(ACTOR, &settings);
     let peer = session.connect_with(rank, &dir.address(), ConnType::Shm, LONG).unwrap();
-    target.ask(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
+    target.request(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
     let remote = peer.remote_window(5, LONG).unwrap();
     target.stop();
     let mut owners = Vec::new();
@@ -80,7 +80,7 @@ fn play(rank: u32, rng: &mut Rng) {
     }
     if lives {
         until("the target hears of the end", LONG, || {
-            (target.ask("connected 0") == "false").then_some(())
+            (target.request("connected 0") == "false").then_some(())
         });
     }
     for owner in &owners {

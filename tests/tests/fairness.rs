@@ -10,7 +10,7 @@ use std::time::Duration;
 use hmc_std::memory::Span;
 use hmc_std::{Access, Address, ConnType, Session, Want};
 use hmc_tests::env::{TempDir, until};
-use hmc_tests::raw_frames::{dial, say};
+use hmc_tests::raw_frames::{dial, send_raw};
 
 const LONG: Duration = Duration::from_secs(20);
 const BLOCK: u64 = 8 << 20;
@@ -78,11 +78,11 @@ fn messages_of_one_peer_do_not_shut_out_those_of_another() {
     let from_other = other.connect(0, &Address::Uds(dir.path().into())).unwrap();
     // A node of the C++ HMC as rank 1, and empty structs of it in one piece.
     let mut busy = dial(receiver.tcp_addr().unwrap());
-    assert!(say(&mut busy, b"\x02\0\0\x80\x04\0\0\0\x01\0\0\0"));
+    assert!(send_raw(&mut busy, b"\x02\0\0\x80\x04\0\0\0\x01\0\0\0"));
     let structs = b"\x02\0\0\0\0\0\0\0".repeat(8192);
     let end = busy.try_clone().unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(move || while say(&mut busy, &structs) {});
+        scope.spawn(move || while send_raw(&mut busy, &structs) {});
         let is_ahead = || receiver.stats().peers.iter().any(|p| p.rank.0 == 1 && p.inbox > 500);
         until("the busy peer is ahead", LONG, || is_ahead().then_some(()));
         from_other.send_struct(b"one").unwrap();

@@ -33,7 +33,7 @@ fn time() -> Duration {
     Duration::from_millis(number("HMC_TEST_FLOOD_MS", 100))
 }
 
-fn judge(via: Via, what: &str, f: &Flooded) {
+fn check(via: Via, what: &str, f: &Flooded) {
     let Flooded { sent, links, grown, limit, pages, left } = *f;
     println!(
         "{via:?} {what}: {sent} frames on {links} links, {grown} bytes of {limit} and {BESIDE}, {left} left"
@@ -56,7 +56,7 @@ fn control_floods(via: Via) {
         // Answers to these are what piles up: long enough for more than the limit of them.
         let factor = if matches!(kind, ControlKind::Ping | ControlKind::Revoke) { 8 } else { 1 };
         let flooded = of_kind(&mut scene, via, kind, time() * factor);
-        judge(via, &format!("{kind:?}"), &flooded);
+        check(via, &format!("{kind:?}"), &flooded);
     }
 }
 
@@ -89,7 +89,7 @@ fn messages_that_are_withdrawn_over_a_local_socket() {
         at = pour(&mut rogue.control, &bytes, at)?;
         Some(())
     });
-    judge(Via::Uds, "messages withdrawn", &flooded);
+    check(Via::Uds, "messages withdrawn", &flooded);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn data_floods(via: Via, kinds: &[DataKind]) {
                 for n in n..n + BATCH {
                     let bytes = data_frame(kind, n, &rogue.window, address);
                     let (frame, data) = bytes.split_at(DATA_FRAME_BYTES);
-                    soft.say(frame, data)?;
+                    soft.send(frame, data)?;
                 }
                 return (!rogue.is_over()).then_some(());
             }
@@ -153,7 +153,7 @@ fn data_floods(via: Via, kinds: &[DataKind]) {
             at = poured.unwrap_or(bytes.len());
             poured.map(|_| ())
         });
-        judge(via, &format!("{kind:?}"), &flooded);
+        check(via, &format!("{kind:?}"), &flooded);
     }
     drop(memory);
 }

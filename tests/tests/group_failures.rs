@@ -32,7 +32,7 @@ fn with_a_doomed_member(via: Via) -> (GroupFixture, Actor) {
     let mut actor = Actor::session(ACTOR, &format!("rank={DOOMED} uds={path} tcp=127.0.0.1:0"));
     for session in &members.sessions {
         let (rank, at) = (session.rank().0, members.address(session));
-        actor.ask(&format!("connect {rank} {at} {} 20000", via.conn().name()));
+        actor.request(&format!("connect {rank} {at} {} 20000", via.conn().name()));
     }
     (members, actor)
 }
@@ -82,7 +82,7 @@ fn a_member_that_is_killed_fails_all_others() {
             let (killed, met) = survivors(
                 &members,
                 || {
-                    actor.tell(&format!("alltoall {MIB} 0 1 2 3"));
+                    actor.send(&format!("alltoall {MIB} 0 1 2 3"));
                     // All three have been through some.
                     for _ in 0..9 {
                         moving.recv_timeout(LONG).expect("exchanges");

@@ -17,7 +17,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_tests::env::until;
 use hmc_tests::pair::pattern;
 use hmc_tests::raw_frames::frame;
-use hmc_tests::receiver::{Receiver, Sender, area, hear, take, tell};
+use hmc_tests::receiver::{Receiver, Sender, area, receive_note, send_note, take};
 use rustix::net::sockopt;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -39,9 +39,11 @@ fn received(place: RecvTarget) -> (Vec<u8>, u64) {
     let half = place.area().span.len() / 2;
     std::thread::scope(|s| {
         let sent = s.spawn(|| peer.send_data(&bytes));
-        let RndvMsg::Offer { id, len } = hear(&mut rogue.control) else { panic!("no offer") };
+        let RndvMsg::Offer { id, len } = receive_note(&mut rogue.control) else {
+            panic!("no offer")
+        };
         assert_eq!(len, LEN);
-        tell(&mut rogue.control, RndvMsg::Ready { id, target: place });
+        send_note(&mut rogue.control, RndvMsg::Ready { id, target: place });
         until("both half-buffers are put", LONG, || (puts(&sender) >= 2).then_some(()));
         // One by one: each of them wakes the sender.
         for tag in 0..TAGS {
@@ -72,14 +74,14 @@ fn received(place: RecvTarget) -> (Vec<u8>, u64) {
             got
         });
         loop {
-            match hear(&mut rogue.control) {
+            match receive_note(&mut rogue.control) {
                 RndvMsg::Filled { id, seq } => {
-                    tell(&mut rogue.control, RndvMsg::Credit { id, seq })
+                    send_note(&mut rogue.control, RndvMsg::Credit { id, seq })
                 }
                 RndvMsg::End { id, from: RndvRole::Sender, how } => {
                     assert_eq!(how, Ok(()));
                     let end = RndvMsg::End { id, from: RndvRole::Receiver, how: Ok(()) };
-                    tell(&mut rogue.control, end);
+                    send_note(&mut rogue.control, end);
                     break;
                 }
                 other => panic!("{other:?}"),

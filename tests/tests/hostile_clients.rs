@@ -17,7 +17,7 @@ use hmc_sim::rng::Rng;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound, files, seed, status_of, until};
-use hmc_tests::raw_frames::{dial, hello, is_closed_after, read_reject, say};
+use hmc_tests::raw_frames::{dial, hello, is_closed_after, read_reject, send_raw};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -48,7 +48,7 @@ fn silent_and_slow_clients_delay_nobody_and_are_closed() {
     let mut slow = dial(at);
     let words = hello(9, 0, 1);
     let sent = Instant::now();
-    assert!(say(&mut slow, &words[..1]));
+    assert!(send_raw(&mut slow, &words[..1]));
     for n in 2..5 {
         assert_serves(at, 1, n);
     }
@@ -56,7 +56,7 @@ fn silent_and_slow_clients_delay_nobody_and_are_closed() {
     let mut next = 1;
     until("the slow one is sent away", bound(HELLO_BY), || {
         if sent.elapsed() > Duration::from_millis(300 * u64::try_from(next).unwrap()) {
-            if !say(&mut slow, &words[next..=next]) {
+            if !send_raw(&mut slow, &words[next..=next]) {
                 return Some(());
             }
             next += 1;
@@ -78,7 +78,7 @@ fn many_pending_connections_evict_one_another() {
     let at = actor.tcp.unwrap();
     let places = MAX_PENDING_CONNS.min(files() / 4);
     let refused = |actor: &mut Actor| -> usize {
-        let counts = actor.ask("stats");
+        let counts = actor.request("stats");
         counts.split(' ').next_back().unwrap().parse().unwrap()
     };
     let mut crowd: Vec<_> = (0..places + 100).map(|_| dial(at)).collect();
@@ -126,13 +126,13 @@ fn a_length_of_4_gib_costs_no_memory() {
     let mut claim = |kind: u8, flags: u8, peer: Option<u32>, sent: usize| {
         let mut s = dial(at);
         if let Some(rank) = peer {
-            assert!(say(&mut s, &hmc_core::wire::cxx::hello_v1(hmc_core::types::Rank(rank))));
-            actor.ask(&format!("meet {rank} 20000"));
+            assert!(send_raw(&mut s, &hmc_core::wire::cxx::hello_v1(hmc_core::types::Rank(rank))));
+            actor.request(&format!("meet {rank} 20000"));
         }
         let before = status_of(actor.pid(), "VmRSS");
-        assert!(say(&mut s, &[kind, 0, 0, flags, 0xFF, 0xFF, 0xFF, 0xFF]));
+        assert!(send_raw(&mut s, &[kind, 0, 0, flags, 0xFF, 0xFF, 0xFF, 0xFF]));
         for _ in 0..sent {
-            if !say(&mut s, &[0; 4096]) {
+            if !send_raw(&mut s, &[0; 4096]) {
                 break;
             }
         }
@@ -164,13 +164,16 @@ fn memory_grows_with_the_bytes_that_came() {
     let at = actor.tcp.unwrap();
     for round in 0..3u32 {
         let mut s = dial(at);
-        assert!(say(&mut s, &hmc_core::wire::cxx::hello_v1(hmc_core::types::Rank(10 + round))));
-        actor.ask(&format!("meet {} 20000", 10 + round));
+        assert!(send_raw(
+            &mut s,
+            &hmc_core::wire::cxx::hello_v1(hmc_core::types::Rank(10 + round))
+        ));
+        actor.request(&format!("meet {} 20000", 10 + round));
         let before = status_of(actor.pid(), "VmRSS");
         // A struct of 1 MiB of which only 4 KiB come.
-        assert!(say(&mut s, &[2, 0, 0, 0, 0, 0, 0x10, 0]));
-        assert!(say(&mut s, &[0; 4096]));
-        actor.ask("echo a turn");
+        assert!(send_raw(&mut s, &[2, 0, 0, 0, 0, 0, 0x10, 0]));
+        assert!(send_raw(&mut s, &[0; 4096]));
+        actor.request("echo a turn");
         let after = status_of(actor.pid(), "VmRSS");
         let grown = after.saturating_sub(before);
         assert!(round == 0 || grown <= 64 + 4, "4 KiB made the process grow by {grown} KiB");
@@ -186,12 +189,12 @@ fn the_first_of_two_clients_with_one_rank_wins() {
     for (via, to) in [(ConnType::Shm, &dir.address()), (ConnType::Tcp, &at)] {
         let rank = if via == ConnType::Shm { 5 } else { 6 };
         let mut first = Actor::session(ACTOR, &format!("rank={rank} buffer=4096"));
-        first.ask(&format!("connect 1 {to} {} 20000", via.name()));
+        first.request(&format!("connect 1 {to} {} 20000", via.name()));
         let second = Session::builder(rank).buffer(4096).start().unwrap();
         let e = second.connect_with(1, to, via, LONG).expect_err("taken");
         assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
         assert!(e.to_string().contains(&rank.to_string()), "{e}");
-        first.ask("put 1 0 0 100");
+        first.request("put 1 0 0 100");
         assert!(server.check_conn(rank));
     }
     // And at the same time, many at once: exactly one.
@@ -224,7 +227,7 @@ fn clients_learn_why_they_are_refused() {
     let at = server.tcp_addr().unwrap();
     let answer = |bytes: &[u8]| {
         let mut s = dial(at);
-        assert!(say(&mut s, bytes));
+        assert!(send_raw(&mut s, bytes));
         let why = read_reject(&mut s);
         assert!(is_closed_after(&mut s));
         why
@@ -283,7 +286,7 @@ fn hello_of_version_1() -> Vec<u8> {
 fn a_process_of_version_1_is_refused_by_both_ends() {
     let server = Session::builder(0).tcp("127.0.0.1:0").buffer(4096).start().unwrap();
     let mut old = dial(server.tcp_addr().unwrap());
-    assert!(say(&mut old, &hello_of_version_1()));
+    assert!(send_raw(&mut old, &hello_of_version_1()));
     assert_eq!(read_reject(&mut old), Some(RejectReason::Version { ours: 2 }));
     assert!(is_closed_after(&mut old));
     // Its listener answered a later version so.
@@ -349,7 +352,7 @@ fn used_up_descriptors_pause_the_listener_only() {
     let peer = friend.connect(1, &Address::Tcp(at)).expect("before");
     let open = std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
     // Where some are left, who says nothing makes way.
-    actor.ask(&format!("files {}", open + 4));
+    actor.request(&format!("files {}", open + 4));
     let crowd: Vec<_> = (0..8).map(|_| dial(at)).collect();
     let early = Session::builder(4).buffer(1 << 16).start().unwrap();
     early.connect(1, &Address::Tcp(at)).expect("it speaks").put(0, 0, 64).expect("a put");
@@ -358,7 +361,7 @@ fn used_up_descriptors_pause_the_listener_only() {
         let now = std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
         (now <= open).then_some(())
     });
-    actor.ask(&format!("files {open}"));
+    actor.request(&format!("files {open}"));
     let crowd: Vec<_> = (0..8).map(|_| dial(at)).collect();
     let late = Session::builder(3).buffer(1 << 16).start().unwrap();
     let e = late
@@ -376,7 +379,7 @@ fn used_up_descriptors_pause_the_listener_only() {
     until("a second passes", LONG, || (watched.elapsed().as_millis() > 1000).then_some(()));
     let used = cpu_ticks(actor.pid()) - before;
     assert!(used <= 20, "{used} ticks of CPU in a second with a full listener");
-    actor.ask("files 100000");
+    actor.request("files 100000");
     drop(crowd);
     until("the listener is open again", LONG, || late.connect(1, &Address::Tcp(at)).ok())
         .put(0, 0, 64)
@@ -394,7 +397,7 @@ fn a_dial_that_came_to_nothing_says_why_it_is_not_shm() {
     let open = count(&actor);
     // Between descriptors for a link and none for its connections, its pages cannot be created.
     let told = (0..16).rev().find_map(|more| {
-        actor.ask(&format!("files {}", open + more));
+        actor.request(&format!("files {}", open + more));
         let s = Session::builder(2).buffer(4096).redial(false).start().unwrap();
         let dialed = s.connect_with(1, &dir.address(), ConnType::Auto, Duration::from_millis(500));
         drop(s);

@@ -31,7 +31,7 @@ fn members() -> usize {
 fn all(actors: &mut [Actor], commands: &[String]) -> Duration {
     let start = Instant::now();
     for (actor, command) in actors.iter_mut().zip(commands) {
-        actor.tell(command);
+        actor.send(command);
     }
     let failed: Vec<_> = actors.iter_mut().filter_map(|a| a.answer_in(LIMIT).err()).collect();
     assert_eq!(failed.len(), 0, "{} of {}: {}", failed.len(), actors.len(), failed[0]);
@@ -40,7 +40,7 @@ fn all(actors: &mut [Actor], commands: &[String]) -> Duration {
 
 /// They connect with each other at once and pass a barrier, do nothing for longer than a peer may be silent, and pass
 /// another one on the same links.
-fn meet(via: Via, address: &str, at: impl Fn(&Actor) -> String) {
+fn connect_all(via: Via, address: &str, at: impl Fn(&Actor) -> String) {
     let _alone = ALONE.lock();
     let count = members();
     let settings = |n| format!("rank={n} {address} buffer=4096 slots=1");
@@ -62,7 +62,7 @@ fn meet(via: Via, address: &str, at: impl Fn(&Actor) -> String) {
     let used = |actors: &[Actor]| actors.iter().map(|a| cpu_of(a.pid())).sum::<Duration>();
     let before = used(&actors);
     for (n, actor) in actors.iter_mut().enumerate() {
-        actor.tell(&format!("recv {} {IDLE_MS}", if n == 0 { 1 } else { 0 }));
+        actor.send(&format!("recv {} {IDLE_MS}", if n == 0 { 1 } else { 0 }));
     }
     for actor in &mut actors {
         let e = actor.answer_in(LIMIT).expect_err("nobody sends");
@@ -77,20 +77,20 @@ fn meet(via: Via, address: &str, at: impl Fn(&Actor) -> String) {
     all(&mut actors, &join);
     assert_eq!(files(&actors), at_first, "descriptors before and after an idle time");
     for actor in &mut actors {
-        assert_eq!(actor.ask("stats"), "0 0", "peers lost, connections refused");
+        assert_eq!(actor.request("stats"), "0 0", "peers lost, connections refused");
     }
 }
 
 #[test]
 fn members_of_a_large_group_meet_over_tcp() {
-    meet(Via::Tcp, "tcp=127.0.0.1:0", |actor| actor.address().to_string());
+    connect_all(Via::Tcp, "tcp=127.0.0.1:0", |actor| actor.address().to_string());
 }
 
 #[test]
 fn members_of_a_large_group_meet_over_shm() {
     let dir = TempDir::new();
     let address = format!("uds={}", dir.path().display());
-    meet(Via::Shm, &address, |_| dir.address().to_string());
+    connect_all(Via::Shm, &address, |_| dir.address().to_string());
 }
 
 /// A process without free descriptors reports that when it dials, and accepts no others: neither end mistakes the other for a
@@ -100,12 +100,12 @@ fn used_up_descriptors_are_named() {
     // A link takes two: one is left, or none.
     for files in [24, 25] {
         let mut crowded = Actor::spawn(ACTOR);
-        crowded.ask(&format!("files {files}"));
-        let at = crowded.ask("start rank=0 tcp=127.0.0.1:0 buffer=4096");
+        crowded.request(&format!("files {files}"));
+        let at = crowded.request("start rank=0 tcp=127.0.0.1:0 buffer=4096");
         let start = |n| Actor::session(ACTOR, &format!("rank={n} tcp=127.0.0.1:0 buffer=4096"));
         let mut others: Vec<_> = (1..12).map(start).collect();
         for actor in &mut others {
-            actor.tell(&format!("connect 0 {at} auto 2000"));
+            actor.send(&format!("connect 0 {at} auto 2000"));
         }
         let failed: Vec<_> = others.iter_mut().filter_map(|a| a.answer().err()).collect();
         assert!(!failed.is_empty(), "{files} descriptors are enough for all");
@@ -117,7 +117,7 @@ fn used_up_descriptors_are_named() {
         // Who gave up may have left two.
         let last: Vec<_> = (50..54).map(start).collect();
         let dial = |(n, other): (u32, &Actor)| {
-            crowded.try_ask(&format!("connect {n} {} auto 1000", other.address())).err()
+            crowded.try_request(&format!("connect {n} {} auto 1000", other.address())).err()
         };
         let e = (50..).zip(&last).find_map(dial).expect("none is left in the end");
         assert!(e.starts_with("SystemLimit") && e.contains("ulimit -n"), "{e}");

@@ -63,7 +63,7 @@ fn time_that_a_thread_did_not_get_is_not_its_first_peers_silence() {
         // It sleeps without a limit, since there is no peer.
         hold_thread("hmc-0");
         let peer = session.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-        actor.ask("meet 0 20000");
+        actor.request("meet 0 20000");
         // Whatever the peer has sent by now is read: the thread finds nothing of it later.
         peer.recv(Want::Any, Duration::from_millis(100)).expect_err("nobody sends");
         actor.stop();
@@ -73,7 +73,7 @@ fn time_that_a_thread_did_not_get_is_not_its_first_peers_silence() {
         let e = peer.recv(Want::Any, Duration::from_millis(300)).expect_err("nobody sends");
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{via:?}: {e}");
         actor.resume();
-        actor.ask("send 0 7");
+        actor.request("send 0 7");
         assert_eq!(peer.recv(Want::Any, LONG).unwrap(), Message::Tag(7), "{via:?}");
     }
 }

@@ -35,7 +35,7 @@ impl Scene {
     }
 
     fn live(&mut self) -> usize {
-        self.actor.ask("live").parse().unwrap()
+        self.actor.request("live").parse().unwrap()
     }
 
     /// Joins as `rank`, sends as much as the sockets accept, and ends.
@@ -49,12 +49,12 @@ impl Scene {
             stuck = if sent == before { stuck + 1 } else { 0 };
         }
         drop(rogue);
-        until("its link is over", LONG, || (self.actor.ask("peers") == "0").then_some(()));
+        until("its link is over", LONG, || (self.actor.request("peers") == "0").then_some(()));
     }
 
     /// How many messages of a peer that is gone are received.
     fn drain(&mut self, rank: u32) -> u32 {
-        self.actor.ask(&format!("drain {rank}")).parse().unwrap()
+        self.actor.request(&format!("drain {rank}")).parse().unwrap()
     }
 }
 
@@ -84,7 +84,7 @@ fn what_peers_that_are_gone_have_left_is_limited() {
     let whole = counts.iter().filter(|n| **n >= 64).count();
     assert!((10..20).contains(&whole), "{counts:?}");
     let lost = counts.iter().position(|n| *n == 0).unwrap();
-    let told = scene.actor.try_ask(&format!("recv {} 0", lost + 3)).unwrap_err();
+    let told = scene.actor.try_request(&format!("recv {} 0", lost + 3)).unwrap_err();
     assert!(told.contains("PeerDead") && told.contains("dropped"), "{told}");
     until("all is given back", LONG, || {
         let left = scene.live().saturating_sub(before);

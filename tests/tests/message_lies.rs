@@ -72,28 +72,28 @@ fn an_end_that_may_not_come_is_no_success_and_ends_the_link() {
             r.end(id, Ok(()));
         }),
         ("before the last half was put", too_soon, |r, id| {
-            r.tell(RndvMsg::Ready { id, target: halves() });
+            r.send(RndvMsg::Ready { id, target: halves() });
             r.take(4096, true);
-            assert_eq!(r.hear(), RndvMsg::Filled { id, seq: 0 });
+            assert_eq!(r.receive(), RndvMsg::Filled { id, seq: 0 });
             r.end(id, Ok(()));
         }),
         ("before the halves were copied", too_soon, |r, id| {
-            r.tell(RndvMsg::Ready { id, target: halves() });
+            r.send(RndvMsg::Ready { id, target: halves() });
             r.take(LEN, true);
-            assert_eq!(r.hear(), RndvMsg::Filled { id, seq: 0 });
-            assert_eq!(r.hear(), RndvMsg::Filled { id, seq: 1 });
-            assert_eq!(r.hear(), well(RndvRole::Sender, id));
+            assert_eq!(r.receive(), RndvMsg::Filled { id, seq: 0 });
+            assert_eq!(r.receive(), RndvMsg::Filled { id, seq: 1 });
+            assert_eq!(r.receive(), well(RndvRole::Sender, id));
             r.end(id, Ok(()));
         }),
         ("of a half that was not put", "piece 0 of a message came", |r, id| {
-            r.tell(RndvMsg::Ready { id, target: halves() });
-            r.tell(RndvMsg::Credit { id, seq: 0 });
+            r.send(RndvMsg::Ready { id, target: halves() });
+            r.send(RndvMsg::Credit { id, seq: 0 });
         }),
         ("of a message that was never sent", "there is no message 7", |r, _| {
             r.end(RndvId(7), Ok(()));
         }),
         ("in the sender's name", "there is no message 0", |r, id| {
-            r.tell(well(RndvRole::Sender, id))
+            r.send(well(RndvRole::Sender, id))
         }),
         ("a place for more bytes", "5001 bytes of space for a message of 5000", |r, id| {
             r.ready(id, LEN + 1);
@@ -107,7 +107,7 @@ fn an_end_that_may_not_come_is_no_success_and_ends_the_link() {
         }),
         ("a credit where there are no halves", too_soon, |r, id| {
             r.ready(id, LEN);
-            r.tell(RndvMsg::Credit { id, seq: 0 });
+            r.send(RndvMsg::Credit { id, seq: 0 });
         }),
     ];
     for (what, rule, lie) in lies {
@@ -140,7 +140,7 @@ fn an_end_that_claims_another_length_is_a_failure() {
             let (id, _) = receiver.offer();
             receiver.ready(id, LEN);
             receiver.take(LEN, true);
-            assert_eq!(receiver.hear(), well(RndvRole::Sender, id));
+            assert_eq!(receiver.receive(), well(RndvRole::Sender, id));
             receiver.end(id, Err(AbortReason::Unknown { code: 0, detail: length }));
             let OpError { error, span } = send.wait(LONG).expect_err("a lie");
             assert_eq!(error.kind(), ErrorKind::Io, "{error}");
@@ -164,14 +164,14 @@ fn an_end_that_comes_twice_ends_the_link_after_the_message() {
             receiver.ready(id, LEN);
             receiver.take(LEN, true);
         } else {
-            receiver.tell(RndvMsg::Ready { id, target: halves() });
+            receiver.send(RndvMsg::Ready { id, target: halves() });
             receiver.take(LEN, true);
             for seq in 0..2 {
-                assert_eq!(receiver.hear(), RndvMsg::Filled { id, seq });
-                receiver.tell(RndvMsg::Credit { id, seq });
+                assert_eq!(receiver.receive(), RndvMsg::Filled { id, seq });
+                receiver.send(RndvMsg::Credit { id, seq });
             }
         }
-        assert_eq!(receiver.hear(), well(RndvRole::Sender, id));
+        assert_eq!(receiver.receive(), well(RndvRole::Sender, id));
         receiver.end(id, Ok(()));
         let (len, span) = send.wait(LONG).expect("it went well");
         assert_eq!((len, span.map(|s| s.len())), (LEN, Some(LEN)), "{mode:?}");

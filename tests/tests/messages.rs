@@ -265,7 +265,7 @@ fn a_delivery_is_a_future_that_is_woken() {
 
 #[test]
 fn no_more_than_the_limit_are_under_way() {
-    let p = Pair::new(Via::Tcp.unless_asked().conn(), 4096);
+    let p = Pair::new(Via::Tcp.or_requested().conn(), 4096);
     let sends: Vec<_> = (0..MAX_RNDV).map(|_| p.a.send_data_nb(0, 8).unwrap()).collect();
     let e = p.a.send_data_nb(0, 8).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Full, "{e}");
@@ -316,7 +316,7 @@ fn half_buffers_are_no_longer_than_messages_and_no_more_than_needed() {
 
 #[test]
 fn two_pairs_at_once() {
-    let pairs = [Via::Shm, Via::Tcp].map(|via| Pair::new(via.unless_asked().conn(), 4096));
+    let pairs = [Via::Shm, Via::Tcp].map(|via| Pair::new(via.or_requested().conn(), 4096));
     std::thread::scope(|s| {
         for (i, p) in pairs.iter().enumerate() {
             s.spawn(move || {
@@ -339,7 +339,7 @@ fn two_pairs_at_once() {
 
 #[test]
 fn by_rank_too() {
-    let p = Pair::new(Via::Tcp.unless_asked().conn(), 4096);
+    let p = Pair::new(Via::Tcp.or_requested().conn(), 4096);
     let (sent, got) = both(
         true,
         || p.sender().send_data(1, b"by rank"),

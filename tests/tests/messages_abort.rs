@@ -169,7 +169,7 @@ fn a_peer_killed_in_the_middle_ends_its_messages() {
         for sends in [true, false] {
             let settings = format!("rank=1 uds={path} tcp=127.0.0.1:0 buffer=67108864 redial=0");
             let mut actor = Actor::session(ACTOR, &settings);
-            actor.ask(&format!("connect 0 uds://{path} {} 20000", via.conn().name()));
+            actor.request(&format!("connect 0 uds://{path} {} 20000", via.conn().name()));
             let peer = s.wait_peer(1, LONG).unwrap();
             let region = s.allocate(64 * MIB).unwrap();
             let many: Vec<Delivery> = (0..4)
@@ -181,8 +181,8 @@ fn a_peer_killed_in_the_middle_ends_its_messages() {
                 .collect();
             // The first is whole, the second begins; then it dies.
             let verb = if sends { "recv_data" } else { "send_data" };
-            actor.ask(&format!("{verb} 0 0 16777216"));
-            actor.tell(&format!("{verb} 0 0 16777216"));
+            actor.request(&format!("{verb} 0 0 16777216"));
+            actor.send(&format!("{verb} 0 0 16777216"));
             let killed = actor.kill();
             let mut failed = 0;
             for (i, d) in many.into_iter().enumerate() {
@@ -217,7 +217,7 @@ fn a_stopped_peer_holds_no_message_up() {
         let s = s.start().unwrap();
         let settings = format!("rank=1 uds={path} tcp=127.0.0.1:0 buffer=67108864 redial=0");
         let mut actor = Actor::session(ACTOR, &settings);
-        actor.ask(&format!("connect 0 uds://{path} {} 20000", via.conn().name()));
+        actor.request(&format!("connect 0 uds://{path} {} 20000", via.conn().name()));
         let peer = s.wait_peer(1, LONG).unwrap();
         peer.put(0, 0, 4096).expect("it is well so far");
         actor.stop();

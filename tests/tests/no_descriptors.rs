@@ -24,11 +24,14 @@ fn crowded() -> (Actor, Session, Peer, TempDir) {
     let dir = TempDir::new();
     let s = Session::builder(0).uds(dir.path()).buffer(LEN).start().unwrap();
     let mut actor = Actor::session(ACTOR, &format!("rank=1 buffer={LEN}"));
-    assert_eq!(actor.ask(&format!("connect 0 uds://{} shm 20000", dir.path().display())), "shm");
+    assert_eq!(
+        actor.request(&format!("connect 0 uds://{} shm 20000", dir.path().display())),
+        "shm"
+    );
     let peer = s.wait_peer(1, LONG).unwrap();
     // All below the limit are in use: those above it, if any, do not help.
-    actor.ask(&format!("files {}", count_of(actor.pid(), "fd")));
-    let e = actor.try_ask("expose 0 1 4096 1 own").expect_err("no descriptor");
+    actor.request(&format!("files {}", count_of(actor.pid(), "fd")));
+    let e = actor.try_request("expose 0 1 4096 1 own").expect_err("no descriptor");
     assert!(e.starts_with("SystemLimit"), "{e}");
     (actor, s, peer, dir)
 }
@@ -42,19 +45,19 @@ fn a_window_that_finds_no_descriptor_is_reached_through_the_stream() {
     let file = &mappings(std::process::id()) - &others;
     span.fill(1);
     let window = peer.expose(span, Access::all(), 7).map_err(|(e, _)| e).expect("exposed");
-    assert_eq!(actor.ask("find 0 7 20000"), LEN.to_string());
-    actor.ask(&format!("put_window 0 7 {LEN} 9 3 adopted"));
-    assert_eq!(actor.ask("connected 0"), "true");
+    assert_eq!(actor.request("find 0 7 20000"), LEN.to_string());
+    actor.request(&format!("put_window 0 7 {LEN} 9 3 adopted"));
+    assert_eq!(actor.request("connected 0"), "true");
     assert!(peer.is_connected());
     // What is mapped stays so.
-    actor.ask(&format!("put 0 0 0 {LEN}"));
+    actor.request(&format!("put 0 0 0 {LEN}"));
     peer.put(0, 0, LEN).expect("the other way");
     let span = window.revoke(LONG).expect("revoked");
     let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
     span.read_at(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|b| *b == 9), "the put is there whole");
     // With descriptors again, the next window is mapped.
-    actor.ask("files 100000");
+    actor.request("files 100000");
     let _window = peer.expose(span, Access::all(), 8).map_err(|(e, _)| e).expect("exposed");
     until("it is mapped", LONG, || (!mappings(actor.pid()).is_disjoint(&file)).then_some(()));
 }
@@ -63,13 +66,13 @@ fn a_window_that_finds_no_descriptor_is_reached_through_the_stream() {
 #[test]
 fn a_message_finds_its_way_without_descriptors() {
     let (mut actor, _s, peer, _dir) = crowded();
-    actor.ask(&format!("fill 0 {LEN} 6"));
-    actor.tell(&format!("send_data 0 0 {LEN}"));
+    actor.request(&format!("fill 0 {LEN} 6"));
+    actor.send(&format!("send_data 0 0 {LEN}"));
     let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
     assert_eq!(peer.recv_data(&mut bytes).expect("received"), LEN);
     assert_eq!(actor.answer().expect("sent"), LEN.to_string());
     assert!(bytes.iter().all(|b| *b == 6));
-    assert_eq!(actor.ask("connected 0"), "true");
+    assert_eq!(actor.request("connected 0"), "true");
 }
 
 /// While more descriptors of a user are under way than a process may have open, the kernel takes no more of them (unix(7)):
@@ -91,36 +94,36 @@ fn descriptors_that_the_kernel_does_not_take_are_sent_later() {
     let uds = home.display().to_string();
     let start = |rank: u32| {
         let mut actor = spawn(&program, &uds);
-        actor.ask(&format!("start rank={rank} uds={uds} buffer={LEN}"));
+        actor.request(&format!("start rank={rank} uds={uds} buffer={LEN}"));
         actor
     };
     let (mut owner, mut user) = (start(1), start(0));
-    assert_eq!(user.ask(&format!("connect 1 uds://{uds} shm 20000")), "shm");
-    owner.ask("meet 0 20000");
+    assert_eq!(user.request(&format!("connect 1 uds://{uds} shm 20000")), "shm");
+    owner.request("meet 0 20000");
     let files = count_of(owner.pid(), "fd") + 16;
     assert!(files < UnderWay::COUNT);
-    owner.ask(&format!("files {files}"));
-    owner.ask("under_way 1");
+    owner.request(&format!("files {files}"));
+    owner.request("under_way 1");
     let mapped = mappings(user.pid());
-    owner.ask(&format!("expose 0 7 {LEN} 1 own"));
-    assert_eq!(user.ask("find 1 7 20000"), LEN.to_string());
-    user.ask(&format!("put_window 1 7 {LEN} 9 1 adopted"));
+    owner.request(&format!("expose 0 7 {LEN} 1 own"));
+    assert_eq!(user.request("find 1 7 20000"), LEN.to_string());
+    user.request(&format!("put_window 1 7 {LEN} 9 1 adopted"));
     assert!(mappings(user.pid()).is_subset(&mapped), "it cannot be mapped yet");
     // The other way, and what was mapped before.
-    user.ask(&format!("put 1 0 0 {LEN}"));
-    owner.ask(&format!("put 0 0 0 {LEN}"));
+    user.request(&format!("put 1 0 0 {LEN}"));
+    owner.request(&format!("put 0 0 0 {LEN}"));
     let before = cpu_of(owner.pid());
-    let e = user.try_ask("recv 1 1000").expect_err("nobody sends");
+    let e = user.try_request("recv 1 1000").expect_err("nobody sends");
     assert!(e.starts_with("DeadlineExceeded"), "{e}");
     let used = cpu_of(owner.pid()) - before;
     assert!(used < Duration::from_millis(200), "{used:?} of processor time in a second of waiting");
-    owner.ask("under_way 0");
+    owner.request("under_way 0");
     until("the window is mapped", LONG, || {
         (!mappings(user.pid()).is_subset(&mapped)).then_some(())
     });
-    user.ask(&format!("put_window 1 7 {LEN} 8 1 adopted"));
+    user.request(&format!("put_window 1 7 {LEN} 8 1 adopted"));
     for (actor, other) in [(&mut owner, 0), (&mut user, 1)] {
-        assert_eq!(actor.ask(&format!("connected {other}")), "true");
+        assert_eq!(actor.request(&format!("connected {other}")), "true");
     }
 }
 

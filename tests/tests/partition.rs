@@ -58,7 +58,7 @@ impl<'a> Scene<'a> {
         let session = here.start().expect("a session");
         let mut actor = net.on(Host::B, || Actor::session(ACTOR, &there));
         let peer = session.connect_with(1, &actor.address(), via.conn(), LONG).expect("connected");
-        actor.ask(&format!("meet 0 {}", LONG.as_millis()));
+        actor.request(&format!("meet 0 {}", LONG.as_millis()));
         assert_eq!(peer.conn(), Some(via.conn()));
         Self { net, session, actor, peer, via }
     }
@@ -66,9 +66,10 @@ impl<'a> Scene<'a> {
     /// The link that comes after the one that was lost.
     fn met_again(&mut self) -> Peer {
         let peer = self.session.wait_peer(1, bound(Duration::from_secs(15)));
-        let peer = peer.unwrap_or_else(|e| panic!("{e}; there: {:?}", self.actor.try_ask("peers")));
+        let peer =
+            peer.unwrap_or_else(|e| panic!("{e}; there: {:?}", self.actor.try_request("peers")));
         assert_eq!(peer.conn(), Some(self.via.conn()));
-        self.actor.ask(&format!("meet 0 {}", LONG.as_millis()));
+        self.actor.request(&format!("meet 0 {}", LONG.as_millis()));
         let e = self.peer.put(0, 0, 8).expect_err("the old life stays over");
         assert_dead("the old life", &e);
         peer
@@ -79,7 +80,7 @@ impl<'a> Scene<'a> {
         self.session.buffer().write_at(0, &pattern(PUT, salt)).unwrap();
         peer.put(0, 0, PUT).expect("a put");
         let crc = self.session.buffer().crc32c(0, PUT).unwrap();
-        assert_eq!(self.actor.ask(&format!("crc 0 {PUT}")), crc.to_string());
+        assert_eq!(self.actor.request(&format!("crc 0 {PUT}")), crc.to_string());
         peer.get(PUT, 0, PUT).expect("a get");
         assert_eq!(self.session.buffer().crc32c(PUT, PUT).unwrap(), crc);
     }
@@ -150,12 +151,12 @@ fn taken_back(window: Window, via: Via) -> Option<Span> {
 fn cut_in_the_middle_of_puts(mut s: Scene<'_>) {
     let lent = s.session.allocate(PUT).unwrap();
     let window = s.peer.expose(lent.take_all().unwrap(), Access::all(), 9).expect("exposed");
-    s.actor.ask(&format!("expose 0 5 {PUT} 0 own"));
+    s.actor.request(&format!("expose 0 5 {PUT} 0 own"));
     let remote = s.peer.remote_window(5, LONG).expect("told");
     let region = s.session.allocate(PUT).unwrap();
     // Both ends put, more than they can before the cut.
-    s.actor.ask("find 0 9 20000");
-    s.actor.tell(&format!("put_window 0 9 {PUT} {FOREIGN} 100000"));
+    s.actor.request("find 0 9 20000");
+    s.actor.send(&format!("put_window 0 9 {PUT} {FOREIGN} 100000"));
     let done = AtomicU64::new(0);
     let (ends, took, cpu) = std::thread::scope(|threads| {
         let pumping = threads.spawn(|| pump(&s.peer, &done));
@@ -202,7 +203,7 @@ fn cut_while_idle(mut s: Scene<'_>) {
     s.moves_bytes(&peer, 1);
     s.net.cut();
     let cut = Instant::now();
-    s.actor.tell(&format!("recv 0 {}", LONG.as_millis()));
+    s.actor.send(&format!("recv 0 {}", LONG.as_millis()));
     assert_dead("a receive", &peer.recv(Want::Any, LONG).expect_err("nobody is heard"));
     assert_by_silence("here", cut.elapsed());
     let e = s.actor.answer().expect_err("nobody is heard");
@@ -217,7 +218,7 @@ fn cut_in_one_direction(mut s: Scene<'_>) {
         s.moves_bytes(&peer, round);
         s.net.cut_from(host);
         let cut = Instant::now();
-        s.actor.tell(&format!("recv 0 {}", LONG.as_millis()));
+        s.actor.send(&format!("recv 0 {}", LONG.as_millis()));
         assert_dead("a receive", &peer.recv(Want::Any, LONG).expect_err("cut"));
         assert_by_silence("here", cut.elapsed());
         let e = s.actor.answer().expect_err("cut");
@@ -248,7 +249,11 @@ fn cut_and_healed_at_once(mut s: Scene<'_>) {
         }
         for at in [0, PUT] {
             let crc = s.session.buffer().crc32c(at, PUT).unwrap();
-            assert_eq!(s.actor.ask(&format!("crc {at} {PUT}")), crc.to_string(), "round {round}");
+            assert_eq!(
+                s.actor.request(&format!("crc {at} {PUT}")),
+                crc.to_string(),
+                "round {round}"
+            );
         }
     }
     assert!(s.peer.is_connected(), "the link is the first one");
@@ -264,8 +269,8 @@ fn nothing_comes_late(mut s: Scene<'_>) {
         span.fill(0);
         let peer = s.session.wait_peer(1, LONG).expect("connected");
         let window = peer.expose(span, Access::all(), 5).map_err(|(e, _)| e).expect("exposed");
-        s.actor.ask("find 0 5 20000");
-        s.actor.tell(&format!("put_window 0 5 {PUT} {FOREIGN} 1000"));
+        s.actor.request("find 0 5 20000");
+        s.actor.send(&format!("put_window 0 5 {PUT} {FOREIGN} 1000"));
         let mut seen = [0];
         until("bytes arrive", LONG, || {
             window.read_at(PUT - 1, &mut seen).unwrap();
@@ -294,8 +299,8 @@ fn nothing_comes_late(mut s: Scene<'_>) {
         assert!(span.as_slice().iter().all(|b| *b == OWN), "round {round}: a late byte");
         // Used again for the peer's next life.
         let window = peer.expose(span, Access::all(), 5).map_err(|(e, _)| e).expect("exposed");
-        s.actor.ask("find 0 5 20000");
-        s.actor.ask(&format!("put_window 0 5 {PUT} 77"));
+        s.actor.request("find 0 5 20000");
+        s.actor.request(&format!("put_window 0 5 {PUT} 77"));
         let span = window.revoke(LONG).expect("a living peer");
         assert!(span.as_slice().iter().all(|b| *b == 77), "round {round}");
     }

@@ -46,7 +46,7 @@ fn pass(to: impl AsFd, bytes: &[u8], kept: &mut Vec<TcpStream>) {
 }
 
 /// As [`pass`], where none is wanted: the kernel refuses it, if it can. Else the receiver has it.
-fn pass_unasked(mut to: &File, bytes: &[u8], kept: &mut Vec<TcpStream>) {
+fn pass_descriptors(mut to: &File, bytes: &[u8], kept: &mut Vec<TcpStream>) {
     let (slow, far) = slow_to_close();
     match send_fd(to, &slow, bytes) {
         Ok(_) => assert!(!kernel_refuses(), "a descriptor came through"),
@@ -104,12 +104,14 @@ fn sockets_that_are_slow_to_close_delay_nobody() {
     });
     next("a heartbeat", &mut |rank, kept| {
         let rogue = Rogue::join(rank, &uds, &uds);
-        pass_unasked(&rogue.control, &frame(&ControlMessage::Ping(1)), kept);
+        pass_descriptors(&rogue.control, &frame(&ControlMessage::Ping(1)), kept);
     });
-    next("first words", &mut |rank, kept| pass_unasked(&connect(&uds), &hello(rank, 0, 0), kept));
+    next("first words", &mut |rank, kept| {
+        pass_descriptors(&connect(&uds), &hello(rank, 0, 0), kept)
+    });
     next("half of the first words", &mut |rank, kept| {
         let half = connect(&uds);
-        pass_unasked(&half, hello(rank, 0, 0).get(..20).unwrap(), kept);
+        pass_descriptors(&half, hello(rank, 0, 0).get(..20).unwrap(), kept);
     });
     next("what is never read", &mut |rank, kept| {
         let mut rogue = Rogue::join(rank, &uds, &uds);
@@ -117,8 +119,8 @@ fn sockets_that_are_slow_to_close_delay_nobody() {
         server.stop();
         rogue.control.write_all(&hello(rank, 0, 0)).unwrap();
         rogue.control.write_all(&[0; 4096]).unwrap();
-        pass_unasked(&rogue.control, &frame(&ControlMessage::Ping(1)), kept);
+        pass_descriptors(&rogue.control, &frame(&ControlMessage::Ping(1)), kept);
         server.resume();
     });
-    server.ask("echo it lives");
+    server.request("echo it lives");
 }

@@ -50,7 +50,7 @@ impl Scene {
             session.connect_with(1, &dir.address(), via.conn(), LONG).expect("connected");
         } else {
             let via = via.conn().name();
-            actor.ask(&format!("connect 0 uds://{path} {via} 20000"));
+            actor.request(&format!("connect 0 uds://{path} {via} 20000"));
         }
         let peer = session.wait_peer(1, LONG).expect("it came");
         assert_eq!(peer.conn(), Some(via.conn()));
@@ -68,7 +68,7 @@ impl Scene {
         self.session.buffer().fill(0, 4096, 0x5C).unwrap();
         peer.put(0, 4096, 4096).expect("the next put works");
         let crc = self.session.buffer().crc32c(0, 4096).unwrap();
-        assert_eq!(self.actor.ask("crc 4096 4096"), crc.to_string());
+        assert_eq!(self.actor.request("crc 4096 4096"), crc.to_string());
         assert!(!self.peer.is_connected(), "the old life stays over");
         let e = self.peer.put(0, 0, 8).expect_err("the old life stays over");
         assert_eq!(e.kind(), ErrorKind::PeerDead);
@@ -137,7 +137,7 @@ fn killed_while_stopped(via: Via, we_dial: bool) {
     let adopted = s.session.register_vec(vec![3; 1 << 20]).unwrap();
     let lent = s.session.allocate(MIB).unwrap();
     let window = s.peer.expose(lent.take_all().unwrap(), Access::all(), 9).expect("exposed");
-    s.actor.ask("expose 0 5 1048576 0 adopted");
+    s.actor.request("expose 0 5 1048576 0 adopted");
     let remote = s.peer.remote_window(5, LONG).expect("told");
     s.actor.stop();
     let mut ops = Vec::new();
@@ -201,10 +201,10 @@ fn tcp_the_dialer_is_killed_with_its_buffers_full() {
 fn the_target_survives_the_death_of_an_initiator() {
     for via in Via::all() {
         let mut s = Scene::new(via, 64 * MIB, false);
-        s.actor.ask("fill 0 67108864 170");
+        s.actor.request("fill 0 67108864 170");
         for round in 0..5 {
             let waiter = listener(&s.peer);
-            s.actor.tell("put_nb 0 0 0 67108864 64");
+            s.actor.send("put_nb 0 0 0 67108864 64");
             // Its first bytes are here: it is in the middle of its puts.
             let mut seen = [0; 1];
             until("bytes arrive", LONG, || {
@@ -224,11 +224,11 @@ fn the_target_survives_the_death_of_an_initiator() {
             let crc = s.session.buffer().crc32c(0, 64 * MIB).unwrap();
             s.actor = Actor::session(ACTOR, &s.settings);
             let (name, path) = (via.conn().name(), s.dir.path().display().to_string());
-            s.actor.ask(&format!("connect 0 uds://{path} {name} 20000"));
+            s.actor.request(&format!("connect 0 uds://{path} {name} 20000"));
             s.peer = s.session.wait_peer(1, LONG).expect("it came back");
             assert_eq!(s.session.buffer().crc32c(0, 64 * MIB).unwrap(), crc);
             s.peer.put(0, 0, 4096).expect("its next life is served");
-            s.actor.ask("fill 0 67108864 170");
+            s.actor.request("fill 0 67108864 170");
         }
     }
 }
@@ -244,7 +244,7 @@ fn the_lower_rank_dials_again() {
         let counted = || (s.session.stats().peers_lost == 1).then_some(());
         until("the death is counted, once", bound(DEAD_BY), counted);
         // On the same socket path; the TCP port is learned again from its HELLO.
-        let answer = s.actor.ask(&format!("start {}", s.settings));
+        let answer = s.actor.request(&format!("start {}", s.settings));
         assert!(!answer.is_empty());
         let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
         s.session.buffer().fill(0, 100, 9).unwrap();
@@ -296,13 +296,13 @@ fn a_peer_that_stays_away_for_a_while_is_dialed_again() {
         drop(std::mem::replace(&mut s.actor, Actor::spawn(ACTOR)));
         until("the death is known", bound(DEAD_BY), || (!s.peer.is_connected()).then_some(()));
         s.session.wait_peer(1, Duration::from_secs(1)).expect_err("nobody is there");
-        s.actor.ask(&format!("start {}", s.settings));
+        s.actor.request(&format!("start {}", s.settings));
         let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
         assert_eq!(peer.conn(), Some(via.conn()));
         s.session.buffer().fill(0, 4096, 9).unwrap();
         peer.put(0, 0, 4096).expect("a put over the new link");
         let crc = s.session.buffer().crc32c(0, 4096).unwrap();
-        assert_eq!(s.actor.ask("crc 0 4096"), crc.to_string());
+        assert_eq!(s.actor.request("crc 0 4096"), crc.to_string());
     }
 }
 
@@ -321,7 +321,7 @@ fn a_peer_that_dialed_first_is_dialed_again() {
 
 fn stopped(via: Via) {
     let mut s = Scene::new(via, 64 * MIB, true);
-    s.actor.ask("expose 0 5 1048576 0 adopted");
+    s.actor.request("expose 0 5 1048576 0 adopted");
     let remote = s.peer.remote_window(5, LONG).expect("told");
     let span = s.session.allocate(MIB).unwrap().take_all().unwrap();
     let start = Instant::now();
@@ -344,9 +344,9 @@ fn stopped(via: Via) {
     s.session.buffer().fill(0, 4096, 0x77).unwrap();
     peer.put(0, 0, 4096).expect("a put over the new link");
     let crc = s.session.buffer().crc32c(0, 4096).unwrap();
-    assert_eq!(s.actor.ask("crc 0 4096"), crc.to_string());
+    assert_eq!(s.actor.request("crc 0 4096"), crc.to_string());
     assert_dead("the old life", &s.peer.put(0, 0, 8).expect_err("over"));
-    let old = s.actor.try_ask("send 0 1").expect_err("its old life is over too");
+    let old = s.actor.try_request("send 0 1").expect_err("its old life is over too");
     assert!(old.starts_with("PeerDead"), "{old}");
 }
 
@@ -369,8 +369,8 @@ fn peers_that_were_stopped_together_go_on_together() {
         let path = dir.path().display();
         let settings = |rank: u32| format!("rank={rank} uds={path} tcp=127.0.0.1:0 buffer=4096");
         let [mut a, mut b] = [0, 1].map(|rank| Actor::session(ACTOR, &settings(rank)));
-        a.ask(&format!("connect 1 uds://{path} {} 20000", via.conn().name()));
-        b.ask("meet 0 20000");
+        a.request(&format!("connect 1 uds://{path} {} 20000", via.conn().name()));
+        b.request("meet 0 20000");
         for actor in [&a, &b] {
             actor.stop();
         }
@@ -378,15 +378,15 @@ fn peers_that_were_stopped_together_go_on_together() {
         silence.recv_timeout(DEAD_AFTER).expect_err("nobody sends");
         a.resume();
         // Of the peer's silence up to 0.9 s count before that: its period, with what an answer may take, and a tick of ours.
-        let e = a.try_ask("recv 1 300").expect_err("nobody sends");
+        let e = a.try_request("recv 1 300").expect_err("nobody sends");
         assert!(e.starts_with("DeadlineExceeded"), "{via:?}: {e}");
         b.resume();
-        a.ask("put 1 0 0 4096");
-        b.ask("send 0 7");
-        assert_eq!(a.ask("recv 1 20000"), "7", "{via:?}: over the same link");
+        a.request("put 1 0 0 4096");
+        b.request("send 0 7");
+        assert_eq!(a.request("recv 1 20000"), "7", "{via:?}: over the same link");
         // Whoever goes on being silent is dead all the same.
         b.stop();
-        let e = a.try_ask("recv 1 20000").expect_err("nobody sends");
+        let e = a.try_request("recv 1 20000").expect_err("nobody sends");
         assert!(e.starts_with("PeerDead"), "{via:?}: {e}");
         assert!(a.dismiss().success());
     }

@@ -11,7 +11,7 @@ use hmc_std::{Address, ConnType, Session};
 use hmc_tests::attack::Context;
 use hmc_tests::attack::ranks::{self, KEPT, OTHER_HOST, claim, claims};
 use hmc_tests::env::{TempDir, until};
-use hmc_tests::raw_frames::{PATIENCE, dial, read_frame, read_reject, say};
+use hmc_tests::raw_frames::{PATIENCE, dial, read_frame, read_reject, send_raw};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -32,10 +32,10 @@ fn a_claim_on_loopback_without_a_proof_keeps_nothing() {
     let at = server.tcp_addr().unwrap();
     for host in [OTHER_HOST, HostId([3; 16])] {
         let mut s = dial(at);
-        assert!(say(&mut s, &claim(2, u64::MAX, host, false)));
+        assert!(send_raw(&mut s, &claim(2, u64::MAX, host, false)));
         assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
         let mut s = dial(at);
-        assert!(say(&mut s, &claim(2, u64::MAX, host, true)));
+        assert!(send_raw(&mut s, &claim(2, u64::MAX, host, true)));
         let (header, payload) = read_frame(&mut s).expect("a challenge");
         assert!(matches!(
             ControlMessage::parse(header, &payload),
@@ -67,13 +67,13 @@ fn where_nobody_proves_anything_a_dead_rank_is_for_who_names_its_host() {
     let host = claims(raw(), 7, 1, OTHER_HOST);
     for named in [host, OTHER_HOST] {
         let mut s = raw();
-        assert!(say(&mut s, &claim(2, u64::MAX, named, false)));
+        assert!(send_raw(&mut s, &claim(2, u64::MAX, named, false)));
         assert_eq!(read_reject(&mut s), Some(RejectReason::Duplicate), "its holder lives");
     }
     drop(holder);
     until("its end is known", LONG, || (!server.check_conn(2)).then_some(()));
     let mut s = raw();
-    assert!(say(&mut s, &claim(2, u64::MAX, OTHER_HOST, false)));
+    assert!(send_raw(&mut s, &claim(2, u64::MAX, OTHER_HOST, false)));
     assert_eq!(read_reject(&mut s), Some(RejectReason::Kept));
     claims(raw(), 2, u64::MAX, host);
 }

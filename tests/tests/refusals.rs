@@ -10,7 +10,7 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_std::Session;
 use hmc_tests::env::TempDir;
 use hmc_tests::events::Events;
-use hmc_tests::raw_frames::{dial, hello, read_reject, say};
+use hmc_tests::raw_frames::{dial, hello, read_reject, send_raw};
 use tracing::Level;
 
 const CLIENTS: usize = 200;
@@ -28,7 +28,7 @@ fn many_refused_clients_are_few_warnings() {
     let begun = Instant::now();
     for _ in 0..CLIENTS {
         let mut s = dial(server.tcp_addr().unwrap());
-        assert!(say(&mut s, &hello(2, 0, 1)));
+        assert!(send_raw(&mut s, &hello(2, 0, 1)));
         assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
     }
     let seconds = begun.elapsed().as_secs_f64();

@@ -104,7 +104,7 @@ fn settings_that_make_no_sense() {
         None,
         &["tcp://HOST:PORT", "uds://"],
     );
-    e.judge();
+    e.check();
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn dials_that_lead_nowhere() {
     let recv = near.control().recv(9, Want::Any, SHORT);
     e.add("recv", recv, DeadlineExceeded, Some(9), &["waiting for rank 9", "look at the peer"]);
     drop(uds_only);
-    e.judge();
+    e.check();
 }
 
 /// A program at a TCP port that answers whoever says hello with those bytes.
@@ -196,7 +196,7 @@ fn answers_that_refuse() {
     e.add("no HMC", dial(vec![0xFF; 64]), Protocol, Some(1), &["does not speak HMC"]);
     let other = dial(frame(&ControlMessage::AttachAck));
     e.add("another answer", other, Protocol, Some(1), &["the peer"]);
-    e.judge();
+    e.check();
 }
 
 /// The kind of a refusal that is tried again for a while, by the deadline of the dial.
@@ -221,7 +221,7 @@ fn a_busy_peer_is_refused_at_the_deadline() {
         let busy = dial.join().unwrap();
         e.add("busy", busy, Refused, Some(1), &["cannot take another peer now"]);
     });
-    e.judge();
+    e.check();
 }
 
 /// Descriptors that are used up are a limit of the system, whichever part of a connection needs one more.
@@ -234,8 +234,8 @@ fn descriptors_that_are_used_up() {
         let mut told = Vec::new();
         // From none to enough: standard input, output and error have the first three.
         let enough = (3..64).find(|files| {
-            actor.ask(&format!("files {files}"));
-            match actor.try_ask(&format!("connect 1 {} {conn} 2000", dir.address())) {
+            actor.request(&format!("files {files}"));
+            match actor.try_request(&format!("connect 1 {} {conn} 2000", dir.address())) {
                 Ok(_) => true,
                 Err(error) => {
                     assert!(error.starts_with(&format!("{SystemLimit:?}")), "{conn}: {error}");

@@ -68,7 +68,7 @@ fn operations_that_cannot_be() {
     sends[0].cancel();
     let cancelled = sends.into_iter().next().unwrap().wait(LONG);
     e.add("cancelled", cancelled, Cancelled, rank, &["cancelled"]);
-    e.judge();
+    e.check();
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn memory_and_windows_that_cannot_be_had() {
     e.add("no window", put(source()), NotFound, Some(1), &["no such window"]);
     let mine = p.b.put_span(span, &remote, 0);
     e.add("another's window", mine, Stale, Some(0), &["another peer, life or session"]);
-    e.judge();
+    e.check();
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_peer_that_has_no_data_plane() {
     let window = peer.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
     e.add("expose", window, Unsupported, Some(4), says);
     e.add("put", peer.put(0, 0, 8), NotFound, Some(4), &["exposes no buffer"]);
-    e.judge();
+    e.check();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn peers_and_sessions_that_are_gone() {
         e.add(&name, expose, if closed { Closed } else { PeerDead }, Some(1), &["rank 1"]);
         drop(b);
     }
-    e.judge();
+    e.check();
 }
 
 /// A peer inside a window that does not get out: what is held back, and that no more is lent until it is.
@@ -179,7 +179,7 @@ fn memory_that_is_held_back() {
     e.add("taken", region.take(0, 1), Busy, None, &["wait for it or revoke it"]);
     inside.leave(&remote);
     until("they are back", LONG, || region.take(0, 64).ok());
-    e.judge();
+    e.check();
 }
 
 #[test]
@@ -194,5 +194,5 @@ fn collectives_that_cannot_be() {
     e.add("root", root, InvalidConfig, None, &["root 2", "the last position of the group, 1"]);
     let gather = group.allgather(&[0; 8], &mut [0; 8]);
     e.add("length", gather, Length, None, &["needs 16", "2 members", "nothing was sent"]);
-    e.judge();
+    e.check();
 }

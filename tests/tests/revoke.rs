@@ -240,13 +240,13 @@ fn revoke_under_a_stopped_peer(len: u64) -> u32 {
     let mut met = 0;
     for round in 0..12 {
         let mut actor = Actor::session(ACTOR, "rank=0 buffer=4096");
-        actor.ask(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
+        actor.request(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
         let peer = session.wait_peer(0, LONG).unwrap();
         let region = session.allocate(LEN).unwrap();
         let window = peer.expose(region.take(0, len).unwrap(), Access::all(), 3);
         let window = window.map_err(|(e, _)| e).unwrap();
-        actor.ask("find 1 3 20000");
-        actor.tell(&format!("put_window 1 3 {len} 240"));
+        actor.request("find 1 3 20000");
+        actor.send(&format!("put_window 1 3 {len} 240"));
         let mut first = [0];
         until("the copy begins", LONG, || {
             window.read_at(0, &mut first).unwrap();
@@ -289,8 +289,8 @@ fn revoke_under_a_stopped_peer(len: u64) -> u32 {
 fn used_again(region: &Region, peer: &Peer, actor: &mut Actor, len: u64) {
     let window = peer.expose(region.take(0, len).unwrap(), Access::all(), 4);
     let window = window.map_err(|(e, _)| e).unwrap();
-    actor.ask("find 1 4 20000");
-    actor.ask(&format!("put_window 1 4 {len} 77"));
+    actor.request("find 1 4 20000");
+    actor.request(&format!("put_window 1 4 {len} 77"));
     let span = window.revoke(LONG).unwrap();
     assert!(span.as_slice().iter().all(|b| *b == 77), "the new window has its own bytes");
 }
@@ -318,13 +318,13 @@ fn shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death() 
     let mut met = 0;
     for round in 0..12 {
         let mut actor = Actor::session(ACTOR, "rank=0 buffer=4096");
-        actor.ask(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
+        actor.request(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
         let peer = session.wait_peer(0, LONG).unwrap();
         let buffer = session.share(session.allocate(LEN).unwrap()).unwrap();
         let window = peer.expose_buffer(&buffer, 0, LEN, Access::all(), 3).unwrap();
         let other = peer.expose_buffer(&buffer, 0, 64, Access::READ, 4).unwrap();
-        actor.ask("find 1 3 20000");
-        actor.tell(&format!("put_window 1 3 {LEN} 240"));
+        actor.request("find 1 3 20000");
+        actor.send(&format!("put_window 1 3 {LEN} 240"));
         let mut first = [0];
         until("the copy begins", LONG, || {
             buffer.read_at(0, &mut first).unwrap();

@@ -23,7 +23,7 @@ use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, ranks};
 use hmc_tests::env::{TempDir, bound, skipped, until};
 use hmc_tests::raw_frames::{
-    dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, read_reject, say,
+    dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, read_reject, send_raw,
 };
 use rustix::net::{AddressFamily, SocketType};
 
@@ -52,7 +52,7 @@ fn a_client_without_proof_gets_no_rank_on_loopback() {
     let (dir, words) = (scratch("client"), hello(2, 0, 1));
     let (server, at) = server(&dir.join("secret"));
     let mut s = dial(at);
-    assert!(say(&mut s, &words));
+    assert!(send_raw(&mut s, &words));
     assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
     assert!(is_closed_after(&mut s));
     assert!(server.peers().is_empty());
@@ -76,7 +76,7 @@ fn the_address_of_the_dialer_gets_nobody_around_the_proof() {
     let mut s = std::net::TcpStream::from(fd);
     s.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     assert_eq!(s.local_addr().unwrap().ip(), ip);
-    assert!(say(&mut s, &hello(2, 0, 1)));
+    assert!(send_raw(&mut s, &hello(2, 0, 1)));
     assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
     assert!(server.peers().is_empty());
     std::fs::remove_dir_all(dir).unwrap();
@@ -97,22 +97,22 @@ fn nothing_but_the_proof_is_believed() {
     };
     // The proof that the acceptor showed, which is bound to its role.
     let mut s = dial(at);
-    assert!(say(&mut s, &promise()));
+    assert!(send_raw(&mut s, &promise()));
     let first = challenge(&mut s);
-    assert!(say(&mut s, &frame(&ControlMessage::Proof(first.proof))));
+    assert!(send_raw(&mut s, &frame(&ControlMessage::Proof(first.proof))));
     assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
     // A nonce is fresh each time, so nothing that was seen before is of use.
     let mut s = dial(at);
-    assert!(say(&mut s, &promise()));
+    assert!(send_raw(&mut s, &promise()));
     let second = challenge(&mut s);
     assert!(second.nonce != first.nonce && second.proof != first.proof);
-    assert!(say(&mut s, &frame(&ControlMessage::Proof(Proof([0; 32])))));
+    assert!(send_raw(&mut s, &frame(&ControlMessage::Proof(Proof([0; 32])))));
     assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
     // No proof at all.
     let mut s = dial(at);
-    assert!(say(&mut s, &promise()));
+    assert!(send_raw(&mut s, &promise()));
     challenge(&mut s);
-    assert!(say(&mut s, &frame(&ControlMessage::Tag(1))));
+    assert!(send_raw(&mut s, &frame(&ControlMessage::Tag(1))));
     assert!(is_closed_after(&mut s));
     assert!(server.peers().is_empty());
     assert_eq!(server.stats().strangers_refused, 3);
@@ -126,7 +126,7 @@ fn who_promises_a_proof_has_two_seconds_for_it() {
     let (server, at) = server(&dir.join("secret"));
     let began = Instant::now();
     let mut s = dial(at);
-    assert!(say(&mut s, &hello_with(2, 0, 1, |h| Hello { proves: true, ..h })));
+    assert!(send_raw(&mut s, &hello_with(2, 0, 1, |h| Hello { proves: true, ..h })));
     assert!(is_closed_after(&mut s));
     let took = began.elapsed();
     assert!(
@@ -235,7 +235,7 @@ fn a_proof_is_good_for_one_connection() {
     let words = frame(&ControlMessage::Hello(promise));
     let challenge = || {
         let mut s = dial(at);
-        assert!(say(&mut s, &words));
+        assert!(send_raw(&mut s, &words));
         let (header, payload) = read_frame(&mut s).expect("a challenge");
         let Ok(ControlMessage::Challenge(c)) = ControlMessage::parse(header, &payload) else {
             panic!("{header:?}")
@@ -245,13 +245,13 @@ fn a_proof_is_good_for_one_connection() {
     };
     let (mut s, c) = challenge();
     let good = frame(&ControlMessage::Proof(proof(&secret, 1, &promise, &c)));
-    assert!(say(&mut s, &good));
+    assert!(send_raw(&mut s, &good));
     let (header, payload) = read_frame(&mut s).expect("an answer");
     assert!(matches!(ControlMessage::parse(header, &payload), Ok(ControlMessage::Welcome(_))));
     drop(s);
     until("it has left", Duration::from_secs(30), || server.peers().is_empty().then_some(()));
     let (mut s, _) = challenge();
-    assert!(say(&mut s, &good));
+    assert!(send_raw(&mut s, &good));
     assert_eq!(read_reject(&mut s), Some(RejectReason::NotAuthorised));
     assert!(is_closed_after(&mut s));
     std::fs::remove_dir_all(dir).unwrap();
@@ -274,7 +274,7 @@ fn a_dialer_is_not_made_to_answer_its_own_challenge() {
             let (mut victim, _) = listener.accept().unwrap();
             let (header, payload) = read_frame(&mut victim).unwrap();
             let mut back = dial(at);
-            assert!(say(&mut back, &[&header.to_bytes()[..], &payload].concat()));
+            assert!(send_raw(&mut back, &[&header.to_bytes()[..], &payload].concat()));
             read_reject(&mut back)
         });
         let short = Duration::from_secs(10);
@@ -327,7 +327,7 @@ fn a_local_peer_of_another_network_is_told_no_port() {
     let ports = |rank, netns| {
         let mut stream = std::os::unix::net::UnixStream::connect(dir.path().join(SOCKET)).unwrap();
         let asked = Asked::new([0; 16], 0, netns);
-        say(&mut stream, &hello_with(rank, 0, 1, |h| Hello { asked: &asked, ..h }));
+        send_raw(&mut stream, &hello_with(rank, 0, 1, |h| Hello { asked: &asked, ..h }));
         let (header, payload) = read_frame(&mut stream).unwrap();
         let Ok(ControlMessage::Welcome(welcome)) = ControlMessage::parse(header, &payload) else {
             panic!("no welcome: {payload:02x?}");
@@ -357,9 +357,11 @@ fn a_process_of_another_user_is_refused() {
     let uds = home.display().to_string();
     let program = place.runnable(ACTOR);
     let mut actor = Actor::spawn_as(program.to_str().unwrap(), 65534, &[("HMC_UDS_DIR", &uds)]);
-    actor.ask("start rank=2 buffer=4096");
-    let said =
-        actor.try_ask(&format!("connect 1 tcp://{at} auto 5000")).expect_err("refused").to_string();
+    actor.request("start rank=2 buffer=4096");
+    let said = actor
+        .try_request(&format!("connect 1 tcp://{at} auto 5000"))
+        .expect_err("refused")
+        .to_string();
     assert!(said.contains("did not prove") && said.contains(&uds), "{said}");
     assert!(server.peers().is_empty());
     drop(actor);
@@ -379,7 +381,7 @@ fn a_short_claim_does_not_keep_a_rank() {
         host: HostId([9; 16]),
         ..h
     };
-    assert!(say(&mut s, &hello_with(2, 0, 1, last)));
+    assert!(send_raw(&mut s, &hello_with(2, 0, 1, last)));
     let (header, payload) = read_frame(&mut s).expect("an answer");
     assert!(matches!(ControlMessage::parse(header, &payload), Ok(ControlMessage::Welcome(_))));
     drop(s);
@@ -424,7 +426,7 @@ fn a_dead_rank_that_was_proven_is_not_taken_by_a_claim() {
     };
     // Whoever connects reads the host id.
     let mut s = dial((ip, port).into());
-    assert!(say(&mut s, &hello(7, 0, 1)));
+    assert!(send_raw(&mut s, &hello(7, 0, 1)));
     let (header, payload) = read_frame(&mut s).expect("an answer");
     let Ok(ControlMessage::Welcome(w)) = ControlMessage::parse(header, &payload) else {
         panic!("no welcome")
@@ -432,7 +434,7 @@ fn a_dead_rank_that_was_proven_is_not_taken_by_a_claim() {
     let host = w.hello.host;
     let mut s = dial((ip, port).into());
     let claim = |h: Hello<'static>| Hello { incarnation: Incarnation(u64::MAX), host, ..h };
-    assert!(say(&mut s, &hello_with(2, 0, 1, claim)));
+    assert!(send_raw(&mut s, &hello_with(2, 0, 1, claim)));
     assert_eq!(read_reject(&mut s), Some(RejectReason::Kept));
     let again = Session::builder(2).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
     again.connect(1, &Address::Uds(dir.join("uds"))).expect("the same user comes back");

@@ -66,7 +66,7 @@ fn drop_with_operations_in_flight_ends_them() {
         let mut actor =
             Actor::session(ACTOR, &format!("rank=1 uds={path} tcp=127.0.0.1:0 buffer=67108864"));
         let (source, peer) = client(&dir, 0, 64 * MIB, via);
-        actor.ask("meet 0 20000");
+        actor.request("meet 0 20000");
         actor.stop();
         let ops: Vec<OpId> = (0..4).map(|_| peer.put_nb(0, 0, 64 * MIB).unwrap()).collect();
         let waiter = {
@@ -105,9 +105,9 @@ fn a_process_that_ends_in_order_is_no_loss() {
         let target = server(&dir, 4096);
         let mut actor = Actor::session(ACTOR, "rank=2 buffer=4096");
         let (path, name) = (dir.path().display(), via.conn().name());
-        actor.ask(&format!("connect 1 uds://{path} {name} 20000"));
-        actor.ask("put 1 0 0 4096");
-        actor.ask("end 5000");
+        actor.request(&format!("connect 1 uds://{path} {name} 20000"));
+        actor.request("put 1 0 0 4096");
+        actor.request("end 5000");
         assert!(actor.dismiss().success());
         until("it has gone", LONG, || (!target.check_conn(2)).then_some(()));
         assert_eq!(target.stats().peers_lost, 0, "{via:?}");
@@ -165,11 +165,11 @@ fn manual_progress_moves_bytes_only_when_asked() {
         .progress(Progress::Manual)
         .start()
         .unwrap();
-    actor.tell(&format!("connect 1 uds://{path} tcp 20000"));
+    actor.send(&format!("connect 1 uds://{path} tcp 20000"));
     let peer = target.wait_peer(0, LONG).unwrap();
     actor.answer().unwrap();
-    actor.ask("fill 0 65536 99");
-    actor.tell("put 1 0 0 65536");
+    actor.request("fill 0 65536 99");
+    actor.send("put 1 0 0 65536");
     // Longer than a silent peer may live.
     let since = Instant::now();
     let mut seen = [0];
@@ -293,7 +293,7 @@ fn a_thousand_peers_need_no_threads() {
     let path = dir.path().display().to_string();
     let start = Instant::now();
     let mut hub = Actor::session(ACTOR, &format!("rank=0 uds={path} buffer=65536"));
-    hub.ask("files 100000");
+    hub.request("files 100000");
     let one = client_of(&dir);
     let (threads, rss) = (status_of(hub.pid(), "Threads"), status_of(hub.pid(), "VmRSS"));
     let mut crowd: Vec<Actor> = (0..PROCESSES).map(|_| Actor::spawn(ACTOR)).collect();
@@ -301,10 +301,10 @@ fn a_thousand_peers_need_no_threads() {
         for (p, actor) in (0..PROCESSES).zip(&mut crowd) {
             let rank = 10 + p * EACH + n;
             if n == 0 {
-                actor.ask("files 100000");
+                actor.request("files 100000");
             }
-            actor.tell(&format!("start rank={rank}"));
-            actor.tell(&format!("connect 0 uds://{path} shm 30000"));
+            actor.send(&format!("start rank={rank}"));
+            actor.send(&format!("connect 0 uds://{path} shm 30000"));
         }
         for actor in &mut crowd {
             actor.answer().expect("started");
@@ -313,7 +313,7 @@ fn a_thousand_peers_need_no_threads() {
     }
     // The last of them may still be opening at the hub's end.
     let all = (PROCESSES * EACH + 1).to_string();
-    until("all are there", LONG, || (hub.ask("peers") == all).then_some(()));
+    until("all are there", LONG, || (hub.request("peers") == all).then_some(()));
     let (threads_now, rss_now) = (status_of(hub.pid(), "Threads"), status_of(hub.pid(), "VmRSS"));
     for kind in ["RssAnon", "RssShmem"] {
         println!("peers_1000_{kind} {} KiB", status_of(hub.pid(), kind));
@@ -330,8 +330,8 @@ fn a_thousand_peers_need_no_threads() {
     // They stay connected: heartbeats of a thousand are kept.
     let since = Instant::now();
     until("4 s", LONG, || (since.elapsed().as_millis() > 4000).then_some(()));
-    assert_eq!(hub.ask("peers"), all, "some were lost");
-    assert_eq!(hub.ask("stats"), "0 0");
+    assert_eq!(hub.request("peers"), all, "some were lost");
+    assert_eq!(hub.request("stats"), "0 0");
     assert!(start.elapsed() < bound(Duration::from_secs(60)), "{:?}", start.elapsed());
 }
 

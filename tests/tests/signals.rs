@@ -55,7 +55,7 @@ fn a_storm_of_signals_disturbs_nothing() {
             Actor::session(ACTOR, &format!("rank=1 uds={path} tcp=127.0.0.1:0 buffer=4194304"));
         let s = Session::builder(0).buffer(4 * MIB).start().unwrap();
         let peer = s.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-        actor.ask("meet 0 20000");
+        actor.request("meet 0 20000");
         let before = CAME.load(Ordering::Relaxed);
         let mut round = 0_u8;
         while CAME.load(Ordering::Relaxed) < before + ENOUGH {

@@ -19,7 +19,7 @@ fn puts_and_gets_of_mapped_windows_make_none() {
     let dir = TempDir::new();
     let target = Session::builder(0).uds(dir.path()).buffer(4096).start().unwrap();
     let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096");
-    actor.ask(&format!("connect 0 {} shm 20000", dir.address()));
+    actor.request(&format!("connect 0 {} shm 20000", dir.address()));
     assert_eq!(target.peer(1).unwrap().conn(), Some(ConnType::Shm));
     let log = dir.path().join("calls");
     let counted = ["-o", log.to_str().unwrap()];
@@ -27,8 +27,8 @@ fn puts_and_gets_of_mapped_windows_make_none() {
         Ok(strace) => strace,
         Err(why) => return skipped(&why),
     };
-    actor.ask("put 0 0 0 8 1000");
-    actor.ask("get 0 0 0 8 1000");
+    actor.request("put 0 0 0 8 1000");
+    actor.request("get 0 0 0 8 1000");
     drop(strace);
     let text = std::fs::read_to_string(&log).unwrap();
     let calls = text.lines().count();
@@ -48,7 +48,7 @@ fn an_idle_link_over_shared_memory_sends_nothing() {
     let target = Session::builder(0).uds(dir.path()).buffer(4096).heartbeat(Some(period));
     let target = target.start().unwrap();
     let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096 heartbeat=100");
-    actor.ask(&format!("connect 0 {} shm 20000", dir.address()));
+    actor.request(&format!("connect 0 {} shm 20000", dir.address()));
     let log = dir.path().join("calls");
     let counted = ["-f", "-e", "trace=sendto,sendmsg,write", "-o", log.to_str().unwrap()];
     let strace = match Strace::attach(actor.pid(), &counted) {
@@ -58,7 +58,7 @@ fn an_idle_link_over_shared_memory_sends_nothing() {
     let begun = Instant::now();
     until("ten periods are over", 10 * LONG, || (begun.elapsed() > 10 * period).then_some(()));
     // What strace is seen to see: the answer.
-    actor.ask("peers");
+    actor.request("peers");
     drop(strace);
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(text.contains("write("), "strace saw not even the answer: {text}");

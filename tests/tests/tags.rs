@@ -50,9 +50,9 @@ fn what_waits_for_a_full_inbox_is_received_after_the_sender_has_ended() {
                 .expect("a session");
             let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096 redial=0");
             let to = path.address(&session, &dir);
-            actor.ask(&format!("connect 0 {} {} 20000", to, path.conn().name()));
+            actor.request(&format!("connect 0 {} {} 20000", to, path.conn().name()));
             let peer = session.wait_peer(1, LONG).expect("it came");
-            actor.tell(&format!("tags 0 0 {BATCH} {end}"));
+            actor.send(&format!("tags 0 0 {BATCH} {end}"));
             // It has ended before anything is received.
             if end == "close" {
                 let _ = actor.answer();
@@ -72,9 +72,9 @@ fn tags_of_the_dead_are_received_from_any() {
     let dir = TempDir::new();
     let session = receiver(&dir);
     let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096 redial=0");
-    actor.ask(&format!("connect 0 {} shm 20000", dir.address()));
+    actor.request(&format!("connect 0 {} shm 20000", dir.address()));
     session.wait_peer(1, LONG).expect("it came");
-    actor.tell("tags 0 0 3 exit");
+    actor.send("tags 0 0 3 exit");
     until("the link is over", LONG, || (session.stats().peers_lost == 1).then_some(()));
     for tag in 0..3 {
         let (from, message) = session.control().recv_any(Want::Tag, LONG).expect("it was sent");

@@ -34,7 +34,7 @@ fn at(target: &Session) -> Address {
 }
 
 /// What is said of that kind.
-fn said(peer: &Peer, conn: ConnType) -> Choice {
+fn choice(peer: &Peer, conn: ConnType) -> Choice {
     let choices = peer.explain().choices;
     let mut of_kind = choices.iter().filter(|c| c.conn == conn);
     let found = of_kind.next().unwrap_or_else(|| panic!("nothing of {conn:?}: {choices:?}"));
@@ -63,10 +63,10 @@ fn taken(fake_ucp: &FakeUcp, target: Option<&str>, source: Option<&str>) -> (Con
     let peer = source.connect_with(1, &at(&target), ConnType::Auto, LONG).unwrap();
     assert_moves(&peer, &source, &target);
     let conn = peer.conn().unwrap();
-    let (ucx, chosen) = (said(&peer, ConnType::Ucx), said(&peer, conn));
+    let (ucx, chosen) = (choice(&peer, ConnType::Ucx), choice(&peer, conn));
     assert!(chosen.chosen, "{chosen:?}");
     assert_eq!(ucx.chosen, conn == ConnType::Ucx, "{ucx:?}");
-    assert!(!said(&peer, ConnType::Shm).chosen, "no local socket");
+    assert!(!choice(&peer, ConnType::Shm).chosen, "no local socket");
     if conn == ConnType::Tcp {
         assert_eq!(chosen.why, "what is left");
     }
@@ -129,7 +129,7 @@ fn ucx_that_is_asked_for_by_name_needs_no_hardware() {
     let source = session(&fake_ucp, 0, Some(NO_NIC));
     let peer = source.connect_with(1, &at(&target), ConnType::Ucx, LONG).unwrap();
     assert_moves(&peer, &source, &target);
-    let ucx = said(&peer, ConnType::Ucx);
+    let ucx = choice(&peer, ConnType::Ucx);
     assert_eq!((peer.conn(), ucx.chosen), (Some(ConnType::Ucx), true));
     assert_eq!(ucx.why, "asked for by name");
     drop((peer, source, target));
@@ -176,7 +176,7 @@ fn auto_goes_on_to_tcp_where_ucx_cannot_begin() {
     let peer = source.connect_with(1, &at(&target), ConnType::Auto, LONG).unwrap();
     assert_moves(&peer, &source, &target);
     assert_eq!(peer.conn(), Some(ConnType::Tcp), "{}", peer.explain());
-    let ucx = said(&peer, ConnType::Ucx);
+    let ucx = choice(&peer, ConnType::Ucx);
     assert!(!ucx.chosen && ucx.why.contains("cannot take another peer now"), "{ucx:?}");
     drop((peer, source, target));
     fake_ucp.await_clean();

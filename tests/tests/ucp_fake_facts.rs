@@ -19,7 +19,7 @@ fn built(fake_ucp: &FakeUcp) -> Built {
 }
 
 /// Turns until nothing of the pair is under way.
-fn settle(pair: &mut Built) {
+fn run_until_idle(pair: &mut Built) {
     for _ in 0..1000 {
         pair.poll();
     }
@@ -111,7 +111,7 @@ fn memory_that_is_not_kept_is_let_go_unless_it_is_used() {
     pair.near.0.advance();
     assert!(pair.near.0.evict_locals(|_| false).is_empty(), "it is under way");
     pair.wait(1);
-    settle(&mut pair);
+    run_until_idle(&mut pair);
     let evicted = pair.near.0.evict_locals(|_| false);
     assert!(evicted.len() == 1 && evicted.iter().all(|m| Arc::ptr_eq(m, &pair.here)));
     assert!(!pair.near.0.has_local(key));
@@ -126,7 +126,7 @@ fn there_is_work_while_something_waits_for_a_call_and_not_while_ucx_has_it() {
     fake_ucp.set("put_delay", 20);
     fake_ucp.set("flush_delay", 20);
     let mut pair = built(&fake_ucp);
-    settle(&mut pair);
+    run_until_idle(&mut pair);
     let _ = pair.near.0.take_progressed();
     let worker = Arc::clone(pair.near.0.worker());
     let guard = worker.lock();
@@ -147,7 +147,7 @@ fn there_is_work_while_something_waits_for_a_call_and_not_while_ucx_has_it() {
     pair.near.post(&pair.request(1, Opcode::Put, 0, 0, 8)).unwrap();
     pair.wait(1);
     assert!(pair.near.0.take_progressed() && !pair.near.0.take_progressed());
-    settle(&mut pair);
+    run_until_idle(&mut pair);
     drop((pair, worker));
     fake_ucp.assert_clean();
 }
@@ -157,13 +157,13 @@ fn puts_that_wait_for_company_are_work() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.lane("tcp/eth0");
     let mut pair = built(&fake_ucp);
-    settle(&mut pair);
+    run_until_idle(&mut pair);
     pair.near.post(&pair.request(0, Opcode::Put, 0, 0, 8)).unwrap();
     assert!(!pair.near.0.has_work(), "its message was sent");
     pair.near.post(&pair.request(1, Opcode::Put, 8, 8, 8)).unwrap();
     assert!(pair.near.0.has_work() && pair.near.0.can_coalesce());
     assert_eq!(pair.wait(2).len(), 2);
-    settle(&mut pair);
+    run_until_idle(&mut pair);
     drop(pair);
     fake_ucp.assert_clean();
 }
@@ -219,7 +219,7 @@ fn a_transport_is_closed_once_its_endpoint_is() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.set("close_delay", 3);
     let mut pair = built(&fake_ucp);
-    settle(&mut pair);
+    run_until_idle(&mut pair);
     assert!(!pair.near.0.is_closed());
     pair.near.0.close();
     assert!(!pair.near.0.is_closed() && pair.near.0.is_idle());

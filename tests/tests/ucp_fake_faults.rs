@@ -22,7 +22,7 @@ use hmc_hw::ucx::result::Status;
 use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::worker::Worker;
 use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, FakeUcp, IO_ERROR, NO_MEMORY};
-use hmc_tests::ucx_pair::{Built, CountingNotify, meet};
+use hmc_tests::ucx_pair::{Built, CountingNotify, connect};
 
 const LEN: u64 = 1 << 16;
 const NOBODY: Completion = Completion { op: SlotId { index: 9, generation: 9 }, result: Ok(0) };
@@ -175,11 +175,11 @@ fn out_of_order_each_put_ends_once_and_when_its_bytes_are_there() {
             pair.write_local(at, &[round + 1; 64]);
             pair.near.post(&pair.request(index, Opcode::Put, at, at, 64)).unwrap();
             if index % 7 == 0 {
-                seen += judge(&mut pair, round);
+                seen += check_round(&mut pair, round);
             }
         }
         while seen < 40 * (usize::from(round) + 1) {
-            seen += judge(&mut pair, round);
+            seen += check_round(&mut pair, round);
         }
     }
     assert_eq!(seen, 2000);
@@ -188,7 +188,7 @@ fn out_of_order_each_put_ends_once_and_when_its_bytes_are_there() {
 }
 
 /// One turn; what it reports must be true already.
-fn judge(pair: &mut Built, round: u8) -> usize {
+fn check_round(pair: &mut Built, round: u8) -> usize {
     let done = pair.poll();
     for c in &done {
         assert_eq!(c.result, Ok(64));
@@ -392,7 +392,7 @@ fn a_first_put_that_fails_is_a_failed_endpoint() {
         let context = Context::new(fake_ucp.library(), &Settings::default()).unwrap();
         let (near, far) = (Worker::new(&context).unwrap(), Worker::new(&context).unwrap());
         fake_ucp.rule("ucp_put_nbx", 1, fate);
-        let mut transport = meet(&near, &far, &CountingNotify::default()).unwrap().transport;
+        let mut transport = connect(&near, &far, &CountingNotify::default()).unwrap().transport;
         for _ in 0..10 {
             transport.advance();
         }

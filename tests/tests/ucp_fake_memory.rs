@@ -21,7 +21,7 @@ use hmc_mem::os::memfd::Mapping;
 use hmc_tests::fake_ucp::{CallResult, FakeUcp, NO_MEMORY};
 use hmc_tests::ucx_pair::Built;
 use hmc_tests::ucx_planes::{
-    End, HostCall, LEN, MESSAGES, NIC, Pages, RecordingHost, SHARED_MEMORY, TURNS, meet, pair,
+    End, HostCall, LEN, MESSAGES, NIC, Pages, RecordingHost, SHARED_MEMORY, TURNS, connect, pair,
 };
 
 /// Lanes of a NIC, and of shared memory.
@@ -128,7 +128,7 @@ fn a_put_whose_memory_cannot_be_registered_is_refused_with_the_reason() {
     let fake_ucp = FakeUcp::take();
     let host: Arc<RecordingHost> = Arc::default();
     let (near, far) = (End::with_host(&fake_ucp, false, &host, true), End::new(&fake_ucp, false));
-    let (mut near, far, window) = meet(near, far);
+    let (mut near, far, window) = connect(near, far);
     fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(NO_MEMORY));
     let put = near.put(0, &window, 8);
     assert_eq!(near.plane.post(&put), Err(PostErrorKind::Other));

@@ -57,7 +57,7 @@ fn end_under(
 }
 
 /// Something that an owner tells once.
-fn told<T: Send + 'static>() -> (impl Fn(T) + Send + Sync + 'static, Receiver<T>) {
+fn report_channel<T: Send + 'static>() -> (impl Fn(T) + Send + Sync + 'static, Receiver<T>) {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     (move |what| tell.lock().unwrap().send(what).unwrap(), told)
@@ -72,7 +72,7 @@ fn memory_of_messages_comes_back_before_ucx_has_sent_them() {
         let (target, dir) = target(1);
         let source = Session::builder(0).buffer(LEN).ucx().start().unwrap();
         let peer = connect(&source, 1, &dir);
-        let (tell, told) = told();
+        let (tell, told) = report_channel();
         let hold = || fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Held);
         end_under(&source, &target, (hold, true), move || {
             tell(());
@@ -112,7 +112,7 @@ fn an_owner_whose_memory_ucx_has_held_may_use_the_worker() {
         let (third, third_dir) = self::target(3);
         let source = Session::builder(0).buffer(LEN).ucx().start().unwrap();
         let (peer, other) = (connect(&source, 1, &dir), connect(&source, 3, &third_dir));
-        let (tell, told) = told();
+        let (tell, told) = report_channel();
         let hold = || fake_ucp.rule("ucp_ep_close_nbx", 0, CallResult::Held);
         let user = other.clone();
         end_under(&source, &target, (hold, busy), move || {

@@ -20,7 +20,7 @@ use hmc_core::work::{Failure, Opcode, WorkRequest};
 use hmc_hw::ucx::transport::UcxTransport;
 use hmc_sim::rng::Rng;
 use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, ENDPOINT_TIMEOUT, FakeUcp, IO_ERROR};
-use hmc_tests::ucx_pair::{Built, CountingNotify, meet};
+use hmc_tests::ucx_pair::{Built, CountingNotify, connect};
 
 /// Ranges of which each belongs to one operation at a time.
 const PLACES: u16 = 48;
@@ -234,7 +234,7 @@ impl<'a> Run<'a> {
 #[test]
 fn random_scripts_end_every_operation_once_and_touch_nothing_else() {
     let fake_ucp = FakeUcp::take();
-    let seeds = match hmc_tests::env::said("HMC_TEST_SEED") {
+    let seeds = match hmc_tests::env::parsed("HMC_TEST_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..SEEDS,
     };
@@ -261,7 +261,7 @@ fn threads_that_share_a_worker_make_its_calls_one_at_a_time() {
     fake_ucp.collect();
     let mut first = Built::new(fake_ucp.library(), 4096, 4096, Access::all(), 1).unwrap();
     let worker = Arc::clone(first.near.0.worker());
-    let mut second = meet(&worker, &first.far, &CountingNotify::default()).unwrap().transport;
+    let mut second = connect(&worker, &first.far, &CountingNotify::default()).unwrap().transport;
     let key = first.there.pack().unwrap();
     let base = u64::try_from(first.there.start().as_ptr().expose_provenance()).unwrap();
     second.add_remote(first.window, base, &key).unwrap();

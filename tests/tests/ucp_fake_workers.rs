@@ -9,7 +9,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{DataCloseReason, DataPlane as _, Progress as _, Transport as _};
 use hmc_tests::fake_ucp::{BUSY, CallResult, FakeUcp};
 use hmc_tests::ucx_planes::{
-    End, FIRST_WORKER, HostCall, MESSAGES, NIC, RecordingHost, SHARED_MEMORY, TURNS, meet, pair,
+    End, FIRST_WORKER, HostCall, MESSAGES, NIC, RecordingHost, SHARED_MEMORY, TURNS, connect, pair,
 };
 
 /// Failures in a row to arm a worker, after which it is polled instead, and the one with which that begins.
@@ -176,8 +176,8 @@ fn a_caller_sleeps_only_on_a_worker_that_found_nothing() {
 fn busy_beside_a_closed_link(fake_ucp: &FakeUcp, host: &Arc<RecordingHost>) -> (End, End) {
     let first = driven(fake_ucp, host);
     let second = End::in_domain(&first.domain, false);
-    let (first, first_far, _) = meet(first, End::new(fake_ucp, false));
-    let (mut second, second_far, window) = meet(second, End::new(fake_ucp, false));
+    let (first, first_far, _) = connect(first, End::new(fake_ucp, false));
+    let (mut second, second_far, window) = connect(second, End::new(fake_ucp, false));
     let End { mut plane, domain, .. } = first;
     fake_ucp.rule("ucp_ep_close_nbx", 1, CallResult::Held);
     plane.close(DataCloseReason::Silent);

@@ -35,13 +35,13 @@ fn forked_children_with_sessions_of_their_own_end_in_order() {
 fn a_forked_child_of_a_process_that_uses_ucx_is_told_so() {
     let settings = "rank=0 redial=0 ucx tls=posix,cma,self buffer=4096";
     let mut actor = Actor::session(ACTOR, settings);
-    actor.ask("fork");
-    let refusal = actor.try_ask(&format!("start {settings}")).expect_err("a child");
+    actor.request("fork");
+    let refusal = actor.try_request(&format!("start {settings}")).expect_err("a child");
     for part in ["Unavailable", "forked", "spawn", "before the fork"] {
         assert!(refusal.contains(part), "{refusal}");
     }
     // Without UCX it is a process like any other.
-    actor.ask("start rank=0 redial=0 buffer=4096");
+    actor.request("start rank=0 redial=0 buffer=4096");
     assert!(actor.dismiss().success());
 }
 
@@ -57,14 +57,14 @@ fn end_under_puts(forked: bool) {
             let settings = format!("rank=0 redial=0 ucx tls={lanes} buffer={LEN}");
             let mut actor = Actor::session(ACTOR, &settings);
             if forked {
-                actor.ask("end 10000");
-                actor.ask("fork");
-                actor.ask(&format!("start {settings}"));
+                actor.request("end 10000");
+                actor.request("fork");
+                actor.request(&format!("start {settings}"));
             }
-            actor.ask(&format!("connect 1 {address} ucx 20000"));
+            actor.request(&format!("connect 1 {address} ucx 20000"));
             let peer = hub.wait_peer(0, LONG).unwrap();
             assert_eq!(peer.conn(), Some(ConnType::Ucx));
-            actor.ask(&format!("put_on 1 {LEN}"));
+            actor.request(&format!("put_on 1 {LEN}"));
             let puts = AtomicU32::new(0);
             let status = std::thread::scope(|s| {
                 s.spawn(|| {
@@ -75,7 +75,7 @@ fn end_under_puts(forked: bool) {
                 until("puts are under way", LONG, || {
                     (puts.load(Ordering::Relaxed) > 3).then_some(())
                 });
-                actor.tell("leave");
+                actor.send("leave");
                 actor.dismiss()
             });
             assert!(status.success(), "{status} over {lanes}, round {round}");

@@ -63,14 +63,14 @@ impl Scene {
         let mut actor = Actor::session_with(ACTOR, &settings, &UCX_SETTINGS);
         for (rank, session) in [(0, &hub), (2, &other)] {
             let address = session.tcp_addr().unwrap();
-            assert_eq!(actor.ask(&format!("connect {rank} tcp://{address} ucx 20000")), "ucx");
+            assert_eq!(actor.request(&format!("connect {rank} tcp://{address} ucx 20000")), "ucx");
         }
         Self { hub, other, actor, log: folder.join("calls") }
     }
 
     /// The present link to the actor, at both ends.
-    fn meet(&mut self) -> Peer {
-        assert_eq!(self.actor.ask("meet 0 20000"), "ucx");
+    fn accept_peer(&mut self) -> Peer {
+        assert_eq!(self.actor.request("meet 0 20000"), "ucx");
         let peer = self.hub.wait_peer(1, LONG).unwrap();
         assert_eq!(peer.conn(), Some(ConnType::Ucx));
         peer
@@ -78,7 +78,7 @@ impl Scene {
 
     /// Moves bytes until a send of the actor's has failed: the call of the one or the other kind that comes first.
     fn fail(&mut self, way: Way, (sendmsg, sendto): (u32, u32)) -> Result<Strace, String> {
-        let peer = self.meet();
+        let peer = self.accept_peer();
         // It counts each kind of call by itself.
         let [first, second] = [("sendmsg", sendmsg), ("sendto", sendto)]
             .map(|(call, nth)| format!("--inject={call}:error=ECONNRESET:when={nth}"));
@@ -88,8 +88,8 @@ impl Scene {
         let begun = Instant::now();
         match way {
             Way::Put => loop {
-                let begun = self.actor.try_ask(&format!("put_nb 0 0 0 {MIB} 4"));
-                let ends = self.actor.ask("wait 20000");
+                let begun = self.actor.try_request(&format!("put_nb 0 0 0 {MIB} 4"));
+                let ends = self.actor.request("wait 20000");
                 let mut each = ends.split_whitespace().skip(1);
                 let dead = each.clone().any(|end| end == "PeerDead");
                 assert!(each.all(|end| matches!(end, "Ok" | "PeerDead")), "{ends}");
@@ -102,7 +102,7 @@ impl Scene {
             },
             Way::Get => {
                 // It drives its link while it waits for a message that never comes.
-                self.actor.tell("recv 0 20000");
+                self.actor.send("recv 0 20000");
                 for e in get_until_it_fails(&peer) {
                     assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
                 }
@@ -127,7 +127,7 @@ impl Scene {
     /// Nothing of this was the other peer's, and the link that failed comes again.
     fn goes_on(&mut self, salt: u64) {
         let old = self.other.wait_peer(1, LONG).unwrap();
-        self.actor.ask(&format!("put 2 0 0 {MIB}"));
+        self.actor.request(&format!("put 2 0 0 {MIB}"));
         assert!(old.is_connected());
         assert_eq!(self.other.stats().peers_lost, 0);
         self.hub.buffer().write_at(0, &pattern(MIB, salt)).unwrap();
@@ -139,9 +139,9 @@ impl Scene {
     /// Moves bytes there and back, over the present link. Not if it is lost again: with 1.22, on a busy machine, the first one
     /// after a failure was in one of some hundred cases.
     fn carries_bytes(&mut self) -> Option<()> {
-        self.meet();
+        self.accept_peer();
         for command in [format!("get 0 0 0 {MIB}"), format!("put 0 0 {MIB} {MIB}")] {
-            if let Err(e) = self.actor.try_ask(&command) {
+            if let Err(e) = self.actor.try_request(&command) {
                 assert!(e.starts_with("PeerDead"), "{command}: {e}");
                 return None;
             }

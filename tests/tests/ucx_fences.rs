@@ -39,12 +39,12 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
         for by_tcp in [false, true] {
             let address = address_of(&session, &dir, by_tcp);
             let mut actor = Actor::session(ACTOR, &format!("rank=0 ucx tls={lanes} buffer=4096"));
-            actor.ask(&format!("connect 1 {address} ucx 20000"));
+            actor.request(&format!("connect 1 {address} ucx 20000"));
             let peer = session.wait_peer(0, LONG).unwrap();
             let region = session.register_vec(vec![0; 64 << 10]).unwrap();
             let window = peer.expose(region.take_all().unwrap(), Access::all(), 3);
             let window = window.map_err(|(e, _)| e).unwrap();
-            actor.ask("find 1 3 20000");
+            actor.request("find 1 3 20000");
             assert_eq!(peer.conn(), Some(ConnType::Ucx));
             peer.put(0, 0, 8).expect("the link moves bytes");
             actor.stop();
@@ -70,7 +70,7 @@ fn lending(lanes: &str, by_tcp: bool) -> (Session, Peer, Actor) {
     let session = Session::builder(1).uds(dir.path()).ucx().ucx_key("TLS", lanes).buffer(4096);
     let session = session.tcp("127.0.0.1:0").redial(false).start().unwrap();
     let mut actor = Actor::session(ACTOR, &format!("rank=0 redial=0 ucx tls={lanes} buffer=4096"));
-    actor.ask(&format!("connect 1 {} ucx 20000", address_of(&session, &dir, by_tcp)));
+    actor.request(&format!("connect 1 {} ucx 20000", address_of(&session, &dir, by_tcp)));
     let peer = session.wait_peer(0, LONG).unwrap();
     peer.put(0, 0, 8).expect("the link moves bytes");
     (session, peer, actor)
@@ -99,8 +99,8 @@ fn memory_of_a_window_outlives_its_session() {
         let (owner, lent) = Owner::new(0);
         let span = session.register(lent).unwrap().take_all().unwrap();
         let window = peer.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
-        actor.ask("find 1 5 20000");
-        actor.tell(&format!("put_window 1 5 {LENT} {THEIRS}"));
+        actor.request("find 1 5 20000");
+        actor.send(&format!("put_window 1 5 {LENT} {THEIRS}"));
         until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
         let stops = stop_if(round % 4 > 1, &actor);
         drop((window, peer));
@@ -133,10 +133,10 @@ fn the_buffer_outlives_its_session() {
         let settings = format!("rank=0 redial=0 ucx tls={lanes} buffer={len}");
         let mut actor = Actor::session(ACTOR, &settings);
         let address = address_of(&session, &dir, round > 3);
-        actor.ask(&format!("connect 1 {address} ucx 20000"));
+        actor.request(&format!("connect 1 {address} ucx 20000"));
         session.wait_peer(0, LONG).unwrap().put(0, 0, 8).expect("the link moves bytes");
-        actor.ask(&format!("fill 0 {len} {THEIRS}"));
-        actor.tell(&format!("put 1 0 0 {len}"));
+        actor.request(&format!("fill 0 {len} {THEIRS}"));
+        actor.send(&format!("put 1 0 0 {len}"));
         let mut first = [0];
         until("the copy begins", LONG, || {
             session.buffer().read_at(0, &mut first).unwrap();

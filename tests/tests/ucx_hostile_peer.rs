@@ -62,7 +62,7 @@ impl Scene {
         }
     }
 
-    fn say(&mut self, frame: &DataFrame, data: &[u8]) {
+    fn send_frame(&mut self, frame: &DataFrame, data: &[u8]) {
         let header = [&self.target_id.to_le_bytes()[..], &frame.emit()].concat();
         self.send(&header, data);
     }
@@ -96,7 +96,7 @@ fn the_truth_is_written() {
     let fake_ucp = FakeUcp::take();
     let mut scene = Scene::new(&fake_ucp, Access::all());
     let frame = scene.write(64);
-    scene.say(&frame, &[LIE; 64]);
+    scene.send_frame(&frame, &[LIE; 64]);
     assert_eq!(scene.pair.read_remote(0, 65)[..64], [LIE; 64]);
     assert!(!scene.given_up());
 }
@@ -121,15 +121,15 @@ fn accesses_beyond_a_window_write_nothing() {
         ("around the end of numbers", DataFrame { offset: u64::MAX - 31, ..truth }),
     ];
     for (what, lie) in lies {
-        scene.say(&lie, &[LIE; 64]);
+        scene.send_frame(&lie, &[LIE; 64]);
         scene.assert_untouched(what);
         // Behind an honest frame, too, in one message.
         let honest = DataFrame { offset: 256, seq: truth.seq + 0x100, ..truth };
-        scene.say(&honest, &[&[7; 64][..], &lie.emit(), &[LIE; 64]].concat());
+        scene.send_frame(&honest, &[&[7; 64][..], &lie.emit(), &[LIE; 64]].concat());
         scene.held[256..320].fill(7);
         scene.assert_untouched(what);
         let read = DataFrame { kind: DataKind::Read, len: 0, total: 64, ..lie };
-        scene.say(&read, &[]);
+        scene.send_frame(&read, &[]);
         assert!(!scene.given_up(), "{what}");
         scene.honest_put_works(what);
     }
@@ -140,7 +140,7 @@ fn a_window_that_is_only_read_is_not_written() {
     let fake_ucp = FakeUcp::take();
     let mut scene = Scene::new(&fake_ucp, Access::READ);
     let frame = scene.write(64);
-    scene.say(&frame, &[LIE; 64]);
+    scene.send_frame(&frame, &[LIE; 64]);
     scene.assert_untouched("a window to be read");
     assert!(!scene.given_up());
 }
@@ -152,16 +152,16 @@ fn a_closed_window_stays_as_it_is() {
     let mut scene = Scene::new(&fake_ucp, Access::all());
     let frame = scene.write(64);
     scene.pair.am_target.close(scene.pair.window.window);
-    scene.say(&frame, &[LIE; 64]);
+    scene.send_frame(&frame, &[LIE; 64]);
     scene.assert_untouched("a closed window");
     // Of an operation whose first piece came before.
     let mut scene = Scene::new(&fake_ucp, Access::all());
     let first = DataFrame { total: 128, ..frame };
-    scene.say(&first, &[1; 64]);
+    scene.send_frame(&first, &[1; 64]);
     scene.held[..64].fill(1);
     scene.assert_untouched("the first piece");
     scene.pair.am_target.close(scene.pair.window.window);
-    scene.say(&DataFrame { offset: 64, ..first }, &[LIE; 64]);
+    scene.send_frame(&DataFrame { offset: 64, ..first }, &[LIE; 64]);
     scene.assert_untouched("the second piece");
 }
 
@@ -190,7 +190,7 @@ fn messages_against_the_rules_end_the_link() {
     for (why, lie, data) in lies {
         let mut scene = Scene::new(&fake_ucp, Access::all());
         assert_eq!(scene.pair.am_target.violation(), None);
-        scene.say(&lie, data);
+        scene.send_frame(&lie, data);
         scene.assert_untouched(why);
         assert!(scene.given_up(), "{why}");
         let violation = scene.pair.am_target.violation().expect("the link ends for a reason");

@@ -45,20 +45,20 @@ fn memory(hub: &Session) -> Span {
 impl Bystander {
     fn new(hub: &Session, address: &str, rank: u32) -> Self {
         let mut actor = Actor::session(ACTOR, &settings(rank));
-        actor.ask(&format!("connect 0 {address} ucx 20000"));
+        actor.request(&format!("connect 0 {address} ucx 20000"));
         let peer = hub.wait_peer(rank, LONG).unwrap();
         assert_eq!(peer.conn(), Some(ConnType::Ucx));
         let label = u64::from(rank);
         let window = peer.expose(memory(hub), Access::all(), label).map_err(|(e, _)| e).unwrap();
-        actor.ask(&format!("find 0 {label} 20000"));
+        actor.request(&format!("find 0 {label} 20000"));
         Self { peer, actor, label, _window: window }
     }
 
     /// It reaches the session, and the session it.
     fn goes_on(&mut self) {
         let begun = Instant::now();
-        self.actor.ask(&format!("put_window 0 {} 8 1", self.label));
-        self.actor.ask(&format!("put_window 0 {} 65536 2", self.label));
+        self.actor.request(&format!("put_window 0 {} 8 1", self.label));
+        self.actor.request(&format!("put_window 0 {} 65536 2", self.label));
         self.peer.put(0, 0, 8).unwrap();
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }
@@ -79,7 +79,7 @@ fn victim(hub: &Session, address: &str, rank: u32, from: From, nth: u32) -> Resu
     if from == From::Start {
         strace = killer(&actor, nth)?;
     } else {
-        actor.ask(&connect);
+        actor.request(&connect);
         strace = killer(&actor, nth)?;
     }
     let mut lives = from == From::Connected || actor.survives(&connect);

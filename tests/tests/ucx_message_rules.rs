@@ -59,7 +59,7 @@ impl Liar {
     }
 
     /// The message lies there; the receiver has made no progress.
-    fn say(&self, frame: &DataFrame, data: &[u8]) {
+    fn send(&self, frame: &DataFrame, data: &[u8]) {
         let header = [&self.number[..], &frame.emit()].concat();
         self.endpoint.calls().unwrap().message(&header, data).unwrap();
     }
@@ -94,11 +94,11 @@ fn each_use_of_a_record_has_a_number_of_its_own() {
     for uses in 1..6 {
         post(&mut pair, 0, Opcode::Put, 64);
         for other in (0..10).filter(|other| *other != uses) {
-            liar.say(&DataFrame::ack(other << 8, 1), &[]);
+            liar.send(&DataFrame::ack(other << 8, 1), &[]);
             assert_eq!(poll(&mut pair), [], "use {uses} is not use {other}");
         }
         // The first record, for this operation alone was under way.
-        liar.say(&DataFrame::ack(uses << 8, 1), &[]);
+        liar.send(&DataFrame::ack(uses << 8, 1), &[]);
         assert_eq!(poll(&mut pair).len(), 1, "use {uses}");
     }
     assert_eq!(pair.near.0.failure(), None);
@@ -188,11 +188,11 @@ fn as_many_answers_wait_as_a_peer_can_have_requests() {
         one_more.len = if kind == DataKind::Write { 8 } else { 0 };
         let data = &[0; 8][..usize::try_from(one_more.len).unwrap()];
         for _ in 0..MAX_QUEUED {
-            liar.say(&one_more, data);
+            liar.send(&one_more, data);
         }
         pair.far.lock().progress();
         assert_eq!(pair.am_target.violation(), None, "{kind:?}");
-        liar.say(&one_more, data);
+        liar.send(&one_more, data);
         pair.far.lock().progress();
         assert_eq!(pair.am_target.violation().map(|v| v.what()), Some(rule));
         fake_ucp.forget_rules();
@@ -205,7 +205,7 @@ fn as_many_answers_wait_as_a_peer_can_have_requests() {
 /// Eight answers to gets are in flight, and nothing else is answered meanwhile.
 fn hold_all_answers(fake_ucp: &FakeUcp, pair: &Built, liar: &Liar) {
     for index in 0..8 {
-        liar.say(&frame(pair, DataKind::Read, 0x500 + index, 8), &[]);
+        liar.send(&frame(pair, DataKind::Read, 0x500 + index, 8), &[]);
     }
     fake_ucp.rule("ucp_am_send_nbx", 0, CallResult::Held);
     pair.far.lock().progress();
@@ -219,10 +219,10 @@ fn sixteen_acknowledgements_go_in_one_message_and_none_is_added_at_the_limit() {
     let pair = built(&fake_ucp);
     let liar = Liar::to_target(&fake_ucp, &pair);
     hold_all_answers(&fake_ucp, &pair, &liar);
-    liar.say(&frame(&pair, DataKind::Read, 0x600, 8), &[]);
+    liar.send(&frame(&pair, DataKind::Read, 0x600, 8), &[]);
     let put = DataFrame { len: 8, ..frame(&pair, DataKind::Write, 0x700, 8) };
     for _ in 0..MAX_QUEUED {
-        liar.say(&put, &[0; 8]);
+        liar.send(&put, &[0; 8]);
     }
     pair.far.lock().progress();
     // The get of a window that is closed would be refused, if that could wait.
@@ -245,7 +245,7 @@ fn pieces_of_an_earlier_put_of_a_record_do_not_count() {
     let liar = Liar::to_target(&fake_ucp, &pair);
     let answers = |seq, offset| {
         let half = frame(&pair, DataKind::Write, seq, 128);
-        liar.say(&DataFrame { len: 64, offset, ..half }, &[1; 64]);
+        liar.send(&DataFrame { len: 64, offset, ..half }, &[1; 64]);
         let sends = fake_ucp.calls("ucp_am_send_nbx");
         pair.far.lock().progress();
         fake_ucp.calls("ucp_am_send_nbx") - sends
@@ -265,8 +265,8 @@ fn a_target_whose_link_is_closed_takes_nothing() {
     let mut pair = built(&fake_ucp);
     let liar = Liar::to_target(&fake_ucp, &pair);
     pair.back.as_mut().unwrap().close();
-    liar.say(&DataFrame { len: 64, ..frame(&pair, DataKind::Write, 0x100, 64) }, &[7; 64]);
-    liar.say(&frame(&pair, DataKind::Read, 0x200, 64), &[]);
+    liar.send(&DataFrame { len: 64, ..frame(&pair, DataKind::Write, 0x100, 64) }, &[7; 64]);
+    liar.send(&frame(&pair, DataKind::Read, 0x200, 64), &[]);
     let sends = fake_ucp.calls("ucp_am_send_nbx");
     while pair.far.lock().progress() {}
     assert_eq!(pair.read_remote(0, 64), [0; 64]);
@@ -361,7 +361,7 @@ fn answers_against_the_rules_end_the_link() {
         let mut pair = built(&fake_ucp);
         let liar = Liar::to_initiator(&fake_ucp, &pair);
         post(&mut pair, 0, Opcode::Get, 64);
-        liar.say(&answer, data);
+        liar.send(&answer, data);
         pair.near.0.worker().lock().progress();
         let violation = pair.home.violation().map(|violation| violation.what());
         assert_eq!(

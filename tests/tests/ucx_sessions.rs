@@ -11,7 +11,7 @@ use hmc_tests::env::TempDir;
 const LONG: Duration = Duration::from_secs(20);
 const KIB: u64 = 1 << 10;
 
-fn part(rank: u32) -> SessionBuilder {
+fn session(rank: u32) -> SessionBuilder {
     Session::builder(rank).ucx().buffer(256 * KIB)
 }
 
@@ -20,8 +20,8 @@ fn part(rank: u32) -> SessionBuilder {
 #[ignore = "needs UCX: cargo xtask test-hw"]
 fn links_are_spread_over_several_workers() {
     let dir = TempDir::new();
-    let hub = part(0).num_channels(3).uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
-    let spokes: Vec<Session> = (1..=5).map(|rank| part(rank).start().unwrap()).collect();
+    let hub = session(0).num_channels(3).uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
+    let spokes: Vec<Session> = (1..=5).map(|rank| session(rank).start().unwrap()).collect();
     for (n, spoke) in (1u8..).zip(&spokes) {
         let peer = spoke.connect_with(0, &dir.address(), ConnType::Ucx, LONG).unwrap();
         spoke.buffer().fill(0, 256 * KIB, n).unwrap();
@@ -47,8 +47,8 @@ fn links_are_spread_over_several_workers() {
 #[ignore = "needs UCX: cargo xtask test-hw"]
 fn an_explanation_names_lanes_and_who_is_trusted() {
     let dir = TempDir::new();
-    let _far = part(1).ucx_key("TLS", "tcp").uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
-    let near = part(0).ucx_key("TLS", "tcp").start().unwrap();
+    let _far = session(1).ucx_key("TLS", "tcp").uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
+    let near = session(0).ucx_key("TLS", "tcp").start().unwrap();
     let peer = near.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
     let told = peer.explain();
     let text = told.to_string();
@@ -62,8 +62,8 @@ fn an_explanation_names_lanes_and_who_is_trusted() {
 #[test]
 #[ignore = "needs UCX: cargo xtask test-hw"]
 fn auto_prefers_what_checks_by_itself() {
-    let far = part(1).tcp("127.0.0.1:0").start().unwrap();
-    let near = part(0).start().unwrap();
+    let far = session(1).tcp("127.0.0.1:0").start().unwrap();
+    let near = session(0).start().unwrap();
     let address = hmc_std::Address::Tcp(far.tcp_addr().unwrap());
     let peer = near.connect_with(1, &address, ConnType::Auto, LONG).unwrap();
     let text = peer.explain().to_string();
@@ -112,7 +112,8 @@ fn ucx_speaks_to_who_asks() {
 fn a_prepared_buffer_takes_part_later() {
     for tls in ["all", "tcp"] {
         let dir = TempDir::new();
-        let far = part(1).ucx_key("TLS", tls).uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
+        let far =
+            session(1).ucx_key("TLS", tls).uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
         let near = Session::builder(0).ucx_key("TLS", tls).buffer(256 * KIB);
         let mut near = near.prepare().unwrap();
         near.buffer().fill(0, 128 * KIB, 0x17).unwrap();

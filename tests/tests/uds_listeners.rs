@@ -62,7 +62,7 @@ fn a_live_socket_is_never_taken_over_and_a_stale_one_is() {
     let mut first = Actor::session(ACTOR, &format!("rank=3 uds={}", dir.path().display()));
     let e = Session::builder(3).uds(dir.path()).start().expect_err("taken");
     assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
-    let said = first.ask("echo still here");
+    let said = first.request("echo still here");
     assert_eq!(said, "still here");
     let _ = first.kill();
     drop(first);

@@ -97,13 +97,13 @@ fn what_is_held_keeps_no_process_and_no_child() {
         let path = dir.path().display().to_string();
         let mut target = Actor::session(ACTOR, &format!("rank=1 redial=0 uds={path}"));
         let mut initiator = Actor::session(ACTOR, "rank=0 redial=0");
-        initiator.ask(&format!("connect 1 uds://{path} shm 20000"));
-        target.ask(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
+        initiator.request(&format!("connect 1 uds://{path} shm 20000"));
+        target.request(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
         assert_eq!(keepers(&initiator), 0);
-        initiator.ask(&format!("get_fixed 1 5 {LEN}"));
+        initiator.request(&format!("get_fixed 1 5 {LEN}"));
         target.stop();
-        let _ = initiator.try_ask("end 1");
-        assert_eq!(initiator.ask("held"), format!("{LEN} in the child 0"));
+        let _ = initiator.try_request("end 1");
+        assert_eq!(initiator.request("held"), format!("{LEN} in the child 0"));
         assert_eq!(keepers(&initiator), 1);
         if ends {
             assert!(initiator.dismiss().success());
@@ -111,7 +111,7 @@ fn what_is_held_keeps_no_process_and_no_child() {
         }
         target.resume();
         let none = "0 in the child 0";
-        until("all is let go", LONG, || (initiator.ask("held") == none).then_some(()));
+        until("all is let go", LONG, || (initiator.request("held") == none).then_some(()));
         until("the thread ends", LONG, || (keepers(&initiator) == 0).then_some(()));
     }
 }

@@ -13,7 +13,7 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_std::Address;
 use hmc_tests::env::{Via, until};
 use hmc_tests::raw_frames::{frame, hello, is_closed_after, read_frame};
-use hmc_tests::rogue::{attach, greet};
+use hmc_tests::rogue::{attach, handshake};
 use hmc_tests::wrong::BOTH;
 use hmc_tests::wrong::rig::Rig;
 use hmc_tests::wrong::target::{LONG, Target, fresh_rank};
@@ -31,7 +31,7 @@ struct Opening {
 impl Opening {
     fn new(at: &Address) -> Self {
         let rank = fresh_rank();
-        let (control, token) = greet(at, &hello(rank, 0, 0));
+        let (control, token) = handshake(at, &hello(rank, 0, 0));
         Self { rank, control, token }
     }
 }

@@ -25,7 +25,7 @@ use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use hmc_tests::env::until;
 use hmc_tests::raw_frames::{frame, hello, is_closed_after, read_frame, read_reject};
-use hmc_tests::rogue::{connect, greet};
+use hmc_tests::rogue::{connect, handshake};
 use hmc_tests::wrong::BOTH;
 use hmc_tests::wrong::malformed::hex;
 use hmc_tests::wrong::rig::Rig;
@@ -224,7 +224,7 @@ fn unknown_features_are_ignored() {
         let rank = fresh_rank();
         let mut words = hello(rank, 0, 0);
         words[FIXED_AT + 8..FIXED_AT + 12].fill(0xFF);
-        drop(greet(&target.address(), &words));
+        drop(handshake(&target.address(), &words));
         target.assert_unharmed("unknown features");
     }
 }

@@ -27,7 +27,7 @@ const ID: RndvId = RndvId(0);
 const LEN: u64 = 3 << 20;
 const NOT_NOW: &str = "a note of a message came that may not come now";
 
-fn say(rig: &mut Rig<'_>, notes: &[RndvMsg]) {
+fn send_notes(rig: &mut Rig<'_>, notes: &[RndvMsg]) {
     let bytes: Vec<u8> =
         notes.iter().flat_map(|note| frame(&ControlMessage::Rndv(*note))).collect();
     rig.rogue.control.write_all(&bytes).unwrap();
@@ -76,7 +76,7 @@ fn offers_that_are_not_due_end_the_link() {
         let mut target = Target::new(*via);
         for (what, notes, check) in cases {
             let mut rig = Rig::new(&mut target);
-            say(&mut rig, notes);
+            send_notes(&mut rig, notes);
             rig.assert_ended(what, check);
         }
     }
@@ -126,9 +126,9 @@ fn a_sender_out_of_turn_ends_the_link() {
         let mut target = Target::new(*via);
         for (what, notes, check) in cases {
             let part = |rig: &mut Rig<'_>| {
-                say(rig, &[offer(0)]);
+                send_notes(rig, &[offer(0)]);
                 assert!(matches!(read_note(rig), RndvMsg::Ready { id: ID, .. }));
-                say(rig, notes);
+                send_notes(rig, notes);
             };
             during(&mut target, receive, part, (what, check));
         }
@@ -165,7 +165,7 @@ fn a_receiver_out_of_turn_ends_the_link() {
         for (what, notes, check) in cases {
             let part = |rig: &mut Rig<'_>| {
                 assert!(matches!(read_note(rig), RndvMsg::Offer { id: ID, .. }));
-                say(rig, notes);
+                send_notes(rig, notes);
             };
             during(&mut target, send, part, (what, check));
         }
@@ -180,9 +180,9 @@ fn memory_of_a_message_comes_back_with_its_peer() {
         let mut target = Target::new(*via);
         let part = |rig: &mut Rig<'_>| {
             assert!(matches!(read_note(rig), RndvMsg::Offer { id: ID, .. }));
-            say(rig, &[place(1 << 20, false)]);
+            send_notes(rig, &[place(1 << 20, false)]);
             let _ = rig.rogue.read_head();
-            say(rig, &[credit(1)]);
+            send_notes(rig, &[credit(1)]);
         };
         let send = |peer: &Peer| peer.send_data(&bytes);
         let turn = "piece 1 of a message came when it was the turn of 0";

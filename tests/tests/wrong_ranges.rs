@@ -179,7 +179,7 @@ fn the_rest_of_a_put_into_a_revoked_window_is_refused() {
         });
         rig.expect_in_window(0, 64);
         let (target, mut rogue) = rig.revoke();
-        assert!(rogue.say(&second, &[LIE; 64]));
+        assert!(rogue.send(&second, &[LIE; 64]));
         let why = refusal(&mut rogue, 1, "a revoked window");
         assert!(
             matches!(why, Failure::Window(WindowFault::Revoked | WindowFault::Unknown)),

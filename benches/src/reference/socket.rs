@@ -125,9 +125,9 @@ impl PingPong {
     /// Connects to the helper: at `path`, or over TCP. Messages have `size` bytes.
     pub(crate) fn open(helper: &mut Helper, path: Option<&Path>, size: usize) -> Res<Self> {
         let listener = path.map_or_else(|| "tcp".to_owned(), |p| p.display().to_string());
-        let address = helper.ask(&format!("listen {listener}"))?;
+        let address = helper.request(&format!("listen {listener}"))?;
         let stream = Stream::connect(&address)?;
-        helper.ask("accept")?;
+        helper.request("accept")?;
         Ok(Self { stream, size })
     }
 
@@ -140,7 +140,7 @@ impl PingPong {
         rounds: u32,
     ) -> Res<f64> {
         let how = if spin { "spin" } else { "block" };
-        helper.tell(&format!("echo {} {} {how}", self.size, warm + rounds))?;
+        helper.send(&format!("echo {} {} {how}", self.size, warm + rounds))?;
         let mut bytes = vec![1; self.size];
         self.stream.spin(spin)?;
         let mut round = || {
@@ -150,7 +150,7 @@ impl PingPong {
         timed(warm, &mut round)?;
         let ns = timed(rounds, round)?;
         self.stream.spin(false)?;
-        helper.hear()?;
+        helper.receive()?;
         Ok(ns)
     }
 }

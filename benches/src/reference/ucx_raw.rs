@@ -80,10 +80,10 @@ impl End {
 
     /// Two connected ends: one here and one in the helper.
     pub(crate) fn pair(helper: &mut Helper, bytes: u64) -> Res<Self> {
-        let info = helper.ask(&format!("raw {bytes}"))?;
+        let info = helper.request(&format!("raw {bytes}"))?;
         let mut here = Self::new(usize::try_from(bytes).map_err(text)?)?;
         here.connect(&info)?;
-        helper.tell(&format!("rawpeer {}", here.conn_info()?))?;
+        helper.send(&format!("rawpeer {}", here.conn_info()?))?;
         let calls = here.calls()?;
         put_now(&calls, here.bytes + SCRATCH, here.bytes + SPARE, 8)?;
         here.until(&calls, here.bytes + OPENED, 1)?;
@@ -119,7 +119,7 @@ impl End {
     ) -> Res<R> {
         let serves = if gets { self.driven_gets } else { self.driven };
         if serves {
-            helper.tell(&format!("rawserve {}", self.stops + 1))?;
+            helper.send(&format!("rawserve {}", self.stops + 1))?;
         }
         let result = job(&self.calls()?)?;
         if serves {
@@ -136,7 +136,7 @@ impl End {
         self.store(&calls, self.bytes + SCRATCH, self.stops)?;
         let put = calls.put(self.bytes + SCRATCH, self.bytes + STOP, 8).map_err(text)?;
         calls.wait(put).map_err(text)?;
-        helper.hear_while(|| calls.progress()).map(drop)
+        helper.receive_while(|| calls.progress()).map(drop)
     }
 
     /// The passive end: makes progress until the `n`th stop.

@@ -50,7 +50,7 @@ impl Row for Batches {
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let mut pair = context.pair(BUFFER_BYTES, ConnType::Shm)?;
-        let fd = pair.helper.ask(&format!("share {BUFFER_BYTES} warm"))?;
+        let fd = pair.helper.request(&format!("share {BUFFER_BYTES} warm"))?;
         let there =
             SharedPages::of_process(pair.helper.pid(), fd.parse().map_err(text)?, BUFFER_BYTES)?;
         let here = SharedPages::create(BUFFER_BYTES)?;

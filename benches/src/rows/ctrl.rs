@@ -50,14 +50,14 @@ fn one(context: &Context, via: ConnType, socket: &str) -> Res<Vec<Line>> {
     let peer = pair.peer.clone();
     let helper = RefCell::new(&mut pair.helper);
     let tags = || {
-        helper.borrow_mut().tell(&format!("tags 1 0 {}", WARM_ROUNDS + ROUNDS))?;
+        helper.borrow_mut().send(&format!("tags 1 0 {}", WARM_ROUNDS + ROUNDS))?;
         let round = || {
             peer.send_tag(5).map_err(text)?;
             peer.recv_tag().map(drop).map_err(text)
         };
         timed(WARM_ROUNDS, round)?;
         let ns = context.delay.timed(ROUNDS, round)?;
-        helper.borrow_mut().hear()?;
+        helper.borrow_mut().receive()?;
         Ok(ns)
     };
     let count = context.pick(15, 31);

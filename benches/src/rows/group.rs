@@ -144,7 +144,7 @@ impl Row for Groups {
             // Each connects to those before it, the first being this process.
             let mut me = Member::new(0, count, folder.path())?;
             for (rank, helper) in (1..).zip(&mut helpers) {
-                helper.ask(&format!("member {rank} {count} {}", folder.path().display()))?;
+                helper.request(&format!("member {rank} {count} {}", folder.path().display()))?;
             }
             for (what, by_hand) in
                 [(What::Alltoall, What::Puts), (What::Allreduce, What::PutsTwice)]
@@ -153,10 +153,10 @@ impl Row for Groups {
                     let times = (SAMPLE_BYTES / len).min(MOST_TIMES);
                     let mut sample = |what: What| {
                         for helper in &mut helpers {
-                            helper.tell(&format!("collect {what:?} {len} {times}"))?;
+                            helper.send(&format!("collect {what:?} {len} {times}"))?;
                         }
                         let ns = me.run(what, len, times)?;
-                        helpers.iter_mut().try_for_each(|h| h.hear().map(drop))?;
+                        helpers.iter_mut().try_for_each(|h| h.receive().map(drop))?;
                         Ok(ns)
                     };
                     let sample = std::cell::RefCell::new(&mut sample);

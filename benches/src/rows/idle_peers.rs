@@ -46,7 +46,7 @@ fn start_hub(rank: u32, folder: &Path, helper: &mut Helper, peers: (u32, u32)) -
         session.connect_with(peer, address, via, Duration::from_secs(10)).map_err(text)
     };
     let mut began =
-        |peer: u32| helper.ask(&format!("session {peer} {} {BUFFER_BYTES}", folder.display()));
+        |peer: u32| helper.request(&format!("session {peer} {} {BUFFER_BYTES}", folder.display()));
     began(peers.0)?;
     let shm = connect(peers.0, ConnType::Shm, &Address::Uds(folder.to_path_buf()))?;
     let told = began(peers.1)?;
@@ -140,14 +140,14 @@ fn gather(hub: &Hub, folder: &Path) -> Res<RefCell<Vec<Helper>>> {
     }
     for (helper, i) in crowd.iter_mut().zip(0u32..) {
         let first = FIRST_IDLE + i * EACH;
-        helper.tell(&format!(
+        helper.send(&format!(
             "idle {first} {EACH} {} {}",
             folder.display(),
             hub.session.rank().0
         ))?;
     }
     for helper in &mut crowd {
-        helper.hear()?;
+        helper.receive()?;
     }
     let there = hub.session.peers().len();
     if there < PEERS as usize {

@@ -47,11 +47,11 @@ impl Row for Messages {
                 let pairs = interleave(
                     context.pick(3, 7),
                     || {
-                        helper.borrow_mut().tell(&format!("receive 1 0 {len} {count}"))?;
+                        helper.borrow_mut().send(&format!("receive 1 0 {len} {count}"))?;
                         let ns = timed(1, || {
                             (0..count).try_for_each(|_| peer.send_data_at(0, len)).map_err(text)
                         })?;
-                        helper.borrow_mut().hear()?;
+                        helper.borrow_mut().receive()?;
                         Ok(ns / count as f64)
                     },
                     || {

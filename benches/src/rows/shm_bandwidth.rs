@@ -105,7 +105,7 @@ fn fresh(pair: &mut SessionPair, count: usize) -> Res<Pairs> {
         || {
             let pair = &mut *cell.borrow_mut();
             label += 1;
-            pair.helper.ask(&format!("window 1 0 {label} {FRESH_BYTES} memfd cold"))?;
+            pair.helper.request(&format!("window 1 0 {label} {FRESH_BYTES} memfd cold"))?;
             let window = pair.peer.remote_window(label, Duration::from_secs(10)).map_err(text)?;
             let region = pair.session.allocate(FRESH_BYTES).map_err(text)?;
             let span = region.take_all().map_err(text)?;
@@ -115,12 +115,12 @@ fn fresh(pair: &mut SessionPair, count: usize) -> Res<Pairs> {
                 let op = pair.peer.put_span(span, &window, 0).map_err(text)?;
                 op.wait(Duration::from_secs(30)).map(drop).map_err(text)
             })?;
-            pair.helper.ask("unwindow")?;
+            pair.helper.request("unwindow")?;
             Ok(ns)
         },
         || {
             let pair = &mut *cell.borrow_mut();
-            let fd = pair.helper.ask(&format!("share {FRESH_BYTES} cold"))?;
+            let fd = pair.helper.request(&format!("share {FRESH_BYTES} cold"))?;
             let fd = fd.parse().map_err(text)?;
             let there = SharedPages::of_process(pair.helper.pid(), fd, FRESH_BYTES)?;
             let here = SharedPages::create(FRESH_BYTES)?;

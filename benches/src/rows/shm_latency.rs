@@ -41,7 +41,7 @@ impl Row for ShmLatency {
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         context.two_cpus()?;
         let mut pair = context.pair(1 << 20, ConnType::Shm)?;
-        let fd = pair.helper.ask(&format!("share {PAGES_BYTES} warm"))?;
+        let fd = pair.helper.request(&format!("share {PAGES_BYTES} warm"))?;
         let pages =
             SharedPages::of_process(pair.helper.pid(), fd.parse().map_err(text)?, PAGES_BYTES)?;
         let sizes: &[u64] = if self.first_size_only { &[8] } else { &[8, 64, 512, 4096] };
@@ -74,7 +74,7 @@ impl Row for ShmLatency {
 fn ours(context: &Context, pair: &mut SessionPair, seq: &mut u64, len: u64) -> Res<f64> {
     let first = *seq;
     *seq += WARM_ROUNDS + ROUNDS;
-    pair.helper.tell(&format!("flags 1 0 {len} {first} {} both", WARM_ROUNDS + ROUNDS))?;
+    pair.helper.send(&format!("flags 1 0 {len} {first} {} both", WARM_ROUNDS + ROUNDS))?;
     let buffer = pair.session.buffer();
     let seen = |at: u64, n: u64| buffer.load_flag(at).is_ok_and(|v| v == n);
     let mut n = first;
@@ -92,7 +92,7 @@ fn ours(context: &Context, pair: &mut SessionPair, seq: &mut u64, len: u64) -> R
         round()?;
     }
     let ns = context.delay.timed(ROUNDS as u32, round)?;
-    pair.helper.hear()?;
+    pair.helper.receive()?;
     Ok(ns)
 }
 
@@ -100,7 +100,7 @@ fn reference(pair: &mut SessionPair, pages: &SharedPages, seq: &mut u64, len: u6
     let first = *seq;
     *seq += WARM_ROUNDS + ROUNDS;
     let len = usize::try_from(len).map_err(text)?;
-    pair.helper.tell(&format!("flagref {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
+    pair.helper.send(&format!("flagref {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
     let mut body = vec![9u8; len - 8];
     let mut n = first;
     let mut round = || {
@@ -119,6 +119,6 @@ fn reference(pair: &mut SessionPair, pages: &SharedPages, seq: &mut u64, len: u6
         round()?;
     }
     let ns = timed(ROUNDS as u32, round)?;
-    pair.helper.hear()?;
+    pair.helper.receive()?;
     Ok(ns)
 }

@@ -36,7 +36,7 @@ impl Row for Startup {
         let count = context.pick(15, 51);
         let folder = Folder::new(&std::env::temp_dir())?;
         let mut helper = context.helper()?;
-        let told = helper.ask(&format!("session 1 {} 1048576", folder.path().display()))?;
+        let told = helper.request(&format!("session 1 {} 1048576", folder.path().display()))?;
         let tcp = Address::Tcp(told.parse().map_err(|e| format!("`{told}`: {e}"))?);
         let uds = Address::Uds(folder.path().to_path_buf());
         let own = Folder::new(&std::env::temp_dir())?;

@@ -41,9 +41,9 @@ impl Row for TcpBandwidth {
         let total = context.pick(128 * MIB, 256 * MIB);
         let most = sizes.last().copied().unwrap_or(MIB);
         let mut pair = context.pair(most, ConnType::Tcp)?;
-        let address = pair.helper.ask("listen tcp")?;
+        let address = pair.helper.request("listen tcp")?;
         let stream = RefCell::new(Stream::connect(&address)?);
-        pair.helper.ask("accept")?;
+        pair.helper.request("accept")?;
         let mut source = PageBytes::new(usize::try_from(most).map_err(text)?);
         let pair = RefCell::new(&mut pair);
         let mut lines = Vec::new();
@@ -54,7 +54,7 @@ impl Row for TcpBandwidth {
                 context.pick(5, 11),
                 || Ok(ours(*pair.borrow_mut(), len, count, context.delay)? / count as f64),
                 || {
-                    pair.borrow_mut().helper.tell(&format!("sink {len} {count}"))?;
+                    pair.borrow_mut().helper.send(&format!("sink {len} {count}"))?;
                     let mut stream = stream.borrow_mut();
                     let message = &bytes[..usize::try_from(len).map_err(text)?];
                     let ns = timed(1, || {
@@ -63,7 +63,7 @@ impl Row for TcpBandwidth {
                         }
                         stream.recv(&mut [0])
                     })?;
-                    pair.borrow_mut().helper.hear()?;
+                    pair.borrow_mut().helper.receive()?;
                     Ok(ns / count as f64)
                 },
             )?;

@@ -64,7 +64,7 @@ fn vector(pair: &SessionPair, len: u64) -> Res<Span> {
 }
 
 fn window(pair: &mut SessionPair, label: u64, len: u64, kind: &str) -> Res<RemoteWindow> {
-    pair.helper.ask(&format!("window 1 0 {label} {len} {kind} warm"))?;
+    pair.helper.request(&format!("window 1 0 {label} {len} {kind} warm"))?;
     pair.peer.remote_window(label, Duration::from_secs(10)).map_err(text)
 }
 
@@ -80,7 +80,7 @@ fn put(peer: &Peer, span: &mut Option<Span>, window: &RemoteWindow) -> Res<()> {
 fn outwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Line> {
     let n = usize::try_from(len).map_err(text)?;
     let window = window(pair, len, len, "memfd")?;
-    let fd = pair.helper.ask(&format!("share {len} warm"))?;
+    let fd = pair.helper.request(&format!("share {len} warm"))?;
     let there = SharedPages::of_process(pair.helper.pid(), fd.parse().map_err(text)?, len)?;
     let source = vec![7u8; n];
     let mut span = Some(vector(pair, len)?);
@@ -95,7 +95,7 @@ fn outwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Line> {
             })
         },
     )?;
-    pair.helper.ask("unwindow")?;
+    pair.helper.request("unwindow")?;
     Ok(Line::bandwidth(
         format!("shm put {} from adopted memory", size(len)),
         len,
@@ -118,7 +118,8 @@ fn inwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Vec<Line>
     let end = |op: Op| op.wait(Duration::from_secs(30)).map(|(_, back)| back).map_err(text);
     let count = context.pick(15, 41);
     let mut bare = |sources: &[String], times: u32| {
-        let told = pair.helper.ask(&format!("cma {pid} {len} {times} {}", sources.join(" ")))?;
+        let told =
+            pair.helper.request(&format!("cma {pid} {len} {times} {}", sources.join(" ")))?;
         told.parse().map_err(text)
     };
     let mut idle: VecDeque<Span> = spans.into();
@@ -152,7 +153,7 @@ fn inwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Vec<Line>
         || context.delay.timed(times, || put(&peer, &mut one, &window)),
         || bare(&sources[..1], times),
     )?;
-    pair.helper.ask("unwindow")?;
+    pair.helper.request("unwindow")?;
     let name = format!("shm put {} into adopted memory (CMA)", size(len));
     Ok(vec![
         Line::bandwidth(format!("{name}, {depth} under way"), len, &several, Some(0.95)),

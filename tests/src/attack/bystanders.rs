@@ -38,9 +38,9 @@ impl Scene {
         let settings = format!("rank=1 redial=0 heartbeat=0 uds={path} {more}");
         let mut target = Actor::session(program, &settings);
         let mut initiator = Actor::session(program, "rank=0 redial=0 heartbeat=0");
-        initiator.ask(&format!("connect 1 uds://{path} shm 20000"));
-        target.ask(&format!("expose 0 5 {len} 171 adopted"));
-        initiator.ask(&format!("get_fixed 1 5 {len} {how}"));
+        initiator.request(&format!("connect 1 uds://{path} shm 20000"));
+        target.request(&format!("expose 0 5 {len} 171 adopted"));
+        initiator.request(&format!("get_fixed 1 5 {len} {how}"));
         Self { program: program.to_owned(), target, initiator, len, _dir: dir }
     }
 
@@ -48,7 +48,7 @@ impl Scene {
     fn written(&mut self, bystander: &mut Actor) -> usize {
         let target = &mut self.target;
         until("the target hears of the end", LONG, || {
-            (target.ask("connected 0") == "false").then_some(())
+            (target.request("connected 0") == "false").then_some(())
         });
         changed(bystander)
     }
@@ -62,7 +62,7 @@ impl Scene {
         if stopped {
             self.target.stop();
         }
-        assert_eq!(self.initiator.ask(&format!("become {}", self.len)), "ready");
+        assert_eq!(self.initiator.request(&format!("become {}", self.len)), "ready");
         self.target.resume();
         let other = Actor::spawn(&self.program);
         let mut bystander = std::mem::replace(&mut self.initiator, other);
@@ -92,7 +92,7 @@ impl Scene {
 }
 
 fn changed(bystander: &mut Actor) -> usize {
-    bystander.ask("?").parse().expect("a number")
+    bystander.request("?").parse().expect("a number")
 }
 
 /// A bystander whose process has that number: the kernel is told from where to count on (pid_namespaces(7)).
@@ -116,9 +116,9 @@ fn process_of_number(program: &str, number: u32, len: usize) -> Option<Actor> {
 #[must_use]
 pub fn written_though_a_child_has_the_stream(program: &str) -> usize {
     let mut scene = Scene::with(program, 64 * MIB, "manual", "asked");
-    scene.initiator.ask("leave_child");
-    assert_eq!(scene.initiator.ask(&format!("become {}", scene.len)), "ready");
-    while scene.target.ask("progress") == "true" {}
+    scene.initiator.request("leave_child");
+    assert_eq!(scene.initiator.request(&format!("become {}", scene.len)), "ready");
+    while scene.target.request("progress") == "true" {}
     changed(&mut scene.initiator)
 }
 

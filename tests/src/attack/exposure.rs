@@ -63,7 +63,7 @@ pub fn absent_transport(context: &mut Context) -> Outcome {
     let absent = [("HMC_UCX_LIB", "/nonexistent/libucp.so")];
     while context.again(2) {
         let mut client = Actor::session_with(&context.actor, "rank=2 buffer=4096", &absent);
-        let said = client.try_ask(&format!("connect 1 {} ucx 5000", dir.address()));
+        let said = client.try_request(&format!("connect 1 {} ucx 5000", dir.address()));
         if !said.as_ref().is_err_and(|e| e.starts_with("Unavailable")) {
             return context.broken(format!("a dial over a UCX that is not there: {said:?}"));
         }
@@ -150,9 +150,9 @@ pub fn another_user(context: &mut Context) -> Outcome {
     let home = home.display().to_string();
     let variables = [("HMC_UDS_DIR", home.as_str())];
     let mut actor = Actor::spawn_as(program.to_str().expect("text"), OTHER_USER, &variables);
-    actor.ask("start rank=2 buffer=4096");
+    actor.request("start rank=2 buffer=4096");
     while context.again(3) {
-        let said = actor.try_ask(&format!("connect 1 uds://{} auto 300", uds.display()));
+        let said = actor.try_request(&format!("connect 1 uds://{} auto 300", uds.display()));
         if let Ok(conn) = said {
             return context.broken(format!("a process of another user is connected over {conn}"));
         }

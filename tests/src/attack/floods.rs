@@ -203,17 +203,17 @@ impl Scene {
             return Rogue::join(self.rank, control, data);
         }
         let mut rogue = Rogue::join_as(self.rank, control, data, ENDPOINT_UCX);
-        rogue.meet(library().expect("looked for before"));
+        rogue.connect_ucx(library().expect("looked for before"));
         until("its link is open", LONG, || {
             rogue.am.iter_mut().for_each(AmSender::poll);
-            (self.actor.ask("peers") != "0").then_some(())
+            (self.actor.request("peers") != "0").then_some(())
         });
-        rogue.am.iter_mut().for_each(AmSender::settle);
+        rogue.am.iter_mut().for_each(AmSender::wait_open);
         rogue
     }
 
     fn live(&mut self) -> usize {
-        self.actor.ask("live").parse().expect("small")
+        self.actor.request("live").parse().expect("small")
     }
 
     /// Sends what `next` gives for a while, and says how far memory grew at most.
@@ -254,7 +254,7 @@ impl Scene {
             // Only its control connection reports its end, which is read when the inbox has space.
             until("its messages are received", LONG, || {
                 self.drain(ranks.clone());
-                (self.actor.ask("peers") == "0").then_some(())
+                (self.actor.request("peers") == "0").then_some(())
             });
         }
         self.wait_for_end();
@@ -270,12 +270,12 @@ impl Scene {
 
     fn drain(&mut self, ranks: RangeInclusive<u32>) {
         for rank in ranks {
-            self.actor.ask(&format!("drain {rank}"));
+            self.actor.request(&format!("drain {rank}"));
         }
     }
 
     fn wait_for_end(&mut self) {
-        until("its links are over", LONG, || (self.actor.ask("peers") == "0").then_some(()));
+        until("its links are over", LONG, || (self.actor.request("peers") == "0").then_some(()));
     }
 }
 
@@ -360,7 +360,7 @@ pub fn announced(context: &mut Context) -> Outcome {
     let mut worst = 0;
     while context.again(8) {
         let mut rogue = scene.join(Via::Tcp);
-        until("it is a peer", LONG, || (scene.actor.ask("peers") == "1").then_some(()));
+        until("it is a peer", LONG, || (scene.actor.request("peers") == "1").then_some(()));
         let before = scene.live();
         let mut bytes = frame(&ControlMessage::Struct(&[7; COMES]));
         bytes[4..8].copy_from_slice(&ANNOUNCED.to_le_bytes());

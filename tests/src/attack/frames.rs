@@ -91,7 +91,7 @@ impl Scene {
     }
 
     /// Sends a frame and gives the answer, in words.
-    fn ask(&mut self, f: &DataFrame, payload: &[u8]) -> String {
+    fn request(&mut self, f: &DataFrame, payload: &[u8]) -> String {
         match self.send(f, payload) {
             true => answer(&mut self.rogue.data),
             false => "its link ended".to_owned(),
@@ -119,7 +119,7 @@ impl Scene {
     fn is_sound(&mut self) -> bool {
         let window = self.rogue.window;
         let (f, bytes) = self.put(&window, 0, 8);
-        self.ask(&f, &bytes) == "done"
+        self.request(&f, &bytes) == "done"
     }
 }
 
@@ -176,10 +176,10 @@ pub fn outside(context: &mut Context) -> Outcome {
         };
         let answer = if context.rng.below(3) == 0 {
             let f = scene.get(&window, offset, n);
-            scene.ask(&f, &[])
+            scene.request(&f, &[])
         } else {
             let (f, bytes) = scene.put(&window, offset, n);
-            scene.ask(&f, &bytes)
+            scene.request(&f, &bytes)
         };
         if answer != "OutOfWindow" {
             return context.broken(format!("{n} bytes at {offset} of {BUFFER}: {answer}"));
@@ -210,10 +210,10 @@ pub fn guessed(context: &mut Context) -> Outcome {
         }
         let answer = if context.rng.below(3) == 0 {
             let f = scene.get(&named, 0, 8);
-            scene.ask(&f, &[])
+            scene.request(&f, &[])
         } else {
             let (f, bytes) = scene.put(&named, 8, 8);
-            scene.ask(&f, &bytes)
+            scene.request(&f, &bytes)
         };
         if !["Unknown", "StaleEpoch"].contains(&answer.as_str()) {
             return context.broken(format!("a name that nobody was told: {answer}"));
@@ -239,10 +239,10 @@ pub fn without_the_right(context: &mut Context) -> Outcome {
         let (offset, n) = (context.rng.below(4000), 1 + context.rng.below(64));
         let answer = if context.rng.below(2) == 0 {
             let f = scene.get(&write, offset, n);
-            scene.ask(&f, &[])
+            scene.request(&f, &[])
         } else {
             let (f, bytes) = scene.put(&read, offset, n);
-            scene.ask(&f, &bytes)
+            scene.request(&f, &bytes)
         };
         if answer != "Access" {
             return context.broken(format!("an access without the right: {answer}"));
@@ -275,7 +275,7 @@ pub fn revoked(context: &mut Context) -> Outcome {
     while context.again(100) {
         let (window, told) = scene.expose(Access::all(), context.attempts(), 4096);
         let (f, bytes) = scene.put(&told, 0, 64);
-        let first = scene.ask(&f, &bytes);
+        let first = scene.request(&f, &bytes);
         assert_eq!(first, "done", "the window is open");
         let mut span = match window.revoke(LONG) {
             Ok(span) => span,
@@ -283,8 +283,8 @@ pub fn revoked(context: &mut Context) -> Outcome {
         };
         span.fill(OWN);
         let (f, bytes) = scene.put(&told, 0, 64);
-        let (put, f) = (scene.ask(&f, &bytes), scene.get(&told, 0, 64));
-        let get = scene.ask(&f, &[]);
+        let (put, f) = (scene.request(&f, &bytes), scene.get(&told, 0, 64));
+        let get = scene.request(&f, &[]);
         let refused = |answer: &str| ["Unknown", "StaleEpoch", "Revoked"].contains(&answer);
         if !refused(&put) || !refused(&get) || !is_own(&span) {
             return context.broken(format!("after the revocation: a put {put}, a get {get}"));

@@ -10,7 +10,7 @@ use hmc_std::{Address, ConnType, Session};
 use super::{Context, Outcome};
 use crate::actor::Actor;
 use crate::env::{TempDir, bound};
-use crate::raw_frames::{dial, hello, read_frame, say};
+use crate::raw_frames::{dial, hello, read_frame, send_raw};
 
 const LONG: Duration = Duration::from_secs(20);
 /// How many connect at the same moment.
@@ -95,7 +95,7 @@ pub fn beside_the_silent(context: &mut Context) -> Outcome {
         let rank = 1 + u32::try_from(context.attempts() % 4000).expect("small");
         // However late the answer comes: there is one.
         let mut speaks = dial(at);
-        let _ = say(&mut speaks, &hello(rank, 0, 0));
+        let _ = send_raw(&mut speaks, &hello(rank, 0, 0));
         if read_frame(&mut speaks).is_none() {
             let what = "one that spoke was closed without an answer";
             return context.broken(format!("beside {already} silent connections {what}"));
@@ -135,7 +135,7 @@ pub fn silent(context: &mut Context) -> Outcome {
         let all: Vec<_> = (0..20)
             .map(|n| {
                 let mut s = dial(at);
-                assert!(n % 2 == 0 || say(&mut s, &words[..words.len() - 1]));
+                assert!(n % 2 == 0 || send_raw(&mut s, &words[..words.len() - 1]));
                 s
             })
             .collect();

@@ -17,7 +17,7 @@ use hmc_std::{Address, ConnType, ErrorKind, Session};
 
 use super::{Context, Outcome};
 use crate::env::{TempDir, bound, until};
-use crate::raw_frames::{dial, frame, hello, hello_with, is_closed_after, read_frame, say};
+use crate::raw_frames::{dial, frame, hello, hello_with, is_closed_after, read_frame, send_raw};
 
 const LONG: Duration = Duration::from_secs(60);
 /// A dead rank is kept for so long for the process that held it.
@@ -38,7 +38,7 @@ pub fn claim(rank: u32, incarnation: u64, host: HostId, proves: bool) -> Vec<u8>
 /// # Panics
 /// When it is refused.
 pub fn claims(mut to: impl Read + Write, rank: u32, incarnation: u64, host: HostId) -> HostId {
-    assert!(say(&mut to, &claim(rank, incarnation, host, false)));
+    assert!(send_raw(&mut to, &claim(rank, incarnation, host, false)));
     let (header, payload) = read_frame(&mut to).expect("an answer");
     match ControlMessage::parse(header, &payload).expect("a message") {
         ControlMessage::Welcome(w) => w.hello.host,
@@ -75,7 +75,7 @@ pub fn without_a_proof(context: &mut Context) -> Outcome {
     while context.again(30) {
         let way = context.attempts() % 3;
         let mut s = dial(at);
-        assert!(say(&mut s, &hello_with(2, 0, 1, |h| Hello { proves: way != 0, ..h })));
+        assert!(send_raw(&mut s, &hello_with(2, 0, 1, |h| Hello { proves: way != 0, ..h })));
         if way != 0 {
             let (header, payload) = read_frame(&mut s).expect("a challenge");
             let Ok(ControlMessage::Challenge(c)) = ControlMessage::parse(header, &payload) else {
@@ -83,7 +83,7 @@ pub fn without_a_proof(context: &mut Context) -> Outcome {
             };
             let guess = Proof(context.rng.bytes(32).try_into().expect("32 bytes"));
             let proof = if way == 1 { c.proof } else { guess };
-            assert!(say(&mut s, &frame(&ControlMessage::Proof(proof))));
+            assert!(send_raw(&mut s, &frame(&ControlMessage::Proof(proof))));
         }
         let answer = answer(&mut s);
         if answer != refused || !is_closed_after(&mut s) {
@@ -113,7 +113,7 @@ fn answer_falsely(listener: &TcpListener, with_challenge: bool) -> bool {
     let welcome = ControlMessage::Welcome(Welcome { hello, token: LinkToken([1; 16]) });
     let challenge = Challenge { rank: Rank(1), nonce: [1; 16], proof: Proof([1; 32]) };
     let said = if with_challenge { ControlMessage::Challenge(challenge) } else { welcome };
-    assert!(say(&mut s, &frame(&said)));
+    assert!(send_raw(&mut s, &frame(&said)));
     read_frame(&mut s).is_some()
 }
 
@@ -249,11 +249,11 @@ pub fn of_the_living(context: &mut Context) -> Outcome {
         let words = claim(2, context.rng.next_u64().max(1), named, false);
         let answer = if context.rng.below(2) == 0 {
             let mut s = dial(at);
-            assert!(say(&mut s, &words));
+            assert!(send_raw(&mut s, &words));
             answer(&mut s)
         } else {
             let mut s = UnixStream::connect(&path).expect("it listens");
-            assert!(say(&mut s, &words));
+            assert!(send_raw(&mut s, &words));
             answer(&mut s)
         };
         // An earlier life of the holder is told that it is one.
@@ -281,7 +281,7 @@ pub fn tokens(context: &mut Context) -> Outcome {
     let attach = |at, rank, token| {
         let mut s = dial(at);
         let words = ControlMessage::Attach { rank: Rank(rank), token, channel: ENDPOINT_TCP };
-        assert!(say(&mut s, &frame(&words)));
+        assert!(send_raw(&mut s, &frame(&words)));
         let said = answer(&mut s);
         (s, said)
     };
@@ -294,7 +294,7 @@ pub fn tokens(context: &mut Context) -> Outcome {
             (of_now, at) = server();
         }
         let mut control = dial(at);
-        assert!(say(&mut control, &hello(rank, 0, 0)));
+        assert!(send_raw(&mut control, &hello(rank, 0, 0)));
         let (header, payload) = read_frame(&mut control).expect("an answer");
         let Ok(ControlMessage::Welcome(welcome)) = ControlMessage::parse(header, &payload) else {
             panic!("no welcome");
@@ -325,7 +325,7 @@ pub fn in_the_other_dialect(context: &mut Context) -> Outcome {
     while context.again(20) {
         let rank = 1 + u32::try_from(context.rng.below(4000)).expect("small");
         let mut s = dial(at);
-        assert!(say(&mut s, &hmc_core::wire::cxx::hello_v1(Rank(rank))));
+        assert!(send_raw(&mut s, &hmc_core::wire::cxx::hello_v1(Rank(rank))));
         s.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
         if !is_closed_after(&mut s) || server.wait_peer(rank, Duration::ZERO).is_ok() {
             return context.broken(format!("rank {rank} was accepted in the other dialect"));

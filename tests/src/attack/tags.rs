@@ -93,8 +93,8 @@ pub fn tags_of(peer: &Peer) -> Vec<u64> {
 /// One batch: the sender sends `BATCH` tags and ends in the way of `end`, while both ends receive and this one sends.
 fn batch(program: &str, session: &Session, address: &Address, path: Path, end: &str) -> Vec<u64> {
     let mut actor = Actor::session(program, "rank=1 buffer=4096 redial=0");
-    actor.ask(&format!("connect 0 {} {} 20000", address, path.conn().name()));
-    actor.ask("listen 0");
+    actor.request(&format!("connect 0 {} {} 20000", address, path.conn().name()));
+    actor.request("listen 0");
     let peer = session.wait_peer(1, LONG).expect("it came");
     assert_eq!(peer.conn(), Some(path.conn()));
     let over = AtomicBool::new(false);
@@ -105,7 +105,7 @@ fn batch(program: &str, session: &Session, address: &Address, path: Path, end: &
                 std::thread::yield_now();
             }
         });
-        actor.tell(&format!("tags 0 0 {BATCH} {end}"));
+        actor.send(&format!("tags 0 0 {BATCH} {end}"));
         let tags = tags_of(&peer);
         over.store(true, Ordering::Relaxed);
         tags

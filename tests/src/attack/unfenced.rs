@@ -41,7 +41,7 @@ impl Scene {
         let settings = format!("rank={rank} redial=0 uds={}", dir.path().display());
         let mut actor = Actor::session(program, &settings);
         let peer = session.connect_with(rank, &dir.address(), ConnType::Shm, LONG).expect("a peer");
-        actor.ask(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
+        actor.request(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
         Self { session, peer, actor, _dir: dir }
     }
 
@@ -81,7 +81,7 @@ pub fn held_of(rank: u32) -> Vec<u64> {
 /// When it does not come to know it.
 pub fn hears_the_end(actor: &mut Actor) {
     until("the target hears of the end", LONG, || {
-        (actor.ask("connected 0") == "false").then_some(())
+        (actor.request("connected 0") == "false").then_some(())
     });
 }
 

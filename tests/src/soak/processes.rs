@@ -12,7 +12,7 @@ use hmc_std::{Address, Error, Session};
 
 use super::crew::Crew;
 use super::party::BUFFER;
-use super::resources::{Use, judge};
+use super::resources::{Use, check};
 use super::settings::{KillableArgs, LONG, SOON, Settings};
 use super::totals::Totals;
 use crate::env::{TempDir, Via, until};
@@ -105,7 +105,7 @@ pub fn run(settings: &Settings) -> Result<String, String> {
     let (mut kills, mut rests) = (0, Vec::new());
     for _ in 0..ROUNDS {
         kills += round(settings, &homes, dir.path(), &mut rng, &totals)?;
-        rests.push(Use::settled());
+        rests.push(Use::when_idle());
         println!("soak: at rest after {kills} kills: {}", rests[rests.len() - 1]);
     }
     for home in homes {
@@ -115,7 +115,7 @@ pub fn run(settings: &Settings) -> Result<String, String> {
     if totals.operations() == 0 {
         return Err("nothing was done".to_owned());
     }
-    let used = judge(&rests)?;
+    let used = check(&rests)?;
     Ok(format!("{totals}, {kills} processes killed; {used}"))
 }
 
@@ -136,7 +136,7 @@ fn round(
     }
     crew.end()?;
     for home in homes {
-        come_to_rest(home)?;
+        wait_idle(home)?;
     }
     Ok(kills)
 }
@@ -145,7 +145,7 @@ fn round(
 ///
 /// # Errors
 /// What is still held.
-fn come_to_rest(home: &Session) -> Result<(), String> {
+fn wait_idle(home: &Session) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let stats = home.stats();
@@ -212,7 +212,7 @@ pub fn serve(mortal: &KillableArgs) -> Result<(), String> {
     let own = session(mortal.rank, &mortal.home, settings).map_err(|e| e.to_string())?;
     let own = Arc::new(own);
     for home in HOMES {
-        meet(&own, home, &mortal.home, settings.via, &asked)?;
+        exchange(&own, home, &mortal.home, settings.via, &asked)?;
     }
     let crew = Crew::start(&[Arc::clone(&own)], HOMES.into_iter(), settings.seed, &Arc::default());
     while !asked.load(Ordering::Acquire) {
@@ -227,7 +227,13 @@ pub fn serve(mortal: &KillableArgs) -> Result<(), String> {
 
 /// Connects, or is connected: the others dial a rank that they have lost, and until they know that it died its place is
 /// taken.
-fn meet(own: &Session, home: u32, dir: &Path, via: Via, asked: &AtomicBool) -> Result<(), String> {
+fn exchange(
+    own: &Session,
+    home: u32,
+    dir: &Path,
+    via: Via,
+    asked: &AtomicBool,
+) -> Result<(), String> {
     let address = Address::Uds(dir.to_owned());
     let begun = Instant::now();
     loop {

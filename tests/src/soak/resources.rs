@@ -38,7 +38,7 @@ impl Use {
     }
 
     /// When nothing goes on any more: what is kept for a while (regions of windows, links that have ended) is gone.
-    pub(super) fn settled() -> Self {
+    pub(super) fn when_idle() -> Self {
         let (mut last, mut same) = (Self::now(), 0);
         for _ in 0..LOOKS {
             std::thread::park_timeout(LOOK);
@@ -80,7 +80,7 @@ fn give_back() {
 ///
 /// # Errors
 /// Words, when something has grown.
-pub(super) fn judge(rests: &[Use]) -> Result<String, String> {
+pub(super) fn check(rests: &[Use]) -> Result<String, String> {
     let third = rests.len() / 3;
     let (first, last) = (&rests[..third], &rests[rests.len() - third..]);
     let bound = |some: &[Use], pick: fn(u64, u64) -> u64, of: fn(&Use) -> u64| {
@@ -103,21 +103,21 @@ pub(super) fn judge(rests: &[Use]) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Use, judge};
+    use super::{Use, check};
 
     #[test]
     fn growth_is_seen_and_chance_is_not() {
         let still = Use { memory_kib: 100 << 10, mapped_kib: 50 << 10, files: 50, threads: 20 };
         let now_and_then = Use { memory_kib: 150 << 10, files: 80, ..still };
-        assert!(judge(&[still, still, still, still, now_and_then, still]).is_ok());
-        assert!(judge(&[still, now_and_then, still, still, now_and_then, now_and_then]).is_ok());
+        assert!(check(&[still, still, still, still, now_and_then, still]).is_ok());
+        assert!(check(&[still, now_and_then, still, still, now_and_then, now_and_then]).is_ok());
         for grown in [
             Use { memory_kib: 180 << 10, ..still },
             Use { mapped_kib: 110 << 10, ..still },
             Use { files: 60, ..still },
             Use { threads: 22, ..still },
         ] {
-            assert!(judge(&[still, still, still, grown, grown, grown]).is_err(), "{grown}");
+            assert!(check(&[still, still, still, grown, grown, grown]).is_err(), "{grown}");
         }
     }
 }

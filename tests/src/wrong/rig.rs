@@ -67,8 +67,8 @@ impl<'a> Rig<'a> {
         };
         let mut rogue = Rogue::join_open(rank, &target.address(), channel, features);
         if let Some(library) = target.library {
-            rogue.meet(library);
-            rogue.tell_key();
+            rogue.connect_ucx(library);
+            rogue.send_key();
         }
         let peer = target.session.wait_peer(rank, LONG).expect("its link opens");
         let exposed = peer.expose_buffer(&target.area, WINDOW_AT, WINDOW, access, 7);
@@ -119,11 +119,11 @@ impl<'a> Rig<'a> {
     pub fn send(&mut self, frame: &DataFrame, payload: &[u8]) {
         match &mut self.rogue.am {
             Some(soft) => {
-                let _ = soft.say(&frame.emit(), payload);
+                let _ = soft.send(&frame.emit(), payload);
                 soft.poll();
             }
             None => {
-                let _ = self.rogue.say(frame, payload);
+                let _ = self.rogue.send(frame, payload);
             }
         }
     }

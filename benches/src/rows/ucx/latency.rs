@@ -117,7 +117,7 @@ fn ours_seen(context: &Context, rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64
     let first = seq.get();
     seq.set(first + WARM_ROUNDS + ROUNDS);
     let pair = &mut *rig.pair.borrow_mut();
-    pair.helper.tell(&format!("flags 1 0 {len} {first} {} last", WARM_ROUNDS + ROUNDS))?;
+    pair.helper.send(&format!("flags 1 0 {len} {first} {} last", WARM_ROUNDS + ROUNDS))?;
     let buffer = pair.session.buffer();
     let seen = |at: u64, n: u64| buffer.load_flag(at).is_ok_and(|v| v == n);
     let mut n = first;
@@ -132,7 +132,7 @@ fn ours_seen(context: &Context, rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64
         round()?;
     }
     let ns = context.delay.timed(ROUNDS as u32, round)?;
-    pair.helper.hear()?;
+    pair.helper.receive()?;
     Ok(ns)
 }
 
@@ -140,7 +140,7 @@ fn raw_seen(rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64> {
     let first = seq.get();
     seq.set(first + WARM_ROUNDS + ROUNDS);
     let pair = &mut *rig.pair.borrow_mut();
-    pair.helper.tell(&format!("rawflags {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
+    pair.helper.send(&format!("rawflags {len} {first} {}", WARM_ROUNDS + ROUNDS))?;
     let len = usize::try_from(len).map_err(text)?;
     let end = rig.raw.borrow();
     let calls = end.calls()?;
@@ -155,7 +155,7 @@ fn raw_seen(rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64> {
         round()?;
     }
     let ns = timed(ROUNDS as u32, round)?;
-    pair.helper.hear()?;
+    pair.helper.receive()?;
     Ok(ns)
 }
 

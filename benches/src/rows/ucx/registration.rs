@@ -38,7 +38,7 @@ impl Row for UcxRegistration {
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let mut pair = context.pair(1 << 20, ConnType::Ucx)?;
-        pair.helper.ask(&format!("window 1 0 {LABEL} 65536 memfd warm"))?;
+        pair.helper.request(&format!("window 1 0 {LABEL} 65536 memfd warm"))?;
         let window = pair.peer.remote_window(LABEL, Duration::from_secs(10)).map_err(text)?;
         let bytes = vec![7u8; usize::try_from(GIB).map_err(text)?];
         let region = pair.session.register_vec(bytes).map_err(text)?;
