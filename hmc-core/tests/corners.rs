@@ -70,7 +70,7 @@ impl Device for Odd {
 
 #[test]
 fn a_borrowed_device_is_the_device() {
-    fn ask(mut d: impl Device<Error = DeviceErrorKind>) {
+    fn call(mut d: impl Device<Error = DeviceErrorKind>) {
         assert_eq!((d.kind(), d.name()), (MemoryKind::OpenCl, "odd"));
         assert_eq!(d.alloc(9).unwrap().extent.len(), 9);
         assert_eq!(d.free(KEY), Err(DeviceErrorKind::Region));
@@ -82,7 +82,7 @@ fn a_borrowed_device_is_the_device() {
         assert_eq!((mark.stream, d.passed(mark)), (StreamId(3), Ok(true)));
         assert_eq!(d.passed(StreamEvent { number: 1, ..mark }), Ok(false));
     }
-    ask(Odd);
+    call(Odd);
     let lost = DeviceErrorKind::Lost;
     assert_eq!((DeviceError::kind(&lost), DeviceError::code(&lost)), (lost, 0));
 }
@@ -109,7 +109,7 @@ impl Transport for Odd {
 
 #[test]
 fn a_borrowed_transport_is_the_transport() {
-    fn ask(mut t: impl Transport<Error = PostErrorKind>) {
+    fn call(mut t: impl Transport<Error = PostErrorKind>) {
         assert_eq!(t.caps(), Caps::GET);
         let op = SlotId { index: 1, generation: 1 };
         let window = remote().slice(0, 8).unwrap();
@@ -119,7 +119,7 @@ fn a_borrowed_transport_is_the_transport() {
         assert_eq!(t.cancel(op), CancelOutcome::Withdrawn);
         assert_eq!(t.cancel(SlotId { index: 2, ..op }), CancelOutcome::Running);
     }
-    ask(Odd);
+    call(Odd);
 }
 
 fn remote() -> WindowDesc {

@@ -13,11 +13,11 @@
 )]
 
 mod explore;
-#[path = "explore/meeting.rs"]
-mod meeting;
+#[path = "explore/handshake_model.rs"]
+mod handshake_model;
 
 use explore::{Broken, Report, explore};
-use meeting::{Bug, Meeting, Plan};
+use handshake_model::{Bug, HandshakeModel, Plan};
 
 const TWO: Plan = Plan { ranks: &[0, 1], dials: 2, cuts: 1, restarts: 1, byes: 0, bug: Bug::None };
 const THREE: Plan =
@@ -28,7 +28,7 @@ const CLAIMED: Plan =
 
 fn run(plan: Plan) -> Result<Report, Broken> {
     let begun = std::time::Instant::now();
-    let mut model = Meeting::new(plan);
+    let mut model = HandshakeModel::new(plan);
     let got = explore(&mut model, 20_000_000);
     match &got {
         Ok(r) => println!(

@@ -58,7 +58,7 @@ fn pump_sender(s: &mut Sender) {
 }
 
 fn senders() -> Vec<(&'static str, Sender)> {
-    let told = |notes: &[RndvMsg]| {
+    let after = |notes: &[RndvMsg]| {
         let mut s = Sender::new(ID, LEN);
         pump_sender(&mut s);
         for note in notes {
@@ -72,35 +72,35 @@ fn senders() -> Vec<(&'static str, Sender)> {
     let credit = |seq| RndvMsg::Credit { id: ID, seq };
     let taken = end(RndvRole::Receiver, Ok(()));
     let failed = |notes: &[RndvMsg]| {
-        let mut s = told(notes);
+        let mut s = after(notes);
         s.end(RndvError::Here(AbortReason::Cancelled));
         pump_sender(&mut s);
         s
     };
-    let mut flying = told(&[]);
+    let mut flying = after(&[]);
     flying.receive(&ready).unwrap();
     sender_outputs(&mut flying);
     let mut withdrawn = flying;
     withdrawn.end(RndvError::Here(AbortReason::DeadlineExceeded));
     sender_outputs(&mut withdrawn);
-    let mut put = told(&[]);
+    let mut put = after(&[]);
     put.receive(&direct).unwrap();
     sender_outputs(&mut put);
     vec![
         ("fresh", Sender::new(ID, LEN)),
-        ("offered", told(&[])),
+        ("offered", after(&[])),
         ("two_puts_fly", flying),
-        ("two_filled", told(&[ready])),
-        ("three_filled", told(&[ready, credit(0)])),
-        ("all_credited", told(&[ready, credit(0), credit(1), credit(2)])),
+        ("two_filled", after(&[ready])),
+        ("three_filled", after(&[ready, credit(0)])),
+        ("all_credited", after(&[ready, credit(0), credit(1), credit(2)])),
         ("direct_flies", put),
-        ("direct_there", told(&[direct])),
+        ("direct_there", after(&[direct])),
         ("cancelled_early", failed(&[])),
         ("cancelled_staged", failed(&[ready])),
         ("cancelled_closing", failed(&[direct])),
         ("withdrawn", withdrawn),
-        ("taken", told(&[direct, taken])),
-        ("refused", told(&[end(RndvRole::Receiver, Err(AbortReason::TooLong { capacity: 3 }))])),
+        ("taken", after(&[direct, taken])),
+        ("refused", after(&[end(RndvRole::Receiver, Err(AbortReason::TooLong { capacity: 3 }))])),
     ]
 }
 
@@ -183,7 +183,7 @@ fn every_note() -> Vec<(&'static str, RndvMsg)> {
     ]
 }
 
-fn say(note: &RndvMsg) -> String {
+fn brief(note: &RndvMsg) -> String {
     match note {
         RndvMsg::Offer { len, .. } => format!("offer({len})"),
         RndvMsg::Ready { target: place, .. } => format!("ready({:?})", place.mode()),
@@ -206,7 +206,7 @@ fn table() -> String {
                 Ok(()) => {
                     let outputs = sender_outputs(&mut s);
                     let outputs = outputs.iter().map(|o| match o {
-                        SenderOutput::Tell(note) => say(note),
+                        SenderOutput::Send(note) => brief(note),
                         SenderOutput::Put(p) => {
                             let (to, n) = (p.target.span.offset(), p.source.len());
                             format!("put({} {n}@{to})", p.seq)
@@ -231,7 +231,7 @@ fn table() -> String {
                 Ok(()) => {
                     let outputs = receiver_outputs(&mut r);
                     let outputs = outputs.iter().map(|o| match o {
-                        ReceiverOutput::Tell(note) => say(note),
+                        ReceiverOutput::Send(note) => brief(note),
                         ReceiverOutput::Copy(c) => format!("copy({} {})", c.seq, c.to.len()),
                         other => format!("{other:?}"),
                     });
@@ -279,7 +279,7 @@ fn run(
     for _ in 0..100_000 {
         while let Some(output) = s.poll() {
             match output {
-                SenderOutput::Tell(note) => to_r.push_back(note),
+                SenderOutput::Send(note) => to_r.push_back(note),
                 SenderOutput::Put(put) => {
                     puts.push(put);
                     s.put_done(put.seq, Ok(()));
@@ -291,7 +291,7 @@ fn run(
         }
         while let Some(output) = r.poll() {
             match output {
-                ReceiverOutput::Tell(note) => to_s.push_back(note),
+                ReceiverOutput::Send(note) => to_s.push_back(note),
                 ReceiverOutput::Copy(copy) => {
                     assert_eq!(copy.to.offset(), copied);
                     copied += copy.to.len();
@@ -383,8 +383,8 @@ fn pieces_that_land_out_of_order_are_told_in_order() {
     s.put_done(2, Ok(()));
     assert_eq!(sender_outputs(&mut s), [], "what does not fly is passed over");
     s.put_done(0, Ok(()));
-    let told = |seq| SenderOutput::Tell(RndvMsg::Filled { id: ID, seq });
-    assert_eq!(sender_outputs(&mut s), [told(0), told(1)]);
+    let filled = |seq| SenderOutput::Send(RndvMsg::Filled { id: ID, seq });
+    assert_eq!(sender_outputs(&mut s), [filled(0), filled(1)]);
 }
 
 #[test]

@@ -25,12 +25,12 @@ fn end(from: RndvRole, how: Result<(), AbortReason>) -> RndvMsg {
     RndvMsg::End { id: ID, from, how }
 }
 
-/// Does all that the receiver asks for, and says what was told.
-fn told(r: &mut Receiver) -> Vec<RndvMsg> {
+/// Does all that the receiver asks for, and returns the notes that it sent.
+fn sent_notes(r: &mut Receiver) -> Vec<RndvMsg> {
     let mut notes = Vec::new();
     while let Some(output) = r.poll() {
         match output {
-            ReceiverOutput::Tell(note) => notes.push(note),
+            ReceiverOutput::Send(note) => notes.push(note),
             ReceiverOutput::Copy(_) => r.copied(Ok(())),
             ReceiverOutput::Revoke => r.fenced(),
             ReceiverOutput::Ended(_) | ReceiverOutput::Free => {}
@@ -129,14 +129,14 @@ fn every_note_survives_the_wire() {
 fn a_direct_place_fits_or_is_refused() {
     let mut r = Receiver::new(ID, 8);
     r.answer(9, RecvTarget::direct(area(9)));
-    assert_eq!(told(&mut r), [end(RndvRole::Receiver, Err(AbortReason::Failed))]);
+    assert_eq!(sent_notes(&mut r), [end(RndvRole::Receiver, Err(AbortReason::Failed))]);
 }
 
 #[test]
 fn a_copy_that_fails_ends_the_message_and_one_that_nobody_asked_for_is_nothing() {
     let mut r = Receiver::new(ID, 8);
     r.answer(8, staged());
-    assert!(matches!(r.poll(), Some(ReceiverOutput::Tell(RndvMsg::Ready { .. }))));
+    assert!(matches!(r.poll(), Some(ReceiverOutput::Send(RndvMsg::Ready { .. }))));
     let before = r;
     r.copied(Ok(()));
     assert_eq!(r, before, "no copy runs");
@@ -144,7 +144,7 @@ fn a_copy_that_fails_ends_the_message_and_one_that_nobody_asked_for_is_nothing()
     assert!(matches!(r.poll(), Some(ReceiverOutput::Copy(_))));
     r.copied(Err(Failure::Unsupported));
     assert!(r.is_failed());
-    assert_eq!(told(&mut r), [end(RndvRole::Receiver, Err(AbortReason::Failed))]);
+    assert_eq!(sent_notes(&mut r), [end(RndvRole::Receiver, Err(AbortReason::Failed))]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_refusal_is_told_to_both() {
     assert!(r.is_failed() && !r.is_open());
     assert_eq!(
         r.poll(),
-        Some(ReceiverOutput::Tell(end(RndvRole::Receiver, Err(AbortReason::Closing))))
+        Some(ReceiverOutput::Send(end(RndvRole::Receiver, Err(AbortReason::Closing))))
     );
     assert_eq!(r.poll(), Some(ReceiverOutput::Ended(Err(RndvError::Here(AbortReason::Closing)))));
     assert_eq!(r.poll(), Some(ReceiverOutput::Free));
@@ -166,16 +166,16 @@ fn a_refusal_is_told_to_both() {
 fn pieces_of_whole_halves() {
     let mut r = Receiver::new(ID, 8);
     r.answer(8, staged());
-    assert_eq!(told(&mut r), [RndvMsg::Ready { id: ID, target: staged() }]);
+    assert_eq!(sent_notes(&mut r), [RndvMsg::Ready { id: ID, target: staged() }]);
     for seq in 0..2 {
         r.receive(&RndvMsg::Filled { id: ID, seq }).unwrap();
-        assert_eq!(told(&mut r), [RndvMsg::Credit { id: ID, seq }]);
+        assert_eq!(sent_notes(&mut r), [RndvMsg::Credit { id: ID, seq }]);
     }
     let mut more = r;
     let third = more.receive(&RndvMsg::Filled { id: ID, seq: 2 });
     assert_eq!(third, Err(Violation::Sequence { want: 2, got: 2 }));
     r.receive(&end(RndvRole::Sender, Ok(()))).unwrap();
-    assert_eq!(told(&mut r), [end(RndvRole::Receiver, Ok(()))]);
+    assert_eq!(sent_notes(&mut r), [end(RndvRole::Receiver, Ok(()))]);
     assert!(r.is_finished());
     assert_eq!(sent(8), [(4, 64, 4), (4, 68, 4)]);
     assert_eq!(sent(7), [(4, 64, 4), (3, 68, 3)]);
@@ -185,7 +185,7 @@ fn pieces_of_whole_halves() {
 /// The puts of a message of that length: bytes of the source, and offset and length of the target.
 fn sent(len: u64) -> Vec<(u64, u64, u64)> {
     let mut s = Sender::new(ID, len);
-    assert_eq!(s.poll(), Some(SenderOutput::Tell(RndvMsg::Offer { id: ID, len })));
+    assert_eq!(s.poll(), Some(SenderOutput::Send(RndvMsg::Offer { id: ID, len })));
     s.receive(&RndvMsg::Ready { id: ID, target: staged() }).unwrap();
     let mut sent = Vec::new();
     while let Some(output) = s.poll() {
@@ -193,7 +193,7 @@ fn sent(len: u64) -> Vec<(u64, u64, u64)> {
             let target = put.target.span;
             sent.push((put.source.len(), target.offset(), target.len()));
             s.put_done(put.seq, Ok(()));
-        } else if let SenderOutput::Tell(RndvMsg::Filled { seq, .. }) = output {
+        } else if let SenderOutput::Send(RndvMsg::Filled { seq, .. }) = output {
             s.receive(&RndvMsg::Credit { id: ID, seq }).unwrap();
         }
     }
@@ -205,9 +205,9 @@ fn sent(len: u64) -> Vec<(u64, u64, u64)> {
 fn a_message_of_no_bytes_has_no_piece() {
     for place in [staged(), RecvTarget::direct(area(0))] {
         let mut s = Sender::new(ID, 0);
-        assert_eq!(s.poll(), Some(SenderOutput::Tell(RndvMsg::Offer { id: ID, len: 0 })));
+        assert_eq!(s.poll(), Some(SenderOutput::Send(RndvMsg::Offer { id: ID, len: 0 })));
         s.receive(&RndvMsg::Ready { id: ID, target: place }).unwrap();
-        assert_eq!(s.poll(), Some(SenderOutput::Tell(end(RndvRole::Sender, Ok(())))));
+        assert_eq!(s.poll(), Some(SenderOutput::Send(end(RndvRole::Sender, Ok(())))));
         assert_eq!(s.poll(), None);
         s.receive(&end(RndvRole::Receiver, Ok(()))).unwrap();
         assert_eq!(s.poll(), Some(SenderOutput::Ended(Ok(0))));
@@ -219,9 +219,9 @@ fn a_message_of_no_bytes_has_no_piece() {
 fn an_end_after_the_last_word_changes_nothing() {
     let mut r = Receiver::new(ID, 8);
     r.answer(8, RecvTarget::direct(area(8)));
-    assert!(matches!(r.poll(), Some(ReceiverOutput::Tell(RndvMsg::Ready { .. }))));
+    assert!(matches!(r.poll(), Some(ReceiverOutput::Send(RndvMsg::Ready { .. }))));
     r.receive(&end(RndvRole::Sender, Ok(()))).unwrap();
-    assert_eq!(r.poll(), Some(ReceiverOutput::Tell(end(RndvRole::Receiver, Ok(())))));
+    assert_eq!(r.poll(), Some(ReceiverOutput::Send(end(RndvRole::Receiver, Ok(())))));
     assert_eq!(r.poll(), Some(ReceiverOutput::Revoke));
     for why in [RndvError::PeerDead, RndvError::Here(AbortReason::Cancelled)] {
         let before = r;

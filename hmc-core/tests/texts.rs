@@ -15,7 +15,7 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_core::work::Failure;
 
 /// Each text is the one beside it.
-fn say<T: std::fmt::Display>(texts: &[(T, &str)]) {
+fn check<T: std::fmt::Display>(texts: &[(T, &str)]) {
     for (value, want) in texts {
         assert_eq!(value.to_string(), *want);
     }
@@ -46,13 +46,13 @@ fn errors_of_the_wire() {
         (WireErrorKind::Mandatory { unknown: 2 }, "the peer requires unknown abilities 0x0002"),
         (WireErrorKind::Value { field: "rank", value: 4096 }, "rank must not be 0x1000"),
     ];
-    say(&texts);
-    say(&[(WireErrorKind::Range(range()), range().to_string().as_str())]);
+    check(&texts);
+    check(&[(WireErrorKind::Range(range()), range().to_string().as_str())]);
 }
 
 #[test]
 fn refusals() {
-    say(&[
+    check(&[
         (RejectReason::Version { ours: 1 }, "it speaks version 1, this process version 2"),
         (RejectReason::Mandatory { unknown: 4 }, "it does not know abilities 0x0004"),
         (RejectReason::WrongJob, "it belongs to another job"),
@@ -89,7 +89,7 @@ fn refusals() {
 fn ends_of_connections() {
     let wire = WireError { at: 4, kind: WireErrorKind::UnknownType(9) };
     let unexpected = "the peer sent Hello in state Ready";
-    say(&[
+    check(&[
         (Violation::Wire(wire), "byte 4: unknown frame type 9"),
         (Violation::Unexpected(UNEXPECTED), unexpected),
         (
@@ -103,7 +103,7 @@ fn ends_of_connections() {
     ]);
     let upstream = Violation::CxxRefused { rank: Rank(7) }.to_string();
     assert!(upstream.contains('7'), "{upstream}");
-    say(&[
+    check(&[
         (CloseReason::Orderly, "both ends said goodbye"),
         (
             CloseReason::Refused(RejectReason::WrongJob),
@@ -124,7 +124,7 @@ fn ends_of_connections() {
         ),
         (CloseReason::Aborted, "the connection was ended on this side"),
     ]);
-    say(&[
+    check(&[
         (CommandError::Misuse(MISUSE), "Bye makes no sense in state Closed"),
         (CommandError::Wire(wire), "byte 4: unknown frame type 9"),
     ]);
@@ -134,7 +134,7 @@ fn ends_of_connections() {
 
 #[test]
 fn failures_of_transfers() {
-    say(&[
+    check(&[
         (
             Failure::Window(WindowFault::Revoked),
             "the peer refused the access: the window was revoked",
@@ -146,22 +146,22 @@ fn failures_of_transfers() {
         (Failure::Unsupported, "the transport cannot do this with this memory"),
         (Failure::Transport(-5), "transport error -5"),
     ]);
-    say(&[
+    check(&[
         (WindowFault::Unknown, "no such window"),
         (WindowFault::StaleEpoch, "the window was exposed anew; fetch its description again"),
         (WindowFault::Revoked, "the window was revoked"),
         (WindowFault::Access, "the window does not allow this access"),
     ]);
     assert_eq!(WindowFault::OutOfWindow(range()).to_string(), range().to_string());
-    say(&[(
+    check(&[(
         ExposeError::Full { limit: 8 },
         "all 8 windows towards this peer are in use; revoke one first",
     )]);
     let full = "all 4 operations of this work queue are in use; wait for one first";
     let stale = "operation 3.9 is over: it was waited for, or given up";
-    say(&[(Full { limit: 4 }, full)]);
-    say(&[(STALE, stale)]);
-    say::<QueueError<PostErrorKind>>(&[
+    check(&[(Full { limit: 4 }, full)]);
+    check(&[(STALE, stale)]);
+    check::<QueueError<PostErrorKind>>(&[
         (QueueError::Full { limit: 4 }, full),
         (QueueError::Busy, "the transport is full; make progress first"),
         (
@@ -175,7 +175,7 @@ fn failures_of_transfers() {
 #[test]
 fn ends_of_messages() {
     use hmc_core::rndv::{AbortReason, RndvError, RndvId, Violation};
-    say(&[
+    check(&[
         (AbortReason::Cancelled, "cancelled"),
         (AbortReason::DeadlineExceeded, "the deadline passed"),
         (
@@ -186,13 +186,13 @@ fn ends_of_messages() {
         (AbortReason::Closing, "it is leaving"),
         (AbortReason::Unknown { code: 9, detail: 1 }, "reason 9"),
     ]);
-    say(&[
+    check(&[
         (RndvError::Here(AbortReason::Cancelled), "cancelled"),
         (RndvError::There(AbortReason::Closing), "ended by the peer: it is leaving"),
         (RndvError::Failed(Failure::Transport(-5)), "transport error -5"),
         (RndvError::PeerDead, "the peer is gone"),
     ]);
-    say(&[
+    check(&[
         (
             Violation::Number { want: RndvId(1), got: RndvId(2) },
             "message 2 was offered when 1 was next",
@@ -210,7 +210,7 @@ fn ends_of_messages() {
 
 #[test]
 fn names() {
-    say(&[
+    check(&[
         (ConnType::Auto, "auto"),
         (ConnType::Loopback, "loopback"),
         (ConnType::Shm, "shm"),
@@ -219,6 +219,6 @@ fn names() {
         (ConnType::Rdma, "rdma"),
         (ConnType::Custom("mine"), "mine"),
     ]);
-    say(&[(Side::Local, "local"), (Side::Remote, "remote")]);
-    say(&[(Rank(7), "7")]);
+    check(&[(Side::Local, "local"), (Side::Remote, "remote")]);
+    check(&[(Rank(7), "7")]);
 }

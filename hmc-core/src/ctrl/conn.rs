@@ -71,13 +71,13 @@ pub struct ControlConn {
     pub(super) timers: Timers,
     pub(super) pings: u64,
     /// The earliest wake-up that the driver knows of.
-    pub(super) told: Instant,
+    pub(super) reported_deadline: Instant,
     pub(super) first: Option<Frame>,
     pub(super) pong: Option<u64>,
     pub(super) ping: Option<u64>,
     pub(super) bye: bool,
     pub(super) close: Option<CloseReason>,
-    pub(super) close_told: bool,
+    pub(super) close_reported: bool,
     /// Whether there may be something to tell: set by all that queues a frame, ends the connection
     /// or may bring a deadline forward. Sending and whole frames only put deadlines off.
     pub(super) stirred: bool,
@@ -96,13 +96,13 @@ impl ControlConn {
             wish: Duration::ZERO,
             timers: Timers::new(now),
             pings: 0,
-            told: Instant::NEVER,
+            reported_deadline: Instant::NEVER,
             first: None,
             pong: None,
             ping: None,
             bye: false,
             close: None,
-            close_told: false,
+            close_reported: false,
             stirred: true,
         }
     }
@@ -158,7 +158,7 @@ impl ControlConn {
     /// From here on this end speaks only after so many silent periods, 1 to [`MAX_SPREAD`]: for an end with many peers on one
     /// system, whose beats would take much of it. The peer's silence is judged as before.
     pub fn spread_beats(&mut self, periods: u64) {
-        // A later deadline is found when the earlier one comes, an earlier one has to be told.
+        // A later deadline is found when the earlier one comes, an earlier one has to be reported.
         self.stirred |= periods < self.timers.spread;
         self.timers.spread = periods.clamp(1, MAX_SPREAD);
     }
@@ -382,7 +382,7 @@ impl ControlConn {
 
     /// Time passed: looks at every deadline.
     pub fn tick(&mut self, now: Instant) {
-        self.told = Instant::NEVER;
+        self.reported_deadline = Instant::NEVER;
         self.stirred = true;
         match self.timers.due(self.state, now) {
             None => {}
@@ -447,15 +447,15 @@ impl ControlConn {
             return Frame::of(&message).ok().map(ControlOutput::Transmit);
         }
         if let Some(why) = self.close
-            && !self.close_told
+            && !self.close_reported
         {
-            self.close_told = true;
+            self.close_reported = true;
             return Some(ControlOutput::Close(why));
         }
         self.stirred = false;
         let next = self.next_deadline();
-        if next < self.told {
-            self.told = next;
+        if next < self.reported_deadline {
+            self.reported_deadline = next;
             return Some(ControlOutput::WakeAt(next));
         }
         None

@@ -21,7 +21,7 @@ pub struct CopyOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverOutput {
     /// Send this message to the peer.
-    Tell(RndvMsg),
+    Send(RndvMsg),
     /// Copy a half out and say [`Receiver::copied`].
     Copy(CopyOut),
     /// Revoke the target and call [`Receiver::fenced`] when the peer can no longer write it.
@@ -64,13 +64,13 @@ pub struct Receiver {
     copied: u64,
     credited: u64,
     copying: bool,
-    said: Option<bool>,
-    heard: Option<bool>,
+    end_sent: Option<bool>,
+    end_received: Option<bool>,
     failure: Option<RndvError>,
     revoked: bool,
     fenced: bool,
     ended: bool,
-    freed: bool,
+    released: bool,
 }
 
 impl Receiver {
@@ -90,13 +90,13 @@ impl Receiver {
             copied: 0,
             credited: 0,
             copying: false,
-            said: None,
-            heard: None,
+            end_sent: None,
+            end_received: None,
             failure: None,
             revoked: false,
             fenced: false,
             ended: false,
-            freed: false,
+            released: false,
         }
     }
 
@@ -121,8 +121,8 @@ impl Receiver {
     /// Returns its state.
     #[must_use]
     pub const fn phase(&self) -> ReceiverPhase {
-        match (self.heard, self.failure, self.target) {
-            (Some(true), None, _) if self.said.is_none() => ReceiverPhase::Closing,
+        match (self.end_received, self.failure, self.target) {
+            (Some(true), None, _) if self.end_sent.is_none() => ReceiverPhase::Closing,
             (Some(_), ..) => ReceiverPhase::Over,
             (None, Some(_), _) => ReceiverPhase::Failing,
             (None, None, None) => ReceiverPhase::Waiting,
@@ -133,13 +133,13 @@ impl Receiver {
     /// Returns `true` if both ends sent END and the memory is free: the machine can be dropped.
     #[must_use]
     pub const fn is_finished(&self) -> bool {
-        self.said.is_some() && self.heard.is_some() && (self.freed || !self.wanted)
+        self.end_sent.is_some() && self.end_received.is_some() && (self.released || !self.wanted)
     }
 
     /// Whether it can be answered: nobody has yet, and the sender has not ended it.
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        !self.wanted && self.failure.is_none() && self.heard.is_none()
+        !self.wanted && self.failure.is_none() && self.end_received.is_none()
     }
 
     /// Whether it failed: nobody waits for copies any more.
@@ -180,21 +180,21 @@ impl Receiver {
     /// # Errors
     /// [`Violation`]; nothing changed.
     pub fn receive(&mut self, note: &RndvMsg) -> Result<(), Violation> {
-        if self.heard.is_some() {
+        if self.end_received.is_some() {
             return Err(Violation::NotNow);
         }
         let mode = if self.ready { self.target.map(|p| p.mode()) } else { None };
         match (*note, mode) {
             (RndvMsg::Filled { seq, .. }, Some(RndvMode::Staged)) => self.fill(seq),
             (RndvMsg::End { from: RndvRole::Sender, how: Err(why), .. }, _) => {
-                self.heard = Some(false);
+                self.end_received = Some(false);
                 self.failure = self.failure.or(Some(RndvError::There(why)));
                 Ok(())
             }
             (RndvMsg::End { from: RndvRole::Sender, how: Ok(()), .. }, Some(mode))
                 if mode == RndvMode::Direct || self.filled == self.pieces =>
             {
-                self.heard = Some(true);
+                self.end_received = Some(true);
                 Ok(())
             }
             _ => Err(Violation::NotNow),
@@ -230,18 +230,18 @@ impl Receiver {
     /// Ends the transfer, unless it has ended: it was cancelled, its deadline passed, a copy failed,
     /// or the peer died. The memory is let go when a copy that runs is over and the place is fenced.
     pub fn end(&mut self, why: RndvError) {
-        if self.said == Some(true) {
-            // Both ends said that it went well; only its memory is not free yet.
+        if self.end_sent == Some(true) {
+            // Both ends reported success; only its memory is not free yet.
             return;
         }
         if why == RndvError::PeerDead {
-            self.said = self.said.or(Some(false));
-            self.heard = self.heard.or(Some(false));
+            self.end_sent = self.end_sent.or(Some(false));
+            self.end_received = self.end_received.or(Some(false));
         }
         self.failure = self.failure.or(Some(why));
     }
 
-    /// What is to be done next; ask until there is nothing.
+    /// What is to be done next; call it until there is nothing.
     pub fn poll(&mut self) -> Option<ReceiverOutput> {
         let id = self.id;
         if self.failure.is_none()
@@ -249,14 +249,14 @@ impl Receiver {
         {
             return Some(output);
         }
-        if self.said.is_none()
+        if self.end_sent.is_none()
             && let Some(ending) = self.failure
         {
-            self.said = Some(false);
+            self.end_sent = Some(false);
             let how = Err(ending.why());
-            return Some(ReceiverOutput::Tell(RndvMsg::End { id, from: RndvRole::Receiver, how }));
+            return Some(ReceiverOutput::Send(RndvMsg::End { id, from: RndvRole::Receiver, how }));
         }
-        let result = match (self.failure, self.said) {
+        let result = match (self.failure, self.end_sent) {
             (Some(ending), _) => Some(Err(ending)),
             (None, Some(true)) => Some(Ok(self.len)),
             (None, _) => None,
@@ -272,8 +272,8 @@ impl Receiver {
             self.ended = true;
             return Some(ReceiverOutput::Ended(result));
         }
-        if !self.copying && (!shared || self.fenced) && !self.freed {
-            self.freed = true;
+        if !self.copying && (!shared || self.fenced) && !self.released {
+            self.released = true;
             return Some(ReceiverOutput::Free);
         }
         None
@@ -287,12 +287,12 @@ impl Receiver {
         let (id, target) = (self.id, self.target?);
         if !self.ready {
             self.ready = true;
-            return Some(ReceiverOutput::Tell(RndvMsg::Ready { id, target }));
+            return Some(ReceiverOutput::Send(RndvMsg::Ready { id, target }));
         }
         if self.credited < self.copied {
             let seq = self.credited;
             self.credited = self.credited.saturating_add(1);
-            return Some(ReceiverOutput::Tell(RndvMsg::Credit { id, seq }));
+            return Some(ReceiverOutput::Send(RndvMsg::Credit { id, seq }));
         }
         if self.copied < self.filled && !self.copying {
             let (to, rest) = self.rest.split_at_most(target.half_len());
@@ -301,9 +301,9 @@ impl Receiver {
             return Some(ReceiverOutput::Copy(CopyOut { seq: self.copied, to }));
         }
         let whole = target.mode() == RndvMode::Direct || self.copied == self.pieces;
-        if self.heard == Some(true) && whole && self.said.is_none() {
-            self.said = Some(true);
-            return Some(ReceiverOutput::Tell(RndvMsg::End {
+        if self.end_received == Some(true) && whole && self.end_sent.is_none() {
+            self.end_sent = Some(true);
+            return Some(ReceiverOutput::Send(RndvMsg::End {
                 id,
                 from: RndvRole::Receiver,
                 how: Ok(()),

@@ -27,7 +27,7 @@ pub struct PutChunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderOutput {
     /// Send this message to the peer.
-    Tell(RndvMsg),
+    Send(RndvMsg),
     /// Put these bytes, and say [`Sender::put_done`] when the put has passed its fence.
     Put(PutChunk),
     /// Cancel the puts that run.
@@ -45,7 +45,7 @@ pub enum SenderPhase {
     Offered,
     /// Its bytes go.
     Moving,
-    /// All bytes are there; the receiver has to say so.
+    /// All bytes are there; the receiver has to confirm it.
     Closing,
     /// It failed; the receiver's END is due.
     Failing,
@@ -62,23 +62,23 @@ pub struct Sender {
     rest: ByteRange,
     target: Option<RecvTarget>,
     pieces: u64,
-    /// Puts asked for, pieces told as filled, credits received: each runs ahead of the next.
+    /// Puts asked for, pieces reported as filled, credits received: each runs ahead of the next.
     posted: u64,
-    told: u64,
+    reported: u64,
     credited: u64,
-    /// Which piece flies to each half.
-    flying: [Option<u64>; 2],
+    /// Which piece is in flight to each half.
+    in_flight: [Option<u64>; 2],
     landed: [bool; 2],
     offered: bool,
     withdrawn: bool,
     /// A put found the target revoked.
     refused: bool,
     /// Whether the END that was sent was `Ok`.
-    said: Option<bool>,
-    heard: Option<bool>,
+    end_sent: Option<bool>,
+    end_received: Option<bool>,
     failure: Option<RndvError>,
     ended: bool,
-    freed: bool,
+    released: bool,
 }
 
 impl Sender {
@@ -92,18 +92,18 @@ impl Sender {
             target: None,
             pieces: 0,
             posted: 0,
-            told: 0,
+            reported: 0,
             credited: 0,
-            flying: [None; 2],
+            in_flight: [None; 2],
             landed: [false; 2],
             offered: false,
             withdrawn: false,
             refused: false,
-            said: None,
-            heard: None,
+            end_sent: None,
+            end_received: None,
             failure: None,
             ended: false,
-            freed: false,
+            released: false,
         }
     }
 
@@ -116,7 +116,7 @@ impl Sender {
     /// Returns its state.
     #[must_use]
     pub const fn phase(&self) -> SenderPhase {
-        match (self.heard, self.failure, self.target, self.said) {
+        match (self.end_received, self.failure, self.target, self.end_sent) {
             (Some(_), ..) => SenderPhase::Over,
             (None, Some(_), ..) => SenderPhase::Failing,
             (None, None, None, _) => SenderPhase::Offered,
@@ -128,7 +128,7 @@ impl Sender {
     /// Returns `true` if both ends sent END and the source is free: the machine can be dropped.
     #[must_use]
     pub const fn is_finished(&self) -> bool {
-        self.said.is_some() && self.heard.is_some() && self.freed
+        self.end_sent.is_some() && self.end_received.is_some() && self.released
     }
 
     /// A message of the receiver came.
@@ -136,7 +136,7 @@ impl Sender {
     /// # Errors
     /// [`Violation`]; nothing changed.
     pub fn receive(&mut self, note: &RndvMsg) -> Result<(), Violation> {
-        if self.heard.is_some() || !self.offered {
+        if self.end_received.is_some() || !self.offered {
             return Err(Violation::NotNow);
         }
         match (*note, self.target) {
@@ -145,15 +145,15 @@ impl Sender {
                 self.credit(seq)
             }
             (RndvMsg::End { from: RndvRole::Receiver, how: Err(why), .. }, _) => {
-                self.heard = Some(false);
+                self.end_received = Some(false);
                 self.failure = self.failure.or(Some(RndvError::There(why)));
                 Ok(())
             }
             (RndvMsg::End { from: RndvRole::Receiver, how: Ok(()), .. }, Some(target))
-                if self.said == Some(true)
+                if self.end_sent == Some(true)
                     && (target.mode() == RndvMode::Direct || self.credited == self.pieces) =>
             {
-                self.heard = Some(true);
+                self.end_received = Some(true);
                 Ok(())
             }
             _ => Err(Violation::NotNow),
@@ -171,20 +171,20 @@ impl Sender {
     }
 
     fn credit(&mut self, seq: u64) -> Result<(), Violation> {
-        if seq != self.credited || seq >= self.told {
+        if seq != self.credited || seq >= self.reported {
             return Err(Violation::Sequence { want: self.credited, got: seq });
         }
         self.credited = self.credited.saturating_add(1);
         Ok(())
     }
 
-    /// A put that was asked for has passed its fence. A piece that does not fly is passed over.
+    /// A put that was asked for has passed its fence. A piece that is not in flight is passed over.
     pub fn put_done(&mut self, seq: u64, result: Result<(), Failure>) {
-        let flying = half_mut(&mut self.flying, seq);
-        if *flying != Some(seq) {
+        let in_flight = half_mut(&mut self.in_flight, seq);
+        if *in_flight != Some(seq) {
             return;
         }
-        *flying = None;
+        *in_flight = None;
         match result {
             Ok(()) => *half_mut(&mut self.landed, seq) = true,
             // The receiver revoked the target: its END, which is on its way, has the reason. If it
@@ -200,24 +200,24 @@ impl Sender {
     /// or the peer died. Puts that run still have to pass their fences.
     pub fn end(&mut self, why: RndvError) {
         if why == RndvError::PeerDead {
-            // Nobody is there to tell or to be heard.
+            // Nobody is there to send to or to receive from.
             self.offered = true;
-            self.said = self.said.or(Some(false));
-            if self.heard.is_none() {
+            self.end_sent = self.end_sent.or(Some(false));
+            if self.end_received.is_none() {
                 self.failure = self.failure.or(Some(why));
-                self.heard = Some(false);
+                self.end_received = Some(false);
             }
-        } else if self.heard.is_none() {
+        } else if self.end_received.is_none() {
             self.failure = self.failure.or(Some(why));
         }
     }
 
-    /// What is to be done next; ask until there is nothing.
+    /// What is to be done next; call it until there is nothing.
     pub fn poll(&mut self) -> Option<SenderOutput> {
         let id = self.id;
         if !self.offered {
             self.offered = true;
-            return Some(SenderOutput::Tell(RndvMsg::Offer { id, len: self.len }));
+            return Some(SenderOutput::Send(RndvMsg::Offer { id, len: self.len }));
         }
         if self.failure.is_none()
             && !self.refused
@@ -225,18 +225,18 @@ impl Sender {
         {
             return Some(output);
         }
-        if self.said.is_none()
+        if self.end_sent.is_none()
             && let Some(ending) = self.failure
         {
-            self.said = Some(false);
+            self.end_sent = Some(false);
             let how = Err(ending.why());
-            return Some(SenderOutput::Tell(RndvMsg::End { id, from: RndvRole::Sender, how }));
+            return Some(SenderOutput::Send(RndvMsg::End { id, from: RndvRole::Sender, how }));
         }
-        if self.failure.is_some() && self.flies() && !self.withdrawn {
+        if self.failure.is_some() && self.has_in_flight() && !self.withdrawn {
             self.withdrawn = true;
             return Some(SenderOutput::Withdraw);
         }
-        let result = match (self.failure, self.heard) {
+        let result = match (self.failure, self.end_received) {
             (Some(ending), _) => Some(Err(ending)),
             (None, Some(_)) => Some(Ok(self.len)),
             (None, None) => None,
@@ -247,35 +247,35 @@ impl Sender {
             self.ended = true;
             return Some(SenderOutput::Ended(result));
         }
-        if self.ended && !self.flies() && !self.freed {
-            self.freed = true;
+        if self.ended && !self.has_in_flight() && !self.released {
+            self.released = true;
             return Some(SenderOutput::Free);
         }
         None
     }
 
-    const fn flies(&self) -> bool {
-        let [first, second] = self.flying;
+    const fn has_in_flight(&self) -> bool {
+        let [first, second] = self.in_flight;
         first.is_some() || second.is_some()
     }
 
     fn move_on(&mut self) -> Option<SenderOutput> {
         let (id, target) = (self.id, self.target?);
-        // Landed in any order, told in theirs.
-        if of_half(&self.landed, self.told) {
-            *half_mut(&mut self.landed, self.told) = false;
-            let seq = self.told;
-            self.told = self.told.saturating_add(1);
+        // Landed in any order, reported in theirs.
+        if of_half(&self.landed, self.reported) {
+            *half_mut(&mut self.landed, self.reported) = false;
+            let seq = self.reported;
+            self.reported = self.reported.saturating_add(1);
             if target.mode() == RndvMode::Staged {
-                return Some(SenderOutput::Tell(RndvMsg::Filled { id, seq }));
+                return Some(SenderOutput::Send(RndvMsg::Filled { id, seq }));
             }
         }
-        if self.told == self.pieces {
-            if self.said.is_some() {
+        if self.reported == self.pieces {
+            if self.end_sent.is_some() {
                 return None;
             }
-            self.said = Some(true);
-            return Some(SenderOutput::Tell(RndvMsg::End {
+            self.end_sent = Some(true);
+            return Some(SenderOutput::Send(RndvMsg::End {
                 id,
                 from: RndvRole::Sender,
                 how: Ok(()),
@@ -293,7 +293,7 @@ impl Sender {
         let (span, _) = area.span.split_at_most(source.len());
         self.rest = rest;
         self.posted = self.posted.saturating_add(1);
-        *half_mut(&mut self.flying, seq) = Some(seq);
+        *half_mut(&mut self.in_flight, seq) = Some(seq);
         let to = WindowSlice { span, ..area };
         Some(SenderOutput::Put(PutChunk { seq, source, target: to }))
     }

@@ -14,7 +14,7 @@ const CXX_PEERS: u8 = 1;
 const LAST_RANK: u32 = 100;
 
 /// What the second reader made of a stream.
-struct Heard {
+struct Received {
     events: Vec<String>,
     /// A native frame came: the dialect ends there.
     native: bool,
@@ -26,7 +26,7 @@ fn over(events: &mut Vec<String>, v: Violation) {
 }
 
 /// The dialect once more, in plain numbers: type u16, flags u16, length u32, payload.
-fn read(mut stream: &[u8]) -> Heard {
+fn read(mut stream: &[u8]) -> Received {
     let mut events = Vec::new();
     let mut known = false;
     while let Some((head, rest)) = stream.split_first_chunk::<8>() {
@@ -38,7 +38,7 @@ fn read(mut stream: &[u8]) -> Heard {
         let bad = |at, kind| Violation::Wire(WireError { at, kind });
         let odd = bad(4, WireErrorKind::Value { field: "length", value: u64::from(len) });
         let wrong = match (ty, flags) {
-            (2, 0xC000) => return Heard { events, native: true },
+            (2, 0xC000) => return Received { events, native: true },
             (1, 0) | (2, 0 | 0x8000) if len > limit => {
                 Some(bad(4, WireErrorKind::TooLong { len, limit }))
             }
@@ -82,12 +82,12 @@ fn read(mut stream: &[u8]) -> Heard {
             }
         }
     }
-    Heard { events, native: false }
+    Received { events, native: false }
 }
 
 /// What the machine made of the stream, which arrives in pieces as the first byte says. The broken
 /// machine takes a small tag for an integer.
-fn hear(bytes: &[u8], subject: Subject) -> (Rig, Vec<String>) {
+fn receive(bytes: &[u8], subject: Subject) -> (Rig, Vec<String>) {
     let mut s = Script::new(bytes);
     let piece = 1 + usize::from(s.u8());
     let mut rig = Rig::new(CXX_PEERS);
@@ -111,7 +111,7 @@ fn hear(bytes: &[u8], subject: Subject) -> (Rig, Vec<String>) {
 
 /// A byte for the size of the pieces, then what a C++ peer says.
 pub fn cxx(bytes: &[u8], subject: Subject) {
-    let (rig, events) = hear(bytes, subject);
+    let (rig, events) = receive(bytes, subject);
     let want = read(bytes.get(1..).unwrap_or(&[]));
     if want.native {
         assert_eq!(events.get(..want.events.len()), Some(&want.events[..]));
@@ -123,6 +123,6 @@ pub fn cxx(bytes: &[u8], subject: Subject) {
 
 /// The last event.
 pub fn class(bytes: &[u8]) -> String {
-    let (_, events) = hear(bytes, Subject::Real);
+    let (_, events) = receive(bytes, Subject::Real);
     events.last().map_or_else(|| "nothing".into(), Clone::clone)
 }

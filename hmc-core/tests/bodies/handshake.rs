@@ -48,8 +48,8 @@ enum Reader {
     Dialer(Option<u32>),
 }
 
-/// Judges a frame with a list of endpoints at `list`; `job` and `rank` are the reader's.
-fn judge(frame: &[u8], list: usize, job: u64, rank: u32, reader: Reader) -> Verdict {
+/// Checks a frame with a list of endpoints at `list`; `job` and `rank` are the reader's.
+fn check(frame: &[u8], list: usize, job: u64, rank: u32, reader: Reader) -> Verdict {
     use Verdict::{Bad, Code, Good};
     if frame.len() > 8 + 512 || frame.len() < MAGIC + 6 || frame[MAGIC..MAGIC + 4] != *b"HMC2" {
         return Bad;
@@ -205,7 +205,7 @@ fn run(bytes: &[u8], subject: Subject) -> String {
     let mut dialer = ControlConn::dial(&hello, Instant::ZERO).unwrap();
     let (mut first, _) = outputs(&mut dialer);
     between.pass(1, &mut first);
-    let verdict = judge(&first, LIST, our_job, ACCEPTOR, Reader::Acceptor);
+    let verdict = check(&first, LIST, our_job, ACCEPTOR, Reader::Acceptor);
     // The broken acceptor does not care for jobs.
     let believed = match subject {
         Subject::Broken if first.len() >= LIST => number(&first, JOB, 8),
@@ -249,7 +249,7 @@ fn run(bytes: &[u8], subject: Subject) -> String {
         hand(&mut dialer, &answer);
         if refusal.is_none() {
             let reader = Reader::Dialer(expected.map(|r| r.0));
-            let want = judge(&answer, LIST + 16, job, rank, reader);
+            let want = check(&answer, LIST + 16, job, rank, reader);
             let up = dialer.state() == ControlState::Ready;
             assert_eq!(up, want == Verdict::Good, "{want:?} of {answer:02x?}");
             if up && between.which == 0 {

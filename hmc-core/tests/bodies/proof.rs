@@ -72,31 +72,31 @@ fn sent(c: &mut ControlConn) -> Vec<u8> {
 
 /// What came of a frame that was handed in.
 #[allow(clippy::large_enum_variant, reason = "one lives for a moment, on the stack of a test")]
-enum Heard {
+enum Received {
     Hello([u8; TRANSCRIPT_BYTES], [u8; TRANSCRIPT_BYTES], bool),
     Challenge(Challenge),
     Proven,
     Else,
 }
 
-fn hand(c: &mut ControlConn, frame: &[u8], nonce: &[u8; 16]) -> Heard {
-    let Some((head, payload)) = frame.split_first_chunk::<8>() else { return Heard::Else };
+fn hand(c: &mut ControlConn, frame: &[u8], nonce: &[u8; 16]) -> Received {
+    let Some((head, payload)) = frame.split_first_chunk::<8>() else { return Received::Else };
     let header = match Header::parse(head, c.frame_limit()) {
         Ok(header) => header,
         Err(e) => {
             c.malformed(e);
-            return Heard::Else;
+            return Received::Else;
         }
     };
     match c.receive(header, payload, Instant::ZERO) {
-        Ok(Some(ControlEvent::HelloReceived(h))) => Heard::Hello(
+        Ok(Some(ControlEvent::HelloReceived(h))) => Received::Hello(
             transcript(Role::Acceptor, &h, Rank(1), nonce),
             transcript(Role::Dialer, &h, Rank(1), nonce),
             h.proves,
         ),
-        Ok(Some(ControlEvent::Challenged(challenge))) => Heard::Challenge(challenge),
-        Ok(Some(ControlEvent::Proven)) => Heard::Proven,
-        _ => Heard::Else,
+        Ok(Some(ControlEvent::Challenged(challenge))) => Received::Challenge(challenge),
+        Ok(Some(ControlEvent::Proven)) => Received::Proven,
+        _ => Received::Else,
     }
 }
 
@@ -161,27 +161,27 @@ fn run(bytes: &[u8], subject: Subject) -> String {
     let hello = sent(&mut dialer);
     let hello_heard = between.pass(1, &hello, &[]);
     let mut proven = false;
-    let (mut challenge, mut challenge_heard) = (Vec::new(), Vec::new());
-    if let Heard::Hello(ours, theirs, true) = hand(&mut acceptor, &hello_heard, &nonce) {
+    let (mut challenge, mut challenge_frame) = (Vec::new(), Vec::new());
+    if let Received::Hello(ours, theirs, true) = hand(&mut acceptor, &hello_heard, &nonce) {
         let said = Challenge { rank: Rank(1), nonce, proof: hash(acceptors, &ours) };
         acceptor.challenge(&said, hash(acceptors, &theirs)).unwrap();
         challenge = sent(&mut acceptor);
-        challenge_heard = between.pass(2, &challenge, &hello);
+        challenge_frame = between.pass(2, &challenge, &hello);
     }
-    let heard = hand(&mut dialer, &challenge_heard, &nonce);
-    if let Heard::Challenge(said) = heard {
+    let received = hand(&mut dialer, &challenge_frame, &nonce);
+    if let Received::Challenge(said) = received {
         let of = |role| hash(dialers, &transcript(role, &words, said.rank, &said.nonce));
         // The broken dialer believes whatever it is shown.
         let must = if subject == Subject::Broken { said.proof } else { of(Role::Acceptor) };
         let believed = dialer.prove(&must, of(Role::Dialer)).unwrap();
         let is_sound = dialers == acceptors
-            && challenge_heard == challenge
+            && challenge_frame == challenge
             && covered(&hello_heard) == covered(&hello);
         assert_eq!(believed, is_sound, "an acceptor that does not know the secret is not believed");
         let answer = sent(&mut dialer);
         let answer_heard = between.pass(3, &answer, &challenge);
         if !answer_heard.is_empty() {
-            proven = matches!(hand(&mut acceptor, &answer_heard, &nonce), Heard::Proven);
+            proven = matches!(hand(&mut acceptor, &answer_heard, &nonce), Received::Proven);
         }
         assert_eq!(
             proven,

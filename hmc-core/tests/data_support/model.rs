@@ -91,7 +91,7 @@ impl Op {
         Ok(self.known.then_some(Outcome { result, fenced: self.fenced }))
     }
 
-    fn settle(&mut self) {
+    fn finish_if_done(&mut self) {
         if self.owed == 0 && self.unposted == 0 {
             self.known = true;
             self.fenced = true;
@@ -111,7 +111,7 @@ impl Op {
             self.owed = 0;
             self.unposted = 0;
         }
-        self.settle();
+        self.finish_if_done();
     }
 }
 
@@ -145,7 +145,7 @@ impl<const N: usize> World<N> {
         if op.unposted != 0 && !self.waiting.contains(&op.id.index) {
             self.waiting.push_back(op.id.index);
         }
-        op.settle();
+        op.finish_if_done();
         self.ops.push(op);
         true
     }
@@ -165,7 +165,7 @@ impl<const N: usize> World<N> {
                 if refuse && op.unposted != 0 {
                     op.unposted = 0;
                     op.failure = op.failure.or(Some(Failure::Unsupported));
-                    op.settle();
+                    op.finish_if_done();
                 }
                 let taken = space.min(op.unposted as usize);
                 space -= taken;
@@ -298,7 +298,7 @@ impl<const N: usize> World<N> {
                     op.left = true;
                     op.done_told = true;
                     op.unposted = 0;
-                    op.settle();
+                    op.finish_if_done();
                 }
             }
             Action::Expire { passes, withdraws } => {
@@ -338,7 +338,7 @@ impl<const N: usize> World<N> {
                 Ok(bytes) => op.bytes += bytes,
                 Err(failure) => op.failure = op.failure.or(Some(failure)),
             }
-            op.settle();
+            op.finish_if_done();
         }
         self.post_waiting(space, refuse);
         assert!(self.queue.transport().ready.is_empty());

@@ -122,7 +122,7 @@ impl End {
         let s = &mut self.sources[at];
         while let Some(output) = s.machine.poll() {
             match output {
-                SenderOutput::Tell(note) => self.tells.push_back(note),
+                SenderOutput::Send(note) => self.tells.push_back(note),
                 SenderOutput::Put(put) => {
                     assert!(!s.freed, "a put from a source that was given back");
                     s.wanted.push_back(put);
@@ -153,7 +153,7 @@ impl End {
         let t = &mut self.targets[at];
         while let Some(output) = t.machine.poll() {
             match output {
-                ReceiverOutput::Tell(note) => self.tells.push_back(note),
+                ReceiverOutput::Send(note) => self.tells.push_back(note),
                 ReceiverOutput::Copy(copy) => assert!(t.copy.replace(copy).is_none()),
                 ReceiverOutput::Revoke => t.revoking = true,
                 ReceiverOutput::Ended(how) => {

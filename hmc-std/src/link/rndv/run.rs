@@ -185,7 +185,7 @@ impl RndvState {
                 return;
             };
             match output {
-                SenderOutput::Tell(note) => self.outgoing.push_back(note),
+                SenderOutput::Send(note) => self.outgoing.push_back(note),
                 SenderOutput::Put(put) => {
                     m.runs.push(ChunkedPut::new(&put));
                     // The caller has to copy its borrowed memory.
@@ -238,13 +238,13 @@ impl RndvState {
                 return;
             };
             let Some(w) = want.as_mut() else {
-                if let ReceiverOutput::Tell(note) = output {
+                if let ReceiverOutput::Send(note) = output {
                     self.outgoing.push_back(note);
                 }
                 continue;
             };
             match output {
-                ReceiverOutput::Tell(note) => self.outgoing.push_back(note),
+                ReceiverOutput::Send(note) => self.outgoing.push_back(note),
                 ReceiverOutput::Copy(copy) => match &w.bytes {
                     MessageBuffer::Registered { .. } => machine.copied(copy_out(w, &copy)),
                     MessageBuffer::Borrowed(_) => {

@@ -85,9 +85,9 @@ pub(crate) struct World {
 
 /// Calls of a rank table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Ask {
+enum Op {
     Admit(Rank, u8, Identity),
-    Greet(Rank, u8, Identity),
+    Welcome(Rank, u8, Identity),
     Dial(Rank),
     DialFailed(Rank),
     Died(Rank, u8),
@@ -96,7 +96,7 @@ enum Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Input {
     Poll,
-    Hear(u16),
+    Receive(u16),
     Accept(u8, u8, Rank),
     Reject,
     Abort,
@@ -104,7 +104,7 @@ enum Input {
 }
 
 #[derive(Clone, Debug)]
-enum Heard {
+enum Received {
     Hello((Rank, u8, Identity)),
     Welcome((Rank, u8, Identity)),
     Bye,
@@ -115,7 +115,7 @@ enum Heard {
 struct Done {
     control: u16,
     sent: Vec<u16>,
-    heard: Result<Heard, String>,
+    received: Result<Received, String>,
     state: Ctrl,
 }
 
@@ -123,8 +123,8 @@ const fn of_host(host: [u8; 16]) -> Identity {
     Identity { host, proven: true }
 }
 
-pub(crate) struct Meeting {
-    asked: HashMap<(u16, Ask), (u16, Admission)>,
+pub(crate) struct HandshakeModel {
+    calls: HashMap<(u16, Op), (u16, Admission)>,
     done: HashMap<(u16, Input), Done>,
     plan: Plan,
     pub(crate) tables: Pool<RankTable<[RankEntry; RANKS]>>,
@@ -132,10 +132,10 @@ pub(crate) struct Meeting {
     frames: Pool<Vec<u8>>,
 }
 
-impl Meeting {
+impl HandshakeModel {
     pub(crate) fn new(plan: Plan) -> Self {
-        let (asked, done) = (HashMap::new(), HashMap::new());
-        Self { asked, done, plan, tables: Pool::new(), controls: Pool::new(), frames: Pool::new() }
+        let (calls, done) = (HashMap::new(), HashMap::new());
+        Self { calls, done, plan, tables: Pool::new(), controls: Pool::new(), frames: Pool::new() }
     }
 
     fn rank(&self, p: u8) -> Rank {
@@ -146,7 +146,7 @@ impl Meeting {
         of_host([p + 1; 16])
     }
 
-    fn words(&self, p: u8, life: u8, expected: Rank) -> Hello<'static> {
+    fn hello(&self, p: u8, life: u8, expected: Rank) -> Hello<'static> {
         Hello {
             features: Features::empty(),
             job: 1,
@@ -164,23 +164,23 @@ impl Meeting {
     }
 
     /// A call of a process's rank table. Each is made once for each distinct table.
-    fn table(&mut self, w: &mut World, p: u8, ask: Ask) -> Admission {
+    fn table(&mut self, w: &mut World, p: u8, call: Op) -> Admission {
         let proc = &mut w.procs[usize::from(p)];
         let tables = &mut self.tables;
         let (next, admission) =
-            *self.asked.entry((proc.table, ask)).or_insert_with_key(|(id, ask)| {
+            *self.calls.entry((proc.table, call)).or_insert_with_key(|(id, call)| {
                 let mut r = tables.get(*id);
                 let life = |n: u8| Incarnation(u64::from(n));
-                let said = |yes: bool| if yes { Admission::Accept } else { Admission::Duplicate };
-                let admission = match *ask {
-                    Ask::Admit(rank, n, who) => r.admit(rank, life(n), who, Instant::ZERO),
-                    Ask::Greet(rank, n, who) => r.admit_welcome(rank, life(n), who, Instant::ZERO),
-                    Ask::Dial(rank) => said(r.dial(rank)),
-                    Ask::DialFailed(rank) => {
+                let of = |yes: bool| if yes { Admission::Accept } else { Admission::Duplicate };
+                let admission = match *call {
+                    Op::Admit(rank, n, who) => r.admit(rank, life(n), who, Instant::ZERO),
+                    Op::Welcome(rank, n, who) => r.admit_welcome(rank, life(n), who, Instant::ZERO),
+                    Op::Dial(rank) => of(r.dial(rank)),
+                    Op::DialFailed(rank) => {
                         r.dial_failed(rank);
                         Admission::Accept
                     }
-                    Ask::Died(rank, n) => said(r.mark_dead(rank, life(n), Instant::ZERO)),
+                    Op::Died(rank, n) => of(r.mark_dead(rank, life(n), Instant::ZERO)),
                 };
                 (tables.put(r), admission)
             });
@@ -194,24 +194,24 @@ impl Meeting {
             return done.clone();
         }
         let mut c = self.controls.get(id);
-        let mut heard = Ok(Heard::Nothing);
+        let mut received = Ok(Received::Nothing);
         match input {
             Input::Poll => {}
-            Input::Hear(frame) => {
+            Input::Receive(frame) => {
                 let bytes = self.frames.get(frame);
                 let (head, payload) = bytes.split_first_chunk::<8>().unwrap();
                 let header = Header::parse(head, c.frame_limit()).unwrap();
-                let met = |h: &Hello<'_>| (h.rank, h.incarnation.0 as u8, of_host(h.host.0));
-                heard = match c.receive(header, payload, NOW) {
-                    Ok(Some(ControlEvent::HelloReceived(h))) => Ok(Heard::Hello(met(&h))),
-                    Ok(Some(ControlEvent::Connected(m))) => Ok(Heard::Welcome(met(&m.hello))),
-                    Ok(Some(ControlEvent::PeerBye)) => Ok(Heard::Bye),
-                    Ok(_) => Ok(Heard::Nothing),
+                let peer = |h: &Hello<'_>| (h.rank, h.incarnation.0 as u8, of_host(h.host.0));
+                received = match c.receive(header, payload, NOW) {
+                    Ok(Some(ControlEvent::HelloReceived(h))) => Ok(Received::Hello(peer(&h))),
+                    Ok(Some(ControlEvent::Connected(m))) => Ok(Received::Welcome(peer(&m.hello))),
+                    Ok(Some(ControlEvent::PeerBye)) => Ok(Received::Bye),
+                    Ok(_) => Ok(Received::Nothing),
                     Err(v) => Err(v.to_string()),
                 };
             }
             Input::Accept(p, life, to) => {
-                let ours = self.words(p, life, to);
+                let ours = self.hello(p, life, to);
                 c.accept(&ours, LinkToken([0; 16]), NOW).unwrap();
             }
             Input::Reject => c.reject(RejectReason::Duplicate).unwrap(),
@@ -225,7 +225,7 @@ impl Meeting {
             }
         }
         let state = c.state();
-        let done = Done { control: self.controls.put(c), sent, heard, state };
+        let done = Done { control: self.controls.put(c), sent, received, state };
         self.done.insert((id, input), done.clone());
         done
     }
@@ -240,7 +240,7 @@ impl Meeting {
         done
     }
 
-    /// This end is closed: its socket is closed, and the table learns of a link's end.
+    /// This end is closed: its socket is closed, and the table records a link's end.
     fn close(&mut self, w: &mut World, at: usize, side: usize) {
         let conn = &mut w.conns[at];
         let (p, q) = (conn.procs[side], conn.procs[1 - side]);
@@ -250,20 +250,20 @@ impl Meeting {
         end.control = 0;
         let rank = self.rank(q);
         if let Some(life) = end.link.take() {
-            self.table(w, p, Ask::Died(rank, life));
+            self.table(w, p, Op::Died(rank, life));
         } else if side == 0 && self.plan.bug != Bug::ForgetTheRefusal {
-            self.table(w, p, Ask::DialFailed(rank));
+            self.table(w, p, Op::DialFailed(rank));
         }
     }
 
     /// The owner's part: it decides about a pending connection, takes an answer, answers BYE.
-    fn hear(&mut self, w: &mut World, at: usize, side: usize) -> Result<(), String> {
+    fn receive(&mut self, w: &mut World, at: usize, side: usize) -> Result<(), String> {
         let (p, q) = (w.conns[at].procs[side], w.conns[at].procs[1 - side]);
         let frame = w.conns[at].ends[side].inbox.remove(0);
-        let mut done = self.drive(&mut w.conns[at], side, Input::Hear(frame));
-        match done.heard {
-            Ok(Heard::Hello((rank, life, who))) => {
-                let admission = self.table(w, p, Ask::Admit(rank, life, who));
+        let mut done = self.drive(&mut w.conns[at], side, Input::Receive(frame));
+        match done.received {
+            Ok(Received::Hello((rank, life, who))) => {
+                let admission = self.table(w, p, Op::Admit(rank, life, who));
                 let admission = match (self.plan.bug, admission) {
                     (Bug::EvictOnDuplicate, Admission::Duplicate) => Admission::Replace,
                     (Bug::TakeTheStale, Admission::Stale { .. }) => Admission::Replace,
@@ -271,33 +271,33 @@ impl Meeting {
                 };
                 if admission.accepted() {
                     self.admitted(w, p, q, life)?;
-                    let said = self.says(w, p);
+                    let incarnation = self.reply_incarnation(w, p);
                     w.procs[usize::from(p)].life += 1;
                     w.conns[at].ends[side].link = Some(life);
-                    done = self.drive(&mut w.conns[at], side, Input::Accept(p, said, rank));
+                    done = self.drive(&mut w.conns[at], side, Input::Accept(p, incarnation, rank));
                 } else {
                     done = self.drive(&mut w.conns[at], side, Input::Reject);
                 }
             }
-            Ok(Heard::Welcome((rank, life, who))) => {
-                if self.table(w, p, Ask::Greet(rank, life, who)).accepted() {
+            Ok(Received::Welcome((rank, life, who))) => {
+                if self.table(w, p, Op::Welcome(rank, life, who)).accepted() {
                     w.conns[at].ends[side].link = Some(life);
                 } else {
                     done = self.drive(&mut w.conns[at], side, Input::Abort);
                 }
             }
-            Ok(Heard::Bye) => done = self.drive(&mut w.conns[at], side, Input::Bye),
-            Ok(Heard::Nothing) => {}
-            Err(v) => return Err(format!("process {p} was told nonsense by {q}: {v}")),
+            Ok(Received::Bye) => done = self.drive(&mut w.conns[at], side, Input::Bye),
+            Ok(Received::Nothing) => {}
+            Err(v) => return Err(format!("process {p} received nonsense from {q}: {v}")),
         }
         if done.state == Ctrl::Closed {
             self.close(w, at, side);
         }
-        self.judge(w)
+        self.check_links(w)
     }
 
-    /// The life in which a process answers: a new one.
-    fn says(&self, w: &World, p: u8) -> u8 {
+    /// The incarnation in which a process answers: a new one.
+    fn reply_incarnation(&self, w: &World, p: u8) -> u8 {
         let proc = &w.procs[usize::from(p)];
         if self.plan.bug == Bug::AnswerWithTheFirstLife { proc.born } else { proc.life + 1 }
     }
@@ -316,7 +316,7 @@ impl Meeting {
         Ok(())
     }
 
-    fn judge(&self, w: &World) -> Result<(), String> {
+    fn check_links(&self, w: &World) -> Result<(), String> {
         for p in 0..w.procs.len() as u8 {
             for rank in 0..RANKS as u32 {
                 let links = w.conns.iter().flat_map(|c| {
@@ -347,13 +347,13 @@ impl Meeting {
                 let mut w = s.clone();
                 let rank = self.rank(q);
                 w.procs[usize::from(p)].dials -= 1;
-                if !w.procs[usize::from(q)].up || !self.table(&mut w, p, Ask::Dial(rank)).accepted()
+                if !w.procs[usize::from(q)].up || !self.table(&mut w, p, Op::Dial(rank)).accepted()
                 {
                     continue;
                 }
                 let proc = &mut w.procs[usize::from(p)];
                 proc.life += 1;
-                let hello = self.words(p, proc.life, rank);
+                let hello = self.hello(p, proc.life, rank);
                 let who = AcceptConfig { rank, job: 1, cxx: CxxPolicy::Refused };
                 let theirs = self.controls.put(ControlConn::accepted(&who, NOW));
                 let ours = self.controls.put(ControlConn::dial(&hello, NOW).unwrap());
@@ -391,7 +391,7 @@ impl Meeting {
     }
 }
 
-impl Model for Meeting {
+impl Model for HandshakeModel {
     type State = World;
 
     fn start(&mut self) -> World {
@@ -432,7 +432,7 @@ impl Model for Meeting {
                 }
                 if !end.inbox.is_empty() {
                     let mut w = s.clone();
-                    self.hear(&mut w, at, side)
+                    self.receive(&mut w, at, side)
                         .map_err(|why| format!("{me} hears {d}-{a}: {why}"))?;
                     out.push((format!("{me} hears {d}-{a}"), w));
                 } else if conn.cut || !conn.ends[1 - side].open {
@@ -477,7 +477,7 @@ impl Model for Meeting {
     }
 }
 
-impl Meeting {
+impl HandshakeModel {
     /// Whether `p` has a link to the rank of `q`, or could have one to `q` by dialing now. A rank that two
     /// claim belongs to whom it was given first.
     fn could_meet(&mut self, s: &World, p: u8, q: u8) -> bool {
@@ -492,9 +492,9 @@ impl Meeting {
             return true;
         }
         let mut w = s.clone();
-        let (next, answer) = (s.procs[usize::from(p)].life + 1, self.says(s, q));
-        self.table(&mut w, p, Ask::Dial(theirs)).accepted()
-            && self.table(&mut w, q, Ask::Admit(ours, next, Self::who(p))).accepted()
-            && self.table(&mut w, p, Ask::Greet(theirs, answer, Self::who(q))).accepted()
+        let (next, answer) = (s.procs[usize::from(p)].life + 1, self.reply_incarnation(s, q));
+        self.table(&mut w, p, Op::Dial(theirs)).accepted()
+            && self.table(&mut w, q, Op::Admit(ours, next, Self::who(p))).accepted()
+            && self.table(&mut w, p, Op::Welcome(theirs, answer, Self::who(q))).accepted()
     }
 }
