@@ -361,7 +361,7 @@ fn a_failed_copy_fails_every_mark_behind_it_and_is_a_fence() {
     };
     assert_eq!(end, Err(DeviceErrorKind::Other));
     assert_eq!(fake.free(region.key), Ok(()));
-    assert!(fake.forget(host.key));
+    assert!(fake.remove(host.key));
 }
 
 #[test]

@@ -170,7 +170,7 @@ impl World {
     }
 
     /// When the peer is dead every slot and every range comes back.
-    fn die(&mut self) {
+    fn kill(&mut self) {
         self.far.kill();
         self.dead = true;
         for _ in 0..5000 {
@@ -192,7 +192,7 @@ fn storm(seed: u64, faults: Faults, steps: u32) {
         world.step();
     }
     world.all_end();
-    world.die();
+    world.kill();
 }
 
 proptest! {

@@ -142,8 +142,8 @@ impl AccessChecker {
         }
     }
 
-    /// A process died.
-    pub(crate) fn died(&mut self, end: u16) {
+    /// A process exited.
+    pub(crate) fn process_exited(&mut self, end: u16) {
         self.dead.push(end);
     }
 

@@ -179,7 +179,7 @@ impl SimSubject {
 }
 
 /// Sends the greeting of an end to the other.
-fn greet<P: DataPlane>(from: &mut P, to: &mut P) -> Result<(), P::Fault> {
+fn exchange_wireup<P: DataPlane>(from: &mut P, to: &mut P) -> Result<(), P::Fault> {
     let mut buf = [0; MAX_ENDPOINT_BYTES];
     from.greeting(&mut buf)?.map_or(Ok(()), |note| to.receive_note(note))
 }
@@ -209,8 +209,8 @@ impl Subject for SimSubject {
 
     fn fresh(&mut self, local_len: u64, window_len: u64, access: Access) -> Result<(), String> {
         let (mut near, mut far) = SimNic::unconnected_pair(self.config);
-        greet(&mut near, &mut far).map_err(|e| e.to_string())?;
-        greet(&mut far, &mut near).map_err(|e| e.to_string())?;
+        exchange_wireup(&mut near, &mut far).map_err(|e| e.to_string())?;
+        exchange_wireup(&mut far, &mut near).map_err(|e| e.to_string())?;
         assert!(near.is_ready() && far.is_ready(), "both greetings have come");
         let local = near.allocate(MemoryKind::Cpu, local_len).ok_or("no memory")?;
         near.add_memory(&local);

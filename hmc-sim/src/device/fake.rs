@@ -141,7 +141,7 @@ impl FakeDevice {
     }
 
     /// Removes host memory. Returns `true` if it was registered and no copy in flight uses it.
-    pub fn forget(&mut self, key: RegionKey) -> bool {
+    pub fn remove(&mut self, key: RegionKey) -> bool {
         let is_host = self.regions.get(&key).is_some_and(|r| r.kind == MemoryKind::Cpu);
         if !is_host || self.in_use(key) {
             return false;

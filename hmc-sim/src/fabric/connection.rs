@@ -30,7 +30,7 @@ impl Fabric {
         self.host(host).alive = false;
         self.counts.deaths = self.counts.deaths.saturating_add(1);
         if let Some(checker) = &mut self.checker {
-            checker.died(end_number(host));
+            checker.process_exited(end_number(host));
         }
         self.hasten(|port| port.host == host || port.peer_host == host);
     }

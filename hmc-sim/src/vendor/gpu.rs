@@ -178,7 +178,7 @@ impl Gpu {
         match (copied, lent) {
             (Ok(mark), Some(key)) => self.lent.push((mark, key)),
             (Err(_), Some(key)) => {
-                self.device.forget(key);
+                self.device.remove(key);
             }
             (_, None) => {}
         }
@@ -202,15 +202,15 @@ impl Gpu {
         let passed = self.device.passed(mark);
         // A failure is a fence too, unless the device is lost: then its memory stays lent for ever.
         if !matches!(passed, Ok(false) | Err(DeviceErrorKind::Lost)) {
-            self.settle(mark);
+            self.finish(mark);
         }
         passed
     }
 
-    fn settle(&mut self, mark: StreamEvent) {
+    fn finish(&mut self, mark: StreamEvent) {
         let over = |lent: &StreamEvent| lent.stream == mark.stream && lent.number <= mark.number;
         let device = &mut self.device;
-        self.lent.retain(|(lent, key)| !(over(lent) && device.forget(*key)));
+        self.lent.retain(|(lent, key)| !(over(lent) && device.remove(*key)));
     }
 
     /// Waits until all copies of a stream are over.

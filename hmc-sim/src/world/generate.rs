@@ -100,7 +100,7 @@ impl Plan {
             last_ns: first_ns + length_ns,
             plan,
         };
-        draft.meet(shape.hours);
+        draft.connect_ranks(shape.hours);
         let requests = shape.requests.unwrap_or_else(|| match draft.rng.below(4) {
             0 => 30 + draft.rng.below(100) as u32,
             _ => 100 + draft.rng.below(900) as u32,
@@ -143,7 +143,7 @@ impl PlanBuilder {
     }
 
     /// Selects the pairs of ranks that connect, and the dialing end.
-    fn meet(&mut self, hours: u32) {
+    fn connect_ranks(&mut self, hours: u32) {
         let ranks = self.plan.ranks;
         for a in 0..ranks {
             for b in a + 1..ranks {

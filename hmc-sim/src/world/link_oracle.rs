@@ -57,11 +57,11 @@ impl LinkOracle {
     /// A process starts.
     pub(crate) fn start(&mut self, me: u32) {
         self.is_running[me as usize] += 1;
-        self.forget(me);
+        self.remove(me);
     }
 
     /// A process ends: it has no views.
-    pub(crate) fn forget(&mut self, me: u32) {
+    pub(crate) fn remove(&mut self, me: u32) {
         for peer in 0..self.ranks {
             let at = self.at(me, peer);
             self.lost[at] = false;

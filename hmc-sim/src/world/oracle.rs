@@ -170,7 +170,7 @@ impl Oracle {
             }
         }
         self.messages.sender_gone(rank);
-        self.links.forget(rank);
+        self.links.remove(rank);
         let incarnation = self.models[rank as usize].incarnation;
         self.models[rank as usize] = RankModel { incarnation, ..RankModel::default() };
         Ok(())

@@ -92,7 +92,7 @@ impl Outside {
     }
 
     /// Judges what a node holds after it handled bytes of `conn`: it has grown by `grown` and sent `sent` bytes.
-    pub(crate) fn judge_held(
+    pub(crate) fn check_held(
         &mut self,
         net: &Network,
         conn: ConnId,

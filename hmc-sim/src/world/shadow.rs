@@ -146,7 +146,7 @@ impl ShadowMemory {
 
     /// Readers and writers that began after every past mark need none of them. Failed writers need them too: the
     /// message of one may be read long after its bytes were written over.
-    fn forget(&mut self) {
+    fn drop_unneeded(&mut self) {
         if self.past.is_empty() {
             return;
         }
@@ -268,7 +268,7 @@ impl ShadowMemory {
                 self.past.push((ended, writer.mark));
             }
         }
-        self.forget();
+        self.drop_unneeded();
     }
 
     /// The request failed: its writers may still write, until a fence.
@@ -278,7 +278,7 @@ impl ShadowMemory {
                 writer.running = false;
             }
         }
-        self.forget();
+        self.drop_unneeded();
     }
 
     /// The owner of the memory wrote these bytes itself.
@@ -307,7 +307,7 @@ impl ShadowMemory {
         };
         let reader = self.readers.swap_remove(index);
         let result = got.map_or(Ok(()), |got| self.check_read(&reader, got));
-        self.forget();
+        self.drop_unneeded();
         result
     }
 

@@ -126,7 +126,7 @@ impl<'p, C: Cluster> Simulation<'p, C> {
                     self.drain(rank)?;
                     if self.net.comes_from_outside(pipe) {
                         let sent = self.outside.sent - sent;
-                        self.outside.judge_held(&self.net, conn, grown, sent)?;
+                        self.outside.check_held(&self.net, conn, grown, sent)?;
                     }
                     return Ok(());
                 }

@@ -51,7 +51,7 @@ fn play(seed: u64, trouble: Trouble) -> usize {
                 end.pair_up();
             }
         }
-        let quiet = |e: &End| e.heard.is_empty() && e.tells.is_empty();
+        let quiet = |e: &End| e.received.is_empty() && e.outgoing.is_empty();
         if w.ends.iter().all(|e| e.is_finished() && quiet(e)) {
             break;
         }

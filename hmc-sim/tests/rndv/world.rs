@@ -52,8 +52,8 @@ pub(crate) struct End {
     pub(crate) sources: Vec<Source>,
     pub(crate) targets: Vec<Target>,
     pub(crate) incoming: OfferCounter,
-    pub(crate) heard: VecDeque<RndvMsg>,
-    pub(crate) tells: VecDeque<RndvMsg>,
+    pub(crate) received: VecDeque<RndvMsg>,
+    pub(crate) outgoing: VecDeque<RndvMsg>,
     /// Receives that have no message yet: capacity in bytes and the half's length, zero for direct.
     pub(crate) wants: VecDeque<(u64, u64)>,
     pub(crate) alive: bool,
@@ -66,8 +66,8 @@ impl End {
             sources: Vec::new(),
             targets: Vec::new(),
             incoming: OfferCounter::new(),
-            heard: VecDeque::new(),
-            tells: VecDeque::new(),
+            received: VecDeque::new(),
+            outgoing: VecDeque::new(),
             wants: VecDeque::new(),
             alive: true,
         }
@@ -122,7 +122,7 @@ impl End {
         let s = &mut self.sources[at];
         while let Some(output) = s.machine.poll() {
             match output {
-                SenderOutput::Send(note) => self.tells.push_back(note),
+                SenderOutput::Send(note) => self.outgoing.push_back(note),
                 SenderOutput::Put(put) => {
                     assert!(!s.freed, "a put from a source that was given back");
                     s.wanted.push_back(put);
@@ -153,7 +153,7 @@ impl End {
         let t = &mut self.targets[at];
         while let Some(output) = t.machine.poll() {
             match output {
-                ReceiverOutput::Send(note) => self.tells.push_back(note),
+                ReceiverOutput::Send(note) => self.outgoing.push_back(note),
                 ReceiverOutput::Copy(copy) => assert!(t.copy.replace(copy).is_none()),
                 ReceiverOutput::Revoke => t.revoking = true,
                 ReceiverOutput::Ended(how) => {
@@ -219,7 +219,7 @@ impl End {
         }
     }
 
-    pub(crate) fn hear(&mut self, note: RndvMsg) {
+    pub(crate) fn receive(&mut self, note: RndvMsg) {
         let at = note.id().0 as usize;
         match (note, note.from()) {
             (RndvMsg::Offer { id, len }, _) => {
@@ -293,7 +293,7 @@ impl End {
     /// The peer is gone.
     pub(crate) fn lose_peer(&mut self) {
         self.alive = false;
-        self.heard.clear();
+        self.received.clear();
         for at in 0..self.sources.len() {
             self.end_source(at, RndvError::PeerDead);
         }
@@ -335,9 +335,9 @@ impl World {
 
     pub(crate) fn flush(&mut self) {
         for (from, to) in [(0, 1), (1, 0)] {
-            let told = std::mem::take(&mut self.ends[from].tells);
+            let told = std::mem::take(&mut self.ends[from].outgoing);
             if self.ends[to].alive {
-                self.ends[to].heard.extend(told);
+                self.ends[to].received.extend(told);
             }
         }
     }
@@ -350,8 +350,8 @@ impl World {
         let pick = |n: usize| (n > 0).then(|| (chance % n as u64) as usize);
         match what {
             0..=39 => {
-                if let Some(note) = end.heard.pop_front() {
-                    end.hear(note);
+                if let Some(note) = end.received.pop_front() {
+                    end.receive(note);
                 }
             }
             40..=69 => end.progress(),

@@ -377,9 +377,9 @@ impl Toy {
                 self.peers[peer as usize].sends.push_back(send);
                 self.pair(peer, conn);
             }
-            TAG => self.tell(peer, NodeMessage::Tag(input.n())),
-            INT => self.tell(peer, NodeMessage::Int(i32::try_from(input.n()).unwrap_or(-1))),
-            STRUCT => self.tell(peer, NodeMessage::Struct(body.to_vec())),
+            TAG => self.deliver(peer, NodeMessage::Tag(input.n())),
+            INT => self.deliver(peer, NodeMessage::Int(i32::try_from(input.n()).unwrap_or(-1))),
+            STRUCT => self.deliver(peer, NodeMessage::Struct(body.to_vec())),
             ADVERT => {
                 let (label, epoch, len, rights) = (input.n(), input.n(), input.n(), input.n());
                 let (read, write) = (rights & 1 != 0, rights & 2 != 0);
@@ -438,7 +438,7 @@ impl Toy {
             Err(fault) => return (number, code(&fault)),
         }
         if note != 0 {
-            self.tell(peer, NodeMessage::Notify(tag));
+            self.deliver(peer, NodeMessage::Notify(tag));
         }
         (number, 0)
     }
@@ -450,7 +450,7 @@ impl Toy {
         }
     }
 
-    fn tell(&mut self, from: u32, message: NodeMessage) {
+    fn deliver(&mut self, from: u32, message: NodeMessage) {
         self.out.push_back(NodeOutput::Message { from, message });
     }
 

@@ -76,13 +76,13 @@ impl FakeUcp {
         };
         let name = self.submit(request, plan.delay, tick);
         if action == Some(Action::Lose) {
-            self.forget(worker, name);
+            self.remove_flush(worker, name);
         }
         Ok(name.pointer())
     }
 
     /// As 1.13.1 forgets a flush that waits in the queue of a process that was killed.
-    fn forget(&mut self, worker: Handle, flush: Handle) {
+    fn remove_flush(&mut self, worker: Handle, flush: Handle) {
         if let Some(w) = self.workers.get_mut(worker) {
             w.pending.retain(|name| *name != flush);
         }

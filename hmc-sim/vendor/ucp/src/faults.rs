@@ -185,8 +185,8 @@ impl Script {
         self.rules.push(Rule { call, nth, action });
     }
 
-    /// Forgets all rules.
-    pub(crate) fn forget(&mut self) {
+    /// Removes all rules.
+    pub(crate) fn clear(&mut self) {
         self.rules.clear();
     }
 

@@ -25,7 +25,7 @@ const PAGE: usize = 4096;
 
 impl FakeUcp {
     /// Hands bytes out that are given back by their address.
-    pub(crate) fn hand_out(&mut self, bytes: Vec<u8>) -> (*mut c_void, usize) {
+    pub(crate) fn allocate(&mut self, bytes: Vec<u8>) -> (*mut c_void, usize) {
         let mut paper = bytes.into_boxed_slice();
         let out = (paper.as_mut_ptr().cast(), paper.len());
         self.packed.push(paper);
@@ -173,7 +173,7 @@ pub(crate) unsafe extern "C" fn ucp_rkey_pack(
     let mut bytes = KEY_MARK.to_vec();
     numbers.iter().for_each(|n| bytes.extend_from_slice(&n.to_le_bytes()));
     bytes.extend_from_slice(&memory.rights.to_le_bytes());
-    let (start, len) = w.hand_out(bytes);
+    let (start, len) = w.allocate(bytes);
     // SAFETY: the caller's, to be written.
     unsafe { buffer.write(start) };
     // SAFETY: as above.

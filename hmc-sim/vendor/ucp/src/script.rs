@@ -152,7 +152,7 @@ pub extern "C" fn hmc_fake_ucp_release() -> u64 {
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn hmc_fake_ucp_forget() {
-    state().script.forget();
+    state().script.clear();
 }
 
 /// Misuse is collected instead of aborting the process if `on` is not 0.

@@ -141,7 +141,7 @@ pub(crate) unsafe extern "C" fn ucp_worker_get_address(
     let mut bytes = ADDRESS_MARK.to_vec();
     bytes.extend_from_slice(&number.to_le_bytes());
     bytes.resize(ADDRESS_BYTES, 0);
-    let (start, len) = w.hand_out(bytes);
+    let (start, len) = w.allocate(bytes);
     // SAFETY: the caller's, to be written.
     unsafe { address.write(start.cast()) };
     // SAFETY: as above.
