@@ -113,7 +113,7 @@ impl Array {
             writable: view.readonly == 0,
             keep: BufferOwner::Buffer(buffer),
         };
-        array.forget_plain_strides();
+        array.drop_plain_strides();
         Ok(array)
     }
 
@@ -166,7 +166,7 @@ impl Array {
             writable: false,
             keep: BufferOwner::Object(obj.clone().unbind()),
         };
-        array.forget_plain_strides();
+        array.drop_plain_strides();
         if data.is_instance_of::<PyTuple>() {
             let (start, readonly): (usize, bool) = data.extract()?;
             array.start = std::ptr::with_exposed_provenance_mut(start);
@@ -191,7 +191,7 @@ impl Array {
     }
 
     /// Strides that say nothing but C order.
-    pub(crate) fn forget_plain_strides(&mut self) {
+    pub(crate) fn drop_plain_strides(&mut self) {
         let Some(strides) = &self.strides else { return };
         let mut next = isize::try_from(self.item).unwrap_or(isize::MAX);
         let empty = self.shape.contains(&0);

@@ -145,7 +145,7 @@ fn array_of(obj: &Bound<'_, PyAny>, copies: bool, lasts: bool) -> PyResult<Array
         }
     }
     if let Some(export) = obj.getattr_opt(intern!(py, "__dlpack__"))? {
-        let plain = lazy::settled(obj, copies)?;
+        let plain = lazy::materialized(obj, copies)?;
         if lasts {
             lazy::keep_size(&plain)?;
         }

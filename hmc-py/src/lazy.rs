@@ -55,7 +55,10 @@ pub(crate) fn no_mask(obj: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// The tensor whose bytes are the numbers that `obj` shows: itself, or with `copies` a copy where they are computed when it is
 /// read. Anything but a tensor of torch is returned as it is.
-pub(crate) fn settled<'py>(obj: &Bound<'py, PyAny>, copies: bool) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn materialized<'py>(
+    obj: &Bound<'py, PyAny>,
+    copies: bool,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = obj.py();
     let Some(tensor) = class(intern!(py, "torch"), intern!(py, "Tensor"))? else {
         return Ok(obj.clone());
@@ -127,7 +130,7 @@ fn keys_of(obj: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     static PLAIN: AtomicU64 = AtomicU64::new(0);
     let py = obj.py();
     let Some(dispatcher) = class(intern!(py, "torch._C"), intern!(py, "_dispatch_keys"))? else {
-        return asked(obj);
+        return keys_by_methods(obj);
     };
     let keys = dispatcher.call1((obj,))?;
     let raw: u64 = keys.call_method0(intern!(py, "raw_repr"))?.extract()?;
@@ -160,7 +163,7 @@ fn is_plain(key: &str) -> bool {
 }
 
 /// The same of a torch without that function, by what it can be asked.
-fn asked(obj: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+fn keys_by_methods(obj: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let mut found = Vec::new();
     for (method, key) in
         [("is_neg", "Negative"), ("is_conj", "Conjugate"), ("_is_zerotensor", "ZeroTensor")]

@@ -153,12 +153,12 @@ impl Op {
                 inner.state = State::Over(result.clone());
             }
         }
-        self.tell();
+        self.notify_waiters();
         ended?.transpose()
     }
 
     /// Those who wait, and those who listen, look again.
-    fn tell(&self) {
+    fn notify_waiters(&self) {
         self.changed.notify_all();
         self.listeners.wake_by_ref();
     }
@@ -197,7 +197,7 @@ impl Op {
         let Poll::Ready(result) = ended else { return false };
         inner.state = State::Over(result);
         drop(inner);
-        self.tell();
+        self.notify_waiters();
         true
     }
 }

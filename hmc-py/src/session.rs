@@ -109,7 +109,7 @@ impl Core {
                     prepared.listen_uds(dir);
                 }
                 if let Some(who) = &who {
-                    who.tell(prepared);
+                    who.apply(prepared);
                 }
                 prepared.use_ucx(ucx || self.ucx);
                 prepared.set_num_channels(num_chs);

@@ -69,7 +69,7 @@ impl<'py> FromPyObject<'_, 'py> for Who {
 }
 
 impl Who {
-    pub(crate) fn tell(&self, prepared: &mut Prepared) {
+    pub(crate) fn apply(&self, prepared: &mut Prepared) {
         if let Some(job) = self.job {
             prepared.set_job(job);
         }

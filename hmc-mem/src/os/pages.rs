@@ -121,7 +121,7 @@ pub(super) unsafe fn put_over(fresh: MappedPages, at: *mut u8) -> Result<(), Err
     // SAFETY: `fresh` is a whole mapping that this function owns, and the caller vouches for the range at `at`.
     let moved = unsafe { rustix::mm::mremap_fixed(from, len, len, flags, at.cast()) };
     // SAFETY: as the caller vouches; what mremap(2) answered is handed on.
-    unsafe { settle(fresh, at, moved.map(drop)) }
+    unsafe { finish_replace(fresh, at, moved.map(drop)) }
 }
 
 /// Deals with the answer of mremap(2). A call that fails after it has unmapped the old pages leaves a hole, which the next
@@ -130,7 +130,11 @@ pub(super) unsafe fn put_over(fresh: MappedPages, at: *mut u8) -> Result<(), Err
 ///
 /// # Safety
 /// As for [`put_over`].
-unsafe fn settle(fresh: MappedPages, at: *mut u8, moved: Result<(), Errno>) -> Result<(), Errno> {
+unsafe fn finish_replace(
+    fresh: MappedPages,
+    at: *mut u8,
+    moved: Result<(), Errno>,
+) -> Result<(), Errno> {
     let Err(e) = moved else {
         // The pages have moved; the old address is free, and `MappedPages` must not unmap what may be there.
         std::mem::forget(fresh);

@@ -31,7 +31,7 @@ enum Bug {
 
 /// The flags, with as much of the state as they are about.
 struct Rndv {
-    heard: Mutex<u32>,
+    received: Mutex<u32>,
     /// The lock of the state as std makes it of a word. loom's own is stronger: who finds this one taken has loaded the
     /// word, relaxed, and may have got an old value.
     taken: AtomicBool,
@@ -100,8 +100,8 @@ impl Rndv {
         self.taken.swap(false, Ordering::Release);
     }
 
-    fn hear(&self) {
-        *self.heard.lock().unwrap() += 1;
+    fn receive(&self) {
+        *self.received.lock().unwrap() += 1;
         self.live.store(true, Ordering::SeqCst);
     }
 
@@ -126,9 +126,9 @@ impl Rndv {
             while self.unmark() {
                 more |= self.poll();
             }
-            if self.state.0.get() == 0 && *self.heard.lock().unwrap() == 0 {
+            if self.state.0.get() == 0 && *self.received.lock().unwrap() == 0 {
                 self.live.store(false, Ordering::SeqCst);
-                if *self.heard.lock().unwrap() != 0 {
+                if *self.received.lock().unwrap() != 0 {
                     self.cases.seen("heard late");
                     self.live.store(true, Ordering::SeqCst);
                     if self.bug != Bug::LeavesNote {
@@ -151,14 +151,14 @@ impl Rndv {
 
     /// Whether the first operation ended in it.
     fn poll(&self) -> bool {
-        let heard = std::mem::take(&mut *self.heard.lock().unwrap());
+        let received = std::mem::take(&mut *self.received.lock().unwrap());
         let (under_way, read) = (self.state.0.get(), self.state.1.get());
         let dead = self.dead.load(Ordering::Acquire);
         let over = |i: usize| dead || self.ended[i].load(Ordering::Acquire);
         let left = (0..2).filter(|i| under_way & 1 << i != 0 && !over(*i));
         let left = left.fold(0, |all, i| all | 1 << i);
         self.state.0.set(left);
-        self.state.1.set(read + heard);
+        self.state.1.set(read + received);
         under_way & !left & 1 != 0
     }
 
@@ -191,7 +191,7 @@ impl Rndv {
     fn bring(&self, work: Work) {
         match work {
             Work::Note => {
-                self.hear();
+                self.receive();
                 self.run();
             }
             Work::End(i) => {
@@ -218,7 +218,7 @@ fn rndv<const N: usize>(
 ) {
     check_cases(cases, move |cases| {
         let rndv = Arc::new(Rndv {
-            heard: Mutex::new(0),
+            received: Mutex::new(0),
             taken: AtomicBool::new(false),
             state: (Cell::new(), Cell::new()),
             dirty: AtomicBool::new(false),
@@ -245,7 +245,7 @@ fn rndv<const N: usize>(
     });
 }
 
-/// Rendezvous: notes that are heard while another poll finds that nothing is under way are read.
+/// Rendezvous: notes that are received while another poll finds that nothing is under way are read.
 #[test]
 fn rndv_notes_are_read() {
     let cases = &["not live", "taken", "heard late", "again"];

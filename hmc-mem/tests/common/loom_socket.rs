@@ -31,7 +31,7 @@ impl Socket {
         }
     }
 
-    fn tell(&self, change: impl FnOnce(&mut Kernel)) {
+    fn change(&self, change: impl FnOnce(&mut Kernel)) {
         change(&mut self.kernel.lock().unwrap());
         self.ready.notify_all();
     }
@@ -47,11 +47,11 @@ impl Socket {
     fn poll(&self, as_leader: bool) -> u32 {
         let mut link = self.link.lock().unwrap();
         if as_leader || !link.0 {
-            self.tell(|k| link.1 += std::mem::take(&mut k.arrived));
+            self.change(|k| link.1 += std::mem::take(&mut k.arrived));
             self.leader_lock.notify();
         }
         let claimed = link.0;
-        self.tell(|k| k.watched = !claimed);
+        self.change(|k| k.watched = !claimed);
         link.1
     }
 
@@ -59,7 +59,7 @@ impl Socket {
         let mut link = self.link.lock().unwrap();
         link.0 = on;
         if settle {
-            self.tell(|k| k.watched = !on);
+            self.change(|k| k.watched = !on);
         }
     }
 
@@ -92,11 +92,11 @@ fn hand_over(settle: bool) {
     let (engine, waiter) = (Arc::clone(&socket), Arc::clone(&socket));
     let a = thread::spawn(move || engine.serve());
     let b = thread::spawn(move || waiter.wait(settle));
-    socket.tell(|k| k.arrived += 1);
+    socket.change(|k| k.arrived += 1);
     b.join().unwrap();
-    socket.tell(|k| k.arrived += 1);
+    socket.change(|k| k.arrived += 1);
     socket.sleep_until(|k| k.arrived == 0);
-    socket.tell(|k| k.closing = true);
+    socket.change(|k| k.closing = true);
     a.join().unwrap();
     assert_eq!(socket.link.lock().unwrap().1, 2);
 }

@@ -134,6 +134,6 @@ fn array_of(py: Python<'_>, raw: &Raw, writable: bool, tensor: Tensor) -> PyResu
     let start = raw.data.cast::<u8>().wrapping_add(offset);
     let mut array =
         Array { start, item, shape, strides, writable, keep: BufferOwner::Tensor(tensor) };
-    array.forget_plain_strides();
+    array.drop_plain_strides();
     Ok(array)
 }

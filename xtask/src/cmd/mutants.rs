@@ -120,7 +120,7 @@ pub(crate) struct Options {
     no_python: bool,
 }
 
-/// Draws, compiles, runs, and judges.
+/// Draws, compiles, runs, and assesses.
 pub(crate) fn run(options: &Options) -> Verdict {
     match report(options) {
         Ok(verdict) | Err(verdict) => verdict,
@@ -183,7 +183,7 @@ fn report(options: &Options) -> Result<Verdict, Verdict> {
     if let Some(path) = &options.json {
         report.write(path).map_err(Verdict::Failed)?;
     }
-    Ok(Verdict::from_result(report.judge(options.at_least)))
+    Ok(Verdict::from_result(report.assess(options.at_least)))
 }
 
 /// Whether the Python package can be tested here.

@@ -34,7 +34,7 @@ fn run() -> Result<()> {
     let dir = std::env::args().nth(1);
     let dir = dir.ok_or_else(|| invalid("name the folder to listen in"))?;
     let session = Session::builder(1).transport(MemfileDomain).uds(dir).buffer(BUFFER).start()?;
-    say("ready");
+    write_line("ready");
     for line in std::io::stdin().lines() {
         let line = line.map_err(|e| invalid(&e.to_string()))?;
         let (verb, number) = line.split_once(' ').unwrap_or((&line, "0"));
@@ -51,22 +51,22 @@ fn obey(session: &Session, verb: &str, number: u64) -> Result<()> {
             let tag = peer.recv_tag()?;
             peer.put(0, 0, number)?;
             peer.send_tag(tag)?;
-            say("done");
+            write_line("done");
         }
-        "notified" => say(&format!("done {}", peer.recv_notify()?)),
+        "notified" => write_line(&format!("done {}", peer.recv_notify()?)),
         "message" => {
             let mut bytes = vec![0; usize::try_from(number).unwrap_or(0)];
             peer.recv_data(&mut bytes)?;
             peer.send_data(&bytes)?;
-            say("done");
+            write_line("done");
         }
         "load" => {
             let e = load(session, &peer, number).expect_err("it goes on until it fails");
-            say(&format!("ended {:?}", e.kind()));
+            write_line(&format!("ended {:?}", e.kind()));
         }
         "tag" => {
             peer.send_tag(number)?;
-            say("done");
+            write_line("done");
         }
         _ => return Err(invalid(verb)),
     }
@@ -86,7 +86,7 @@ fn load(session: &Session, peer: &Peer, label: u64) -> Result<()> {
             Err(e) => return Err(Error::new(ErrorKind::Io, e.to_string())),
         };
         if n == 0 {
-            say("loading");
+            write_line("loading");
         }
     }
     Ok(())
@@ -97,7 +97,7 @@ fn invalid(what: &str) -> Error {
 }
 
 /// A line to whoever started this process, who may have gone.
-fn say(line: &str) {
+fn write_line(line: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -16,7 +16,7 @@ fn under_load(other: &mut Other, session: &Session, at: u64) -> (Region, Window)
     let region = session.allocate(LEN * 2).expect("memory");
     let span = region.take(at, LEN).expect("it is free");
     let window = peer.expose(span, Access::WRITE, LABEL).map_err(|(e, _)| e).expect("exposed");
-    other.tell(&format!("load {LABEL}"));
+    other.send(&format!("load {LABEL}"));
     other.expect("loading");
     (region, window)
 }
@@ -84,7 +84,7 @@ fn a_stopped_peer_leaves_memory_in_quarantine_until_it_goes_on() {
     assert!(span.as_slice().iter().all(|b| *b == 0x5A), "the peer was out");
     nothing_is_held(&session);
     // The link goes on.
-    other.tell("tag 4");
+    other.send("tag 4");
     assert_eq!(peer.recv_tag().expect("it is there"), 4);
     other.expect("done");
 }
@@ -134,7 +134,7 @@ fn a_stopped_peer_ends_no_link_and_an_operation_ends_at_its_deadline() {
     let late = peer.wait_within(op, SHORT).map_err(|e| e.kind());
     assert_eq!(late, Err(ErrorKind::DeadlineExceeded));
     other.go_on();
-    other.tell("notified");
+    other.send("notified");
     other.expect("done 6");
     let mut got = [0; 8];
     peer.get(100, 8, 8).expect("got");

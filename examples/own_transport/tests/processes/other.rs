@@ -67,7 +67,7 @@ impl Other {
         Address::Uds(self.folder.0.clone())
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().expect("it is a pipe");
         writeln!(input, "{line}").expect("it reads");
     }

@@ -27,7 +27,7 @@ fn what_one_process_puts_the_other_has_and_puts_back() {
     session.buffer().read_at(0, &mut got).expect("in range");
     assert!(got == sent, "a get of what was put");
     session.buffer().write_at(0, &bytes(0)).expect("it fits");
-    other.tell(&format!("mirror {LEN}"));
+    other.send(&format!("mirror {LEN}"));
     peer.send_tag(77).expect("sent");
     assert_eq!(peer.recv_tag().expect("answered"), 77);
     session.buffer().read_at(0, &mut got).expect("in range");
@@ -47,7 +47,7 @@ fn tags_follow_their_bytes_and_messages_go_both_ways() {
     let (session, peer) = other.connect();
     session.buffer().write_at(0, b"tagged").expect("it fits");
     for tag in [5, 0, u64::MAX] {
-        other.tell("notified");
+        other.send("notified");
         peer.put_notify(0, 9, 6, tag).expect("put, and delivered");
         other.expect(&format!("done {tag}"));
     }
@@ -55,7 +55,7 @@ fn tags_follow_their_bytes_and_messages_go_both_ways() {
     peer.get(100, 9, 6).expect("got");
     session.buffer().read_at(100, &mut got).expect("in range");
     assert_eq!(&got, b"tagged");
-    other.tell(&format!("message {LEN}"));
+    other.send(&format!("message {LEN}"));
     let (sent, mut back) = (bytes(9), bytes(0));
     peer.send_data(&sent).expect("sent");
     assert_eq!(peer.recv_data(&mut back).expect("received"), LEN);
@@ -71,7 +71,7 @@ fn a_window_is_taken_back_while_the_peer_puts_into_it() {
     for label in 1..=8 {
         let span = region.take_all().expect("all of it is free");
         let window = peer.expose(span, Access::WRITE, label).map_err(|(e, _)| e).expect("exposed");
-        other.tell(&format!("load {label}"));
+        other.send(&format!("load {label}"));
         other.expect("loading");
         let mut span = window.revoke(PATIENCE).expect("the peer lets go of it");
         // From here on no byte of it changes.
@@ -89,7 +89,7 @@ fn a_window_for_reading_cannot_be_written() {
     let (session, peer) = other.connect();
     let span = session.allocate(64).expect("memory").take_all().expect("free");
     let window = peer.expose(span, Access::READ, 1).map_err(|(e, _)| e).expect("exposed");
-    other.tell("load 1");
+    other.send("load 1");
     other.expect("ended Access");
     drop(window);
 }

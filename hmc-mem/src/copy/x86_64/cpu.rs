@@ -23,7 +23,7 @@ impl CpuFeatures {
     pub(crate) fn get() -> Self {
         // Relaxed: the word is all there is, and asking twice gives the same answer.
         match CACHE.load(Ordering::Relaxed) {
-            0 => Self::ask(),
+            0 => Self::detect(),
             bits => Self(bits),
         }
     }
@@ -53,7 +53,7 @@ impl CpuFeatures {
     }
 
     #[cold]
-    fn ask() -> Self {
+    fn detect() -> Self {
         let bits = features(&cpuid, system_saves_avx);
         CACHE.store(bits, Ordering::Relaxed);
         Self(bits)

@@ -1,7 +1,7 @@
 //! What failed calls leave: no hole where views are, no page of others unmapped.
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
-use super::{MappedPages, Patches, anonymous, put_over, settle, zeros};
+use super::{MappedPages, Patches, anonymous, finish_replace, put_over, zeros};
 use crate::error::{MemError, MemLimit};
 use crate::length::widen;
 use crate::os::fork::tests::in_child;
@@ -46,7 +46,7 @@ fn all_are(at: *mut u8, len: usize, byte: u8) -> bool {
 fn a_move_that_fails_at_once_leaves_the_old_pages() {
     let (old, fresh) = (pages_of(1, PAGES), pages_of(2, PAGES));
     // SAFETY: the pages of `old` are this test's own; the call is said to have failed without a change.
-    let moved = unsafe { settle(fresh, old.at.as_ptr(), Err(Errno::NOMEM)) };
+    let moved = unsafe { finish_replace(fresh, old.at.as_ptr(), Err(Errno::NOMEM)) };
     assert_eq!(moved, Err(Errno::NOMEM));
     assert!(all_are(old.at.as_ptr(), old.len, 1));
 }
@@ -63,7 +63,7 @@ fn a_move_that_fails_after_it_has_unmapped_leaves_no_hole() {
             unsafe { rustix::mm::munmap(at.cast(), len) }.expect("memory");
             let planted = !is_mapped(at, len);
             // SAFETY: the range was the test's own a moment ago, and there is no other thread.
-            let moved = unsafe { settle(fresh, at, Err(Errno::NOMEM)) };
+            let moved = unsafe { finish_replace(fresh, at, Err(Errno::NOMEM)) };
             let whole = is_mapped(old.at.as_ptr(), old.len);
             planted && moved == Ok(()) && whole && all_are(at, len, 2)
         });

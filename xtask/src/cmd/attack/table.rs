@@ -1,4 +1,4 @@
-//! What the rows of `cargo xtask attack` came to: read of their processes, judged, printed.
+//! What the rows of `cargo xtask attack` came to: read of their processes, assessed, printed.
 
 use crate::shell;
 use crate::step_result::Counts;
@@ -83,7 +83,7 @@ fn outcome(line: &str) -> Option<(End, u64, String)> {
 }
 
 /// What both runs of a row come to.
-fn judge(tried: &Tried) -> Verdict {
+fn assess(tried: &Tried) -> Verdict {
     let Tried { row, plain, planted } = tried;
     let Some(planted) = planted else {
         return Verdict::skipped(plain.seen.clone(), "a machine that has it");
@@ -134,7 +134,7 @@ pub(super) fn print(table: &[Tried]) -> Counts {
         if let Some(planted) = planted {
             println!("    beside {}: {}", row.mutant, planted.seen);
         }
-        let (place, verdict) = match judge(tried) {
+        let (place, verdict) = match assess(tried) {
             Verdict::Passed => (&mut counts.passed, None),
             verdict @ Verdict::Skipped { .. } => (&mut counts.skipped, Some(verdict)),
             verdict @ Verdict::Failed(_) => (&mut counts.failed, Some(verdict)),
@@ -161,7 +161,7 @@ pub(super) fn table(tried: &[Tried], seed: u64) -> Value {
         .map(|t| {
             json!({
                 "row": t.row.name, "promise": t.row.promise, "document": t.row.document,
-                "verdict": judge(t).word(), "detail": judge(t).detail(),
+                "verdict": assess(t).word(), "detail": assess(t).detail(),
                 "run": of_run(&t.plain), "planted_bug": t.row.mutant,
                 "run_beside_it": t.planted.as_ref().map(of_run),
             })
@@ -172,7 +172,7 @@ pub(super) fn table(tried: &[Tried], seed: u64) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{End, Row, Run, Tried, judge, outcome, read, row, table};
+    use super::{End, Row, Run, Tried, assess, outcome, read, row, table};
     use crate::shell::Outcome;
     use crate::verdict::Verdict;
     use std::time::Duration;
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn only_a_row_that_can_fail_passes() {
-        let passes = |plain, planted| judge(&tried(plain, planted)) == Verdict::Passed;
+        let passes = |plain, planted| assess(&tried(plain, planted)) == Verdict::Passed;
         assert!(passes(End::Held, Some(End::Broken)));
         for (plain, planted) in [
             (End::Held, Some(End::Held)),
@@ -200,9 +200,9 @@ mod tests {
             (End::Broken, Some(End::Broken)),
             (End::Unmade, Some(End::Broken)),
         ] {
-            assert!(matches!(judge(&tried(plain, planted)), Verdict::Failed(_)));
+            assert!(matches!(assess(&tried(plain, planted)), Verdict::Failed(_)));
         }
-        let skipped = judge(&tried(End::Skipped, None));
+        let skipped = assess(&tried(End::Skipped, None));
         assert!(matches!(skipped, Verdict::Skipped { .. }), "{skipped:?}");
     }
 

@@ -7,7 +7,7 @@
 
 use super::options::{Options, PATIENCE};
 use super::profile::instructions;
-use super::ratios::{Judged, Kind, Ratio, judge};
+use super::ratios::{Assessment, Kind, Ratio, assess};
 use super::taker::{Line, Taker, Word};
 use crate::shell;
 use crate::tree;
@@ -294,10 +294,10 @@ fn by_time(
     };
     let what = if kind == Kind::Rate { "rate" } else { "time" };
     let words = format!("{what} {ratio}; old against old {control}, with the delay {planted}");
-    match judge(kind, control, planted, ratio) {
-        Judged::Held => known(old, false, true, format!("held: {words}")),
-        Judged::Lost => known(old, true, true, format!("LOST: {words}")),
-        Judged::NotMeasurable(why) => {
+    match assess(kind, control, planted, ratio) {
+        Assessment::Held => known(old, false, true, format!("held: {words}")),
+        Assessment::Lost => known(old, true, true, format!("LOST: {words}")),
+        Assessment::NotMeasurable(why) => {
             let words = format!("not measurable here ({why}), {what} {ratio}");
             by_instructions(row, old, words, programs)
         }

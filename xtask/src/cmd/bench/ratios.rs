@@ -98,7 +98,7 @@ fn skipped(n: usize) -> Option<usize> {
 
 /// What is made of a line.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Judged {
+pub(crate) enum Assessment {
     /// Within the bound, or better.
     Held,
     /// Worse, whatever the noise.
@@ -108,19 +108,19 @@ pub(crate) enum Judged {
 }
 
 /// Old code against itself, with a planted delay, and new code, each against old code.
-pub(crate) fn judge(kind: Kind, control: Ratio, planted: Ratio, new: Ratio) -> Judged {
+pub(crate) fn assess(kind: Kind, control: Ratio, planted: Ratio, new: Ratio) -> Assessment {
     if control.is_noise() {
-        return Judged::NotMeasurable(format!("old against old {control}"));
+        return Assessment::NotMeasurable(format!("old against old {control}"));
     }
     if !planted.is_lost(kind) {
-        return Judged::NotMeasurable(format!("a delay of 10 % does not show: {planted}"));
+        return Assessment::NotMeasurable(format!("a delay of 10 % does not show: {planted}"));
     }
-    if new.is_lost(kind) { Judged::Lost } else { Judged::Held }
+    if new.is_lost(kind) { Assessment::Lost } else { Assessment::Held }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Judged, Kind, Ratio, judge, skipped};
+    use super::{Assessment, Kind, Ratio, assess, skipped};
 
     /// Samples of a program that takes `factor` times as long, with noise that is the neighbours' own.
     fn series(factor: f64, noise: f64, seed: u64) -> Vec<f64> {
@@ -134,10 +134,10 @@ mod tests {
             .collect()
     }
 
-    fn judged(kind: Kind, factor: f64, noise: f64) -> Judged {
+    fn assessed(kind: Kind, factor: f64, noise: f64) -> Assessment {
         let old = series(1.0, noise, 1);
         let of = |factor, seed| Ratio::of(kind, &series(factor, noise, seed), &old).unwrap();
-        judge(kind, of(1.0, 2), of(1.1, 3), of(factor, 4))
+        assess(kind, of(1.0, 2), of(1.1, 3), of(factor, 4))
     }
 
     #[test]
@@ -163,25 +163,27 @@ mod tests {
     #[test]
     fn a_tenth_is_lost_and_nothing_is_held() {
         for kind in [Kind::Time, Kind::Rate] {
-            assert_eq!(judged(kind, 1.0, 0.02), Judged::Held);
-            assert_eq!(judged(kind, 0.8, 0.02), Judged::Held);
-            assert_eq!(judged(kind, 1.02, 0.001), Judged::Held);
-            assert_eq!(judged(kind, 1.1, 0.02), Judged::Lost);
-            assert_eq!(judged(kind, 1.04, 0.001), Judged::Lost);
+            assert_eq!(assessed(kind, 1.0, 0.02), Assessment::Held);
+            assert_eq!(assessed(kind, 0.8, 0.02), Assessment::Held);
+            assert_eq!(assessed(kind, 1.02, 0.001), Assessment::Held);
+            assert_eq!(assessed(kind, 1.1, 0.02), Assessment::Lost);
+            assert_eq!(assessed(kind, 1.04, 0.001), Assessment::Lost);
         }
     }
 
     #[test]
     fn a_busy_machine_says_nothing_of_either() {
         for factor in [1.0, 1.5] {
-            assert!(matches!(judged(Kind::Time, factor, 1.0), Judged::NotMeasurable(_)));
+            assert!(matches!(assessed(Kind::Time, factor, 1.0), Assessment::NotMeasurable(_)));
         }
         let near = |m: f64| Ratio { median: m, low: m - 0.01, high: m + 0.01 };
-        let blind = judge(Kind::Time, near(1.0), near(1.0), near(1.0));
-        assert!(matches!(blind, Judged::NotMeasurable(why) if why.contains("does not show")));
-        let itself = judge(Kind::Time, near(1.05), near(1.1), near(1.0));
-        assert!(matches!(itself, Judged::NotMeasurable(why) if why.contains("old against old")));
-        let itself = judge(Kind::Time, near(0.9), near(1.1), near(1.0));
-        assert!(matches!(itself, Judged::NotMeasurable(_)));
+        let blind = assess(Kind::Time, near(1.0), near(1.0), near(1.0));
+        assert!(matches!(blind, Assessment::NotMeasurable(why) if why.contains("does not show")));
+        let itself = assess(Kind::Time, near(1.05), near(1.1), near(1.0));
+        assert!(
+            matches!(itself, Assessment::NotMeasurable(why) if why.contains("old against old"))
+        );
+        let itself = assess(Kind::Time, near(0.9), near(1.1), near(1.0));
+        assert!(matches!(itself, Assessment::NotMeasurable(_)));
     }
 }

@@ -96,7 +96,7 @@ pub(super) fn coverage(root: &Path, tree: &Tree) -> ClaimResult {
         Err(why) => return ClaimResult::Failed(why),
     }
     match std::fs::read_to_string(&report) {
-        Ok(text) => judge_lines(&text, tree, UNREACHABLE),
+        Ok(text) => assess_lines(&text, tree, UNREACHABLE),
         Err(e) => ClaimResult::Failed(format!("{}: {e}", report.display())),
     }
 }
@@ -112,7 +112,7 @@ fn without_earlier(path: &Path) -> Result<(), String> {
     gone.map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn judge_lines(lcov: &str, tree: &Tree, excused: &str) -> ClaimResult {
+fn assess_lines(lcov: &str, tree: &Tree, excused: &str) -> ClaimResult {
     let excused: Vec<&str> = listed(excused).map(|(what, _)| what).collect();
     let mut all = 0_usize;
     let mut used = 0_usize;
@@ -208,7 +208,7 @@ pub(super) fn mutants(root: &Path) -> ClaimResult {
             Err(why) => return ClaimResult::Failed(format!("{}: {why}", part.name)),
         }
     }
-    judge_mutants(caught, &missed, EQUIVALENT)
+    assess_mutants(caught, &missed, EQUIVALENT)
 }
 
 /// What cargo-mutants found of a part.
@@ -231,19 +231,19 @@ impl Lists {
         let all: Vec<serde_json::Value> = serde_json::from_str(&text("mutants.json")?)
             .map_err(|e| format!("mutants.json: {e}"))?;
         let lists = [text("caught.txt")?, text("timeout.txt")?, text("unviable.txt")?];
-        Self::judge(all.len(), &lists, text("missed.txt")?)
+        Self::assess(all.len(), &lists, text("missed.txt")?)
     }
 
-    /// Judges the lists of caught, late and unviable mutants beside the number of all: each was tried.
-    fn judge(all: usize, lists: &[String; 3], missed: String) -> Result<Self, String> {
+    /// Checks the lists of caught, late and unviable mutants beside the number of all: each was tried.
+    fn assess(all: usize, lists: &[String; 3], missed: String) -> Result<Self, String> {
         let [caught, late, unviable] = lists.each_ref().map(|list| list.lines().count());
         let caught = caught.saturating_add(late);
-        let judged = caught.saturating_add(missed.lines().count());
-        let tried = judged.saturating_add(unviable);
+        let assessed = caught.saturating_add(missed.lines().count());
+        let tried = assessed.saturating_add(unviable);
         if tried != all {
             return Err(format!("{tried} of {all} mutants were tried"));
         }
-        if judged == 0 {
+        if assessed == 0 {
             return Err("no mutant was tried that compiles".to_owned());
         }
         Ok(Self { caught, missed })
@@ -286,7 +286,7 @@ pub(crate) fn lines_under(code: &str, attribute: &str) -> Vec<usize> {
     lines
 }
 
-fn judge_mutants(caught: usize, missed: &str, equivalent: &str) -> ClaimResult {
+fn assess_mutants(caught: usize, missed: &str, equivalent: &str) -> ClaimResult {
     let known: Vec<&str> = listed(equivalent).map(|(what, _)| what).collect();
     // `path:line:column: change`; lines move, what is changed stays.
     let (same, survived): (Vec<&str>, Vec<&str>) = missed.lines().partition(|row| {
@@ -326,7 +326,7 @@ pub(crate) fn listed(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lists, ended, judge_lines, judge_mutants, lines_under, without_earlier};
+    use super::{Lists, assess_lines, assess_mutants, ended, lines_under, without_earlier};
     use crate::cmd::certify::claim_result::ClaimResult;
     use crate::shell::Outcome;
     use crate::tree::Tree;
@@ -337,26 +337,30 @@ mod tests {
         let code = "fn a() {\n    b();\n}\n#[cfg(test)]\nmod tests {\n    c();\n}\n";
         let tree = Tree::planted(&[("hmc-core/src/x.rs", code)]);
         let lcov = "SF:/p/hmc-core/src/x.rs\nDA:1,1\nDA:2,0\nDA:6,0\nend_of_record\n";
-        let judge = |lcov: &str, excused: &str| judge_lines(lcov, &tree, excused);
-        assert_eq!(judge(lcov, ""), ClaimResult::Failed("1 of 2 lines are not covered".into()));
-        assert_eq!(judge(lcov, "x.rs: fn a() { / b(); => "), judge(lcov, ""), "a reason is wanted");
-        assert!(matches!(judge(lcov, "x.rs: fn a() { / b(); => why"), ClaimResult::Proved(_)));
+        let assess = |lcov: &str, excused: &str| assess_lines(lcov, &tree, excused);
+        assert_eq!(assess(lcov, ""), ClaimResult::Failed("1 of 2 lines are not covered".into()));
+        assert_eq!(
+            assess(lcov, "x.rs: fn a() { / b(); => "),
+            assess(lcov, ""),
+            "a reason is wanted"
+        );
+        assert!(matches!(assess(lcov, "x.rs: fn a() { / b(); => why"), ClaimResult::Proved(_)));
         let again = format!("{lcov}SF:/p/hmc-core/src/x.rs\nDA:2,5\n");
-        assert!(matches!(judge(&again, ""), ClaimResult::Proved(_)), "another copy ran it");
-        assert!(matches!(judge("", ""), ClaimResult::Failed(_)));
+        assert!(matches!(assess(&again, ""), ClaimResult::Proved(_)), "another copy ran it");
+        assert!(matches!(assess("", ""), ClaimResult::Failed(_)));
     }
 
     #[test]
     fn survivors_count_and_none_may_be_in_the_strict_modules() {
         let row = "hmc-core/src/queue.rs:7:9: replace + with - in f";
-        let judge = judge_mutants;
-        assert!(matches!(judge(99, row, ""), ClaimResult::Proved(_)));
-        assert!(matches!(judge(9, row, ""), ClaimResult::Failed(_)), "90 %");
+        let assess = assess_mutants;
+        assert!(matches!(assess(99, row, ""), ClaimResult::Proved(_)));
+        assert!(matches!(assess(9, row, ""), ClaimResult::Failed(_)), "90 %");
         let excuse = "hmc-core/src/queue.rs: replace + with - in f => nobody sees it";
-        assert!(matches!(judge(9, row, excuse), ClaimResult::Proved(_)));
+        assert!(matches!(assess(9, row, excuse), ClaimResult::Proved(_)));
         let strict = row.replace("queue.rs", "slots/list.rs");
-        assert!(matches!(judge(99, &strict, ""), ClaimResult::Failed(_)));
-        assert!(matches!(judge(0, "", ""), ClaimResult::Failed(_)), "nothing was tried");
+        assert!(matches!(assess(99, &strict, ""), ClaimResult::Failed(_)));
+        assert!(matches!(assess(0, "", ""), ClaimResult::Failed(_)), "nothing was tried");
     }
 
     fn outcome(code: Option<i32>, timed_out: bool) -> Outcome {
@@ -383,19 +387,19 @@ mod tests {
 
     #[test]
     fn every_mutant_of_a_part_is_tried() {
-        let judge = |all, caught: &str, late: &str, unviable: &str, missed: &str| {
+        let assess = |all, caught: &str, late: &str, unviable: &str, missed: &str| {
             let lists = [caught, late, unviable].map(str::to_owned);
-            Lists::judge(all, &lists, missed.to_owned())
+            Lists::assess(all, &lists, missed.to_owned())
         };
         let lists = Lists { caught: 3, missed: "d\n".to_owned() };
-        assert_eq!(judge(5, "a\nb\n", "c\n", "e\n", "d\n"), Ok(lists));
+        assert_eq!(assess(5, "a\nb\n", "c\n", "e\n", "d\n"), Ok(lists));
         assert_eq!(
-            judge(6, "a\nb\n", "c\n", "e\n", "d\n"),
+            assess(6, "a\nb\n", "c\n", "e\n", "d\n"),
             Err("5 of 6 mutants were tried".into())
         );
         let none = Err("no mutant was tried that compiles".into());
-        assert_eq!(judge(0, "", "", "", ""), none);
-        assert_eq!(judge(1, "", "", "e\n", ""), none);
+        assert_eq!(assess(0, "", "", "", ""), none);
+        assert_eq!(assess(1, "", "", "e\n", ""), none);
     }
 
     #[test]

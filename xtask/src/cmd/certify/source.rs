@@ -207,11 +207,11 @@ mod tests {
 
     #[test]
     fn exceptions_are_counted_and_want_a_reason() {
-        let judge = |text: &str| exceptions(&Source::split(text).tokens());
-        assert_eq!(judge("#[allow(dead_code, reason = \"x\")]\nfn f() {}"), (1, None));
-        assert_eq!(judge("fn f() {}\n#[expect(clippy::x)]\nfn g() {}"), (1, Some(2)));
+        let assess = |text: &str| exceptions(&Source::split(text).tokens());
+        assert_eq!(assess("#[allow(dead_code, reason = \"x\")]\nfn f() {}"), (1, None));
+        assert_eq!(assess("fn f() {}\n#[expect(clippy::x)]\nfn g() {}"), (1, Some(2)));
         assert_eq!(
-            judge("#![cfg_attr(test, allow(clippy::x))]\n#[must_use]\nfn f() {}"),
+            assess("#![cfg_attr(test, allow(clippy::x))]\n#[must_use]\nfn f() {}"),
             (0, None)
         );
     }

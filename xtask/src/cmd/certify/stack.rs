@@ -56,11 +56,11 @@ fn measure(root: &Path) -> Result<String, String> {
         return Err(format!("objdump: {}", out.stderr));
     }
     let program = Program::read(&out.stdout, &sizes)?;
-    judge(&program)
+    assess(&program)
 }
 
 /// Compares the graph with the bounds.
-fn judge(program: &Program) -> Result<String, String> {
+fn assess(program: &Program) -> Result<String, String> {
     if let Some(line) = program.float() {
         return Err(format!("an instruction of floating point: {line}"));
     }
@@ -247,7 +247,7 @@ fn section(program: &Path) -> Result<Vec<(u64, u64)>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{judge, stand_alone};
+    use super::{assess, stand_alone};
     use crate::cmd::certify::stack::graph::Program;
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
              0000000000000020 <helper>:\n  20:\tret\n\
              0000000000000030 <<hmc_core::a::E as core::fmt::Display>::fmt>:\n  30:\tcall   *%rax\n"
         );
-        judge(&Program::read(&text, frames).unwrap())
+        assess(&Program::read(&text, frames).unwrap())
     }
 
     #[test]

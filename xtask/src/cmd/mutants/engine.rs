@@ -3,7 +3,7 @@
 use super::copy::Copy;
 use super::list::{Mutant, drawn};
 use super::report::{Equivalents, Outcome, Report, Row};
-use super::run::{Runner, baselines, judge, known};
+use super::run::{Runner, assess, baselines, known};
 use super::settle::{Settled, Way, by_number, settle, spliced};
 use super::suites::{Baseline, Build, Suite, build};
 use crate::verdict::Verdict;
@@ -40,7 +40,7 @@ pub(super) struct Plan<'p> {
     pub(super) equivalent: &'p str,
 }
 
-/// Judges a sample of `candidates`; `all` has every mutant of the tree.
+/// Assesses a sample of `candidates`; `all` has every mutant of the tree.
 ///
 /// # Errors
 /// Why there is no figure.
@@ -73,7 +73,7 @@ pub(super) fn run(
             rows.push(row);
         }
     }
-    judge_all(plan, &copy, &order, &drawn, &equivalents, &mut rows)?;
+    assess_all(plan, &copy, &order, &drawn, &equivalents, &mut rows)?;
     rows.sort_by_key(|row| row.number);
     let stale = equivalents.stale(all, &rows);
     Ok(Report { seed: plan.seed, wanted: plan.sample, rows, stale, skipped: Vec::new() })
@@ -121,7 +121,7 @@ fn draw(plan: &Plan<'_>, copy: &Copy, order: &[Mutant]) -> Result<Drawn, String>
 }
 
 /// Builds and runs: first what is compiled together, then the others one by one.
-fn judge_all(
+fn assess_all(
     plan: &Plan<'_>,
     copy: &Copy,
     order: &[Mutant],
@@ -135,20 +135,20 @@ fn judge_all(
     let runner = Runner::new(plan.slack, plan.patience).map_err(Verdict::Failed)?;
     let times = baselines(built, &runner).map_err(Verdict::Failed)?;
     println!("=== mutants ===");
-    let judge =
-        Judge { table: plan.table, limits: (plan.slack, plan.patience), order, equivalents };
-    rows.extend(judge.several(plan.jobs, &drawn.joint, &times).map_err(Verdict::Failed)?);
+    let assessor =
+        Assessor { table: plan.table, limits: (plan.slack, plan.patience), order, equivalents };
+    rows.extend(assessor.several(plan.jobs, &drawn.joint, &times).map_err(Verdict::Failed)?);
     for number in &drawn.alone {
         let one = BTreeSet::from([*number]);
         let suites = built_alone(plan, copy, order, &one)?;
         let baselines: Vec<Baseline> = suites.into_iter().map(|s| known(s, &times)).collect();
-        rows.push(judge.one(*number, &baselines, &runner, true).map_err(Verdict::Failed)?);
+        rows.push(assessor.one(*number, &baselines, &runner, true).map_err(Verdict::Failed)?);
     }
     Ok(())
 }
 
 /// What the runs with mutants need.
-struct Judge<'j> {
+struct Assessor<'j> {
     table: &'j [(&'j str, &'j [&'j str])],
     /// A runner's slack and patience.
     limits: (Duration, Duration),
@@ -156,7 +156,7 @@ struct Judge<'j> {
     equivalents: &'j Equivalents,
 }
 
-impl Judge<'_> {
+impl Assessor<'_> {
     /// Runs the suites with one mutant.
     fn one(
         &self,
@@ -167,7 +167,7 @@ impl Judge<'_> {
     ) -> Result<Row, String> {
         let mutant = by_number(self.order, number).ok_or("a number without a mutant")?;
         let begun = Instant::now();
-        let fate = judge(baselines, number, mutant, self.table, runner)?;
+        let fate = assess(baselines, number, mutant, self.table, runner)?;
         let outcome = self.equivalents.outcome(mutant, fate);
         let seconds = begun.elapsed().as_secs_f64();
         let row = Row { number, mutant: mutant.clone(), outcome, alone, seconds };

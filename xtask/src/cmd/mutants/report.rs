@@ -133,10 +133,10 @@ impl Report {
 
     /// The figures in one line.
     pub(super) fn figures(&self) -> String {
-        let judged = self.caught().saturating_add(self.missed());
-        let tenths = self.caught().saturating_mul(1000).checked_div(judged).unwrap_or(0);
+        let assessed = self.caught().saturating_add(self.missed());
+        let tenths = self.caught().saturating_mul(1000).checked_div(assessed).unwrap_or(0);
         format!(
-            "{} of {judged} caught ({}.{} %), {} missed, {} equivalent; {} that do not compile and {} that are not built here were \
+            "{} of {assessed} caught ({}.{} %), {} missed, {} equivalent; {} that do not compile and {} that are not built here were \
              replaced; {} needed a build of their own; seed {}",
             self.caught(),
             tenths.checked_div(10).unwrap_or(0),
@@ -166,19 +166,19 @@ impl Report {
     ///
     /// # Errors
     /// Why not.
-    pub(super) fn judge(&self, percent: u8) -> Result<(), String> {
-        let judged = self.caught().saturating_add(self.missed());
+    pub(super) fn assess(&self, percent: u8) -> Result<(), String> {
+        let assessed = self.caught().saturating_add(self.missed());
         let equivalent = self.count(|o| matches!(o, Outcome::Equivalent(_)));
-        if judged == 0 {
+        if assessed == 0 {
             return Err("no mutant was judged".to_owned());
         }
-        if judged.saturating_add(equivalent) < self.wanted {
+        if assessed.saturating_add(equivalent) < self.wanted {
             println!("there are no more mutants than these: {} were asked for", self.wanted);
         }
         if let Some(first) = self.stale.first() {
             return Err(first.clone());
         }
-        if self.caught().saturating_mul(100) < judged.saturating_mul(usize::from(percent)) {
+        if self.caught().saturating_mul(100) < assessed.saturating_mul(usize::from(percent)) {
             return Err(format!("{}; {percent} % are wanted", self.figures()));
         }
         Ok(())
@@ -252,11 +252,11 @@ mod tests {
         let stale = list.stale(&all, &[row("a.rs: f", caught)]);
         assert_eq!(stale.len(), 2, "{stale:?}");
         assert!(stale[0].contains("was caught by t") && stale[1].contains("a.rs: gone"));
-        assert!(report(vec![row("x", Outcome::Caught(String::new()))], stale).judge(90).is_err());
+        assert!(report(vec![row("x", Outcome::Caught(String::new()))], stale).assess(90).is_err());
     }
 
     #[test]
-    fn the_figure_counts_what_was_judged_and_nothing_judged_is_no_pass() {
+    fn the_figure_counts_what_was_tried_and_nothing_tried_is_no_pass() {
         let caught = |n: usize| vec![row("x", Outcome::Caught(String::new())); n];
         let of = |n: usize, more: &[Outcome]| {
             let mut rows = caught(n);
@@ -264,10 +264,10 @@ mod tests {
             report(rows, Vec::new())
         };
         let missed = Outcome::Missed(String::new());
-        assert!(of(9, std::slice::from_ref(&missed)).judge(90).is_ok());
-        assert!(of(8, std::slice::from_ref(&missed)).judge(90).is_err(), "88.8 %");
+        assert!(of(9, std::slice::from_ref(&missed)).assess(90).is_ok());
+        assert!(of(8, std::slice::from_ref(&missed)).assess(90).is_err(), "88.8 %");
         let others = [Outcome::Unviable, Outcome::Absent, Outcome::Equivalent(String::new())];
-        assert!(of(0, &others).judge(0).is_err());
+        assert!(of(0, &others).assess(0).is_err());
         let figures = of(8, &[missed]).figures();
         assert!(figures.starts_with("8 of 9 caught (88.8 %), 1 missed, 0 equivalent"), "{figures}");
     }

@@ -146,7 +146,7 @@ fn read_notes(path: &Path) -> Result<BTreeSet<u32>, String> {
 ///
 /// # Errors
 /// Words, when one cannot be started.
-pub(super) fn judge(
+pub(super) fn assess(
     baselines: &[Baseline],
     number: u32,
     mutant: &Mutant,

@@ -170,7 +170,7 @@ impl Fixture {
         Self { root }
     }
 
-    /// Judges so many of them; the seed draws the first one first and the last one last.
+    /// Assesses so many of them; the seed draws the first one first and the last one last.
     fn run(&self, mutants: &[Mutant], sample: usize, equivalent: &str) -> Result<Report, Verdict> {
         let ends = |all: &[Mutant]| [all.first(), all.last()].map(|m| m.map(|m| m.key.clone()));
         let seed = (1..).find(|seed| ends(&drawn(mutants.to_vec(), *seed)) == ends(mutants));
@@ -246,7 +246,7 @@ fn each_mutant_of_a_workspace_comes_to_what_it_is() {
     let Outcome::Caught(how) = fate(&hangs).0 else { panic!("{:?}", fate(&hangs)) };
     assert!(how.contains("time: more than"), "{how}");
     // 4 of 8 that compile.
-    assert!(report.judge(50).is_ok() && report.judge(51).is_err());
+    assert!(report.assess(50).is_ok() && report.assess(51).is_err());
     let there = std::fs::read_to_string(fixture.root.join("a/src/lib.rs")).unwrap();
     assert_eq!(there, CODE, "the tree itself is never changed");
 
@@ -257,7 +257,7 @@ fn each_mutant_of_a_workspace_comes_to_what_it_is() {
         |mutant: &Mutant| &again.rows.iter().find(|r| r.mutant.key == mutant.key).unwrap().outcome;
     assert_eq!(outcome(&unnoticed), &Outcome::Equivalent("nobody looks".to_owned()));
     assert_eq!(outcome(&caught), &by_adds);
-    let why = again.judge(0).unwrap_err();
+    let why = again.assess(0).unwrap_err();
     assert!(why.contains("is listed as equivalent and was caught"), "{why}");
 }
 

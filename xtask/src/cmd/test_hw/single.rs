@@ -117,7 +117,7 @@ impl Run<'_> {
         let out = shell::stream(&mut command, self.limit)?;
         let record = std::fs::read_to_string(&links).map_err(text)?;
         std::fs::remove_file(&links).map_err(text)?;
-        Ok(judge(&out, &record, without_bytes))
+        Ok(assess(&out, &record, without_bytes))
     }
 }
 
@@ -127,8 +127,8 @@ fn stale(known: &[&str], list: &[&str]) -> Result<(), String> {
     if gone.is_empty() { Ok(()) } else { Err(format!("no such test: {}", gone.join(", "))) }
 }
 
-/// Judges one test by its end, and by the lines `CONN BYTES` of its links.
-fn judge(out: &Outcome, record: &str, without_bytes: bool) -> Seen {
+/// Classifies one test by its end, and by the lines `CONN BYTES` of its links.
+fn assess(out: &Outcome, record: &str, without_bytes: bool) -> Seen {
     let ran = count(&out.stdout);
     if !out.success {
         return Seen::Failed(out.why());
@@ -243,7 +243,7 @@ fn executables(messages: &str) -> Vec<(String, PathBuf)> {
 
 #[cfg(test)]
 mod tests_of_the_count {
-    use super::{Seen, executables, judge, stale, summed};
+    use super::{Seen, assess, executables, stale, summed};
     use crate::shell::Outcome;
     use crate::step_result::Counts;
     use crate::verdict::Verdict;
@@ -257,7 +257,7 @@ mod tests_of_the_count {
     const PASSED: &str = "test a ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored\n";
 
     fn seen(record: &str, without_bytes: bool) -> Seen {
-        judge(&ended(0, PASSED), record, without_bytes)
+        assess(&ended(0, PASSED), record, without_bytes)
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests_of_the_count {
 
     #[test]
     fn a_test_that_failed_or_did_not_run_is_no_pass() {
-        let of = |code, text: &str| judge(&ended(code, text), "ucx 5\n", false);
+        let of = |code, text: &str| assess(&ended(code, text), "ucx 5\n", false);
         assert_eq!(of(101, PASSED), Seen::Failed("exit status 101".into()));
         let none = "test result: ok. 0 passed; 0 failed; 0 ignored\n";
         assert_eq!(of(0, none), Seen::Failed("it was not run".into()));

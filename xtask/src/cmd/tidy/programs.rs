@@ -262,12 +262,12 @@ fn pytest(tree: &Tree) -> Tests {
         let mut names = BTreeMap::new();
         for (name, body) in own.iter().filter(|(name, _)| name.starts_with("test_")) {
             let helper = own.iter().chain(&shared).any(|(helper, text)| {
-                helper != name && body.contains(&format!("{helper}(")) && says_no(text)
+                helper != name && body.contains(&format!("{helper}(")) && is_negative(text)
             });
             let flaw = if body.starts_with("@pytest.mark.skip(") {
                 Some(Flaw::Ignored)
             } else {
-                (!helper && !says_no(body)).then_some(Flaw::Hollow)
+                (!helper && !is_negative(body)).then_some(Flaw::Hollow)
             };
             names.insert(name.clone(), flaw);
         }
@@ -277,7 +277,7 @@ fn pytest(tree: &Tree) -> Tests {
 }
 
 /// Whether a function of Python can fail a test.
-fn says_no(text: &str) -> bool {
+fn is_negative(text: &str) -> bool {
     ["assert ", "raises(", "raise ", "pytest.fail("].iter().any(|word| text.contains(word))
 }
 
@@ -438,7 +438,7 @@ mod tests_of_programs {
     }
 
     #[test]
-    fn tests_of_python_are_judged_alike() {
+    fn tests_of_python_are_checked_alike() {
         let of = |path: &str, text: &str| {
             let conftest =
                 ("hmc-py/tests/conftest.py", "def run():\n    assert 1\ndef idle():\n    x = 1\n");

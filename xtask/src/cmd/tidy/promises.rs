@@ -47,7 +47,7 @@ const PARTS: [(&str, &str, Part); 9] = [
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    judge(tree, &PARTS)
+    assess(tree, &PARTS)
 }
 
 /// Something that is promised: a sentence, or the first cell of a row.
@@ -58,7 +58,7 @@ struct Unit<'a> {
     has_row: bool,
 }
 
-fn judge(tree: &Tree, parts: &[(&str, &str, Part)]) -> Vec<Finding> {
+fn assess(tree: &Tree, parts: &[(&str, &str, Part)]) -> Vec<Finding> {
     let Some(page) = tree.file(PROMISES) else {
         return vec![Finding::new(PROMISES, 0, "the page is missing")];
     };
@@ -66,7 +66,7 @@ fn judge(tree: &Tree, parts: &[(&str, &str, Part)]) -> Vec<Finding> {
     let mut units: Vec<Unit<'_>> = Vec::new();
     for (path, heading, part) in parts {
         let text = tree.file(path).map_or("", |f| f.text.as_str());
-        let found = said(text, heading, *part);
+        let found = statements(text, heading, *part);
         if found.is_empty() {
             let what = format!("nothing is promised under `{heading}`: is it called otherwise?");
             out.push(Finding::new(path, 0, what));
@@ -82,7 +82,7 @@ fn judge(tree: &Tree, parts: &[(&str, &str, Part)]) -> Vec<Finding> {
     out
 }
 
-/// Judges the rows of the page, and notes which units have one.
+/// Checks the rows of the page, and notes which units have one.
 fn rows(page: &File, tests: &Tests, units: &mut [Unit<'_>], out: &mut Vec<Finding>) {
     let mut named = BTreeSet::new();
     let mut of = String::new();
@@ -151,7 +151,7 @@ enum Piece<'a> {
 }
 
 /// The promises in a part of a page, with the lines.
-fn said(text: &str, heading: &str, part: Part) -> Vec<(usize, String)> {
+fn statements(text: &str, heading: &str, part: Part) -> Vec<(usize, String)> {
     let pieces = pieces(text, heading);
     let mut out = Vec::new();
     let mut paragraph = 0_usize;
@@ -241,7 +241,7 @@ fn sentences(lines: &[(usize, &str)]) -> Vec<(usize, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FRONT, Part, judge, plain, said};
+    use super::{FRONT, Part, assess, plain, statements};
     use crate::tree::Tree;
 
     const PAGE: &str = "# Top\n\nFirst one. It is.\n\nIt never **hangs**. It [never](x.md) lies,\nnor `does` it wait.\n\n\
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn the_parts_of_a_page_are_found() {
         let texts = |heading, part| -> Vec<String> {
-            said(PAGE, heading, part).into_iter().map(|(_, text)| text).collect()
+            statements(PAGE, heading, part).into_iter().map(|(_, text)| text).collect()
         };
         assert_eq!(
             texts("Top", Part::Paragraph(2)),
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(texts("Works", Part::Rows), ["shm here"]);
         assert_eq!(texts("Works", Part::List), ["One item.", "Two of them.", "Three."]);
         assert_eq!(texts("Works", Part::Paragraphs), Vec::<String>::new());
-        assert_eq!(said(PAGE, "Top", Part::Paragraph(2))[1].0, 5);
+        assert_eq!(statements(PAGE, "Top", Part::Paragraph(2))[1].0, 5);
         assert_eq!(plain("a  **b** `c` [d e](f#g) [h]"), "a b c d e [h]");
     }
 
@@ -283,7 +283,7 @@ mod tests {
             ("a/Cargo.toml", "[package]\nname = \"a\"\n"),
             ("a/tests/one.rs", code),
         ]);
-        judge(&tree, &PARTS).into_iter().map(|f| f.to_string()).collect()
+        assess(&tree, &PARTS).into_iter().map(|f| f.to_string()).collect()
     }
 
     #[test]

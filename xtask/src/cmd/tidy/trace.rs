@@ -333,7 +333,7 @@ mod tests {
     const A: (&str, &str) = ("a/Cargo.toml", "[package]\nname = \"a\"\n");
     const B: (&str, &str) = ("b/Cargo.toml", "[package]\nname = \"b\"\n");
 
-    fn judge(wire: &str, faults: &str) -> (Traced, Vec<String>) {
+    fn assess(wire: &str, faults: &str) -> (Traced, Vec<String>) {
         let tree = Tree::planted(&[
             ("docs/WIRE.md", wire),
             ("docs/FAULTS.md", faults),
@@ -364,26 +364,26 @@ mod tests {
 
     #[test]
     fn an_assumption_needs_a_test_or_a_proof() {
-        let judge = |page: &str| {
+        let assess = |page: &str| {
             let code = [ROOT, A, B, ("a/tests/one.rs", CODE), ("docs/SAFETY.md", page)];
             let found = trace(&Tree::planted(&code)).1.into_iter().map(|f| f.to_string());
             found.filter(|f| f.starts_with("docs/SAFETY.md")).collect::<Vec<_>>()
         };
-        assert_eq!(judge(SAFETY), Vec::<String>::new());
+        assert_eq!(assess(SAFETY), Vec::<String>::new());
         let one = |page: &str, want: &str| {
-            let found = judge(page);
+            let found = assess(page);
             assert!(found.len() == 1 && found[0].contains(want), "{want}: {found:?}");
         };
         one(&SAFETY.replace("`cargo xtask nopanic`", "somebody"), ":2: AoU-2 names neither");
         one(&SAFETY.replace("AoU-2", "AoU-3"), "AoU-3 where 2 belongs");
         one(&SAFETY.replace("AoU-", "A"), "the assumptions of use are missing");
-        let gone = judge(&SAFETY.replace("one::random", "one::gone"));
+        let gone = assess(&SAFETY.replace("one::random", "one::gone"));
         assert_eq!(gone.len(), 2, "the test, and that there is none: {gone:?}");
     }
 
     #[test]
     fn a_process_needs_a_test() {
-        let judge = |page: &str| {
+        let assess = |page: &str| {
             let pages = [("docs/WIRE.md", WIRE), ("docs/FAULTS.md", &rows("comes with UCX"))];
             let code = [
                 ROOT,
@@ -397,15 +397,15 @@ mod tests {
         };
         let whole = "| who | shown by |\n| --- | --- |\n| any | `a/tests/one::seen` |\n";
         // The pages of the rules name tests that are in several of these files.
-        let other = judge(whole);
-        assert_eq!(judge(&whole.replace("one::seen", "one::none")), other + 2);
-        assert_eq!(judge(&whole.replace("`a/tests/one::seen`", "somebody")), other + 1);
-        assert_eq!(judge("nothing"), other + 1);
+        let other = assess(whole);
+        assert_eq!(assess(&whole.replace("one::seen", "one::none")), other + 2);
+        assert_eq!(assess(&whole.replace("`a/tests/one::seen`", "somebody")), other + 1);
+        assert_eq!(assess("nothing"), other + 1);
     }
 
     #[test]
     fn a_page_whose_rules_name_tests_passes() {
-        let (traced, findings) = judge(WIRE, &rows("`one::random`"));
+        let (traced, findings) = assess(WIRE, &rows("`one::random`"));
         assert_eq!(findings, Vec::<String>::new());
         assert_eq!(
             traced,
@@ -418,7 +418,7 @@ mod tests {
                 tests: 3
             }
         );
-        let (traced, findings) = judge(WIRE, &rows("comes with UCX"));
+        let (traced, findings) = assess(WIRE, &rows("comes with UCX"));
         assert_eq!((findings.len(), traced.later), (0, FAULT_ROWS));
     }
 
@@ -426,7 +426,7 @@ mod tests {
     fn planted_gaps_are_found() {
         let whole = rows("`one::random`");
         let one = |wire: &str, want: &str| {
-            let (_, findings) = judge(wire, &whole);
+            let (_, findings) = assess(wire, &whole);
             assert!(findings.iter().any(|f| f.contains(want)), "{want}: {findings:?}");
         };
         one(&WIRE.replace("hold [W1]", "hold"), "no rule is marked W1");
@@ -438,7 +438,7 @@ mod tests {
         one(&WIRE.replace("a/tests/one::seen", "one::seen"), "several files");
         one(&WIRE.replace("`a/tests/one::seen`", "later"), "names no test");
         one(&WIRE.replace("| W2 | `one::random` |", ""), "W2 has no row");
-        assert_eq!(judge(WIRE, &rows("nobody knows")).1.len(), FAULT_ROWS);
-        assert_eq!(judge(WIRE, &whole.replace("| 9 |", "| 10 |")).1.len(), 2);
+        assert_eq!(assess(WIRE, &rows("nobody knows")).1.len(), FAULT_ROWS);
+        assert_eq!(assess(WIRE, &whole.replace("| 9 |", "| 10 |")).1.len(), 2);
     }
 }

@@ -101,7 +101,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             out.push(Finding::new(&file.path, 1, "hmc-core must say `#![forbid(unsafe_code)]`"));
         }
         for u in uses(&source) {
-            judge(file, &source, u, &mut out);
+            assess(file, &source, u, &mut out);
         }
         // Before the 2024 edition a foreign block needs no `unsafe`; it is found all the same.
         if !is_sys(&file.path)
@@ -124,7 +124,7 @@ fn is_sys(path: &str) -> bool {
     path.ends_with("/sys.rs")
 }
 
-fn judge(file: &File, source: &Source, u: Use, out: &mut Vec<Finding>) {
+fn assess(file: &File, source: &Source, u: Use, out: &mut Vec<Finding>) {
     let needs: &[&str] = match u.kind {
         Kind::Block | Kind::Implementation | Kind::Attribute | Kind::Foreign => &["SAFETY:"],
         Kind::Declaration => &["# Safety", "SAFETY:"],
