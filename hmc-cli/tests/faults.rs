@@ -291,7 +291,7 @@ impl Rogue {
         Self { session, peer }
     }
 
-    fn ask(&self, request: &str) -> String {
+    fn request(&self, request: &str) -> String {
         self.peer.send_struct(request.as_bytes()).unwrap();
         match self.peer.recv(Want::Struct, PATIENCE).unwrap() {
             Message::Struct(bytes) => String::from_utf8(bytes).unwrap(),
@@ -313,17 +313,17 @@ fn requests_that_make_no_sense_are_refused() {
     let rogue = Rogue::new(&server);
     for name in [&b""[..], b"..", b".", b"../x", b"/etc/x", b"a\0b", b".hmc-part-1-1", &[b'n'; 256]]
     {
-        let reply = rogue.ask(&request(name, 1));
+        let reply = rogue.request(&request(name, 1));
         assert!(reply.contains("refused"), "{name:?}: {reply}");
         assert_eq!(server.event()["event"], "failed");
     }
     for text in
         ["", "{}", "[1]", "\u{1}", &request(b"x", 1).replace("\"hmc_file\":1", "\"hmc_file\":2")]
     {
-        assert!(rogue.ask(text).contains("refused"), "{text}");
+        assert!(rogue.request(text).contains("refused"), "{text}");
     }
     // More than a file can have.
-    assert!(rogue.ask(&request(b"x", u64::MAX)).contains("refused"));
+    assert!(rogue.request(&request(b"x", u64::MAX)).contains("refused"));
     assert_eq!(names(&to), [""; 0]);
     assert_eq!(names(&s.path("")), ["to", "uds"]);
 }
@@ -351,7 +351,7 @@ fn slots_that_make_no_sense_end_the_transfer_only() {
         note(0, 4, 0x1234_5678),
     ];
     for bytes in notes {
-        let reply = rogue.ask(&request(b"x", 1000));
+        let reply = rogue.request(&request(b"x", 1000));
         let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
         let label = reply["ready"]["label"].as_u64().unwrap_or_else(|| panic!("{reply}"));
         let window = rogue.peer.remote_window(label, PATIENCE).unwrap();
@@ -366,7 +366,7 @@ fn slots_that_make_no_sense_end_the_transfer_only() {
     }
     // Words out of turn, and a sum that is not that of the bytes.
     for tag in [FULL | 3, 42, u64::MAX, END | 1] {
-        let reply = rogue.ask(&request(b"x", 1000));
+        let reply = rogue.request(&request(b"x", 1000));
         assert!(reply.contains("ready"), "{reply}");
         rogue.peer.send_tag(tag).unwrap();
         let Message::Tag(answer) = rogue.peer.recv(Want::Tag, PATIENCE).unwrap() else { panic!() };

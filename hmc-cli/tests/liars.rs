@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use common::raw::{ABORT, DONE, EMPTIED, FULL, LEN, VALUE};
-use common::raw::{ask_for, empty, heard, layout, ring, tag};
+use common::raw::{empty, layout, received, request_file, ring, tag};
 use common::{PATIENCE, Process, Scratch, Server, hmc, names};
 use hmc_std::{Address, Peer, Session};
 use serde_json::json;
@@ -27,7 +27,7 @@ fn put(s: &Scratch, file: &Path, act: impl FnOnce(&Peer)) -> common::Ran {
     command.arg("put").arg(file).arg("--uds").arg(&uds).args(["--rank", "9", "--json"]);
     let client = Process::start(&mut command);
     let peer = session.wait_peer(9, PATIENCE).unwrap();
-    let request = heard(&peer);
+    let request = received(&peer);
     assert_eq!(request["ask"]["put"]["size"], LEN);
     let _window = ring(&session, &peer, 5);
     let reply = json!({"ready": {"label": 5, "layout": layout()}});
@@ -100,7 +100,7 @@ fn a_get_says_why_its_sender_gave_up() {
     command.args(["get", "a", "--json", "--out"]).arg(&back).arg("--uds").arg(&uds);
     let client = Process::start(command.args(["--rank", "9"]));
     let peer = session.wait_peer(9, PATIENCE).unwrap();
-    assert!(heard(&peer)["ask"]["get"].is_object());
+    assert!(received(&peer)["ask"]["get"].is_object());
     let meta = json!({"size": LEN, "mode": 0o644, "mtime_s": 0, "mtime_ns": 0});
     peer.send_struct(json!({"sending": meta}).to_string().as_bytes()).unwrap();
     peer.send_tag(ABORT | SHRANK).unwrap();
@@ -120,8 +120,8 @@ fn a_server_takes_no_other_sum_for_success() {
     let peer = session.connect(0, &Address::Uds(server.uds.clone())).unwrap();
     for (label, lie) in [(1, 0), (2, 1)] {
         let _window = ring(&session, &peer, label);
-        ask_for(&peer, "a", label);
-        assert!(heard(&peer)["sending"].is_object());
+        request_file(&peer, "a", label);
+        assert!(received(&peer)["sending"].is_object());
         peer.send_tag(DONE | empty(&peer) ^ lie).unwrap();
         let event = server.event();
         if lie == 0 {

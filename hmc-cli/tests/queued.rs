@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
 
-use common::raw::{DONE, LEN, ask_for, empty, heard, ring};
+use common::raw::{DONE, LEN, empty, received, request_file, ring};
 use common::{Process, Scratch, Server, hmc};
 use hmc_std::{Address, Session, Want};
 use rustix::process::Signal;
@@ -27,20 +27,20 @@ fn requests_that_wait_for_their_turn_are_all_answered() {
     let session = Session::builder(77).redial(false).start().unwrap();
     let peer = session.connect(0, &Address::Uds(server.uds.clone())).unwrap();
     let _window = ring(&session, &peer, 1);
-    ask_for(&peer, "a", 1);
-    assert!(heard(&peer)["sending"].is_object());
+    request_file(&peer, "a", 1);
+    assert!(received(&peer)["sending"].is_object());
     // The ring is smaller than the file: until it is emptied the first transfer is under way. The server keeps 16.
     let absent: Vec<String> = (0..40).map(|n| format!("absent {n}.")).collect();
-    absent.iter().for_each(|name| ask_for(&peer, name, 1));
+    absent.iter().for_each(|name| request_file(&peer, name, 1));
     peer.send_tag(DONE | empty(&peer)).unwrap();
     for (n, name) in absent.iter().enumerate() {
-        let refused = heard(&peer);
+        let refused = received(&peer);
         let why = refused["refused"].as_str().unwrap();
         // Those that it kept; how many of the others it kept later depends on when it received them.
         assert!(why.contains(name) || n >= 16 && why.contains("ask again"), "{n}: {refused}");
     }
-    ask_for(&peer, "a", 1);
-    assert!(heard(&peer)["sending"].is_object(), "it is served as before");
+    request_file(&peer, "a", 1);
+    assert!(received(&peer)["sending"].is_object(), "it is served as before");
 }
 
 /// Whoever asks without end and goes leaves the server at once, and it tells of it in a few lines.
@@ -53,8 +53,8 @@ fn requests_without_end_keep_nobody_else_waiting() {
     let flood = Session::builder(77).redial(false).start().unwrap();
     let peer = flood.connect(0, &Address::Uds(server.uds.clone())).unwrap();
     let _window = ring(&flood, &peer, 1);
-    ask_for(&peer, "a", 1);
-    assert!(heard(&peer)["sending"].is_object());
+    request_file(&peer, "a", 1);
+    assert!(received(&peer)["sending"].is_object());
     (0..20_000).for_each(|_| peer.send_struct(b"{}").unwrap());
     drop((peer, flood));
     server.put("shm", &s.file("b", 10)).ran().badly(&["only shares files"]);
@@ -88,16 +88,16 @@ fn requests_of_a_ranks_next_process_are_its_own() {
     let (first, peer) = client();
     // Nobody reads what the server prints: before long it serves this rank no further.
     let served = |n| {
-        ask_for(&peer, &format!("{n}{}", "x".repeat(200)), 1);
+        request_file(&peer, &format!("{n}{}", "x".repeat(200)), 1);
         peer.recv(Want::Struct, Duration::from_secs(1)).is_ok()
     };
     assert!((0..1_000).any(|n| !served(n)), "the server waits for its reader");
     drop((peer, first));
     let (second, peer) = client();
     let _window = ring(&second, &peer, 1);
-    ask_for(&peer, "a", 1);
+    request_file(&peer, "a", 1);
     let reader = std::thread::spawn(move || out.lines().map_while(Result::ok).count());
-    assert!(heard(&peer)["sending"].is_object());
+    assert!(received(&peer)["sending"].is_object());
     drop((peer, second));
     server.signal(Signal::TERM);
     server.ended();

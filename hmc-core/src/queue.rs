@@ -278,8 +278,8 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
         if self.slots.outcome(op)?.is_some_and(|outcome| outcome.fenced) {
             return Ok(());
         }
-        let (_, owed) = self.slots.parts(op)?;
-        if owed != 0 && matches!(self.transport.cancel(op), CancelOutcome::Withdrawn) {
+        let (_, due) = self.slots.parts(op)?;
+        if due != 0 && matches!(self.transport.cancel(op), CancelOutcome::Withdrawn) {
             self.slots.fence(op, failure)
         } else {
             self.slots.fail(op, failure).map(|_| ())

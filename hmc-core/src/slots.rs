@@ -91,7 +91,7 @@ pub struct Slot<X = ()> {
     result: Result<u64, Failure>,
     deadline: Instant,
     generation: u32,
-    /// Completions that the transport owes.
+    /// Completions that are due from the transport.
     posted: u32,
     /// Parts that the transport was not given yet.
     unposted: u32,
@@ -239,7 +239,7 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
         self.in_flight
     }
 
-    /// Begins an operation of which the transport owes `parts` completions. It expires at
+    /// Begins an operation of which `parts` completions are due from the transport. It expires at
     /// `deadline`. With no parts it is done at once.
     ///
     /// # Errors
@@ -372,7 +372,7 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
         Ok(())
     }
 
-    /// Parts that the transport was not given yet, and completions that it owes.
+    /// Parts that the transport was not given yet, and completions that are due from it.
     ///
     /// # Errors
     /// [`Stale`] when there is no such operation.
@@ -383,7 +383,7 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     /// One completion arrived. Bytes are summed (saturating); the first failure stays.
     ///
     /// # Errors
-    /// [`Stale`] when no completion is owed under that name: it is late or came twice. (A completion
+    /// [`Stale`] when no completion is due under that name: it is late or came twice. (A completion
     /// that comes twice within an operation of several parts cannot be told from another part.)
     #[inline]
     pub fn complete(

@@ -96,7 +96,7 @@ fn a_completion_that_comes_twice_counts_as_another_part() {
     assert_eq!(queue.outcome(op), Ok(Some(Outcome { result: Ok(6), fenced: true })));
     queue.transport_mut().finish_all();
     queue.progress();
-    assert_eq!(queue.stale(), 1, "the one that was owed");
+    assert_eq!(queue.stale(), 1, "the one that was due");
 }
 
 #[test]

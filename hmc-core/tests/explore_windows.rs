@@ -82,7 +82,7 @@ struct Peer {
     to_owner: Vec<Word>,
     /// Windows that the peer may use, and those that it was asked to let go of.
     known: Vec<u8>,
-    owed: Vec<u8>,
+    acks_due: Vec<u8>,
     /// Frames on their way, in no order, and whether each was let in.
     frames: Vec<(u8, bool)>,
     /// Copies under way.
@@ -313,18 +313,18 @@ impl Memory {
                 Word::Advert(n) => q.known.push(n),
                 Word::Revoke(n) => {
                     q.known.retain(|k| *k != n);
-                    q.owed.push(n);
+                    q.acks_due.push(n);
                 }
                 Word::Revoked(_) => return Err("the owner said Revoked".into()),
             }
             out.push((format!("{p} hears {word:?}"), w));
         }
-        for n in peer.owed.iter().copied() {
+        for n in peer.acks_due.iter().copied() {
             if self.plan.bug != Bug::AckWhileInside && peer.inside.contains(&n) {
                 continue;
             }
             let mut w = s.clone();
-            w.peers[at].owed.retain(|k| *k != n);
+            w.peers[at].acks_due.retain(|k| *k != n);
             if peer.linked && peer.sees_link {
                 w.peers[at].to_owner.push(Word::Revoked(n));
             }
@@ -377,7 +377,7 @@ impl Memory {
             w.deaths -= 1;
             let q = &mut w.peers[at];
             (q.alive, q.sees_link, q.waiting, q.answers) = (false, false, 0, 0);
-            for list in [&mut q.known, &mut q.owed, &mut q.inside] {
+            for list in [&mut q.known, &mut q.acks_due, &mut q.inside] {
                 list.clear();
             }
             q.to_peer.clear();
@@ -406,7 +406,7 @@ impl Model for Memory {
             to_peer: Vec::new(),
             to_owner: Vec::new(),
             known: Vec::new(),
-            owed: Vec::new(),
+            acks_due: Vec::new(),
             frames: Vec::new(),
             inside: Vec::new(),
             answers: 0,
@@ -437,7 +437,7 @@ impl Model for Memory {
     fn is_settled(&mut self, s: &World) -> bool {
         s.spans.iter().all(Option::is_none)
             && s.peers.iter().all(|p| {
-                let lists = [&p.owed, &p.inside].iter().all(|l| l.is_empty());
+                let lists = [&p.acks_due, &p.inside].iter().all(|l| l.is_empty());
                 let words = p.to_peer.is_empty() && p.to_owner.is_empty();
                 lists && words && p.frames.is_empty() && p.waiting == 0 && p.answers == 0
             })

@@ -268,7 +268,7 @@ impl FakeUcp {
     }
 
     /// Forgets rules only; what is held stays so.
-    pub fn forget_rules(&self) {
+    pub fn clear_rules(&self) {
         (self.api.forget)();
     }
 

@@ -33,7 +33,7 @@ unsafe impl Send for Lent {}
 // SAFETY: as above.
 unsafe impl Sync for Lent {}
 
-// SAFETY: the bytes were leaked, initialised, by `Owner::lend`, so they stay where they are, and valid.
+// SAFETY: the bytes were leaked, initialised, by `Owner::with_memory`, so they stay where they are, and valid.
 unsafe impl StableBytes for Lent {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         (self.start.as_ptr(), self.shape.len)
@@ -83,16 +83,16 @@ impl Owner {
     /// Memory full of `fill`, which stays in use for as long as the process lives.
     #[must_use]
     pub fn new(fill: u8) -> (Self, Lent) {
-        Self::lend(fill, Shape { len: LEN, step: PAGE })
+        Self::with_memory(fill, Shape { len: LEN, step: PAGE })
     }
 
     /// `len` bytes of it, each of which its owner writes when it is back.
     #[must_use]
     pub fn of(len: usize, fill: u8) -> (Self, Lent) {
-        Self::lend(fill, Shape { len, step: 1 })
+        Self::with_memory(fill, Shape { len, step: 1 })
     }
 
-    fn lend(fill: u8, shape: Shape) -> (Self, Lent) {
+    fn with_memory(fill: u8, shape: Shape) -> (Self, Lent) {
         let start = NonNull::from(vec![fill; shape.len].leak()).cast();
         let back = Arc::new(AtomicBool::new(false));
         (Self { start, shape, back: Arc::clone(&back) }, Lent { start, shape, back })

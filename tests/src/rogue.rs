@@ -57,7 +57,7 @@ pub struct AmSender {
 
 /// The number of a wireup message at its sender: the reply to it shows that the path is open (`WIREUP` in
 /// `hmc-hw/src/ucx/peer/am_sending.rs`).
-const GREETING: u32 = u32::MAX;
+const WIREUP_SEQ: u32 = u32::MAX;
 /// Bytes of the window that a rogue announces, and of one that holds more than any socket buffer.
 const OWN_BYTES: u64 = 4096;
 const WIDE_BYTES: u64 = 64 << 20;
@@ -342,7 +342,7 @@ impl Rogue {
         let target_id = u64::from_le_bytes(self.info[4..12].try_into().expect("8 bytes"));
         let mut am = AmSender { from, deaf, target_id };
         am.send(&DataFrame::new(DataKind::Write, 0).emit(), &[]).expect("a way");
-        am.send(&DataFrame::ack(GREETING, 1).emit(), &[]).expect("a way");
+        am.send(&DataFrame::ack(WIREUP_SEQ, 1).emit(), &[]).expect("a way");
         self.am = Some(am);
     }
 

@@ -106,7 +106,7 @@ fn assert_by_silence(what: &str, took: Duration) {
 }
 
 /// Keeps four puts in flight until one fails. When and how it did, and all that came after.
-fn pump(peer: &Peer, done: &AtomicU64) -> (Vec<Error>, Instant) {
+fn put_repeatedly(peer: &Peer, done: &AtomicU64) -> (Vec<Error>, Instant) {
     let mut flight = std::collections::VecDeque::new();
     let mut ends = Vec::new();
     loop {
@@ -159,7 +159,7 @@ fn cut_in_the_middle_of_puts(mut s: Scene<'_>) {
     s.actor.send(&format!("put_window 0 9 {PUT} {FOREIGN} 100000"));
     let done = AtomicU64::new(0);
     let (ends, took, cpu) = std::thread::scope(|threads| {
-        let pumping = threads.spawn(|| pump(&s.peer, &done));
+        let putting = threads.spawn(|| put_repeatedly(&s.peer, &done));
         until("puts are moving", LONG, || (done.load(Ordering::Acquire) > 1).then_some(()));
         s.net.cut();
         let cut = Instant::now();
@@ -173,7 +173,7 @@ fn cut_in_the_middle_of_puts(mut s: Scene<'_>) {
         let e = s.peer.transfer_within(Direction::Put, copy, short).expect_err("cut");
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
         assert!(cut.elapsed() < bound(2 * short), "a deadline took {:?}", cut.elapsed());
-        let (ends, at) = pumping.join().unwrap();
+        let (ends, at) = putting.join().unwrap();
         ends_dead(op, &region);
         (ends, at - cut, busy() - before)
     });

@@ -156,7 +156,7 @@ fn gets_that_wait_are_refused_once_their_window_is_closed() {
     while far.plane.poll_peer(true) {}
     assert_eq!(fake_ucp.count("held"), 8, "all messages are in flight");
     assert_eq!(far.plane.close_window(closed.window, closed.epoch), Fence::PeerAck);
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
     assert_eq!(fake_ucp.release(), 8);
     let mut results = BTreeMap::new();
     for _ in 0..TURNS {
@@ -206,7 +206,7 @@ fn answers_that_are_under_way_are_gone_on_with_by_polls() {
     assert_eq!(near.poll(), []);
     fake_ucp.rule("ucp_am_send_nbx", 0, CallResult::Held);
     while far.plane.poll_peer(true) {}
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
     assert_eq!(fake_ucp.release(), 8, "all messages are in flight");
     let mut done = 0;
     for _ in 0..TURNS {

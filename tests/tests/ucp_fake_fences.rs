@@ -133,7 +133,7 @@ impl End {
 
 /// Lets all endpoints be closed.
 fn release_all(fake_ucp: &FakeUcp) {
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
     assert!(fake_ucp.release() >= 1, "no endpoint was being closed");
 }
 

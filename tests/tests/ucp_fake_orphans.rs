@@ -84,7 +84,7 @@ fn memory_of_messages_comes_back_before_ucx_has_sent_them() {
         let counted = || (source.stats().panics_caught == u64::from(panics)).then_some(());
         until("a panic is counted", LONG, counted);
         goes_on(&source);
-        fake_ucp.forget_rules();
+        fake_ucp.clear_rules();
         assert_eq!(fake_ucp.release(), 1);
         drop((source, target, dir));
         fake_ucp.await_clean();
@@ -125,7 +125,7 @@ fn an_owner_whose_memory_ucx_has_held_may_use_the_worker() {
         assert!(fake_ucp.count("held") >= 1);
         let early = told.recv_timeout(Duration::from_millis(300));
         assert_eq!(early, Err(RecvTimeoutError::Timeout), "UCX has not closed the endpoint");
-        fake_ucp.forget_rules();
+        fake_ucp.clear_rules();
         let _ = fake_ucp.release();
         assert_eq!(told.recv_timeout(LONG), Ok(Ok(LEN)));
         let counted = || (source.stats().panics_caught == u64::from(panics)).then_some(());
@@ -168,7 +168,7 @@ fn workers_of_peers_that_are_gone_go_whoever_drives_the_session() {
         look("the session makes its progress", &|| fake_ucp.calls("ucp_worker_progress") > some);
         drop(handle);
         look("the last worker is gone", &|| fake_ucp.count("workers") == before);
-        fake_ucp.forget_rules();
+        fake_ucp.clear_rules();
         drop((source, target, dir));
         fake_ucp.await_clean();
         fake_ucp.restart();

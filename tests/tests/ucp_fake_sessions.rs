@@ -255,7 +255,7 @@ fn an_endpoint_that_fails_ends_the_link_and_the_next_one_works() {
         }
         let e = two.peer.put(0, 0, 8).expect_err("the link is over");
         assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
-        fake_ucp.forget_rules();
+        fake_ucp.clear_rules();
         let Two { target, source, peer, dir } = two;
         drop(peer);
         let peer = until("it can be connected again", LONG, || {

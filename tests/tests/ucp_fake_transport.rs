@@ -242,7 +242,7 @@ fn puts_without_a_flush_are_work_once_one_can_be_begun() {
         assert_eq!(poll(&mut pair), []);
     }
     assert!(!pair.near.0.has_work(), "four flushes are in flight");
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
     assert_eq!(fake_ucp.release(), 4);
     assert_eq!(poll(&mut pair).len(), 4);
     assert!(pair.near.0.has_work(), "the fifth put needs a flush");
@@ -292,7 +292,7 @@ fn operations_that_are_under_way_hold_their_memory() {
         assert_eq!(poll(&mut pair), []);
         assert!(!pair.near.0.is_idle(), "{lane} {opcode:?}");
         assert!(pair.near.0.evict_locals(|_| false).is_empty(), "{lane} {opcode:?}");
-        fake_ucp.forget_rules();
+        fake_ucp.clear_rules();
         assert_eq!(fake_ucp.release(), 1);
         let mut done = Vec::new();
         while done.is_empty() {

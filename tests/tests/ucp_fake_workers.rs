@@ -126,7 +126,7 @@ fn a_worker_that_cannot_be_armed_is_polled_until_it_can() {
         service();
         assert_eq!(host.take(), report, "after {millis} ms");
     }
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
     service();
     assert_eq!((worker.must_poll(), end.domain.must_poll()), (false, false));
     assert_eq!(host.take(), [HostCall::Watch(FIRST_WORKER)]);
@@ -135,7 +135,7 @@ fn a_worker_that_cannot_be_armed_is_polled_until_it_can() {
     worker.claim();
     assert_eq!(host.take(), [HostCall::Unwatch]);
     assert!(!worker.can_sleep());
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
     assert!(worker.can_sleep());
     assert_eq!((worker.must_poll(), host.take()), (false, vec![]));
     worker.release();
@@ -147,7 +147,7 @@ fn a_worker_that_cannot_be_armed_is_polled_until_it_can() {
     worker.release();
     assert_eq!((worker.must_poll(), host.take()), (true, vec![]));
     // A system that does not watch it any more is told of.
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
     host.refuse_to_watch(28);
     service();
     assert_eq!(host.take(), [HostCall::Watch(FIRST_WORKER), HostCall::NotWatched(28)]);

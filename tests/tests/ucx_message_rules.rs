@@ -160,7 +160,7 @@ fn requests_share_a_message_only_with_small_puts() {
             post(&mut pair, index, *opcode, *len);
         }
         let sends = fake_ucp.calls("ucp_am_send_nbx");
-        fake_ucp.forget_rules();
+        fake_ucp.clear_rules();
         assert_eq!(fake_ucp.release(), SENDS);
         (0..5).for_each(|_| assert_eq!(poll(&mut pair), []));
         assert_eq!(fake_ucp.calls("ucp_am_send_nbx") - sends, messages, "{requests:?}");
@@ -195,7 +195,7 @@ fn as_many_answers_wait_as_a_peer_can_have_requests() {
         liar.send(&one_more, data);
         pair.far.lock().progress();
         assert_eq!(pair.am_target.violation().map(|v| v.what()), Some(rule));
-        fake_ucp.forget_rules();
+        fake_ucp.clear_rules();
         let _ = fake_ucp.release();
         drop((liar, pair));
         fake_ucp.restart();
@@ -210,7 +210,7 @@ fn hold_all_answers(fake_ucp: &FakeUcp, pair: &Built, liar: &Liar) {
     fake_ucp.rule("ucp_am_send_nbx", 0, CallResult::Held);
     pair.far.lock().progress();
     assert_eq!(fake_ucp.count("held"), SENDS);
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn more_gets_than_agreed_end_the_link() {
             (fake_ucp.calls("ucp_am_send_nbx") == before + 2).then_some(())
         });
     }
-    fake_ucp.forget_rules();
+    fake_ucp.clear_rules();
     for _ in 0..TOO_MANY {
         rig.send(&get, &[]);
     }

@@ -187,7 +187,7 @@ pub fn run(storage: &mut Storage) -> Result<Report, Fault> {
     // Goodbye: both ends, in order, then the connection closes.
     let by = link.now.after(Duration::from_millis(1_000));
     link.here.bye(by, link.now).map_err(Fault::Control)?;
-    link.poll_until(|l| l.there.heard_bye())?;
+    link.poll_until(|l| l.there.received_bye())?;
     link.there.bye(by, link.now).map_err(Fault::Control)?;
     link.poll_until(|l| l.here.is_closed() && l.there.is_closed())?;
     Ok(Report { bytes, beats, turns: link.turns })

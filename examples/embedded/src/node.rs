@@ -103,7 +103,7 @@ pub struct Node<'s> {
 struct Notes {
     rank: Rank,
     up: bool,
-    greeted: bool,
+    hello_received: bool,
     advert: Option<RegionAdvert>,
     tag: Option<u64>,
     peer_bye: bool,
@@ -180,7 +180,7 @@ impl<'s> Node<'s> {
 
     /// Whether the peer said BYE.
     #[must_use]
-    pub const fn heard_bye(&self) -> bool {
+    pub const fn received_bye(&self) -> bool {
         self.notes.peer_bye
     }
 
@@ -269,10 +269,10 @@ impl<'s> Node<'s> {
                 ControlOutput::Transmit(frame) => {
                     // The first frame that the protocol makes is HELLO or its answer, the
                     // last one is BYE; those between are heartbeats.
-                    if self.notes.greeted {
+                    if self.notes.hello_received {
                         self.notes.beats = self.notes.beats.saturating_add(1);
                     }
-                    self.notes.greeted = true;
+                    self.notes.hello_received = true;
                     out.write(frame.as_bytes())?;
                 }
                 // The loop looks at `next_deadline` in every turn; a timer would be set here.

@@ -55,14 +55,14 @@ pub(crate) fn empty(peer: &Peer) -> u64 {
 }
 
 /// Asks for a file, whose bytes are to go into the ring of that label.
-pub(crate) fn ask_for(peer: &Peer, name: &str, label: u64) {
+pub(crate) fn request_file(peer: &Peer, name: &str, label: u64) {
     let ask = json!({"get": {"label": label, "layout": layout()}});
     let request = json!({"hmc_file": 1, "name": name.as_bytes(), "ask": ask});
     peer.send_struct(request.to_string().as_bytes()).unwrap();
 }
 
 /// The next request or reply.
-pub(crate) fn heard(peer: &Peer) -> Value {
+pub(crate) fn received(peer: &Peer) -> Value {
     let Message::Struct(bytes) = peer.recv(Want::Struct, PATIENCE).unwrap() else { panic!() };
     serde_json::from_slice(&bytes).unwrap()
 }

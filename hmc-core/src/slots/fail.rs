@@ -33,7 +33,7 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     }
 
     /// The operation fails now, whatever is outstanding; parts not posted will never be. Its memory
-    /// is free only when the completions owed have arrived, or [`Slots::fence`] was called.
+    /// is free only when the completions due have arrived, or [`Slots::fence`] was called.
     /// An operation that failed or ended before keeps its outcome.
     ///
     /// # Errors

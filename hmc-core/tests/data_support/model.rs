@@ -66,7 +66,7 @@ struct Op {
     id: SlotId,
     deadline: u64,
     unposted: u32,
-    owed: u32,
+    due: u32,
     bytes: u64,
     failure: Option<Failure>,
     known: bool,
@@ -92,7 +92,7 @@ impl Op {
     }
 
     fn finish_if_done(&mut self) {
-        if self.owed == 0 && self.unposted == 0 {
+        if self.due == 0 && self.unposted == 0 {
             self.known = true;
             self.fenced = true;
         }
@@ -108,7 +108,7 @@ impl Op {
             self.unposted = 0;
         }
         if fence {
-            self.owed = 0;
+            self.due = 0;
             self.unposted = 0;
         }
         self.finish_if_done();
@@ -170,7 +170,7 @@ impl<const N: usize> World<N> {
                 let taken = space.min(op.unposted as usize);
                 space -= taken;
                 op.unposted -= taken as u32;
-                op.owed += taken as u32;
+                op.due += taken as u32;
                 if op.unposted != 0 {
                     break;
                 }
@@ -185,7 +185,7 @@ impl<const N: usize> World<N> {
             id: SlotId { index: 0, generation: 0 },
             deadline: self.now + lasts,
             unposted: 0,
-            owed: 0,
+            due: 0,
             bytes: 0,
             failure: None,
             known: false,
@@ -204,9 +204,9 @@ impl<const N: usize> World<N> {
         match step {
             Action::Post { len, lasts, space } => {
                 let waits = space == 0 || !self.waiting.is_empty();
-                let (owed, unposted) = if waits { (0, 1) } else { (1, 0) };
-                let (owed, unposted) = if len == 0 { (0, 0) } else { (owed, unposted) };
-                let op = Op { owed, unposted, ..self.blank(lasts) };
+                let (due, unposted) = if waits { (0, 1) } else { (1, 0) };
+                let (due, unposted) = if len == 0 { (0, 0) } else { (due, unposted) };
+                let op = Op { due, unposted, ..self.blank(lasts) };
                 self.limit(space, false);
                 let by = Instant::from_nanos(op.deadline);
                 let got =
@@ -256,10 +256,10 @@ impl<const N: usize> World<N> {
                 }
             }
             Action::Ghost { pick } => {
-                // A completion that nobody is owed: late, or for the second time.
+                // A completion that is not due: late, or for the second time.
                 let Some(i) = self.pick(pick) else { return };
                 let (id, transport) = (self.ops[i].id, self.queue.transport_mut());
-                if self.ops[i].owed == 0 {
+                if self.ops[i].due == 0 {
                     let result = Ok(999);
                     transport.ready.push_back(Completion { op: id, result });
                 }
@@ -329,11 +329,11 @@ impl<const N: usize> World<N> {
         assert_eq!(self.queue.progress(), ready.len());
         for done in ready {
             let op = self.ops.iter_mut().find(|op| op.id == done.op).unwrap();
-            if op.owed == 0 {
+            if op.due == 0 {
                 self.stale += 1;
                 continue;
             }
-            op.owed -= 1;
+            op.due -= 1;
             match done.result {
                 Ok(bytes) => op.bytes += bytes,
                 Err(failure) => op.failure = op.failure.or(Some(failure)),

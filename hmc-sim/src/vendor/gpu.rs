@@ -46,7 +46,7 @@ pub struct Gpu {
     places: BTreeMap<u64, LocalRegion>,
     next: u64,
     /// Host memory of copies that may still run.
-    lent: Vec<(StreamEvent, RegionKey)>,
+    borrowed: Vec<(StreamEvent, RegionKey)>,
 }
 
 impl Gpu {
@@ -67,7 +67,7 @@ impl Gpu {
             ..fair
         };
         let device = FakeDevice::new(config);
-        Self { device, places: BTreeMap::new(), next: BASE, lent: Vec::new() }
+        Self { device, places: BTreeMap::new(), next: BASE, borrowed: Vec::new() }
     }
 
     /// The device itself.
@@ -130,7 +130,7 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Self::copy_async`], for this range.
-    unsafe fn lend(&mut self, at: u64, len: u64) -> Result<LocalSlice, DeviceErrorKind> {
+    unsafe fn borrow(&mut self, at: u64, len: u64) -> Result<LocalSlice, DeviceErrorKind> {
         let bytes = usize::try_from(len).map_err(|_| DeviceErrorKind::Range)?;
         let address = usize::try_from(at).map_err(|_| DeviceErrorKind::Range)?;
         let start = NonNull::new(core::ptr::with_exposed_provenance_mut::<u8>(address));
@@ -158,25 +158,25 @@ impl Gpu {
         len: u64,
         stream: StreamId,
     ) -> Result<(), DeviceErrorKind> {
-        let (from, to, lent) = match (Self::is_device(from), Self::is_device(to)) {
+        let (from, to, borrowed) = match (Self::is_device(from), Self::is_device(to)) {
             (false, false) => return Err(DeviceErrorKind::Unsupported),
             (true, true) => (self.device_range(from, len)?, self.device_range(to, len)?, None),
             (true, false) => {
                 let from = self.device_range(from, len)?;
                 // SAFETY: the caller vouched for the host's range.
-                let to = unsafe { self.lend(to, len)? };
+                let to = unsafe { self.borrow(to, len)? };
                 (from, to, Some(to.key))
             }
             (false, true) => {
                 let to = self.device_range(to, len)?;
                 // SAFETY: the caller vouched for the host's range.
-                let from = unsafe { self.lend(from, len)? };
+                let from = unsafe { self.borrow(from, len)? };
                 (from, to, Some(from.key))
             }
         };
         let copied = self.device.copy(stream, from, to);
-        match (copied, lent) {
-            (Ok(mark), Some(key)) => self.lent.push((mark, key)),
+        match (copied, borrowed) {
+            (Ok(mark), Some(key)) => self.borrowed.push((mark, key)),
             (Err(_), Some(key)) => {
                 self.device.remove(key);
             }
@@ -200,7 +200,7 @@ impl Gpu {
     pub fn query(&mut self, stream: StreamId) -> Result<bool, DeviceErrorKind> {
         let mark = self.device.last_mark(stream).ok_or(DeviceErrorKind::Other)?;
         let passed = self.device.passed(mark);
-        // A failure is a fence too, unless the device is lost: then its memory stays lent for ever.
+        // A failure is a fence too, unless the device is lost: then its memory stays borrowed for ever.
         if !matches!(passed, Ok(false) | Err(DeviceErrorKind::Lost)) {
             self.finish(mark);
         }
@@ -208,9 +208,9 @@ impl Gpu {
     }
 
     fn finish(&mut self, mark: StreamEvent) {
-        let over = |lent: &StreamEvent| lent.stream == mark.stream && lent.number <= mark.number;
+        let over = |event: &StreamEvent| event.stream == mark.stream && event.number <= mark.number;
         let device = &mut self.device;
-        self.lent.retain(|(lent, key)| !(over(lent) && device.remove(*key)));
+        self.borrowed.retain(|(event, key)| !(over(event) && device.remove(*key)));
     }
 
     /// Waits until all copies of a stream are over.

@@ -202,7 +202,7 @@ impl Oracle {
             for (offset, len) in places {
                 look(memory, rank, area, offset as u64, len, &mut self.scratch)?;
                 let Some(shadow) = self.models[rank as usize].shadow(area) else { return Ok(()) };
-                shadow.settle(number, offset, &self.scratch);
+                shadow.confirm(number, offset, &self.scratch);
             }
             if let Some(op) = self.op(number).filter(|op| op.fenced.is_none()) {
                 op.fenced = Some(landed);

@@ -232,7 +232,7 @@ impl Oracle {
                 if let Err(text) = shadow.visible(number, offset, &self.scratch) {
                     return wrong(text);
                 }
-                shadow.settle(number, offset, &self.scratch);
+                shadow.confirm(number, offset, &self.scratch);
             }
             return Ok(());
         }
@@ -278,7 +278,7 @@ impl Oracle {
             let len = piece.len as usize;
             look(memory, rank, MemoryArea::Buffer, piece.local, len, &mut self.scratch)?;
             if let Some(shadow) = &mut self.models[rank as usize].buffer {
-                shadow.settle(number, piece.local as usize, &self.scratch);
+                shadow.confirm(number, piece.local as usize, &self.scratch);
             }
         }
         Ok(())

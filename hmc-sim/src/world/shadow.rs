@@ -255,8 +255,8 @@ impl ShadowMemory {
         self.check(offset, now, Some((writer.mark, writer.since)))
     }
 
-    /// Writer ends, and `now` was read at its place: settle it. A failed one stays possible.
-    pub(crate) fn settle(&mut self, number: u64, offset: usize, now: &[u8]) {
+    /// Writer ends, and `now` was read at its place: confirm it. A failed one stays possible.
+    pub(crate) fn confirm(&mut self, number: u64, offset: usize, now: &[u8]) {
         self.base[offset..offset + now.len()].copy_from_slice(now);
         let ended = self.tick();
         let own = |w: &Writer| w.mark.number == number && w.mark.offset == offset;
@@ -360,7 +360,7 @@ mod tests {
         assert!(ground.visible(7, 4, &[0; 16]).is_err(), "done before its bytes");
         let now = bytes(7, 16);
         ground.visible(7, 4, &now).expect("its own bytes");
-        ground.settle(7, 4, &now);
+        ground.confirm(7, 4, &now);
         let mut all = vec![0; 32];
         all[4..20].copy_from_slice(&now);
         ground.range(0, &all).expect("as settled");
@@ -375,10 +375,10 @@ mod tests {
         ground.write_starts(mark(2, 0, 8));
         let (one, two) = (bytes(1, 8), bytes(2, 8));
         ground.visible(1, 0, &two).expect("2 wrote over it");
-        ground.settle(1, 0, &two);
+        ground.confirm(1, 0, &two);
         ground.visible(2, 0, &one).expect("1 wrote over it");
         assert!(ground.visible(2, 0, &[0; 8]).is_err(), "neither wrote");
-        ground.settle(2, 0, &two);
+        ground.confirm(2, 0, &two);
         ground.write_starts(mark(3, 0, 8));
         assert!(ground.visible(3, 0, &two).is_err(), "2 was done before 3 began");
     }
@@ -426,7 +426,7 @@ mod tests {
         ground.write_starts(mark(1, 0, 8));
         ground.loosen(1);
         ground.range(0, &bytes(1, 8)).expect("late bytes before the fence");
-        ground.settle(1, 0, &[0; 8]);
+        ground.confirm(1, 0, &[0; 8]);
         assert!(ground.range(0, &bytes(1, 8)).is_err(), "late bytes after it");
     }
 
@@ -436,9 +436,9 @@ mod tests {
         ground.read_starts(9, 0, 8);
         ground.write_starts(mark(1, 0, 8));
         let one = bytes(1, 8);
-        ground.settle(1, 0, &one);
+        ground.confirm(1, 0, &one);
         ground.write_starts(mark(2, 0, 8));
-        ground.settle(2, 0, &bytes(2, 8));
+        ground.confirm(2, 0, &bytes(2, 8));
         ground.read_ends(9, Some(&one)).expect("between 1 and 2");
         ground.read_starts(10, 0, 8);
         assert!(ground.read_ends(10, Some(&one)).is_err(), "1 was over before");

@@ -76,62 +76,62 @@ mod tests {
     use std::thread::{ThreadId, current};
 
     /// Says where it is dropped.
-    struct Teller(Mutex<Sender<ThreadId>>, bool);
+    struct DropReporter(Mutex<Sender<ThreadId>>, bool);
 
     // SAFETY: there are no bytes.
-    unsafe impl StableBytes for Teller {
+    unsafe impl StableBytes for DropReporter {
         fn as_bytes_ptr(&self) -> (*mut u8, usize) {
             (std::ptr::null_mut(), 0)
         }
     }
 
-    impl Drop for Teller {
+    impl Drop for DropReporter {
         fn drop(&mut self) {
-            let told = self.0.lock().map(|tell| tell.send(current().id()));
+            let sent = self.0.lock().map(|sender| sender.send(current().id()));
             assert!(!self.1, "an owner of the test panics");
-            drop(told);
+            drop(sent);
         }
     }
 
-    fn teller(tell: &Sender<ThreadId>, panics: bool) -> Box<Teller> {
-        Box::new(Teller(Mutex::new(tell.clone()), panics))
+    fn reporter(sender: &Sender<ThreadId>, panics: bool) -> Box<DropReporter> {
+        Box::new(DropReporter(Mutex::new(sender.clone()), panics))
     }
 
     #[test]
     fn the_first_who_collects_hands_over_to_the_thread_of_the_wakers() {
-        let (tell, told) = channel();
+        let (sender, reported) = channel();
         let (mine, others) = (Wakers::closed(), Wakers::closed());
-        put(teller(&tell, false));
-        assert_eq!(told.try_recv(), Ok(current().id()), "nobody collects");
+        put(reporter(&sender, false));
+        assert_eq!(reported.try_recv(), Ok(current().id()), "nobody collects");
         let first = DeferDrops::to(&mine);
         {
             let _second = DeferDrops::to(&others);
-            put(teller(&tell, true));
+            put(reporter(&sender, true));
         }
-        put(teller(&tell, false));
-        assert!(told.try_recv().is_err(), "before the end of the poll");
+        put(reporter(&sender, false));
+        assert!(reported.try_recv().is_err(), "before the end of the poll");
         drop(first);
         let until = WaitLimit::time(clock::now().after(Duration::from_millis(20_000)));
         assert!(mine.wait_for_owners(until, Ok(())).is_ok());
-        let by: Vec<_> = told.try_iter().collect();
+        let by: Vec<_> = reported.try_iter().collect();
         assert!(by.len() == 2 && !by.contains(&current().id()), "{by:?}");
         assert_eq!((mine.panics(), others.panics()), (1, 0));
         // That thread has ended, as the session has: there is another one.
         drop(DeferDrops::to(&mine));
-        mine.drop_owners(vec![teller(&tell, false)]);
+        mine.drop_owners(vec![reporter(&sender, false)]);
         assert!(mine.wait_for_owners(until, Ok(())).is_ok());
-        assert_eq!(told.try_iter().count(), 1);
+        assert_eq!(reported.try_iter().count(), 1);
     }
 
     #[test]
     fn without_a_thread_owners_are_dropped_where_they_come_up() {
-        let (tell, told) = channel();
+        let (sender, reported) = channel();
         let wakers = Wakers::new(true);
         let first = DeferDrops::to(&wakers);
-        put(teller(&tell, true));
-        assert!(told.try_recv().is_err());
+        put(reporter(&sender, true));
+        assert!(reported.try_recv().is_err());
         drop(first);
-        assert_eq!(told.try_recv(), Ok(current().id()));
+        assert_eq!(reported.try_recv(), Ok(current().id()));
         assert_eq!(wakers.panics(), 1);
         assert!(wakers.wait_for_owners(WaitLimit::time(clock::now()), Ok(())).is_ok());
     }

@@ -247,18 +247,18 @@ mod tests {
     const LONG: StdDuration = StdDuration::from_secs(20);
 
     /// Says on which thread it is woken, and panics then if it is to.
-    struct Teller(Mutex<Sender<ThreadId>>, bool);
+    struct WakeReporter(Mutex<Sender<ThreadId>>, bool);
 
-    impl Wake for Teller {
+    impl Wake for WakeReporter {
         fn wake(self: Arc<Self>) {
-            lock(&self.0).send(current().id()).expect("it is heard");
+            lock(&self.0).send(current().id()).expect("it is received");
             assert!(!self.1, "as it was told to");
         }
     }
 
-    fn teller(panics: bool) -> (std::task::Waker, Receiver<ThreadId>) {
-        let (tell, told) = channel();
-        (Arc::new(Teller(Mutex::new(tell), panics)).into(), told)
+    fn reporter(panics: bool) -> (std::task::Waker, Receiver<ThreadId>) {
+        let (sender, reported) = channel();
+        (Arc::new(WakeReporter(Mutex::new(sender), panics)).into(), reported)
     }
 
     /// Memory whose owner waits at its end until it may go.
@@ -293,9 +293,9 @@ mod tests {
         let wakers = Arc::<Wakers>::default();
         let here = current().id();
         let called = |panics| {
-            let (waker, told) = teller(panics);
+            let (waker, reported) = reporter(panics);
             wakers.wake(waker);
-            told.recv_timeout(LONG).expect("it is called")
+            reported.recv_timeout(LONG).expect("it is called")
         };
         assert_eq!(called(false), here, "nobody has waited");
         wakers.start();
@@ -345,8 +345,8 @@ mod tests {
         let left = || Err(Error::new(ErrorKind::Interrupted, "for a test"));
         let long = || WaitLimit::time(clock::now().after(Duration::from_millis(20_000)));
         let start = std::time::Instant::now();
-        let told = wakers.wait_for_owners(long(), left());
-        assert_eq!(told.map_err(|e| e.kind()), Err(ErrorKind::Interrupted));
+        let waited = wakers.wait_for_owners(long(), left());
+        assert_eq!(waited.map_err(|e| e.kind()), Err(ErrorKind::Interrupted));
         assert!(start.elapsed() < LONG, "no longer than it must");
         drop(may_first);
         while lock(&wakers.state).owners == 2 {

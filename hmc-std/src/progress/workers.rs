@@ -77,27 +77,27 @@ mod tests {
     /// What a transport was asked to do for its workers, and what it answers.
     #[derive(Default)]
     struct Workers {
-        asked: Mutex<Vec<String>>,
-        /// The answer to all questions.
+        calls: Mutex<Vec<String>>,
+        /// The result of all calls.
         answer: AtomicBool,
         released: Arc<()>,
     }
 
     impl Workers {
-        fn is_asked(&self, what: &str) -> bool {
-            let mut asked = lock(&self.asked);
-            let before = asked.len();
-            asked.retain(|one| one != what);
-            asked.len() < before
+        fn was_called(&self, what: &str) -> bool {
+            let mut calls = lock(&self.calls);
+            let before = calls.len();
+            calls.retain(|one| one != what);
+            calls.len() < before
         }
 
         fn set(&self, answer: bool) {
             self.answer.store(answer, Ordering::Relaxed);
         }
 
-        /// Notes the question and hands out something to drop.
-        fn ask(&self, what: String, released: &mut Released) -> bool {
-            lock(&self.asked).push(what);
+        /// Records the call and hands out something to drop.
+        fn record_call(&self, what: String, released: &mut Released) -> bool {
+            lock(&self.calls).push(what);
             released.push(Arc::clone(&self.released));
             self.answer.load(Ordering::Relaxed)
         }
@@ -151,15 +151,15 @@ mod tests {
         }
 
         fn poll_worker(&self, worker: u32, released: &mut Released) -> bool {
-            self.2.ask(format!("poll {worker}"), released)
+            self.2.record_call(format!("poll {worker}"), released)
         }
 
         fn tick_workers(&self, released: &mut Released) {
-            let _ = self.2.ask("tick".to_owned(), released);
+            let _ = self.2.record_call("tick".to_owned(), released);
         }
 
         fn progress_workers(&self, released: &mut Released) -> bool {
-            self.2.ask("progress".to_owned(), released)
+            self.2.record_call("progress".to_owned(), released)
         }
 
         fn has_leftovers(&self) -> bool {
@@ -191,13 +191,13 @@ mod tests {
             let any = answers != [false, false];
             workers.iter().zip(answers).for_each(|(one, answer)| one.set(answer));
             assert_eq!(shared.serve(Token::Worker(7)), any, "{answers:?}");
-            assert!(workers.iter().any(|one| one.is_asked("poll 7")));
+            assert!(workers.iter().any(|one| one.was_called("poll 7")));
             assert_eq!(shared.progress_workers(), any, "{answers:?}");
-            assert_eq!(workers.each_ref().map(|one| one.is_asked("progress")), [true; 2]);
+            assert_eq!(workers.each_ref().map(|one| one.was_called("progress")), [true; 2]);
             assert_eq!(session.progress(), any, "{answers:?}");
-            assert_eq!(workers.each_ref().map(|one| one.is_asked("progress")), [true; 2]);
+            assert_eq!(workers.each_ref().map(|one| one.was_called("progress")), [true; 2]);
             shared.tick_workers();
-            assert_eq!(workers.each_ref().map(|one| one.is_asked("tick")), [true; 2]);
+            assert_eq!(workers.each_ref().map(|one| one.was_called("tick")), [true; 2]);
             assert_eq!(shared.has_peers(), any, "{answers:?}: something is left to do");
             let closed = if any { Err(ErrorKind::Closed) } else { Ok(()) };
             assert_eq!(shared.check_lasts().map_err(|e| e.kind()), closed, "{answers:?}");

@@ -79,7 +79,7 @@ pub fn held_of(rank: u32) -> Vec<u64> {
 ///
 /// # Panics
 /// When it does not come to know it.
-pub fn hears_the_end(actor: &mut Actor) {
+pub fn wait_peer_dead(actor: &mut Actor) {
     until("the target hears of the end", LONG, || {
         (actor.request("connected 0") == "false").then_some(())
     });
@@ -99,7 +99,7 @@ pub fn get(context: &mut Context) -> Outcome {
         let (owner, op) = s.get();
         end(op, s.peer, s.session);
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
-        hears_the_end(&mut s.actor);
+        wait_peer_dead(&mut s.actor);
         match owner.changed() {
             0 => until("nothing is held", LONG, || held_of(1).is_empty().then_some(())),
             n => return context.broken(written(n)),
@@ -125,7 +125,7 @@ fn end_beside_the_stopped(mut s: Scene, owner: &Owner, op: Op, rank: u32) -> Opt
     }
     s.actor.resume();
     until("the memory comes back", LONG, || owner.is_back().then_some(()));
-    hears_the_end(&mut s.actor);
+    wait_peer_dead(&mut s.actor);
     None
 }
 

@@ -127,7 +127,7 @@ impl Actor {
         Ok(p)
     }
 
-    fn meet(&mut self, peer: Peer) -> String {
+    fn add_peer(&mut self, peer: Peer) -> String {
         let conn = peer.conn().map_or("none", |c| c.name()).to_owned();
         self.peers.insert(peer.rank().0, peer);
         conn
@@ -223,11 +223,11 @@ impl Actor {
                 let timeout = millis(w.get(3))?;
                 let to = rank(w.first())?;
                 let peer = self.session()?.connect_with(to, &address, conn(w.get(2))?, timeout)?;
-                Ok(self.meet(peer))
+                Ok(self.add_peer(peer))
             }
             "meet" => {
                 let peer = self.session()?.wait_peer(rank(w.first())?, millis(w.get(1))?)?;
-                Ok(self.meet(peer))
+                Ok(self.add_peer(peer))
             }
             "join" => {
                 self.join(rank(w.first())?, millis(w.get(1))?, w.get(2..).unwrap_or_default())

@@ -55,7 +55,7 @@ pub(super) fn host(party: &Party, peer: &Peer, rng: &mut Rng) -> Step {
         if window.is_none() {
             let label = labels[slot] * SLOTS as u64 + slot as u64;
             labels[slot] += 1;
-            *window = Some(lend(party, peer, rng, label)?);
+            *window = Some(expose_memory(party, peer, rng, label)?);
         } else if rng.below(3) == 0
             && let Some(window) = window.take()
         {
@@ -67,7 +67,7 @@ pub(super) fn host(party: &Party, peer: &Peer, rng: &mut Rng) -> Step {
 }
 
 /// A window full of zeros, over memory of either kind.
-fn lend(party: &Party, peer: &Peer, rng: &mut Rng, label: u64) -> Step<Window> {
+fn expose_memory(party: &Party, peer: &Peer, rng: &mut Rng, label: u64) -> Step<Window> {
     let (_, len) = range(rng, WINDOW);
     let region = if rng.below(2) == 0 {
         party.session.allocate(len)?

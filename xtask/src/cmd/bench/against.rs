@@ -205,7 +205,7 @@ fn one_life(
     let mut started = Vec::new();
     for (place, (program, delay)) in in_order(life, programs.len(), programs.iter().enumerate()) {
         let mut taker = Taker::start(program, *delay)?;
-        let word = taker.ask(&format!("row {row}"))?;
+        let word = taker.request(&format!("row {row}"))?;
         started.push((place, taker, word));
     }
     started.sort_by_key(|(place, ..)| *place);
@@ -219,7 +219,7 @@ fn one_life(
                 order.reverse();
             }
             for taker in order {
-                match taker.ask("go")? {
+                match taker.request("go")? {
                     Word::Turn => {}
                     Word::Over(Err(why)) => return Err(why),
                     Word::Over(Ok(_)) => return Err("a series ended by itself".to_owned()),
@@ -227,7 +227,7 @@ fn one_life(
             }
         }
         for (taker, word) in takers.iter_mut().zip(&mut words) {
-            *word = taker.ask("enough")?;
+            *word = taker.request("enough")?;
         }
     }
     let answers = words.into_iter().map(|word| match word {

@@ -89,7 +89,7 @@ impl Taker {
     ///
     /// # Errors
     /// Words, when it is gone or silent.
-    pub(crate) fn ask(&mut self, line: &str) -> Result<Word, String> {
+    pub(crate) fn request(&mut self, line: &str) -> Result<Word, String> {
         writeln!(self.stdin, "{line}")
             .map_err(|e| format!("the measuring program is gone: {e}"))?;
         let said = self.lines.recv_timeout(PATIENCE);

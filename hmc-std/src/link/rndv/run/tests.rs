@@ -358,7 +358,7 @@ fn the_death_of_a_peer_ends_all_and_keeps_no_halves() {
 }
 
 #[test]
-fn lent_bytes_are_copied_by_their_lenders_alone() {
+fn borrowed_bytes_are_copied_by_their_callers_alone() {
     for mapped in [false, true] {
         let (mut near, mut far) = two();
         near.host.mapped = mapped;
