@@ -4,8 +4,9 @@ use super::finding::Finding;
 use crate::tree::Tree;
 
 /// Each word and what stands for it.
-const WORDS: [(&str, &str); 25] = [
+const WORDS: [(&str, &str); 28] = [
     ("aftermath", "deferred"),
+    ("attend", "claim, release"),
     ("baton", "leader"),
     ("bell", "waker"),
     ("card", "connection info"),
@@ -23,13 +24,34 @@ const WORDS: [(&str, &str); 25] = [
     ("porch", "wireup page"),
     ("room", "module, space, capacity"),
     ("seat", "worker"),
+    ("stillness", "idle waits"),
     ("stranger", "pending connection"),
     ("tale", "outcome"),
+    ("ticket", "handle, number of a request"),
     ("trip", "AM operation"),
     ("vigil", "wait timer"),
     ("wall", "interface"),
     ("weather", "network conditions"),
     ("wing", "plane"),
+];
+
+/// Names of functions that a reader has to decode, and what stands for each. In prose these words are plain English.
+const CALLS: [(&str, &str); 15] = [
+    ("ask", "request, query"),
+    ("bring_down", "close"),
+    ("die", "close"),
+    ("greet", "handshake, accept"),
+    ("hear", "receive"),
+    ("introduce", "announce"),
+    ("judge", "validate, check, assess"),
+    ("learn", "add, record"),
+    ("lend", "borrow"),
+    ("owe", "queue"),
+    ("pump", "progress"),
+    ("say", "send, report"),
+    ("tend", "reap"),
+    ("turn", "poll"),
+    ("untell", "revoke"),
 ];
 
 /// Terms that hold such a word.
@@ -47,7 +69,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for file in files.filter(|f| f.path != LIST) {
         let lines = file.text.lines().zip(1_usize..);
         for (line, number) in [(file.path.as_str(), 0)].into_iter().chain(lines) {
-            for (word, instead) in retired(line) {
+            for (word, instead) in retired(line).into_iter().chain(call(line)) {
                 let what = format!("`{word}` is no term of docs/GLOSSARY.md: {instead}");
                 out.push(Finding::new(&file.path, number, what));
             }
@@ -72,6 +94,14 @@ fn retired(line: &str) -> Vec<(&'static str, &'static str)> {
     WORDS.into_iter().filter(|(word, _)| is_part(word)).collect()
 }
 
+/// The retired name of the function that a line declares, with what stands for it.
+fn call(line: &str) -> Option<(&'static str, &'static str)> {
+    let (_, declared) = line.split_once("fn ")?;
+    let name = declared.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    let is_declaration = declared.get(name.len()..)?.starts_with(['(', '<']);
+    CALLS.into_iter().find(|(call, _)| is_declaration && *call == name)
+}
+
 /// The words of a line, those within names too: `tryCrank`, `try_crank` and `CRANK_NS` hold `crank`.
 fn parts(line: &str) -> Vec<String> {
     let mut out = Vec::new();
@@ -93,7 +123,7 @@ fn parts(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, retired};
+    use super::{call, check, retired};
     use crate::tree::Tree;
 
     fn words(line: &str) -> Vec<&'static str> {
@@ -111,6 +141,25 @@ mod tests {
             check(&Tree::planted(&[("hmc-a/src/card.rs", text), ("hmc-b/a.rs", "fn f() {}")]));
         let lines: Vec<usize> = found.iter().map(|f| f.line).collect();
         assert_eq!(lines, [0, 2]);
+    }
+
+    #[test]
+    fn planted_names_of_functions_are_found() {
+        let found = |line: &str| call(line).map(|(name, _)| name);
+        assert_eq!(found("    pub(crate) fn die(&self) {"), Some("die"));
+        assert_eq!(found("fn say<T>(peer: &T) {"), Some("say"));
+        for line in [
+            "fn die_hard() {",
+            "fn dies() {",
+            "self.die();",
+            "// the fn die of old",
+            "fn saying(x) {",
+        ] {
+            assert_eq!(found(line), None, "{line}");
+        }
+        let text = "//! A link.\nfn turn() {}\n";
+        let found = check(&Tree::planted(&[("hmc-a/src/a.rs", text)]));
+        assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [2]);
     }
 
     #[test]
