@@ -279,7 +279,7 @@ mod tests {
     use super::{Line, Target, short};
 
     #[test]
-    fn a_target_is_judged_on_what_it_names() {
+    fn a_target_is_checked_on_what_it_names() {
         let at = |t, value, reference| Line::ratio("x", value, reference, "us", Some(t)).met();
         assert_eq!(at(Target::RatioAtLeast(0.95), 95.0, 100.0), Some(true));
         assert_eq!(at(Target::RatioAtLeast(0.95), 94.0, 100.0), Some(false));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn another_refusal_is_told_at_once() {
+    fn another_refusal_is_reported_at_once() {
         const ANOTHER_JOB: u16 = 3;
         assert_eq!(refused(Some(7), ANOTHER_JOB).0, [7]);
         let (ranks, failure) = refused(None, ANOTHER_JOB);

@@ -35,7 +35,7 @@ fn long(s: &Scratch) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_cannot_be_reached_is_said() {
+fn an_unreachable_peer_is_reported() {
     let s = Scratch::new();
     let file = s.file("a", 10);
     let put = |args: &[&str]| Process::start(hmc().arg("put").arg(&file).args(args)).ran();
@@ -108,7 +108,7 @@ fn a_file_that_this_user_may_not_read_is_refused() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why() {
+fn a_server_that_cannot_start_reports_why() {
     let s = Scratch::new();
     let to = s.dir("to");
     let serve =
@@ -252,7 +252,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_full_disk_is_said_at_both_ends() {
+fn a_full_disk_is_reported_at_both_ends() {
     let s = Scratch::new();
     let Some(disk) = Mounted::small(s.dir("disk")) else {
         return skipped("no file system can be mounted here (needs root)");

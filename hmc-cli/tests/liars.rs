@@ -54,7 +54,7 @@ fn a_put_takes_no_other_sum_for_success() {
 
 /// As one whose file cannot have its name.
 #[test]
-fn a_put_says_why_its_receiver_gave_up_at_the_end() {
+fn a_put_reports_why_its_receiver_gave_up_at_the_end() {
     const EXISTS: u64 = 4097;
     let s = Scratch::new();
     let file = s.file("a", LEN);
@@ -91,7 +91,7 @@ fn a_put_takes_no_end_before_its_bytes_are_emptied() {
 
 /// As one whose file was cut short meanwhile.
 #[test]
-fn a_get_says_why_its_sender_gave_up() {
+fn a_get_reports_why_its_sender_gave_up() {
     const SHRANK: u64 = 4098;
     let s = Scratch::new();
     let (uds, back) = (s.path("uds"), s.dir("back"));

@@ -107,7 +107,7 @@ fn a_whole_transfer_is_success() {
 }
 
 #[test]
-fn a_client_that_dies_in_the_middle_is_a_failure() {
+fn a_client_that_exits_in_the_middle_is_a_failure() {
     for via in ["shm", "tcp"] {
         let (s, to, from, long) = scratch();
         let server = Once::start(&s, &to, &from);
@@ -196,7 +196,7 @@ fn the_first_transfer_to_end_is_the_one() {
 
 /// A client that asks and ends before the server has looked: its transfer was the one, and has failed.
 #[test]
-fn a_client_that_ended_before_it_was_heard_is_a_failure() {
+fn a_client_that_ended_before_it_was_served_is_a_failure() {
     let s = Scratch::new();
     let (to, from) = (s.dir("to"), s.dir("from"));
     let server = Once::start(&s, &to, &from);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn skips_are_said_with_their_number_and_reasons() {
+    fn skips_are_reported_with_their_number_and_reasons() {
         let line = report().skips("tcp").unwrap_or_default();
         assert_eq!(line, "SKIPPED CASES: 2 of tcp: b (no get), c (no tags)");
         assert_eq!(Report { lines: vec![("a", Ok(()))] }.skips("tcp"), None);

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_says_so() {
+    fn a_full_table_refuses() {
         let mut t = table();
         let slice = region().slice(0, 8).unwrap();
         for _ in 0..4 {

@@ -264,7 +264,7 @@ fn promised() -> (ControlConn, ControlConn) {
 }
 
 #[test]
-fn a_promised_proof_is_asked_for_by_the_owner_alone() {
+fn a_promised_proof_is_requested_by_the_owner_alone() {
     let (mut d, mut l) = promised();
     l.accept(&acceptor_words(), TOKEN, at(0)).unwrap();
     assert_eq!(l.state(), ControlState::Ready, "nobody asked");
@@ -273,7 +273,7 @@ fn a_promised_proof_is_asked_for_by_the_owner_alone() {
 }
 
 #[test]
-fn a_proof_that_was_asked_for_is_compared() {
+fn a_proof_that_was_requested_is_compared() {
     let (ours, theirs) = (Proof([1; 32]), Proof([2; 32]));
     for (said, is_good) in [(theirs, true), (Proof([3; 32]), false)] {
         let (mut d, mut l) = promised();

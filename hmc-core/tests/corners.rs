@@ -137,7 +137,7 @@ fn common_work(
 }
 
 #[test]
-fn ranges_that_leave_their_region_say_whose_it_is() {
+fn ranges_that_leave_their_region_name_its_side() {
     let e = region().slice(60, 5).unwrap_err();
     assert_eq!((e.side, e.offset, e.len, e.limit), (Side::Local, 60, 5, 64));
     let e = remote().slice(65, 0).unwrap_err();

@@ -110,7 +110,7 @@ fn rejected_dialers_get_the_reason() {
 }
 
 #[test]
-fn a_dialer_that_meets_someone_else_hangs_up() {
+fn a_dialer_that_reaches_another_rank_closes() {
     for (words, job) in [
         (Hello { rank: Rank(3), ..acceptor_words() }, false),
         (Hello { job: 8, ..acceptor_words() }, true),

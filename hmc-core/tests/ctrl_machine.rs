@@ -131,7 +131,7 @@ fn a_silent_peer_is_dead_after_two_and_a_half_seconds_and_not_before() {
 }
 
 #[test]
-fn heartbeats_stop_only_when_both_ends_say_so() {
+fn heartbeats_stop_only_when_both_ends_agree() {
     let off = |h: Hello<'static>| Hello { heartbeat: Duration::ZERO, ..h };
     let (a, b) = pair(&off(dialer_words()), &off(acceptor_words()), 0);
     assert_eq!((a.next_deadline(), b.next_deadline()), (Instant::NEVER, Instant::NEVER));
@@ -143,7 +143,7 @@ fn heartbeats_stop_only_when_both_ends_say_so() {
 }
 
 #[test]
-fn the_wake_up_is_told_again_only_when_it_moves_forward_in_time() {
+fn the_wake_up_is_reported_again_only_when_it_moves_forward_in_time() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);
     a.tick(at(1));
     assert_eq!(outputs(&mut a).wake, Some(at(HEARTBEAT_NS)));
@@ -174,7 +174,7 @@ fn a_frame_that_was_begun_has_five_seconds() {
 }
 
 #[test]
-fn goodbye_is_said_by_both() {
+fn bye_is_sent_by_both() {
     let (mut a, mut b) = pair(&dialer_words(), &acceptor_words(), 0);
     a.bye(at(9_000), at(10)).unwrap();
     let bye = outputs(&mut a);
@@ -231,7 +231,7 @@ fn tags_after_a_goodbye_are_a_violation() {
 }
 
 #[test]
-fn an_end_of_stream_is_death_unless_the_goodbyes_were_said() {
+fn an_end_of_stream_is_death_unless_both_ends_sent_bye() {
     let (mut a, mut b) = pair(&dialer_words(), &acceptor_words(), 0);
     assert_eq!(a.eof(), CloseReason::Eof);
     assert_eq!(outputs(&mut a).close, Some(CloseReason::Eof));

@@ -199,7 +199,7 @@ fn a_refusal_fails_it_and_unequal_lengths_never_begin() {
 }
 
 #[test]
-fn pieces_given_up_are_told_and_pieces_stolen_are_never_called_free() {
+fn pieces_given_up_are_reported_and_pieces_stolen_are_never_called_free() {
     let mut queue = queue();
     let mut pipe = pipeline(&transfer(Opcode::Put, 20), 10, 4);
     pipe.advance(&mut queue, NOW);

@@ -87,7 +87,7 @@ fn a_post_that_finds_the_transport_full_waits_in_its_record() {
 }
 
 #[test]
-fn whoever_cannot_keep_a_transfer_is_told_that_the_transport_is_full() {
+fn a_holder_that_cannot_keep_a_transfer_gets_busy() {
     let mut queue = WorkQueue::new(ScriptedTransport::new(), [Slot::FREE; 1]);
     queue.transport_mut().space = 0;
     assert_eq!(queue.post(&put(1), Instant::NEVER), Err(QueueError::Busy));

@@ -43,13 +43,13 @@ fn run(plan: Plan) -> Result<Report, Broken> {
 }
 
 #[test]
-fn two_ranks_always_meet_and_never_twice() {
+fn two_ranks_always_connect_and_never_twice() {
     let r = run(TWO).unwrap();
     assert!(r.states > 10_000, "{r:?}");
 }
 
 #[test]
-fn three_ranks_always_meet_and_never_twice() {
+fn three_ranks_always_connect_and_never_twice() {
     let r = run(THREE).unwrap();
     assert!(r.states > 10_000, "{r:?}");
 }

@@ -372,7 +372,7 @@ fn a_message_longer_than_the_capacity_is_refused_on_both_ends_and_nothing_moves(
 }
 
 #[test]
-fn pieces_that_land_out_of_order_are_told_in_order() {
+fn pieces_that_land_out_of_order_are_reported_in_order() {
     let mut s = Sender::new(ID, LEN);
     sender_outputs(&mut s);
     s.receive(&RndvMsg::Ready { id: ID, target: staged() }).unwrap();

@@ -74,7 +74,7 @@ fn a_receiver_is_open_until_somebody_answered_or_something_ended_it() {
 }
 
 #[test]
-fn a_note_says_whose_it_is() {
+fn a_note_names_its_sender() {
     let (id, seq) = (ID, 0);
     for note in [RndvMsg::Offer { id, len: 1 }, RndvMsg::Filled { id, seq }] {
         assert_eq!(note.from(), RndvRole::Sender, "{note:?}");
@@ -133,7 +133,7 @@ fn a_direct_place_fits_or_is_refused() {
 }
 
 #[test]
-fn a_copy_that_fails_ends_the_message_and_one_that_nobody_asked_for_is_nothing() {
+fn a_copy_that_fails_ends_the_message_and_an_unrequested_one_is_nothing() {
     let mut r = Receiver::new(ID, 8);
     r.answer(8, staged());
     assert!(matches!(r.poll(), Some(ReceiverOutput::Send(RndvMsg::Ready { .. }))));
@@ -148,7 +148,7 @@ fn a_copy_that_fails_ends_the_message_and_one_that_nobody_asked_for_is_nothing()
 }
 
 #[test]
-fn a_refusal_is_told_to_both() {
+fn a_refusal_is_reported_to_both() {
     let mut r = Receiver::new(ID, 8);
     r.refuse(RndvError::Here(AbortReason::Closing));
     assert!(r.is_failed() && !r.is_open());

@@ -61,7 +61,7 @@ mod tests {
     use crate::sync::AtomicU64;
 
     #[test]
-    fn a_wait_looks_as_often_as_it_was_told_and_at_least_once() {
+    fn a_wait_looks_as_often_as_requested_and_at_least_once() {
         let word = AtomicU64::new(7);
         for budget in [0, 1, 2, 5] {
             let mut looks = 0;

@@ -311,7 +311,7 @@ fn a_closed_end_moves_nothing_and_its_requests_complete() {
 }
 
 #[test]
-fn an_end_says_why_it_is_down() {
+fn an_end_reports_why_it_is_down() {
     let mut link = Link::new(Faults::NONE);
     assert_eq!((link.near.close_reason(), link.near.is_ready()), (None, true));
     link.far.kill();

@@ -242,7 +242,7 @@ fn the_same_bytes_serve_several_at_once() {
 }
 
 #[test]
-fn what_is_not_allowed_is_said() {
+fn what_is_not_allowed_is_reported() {
     everywhere(|what, t| {
         let (a, b) = (&t.pair.a, &t.pair.b);
         t.far.fill(0, LEN, 1).unwrap();

@@ -248,7 +248,7 @@ fn links_that_are_lost_are_counted_and_goodbyes_are_not() {
 }
 
 #[test]
-fn connections_that_are_turned_away_are_counted_once() {
+fn connections_that_are_refused_are_counted_once() {
     let (session, _dir, at) = listening();
     let count = || session.stats().strangers_refused;
     // A wrong job, another rank than ours, ours, and one beyond all ranks.

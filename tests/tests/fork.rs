@@ -112,7 +112,7 @@ fn methods() -> BTreeSet<String> {
 /// Calls every public method in a child, while threads of the parent hold locks of the session now and then.
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
-fn a_forked_child_is_told_so_by_every_method_and_the_parent_goes_on() {
+fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(1 << 20).start();
     let target = target.unwrap();

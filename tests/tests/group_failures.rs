@@ -104,7 +104,7 @@ fn a_member_that_is_killed_fails_all_others() {
 
 /// They wait for somebody else, who waits for the dead, and for nobody at all.
 #[test]
-fn who_waits_for_somebody_else_learns_of_a_death_too() {
+fn who_waits_for_another_member_gets_a_death_too() {
     for via in Via::all() {
         let (members, actor) = with_a_doomed_member(via);
         let (tell, here) = channel();
@@ -196,7 +196,7 @@ fn a_member_that_leaves_after_its_part_harms_nobody() {
 }
 
 #[test]
-fn lengths_that_differ_are_told_on_both_ends() {
+fn lengths_that_differ_are_reported_on_both_ends() {
     for via in Via::all() {
         for (first, second) in [(100, 101), (101, 100), (0, 8), (3 * MIB, 3 * MIB + 8)] {
             for both_send in [true, false] {
@@ -251,7 +251,7 @@ fn a_failure_of_one_is_passed_on() {
 
 /// Two of three disagree before the third comes: they stay to tell it.
 #[test]
-fn a_member_that_comes_late_learns_of_a_failure_too() {
+fn a_member_that_comes_late_gets_the_failure_too() {
     for via in Via::all() {
         let members = GroupFixture::new(via, 3);
         let gate = Barrier::new(3);

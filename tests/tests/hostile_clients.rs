@@ -221,7 +221,7 @@ fn the_first_of_two_clients_with_one_rank_wins() {
 }
 
 #[test]
-fn clients_learn_why_they_are_refused() {
+fn clients_get_the_reason_of_their_refusal() {
     let server =
         Session::builder(1).tcp("127.0.0.1:0").job(77).buffer(4096).start().expect("a session");
     let at = server.tcp_addr().unwrap();
@@ -249,7 +249,7 @@ fn clients_learn_why_they_are_refused() {
 }
 
 #[test]
-fn a_dialer_learns_why_it_is_refused() {
+fn a_dialer_gets_the_reason_of_its_refusal() {
     let server = Session::builder(1).tcp("127.0.0.1:0").job(77).buffer(4096).start().unwrap();
     let at = Address::Tcp(server.tcp_addr().unwrap());
     let other_job = Session::builder(2).job(78).start().unwrap();
@@ -388,7 +388,7 @@ fn used_up_descriptors_pause_the_listener_only() {
 
 /// Where no way to move bytes is left, the error of the last one says why shared memory was none.
 #[test]
-fn a_dial_that_came_to_nothing_says_why_it_is_not_shm() {
+fn a_failed_dial_reports_why_it_is_not_shm() {
     let dir = TempDir::new();
     let mut actor =
         Actor::session(ACTOR, &format!("rank=1 uds={} buffer=4096", dir.path().display()));

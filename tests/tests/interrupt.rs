@@ -338,7 +338,7 @@ fn goodbyes_end() {
 
 /// Threads that wait on one link: one leads, the others park until it notifies them. Each has a hook of its own.
 #[test]
-fn leader_and_followers_are_asked_alike() {
+fn hooks_of_leader_and_followers_are_called_alike() {
     let s = Silent::new(ConnType::Tcp, |b| b);
     let start = Instant::now();
     let ops: Vec<_> = (0..64).map(|i| s.peer.put_nb(0, i * LEN, LEN).unwrap()).collect();

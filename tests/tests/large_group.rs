@@ -82,12 +82,12 @@ fn connect_all(via: Via, address: &str, at: impl Fn(&Actor) -> String) {
 }
 
 #[test]
-fn members_of_a_large_group_meet_over_tcp() {
+fn members_of_a_large_group_connect_over_tcp() {
     connect_all(Via::Tcp, "tcp=127.0.0.1:0", |actor| actor.address().to_string());
 }
 
 #[test]
-fn members_of_a_large_group_meet_over_shm() {
+fn members_of_a_large_group_connect_over_shm() {
     let dir = TempDir::new();
     let address = format!("uds={}", dir.path().display());
     connect_all(Via::Shm, &address, |_| dir.address().to_string());

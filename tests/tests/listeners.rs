@@ -89,7 +89,7 @@ fn a_folder_with_one_process_needs_no_rank() {
 }
 
 #[test]
-fn what_is_nobody_to_connect_to_is_said_in_words() {
+fn a_connect_without_a_peer_is_reported_in_words() {
     let a = session(3);
     let e = a.connect_any(&at(&a), ConnType::Auto, LONG).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
@@ -240,7 +240,7 @@ fn the_end_of_a_session_closes_its_listeners_while_peers_exist() {
 }
 
 #[test]
-fn who_left_is_met_as_long_as_its_messages_are_unread() {
+fn a_peer_that_left_is_found_as_long_as_its_messages_are_unread() {
     let (a, b) = (session(1), session(2));
     let peer = b.connect_any(&at(&a), ConnType::Tcp, LONG).unwrap();
     assert_eq!(a.meet(2, LONG).unwrap().rank().0, 2, "while it is here");

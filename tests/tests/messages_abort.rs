@@ -77,7 +77,7 @@ fn refused_messages_leave_no_memory_exposed() {
 }
 
 #[test]
-fn cancellation_is_told_to_the_other_end() {
+fn cancellation_is_sent_to_the_other_end() {
     for conn in transports() {
         let p = Pair::new(conn, 64 * MIB);
         let send = p.a.send_data_nb(0, 32 * MIB).unwrap();

@@ -73,7 +73,7 @@ fn both_ends_may_have_one_rank_over_local_sockets() {
 }
 
 #[test]
-fn two_servers_of_one_rank_are_told_apart() {
+fn two_servers_of_one_rank_are_distinguished() {
     let ((s, at_s), (t, at_t)) = (server(0), server(0));
     let a = client(1);
     let to_s = a.connect_named(0, &at_s, ConnType::Tcp, LONG).unwrap();

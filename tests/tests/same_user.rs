@@ -288,7 +288,7 @@ fn a_dialer_is_not_made_to_answer_its_own_challenge() {
 
 /// Two jobs of one user, both with rank 1 and one folder of sockets, which the first one has.
 #[test]
-fn a_process_of_another_job_at_the_same_socket_is_not_taken_for_the_one_asked_for() {
+fn a_process_of_another_job_at_the_same_socket_is_not_taken_for_the_expected_one() {
     ranks::two_jobs(&mut Context::rounds(ACTOR, 1)).expect_held();
 }
 
@@ -320,7 +320,7 @@ fn the_port_of_a_local_peer_leads_to_that_peer_and_nobody_else() {
 
 /// Its 127.0.0.1 is that of its own network namespace, where anybody may have the same port.
 #[test]
-fn a_local_peer_of_another_network_is_told_no_port() {
+fn a_local_peer_of_another_network_gets_no_port() {
     let dir = TempDir::new();
     let _server = Session::builder(1).tcp("127.0.0.1:0").uds(dir.path()).buffer(0).start().unwrap();
     let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino();

@@ -154,7 +154,7 @@ fn a_named_transport_is_not_replaced_by_another() {
 }
 
 #[test]
-fn manual_progress_moves_bytes_only_when_asked() {
+fn manual_progress_moves_bytes_only_when_called() {
     let dir = TempDir::new();
     let path = dir.path().display();
     let mut actor = Actor::session(ACTOR, "rank=0 buffer=65536 deadline=20000");
@@ -416,7 +416,7 @@ fn a_rank_that_was_refused_is_followed_by_another() {
 }
 
 #[test]
-fn explain_tells_of_a_slower_path() {
+fn explain_reports_a_slower_path() {
     for cma in [true, false] {
         let dir = TempDir::new();
         let target = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();

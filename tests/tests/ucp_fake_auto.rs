@@ -123,7 +123,7 @@ fn auto_takes_tcp_where_an_end_takes_no_part_in_ucx() {
 
 /// Without hardware it is still there for who asks for it by name.
 #[test]
-fn ucx_that_is_asked_for_by_name_needs_no_hardware() {
+fn ucx_that_is_requested_by_name_needs_no_hardware() {
     let fake_ucp = FakeUcp::take();
     let target = session(&fake_ucp, 1, Some(NO_NIC));
     let source = session(&fake_ucp, 0, Some(NO_NIC));

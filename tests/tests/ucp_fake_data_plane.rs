@@ -381,7 +381,7 @@ fn puts_do_not_wait_for_company_once_one_has_ended() {
 }
 
 #[test]
-fn a_window_that_is_used_is_let_go_once_its_operations_have_ended() {
+fn a_window_that_is_used_is_released_once_its_operations_have_ended() {
     let fake_ucp = FakeUcp::take();
     let (mut near, mut far, window) = pair(&fake_ucp, false);
     let (other, kind, key) = far.expose();
@@ -418,7 +418,7 @@ fn a_window_that_is_used_is_let_go_once_its_operations_have_ended() {
 }
 
 #[test]
-fn the_first_reason_of_the_end_stays_and_is_told() {
+fn the_first_reason_of_the_end_stays_and_is_reported() {
     let fake_ucp = FakeUcp::take();
     let (mut near, mut far, _window) = pair(&fake_ucp, false);
     assert_eq!((near.plane.kind(), near.plane.close_reason()), (Some(ConnType::Ucx), None));

@@ -27,7 +27,7 @@ fn run_until_idle(pair: &mut Built) {
 }
 
 #[test]
-fn its_lanes_tell_who_reaches_memory_and_from_where() {
+fn its_lanes_show_who_reaches_memory_and_from_where() {
     let fake_ucp = FakeUcp::take();
     for (lane, names, uses_am, may_use_am, shares_memory, is_same_host) in [
         ("rc_mlx5/mlx5_0:1", &["rc_mlx5"][..], false, false, false, false),
@@ -98,7 +98,7 @@ fn what_is_printed_for_debugging_names_the_parts() {
 }
 
 #[test]
-fn memory_that_is_not_kept_is_let_go_unless_it_is_used() {
+fn memory_that_is_not_kept_is_released_unless_it_is_used() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.set("put_delay", 3);
     let mut pair = built(&fake_ucp);

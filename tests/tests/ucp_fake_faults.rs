@@ -314,7 +314,7 @@ fn an_endpoint_that_fails_under_operations_ends_each_once() {
 }
 
 #[test]
-fn a_failed_registration_says_what_to_do_and_harms_nothing() {
+fn a_failed_registration_reports_a_remedy_and_harms_nothing() {
     let fake_ucp = FakeUcp::take();
     let mut pair = built(&fake_ucp);
     let context = Arc::clone(pair.near.0.worker().context());

@@ -143,7 +143,7 @@ fn a_put_whose_memory_cannot_be_registered_is_refused_with_the_reason() {
 }
 
 #[test]
-fn memory_that_only_a_data_plane_has_is_let_go_when_it_is_asked_to() {
+fn memory_that_only_a_data_plane_has_is_released_on_request() {
     let fake_ucp = FakeUcp::take();
     for (all, kept) in [(false, false), (true, true)] {
         let (mut near, far, window) = pair(&fake_ucp, false);

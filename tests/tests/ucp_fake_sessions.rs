@@ -113,7 +113,7 @@ fn a_buffer_is_registered_once() {
 }
 
 #[test]
-fn a_session_that_cannot_begin_says_why() {
+fn a_session_that_cannot_begin_reports_why() {
     let fake_ucp = FakeUcp::take();
     let calls = [
         ("ucp_init_version", 1),
@@ -133,7 +133,7 @@ fn a_session_that_cannot_begin_says_why() {
 /// A link has a worker of its own, which has memory of its own. Where either end cannot have them the dialer's call says why,
 /// the next one works, and nobody else is harmed.
 #[test]
-fn a_link_that_cannot_begin_says_why() {
+fn a_link_that_cannot_begin_reports_why() {
     let fake_ucp = FakeUcp::take();
     // Each link has a worker of its own.
     fake_ucp.lane("posix/memory");
@@ -395,7 +395,7 @@ fn routes_move_bytes_over_ucx() {
 
 /// Who judges what the peer does is told: by messages it is the target, by lanes that reach memory it is not.
 #[test]
-fn explanations_tell_whether_the_target_checks() {
+fn explanations_report_whether_the_target_checks() {
     let fake_ucp = FakeUcp::take();
     for (lane, checks, words) in
         [(Some("tcp/eth0"), true, "of every message"), (None, false, "check memory keys")]

@@ -378,7 +378,7 @@ fn an_index_of_a_peer_that_is_gone_is_used_again_under_another_number() {
 }
 
 #[test]
-fn a_library_says_which_it_is_and_what_a_status_means() {
+fn a_library_reports_its_version_and_the_text_of_a_status() {
     let fake_ucp = FakeUcp::take();
     let library = fake_ucp.library();
     let context = Context::new(library, &Settings::default()).unwrap();

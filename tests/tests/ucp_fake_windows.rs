@@ -64,7 +64,7 @@ fn a_window_that_is_known_can_be_used() {
 /// The peer does not read, so that nothing more can be said to it: what it cannot be told of is not exposed, and takes none of
 /// its places.
 #[test]
-fn a_window_that_the_peer_cannot_be_told_of_is_closed() {
+fn a_window_that_cannot_be_announced_is_closed() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.lane("tcp/eth0");
     let dir = TempDir::new();

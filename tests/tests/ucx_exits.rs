@@ -32,7 +32,7 @@ fn forked_children_with_sessions_of_their_own_end_in_order() {
 /// UCX's own threads are not in the child: what it began there would never end.
 #[test]
 #[ignore = "needs UCX: cargo xtask test-hw"]
-fn a_forked_child_of_a_process_that_uses_ucx_is_told_so() {
+fn a_forked_child_of_a_process_that_uses_ucx_is_refused() {
     let settings = "rank=0 redial=0 ucx tls=posix,cma,self buffer=4096";
     let mut actor = Actor::session(ACTOR, settings);
     actor.request("fork");

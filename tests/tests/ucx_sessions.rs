@@ -87,7 +87,7 @@ static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// UCX's messages come to whoever asks for them, instead of to standard output.
 #[test]
 #[ignore = "needs UCX: cargo xtask test-hw"]
-fn ucx_speaks_to_who_asks() {
+fn ucx_log_lines_go_to_the_handler() {
     use hmc_hw::ucx::context::Context;
     use hmc_hw::ucx::library::{Library, Search};
     use hmc_hw::ucx::log::{Level, install_handler};

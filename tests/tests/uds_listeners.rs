@@ -84,7 +84,7 @@ fn a_live_socket_is_never_taken_over_and_a_stale_one_is() {
 
 /// Even where the folder's mode was changed afterwards, the kernel's word on the peer counts.
 #[test]
-fn another_users_process_is_turned_away() {
+fn another_users_process_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return skipped("only root can become another user");
     }

@@ -39,7 +39,7 @@ fn memory_of_a_put_to_a_stopped_target_outlives_its_session() {
 }
 
 #[test]
-fn memory_of_a_get_from_a_target_that_dies_comes_back() {
+fn memory_of_a_get_from_a_target_that_exits_comes_back() {
     let s = Scene::new(ACTOR, 3);
     let (owner, op) = s.get();
     s.actor.stop();

@@ -50,7 +50,7 @@ fn stuck(s: &Scene) -> OpId {
 }
 
 #[test]
-fn the_first_to_end_is_told_whoever_it_is_of() {
+fn the_first_to_end_is_reported_whichever_peer_it_is_of() {
     for progress in [Progress::Thread, Progress::Manual] {
         let s = scene(progress);
         let stuck = stuck(&s);

@@ -84,7 +84,7 @@ fn malformed_messages_of_a_peer_end_its_link() {
 /// What is no HELLO and no ATTACH is turned away on what is wrong with it, and makes nobody a peer. One that was turned away
 /// for its silence would take 2 s.
 #[test]
-fn malformed_first_words_are_turned_away() {
+fn malformed_first_frames_are_refused() {
     let rows = malformed();
     for via in BOTH {
         let mut target = Target::new(*via);

@@ -110,7 +110,7 @@ fn poll<F: Future>(future: F) -> F::Output {
 
 /// Every way to wait for an operation gives the reason, though the operation ends before the link is known to be over.
 #[test]
-fn whoever_waits_is_told_the_reason() {
+fn a_waiter_gets_the_reason() {
     for via in BOTH {
         let mut target = Target::new(*via);
         for _ in 0..20 {

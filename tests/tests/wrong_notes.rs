@@ -102,7 +102,7 @@ fn during(
 }
 
 #[test]
-fn a_sender_out_of_turn_ends_the_link() {
+fn an_unexpected_sender_note_ends_the_link() {
     let receive = |peer: &Peer| peer.recv_data(&mut vec![0; bytes_of(LEN)]).map(drop);
     let cases: [(&str, &[RndvMsg], &str); 4] = [
         (
@@ -145,7 +145,7 @@ fn place(len: u64, direct: bool) -> RndvMsg {
 }
 
 #[test]
-fn a_receiver_out_of_turn_ends_the_link() {
+fn an_unexpected_receiver_note_ends_the_link() {
     let bytes = vec![5; bytes_of(LEN)];
     let send = |peer: &Peer| peer.send_data(&bytes);
     let staged = place(2, false);

@@ -121,7 +121,7 @@ fn ranges_and_names_of_no_window_are_refused() {
 
 /// The first part lies within the window, the range as a whole does not.
 #[test]
-fn a_put_is_judged_whole_before_its_first_byte() {
+fn a_put_is_validated_whole_before_its_first_byte() {
     for via in BOTH {
         let mut target = Target::new(*via);
         let mut rig = Rig::new(&mut target);

@@ -59,7 +59,7 @@ mod tests {
         test result: FAILED. 1 passed; 2 failed; 0 ignored\n";
 
     #[test]
-    fn the_failed_tests_of_the_harness_are_named_with_what_they_said() {
+    fn the_failed_tests_of_the_harness_are_named_with_their_output() {
         let wanted = "\n  a\n    thread 'a' panicked at tests/a.rs:3:5:\n    left: 1\n  c\n    Error: Timeout";
         assert_eq!(of(HARNESS), wanted);
         assert_eq!(of("test b ... ok\ntest result: ok. 1 passed; 0 failed\n"), "");

@@ -223,7 +223,7 @@ mod tests {
     };
 
     #[test]
-    fn a_note_says_the_same_at_the_other_end() {
+    fn a_note_means_the_same_at_the_other_end() {
         for note in [NOTE, WindowNote { file: None, ..NOTE }] {
             let mut storage = [0; 64];
             let bytes = note.emit(&mut storage).expect("space").to_vec();

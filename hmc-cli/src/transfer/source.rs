@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_with_data_end_with_the_size_that_was_told() {
+    fn ranges_with_data_end_with_the_size_that_was_sent() {
         let dir = scratch("ranges");
         let path = dir.join("a");
         std::fs::write(&path, [7; 5000]).expect("writable");

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dialer_may_meet_the_same_life_again() {
+    fn a_dialer_may_connect_to_the_same_incarnation_again() {
         let mut r = table(0);
         assert!(r.dial(R));
         assert_eq!(r.admit_welcome(R, inc(5), A, T), Admission::Accept);

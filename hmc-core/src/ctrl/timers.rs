@@ -145,7 +145,7 @@ mod tests {
     use crate::time::{Duration, Instant};
 
     #[test]
-    fn the_end_that_yields_speaks_a_quarter_of_a_period_later() {
+    fn the_end_that_yields_sends_a_quarter_of_a_period_later() {
         let now = Instant::from_nanos(1_000);
         let timers = Timers { period: Duration::from_nanos(400), ..Timers::new(now) };
         assert_eq!(timers.next(ControlState::Ready), Instant::from_nanos(1_400));

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advert_is_judged_field_by_field() {
+    fn an_advert_is_checked_field_by_field() {
         let good = advert().to_bytes();
         assert_eq!(RegionAdvert::parse(&good, 9), Ok(advert()));
         let at = |i: usize, v: u8| -> (u32, WireErrorKind) {

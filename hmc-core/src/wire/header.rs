@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_and_flag_word_is_judged_on_the_header_alone() {
+    fn every_type_and_flag_word_is_checked_on_the_header_alone() {
         let mut good = 0;
         for ty in 0..=u16::MAX {
             for flags in [0u16, 1, 0x4000, 0x8000, 0x8001, 0xC000, 0xC001, 0xFFFF] {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_lengths_are_judged_on_the_header() {
+    fn fixed_lengths_are_checked_on_the_header() {
         for len in 0..=16u8 {
             let ok = |ty, flags| Header::parse(&[ty, 0, 0, flags, len, 0, 0, 0], 16).is_ok();
             assert_eq!(ok(1, 0), len == 4 || len == 8);

@@ -461,7 +461,7 @@ mod tests {
 
     /// Each kernel by itself, at sizes and alignments that the chooser would give to another.
     #[test]
-    fn every_kernel_copies_what_it_is_told_and_no_more() {
+    fn every_kernel_copies_its_range_and_no_more() {
         let mut kernels: Vec<(&str, Kernel)> = vec![("rep", rep), ("sse", sse)];
         if CpuFeatures::get().has_avx() {
             kernels.push(("avx", avx));

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_lets_go_has_not_ended() {
+    fn a_holder_that_releases_has_not_ended() {
         let life = Arc::new(LifePage::new().unwrap());
         assert!(life.offer().is_none());
         let held = Arc::clone(&life).hold().unwrap();
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no fork(2)")]
-    fn a_child_of_the_holder_lets_go_of_nothing() {
+    fn a_child_of_the_holder_releases_nothing() {
         let life = Arc::new(LifePage::new().unwrap());
         let mut held = Some(Arc::clone(&life).hold().unwrap());
         let status = in_child(|| {

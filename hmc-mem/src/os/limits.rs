@@ -352,7 +352,7 @@ mod tests {
     use super::{HostLimits, huge_kib, shmem_huge_granted};
 
     #[test]
-    fn huge_pages_are_reserved_or_granted_or_what_to_change_is_said() {
+    fn huge_pages_are_reserved_or_granted_or_a_remedy_is_reported() {
         let told = |free: u64, policy: Option<&str>| {
             let shmem_huge = policy.map(str::to_owned);
             HostLimits { free_huge_pages: free, shmem_huge, ..HostLimits::read() }.huge_pages()
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_granted_as_the_kernel_says() {
+    fn huge_pages_are_granted_as_the_kernel_reports() {
         let path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let granting = ["[advise]", "[always]", "[within_size]", "[force]"];

@@ -344,7 +344,7 @@ mod tests {
 
     /// Its pages may be replaced at any moment by ones that nobody has: neither what was written nor what was read counts.
     #[test]
-    fn copies_that_a_retirement_meets_are_no_success() {
+    fn copies_during_a_retirement_are_no_success() {
         let ours = Mapping::create(4096).unwrap();
         for needed in [Access::READ, Access::WRITE] {
             let (w, _theirs) = window(Access::all());

@@ -269,7 +269,7 @@ fn rndv_work_beside_a_glance_is_done() {
 /// Rendezvous: a message that begins while the link dies ends, although closing a link does not lock the state of one that
 /// never sent messages.
 #[test]
-fn rndv_messages_die_with_the_link() {
+fn rndv_messages_end_with_the_link() {
     rndv(0, [Work::Begin, Work::Die], Bug::Nothing, &["not live", "taken", "again"]);
 }
 

@@ -385,7 +385,7 @@ mod tests {
 
     /// The second writer begins where no word of it lies at a block's start.
     #[test]
-    fn long_writers_are_judged_byte_by_byte_across_blocks() {
+    fn long_writers_are_checked_byte_by_byte_across_blocks() {
         const LEN: usize = 203;
         for (number, offset) in [(1, 8), (2, 3)] {
             let end = offset + LEN;

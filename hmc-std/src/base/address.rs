@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_addresses_say_what_is_wanted() {
+    fn bad_addresses_report_what_is_wanted() {
         for s in [
             "",
             "host",

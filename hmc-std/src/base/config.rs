@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_socket_tells_its_rank() {
+    fn the_name_of_a_socket_contains_its_rank() {
         let path = uds_path(Path::new("/d"), Rank(37)).expect("short");
         assert_eq!(
             path.file_name().and_then(|n| n.to_str()).and_then(rank_of_socket),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_that_was_handed_in_is_asked_or_the_system() {
+    fn the_source_that_was_handed_in_is_used_or_the_system() {
         let source: Arc<dyn RandomSource> = Arc::new(Sevens);
         assert_eq!(Entropy::from(source).random().ok(), Some([7; 9]));
         let bytes = || Entropy::default().random::<16>().expect("the system has some");

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_system_say_what_to_do() {
+    fn errors_of_the_system_report_a_remedy() {
         let table = [
             (Errno::MFILE, ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)"),
             (Errno::NFILE, ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)"),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_memory_say_what_to_do() {
+    fn failures_of_memory_report_a_remedy() {
         let limit = MemLimit::Cgroup;
         let table = [
             (MemError::Shared(SharedError::Range(out_of_range())), ErrorKind::Range),
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_who_and_what_was_done() {
+    fn an_error_names_the_peer_and_the_call() {
         let e = Error::deadline("connecting").with_peer(Rank(3));
         assert_eq!((e.kind(), e.peer()), (ErrorKind::DeadlineExceeded, Some(Rank(3))));
         let said = "rank 3: connecting: the deadline passed; wait longer or look at the peer";

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_is_asked_when_its_time_has_come_and_not_before() {
+    fn a_hook_is_called_when_its_time_has_come_and_not_before() {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         fn hook() -> bool {
             ASKED.fetch_add(1, Ordering::Relaxed) == 1

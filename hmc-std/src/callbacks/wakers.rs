@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_session_waits_for_owners_that_it_let_go_of() {
+    fn the_end_of_a_session_waits_for_owners_that_it_released() {
         let wakers = Arc::<Wakers>::default();
         let soon = || WaitLimit::time(clock::now().after(Duration::from_millis(1)));
         assert!(wakers.wait_for_owners(soon(), Ok(())).is_ok(), "there are none");

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_a_port_says_so() {
+    fn a_peer_without_a_port_is_reported() {
         for address in [Address::Uds("/dir".into()), tcp("10.0.0.1:7000"), local("0.0.0.0:0")] {
             let e = DialTarget::of_data(&address, None, None, Remote).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Unavailable);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_dial_says_why_memory_is_not_shared_if_that_was_tried() {
+    fn the_error_of_a_dial_reports_why_memory_is_not_shared_if_that_was_tried() {
         let choice = |conn, chosen| Choice { conn, chosen, why: format!("because of {conn}") };
         let text = |choices: &[Choice]| {
             let e = with_shm_reason(

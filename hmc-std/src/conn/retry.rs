@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_at_the_deadline_says_what_happened() {
+    fn the_error_at_the_deadline_reports_what_happened() {
         let mut retries = Retries::default();
         assert!(!retries.deadline().to_string().contains("attempt"));
         let _ = retries.next(Instant::ZERO);

@@ -313,7 +313,7 @@ mod tests {
 
     /// One call of the kernel for each change, not for each look.
     #[test]
-    fn what_the_kernel_knows_is_not_registered_again() {
+    fn what_is_registered_is_not_registered_again() {
         let read = Readiness { read: true, ..Readiness::default() };
         assert!(!Registered(Some(read)).differs(read));
         assert!(Registered(Some(read)).differs(Readiness::default()));
@@ -335,7 +335,7 @@ mod tests {
     const NOTHING: Readiness = Readiness { read: false, write: false, end: false };
 
     #[test]
-    fn a_half_of_a_link_is_told_of_what_it_waits_for() {
+    fn a_half_of_a_link_is_notified_of_what_it_waits_for() {
         let reactor = Reactor::new(Progress::Thread).expect("descriptors");
         assert!(reactor.serves_data());
         let (socket, mut peer) = pair();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_pending_conn_are_told_of_once_and_the_end_too() {
+    fn bytes_of_a_pending_conn_are_reported_once_and_the_end_too() {
         let reactor = Reactor::new(Progress::Thread).expect("descriptors");
         let (socket, mut peer) = pair();
         let token = Token::Pending(3);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_asks_to_be_run_wakes_the_thread_only_if_that_sleeps() {
+    fn a_link_that_is_queued_wakes_the_thread_only_if_that_sleeps() {
         let reactor = Reactor::new(Progress::Thread).expect("descriptors");
         let mut queued = VecDeque::from([9]);
         reactor.take_queued(&mut queued);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_what_poll_is_asked_for() {
+    fn what_is_waited_for_is_what_poll_gets() {
         for (read, write, end) in [
             (false, false, false),
             (true, false, false),

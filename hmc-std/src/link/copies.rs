@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_copies_four_pieces_and_leaves_the_rest_to_whoever_drives_the_link() {
+    fn a_poll_copies_four_pieces_and_leaves_the_rest_to_the_links_driver() {
         for as_leader in [true, false] {
             let ([near, _far], op) = begun();
             near.link.data().set_claimed(as_leader);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_receives_copies_as_well() {
+    fn a_poll_that_receives_copies_as_well() {
         let ([near, far], op) = begun();
         let (_, window) = near.expose(1);
         far.run_until_idle();

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_answers_on_a_link_that_ends_says_how_far_it_is() {
+    fn the_error_of_a_call_on_a_link_that_ends_reports_how_far_it_is() {
         let end = alone(6, 1);
         assert_eq!(end.link.check_open().map_err(|e| e.kind()), Ok(()));
         end.link.check_ready();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_vain_tells_of_an_inbox_that_is_full() {
+    fn a_wait_in_vain_reports_an_inbox_that_is_full() {
         let end = alone(1, 1);
         for n in 0..INBOX.0 {
             assert!(end.link.inbox().admits(1, 0), "{n} messages");

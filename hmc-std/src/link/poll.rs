@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_which_no_socket_tells_is_left_to_whoever_drives_the_link() {
+    fn work_that_no_socket_reports_is_left_to_the_links_driver() {
         let (near, _far) = stopped();
         assert!(!is_queued(&near));
         near.link.data().set_claimed(true);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_becomes_ready_once_and_says_so() {
+    fn a_link_becomes_ready_once_and_reports_it() {
         let end = alone(1, 1);
         assert!(notifies(&end, || end.link.check_ready()));
         assert_eq!((end.link.state(), end.event_counts().0), (LinkState::Ready, 1));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn more_operations_than_a_turn_can_note_end_in_it() {
+    fn more_operations_than_a_poll_can_note_end_in_it() {
         let (near, far) = pair(ConnType::Tcp);
         let (_region, window) = far.expose(1);
         let ops = [(); 8].map(|()| near.put(&window, 1));

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_session_says_to_itself_comes_through_no_socket() {
+    fn messages_of_a_session_to_itself_come_through_no_socket() {
         let end = alone(4, 1);
         end.link.choose(ConnType::Loopback, String::new());
         let events = || end.event_counts().0;

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_link_is_led_once_and_only_if_its_sockets_tell_all() {
+    fn each_link_is_led_once_and_only_if_its_sockets_report_all() {
         let (near, _far) = pair(ConnType::Tcp);
         let (shared, waker) = (alone(2, 2), waker());
         shared.link.has_worker.store(true, Ordering::Relaxed);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_serves_both_sockets_of_each_link() {
+    fn a_poll_serves_both_sockets_of_each_link() {
         let ((near, far), (other, _other)) = (pair(ConnType::Tcp), pair(ConnType::Tcp));
         let ((region, window), waker) = (near.expose(1), waker());
         let mut several = WaitSet::new(&waker);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_learns_once_that_a_connection_waits() {
+    fn a_taker_is_notified_once_that_a_connection_waits() {
         let mut inbox = Inbox::new(1, 10);
         assert!(inbox.admits(1, 0) && !inbox.is_awaited());
         inbox.push(Message::Tag(0));

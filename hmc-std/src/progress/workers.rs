@@ -184,7 +184,7 @@ mod tests {
 
     /// Whoever waits for a worker's progress is told of it, and each transport makes its own.
     #[test]
-    fn workers_of_all_transports_are_served_and_what_one_answers_is_told() {
+    fn workers_of_all_transports_are_served_and_their_results_are_returned() {
         let (session, workers) = session();
         let shared = &session.shared;
         for answers in [[false, false], [true, false], [false, true], [true, true]] {

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_conn_that_has_spoken_has_its_machines_time_and_hears_the_closing_reason() {
+    fn a_pending_conn_with_a_first_frame_has_its_machines_deadline_and_receives_the_reason() {
         use std::io::Read as _;
         let (ours, mut theirs) = sockets();
         let acceptor = AcceptConfig { rank: Rank(0), job: 0, cxx: CxxPolicy::Refused };

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn another_transport_than_asked_for_is_a_failure() {
+    fn another_transport_than_requested_is_a_failure() {
         let told = |transport| json!({"transport": transport});
         explain(Via::Auto, &told("shm"), &told("shm")).unwrap();
         explain(Via::Shm, &told("tcp"), &told("tcp")).unwrap_err();

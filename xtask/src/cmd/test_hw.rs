@@ -55,8 +55,8 @@ const ELSEWHERE: [&str; 32] = [
     "sessions::a_bye_without_a_reply_is_reported",
     "sessions::a_named_transport_is_not_replaced_by_another",
     "sessions::a_thousand_peers_need_no_threads",
-    "sessions::explain_tells_of_a_slower_path",
-    "sessions::manual_progress_moves_bytes_only_when_asked",
+    "sessions::explain_reports_a_slower_path",
+    "sessions::manual_progress_moves_bytes_only_when_called",
     "sessions::two_sessions_in_one_process_share_nothing",
     "visibility::loopback",
     "visibility::shm_put_notify",
@@ -80,10 +80,10 @@ const UCX_TESTS: [&str; 9] = [
 
 /// Those of them that look at what UCX says or refuses, and move nothing over it.
 const WITHOUT_BYTES: [&str; 4] = [
-    "ucx_exits::a_forked_child_of_a_process_that_uses_ucx_is_told_so",
+    "ucx_exits::a_forked_child_of_a_process_that_uses_ucx_is_refused",
     "ucx_sessions::an_explanation_names_lanes_and_who_is_trusted",
     "ucx_sessions::auto_prefers_what_checks_by_itself",
-    "ucx_sessions::ucx_speaks_to_who_asks",
+    "ucx_sessions::ucx_log_lines_go_to_the_handler",
 ];
 
 #[derive(clap::Args)]

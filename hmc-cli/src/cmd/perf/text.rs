@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_draws_is_told_the_sizes_of_the_picture_and_of_texts() {
+    fn the_backend_reports_the_sizes_of_the_picture_and_of_texts() {
         let mut pixels = vec![0; 80 * 60 * 3];
         let letters = TextBackend::over(&mut pixels, SIZE);
         assert_eq!(letters.get_size(), SIZE);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_that_is_gone_has_asked_for_is_dropped() {
+    fn requests_of_a_client_that_is_gone_are_dropped() {
         let session = Session::builder(0).start().unwrap();
         let (peer, requests) = (session.loopback().unwrap(), Requests::default());
         assert!(requests.begins(&peer, b"served"));

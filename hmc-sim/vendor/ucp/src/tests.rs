@@ -98,7 +98,7 @@ fn a_forced_close_gives_all_requests_back() {
 }
 
 #[test]
-fn a_failed_endpoint_tells_its_handler_and_refuses() {
+fn a_failed_endpoint_calls_its_handler_and_refuses() {
     for purge in [0, 1] {
         let rig = Rig::new();
         rule("ucp_put_nbx", 0, HOLD, 0);
@@ -148,7 +148,7 @@ fn arming_is_refused_while_there_is_something_to_do() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_reported() {
     let rig = Rig::new();
     set("put_delay", 1);
     let request = rig.put(1, 0, 8);

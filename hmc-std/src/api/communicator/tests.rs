@@ -25,7 +25,7 @@ fn known(session: &Session, rank: u32, serial: u32) -> End {
 }
 
 #[test]
-fn a_peer_is_met_while_it_is_ready_or_has_left_messages() {
+fn a_peer_is_found_while_it_is_ready_or_has_left_messages() {
     let session = session();
     let meet = |rank| session.meet(rank, NOT_LONG).map(|p| p.rank()).map_err(|e| e.kind());
     let none = Err(ErrorKind::DeadlineExceeded);

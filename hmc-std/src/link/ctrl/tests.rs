@@ -35,7 +35,7 @@ fn awaits_space(ctrl: &CtrlState) -> bool {
 }
 
 #[test]
-fn what_the_leader_receives_is_not_asked_of_the_kernel() {
+fn what_the_leader_receives_is_not_registered() {
     let (near, _far) = pair(ConnType::Tcp);
     let mut ctrl = near.link.ctrl();
     let wanted = |read, write, end| Readiness { read, write, end };
@@ -141,7 +141,7 @@ fn a_new_connection_has_storage_for_first_words() {
 }
 
 #[test]
-fn a_turn_reads_all_that_has_come_however_long() {
+fn a_poll_reads_all_that_has_come_however_long() {
     let (near, far) = pair(ConnType::Tcp);
     let bytes = [7; 1300];
     assert!(bytes.len() > FRAMER_INITIAL_BYTES);
@@ -198,7 +198,7 @@ fn silence_ends_a_connection_unless_bytes_have_come_or_nothing_is_read() {
 }
 
 #[test]
-fn heartbeats_through_memory_count_as_sent_and_those_of_the_peer_as_heard() {
+fn heartbeats_through_memory_count_as_sent_and_those_of_the_peer_as_received() {
     let ms = Duration::from_millis(100);
     for received in [false, true] {
         let (near, far) = pair_that_beats(ms);

@@ -43,7 +43,7 @@ fn add_peer_window(data: &mut DataState, role: WindowRole, region: WindowDesc) {
 }
 
 #[test]
-fn a_label_names_the_newest_window_that_the_peer_told() {
+fn a_label_names_the_newest_window_of_the_peer() {
     let mut data = plain();
     for (label, region) in [(1, desc(1, 1)), (2, desc(2, 1)), (1, desc(3, 1))] {
         add_peer_window(&mut data, WindowRole::Named(label), region);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn success_is_told_when_the_memory_is_back_and_failure_at_once() {
+    fn success_is_reported_when_the_memory_is_back_and_failure_at_once() {
         for free_first in [false, true] {
             let handle = MessageHandle::default();
             let waker = || Waker::noop().clone();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_says_nothing_of_either() {
+    fn a_busy_machine_decides_neither() {
         for factor in [1.0, 1.5] {
             assert!(matches!(assessed(Kind::Time, factor, 1.0), Assessment::NotMeasurable(_)));
         }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_headers_say_where_they_were_looked_for() {
+    fn missing_headers_report_where_they_were_looked_for() {
         let why = Headers::open(Path::new("/no/such/folder"), "1.22.0").unwrap_err();
         assert!(why.contains("1.22.0") && why.contains("/no/such/folder"), "{why}");
     }

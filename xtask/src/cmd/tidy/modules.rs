@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn what_cannot_be_read_is_reported() {
         let read =
             |text: &str| Graph::read(&Tree::planted(&[("c/src/lib.rs", text)]), "c/src/lib.rs");
         assert!(read("mod gone;").is_err_and(|e| e.contains("gone")));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wheel_is_installed_and_imported_before_an_index_is_asked() {
+    fn the_wheel_is_installed_and_imported_before_an_index_is_queried() {
         let fake = Fake::new("whole", &[]);
         assert_eq!(fake.install(), Ok(fake.home().join("bin/python")));
         let asked = fake.asked();

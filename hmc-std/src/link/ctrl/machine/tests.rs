@@ -140,7 +140,7 @@ fn what_the_connection_is_waited_for_follows_from_what_can_be_done() {
 }
 
 #[test]
-fn the_end_of_a_connection_says_whether_bytes_of_the_peer_are_left() {
+fn the_end_of_a_connection_reports_whether_bytes_of_the_peer_are_left() {
     let mut m = one();
     assert!(ended(&m).is_none());
     m.note_hang_up();

@@ -281,7 +281,7 @@ fn puts_and_notes_wait_for_space() {
 }
 
 #[test]
-fn a_send_in_vain_ends_at_its_time_and_says_what_may_be_in_the_way() {
+fn a_send_in_vain_ends_at_its_deadline_and_reports_what_may_block_it() {
     let mut end = two().0;
     let sent = end.send(&pattern(10_000));
     end.poll();
@@ -397,7 +397,7 @@ fn borrowed_bytes_are_copied_by_their_callers_alone() {
 }
 
 #[test]
-fn a_note_out_of_turn_breaks_the_protocol() {
+fn an_unexpected_note_breaks_the_protocol() {
     let (mut near, mut far) = two();
     near.send(&[1]);
     run_until_idle(&mut near, &mut far);

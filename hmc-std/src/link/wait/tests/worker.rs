@@ -155,7 +155,7 @@ fn a_waiter_sleeps_if_its_worker_can_be_slept_on_or_polled() {
 
 /// What ended while it looked for the last time woke nobody.
 #[test]
-fn a_waiter_looks_once_more_after_it_has_said_that_it_sleeps() {
+fn a_waiter_looks_once_more_after_it_has_marked_that_it_sleeps() {
     for can_sleep in [true, false] {
         let bench = Bench::new(can_sleep, false);
         let mut looks = 0;

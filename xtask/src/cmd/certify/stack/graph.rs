@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_told_apart() {
+    fn instructions_are_distinguished() {
         assert_eq!(kind("call   401230 <f>"), Kind::Call(0x40_1230));
         assert_eq!(kind("jne    401240 <f+0x10>"), Kind::Jump(0x40_1240));
         assert_eq!(kind("bl\t401230 <f>"), Kind::Call(0x40_1230));
