@@ -115,7 +115,7 @@ fn broken_event_count_counted_outside() {
     check(|| event_count(CountBug::CountsOutside));
 }
 
-/// `Link::enqueue`, `Driver` and the background thread's round: each link's work and whether it is queued, the
+/// `Link::schedule`, `Driver` and the background thread's round: each link's work and whether it is queued, the
 /// queue and the flag that spares a look at it, and the eventfd that is written only for a thread that is parked.
 struct Queue {
     links: [Posted; 2],

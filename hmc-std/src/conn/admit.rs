@@ -155,7 +155,7 @@ impl SessionInner {
             inbox: self.new_inbox(),
         });
         self.publish(&link);
-        link.ctrl().obey(self.clock.now());
+        link.ctrl().send_answers(self.clock.now());
         self.watch(&link);
     }
 

@@ -23,10 +23,10 @@ pub(crate) fn leave(
     }
     let mut late = None;
     for link in links {
-        let idle = |l: &Link| l.is_rndv_quiet() && l.data().queue().in_flight() == 0;
+        let idle = |l: &Link| l.is_rndv_idle() && l.data().queue().in_flight() == 0;
         let quiet = |l: &Link| (l.state() == LinkState::Dead || idle(l)).then_some(());
         // Messages end by notes on the control connection.
-        let busy = !link.is_rndv_quiet();
+        let busy = !link.is_rndv_idle();
         let watch = if busy { crate::link::WaitScope::Both } else { crate::link::WaitScope::Data };
         if let Err(stop) = link.drive(watch, until, quiet) {
             if stop == WaitStopped::Forked {

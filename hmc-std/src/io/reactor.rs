@@ -80,7 +80,7 @@ pub(crate) fn cannot_watch(e: Errno) -> Error {
     Error::io("cannot watch a descriptor", e)
 }
 
-/// What the kernel was last told about a descriptor.
+/// What was last registered with the kernel for a descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Registered(Option<Readiness>);
 
@@ -190,12 +190,12 @@ impl Reactor {
         // waiter has claimed the socket, or the inbox is full): once is enough then.
         flags.set(epoll::EventFlags::ONESHOT, !wanted.read && !wanted.write);
         let data = epoll::EventData::new_u64(Token::Link(serial, channel).encode());
-        let told = if slot.0.is_some() {
+        let result = if slot.0.is_some() {
             epoll::modify(&self.epoll, fd, data, flags)
         } else {
             epoll::add(&self.epoll, fd, data, flags)
         };
-        match told {
+        match result {
             Ok(()) => *slot = Registered(Some(wanted)),
             // The link is over and no more watched.
             Err(Errno::NOENT | Errno::BADF) => {}
@@ -362,7 +362,7 @@ mod tests {
         register(NOTHING);
         assert_eq!(ready(&reactor), []);
         drop(peer);
-        assert_eq!(ready(&reactor), [token], "a hang-up is told of whatever was asked");
+        assert_eq!(ready(&reactor), [token], "a hang-up is reported whatever was requested");
         assert_eq!(ready(&reactor), [], "once");
         register(Readiness { read: true, ..NOTHING });
         assert_eq!(ready(&reactor), [token]);

@@ -34,8 +34,8 @@ impl Link {
 
     /// Answers the peer's BYE once nothing of ours is under way.
     pub(super) fn answer_bye(&self) {
-        let left = self.peer_left.load(Ordering::Acquire) && self.is_rndv_quiet();
-        if left && self.is_quiet() {
+        let left = self.peer_left.load(Ordering::Acquire) && self.is_rndv_idle();
+        if left && self.is_idle() {
             self.bye(self.clock.now());
         }
     }
@@ -137,7 +137,7 @@ impl Link {
             self.update_ctrl_interest(&mut ctrl);
             ctrl.machine.ended().is_some_and(|e| !e.unread) || ctrl.machine.is_close_due(now)
         };
-        self.act_on(received);
+        self.apply_received(received);
         if done {
             self.close(false, "its data connection ended");
         }
@@ -155,7 +155,7 @@ impl Link {
             data.plane().release_memory(true);
             data.plane().take_released()
         };
-        self.follow_up(&mut after);
+        self.run_deferred(&mut after);
         self.space.wake(&self.wakers);
         // After those who wait have been woken, and without the lock: to free memory takes long.
         drop(released);

@@ -21,7 +21,7 @@ impl Link {
             }
         }
         if !as_leader && self.data_fairly().has_work() {
-            self.enqueue();
+            self.schedule();
         }
         after.finished
     }
@@ -61,7 +61,7 @@ mod tests {
     fn is_queued(end: &End) -> bool {
         let mut queue = VecDeque::new();
         end.link.reactor.take_queued(&mut queue);
-        end.link.dequeue();
+        end.link.unschedule();
         !queue.is_empty()
     }
 

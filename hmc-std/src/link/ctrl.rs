@@ -77,7 +77,7 @@ impl CtrlState {
 
     /// Sends what the protocol answers, and release acks.
     #[inline]
-    pub(crate) fn obey(&mut self, now: Instant) {
+    pub(crate) fn send_answers(&mut self, now: Instant) {
         while self.machine.answer(now) {
             self.flush(now);
         }
@@ -86,12 +86,12 @@ impl CtrlState {
     /// Sends that nothing of ours uses that window of the peer any more.
     pub(crate) fn send_release(&mut self, window: WindowId, epoch: Epoch, now: Instant) {
         self.machine.queue_release(window, epoch);
-        self.obey(now);
+        self.send_answers(now);
     }
 
     pub(crate) fn bye(&mut self, by: Instant, now: Instant) {
         self.machine.bye(by, now);
-        self.obey(now);
+        self.send_answers(now);
     }
 
     /// Queues a message and sends what fits.

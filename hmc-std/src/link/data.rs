@@ -49,7 +49,7 @@ pub(crate) struct DataState {
     attached: bool,
     /// Whether it was complete at the last look.
     complete: bool,
-    opened: bool,
+    became_ready: bool,
     claimed: bool,
     wants_default: bool,
     default: Option<WindowDesc>,
@@ -75,7 +75,7 @@ impl DataState {
             queue: OpQueue::new(plane, slots),
             attached,
             complete: false,
-            opened: false,
+            became_ready: false,
             claimed: false,
             wants_default,
             default: None,
@@ -161,8 +161,8 @@ impl DataState {
     }
 
     /// Whether what was missing has come since the last call.
-    pub(crate) fn take_opened(&mut self) -> bool {
-        std::mem::take(&mut self.opened)
+    pub(crate) fn take_became_ready(&mut self) -> bool {
+        std::mem::take(&mut self.became_ready)
     }
 
     /// Whether operations can be posted with full effect.
@@ -277,7 +277,7 @@ impl DataState {
         self.queue.progress();
         if !self.complete && self.is_complete() {
             self.complete = true;
-            self.opened = true;
+            self.became_ready = true;
         }
         self.drain(after);
     }

@@ -19,7 +19,7 @@ impl Link {
         let note = Note { kind: blob.kind, bytes: blob.bytes };
         let received = self.data().plane().receive_note(note);
         // What that began has to be moved on.
-        self.enqueue();
+        self.schedule();
         received.map_err(|e| e.with_peer(self.peer))
     }
 

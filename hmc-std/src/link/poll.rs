@@ -27,7 +27,7 @@ impl Link {
     pub(crate) fn poll_data(&self, as_leader: bool) -> bool {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
-        let (busy, work, down, opened, leaves, copies) = {
+        let (busy, work, down, became_ready, leaves, copies) = {
             let mut data = if as_leader { self.data() } else { self.data_fairly() };
             let busy = if as_leader || !data.is_claimed() {
                 data.poll(self.clock.now(), &mut after)
@@ -39,14 +39,14 @@ impl Link {
             let copies = data.copy_piece(&mut after);
             let work = data.has_work() && !data.is_claimed();
             let leaves = data.plane().has_releases();
-            (busy, work, data.plane().close_reason(), data.take_opened(), leaves, copies)
+            (busy, work, data.plane().close_reason(), data.take_became_ready(), leaves, copies)
         };
         let copied = copies && self.copy_pieces(as_leader, &mut after);
         let ended = after.finished || after.delivered;
         if after.came {
             self.idle_waits.reset();
         }
-        self.follow_up(&mut after);
+        self.run_deferred(&mut after);
         if leaves {
             self.send_releases();
         }
@@ -57,9 +57,9 @@ impl Link {
             self.resume_worker();
         }
         if work {
-            self.enqueue();
+            self.schedule();
         }
-        if opened {
+        if became_ready {
             self.check_ready();
         }
         if let Some(why) = down {
@@ -88,7 +88,7 @@ impl Link {
             || received.left
             || received.bye
             || received.rndv;
-        self.act_on(received);
+        self.apply_received(received);
         self.end_ctrl(ended);
         busy
     }
@@ -116,12 +116,12 @@ impl Link {
             if let Some(peer_beat) = beat {
                 ctrl.machine.note_beat(peer_beat, now);
             }
-            ctrl.machine.suit(late, spread, now);
+            ctrl.machine.adapt_deadlines(late, spread, now);
             ctrl.tick(now, self, &mut came);
             self.update_ctrl_interest(&mut ctrl);
             ctrl.machine.ended()
         };
-        self.act_on(came);
+        self.apply_received(came);
         self.end_ctrl(ended);
         self.close_if_due(now);
         if self.state() == LinkState::Dead {
@@ -136,12 +136,12 @@ impl Link {
             evicted
         };
         drop(evicted);
-        self.follow_up(&mut after);
+        self.run_deferred(&mut after);
         self.run_rndv();
         self.answer_bye();
     }
 
-    pub(super) fn act_on(&self, received: Received) {
+    pub(super) fn apply_received(&self, received: Received) {
         if received.messages || received.adverts || received.left || received.space {
             self.leader_lock.notify();
         }
@@ -185,8 +185,8 @@ impl Link {
     }
 
     /// Wakes and drops what a poll released; without locks.
-    pub(crate) fn follow_up(&self, after: &mut Deferred) {
-        self.follow_up_but_rndv(after);
+    pub(crate) fn run_deferred(&self, after: &mut Deferred) {
+        self.run_deferred_but_rndv(after);
         if after.finished {
             self.run_rndv();
         }
@@ -195,7 +195,7 @@ impl Link {
         }
     }
 
-    pub(super) fn follow_up_but_rndv(&self, after: &mut Deferred) {
+    pub(super) fn run_deferred_but_rndv(&self, after: &mut Deferred) {
         loop {
             if std::mem::take(&mut after.delivered) {
                 self.leader_lock.notify();
@@ -291,7 +291,7 @@ mod tests {
     fn is_queued(end: &End) -> bool {
         let mut queue = VecDeque::new();
         end.link.reactor.take_queued(&mut queue);
-        end.link.dequeue();
+        end.link.unschedule();
         !queue.is_empty()
     }
 
@@ -312,13 +312,13 @@ mod tests {
         assert!(!is_queued(&near), "there is nothing to do");
         // Asked for twice, it is run once.
         let mut queue = VecDeque::new();
-        near.link.enqueue();
-        near.link.enqueue();
+        near.link.schedule();
+        near.link.schedule();
         near.link.reactor.take_queued(&mut queue);
         assert_eq!(queue, [1]);
-        near.link.enqueue();
+        near.link.schedule();
         assert!(!is_queued(&near), "it was not run since");
-        near.link.enqueue();
+        near.link.schedule();
         assert!(is_queued(&near));
     }
 
@@ -359,18 +359,18 @@ mod tests {
             let before = near.event_counts().0;
             let mut received = Received::default();
             set(&mut received);
-            assert_eq!(notifies(&near, || near.link.act_on(received)), wakes, "case {at}");
+            assert_eq!(notifies(&near, || near.link.apply_received(received)), wakes, "case {at}");
             assert_eq!(near.event_counts().0 - before, events, "case {at}");
         }
         // Notes are looked at, also when there is space to answer again.
         for set in [|h: &mut Received| h.rndv = true, |h: &mut Received| h.space = true] {
             let (near, _far) = pair(ConnType::Tcp);
             assert!(near.link.rndv_receive(RndvMsg::Offer { id: RndvId(0), len: 1 }));
-            assert!(near.link.is_rndv_quiet(), "nobody has looked");
+            assert!(near.link.is_rndv_idle(), "nobody has looked");
             let mut received = Received::default();
             set(&mut received);
-            near.link.act_on(received);
-            assert!(!near.link.is_rndv_quiet());
+            near.link.apply_received(received);
+            assert!(!near.link.is_rndv_idle());
         }
     }
 
@@ -403,7 +403,7 @@ mod tests {
     fn a_transport_that_cannot_be_used_ends_the_link() {
         let (near, _far) = pair(ConnType::Tcp);
         let failed = Some(Error::new(ErrorKind::Io, "no such device"));
-        near.link.act_on(Received { failed, messages: true, ..Received::default() });
+        near.link.apply_received(Received { failed, messages: true, ..Received::default() });
         assert_eq!((near.link.state(), near.event_counts().1), (LinkState::Dead, 1));
         assert!(near.link.reason().contains("no such device"), "{}", near.link.reason());
     }

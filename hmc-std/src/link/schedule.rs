@@ -9,30 +9,30 @@ use crate::io::reactor::Channel;
 
 impl Link {
     /// Asks the reactor to run this link's data plane soon.
-    pub(crate) fn enqueue(&self) {
+    pub(crate) fn schedule(&self) {
         if !self.queued.swap(true, Ordering::AcqRel) {
             self.reactor.enqueue(self.serial);
         }
     }
 
     /// Whether no operation of ours is under way.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.data().queue().in_flight() == 0
     }
 
     /// Whether some waiter drives this link.
-    pub(crate) fn is_led(&self) -> bool {
+    pub(crate) fn has_leader(&self) -> bool {
         self.leader_lock.has_leader()
     }
 
-    pub(crate) fn dequeue(&self) {
+    pub(crate) fn unschedule(&self) {
         self.queued.store(false, Ordering::Release);
     }
 
     /// Asks the reactor to run the data plane, if there is work and nobody is at it.
     pub(crate) fn resume_background(&self) {
         if self.data().has_work() {
-            self.enqueue();
+            self.schedule();
         }
         self.resume_worker();
     }

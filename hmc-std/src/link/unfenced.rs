@@ -40,7 +40,7 @@ impl Unfenced for UnfencedLink {
                 data.fenced(&mut after);
             }
         }
-        self.link.follow_up(&mut after);
+        self.link.run_deferred(&mut after);
         self.link.is_out_of_reach()
     }
 

@@ -94,7 +94,7 @@ impl<'a> WaitSet<'a> {
 
     /// Nothing was found. Sleeps until there may be something: a socket is ready, the waker wakes, or `pause` or `deadline`
     /// is over. The first call after something happened returns at once, since the waker may have been called before it parked.
-    pub(crate) fn rest(&mut self, deadline: Instant, pause: Duration) {
+    pub(crate) fn park(&mut self, deadline: Instant, pause: Duration) {
         self.held.iter_mut().for_each(|held| held.passes = 0);
         if !self.parked {
             self.parked = true;
@@ -103,19 +103,19 @@ impl<'a> WaitSet<'a> {
         }
         self.slept_out = self.sleep(deadline, pause);
         if !self.slept_out {
-            self.awake();
+            self.unpark();
         }
     }
 
     /// Something was found, or there is no time to sleep.
-    pub(crate) fn awake(&mut self) {
+    pub(crate) fn unpark(&mut self) {
         if std::mem::take(&mut self.parked) {
             self.waker.unpark();
         }
     }
 
     /// Counts a park that ended by its time although there was something, which neither a socket nor the waker reported.
-    pub(crate) fn found(&mut self) {
+    pub(crate) fn note_missed_wakeup(&mut self) {
         if std::mem::take(&mut self.slept_out)
             && self.waker.is_parked()
             && let Some(held) = self.held.first()
@@ -154,7 +154,7 @@ impl<'a> WaitSet<'a> {
 
 impl Drop for WaitSet<'_> {
     fn drop(&mut self) {
-        self.awake();
+        self.unpark();
     }
 }
 
@@ -210,10 +210,10 @@ mod tests {
         }
         assert_eq!(several.held.len(), 2);
         several.poll();
-        assert!(near.link.is_led() && !shared.link.is_led());
+        assert!(near.link.has_leader() && !shared.link.has_leader());
         assert!(near.link.data().is_claimed() && near.link.ctrl().is_claimed());
         drop(several);
-        assert!(!near.link.is_led() && !near.link.data().is_claimed());
+        assert!(!near.link.has_leader() && !near.link.data().is_claimed());
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(polls_until(&mut several, 3), Some(1), "a message came in the last poll");
         assert!(!several.poll());
         // Before a sleep nothing is passed over.
-        several.rest(Instant::NEVER, LONG);
+        several.park(Instant::NEVER, LONG);
         assert_eq!(polls_until(&mut several, 4), Some(1));
         drop(several);
         // It is not idle any more.
@@ -294,10 +294,10 @@ mod tests {
             }];
         for wake in wakes {
             while several.poll() {}
-            several.rest(Instant::NEVER, LONG);
+            several.park(Instant::NEVER, LONG);
             assert!(waker.is_parked(), "the first call only says that it will sleep");
             wake();
-            several.rest(Instant::NEVER, LONG);
+            several.park(Instant::NEVER, LONG);
             assert!(!several.parked && !several.slept_out && !waker.is_parked());
         }
         assert_eq!(overslept(&near), 0);
@@ -307,11 +307,11 @@ mod tests {
             [(Instant::NEVER, short, true), (clock::now().after(short), LONG, false)]
         {
             while several.poll() {}
-            several.rest(deadline, pause);
+            several.park(deadline, pause);
             assert!(several.parked);
-            several.rest(deadline, pause);
+            several.park(deadline, pause);
             assert_eq!((several.slept_out, several.parked), (slept_out, slept_out));
-            several.awake();
+            several.unpark();
             assert!(!waker.is_parked());
             several.slept_out = false;
         }
@@ -325,27 +325,27 @@ mod tests {
         several.add(&near.link);
         let sleep = |several: &mut WaitSet<'_>| {
             while several.poll() {}
-            several.rest(Instant::NEVER, Duration::from_millis(1));
-            several.rest(Instant::NEVER, Duration::from_millis(1));
+            several.park(Instant::NEVER, Duration::from_millis(1));
+            several.park(Instant::NEVER, Duration::from_millis(1));
         };
-        several.found();
+        several.note_missed_wakeup();
         assert_eq!(overslept(&near), 0, "it has not slept");
         sleep(&mut several);
-        several.found();
+        several.note_missed_wakeup();
         assert_eq!(overslept(&near), 1);
-        several.found();
+        several.note_missed_wakeup();
         assert_eq!(overslept(&near), 1, "counted once");
         // What came after it was no event of the park.
         sleep(&mut several);
         far.link.send(&ControlMessage::Tag(1)).expect("sent");
         assert!(several.poll());
-        several.found();
+        several.note_missed_wakeup();
         assert_eq!(overslept(&near), 1);
         // The waker was called since.
         sleep(&mut several);
         near.link.park_wakers.register(&waker);
         near.link.park_wakers.wake();
-        several.found();
+        several.note_missed_wakeup();
         assert_eq!(overslept(&near), 1);
     }
 }

@@ -49,7 +49,7 @@ impl SessionInner {
         self.reactor.take_queued(queued);
         for serial in queued.drain(..) {
             if let Some(link) = self.link_by_serial(serial) {
-                link.dequeue();
+                link.unschedule();
                 busy |= link.poll_data(false);
             }
         }

@@ -43,11 +43,11 @@ pub(super) struct Entry {
     pub(super) life: PeerLife,
     pub(super) since: SystemTime,
     /// Its descriptors tell of nothing more.
-    pub(super) told: AtomicBool,
+    pub(super) ended: AtomicBool,
 }
 
 impl Entry {
     pub(super) fn needs_ticks(&self) -> bool {
-        self.told.load(Ordering::Relaxed) || self.what.may_end_before()
+        self.ended.load(Ordering::Relaxed) || self.what.may_end_before()
     }
 }

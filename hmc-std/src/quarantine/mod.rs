@@ -195,7 +195,7 @@ extern "C" fn rest() {
 pub(crate) fn keep(what: Arc<dyn Unfenced>) {
     let keeper = Quarantine::get();
     let entry =
-        Entry { life: what.life(), what, since: SystemTime::now(), told: AtomicBool::new(false) };
+        Entry { life: what.life(), what, since: SystemTime::now(), ended: AtomicBool::new(false) };
     keeper.state().entries.push(Arc::new(entry));
     keeper.wake();
 }

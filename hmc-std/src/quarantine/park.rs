@@ -15,7 +15,7 @@ use crate::base::clock;
 
 /// Sleeps until something may have passed its fence, or more is held; with `ticks` for a moment at the most.
 pub(super) fn sleep(entries: &[Arc<Entry>], waker: Option<&OwnedFd>, ticks: bool) {
-    let watched = || entries.iter().filter(|e| !e.told.load(Ordering::Relaxed));
+    let watched = || entries.iter().filter(|e| !e.ended.load(Ordering::Relaxed));
     let waker_fd = waker.map(|b| PollFd::from_borrowed_fd(b.as_fd(), PollFlags::IN));
     let lives = watched().flat_map(|e| e.life.descriptors());
     let (mut fds, is_all) = distinct(waker_fd.into_iter().chain(lives), most());
@@ -27,7 +27,7 @@ pub(super) fn sleep(entries: &[Arc<Entry>], waker: Option<&OwnedFd>, ticks: bool
     drop(fds);
     for entry in watched() {
         // Should the fence not have passed with that: no descriptor tells when it does.
-        entry.told.store(entry.life.has_ended(), Ordering::Relaxed);
+        entry.ended.store(entry.life.has_ended(), Ordering::Relaxed);
     }
     if let Some(waker) = waker {
         let mut count = [0; 8];

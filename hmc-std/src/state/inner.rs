@@ -409,7 +409,7 @@ impl SessionInner {
         self.reactor.clear_queued();
         let mut busy = self.progress_workers();
         for link in self.links() {
-            link.dequeue();
+            link.unschedule();
             busy |= link.poll_data(false);
         }
         busy

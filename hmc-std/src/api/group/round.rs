@@ -151,7 +151,7 @@ impl Round<'_, '_> {
             if flight.over {
                 self.first = self.first.saturating_add(usize::from(all));
             } else if flight.move_on()? {
-                links.found();
+                links.note_missed_wakeup();
                 self.first = self.first.saturating_add(usize::from(all));
             } else {
                 all = false;
@@ -290,10 +290,10 @@ impl Members {
                 spin_until = now.after(spin);
             }
             if busy || now < spin_until {
-                links.awake();
+                links.unpark();
                 std::hint::spin_loop();
             } else {
-                links.rest(timer.park_until(), Duration::from_nanos(pause));
+                links.park(timer.park_until(), Duration::from_nanos(pause));
             }
         }
     }

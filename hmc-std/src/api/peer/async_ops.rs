@@ -177,7 +177,7 @@ impl Peer {
                 link.update_data_interest(&mut data);
                 advance
             };
-            link.follow_up(&mut after);
+            link.run_deferred(&mut after);
             match advance {
                 PipelineStatus::Pending | PipelineStatus::Failed { fenced: false, .. } => None,
                 PipelineStatus::Done(_) => Some(Ok(())),

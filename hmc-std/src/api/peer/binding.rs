@@ -177,7 +177,7 @@ pub(super) trait Binding {
         let until = peer.shared.until(timeout);
         let t = self.describe(code, local, ro, len)?;
         let op = peer.post(&t, until, self.hold())?;
-        if peer.link.is_led() {
+        if peer.link.has_leader() {
             // Its leader may be parked on the sockets and not see this.
             peer.link.resume_background();
         }

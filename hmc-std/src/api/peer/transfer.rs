@@ -155,7 +155,7 @@ impl Peer {
         if copies {
             link.copy_pieces(false, &mut after);
         }
-        link.follow_up(&mut after);
+        link.run_deferred(&mut after);
         match begun {
             Ok(op) => Some(Ok(op)),
             // Whatever runs makes space when it ends.
@@ -214,7 +214,7 @@ impl Peer {
             data.expire(self.shared.clock.now(), &mut after);
             data.take(op)
         };
-        self.link.follow_up(&mut after);
+        self.link.run_deferred(&mut after);
         match ended {
             Ok(Some(r)) => Ok(r),
             Ok(None) => Err(stop.error("waiting").with_op(self.name(op)).with_peer(self.rank())),
@@ -332,7 +332,7 @@ impl Peer {
             self.link.update_data_interest(&mut data);
             r
         };
-        self.link.follow_up(&mut after);
+        self.link.run_deferred(&mut after);
         r.map_err(|_| Error::new(ErrorKind::Stale, "already waited for").with_op(op))
     }
 
@@ -346,7 +346,7 @@ impl Peer {
             data.abandon(op, &mut after);
             data.progress(&mut after);
         }
-        self.link.follow_up(&mut after);
+        self.link.run_deferred(&mut after);
     }
 
     pub(super) fn check_name(&self, op: OpId) -> Result<()> {

@@ -147,7 +147,7 @@ impl ControlMachine {
     }
 
     /// So much of the peer's silence does not count, and so many periods are this end's own.
-    pub(crate) fn suit(&mut self, late: Duration, spread: u64, now: Instant) {
+    pub(crate) fn adapt_deadlines(&mut self, late: Duration, spread: u64, now: Instant) {
         self.control.excuse(late, now);
         self.control.spread_beats(spread);
     }

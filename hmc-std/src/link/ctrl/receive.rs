@@ -24,14 +24,14 @@ impl CtrlState {
         }
         for _ in 0..BUDGET_READS {
             // What was received before a pause comes first.
-            self.digest(now, link, received);
+            self.execute_received(now, link, received);
             if !self.machine.reads() {
                 break;
             }
             match self.fill(now) {
                 Some(false) => {}
                 Some(true) => {
-                    self.digest(now, link, received);
+                    self.execute_received(now, link, received);
                     break;
                 }
                 None => break,
@@ -41,7 +41,7 @@ impl CtrlState {
             self.machine.note_hang_up();
         }
         self.flush(now);
-        self.obey(now);
+        self.send_answers(now);
     }
 
     /// One receive call. Says whether the socket is now (very likely) empty, if something came.
@@ -60,10 +60,10 @@ impl CtrlState {
     }
 
     /// Executes what was received, as long as the inbox has space.
-    fn digest(&mut self, now: Instant, link: &Link, received: &mut Received) {
+    fn execute_received(&mut self, now: Instant, link: &Link, received: &mut Received) {
         while self.machine.reads() && self.machine.next(now, |event| execute(event, link, received))
         {
-            self.obey(now);
+            self.send_answers(now);
             // Look whether there is space for a message before one is taken out of the stream.
             if !link.inbox().admits(1, self.machine.held()) {
                 self.machine.pause(true);
@@ -77,7 +77,7 @@ impl CtrlState {
             self.poll(now, link, received);
         }
         if self.machine.tick(now) {
-            self.obey(now);
+            self.send_answers(now);
         }
     }
 }

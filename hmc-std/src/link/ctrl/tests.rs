@@ -210,7 +210,7 @@ fn heartbeats_through_memory_count_as_sent_and_those_of_the_peer_as_received() {
         let mut h = Received::default();
         near.link.ctrl().tick(later, &near.link, &mut h);
         assert_eq!(far.link.ctrl_socket().recv(&mut [0; 64]), Err(Errno::AGAIN));
-        near.link.ctrl().machine.suit(ms, 1, later);
+        near.link.ctrl().machine.adapt_deadlines(ms, 1, later);
         assert!(near.link.ctrl().machine.ends_at() > by, "time in which it was not run");
     }
 }

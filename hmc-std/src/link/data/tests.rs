@@ -98,11 +98,11 @@ fn a_link_opens_once_all_that_it_waits_for_is_there() {
             add_peer_window(&mut data, WindowRole::Default, desc(1, 1));
         }
         assert_eq!(data.is_complete(), complete, "{case}");
-        assert!(!data.take_opened(), "{case}: nobody has looked");
+        assert!(!data.take_became_ready(), "{case}: nobody has looked");
         for opened in [complete, false] {
             data.progress(&mut Deferred::default());
-            assert_eq!(data.take_opened(), opened, "{case}");
-            assert!(!data.take_opened(), "{case}: it is told once");
+            assert_eq!(data.take_became_ready(), opened, "{case}");
+            assert!(!data.take_became_ready(), "{case}: it is reported once");
         }
     }
 }

@@ -86,7 +86,7 @@ impl Link {
     fn follow_up_puts(&self, later: Vec<Deferred>) {
         let _aside = DeferDrops::to(&self.wakers);
         for mut a in later {
-            self.follow_up_but_rndv(&mut a);
+            self.run_deferred_but_rndv(&mut a);
             if a.finished {
                 // After that: more may have ended than there was space for. Not by a call of `run_rndv`, which
                 // would go as deep as a message has pieces.
@@ -189,8 +189,8 @@ impl Link {
     }
 
     /// Whether certainly no message is under way. Call it without locks, as [`Link::run_rndv`].
-    pub(crate) fn is_rndv_quiet(&self) -> bool {
-        !self.rndv.live.load(Ordering::SeqCst) || self.glance(RndvState::is_quiet) == Some(true)
+    pub(crate) fn is_rndv_idle(&self) -> bool {
+        !self.rndv.live.load(Ordering::SeqCst) || self.glance(RndvState::is_idle) == Some(true)
     }
 
     /// Whether messages may be under way.

@@ -335,12 +335,12 @@ impl RndvState {
     }
 
     /// Whether nothing is under way, but for receives that wait.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.outbound.is_empty() && self.inbound.is_empty() && self.outgoing.is_empty()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.is_quiet()
+        self.is_idle()
             && self.posted_recvs.is_empty()
             && self.fencing_recvs.is_empty()
             && self.fencing_buffers.is_empty()

@@ -76,7 +76,7 @@ fn a_waiter_takes_the_sockets_that_its_wait_is_about() {
         assert_eq!(waited, Ok(()));
         let after = (end.link.data().is_claimed(), end.link.ctrl().is_claimed());
         assert_eq!((during.first(), after), (Some(&(false, false)), (false, false)));
-        assert!(!end.link.is_led());
+        assert!(!end.link.has_leader());
         during.pop()
     };
     let (near, _far) = pair_that_spins(ConnType::Tcp, StdDuration::from_secs(3600));

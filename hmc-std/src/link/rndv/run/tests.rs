@@ -264,7 +264,7 @@ fn puts_and_notes_wait_for_space() {
     (near.host.space, near.host.outgoing) = (0, Some(NoteOutcome::Later));
     let sent = near.send(&pattern(10_000));
     run_until_idle(&mut near, &mut far);
-    assert!(!near.state.is_quiet() && far.state.inbound.is_empty(), "the offer was not sent");
+    assert!(!near.state.is_idle() && far.state.inbound.is_empty(), "the offer was not sent");
     near.host.outgoing = None;
     run_until_idle(&mut near, &mut far);
     assert_eq!(far.state.inbound.len(), 1);
@@ -329,7 +329,7 @@ fn a_send_that_is_cancelled_withdraws_its_puts_and_holds_its_memory_until_they_e
     run_until_idle(&mut near, &mut far);
     assert_eq!(result(&sent), Some(Err(ErrorKind::Cancelled)));
     assert!(near.host.cancelled == near.host.puts && near.state.holds());
-    assert!(result(&received).is_some_and(|r| r.is_err()), "the peer was told");
+    assert!(result(&received).is_some_and(|r| r.is_err()), "the peer was notified");
     near.host.end = Some(Err(Failure::Cancelled));
     let after = near.poll();
     assert!(near.state.is_empty() && after.over.0.len() == 1);

@@ -284,12 +284,12 @@ fn what_is_under_way_and_what_is_held_is_counted_by_all_its_places() {
     for (at, (fill, quiet, empty, holds, bytes)) in cases.into_iter().enumerate() {
         let mut state = RndvState::default();
         fill(&mut state);
-        assert_eq!((state.is_quiet(), state.is_empty()), (quiet, empty), "case {at}");
+        assert_eq!((state.is_idle(), state.is_empty()), (quiet, empty), "case {at}");
         assert_eq!((state.holds(), state.held_bytes()), (holds, bytes), "case {at}");
     }
     let mut state = RndvState::default();
     state.receive(want(8));
-    assert_eq!((state.is_quiet(), state.is_empty(), state.holds()), (true, false, false));
+    assert_eq!((state.is_idle(), state.is_empty(), state.holds()), (true, false, false));
 }
 
 #[test]
