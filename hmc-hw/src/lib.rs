@@ -15,3 +15,4 @@ pub mod api;
 pub mod host;
 mod sys;
 pub mod ucx;
+pub mod verbs;
