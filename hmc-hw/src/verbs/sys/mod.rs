@@ -5,7 +5,9 @@
 #![allow(unused_imports, reason = "declared as a whole, whether used or not")]
 
 mod attrs;
+mod objects;
 mod types;
 
 pub(crate) use attrs::*;
+pub(crate) use objects::*;
 pub(crate) use types::*;
