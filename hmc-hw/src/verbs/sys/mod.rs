@@ -5,9 +5,11 @@
 #![allow(unused_imports, reason = "declared as a whole, whether used or not")]
 
 mod attrs;
+mod constants;
 mod objects;
 mod types;
 
 pub(crate) use attrs::*;
+pub(crate) use constants::*;
 pub(crate) use objects::*;
 pub(crate) use types::*;
