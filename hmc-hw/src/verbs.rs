@@ -2,6 +2,7 @@
 //!
 //! From the lowest layer (the layers are in `xtask/src/cmd/tidy/layers.txt`):
 //!
-//! - `sys` declares the types of `infiniband/verbs.h`.
+//! - `sys` and `functions` declare what `infiniband/verbs.h` does.
 
+mod functions;
 mod sys;
