@@ -2,7 +2,8 @@
 //!
 //! From the lowest layer (the layers are in `xtask/src/cmd/tidy/layers.txt`):
 //!
-//! - `sys` and `functions` declare what `infiniband/verbs.h` does.
+//! - `sys` and `functions` declare what `infiniband/verbs.h` does; `ops` has the calls that are inline in C.
 
 mod functions;
+mod ops;
 mod sys;
