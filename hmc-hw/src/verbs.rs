@@ -7,3 +7,5 @@
 mod functions;
 mod ops;
 mod sys;
+#[cfg(test)]
+mod tests;
