@@ -13,6 +13,7 @@
 
 pub mod api;
 pub mod host;
+mod loader;
 mod sys;
 pub mod ucx;
 pub mod verbs;

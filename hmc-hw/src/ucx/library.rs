@@ -17,6 +17,7 @@ use super::ending::{Ending, Inherited, STOP_TIMEOUT};
 use super::functions::Ucp;
 use super::result::Status;
 use super::ucs_log::PushHandlerFn;
+use crate::loader::{file_of, reason};
 
 /// The soname of libucp, by which the loader finds a libucp that is loaded already.
 const SONAME: &str = "libucp.so.0";
@@ -213,7 +214,10 @@ impl Library {
         std::mem::forget(handle);
         let api =
             loaded.map_err(|missing| LoadError::Incomplete { path: name.to_owned(), missing })?;
-        let path = file_of(&api).unwrap_or_else(|| name.to_owned());
+        // A function's address, as dladdr(3) wants it.
+        #[expect(clippy::as_conversions, reason = "the one way from a function to its address")]
+        let place = api.ucp_get_version_string as *const c_void;
+        let path = file_of(place).unwrap_or_else(|| name.to_owned());
         let mut version = Version { major: 0, minor: 0, release: 0 };
         // SAFETY: it writes to the three numbers.
         unsafe {
@@ -278,27 +282,6 @@ extern "C" fn stop_calls() {
     }
 }
 
-/// Returns the file that the calls are from.
-fn file_of(api: &Ucp) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt as _;
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // A function's address, as dladdr(3) wants it.
-    #[expect(clippy::as_conversions, reason = "the one way from a function to its address")]
-    let place = api.ucp_get_version_string as *const c_void;
-    // SAFETY: it reads the loader's tables and writes to `info`.
-    if unsafe { libc::dladdr(place, info.as_mut_ptr()) } == 0 {
-        return None;
-    }
-    // SAFETY: zeroed, then written: pointers and numbers.
-    let info = unsafe { info.assume_init() };
-    if info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the loader's own text, which lives as long as the library.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(std::ffi::OsStr::from_bytes(name.to_bytes()).into())
-}
-
 fn candidates(search: &Search) -> Vec<PathBuf> {
     let file_in = |place: &Path| if place.is_dir() { place.join(SONAME) } else { place.to_owned() };
     if let Some(named) = &search.named {
@@ -307,12 +290,6 @@ fn candidates(search: &Search) -> Vec<PathBuf> {
     let known =
         search.folders.iter().map(|folder| folder.join(SONAME)).filter(|file| file.exists());
     std::iter::once(PathBuf::from(SONAME)).chain(known).collect()
-}
-
-/// Returns the loader's error without the name of the file.
-fn reason(e: &libloading::Error) -> String {
-    let said = std::error::Error::source(e).map_or_else(|| e.to_string(), ToString::to_string);
-    said.split_once(": ").map_or(said.clone(), |(_, rest)| rest.to_owned())
 }
 
 #[cfg(test)]
