@@ -3,9 +3,11 @@
 //! From the lowest layer (the layers are in `xtask/src/cmd/tidy/layers.txt`):
 //!
 //! - `sys` and `functions` declare what `infiniband/verbs.h` does; `ops` has the calls that are inline in C.
+//! - [`status`] decodes completions.
 
 mod functions;
 mod ops;
+pub mod status;
 mod sys;
 #[cfg(test)]
 mod tests;
