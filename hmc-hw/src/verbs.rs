@@ -4,7 +4,9 @@
 //!
 //! - `sys` and `functions` declare what `infiniband/verbs.h` does; `ops` has the calls that are inline in C.
 //! - [`status`] decodes completions.
+//! - [`event`] decodes asynchronous events.
 
+pub mod event;
 mod functions;
 mod ops;
 pub mod status;
