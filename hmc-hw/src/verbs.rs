@@ -5,7 +5,9 @@
 //! - `sys` and `functions` declare what `infiniband/verbs.h` does; `ops` has the calls that are inline in C.
 //! - [`status`] decodes completions.
 //! - [`event`] decodes asynchronous events.
+//! - [`error`] is a call that failed, with its errno.
 
+pub mod error;
 pub mod event;
 mod functions;
 mod ops;
