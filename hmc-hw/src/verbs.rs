@@ -6,10 +6,12 @@
 //! - [`status`] decodes completions.
 //! - [`event`] decodes asynchronous events.
 //! - [`error`] is a call that failed, with its errno.
+//! - [`library`] finds and loads libibverbs.
 
 pub mod error;
 pub mod event;
 mod functions;
+pub mod library;
 mod ops;
 pub mod status;
 mod sys;
