@@ -263,3 +263,94 @@ fn candidate(search: &Search) -> PathBuf {
         Some(named) => named.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{ForkSupport, Library, LoadError, SONAME, Search, candidate, fork_support};
+    use crate::verbs::status::WcStatus;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn a_named_library_is_the_only_candidate() {
+        let named = |name: &str| Search { named: Some(name.into()) };
+        assert_eq!(candidate(&Search::default()), PathBuf::from(SONAME));
+        assert_eq!(candidate(&named("/x/libibverbs.so")), PathBuf::from("/x/libibverbs.so"));
+        assert_eq!(candidate(&named("/")), Path::new("/").join(SONAME));
+    }
+
+    #[test]
+    fn forks_are_made_safe_before_the_first_registration() {
+        let never = || -> i32 { panic!("it must not be called") };
+        assert_eq!(fork_support(Some(2), never), Ok(ForkSupport::Unneeded));
+        assert_eq!(fork_support(Some(1), never), Ok(ForkSupport::Enabled));
+        for status in [Some(0), None, Some(7)] {
+            assert_eq!(fork_support(status, || 0), Ok(ForkSupport::Enabled));
+            assert_eq!(fork_support(status, || libc::EINVAL), Err(libc::EINVAL));
+        }
+        assert!(ForkSupport::Enabled.to_string().contains("RDMAV_HUGEPAGES_SAFE=1"));
+    }
+
+    #[test]
+    fn another_library_is_incomplete() {
+        let LoadError::Incomplete { path, missing } =
+            Library::open(Path::new("libc.so.6")).unwrap_err()
+        else {
+            panic!("it has all calls")
+        };
+        assert_eq!(path, Path::new("libc.so.6"));
+        assert!(missing.contains(&"ibv_get_device_list") && missing.len() > 25, "{missing:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_has_the_loaders_reason() {
+        let e = Library::open(Path::new("/nowhere/libibverbs.so.1")).unwrap_err();
+        let LoadError::NotFound { tried, why } = &e else { panic!("{e}") };
+        assert_eq!(tried, Path::new("/nowhere/libibverbs.so.1"));
+        assert!(why.contains("No such file"), "{why}");
+    }
+
+    /// The installed library, where there is one.
+    #[test]
+    fn the_library_is_loaded_once() {
+        match Library::load(&Search::default()) {
+            Ok(library) => {
+                let named = Search { named: Some("/nowhere".into()) };
+                let again = Library::load(&named).unwrap();
+                assert!(std::ptr::eq(library, again), "another one");
+                assert!(library.path().is_file(), "{}", library.path().display());
+                assert!(!library.is_inherited());
+            }
+            Err(e) => assert!(matches!(e, LoadError::NotFound { .. }), "{e}"),
+        }
+    }
+
+    /// The installed library, where there is one.
+    #[test]
+    fn texts_of_statuses_are_those_of_the_library() {
+        let Ok(library) = Library::load(&Search::default()) else { return };
+        for status in (0..24).map(WcStatus) {
+            assert_eq!(library.wc_status_text(status), status.text());
+        }
+    }
+
+    #[test]
+    fn errors_have_a_remedy() {
+        let e = LoadError::NotFound { tried: SONAME.into(), why: "no such file".into() };
+        let text = e.to_string();
+        for part in [
+            "apt install libibverbs1 ibverbs-providers",
+            "HMC_VERBS_LIB",
+            "libibverbs.so.1 (no such file)",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let missing = vec!["ibv_one", "ibv_two"];
+        let e = LoadError::Incomplete { path: "/x/libibverbs.so.1".into(), missing };
+        assert!(e.to_string().contains("it has no ibv_one, ibv_two;"), "{e}");
+        let e = LoadError::NoForkSupport { errno: libc::EINVAL };
+        assert!(e.to_string().contains("RDMAV_FORK_SAFE=1"), "{e}");
+        let e = LoadError::NoForkSupport { errno: libc::ENOSYS };
+        assert!(e.to_string().contains("Function not implemented"), "{e}");
+        assert!(LoadError::Forked.to_string().contains("spawn"));
+    }
+}
