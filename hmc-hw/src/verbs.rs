@@ -7,7 +7,10 @@
 //! - [`event`] decodes asynchronous events.
 //! - [`error`] is a call that failed, with its errno.
 //! - [`library`] finds and loads libibverbs.
+//! - [`device_info`] says which devices HMC can use, [`device_attrs`] what one can do.
 
+pub mod device_attrs;
+pub mod device_info;
 pub mod error;
 pub mod event;
 mod functions;
