@@ -8,7 +8,9 @@
 //! - [`error`] is a call that failed, with its errno.
 //! - [`library`] finds and loads libibverbs.
 //! - [`device_info`] says which devices HMC can use, [`device_attrs`] what one can do.
+//! - [`device`] lists and opens devices.
 
+pub mod device;
 pub mod device_attrs;
 pub mod device_info;
 pub mod error;

@@ -1,5 +1,4 @@
 //! What a device can do.
-#![allow(dead_code, reason = "used by what opens devices")]
 
 use std::ffi::c_int;
 

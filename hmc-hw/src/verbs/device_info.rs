@@ -1,5 +1,4 @@
 //! What the system says of a device that is not open, and whether HMC can use it.
-#![allow(dead_code, reason = "used by what opens devices")]
 
 use std::ffi::{CStr, c_char};
 use std::fmt;

@@ -1,5 +1,4 @@
 //! A call that sets something up failed: which one, on what, with which errno, and what to do.
-#![allow(dead_code, reason = "used by what opens devices")]
 
 use std::fmt;
 use std::io;

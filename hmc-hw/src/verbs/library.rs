@@ -5,7 +5,6 @@
 //! Forks: a child must not use what its parent made, and the kernel must not give the child pages that a device writes.
 //! Kernels since 5.12 copy pinned pages for the child at the fork; with an older one `ibv_fork_init` makes the parent keep
 //! such pages, and it must be called before the first registration, which it is here.
-#![allow(dead_code, reason = "used by what opens devices")]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
