@@ -9,6 +9,7 @@
 //! - [`library`] finds and loads libibverbs.
 //! - [`device_info`] says which devices HMC can use, [`device_attrs`] what one can do.
 //! - [`device`] lists and opens devices.
+//! - [`port`] has the attributes of a device's ports.
 
 pub mod device;
 pub mod device_attrs;
@@ -18,6 +19,7 @@ pub mod event;
 mod functions;
 pub mod library;
 mod ops;
+pub mod port;
 pub mod status;
 mod sys;
 #[cfg(test)]
