@@ -10,6 +10,7 @@
 //! - [`device_info`] says which devices HMC can use, [`device_attrs`] what one can do.
 //! - [`device`] lists and opens devices.
 //! - [`port`] has the attributes of a device's ports.
+//! - [`gid`] is an address of a port.
 
 pub mod device;
 pub mod device_attrs;
@@ -17,6 +18,7 @@ pub mod device_info;
 pub mod error;
 pub mod event;
 mod functions;
+pub mod gid;
 pub mod library;
 mod ops;
 pub mod port;
