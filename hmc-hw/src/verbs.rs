@@ -11,6 +11,7 @@
 //! - [`device`] lists and opens devices.
 //! - [`port`] has the attributes of a device's ports.
 //! - [`gid`] is an address of a port.
+//! - [`gid_table`] has all addresses of a port.
 
 pub mod device;
 pub mod device_attrs;
@@ -19,6 +20,7 @@ pub mod error;
 pub mod event;
 mod functions;
 pub mod gid;
+pub mod gid_table;
 pub mod library;
 mod ops;
 pub mod port;
