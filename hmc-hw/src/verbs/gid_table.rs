@@ -178,3 +178,146 @@ fn interface_of(net: &Path, name: &str) -> Option<Interface> {
         });
     Some(if is_up { Interface::Up(name.to_owned()) } else { Interface::Down(name.to_owned()) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::port::{Mtu, PortState};
+    use std::net::Ipv6Addr;
+    use std::path::PathBuf;
+
+    fn gid(text: &str) -> Gid {
+        Gid(text.parse::<Ipv6Addr>().unwrap().octets())
+    }
+
+    fn port(link: LinkLayer, gid_table_len: u32) -> PortAttrs {
+        PortAttrs {
+            number: 1,
+            state: PortState(4),
+            link,
+            mtu: Mtu(5),
+            lid: 0,
+            sm_lid: 0,
+            gid_table_len,
+            max_message: 1 << 30,
+        }
+    }
+
+    /// Files in a folder of their own.
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("hmc-gids-{}-{name}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Self(root)
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            let _gone = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn an_interface_is_up_if_its_flag_and_its_link_are() {
+        let files = Files::new(
+            "up",
+            &[
+                ("up/flags", "0x1003\n"),
+                ("up/operstate", "up\n"),
+                ("dummy0/flags", "0xc3\n"),
+                ("dummy0/operstate", "unknown\n"),
+                ("old/flags", "0x1\n"),
+                ("off/flags", "0x1002\n"),
+                ("off/operstate", "down\n"),
+                ("nolink/flags", "0x1003\n"),
+                ("nolink/operstate", "down\n"),
+                ("broken/flags", "yes\n"),
+            ],
+        );
+        for (name, is_up) in
+            [("up", true), ("dummy0", true), ("old", true), ("off", false), ("nolink", false)]
+        {
+            let state = if is_up { Interface::Up } else { Interface::Down };
+            assert_eq!(interface_of(&files.0, name), Some(state(name.to_owned())));
+        }
+        assert_eq!(interface_of(&files.0, "broken"), None);
+        assert_eq!(interface_of(&files.0, "elsewhere"), None);
+    }
+
+    #[test]
+    fn types_are_those_of_the_kernels_files() {
+        let (ib, ethernet) = (LinkLayer::InfiniBand, LinkLayer::Ethernet);
+        for (link, text, kind) in [
+            (ib, Some("IB/RoCE v1"), Some(GidType::InfiniBand)),
+            (ethernet, Some("IB/RoCE v1"), Some(GidType::RoceV1)),
+            (ethernet, Some("RoCE v2"), Some(GidType::RoceV2)),
+            (ethernet, Some("RoCE v3"), Some(GidType::Other(u32::MAX))),
+            (ethernet, None, None),
+        ] {
+            assert_eq!(type_of(link, text), kind, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn entries_that_are_empty_are_left_out() {
+        let files = Files::new(
+            "table",
+            &[
+                ("gid_attrs/types/0", "IB/RoCE v1\n"),
+                ("gid_attrs/ndevs/0", "eth0\n"),
+                ("gid_attrs/types/1", "RoCE v2\n"),
+                ("gid_attrs/ndevs/1", "eth0\n"),
+                ("gid_attrs/types/3", "RoCE v2\n"),
+                ("gid_attrs/types/4", "RoCE v2\n"),
+                ("net/eth0/flags", "0x1003\n"),
+            ],
+        );
+        let table = [Some("fe80::1"), Some("::ffff:10.0.0.1"), Some("fd00::1"), Some("::"), None];
+        let query = |index: u8| table.get(usize::from(index)).copied().flatten().map(gid);
+        let entries =
+            read_files(&port(LinkLayer::Ethernet, 64), &files.0, &files.0.join("net"), query);
+        let eth0 = || Interface::Up("eth0".to_owned());
+        let entry = |index, text, kind| GidEntry { index, gid: gid(text), kind, interface: eth0() };
+        // The third has no file of its type, the fourth is zero, the fifth is not there.
+        let expected =
+            [entry(0, "fe80::1", GidType::RoceV1), entry(1, "::ffff:10.0.0.1", GidType::RoceV2)];
+        assert_eq!(entries, expected);
+        let short = read_files(&port(LinkLayer::Ethernet, 1), &files.0, &files.0, query);
+        assert_eq!(short.len(), 1);
+        assert_eq!(short[0].interface, Interface::None);
+    }
+
+    #[test]
+    fn the_table_of_a_port_is_in_the_order_of_its_indices() {
+        let entry = |port_num, gid_index, ndev_ifindex| ibv_gid_entry {
+            gid: gid("fd00::1").into(),
+            gid_index,
+            port_num,
+            gid_type: 2,
+            ndev_ifindex,
+        };
+        let table = [entry(1, 5, 7), entry(2, 0, 7), entry(1, 300, 7), entry(1, 2, 0)];
+        let entries =
+            of_port(&table, 1, &|ifindex| (ifindex == 7).then(|| Interface::Up("eth0".to_owned())));
+        assert_eq!(entries.iter().map(|e| e.index).collect::<Vec<_>>(), [2, 5]);
+        assert_eq!(entries[0].interface, Interface::None);
+        assert_eq!(entries[1].to_string(), "GID 5, fd00::1, RoCE v2, eth0, up");
+    }
+
+    #[test]
+    fn interfaces_have_the_names_of_this_system() {
+        assert_eq!(name_of(0), None);
+        for interface in fs::read_dir(NET).into_iter().flatten().flatten() {
+            let Ok(number) = fs::read_to_string(interface.path().join("ifindex")) else { continue };
+            let name = interface.file_name().into_string().unwrap();
+            assert_eq!(name_of(number.trim().parse().unwrap()), Some(name));
+        }
+    }
+}
