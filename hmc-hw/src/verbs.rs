@@ -12,6 +12,7 @@
 //! - [`port`] has the attributes of a device's ports.
 //! - [`gid`] is an address of a port.
 //! - [`gid_table`] has all addresses of a port.
+//! - [`gid_choice`] is the rule by which one is chosen.
 
 pub mod device;
 pub mod device_attrs;
@@ -20,6 +21,7 @@ pub mod error;
 pub mod event;
 mod functions;
 pub mod gid;
+pub mod gid_choice;
 pub mod gid_table;
 pub mod library;
 mod ops;
