@@ -195,3 +195,6 @@ fn suitable(link: LinkLayer, entry: &GidEntry, want: Want) -> Result<u8, Reason>
         Interface::None => Err(Reason::NoInterface),
     }
 }
+
+#[cfg(test)]
+mod tests;
