@@ -13,6 +13,7 @@
 //! - [`gid`] is an address of a port.
 //! - [`gid_table`] has all addresses of a port.
 //! - [`gid_choice`] is the rule by which one is chosen.
+//! - [`reach`] says whether two ends can reach each other.
 
 pub mod device;
 pub mod device_attrs;
@@ -26,6 +27,7 @@ pub mod gid_table;
 pub mod library;
 mod ops;
 pub mod port;
+pub mod reach;
 pub mod status;
 mod sys;
 #[cfg(test)]
