@@ -14,6 +14,7 @@
 //! - [`gid_table`] has all addresses of a port.
 //! - [`gid_choice`] is the rule by which one is chosen.
 //! - [`reach`] says whether two ends can reach each other.
+//! - [`select`] opens the port that a user wants.
 
 pub mod device;
 pub mod device_attrs;
@@ -28,6 +29,7 @@ pub mod library;
 mod ops;
 pub mod port;
 pub mod reach;
+pub mod select;
 pub mod status;
 mod sys;
 #[cfg(test)]
