@@ -15,6 +15,7 @@
 //! - [`gid_choice`] is the rule by which one is chosen.
 //! - [`reach`] says whether two ends can reach each other.
 //! - [`select`] opens the port that a user wants.
+//! - [`survey`] reports all of them.
 
 pub mod device;
 pub mod device_attrs;
@@ -31,6 +32,7 @@ pub mod port;
 pub mod reach;
 pub mod select;
 pub mod status;
+pub mod survey;
 mod sys;
 #[cfg(test)]
 mod tests;
