@@ -2,7 +2,8 @@
 //!
 //! Nothing here is linked against a vendor's library. A program with this crate builds and starts on every machine; a
 //! library that is missing, too old or broken is an error that names it, never a failed build, a crash or a silent
-//! fallback. Declarations are generated, committed and compared with the vendor's headers (`cargo xtask bindings`).
+//! fallback. Declarations are committed and compared with the vendor's headers: UCX's are generated
+//! (`cargo xtask bindings`), libibverbs' are written by hand (`verbs/tests.rs`).
 //!
 //! A loaded library is never unloaded: its code may have started threads and installed hooks, and the function pointers
 //! that were copied out of it live as long as the process.
