@@ -11,7 +11,7 @@
 //!
 //! A fake library that is too large for a file is a package of its own in `hmc-sim/vendor/`, and a dependency of the tests that
 //! load it; [`library::beside`] finds its file. `vendor/ucp` replaces libucp: completions late, failed, out of order or never,
-//! and a check for misuse.
+//! and a check for misuse. `vendor/ibverbs` replaces libibverbs in the same way.
 //!
 //! Faults of each function are [`knobs`]: from the environment (`HMC_FAKE_NAME`) when the library is
 //! first used, or through the control function. `vendor/fake_vendor.rs` is the smallest fake library and

@@ -17,10 +17,11 @@ const ALLOWED: [(&str, &[&str]); 8] = [
 ];
 
 /// Crates for development only: they may depend on any layer, and no crate may depend on them.
-const APART: [&str; 11] = [
+const APART: [&str; 12] = [
     "hmc-tests",
     "hmc-testkit",
     "hmc-benches",
+    "hmc-vendor-ibverbs",
     "hmc-vendor-ucp",
     "examples",
     "embedded",
@@ -32,7 +33,8 @@ const APART: [&str; 11] = [
 ];
 
 /// Crates for development that another of them may depend on.
-const SHARED_APART: [&str; 3] = ["embedded", "hmc-testkit", "hmc-vendor-ucp"];
+const SHARED_APART: [&str; 4] =
+    ["embedded", "hmc-testkit", "hmc-vendor-ibverbs", "hmc-vendor-ucp"];
 
 /// Foreign crates that hmc-core may depend on.
 const CORE_FOREIGN: [&str; 3] = ["bitflags", "heapless", "zerocopy"];

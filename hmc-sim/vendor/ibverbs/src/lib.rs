@@ -1,0 +1,9 @@
+//! A fake libibverbs: its calls between queue pairs of one process, for faults that cannot be provoked in soft-RoCE.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "a library of tests; it may panic, and numbers stand for pointers in C"
+)]
+
+pub mod abi;
