@@ -5,5 +5,8 @@
     clippy::indexing_slicing,
     reason = "a library of tests; it may panic, and numbers stand for pointers in C"
 )]
+#![allow(dead_code, reason = "the calls that use it follow")]
 
 pub mod abi;
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,10 @@
 
 mod attributes;
 mod constants;
+mod object;
+mod work;
 
 pub use attributes::*;
 pub use constants::*;
+pub use object::*;
+pub use work::*;

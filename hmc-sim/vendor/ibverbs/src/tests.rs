@@ -1,0 +1,3 @@
+//! Tests of the fake library itself.
+
+mod declarations;
