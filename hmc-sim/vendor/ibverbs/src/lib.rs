@@ -8,5 +8,7 @@
 #![allow(dead_code, reason = "the calls that use it follow")]
 
 pub mod abi;
+mod faults;
+mod table;
 #[cfg(test)]
 mod tests;
