@@ -8,7 +8,9 @@
 #![allow(dead_code, reason = "the calls that use it follow")]
 
 pub mod abi;
+mod device;
 mod faults;
+mod object;
 mod table;
 #[cfg(test)]
 mod tests;
