@@ -11,6 +11,9 @@ pub mod abi;
 mod device;
 mod faults;
 mod object;
+mod queue;
+mod queue_pair;
+mod state;
 mod table;
 #[cfg(test)]
 mod tests;
