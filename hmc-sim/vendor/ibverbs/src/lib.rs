@@ -8,7 +8,9 @@
 #![allow(dead_code, reason = "the calls that use it follow")]
 
 pub mod abi;
+mod completion;
 mod device;
+mod event;
 mod faults;
 mod object;
 mod queue;
