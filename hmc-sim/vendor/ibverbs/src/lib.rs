@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "the calls that use it follow")]
 
 pub mod abi;
+mod bytes;
 mod completion;
 mod device;
 mod event;
@@ -15,7 +16,9 @@ mod faults;
 mod object;
 mod queue;
 mod queue_pair;
+mod release;
 mod state;
 mod table;
 #[cfg(test)]
 mod tests;
+mod window;
