@@ -13,12 +13,15 @@ mod completion;
 mod device;
 mod event;
 mod faults;
+mod message;
 mod object;
+mod progress;
 mod queue;
 mod queue_pair;
 mod release;
 mod state;
 mod table;
+mod target;
 #[cfg(test)]
 mod tests;
 mod window;
