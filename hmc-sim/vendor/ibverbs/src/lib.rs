@@ -15,6 +15,7 @@ mod event;
 mod faults;
 mod message;
 mod object;
+mod post;
 mod progress;
 mod queue;
 mod queue_pair;
