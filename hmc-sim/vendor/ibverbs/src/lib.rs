@@ -9,7 +9,9 @@
 
 pub mod abi;
 mod bytes;
+mod channel;
 mod completion;
+mod cq;
 mod device;
 mod event;
 mod faults;
