@@ -26,6 +26,7 @@ mod post;
 mod progress;
 mod queue;
 mod queue_pair;
+mod region;
 mod release;
 mod state;
 mod table;
