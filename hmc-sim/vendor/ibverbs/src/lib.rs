@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "the calls that use it follow")]
 
 pub mod abi;
+mod async_event;
 mod bytes;
 mod channel;
 mod completion;
@@ -30,9 +31,11 @@ mod queue;
 mod queue_pair;
 mod region;
 mod release;
+mod srq;
 mod state;
 mod table;
 mod target;
 #[cfg(test)]
 mod tests;
+mod text;
 mod window;
