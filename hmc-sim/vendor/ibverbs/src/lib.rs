@@ -31,6 +31,7 @@ mod queue;
 mod queue_pair;
 mod region;
 mod release;
+pub mod script;
 mod srq;
 mod state;
 mod table;
@@ -38,4 +39,5 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod text;
+mod ticker;
 mod window;
