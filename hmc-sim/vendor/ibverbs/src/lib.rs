@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "the calls that use it follow")]
 
 pub mod abi;
+pub mod api;
 mod async_event;
 mod bytes;
 mod channel;

@@ -3,6 +3,7 @@
 use core::mem::offset_of;
 
 use crate::abi::*;
+use crate::api::SIGNATURES;
 
 #[test]
 fn structures_have_the_sizes_of_the_headers() {
@@ -102,4 +103,16 @@ fn members_have_the_offsets_of_the_headers() {
     for (at, (own, header)) in offsets.iter().enumerate() {
         assert_eq!(own, header, "{at}");
     }
+}
+
+#[test]
+fn each_function_has_a_signature() {
+    let create = SIGNATURES.iter().find(|s| s.0 == "ibv_create_qp");
+    assert_eq!(
+        create,
+        Some(&("ibv_create_qp", &["*mut ibv_pd", "*mut ibv_qp_init_attr"][..], "*mut ibv_qp"))
+    );
+    let ack = SIGNATURES.iter().find(|s| s.0 == "ibv_ack_cq_events");
+    assert_eq!(ack.map(|s| s.2), Some("()"));
+    assert_eq!(SIGNATURES.len(), 40);
 }
