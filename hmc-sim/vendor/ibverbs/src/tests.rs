@@ -1,3 +1,4 @@
 //! Tests of the fake library itself.
 
 mod declarations;
+mod rig;
