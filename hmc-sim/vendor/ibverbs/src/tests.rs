@@ -2,3 +2,4 @@
 
 mod declarations;
 mod rig;
+mod transfers;
