@@ -3,3 +3,4 @@
 mod declarations;
 mod rig;
 mod transfers;
+mod windows;
