@@ -1,6 +1,7 @@
 //! Tests of the fake library itself.
 
 mod declarations;
+mod events;
 mod messages;
 mod ports;
 mod rig;
