@@ -2,6 +2,7 @@
 
 mod declarations;
 mod events;
+mod faults;
 mod messages;
 mod ports;
 mod rig;
