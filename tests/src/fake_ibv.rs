@@ -1,0 +1,287 @@
+//! The fake libibverbs, with the script of a test: failing calls and operations, devices, events, and counters.
+//!
+//! It is built as a dependency of the tests and lies beside them. Its state is the process's, so tests of one file take
+//! turns: [`FakeIbv::take`] waits for its own.
+
+use std::ffi::{CString, c_char, c_int};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use hmc_sim::vendor::library::beside;
+
+/// What becomes of a call, or of an operation that is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerbsFate {
+    /// The call fails with that errno; an operation is not posted.
+    Refused(c_int),
+    /// The operation moves half of its bytes and completes with that status and vendor's number.
+    Failed(u8, u16),
+    /// It is carried out that many ticks later.
+    Late(u32),
+    /// It is carried out when held operations are released.
+    Held,
+    /// It is carried out, and completes that many ticks later.
+    AckLate(u32),
+    /// It is carried out, and completes when held operations are released.
+    AckHeld,
+    /// It is carried out, and its completion is lost.
+    Dropped,
+}
+
+struct Api {
+    rule: unsafe extern "C" fn(*const c_char, u64, c_int, u64) -> c_int,
+    set: unsafe extern "C" fn(*const c_char, u64) -> c_int,
+    device: unsafe extern "C" fn(u32, *const c_char, u64) -> c_int,
+    port: unsafe extern "C" fn(u32, u32, *const c_char, u64) -> c_int,
+    gid: unsafe extern "C" fn(u32, u32, u32, u32, *const u8) -> c_int,
+    calls: unsafe extern "C" fn(*const c_char) -> u64,
+    count: unsafe extern "C" fn(*const c_char) -> u64,
+    kill: extern "C" fn(u64) -> u64,
+    event: extern "C" fn(u32, u32, u32) -> c_int,
+    release: extern "C" fn() -> u64,
+    progress: extern "C" fn(u64),
+    forget: extern "C" fn(),
+    collect: extern "C" fn(c_int),
+    finding: unsafe extern "C" fn(*mut u8, usize) -> usize,
+    reset: extern "C" fn() -> u64,
+}
+
+/// The library, for one test at a time.
+pub struct FakeIbv {
+    api: &'static Api,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl std::fmt::Debug for FakeIbv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FakeIbv").finish_non_exhaustive()
+    }
+}
+
+/// The library's file, beside the running test.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub fn file() -> PathBuf {
+    beside("hmc_vendor_ibverbs").expect("cargo builds the fake libibverbs with the tests")
+}
+
+/// # Safety
+/// `F` is the type of that function.
+unsafe fn get<F: Copy>(library: &libloading::Library, name: &str) -> F {
+    // SAFETY: the caller vouched for the type.
+    *unsafe { library.get::<F>(name) }.expect("a function of the fake libibverbs")
+}
+
+/// Loads the fake libibverbs.
+fn load() -> Api {
+    // SAFETY: the fake libibverbs is ours: it runs nothing when it is loaded.
+    let library = unsafe { libloading::Library::new(file()) }.expect("it can be loaded");
+    // It stays: users keep pointers into it.
+    let library = Box::leak(Box::new(library));
+    // SAFETY: the types are those of `hmc-sim/vendor/ibverbs/src/script.rs`.
+    let rule = unsafe { get(library, "hmc_fake_ibv_rule") };
+    // SAFETY: as above.
+    let set = unsafe { get(library, "hmc_fake_ibv_set") };
+    // SAFETY: as above.
+    let device = unsafe { get(library, "hmc_fake_ibv_device") };
+    // SAFETY: as above.
+    let port = unsafe { get(library, "hmc_fake_ibv_port") };
+    // SAFETY: as above.
+    let gid = unsafe { get(library, "hmc_fake_ibv_gid") };
+    // SAFETY: as above.
+    let calls = unsafe { get(library, "hmc_fake_ibv_calls") };
+    // SAFETY: as above.
+    let count = unsafe { get(library, "hmc_fake_ibv_count") };
+    // SAFETY: as above.
+    let kill = unsafe { get(library, "hmc_fake_ibv_kill") };
+    // SAFETY: as above.
+    let event = unsafe { get(library, "hmc_fake_ibv_event") };
+    // SAFETY: as above.
+    let release = unsafe { get(library, "hmc_fake_ibv_release") };
+    // SAFETY: as above.
+    let progress = unsafe { get(library, "hmc_fake_ibv_progress") };
+    // SAFETY: as above.
+    let forget = unsafe { get(library, "hmc_fake_ibv_forget") };
+    // SAFETY: as above.
+    let collect = unsafe { get(library, "hmc_fake_ibv_collect") };
+    // SAFETY: as above.
+    let finding = unsafe { get(library, "hmc_fake_ibv_finding") };
+    // SAFETY: as above.
+    let reset = unsafe { get(library, "hmc_fake_ibv_reset") };
+    Api {
+        rule,
+        set,
+        device,
+        port,
+        gid,
+        calls,
+        count,
+        kill,
+        event,
+        release,
+        progress,
+        forget,
+        collect,
+        finding,
+        reset,
+    }
+}
+
+fn text(text: &str) -> CString {
+    CString::new(text).expect("no zero in it")
+}
+
+impl FakeIbv {
+    /// Waits for this test's turn and resets the library.
+    #[must_use]
+    pub fn take() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        static API: OnceLock<Api> = OnceLock::new();
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let api = API.get_or_init(load);
+        // What a test that failed has left.
+        (api.reset)();
+        Self { api, _turn: turn }
+    }
+
+    /// Scripts the `nth` call of a function, or post of an operation, from now; 1 is the next, 0 means all.
+    ///
+    /// # Panics
+    /// When there is no such function, or it cannot have that fate.
+    pub fn rule(&self, function: &str, nth: u64, fate: VerbsFate) {
+        let (action, value) = match fate {
+            VerbsFate::Refused(errno) => (1, u64::from(errno.unsigned_abs())),
+            VerbsFate::Failed(status, vendor) => (2, u64::from(status) | u64::from(vendor) << 8),
+            VerbsFate::Late(ticks) => (3, u64::from(ticks)),
+            VerbsFate::Held => (4, 0),
+            VerbsFate::AckLate(ticks) => (5, u64::from(ticks)),
+            VerbsFate::AckHeld => (6, 0),
+            VerbsFate::Dropped => (7, 0),
+        };
+        // SAFETY: a C string that outlives the call.
+        let done = unsafe { (self.api.rule)(text(function).as_ptr(), nth, action, value) };
+        assert_eq!(done, 0, "{function} {fate:?}");
+    }
+
+    /// Sets a number of the script.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    pub fn set(&self, name: &str, value: u64) {
+        // SAFETY: a C string that outlives the call.
+        assert_eq!(unsafe { (self.api.set)(text(name).as_ptr(), value) }, 0, "{name}");
+    }
+
+    /// Sets a number of a device, which counts from 0.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    pub fn set_device(&self, device: u32, name: &str, value: u64) {
+        // SAFETY: a C string that outlives the call.
+        let done = unsafe { (self.api.device)(device, text(name).as_ptr(), value) };
+        assert_eq!(done, 0, "{device} {name}");
+    }
+
+    /// Sets a number of a port, which counts from 1.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    pub fn set_port(&self, device: u32, port: u32, name: &str, value: u64) {
+        // SAFETY: a C string that outlives the call.
+        let done = unsafe { (self.api.port)(device, port, text(name).as_ptr(), value) };
+        assert_eq!(done, 0, "{device} {port} {name}");
+    }
+
+    /// Writes an entry of a port's GID table, or empties it.
+    ///
+    /// # Panics
+    /// When there is no such entry.
+    pub fn set_gid(&self, device: u32, port: u32, index: u32, gid: Option<(u32, [u8; 16])>) {
+        let (kind, raw) = gid.unwrap_or_default();
+        let raw = if gid.is_some() { raw.as_ptr() } else { std::ptr::null() };
+        // SAFETY: null, or 16 bytes that outlive the call.
+        let done = unsafe { (self.api.gid)(device, port, index, kind, raw) };
+        assert_eq!(done, 0, "{device} {port} {index}");
+    }
+
+    /// How often a function was called, or an operation posted, in this turn.
+    #[must_use]
+    pub fn calls(&self, function: &str) -> u64 {
+        // SAFETY: a C string that outlives the call.
+        unsafe { (self.api.calls)(text(function).as_ptr()) }
+    }
+
+    /// A count of the library; `hmc-sim/vendor/ibverbs/src/script.rs` has their names.
+    #[must_use]
+    pub fn count(&self, what: &str) -> u64 {
+        // SAFETY: a C string that outlives the call.
+        unsafe { (self.api.count)(text(what).as_ptr()) }
+    }
+
+    /// Moves the `nth` queue pair of this turn (0: all) to the error state; how many were moved.
+    #[must_use]
+    pub fn kill(&self, nth: u64) -> u64 {
+        (self.api.kill)(nth)
+    }
+
+    /// Raises an asynchronous event of a device, of the `nth` of its ports or queues.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    pub fn event(&self, device: u32, event_type: u32, nth: u32) {
+        assert_eq!((self.api.event)(device, event_type, nth), 0, "{device} {event_type} {nth}");
+    }
+
+    /// Lets held operations and completions come; how many they were.
+    #[must_use]
+    pub fn release(&self) -> u64 {
+        (self.api.release)()
+    }
+
+    /// Makes ticks, besides those of polls.
+    pub fn progress(&self, ticks: u64) {
+        (self.api.progress)(ticks);
+    }
+
+    /// Forgets rules only; what is held stays so.
+    pub fn forget_rules(&self) {
+        (self.api.forget)();
+    }
+
+    /// Collects findings instead of ending the process at the first.
+    pub fn collect(&self) {
+        (self.api.collect)(1);
+    }
+
+    /// The oldest finding.
+    #[must_use]
+    pub fn finding(&self) -> Option<String> {
+        let mut text = vec![0; 512];
+        // SAFETY: it may be written for its length.
+        let len = unsafe { (self.api.finding)(text.as_mut_ptr(), text.len()) };
+        text.truncate(len);
+        (len != 0).then(|| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Everything was given back, no access was refused, and there was no misuse.
+    ///
+    /// # Panics
+    /// When not.
+    pub fn assert_clean(&self) {
+        let objects = ["contexts", "pds", "mrs", "mws", "channels", "cqs", "qps", "srqs", "live"];
+        for what in objects {
+            assert_eq!(self.count(what), 0, "{what} that are left");
+        }
+        for what in ["registered", "refused", "findings"] {
+            assert_eq!(self.count(what), 0, "{what}");
+        }
+    }
+}
+
+impl Drop for FakeIbv {
+    fn drop(&mut self) {
+        (self.api.reset)();
+    }
+}
