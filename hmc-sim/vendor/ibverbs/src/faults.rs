@@ -123,8 +123,11 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     call: Call,
-    /// The call that it means, counted from the last reset; 0 for all.
+    /// The number of the queue pair whose operations it means; 0 for all.
+    qp: u64,
+    /// The call that it means, counted from when it was added; 0 for all.
     nth: u64,
+    seen: u64,
     action: Action,
 }
 
@@ -214,10 +217,9 @@ impl Script {
         Some(())
     }
 
-    /// Scripts the `nth` call from now, or all for 0.
-    pub(crate) fn add(&mut self, call: Call, nth: u64, action: Action) {
-        let nth = if nth == 0 { 0 } else { self.calls[call as usize].saturating_add(nth) };
-        self.rules.push(Rule { call, nth, action });
+    /// Scripts the `nth` call from now, or all for 0; of one queue pair, or of all for 0.
+    pub(crate) fn add(&mut self, call: Call, qp: u64, nth: u64, action: Action) {
+        self.rules.push(Rule { call, qp, nth, seen: 0, action });
     }
 
     /// Forgets all rules.
@@ -227,13 +229,21 @@ impl Script {
 
     /// Counts a call; what the script says of it.
     pub(crate) fn count(&mut self, call: Call) -> Option<Action> {
-        let n = &mut self.calls[call as usize];
-        *n += 1;
-        if self.rules.is_empty() {
-            return None;
+        self.count_of(call, 0)
+    }
+
+    /// Counts an operation of a queue pair; what the script says of it.
+    pub(crate) fn count_of(&mut self, call: Call, qp: u64) -> Option<Action> {
+        self.calls[call as usize] += 1;
+        let mut found = None;
+        let own = |r: &&mut Rule| r.call == call && (r.qp == 0 || r.qp == qp);
+        for rule in self.rules.iter_mut().filter(own) {
+            rule.seen += 1;
+            if rule.nth == 0 || rule.nth == rule.seen {
+                found = found.or(Some(rule.action));
+            }
         }
-        let meant = |rule: &&Rule| rule.call == call && (rule.nth == 0 || rule.nth == *n);
-        self.rules.iter().find(meant).map(|rule| rule.action)
+        found
     }
 
     /// Counts a call that completes immediately; the errno that it returns by the script.

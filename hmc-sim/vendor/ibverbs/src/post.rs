@@ -120,7 +120,8 @@ impl FakeIbv {
         } else {
             Bind::default()
         };
-        let action = self.script.count(call);
+        let ordinal = self.qps.get(id).map_or(0, |q| q.ordinal);
+        let action = self.script.count_of(call, ordinal);
         if let Some(Action::Refuse(errno)) = action {
             return Err(errno);
         }

@@ -43,8 +43,8 @@ fn answer(done: Option<()>) -> c_int {
 }
 
 /// Scripts the `nth` call of a function, or post of an operation, from now (1 is the next; 0 is all). Operations are
-/// `write`, `write_imm`, `send`, `send_imm`, `send_inv`, `read`, `local_inv` and `bind`. Returns 0, or -1 if an argument
-/// is invalid.
+/// `write`, `write_imm`, `send`, `send_imm`, `send_inv`, `read`, `local_inv` and `bind`, and with `@` and a number those of
+/// one queue pair: `write@2` is a write of the second since the last reset. Returns 0, or -1 if an argument is invalid.
 ///
 /// # Safety
 /// `function` is a C string.
@@ -57,8 +57,17 @@ pub unsafe extern "C" fn hmc_fake_ibv_rule(
     value: u64,
 ) -> c_int {
     // SAFETY: the caller vouched for it.
-    let Some(call) = call(unsafe { text(function) }) else { return -1 };
+    let function = unsafe { text(function) };
+    let (name, qp) = match function.split_once('@').map(|(name, qp)| (name, qp.parse())) {
+        None => (function, 0),
+        Some((name, Ok(qp @ 1..))) => (name, qp),
+        Some(_) => return -1,
+    };
+    let Some(call) = call(name) else { return -1 };
     let is_operation = call as usize >= Call::Write as usize;
+    if qp != 0 && !is_operation {
+        return -1;
+    }
     let Ok(small) = u32::try_from(value) else { return -1 };
     let outcome = Outcome { status: small & 0xFF, vendor_err: small >> 8 };
     let action = match (action, c_int::try_from(value)) {
@@ -71,7 +80,7 @@ pub unsafe extern "C" fn hmc_fake_ibv_rule(
         (DROP, _) if is_operation => Action::Drop,
         _ => return -1,
     };
-    state().script.add(call, nth, action);
+    state().script.add(call, qp, nth, action);
     0
 }
 

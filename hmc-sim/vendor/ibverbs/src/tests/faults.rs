@@ -16,7 +16,7 @@ use crate::qp::{ibv_create_qp, ibv_destroy_qp};
 use crate::region::{ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr};
 use crate::script::{
     ACK_HOLD, ACK_LATE, FAIL, HOLD, LATE, REFUSE, hmc_fake_ibv_forget, hmc_fake_ibv_kill,
-    hmc_fake_ibv_progress, hmc_fake_ibv_release,
+    hmc_fake_ibv_progress, hmc_fake_ibv_release, hmc_fake_ibv_rule,
 };
 
 fn errno() -> i32 {
@@ -45,6 +45,23 @@ fn operations_are_refused_late_held_and_failed() {
     let seen = [20, 30, 43, 44, 50].map(|at| rig.b.byte(at));
     assert_eq!(seen, [7, 7, 7, 0, 0], "a half of what failed, nothing of what was flushed");
     assert_eq!((calls("write"), calls("ibv_post_send"), count("doorbells")), (5, 5, 4));
+    assert_eq!(rig.end(), [""; 0]);
+}
+
+#[test]
+fn a_rule_may_mean_one_queue_pair() {
+    let rig = Rig::new();
+    rule("write@2", 2, HOLD, 0);
+    for id in 1..=2 {
+        rig.a.write(id, &rig.b, (0, 8));
+        rig.b.write(id, &rig.a, (0, 8));
+    }
+    assert_eq!((rig.a.ended(), rig.b.ended()), (vec![(1, 0), (2, 0)], vec![(1, 0)]));
+    assert_eq!((hmc_fake_ibv_release(), rig.b.ended()), (1, vec![(2, 0)]));
+    for wrong in [c"write@0", c"write@", c"ibv_create_qp@1", c"fly"] {
+        // SAFETY: a C string.
+        assert_eq!(unsafe { hmc_fake_ibv_rule(wrong.as_ptr(), 1, HOLD, 0) }, -1, "{wrong:?}");
+    }
     assert_eq!(rig.end(), [""; 0]);
 }
 
