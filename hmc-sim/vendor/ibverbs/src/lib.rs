@@ -9,6 +9,11 @@
 //! a caller must not do (a call on a destroyed object, a region that is given back under a posted request, an event that
 //! is not acknowledged) aborts the process with a message.
 //!
+//! An error of libibverbs stays one: `EBUSY` for a domain, completion queue, shared queue or channel that is used, `EINVAL`
+//! for a region with a bound window, `ENOMEM` for a full queue. Where libibverbs or a driver would never return, stop the
+//! kernel or use memory that is gone, the process ends: events that are not acknowledged, a queue pair with bound windows,
+//! the local invalidation of a free window, a region or window that a request names whose completion was not polled.
+//!
 //! Only reliable connections are here. Nothing of time, chance or the environment is read, except by the script's ticker: the
 //! same calls and script give the same run. Posts and polls allocate nothing after as many operations were in flight once. Any thread may make any
 //! call. Nothing here may be used outside of tests.
