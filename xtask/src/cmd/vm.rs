@@ -6,3 +6,4 @@
 
 mod compression;
 mod kernel;
+mod modules;
