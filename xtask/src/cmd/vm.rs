@@ -5,5 +5,6 @@
 //! files in the output folder are kept. No privilege is needed.
 
 mod compression;
+mod initramfs;
 mod kernel;
 mod modules;
