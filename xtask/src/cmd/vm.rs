@@ -4,6 +4,7 @@
 //! file system is that of the host, read-only, with a tmpfs above it: the command has the same files at the same paths. Only
 //! files in the output folder are kept. No privilege is needed.
 
+mod apt;
 mod compression;
 mod initramfs;
 mod kernel;
