@@ -4,8 +4,10 @@
 //! file system is that of the host, read-only, with a tmpfs above it: the command has the same files at the same paths. Only
 //! files in the output folder are kept. No privilege is needed.
 
+mod accelerator;
 mod apt;
 mod compression;
 mod initramfs;
 mod kernel;
 mod modules;
+pub(crate) mod qemu;
