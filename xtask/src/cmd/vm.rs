@@ -6,8 +6,11 @@
 
 mod accelerator;
 mod apt;
+mod apt_state;
 mod compression;
 mod initramfs;
 mod kernel;
+mod merged_usr;
 mod modules;
+mod packages;
 pub(crate) mod qemu;
