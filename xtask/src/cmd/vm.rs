@@ -16,4 +16,5 @@ mod merged_usr;
 mod modules;
 mod packages;
 pub(crate) mod qemu;
+mod stream;
 mod task;
