@@ -16,5 +16,6 @@ mod merged_usr;
 mod modules;
 mod packages;
 pub(crate) mod qemu;
+mod run_folder;
 mod stream;
 mod task;
