@@ -8,6 +8,7 @@ mod accelerator;
 mod apt;
 mod apt_state;
 mod compression;
+mod devices;
 mod ending;
 mod image;
 mod initramfs;
