@@ -10,6 +10,7 @@ mod apt_state;
 mod compression;
 mod devices;
 mod ending;
+pub(crate) mod guest;
 mod image;
 mod initramfs;
 mod kernel;
