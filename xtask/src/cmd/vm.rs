@@ -14,6 +14,7 @@ pub(crate) mod guest;
 mod image;
 mod initramfs;
 mod kernel;
+mod machine;
 mod merged_usr;
 mod modules;
 mod packages;
