@@ -15,6 +15,5 @@ pub(crate) mod sim;
 pub(crate) mod test_hw;
 pub(crate) mod test_sim;
 pub(crate) mod tidy;
-#[allow(dead_code, reason = "the command follows")]
 pub(crate) mod vm;
 pub(crate) mod wheel;

@@ -62,6 +62,14 @@ enum Command {
     Wheel(cmd::wheel::Options),
     /// Check the stated minimum Rust version
     Msrv,
+    /// Run a command of this machine in a small VM with two RDMA devices, without privileges
+    Vm(cmd::vm::Options),
+    /// Run the command in the guest (internal)
+    #[command(hide = true)]
+    VmGuest(cmd::vm::guest::Options),
+    /// Execute QEMU (internal)
+    #[command(hide = true)]
+    VmQemu(cmd::vm::qemu::Options),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +90,9 @@ fn main() -> ExitCode {
         Command::Bindings(options) => cmd::bindings::run(&options),
         Command::Wheel(options) => cmd::wheel::run(&options),
         Command::Msrv => cmd::msrv::run(),
+        Command::Vm(options) => return cmd::vm::run(&options),
+        Command::VmGuest(options) => cmd::vm::guest::run(&options),
+        Command::VmQemu(options) => cmd::vm::qemu::run(&options),
     };
     verdict.report()
 }

@@ -22,3 +22,130 @@ pub(crate) mod qemu;
 mod run_folder;
 mod stream;
 mod task;
+
+use crate::tree;
+use crate::verdict::Verdict;
+use ending::{Ending, TIMED_OUT, VM_FAILED};
+use image::Image;
+use machine::{Machine, RunResult};
+use run_folder::RunFolder;
+use serde_json::json;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use task::Task;
+
+/// Variable with the path of the output folder.
+const OUT: &str = "HMC_VM_OUT";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Time limit of the run in seconds, boot included
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+    /// Memory of the VM in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(256..))]
+    memory: u32,
+    /// Processors of the VM
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    cpus: u8,
+    /// Output folder: files that the command writes there are kept; HMC_VM_OUT has its path [default: target/vm/out]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Folder of packages, images and runs [default: target/vm]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Write exit code, seconds, accelerator, kernel and timed_out as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Keep the run folder, which has the console log
+    #[arg(long)]
+    keep: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs the command. Returns its exit status.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let machine = match machine(options) {
+        Ok(machine) => machine,
+        Err(verdict @ Verdict::Skipped { .. }) => return verdict.report(),
+        Err(verdict) => return failed(&verdict.detail()),
+    };
+    let result = start(options, &machine);
+    if let Some(file) = &options.json
+        && let Err(e) = std::fs::write(file, report(&machine, result.as_ref().ok()))
+    {
+        return failed(&format!("{}: {e}", file.display()));
+    }
+    match result {
+        Ok(RunResult { ending: Some(ending), .. }) => {
+            if let Some(remark) = ending.remark() {
+                eprintln!("vm: {remark}");
+            }
+            ExitCode::from(ending.status())
+        }
+        Ok(RunResult { ending: None, .. }) => {
+            eprintln!("vm: killed after {} s; --timeout sets the limit", options.timeout);
+            ExitCode::from(TIMED_OUT)
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+/// Reports that the VM failed.
+fn failed(why: &str) -> ExitCode {
+    eprintln!("vm: {why}");
+    ExitCode::from(VM_FAILED)
+}
+
+/// Prepares the VM of the options.
+fn machine(options: &Options) -> Result<Machine, Verdict> {
+    let image = Image::prepare(&cache(options))?;
+    let accelerator = image.qemu.accelerator();
+    Ok(Machine {
+        image,
+        accelerator,
+        memory: options.memory,
+        processors: options.cpus,
+        limit: Duration::from_secs(options.timeout),
+    })
+}
+
+fn cache(options: &Options) -> PathBuf {
+    options.cache.clone().unwrap_or_else(|| tree::root().join("target/vm"))
+}
+
+/// Runs the command in the VM.
+fn start(options: &Options, machine: &Machine) -> Result<RunResult, String> {
+    let cache = cache(options);
+    let out = options.out.clone().unwrap_or_else(|| cache.join("out"));
+    let named = |path: &Path, e| format!("{}: {e}", path.display());
+    std::fs::create_dir_all(&out).map_err(|e| named(&out, e))?;
+    let out = std::fs::canonicalize(&out).map_err(|e| named(&out, e))?;
+    let runs = cache.join("runs");
+    let folder = RunFolder::create(&runs, options.keep)
+        .map_err(|e| format!("{}; --cache selects another folder", named(&runs, e)))?;
+    if options.keep {
+        eprintln!("vm: the run folder is {}", folder.path().display());
+    }
+    let mut task = Task::here(&options.command)?;
+    task.extend_path();
+    task.set(OUT, &out);
+    machine.run(&folder, &task, &out, (std::io::stdout(), std::io::stderr()))
+}
+
+/// Returns the content of the JSON file; `result` is `None` if the VM failed.
+fn report(machine: &Machine, result: Option<&RunResult>) -> String {
+    let ending = result.and_then(|result| result.ending.as_ref());
+    let value = json!({
+        "exit_code": ending.map(Ending::status),
+        "seconds": result.map(|result| result.time.as_secs_f64()),
+        "accelerator": machine.accelerator.name(),
+        "kernel": machine.image.release,
+        "timed_out": result.is_some_and(|result| result.ending.is_none()),
+    });
+    format!("{value:#}\n")
+}
