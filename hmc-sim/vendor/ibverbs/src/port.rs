@@ -15,9 +15,12 @@ const PKEY: u16 = 0xFFFF;
 /// What `ibv_gid_entry` has at least.
 const ENTRY_BYTES: usize = size_of::<ibv_gid_entry>();
 
-/// Returns the first device of a port's `ndev_ifindex`, which a port of InfiniBand does not have.
-const fn interface(device: usize, port: u32, gid: Gid) -> u32 {
-    if gid.kind == IBV_GID_TYPE_IB { 0 } else { 2 + device as u32 * 2 + port }
+/// The index of the loopback interface (`LOOPBACK_IFINDEX` in the kernel's net.h), which every machine has.
+const LOOPBACK: u32 = 1;
+
+/// Returns the `ndev_ifindex` of a GID: an interface that is up, and none on a port of InfiniBand.
+const fn interface(gid: Gid) -> u32 {
+    if gid.kind == IBV_GID_TYPE_IB { 0 } else { LOOPBACK }
 }
 
 impl FakeIbv {
@@ -144,7 +147,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
         gid_index,
         port_num,
         gid_type: gid.kind,
-        ndev_ifindex: interface(device, port_num, gid),
+        ndev_ifindex: interface(gid),
     };
     // SAFETY: the caller's, to be written.
     unsafe { entry.write(out) };
@@ -180,7 +183,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
                 gid_index,
                 port_num,
                 gid_type: gid.kind,
-                ndev_ifindex: interface(device, port_num, *gid),
+                ndev_ifindex: interface(*gid),
             };
             let to = entries.wrapping_byte_add(count * entry_size);
             // SAFETY: the caller's, to be written, `max_entries` of them.
