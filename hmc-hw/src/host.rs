@@ -21,6 +21,13 @@ pub enum Event<'a> {
     NotRegistered(&'a dyn fmt::Display),
 }
 
+/// Notifies the threads that wait for operations of one peer that another thread's progress has completed one. Called
+/// often, from any thread, without locks of this crate.
+pub trait Notify: Send + Sync {
+    /// Called when there are completions.
+    fn notify(&self);
+}
+
 /// A session: it has the clock, and a thread that watches descriptors.
 pub trait Host: Send + Sync {
     /// Returns the time by the session's clock.

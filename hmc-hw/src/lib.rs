@@ -15,6 +15,7 @@
 pub mod api;
 pub mod host;
 mod loader;
+mod releases;
 mod sys;
 pub mod ucx;
 pub mod verbs;

@@ -52,4 +52,4 @@ mod ucs_log;
 pub mod worker;
 mod worker_pool;
 
-pub use cq::Notify;
+pub use crate::host::Notify;

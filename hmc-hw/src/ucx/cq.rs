@@ -14,13 +14,7 @@ use super::library::Library;
 use super::lock::Held;
 use super::result::Status;
 use super::sys;
-
-/// Notifies the threads that wait for operations of one peer that another thread's progress has completed one. Called
-/// often, from any thread, without locks of this crate.
-pub trait Notify: Send + Sync {
-    /// Called when the queue has completions.
-    fn notify(&self);
-}
+use crate::host::Notify;
 
 /// For a queue that no thread waits for.
 pub(super) struct NoNotify;

@@ -7,7 +7,6 @@
 mod exposed;
 mod link;
 mod memory;
-mod releases;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,15 +23,15 @@ use hmc_core::work::{Completion, SlotId, WorkRequest};
 use hmc_mem::registered::{MemoryCache, Registered};
 
 use self::exposed::ExposedWindows;
-use self::releases::{MAX_KEYS, PendingReleases};
 use super::am::AmTarget;
-use super::cq::Notify;
 use super::domain::UcxDomain;
 use super::fault::UcxFault;
 use super::result::Status;
 use super::session_worker::UcxWorker;
 use super::transport::{MAX_REQUESTS, UcxTransport};
 use crate::host::Event;
+use crate::host::Notify;
+use crate::releases::{MAX_KEYS, PendingReleases};
 
 /// How long a link waits for the first message of a peer that may send none, having other lanes.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_millis(1000);

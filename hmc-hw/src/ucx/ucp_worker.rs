@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, Weak};
 use hmc_core::limits::MAX_PEERS;
 
 use super::context::{Context, UcxError, check, made};
-use super::cq::{CompletionQueue, Notify, ReadySet};
+use super::cq::{CompletionQueue, ReadySet};
 use super::functions::Ucp;
 use super::lock::{Held, WorkerLock, lock};
 use super::result::Status;
 use super::sys;
+use crate::host::Notify;
 
 /// Calls of progress in a row while each finds something.
 const MAX_POLLS: usize = 64;

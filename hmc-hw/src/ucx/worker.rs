@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::am::{AmDispatcher, AmTarget};
 use super::conn_info::ConnInfo;
 use super::context::{Context, UcxError};
-use super::cq::{CompletionQueue, Notify};
+use super::cq::CompletionQueue;
 use super::lock::lock;
 use super::memory::Memory;
 use super::peer::orphan::Orphan;
@@ -19,6 +19,7 @@ use super::records::RECORDS;
 use super::result::Status;
 pub use super::ucp_worker::Armed;
 use super::ucp_worker::{LockedWorker, UcpWorker};
+use crate::host::Notify;
 
 /// Bytes of the wireup page.
 const WIREUP_PAGE_BYTES: usize = 4096;

@@ -10,15 +10,15 @@ use hmc_core::wire::held;
 use hmc_core::wire::message::ControlKind;
 
 /// Keys that a peer can have.
-pub(super) const MAX_KEYS: usize = held::of_message(ControlKind::Endpoint).count();
+pub(crate) const MAX_KEYS: usize = held::of_message(ControlKind::Endpoint).count();
 
 /// Releases that the peer waits for, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct PendingReleases(VecDeque<(WindowId, Epoch)>);
+pub(crate) struct PendingReleases(VecDeque<(WindowId, Epoch)>);
 
 impl PendingReleases {
     /// One more. Of several at one index the last counts: an owner uses the index again only after the release.
-    pub(super) fn add(&mut self, id: WindowId, epoch: Epoch) {
+    pub(crate) fn add(&mut self, id: WindowId, epoch: Epoch) {
         if usize::from(id.index()) >= MAX_KEYS {
             // No window can have that name.
             return;
@@ -30,7 +30,7 @@ impl PendingReleases {
     }
 
     /// Takes the oldest one that is unused.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         is_unused: impl Fn(WindowId) -> bool,
     ) -> Option<(WindowId, Epoch)> {
@@ -38,12 +38,12 @@ impl PendingReleases {
         self.0.remove(at)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The end of the link releases all.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
