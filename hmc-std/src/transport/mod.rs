@@ -46,6 +46,7 @@ pub(crate) mod pieces;
 pub(crate) mod regions;
 pub(crate) mod registry;
 pub(crate) mod released;
+pub(crate) mod session_host;
 pub(crate) mod shm;
 pub(crate) mod side_stream;
 pub(crate) mod stream;

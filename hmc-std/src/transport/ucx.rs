@@ -14,7 +14,7 @@ use hmc_hw::ucx::data_plane::UcxDataPlane;
 use hmc_hw::ucx::domain::{DomainOptions, UcxDomain};
 use hmc_hw::ucx::memory::Memory;
 
-use self::host::{NotifyLink, SessionHost, UcxBytes};
+use self::host::UcxBytes;
 pub(crate) use self::open::open;
 use crate::base::config::{Progress, Ucx as Config};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -25,6 +25,7 @@ use crate::transport::data_plane::AnyDataPlane;
 use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
 use crate::transport::link_waker::LinkWaker;
 use crate::transport::released::Released;
+use crate::transport::session_host::{NotifyLink, SessionHost};
 use crate::transport::with_stream::WithStream;
 use crate::transport::worker::{SharedWorker, Worker};
 

@@ -1,24 +1,17 @@
 //! What UCX has of the session, and the session of UCX.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use hmc_core::time::Instant;
-use hmc_hw::host::{Event, Host, WatchError};
-use hmc_hw::ucx::Notify;
 use hmc_hw::ucx::context::UcxError;
 use hmc_hw::ucx::fault::UcxFault;
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::StatusKind;
 use hmc_hw::ucx::session_worker::UcxWorker;
 use hmc_mem::error::MemError;
-use rustix::io::Errno;
 
-use crate::base::clock;
 use crate::base::error::{Error, ErrorKind};
-use crate::io::reactor::{Reactor, cannot_watch};
 use crate::memory::StableBytes;
-use crate::transport::link_waker::LinkWaker;
+use crate::transport::session_host::not_watched;
 use crate::transport::worker::SharedWorker;
 
 impl From<UcxError> for Error {
@@ -34,10 +27,6 @@ impl From<UcxError> for Error {
     }
 }
 
-fn not_watched(e: WatchError) -> Error {
-    cannot_watch(Errno::from_raw_os_error(e.0))
-}
-
 impl From<UcxFault> for Error {
     fn from(fault: UcxFault) -> Self {
         match fault {
@@ -51,36 +40,6 @@ impl From<UcxFault> for Error {
     }
 }
 
-/// The session, as its part in UCX sees it.
-pub(super) struct SessionHost(pub(super) Arc<Reactor>);
-
-impl Host for SessionHost {
-    fn now(&self) -> Instant {
-        clock::now()
-    }
-
-    fn watch(&self, worker: u32, fd: BorrowedFd<'_>) -> std::result::Result<(), WatchError> {
-        self.0.watch_worker(fd, worker).map_err(|e| WatchError(e.raw_os_error()))
-    }
-
-    fn unwatch(&self, fd: BorrowedFd<'_>) {
-        self.0.unwatch(fd);
-    }
-
-    fn report(&self, event: Event<'_>) {
-        match event {
-            Event::NeverArmed => tracing::warn!(
-                "a worker of UCX's cannot be slept on: its peer stopped in the middle of a message; it is looked at each millisecond"
-            ),
-            Event::NotWatched(e) => tracing::error!(error = %not_watched(e), "cannot watch UCX"),
-            Event::NotRegistered(error) => {
-                tracing::warn!(%error, "memory cannot be registered with UCX");
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Bytes that UCX allocated.
 #[derive(Debug)]
 pub(super) struct UcxBytes(pub(super) Arc<Memory>);
@@ -90,15 +49,6 @@ pub(super) struct UcxBytes(pub(super) Arc<Memory>);
 unsafe impl StableBytes for UcxBytes {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         (self.0.start().as_ptr(), self.0.len())
-    }
-}
-
-/// Tells a link's waiter of completions.
-pub(super) struct NotifyLink(pub(super) Arc<LinkWaker>);
-
-impl Notify for NotifyLink {
-    fn notify(&self) {
-        self.0.notify();
     }
 }
 

@@ -9,11 +9,11 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 
-use super::host::SessionHost;
 use crate::base::clock;
 use crate::base::config::Progress;
 use crate::base::lock::lock;
 use crate::io::reactor::{Events, Reactor, Token};
+use crate::transport::session_host::SessionHost;
 
 /// What was logged, with all its fields.
 type Lines = Arc<Mutex<Vec<(Level, String)>>>;

@@ -1,0 +1,57 @@
+//! A session, as its parts in the transports of hmc-hw see it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use hmc_core::time::Instant;
+use hmc_hw::host::{Event, Host, Notify, WatchError};
+use rustix::io::Errno;
+
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::io::reactor::{Reactor, cannot_watch};
+use crate::transport::link_waker::LinkWaker;
+
+/// A descriptor cannot be watched.
+pub(crate) fn not_watched(e: WatchError) -> Error {
+    cannot_watch(Errno::from_raw_os_error(e.0))
+}
+
+/// The session: its clock and its reactor.
+pub(crate) struct SessionHost(pub(crate) Arc<Reactor>);
+
+impl Host for SessionHost {
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn watch(&self, worker: u32, fd: BorrowedFd<'_>) -> std::result::Result<(), WatchError> {
+        self.0.watch_worker(fd, worker).map_err(|e| WatchError(e.raw_os_error()))
+    }
+
+    fn unwatch(&self, fd: BorrowedFd<'_>) {
+        self.0.unwatch(fd);
+    }
+
+    fn report(&self, event: Event<'_>) {
+        match event {
+            Event::NeverArmed => tracing::warn!(
+                "a worker of UCX's cannot be slept on: its peer stopped in the middle of a message; it is looked at each millisecond"
+            ),
+            Event::NotWatched(e) => {
+                tracing::error!(error = %not_watched(e), "cannot watch a worker");
+            }
+            Event::NotRegistered(error) => tracing::warn!(%error, "memory cannot be registered"),
+            _ => {}
+        }
+    }
+}
+
+/// Tells a link's waiter of completions.
+pub(crate) struct NotifyLink(pub(crate) Arc<LinkWaker>);
+
+impl Notify for NotifyLink {
+    fn notify(&self) {
+        self.0.notify();
+    }
+}
