@@ -1,0 +1,11 @@
+//! Objects of one device, each of which holds what it was made from: they are destroyed in the order that the device demands.
+
+mod completion_queue;
+mod memory_region;
+mod protection_domain;
+mod queue_pair;
+
+pub(super) use completion_queue::CompletionQueue;
+pub(super) use memory_region::MemoryRegion;
+pub(super) use protection_domain::ProtectionDomain;
+pub(super) use queue_pair::{PathTo, QueuePair, QueueSizes};
