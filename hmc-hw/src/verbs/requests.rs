@@ -1,0 +1,176 @@
+//! Table of one peer's requests, from the post until their completion is taken.
+
+use std::collections::VecDeque;
+
+use hmc_core::region::{RegionKey, WindowId};
+use hmc_core::slots::SlotId;
+use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+
+/// Requests that may be under way to one peer.
+pub(super) const MAX_REQUESTS: usize = 256;
+
+/// A request that was posted and is not finished.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    work: WorkRequest,
+    /// Work requests of the device that it still waits for.
+    pieces: usize,
+    failure: Option<Failure>,
+}
+
+/// The requests of one peer. A record is an index of the table.
+#[derive(Debug)]
+pub(super) struct RequestTable {
+    records: Vec<Option<Request>>,
+    free: Vec<u16>,
+    /// Finished requests, the oldest first.
+    done: VecDeque<Completion>,
+    /// Finished puts whose tags the owner has to send.
+    notifies: VecDeque<WorkRequest>,
+    /// Bytes of payload that have moved.
+    bytes: u64,
+}
+
+impl RequestTable {
+    /// A table of [`MAX_REQUESTS`] records.
+    pub(super) fn new() -> Self {
+        let count = u16::try_from(MAX_REQUESTS).unwrap_or(u16::MAX);
+        Self {
+            records: vec![None; MAX_REQUESTS],
+            free: (0..count).rev().collect(),
+            done: VecDeque::with_capacity(MAX_REQUESTS),
+            notifies: VecDeque::with_capacity(MAX_REQUESTS),
+            bytes: 0,
+        }
+    }
+
+    /// Returns `true` if one more request may be inserted. Finished ones count until they are taken.
+    #[inline]
+    pub(super) fn has_space(&self) -> bool {
+        let ended = self.done.len().saturating_add(self.notifies.len());
+        self.free.len() > ended
+    }
+
+    /// Inserts a request that waits for `pieces` work requests of the device. Returns its record.
+    #[inline]
+    pub(super) fn insert(&mut self, work: &WorkRequest, pieces: usize) -> Option<u16> {
+        let record = self.free.pop()?;
+        let entry = self.records.get_mut(usize::from(record))?;
+        *entry = Some(Request { work: *work, pieces, failure: None });
+        Some(record)
+    }
+
+    /// Inserts a request that has failed.
+    pub(super) fn insert_failed(&mut self, work: &WorkRequest, why: Failure) {
+        self.done.push_back(Completion { op: work.op, result: Err(why) });
+    }
+
+    /// One of the work requests of a record has completed.
+    #[inline]
+    pub(super) fn complete_piece(&mut self, record: u16) {
+        let Some(entry) = self.records.get_mut(usize::from(record)) else { return };
+        let Some(request) = entry else { return };
+        request.pieces = request.pieces.saturating_sub(1);
+        if request.pieces != 0 {
+            return;
+        }
+        let Request { work, failure, .. } = *request;
+        *entry = None;
+        self.free.push(record);
+        self.finish(&work, failure);
+    }
+
+    /// A work request of a record has failed: the others of the record may still be under way.
+    pub(super) fn fail(&mut self, record: u16, why: Failure) {
+        if let Some(Some(request)) = self.records.get_mut(usize::from(record)) {
+            request.failure = request.failure.or(Some(why));
+        }
+    }
+
+    fn finish(&mut self, work: &WorkRequest, failure: Option<Failure>) {
+        let len = work.local.span.len();
+        match failure {
+            None => {
+                self.bytes = self.bytes.wrapping_add(len);
+                if matches!(work.opcode, Opcode::PutNotify { .. }) {
+                    self.notifies.push_back(*work);
+                } else {
+                    self.done.push_back(Completion { op: work.op, result: Ok(len) });
+                }
+            }
+            Some(why) => self.done.push_back(Completion { op: work.op, result: Err(why) }),
+        }
+    }
+
+    /// Fails all requests that are not finished, each with what `why` says of it unless it has failed already.
+    pub(super) fn fail_all(&mut self, why: impl Fn(&WorkRequest) -> Failure) {
+        for record in (0..).take(self.records.len()) {
+            let entry = self.records.get_mut(usize::from(record)).and_then(Option::take);
+            if let Some(Request { work, failure, .. }) = entry {
+                self.free.push(record);
+                self.finish(&work, Some(failure.unwrap_or_else(|| why(&work))));
+            }
+        }
+    }
+
+    /// Takes finished requests, the oldest first. Returns how many were written to `out`.
+    #[inline]
+    pub(super) fn take_done(&mut self, out: &mut [Completion]) -> usize {
+        let mut n: usize = 0;
+        for place in out {
+            let Some(completion) = self.done.pop_front() else { break };
+            *place = completion;
+            n = n.saturating_add(1);
+        }
+        n
+    }
+
+    /// Takes a finished put whose tag is to be sent now.
+    #[inline]
+    pub(super) fn take_notify(&mut self) -> Option<WorkRequest> {
+        self.notifies.pop_front()
+    }
+
+    /// Returns `true` if a finished request was not taken yet.
+    #[inline]
+    pub(super) fn has_any_done(&self) -> bool {
+        !self.done.is_empty() || !self.notifies.is_empty()
+    }
+
+    /// Returns `true` if no request is under way.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.free.len() == self.records.len()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &WorkRequest> {
+        self.records.iter().flatten().map(|request| &request.work)
+    }
+
+    /// Returns `true` if a request of that operation is not taken yet.
+    pub(super) fn has_op(&self, op: SlotId) -> bool {
+        self.uses_memory_of(op)
+            || self.done.iter().any(|completion| completion.op == op)
+            || self.notifies.iter().any(|work| work.op == op)
+    }
+
+    /// Returns `true` if a request of that operation is under way.
+    pub(super) fn uses_memory_of(&self, op: SlotId) -> bool {
+        self.iter().any(|work| work.op == op)
+    }
+
+    /// Returns `true` if a request under way names that memory.
+    pub(super) fn uses_memory(&self, key: RegionKey) -> bool {
+        self.iter().any(|work| work.local.key == key)
+    }
+
+    /// Returns `true` if a request under way names that window of the peer.
+    pub(super) fn uses_window(&self, id: WindowId) -> bool {
+        self.iter().any(|work| work.remote.window == id)
+    }
+
+    /// Bytes of payload that have moved.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
