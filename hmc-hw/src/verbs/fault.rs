@@ -1,0 +1,84 @@
+//! What can go wrong in a session's part in RDMA verbs.
+
+use std::fmt;
+
+use hmc_core::wire::cursor::WireError;
+use hmc_mem::shared::SharedError;
+
+use super::error::VerbsError;
+use super::reach::Unreachable;
+use crate::host::WatchError;
+
+/// A step of a session's part in RDMA verbs failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VerbsFault {
+    /// A call of libibverbs failed.
+    Call(VerbsError),
+    /// The descriptor of a completion channel cannot be watched.
+    Watch(WatchError),
+    /// A range does not lie in its memory.
+    Memory(SharedError),
+    /// The peer's conn info, or its key to a window, cannot be used.
+    Note(WireError),
+    /// What the peer is to receive exceeds a note.
+    TooLong,
+    /// The peer has another number of queue pairs.
+    Lanes {
+        /// This end's.
+        ours: usize,
+        /// The peer's.
+        theirs: usize,
+    },
+    /// The two ends are on different fabrics.
+    Unreachable(Unreachable),
+    /// The peer sent a key to a window that no peer has.
+    UnknownWindow {
+        /// Its index.
+        index: usize,
+        /// Indices are below.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for VerbsFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(e) => write!(f, "{e}"),
+            Self::Watch(WatchError(errno)) => {
+                let e = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "cannot watch a completion channel: {e}")
+            }
+            Self::Memory(e) => write!(f, "{e}"),
+            Self::Note(e) => write!(f, "what the peer says of its queue pairs or windows: {e}"),
+            Self::TooLong => f.write_str("conn info exceeds a note"),
+            Self::Lanes { ours, theirs } => {
+                write!(f, "the peer has {theirs} queue pairs for the link, this end {ours}")
+            }
+            Self::Unreachable(why) => write!(f, "{why}"),
+            Self::UnknownWindow { index, limit } => {
+                write!(f, "a key to window {index}: a peer has {limit} at most")
+            }
+        }
+    }
+}
+
+impl std::error::Error for VerbsFault {}
+
+impl From<VerbsError> for VerbsFault {
+    fn from(e: VerbsError) -> Self {
+        Self::Call(e)
+    }
+}
+
+impl From<WatchError> for VerbsFault {
+    fn from(e: WatchError) -> Self {
+        Self::Watch(e)
+    }
+}
+
+impl From<WireError> for VerbsFault {
+    fn from(e: WireError) -> Self {
+        Self::Note(e)
+    }
+}

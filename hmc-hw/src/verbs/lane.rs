@@ -1,0 +1,183 @@
+//! One queue pair of a link, with what was posted to it.
+
+use std::sync::Arc;
+
+use hmc_core::work::Failure;
+
+use super::chain::{Chain, RdmaAccess};
+use super::conn_info::LaneInfo;
+use super::error::VerbsError;
+use super::objects::{CompletionQueue, PathTo, ProtectionDomain, QueuePair, QueueSizes};
+use super::requests::RequestTable;
+use super::send_queue::{Piece, SendQueue};
+use super::sys::{
+    IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
+    IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_status,
+};
+
+/// Work requests under way on one queue pair.
+pub(super) const LANE_DEPTH: usize = 256;
+/// Bytes that a work request is to carry itself, where the device can: small puts need no second read of host memory then.
+const INLINE_BYTES: u32 = 128;
+
+/// Where flushes read, and where the byte that they read goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FlushWord {
+    pub(super) address: u64,
+    pub(super) lkey: u32,
+    pub(super) remote_address: u64,
+    pub(super) rkey: u32,
+}
+
+/// Why a queue pair serves no request any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LaneFailure {
+    /// A completion had this status, and the vendor's own code.
+    Completion { status: ibv_wc_status, vendor: u32 },
+    /// A call failed.
+    Call(VerbsError),
+}
+
+/// What a request fails with whose completion has this status.
+pub(super) fn failure_of(status: ibv_wc_status) -> Failure {
+    match status {
+        // The peer's NIC has refused it: the window was revoked after this end last heard of it.
+        IBV_WC_REM_ACCESS_ERR => Failure::Window(hmc_core::window::WindowFault::Revoked),
+        IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR | IBV_WC_WR_FLUSH_ERR => Failure::PeerDead,
+        other => Failure::Transport(i32::try_from(other).unwrap_or(i32::MAX)),
+    }
+}
+
+/// A queue pair and its work requests.
+#[derive(Debug)]
+pub(super) struct Lane {
+    qp: QueuePair,
+    queue: SendQueue,
+    chain: Chain,
+    psn: u32,
+    pub(super) flush: FlushWord,
+}
+
+impl Lane {
+    /// A queue pair that is not connected. `psn` is the number of its first packet, of 24 bits.
+    ///
+    /// # Errors
+    /// [`VerbsError`].
+    pub(super) fn new(
+        pd: &Arc<ProtectionDomain>,
+        cq: &Arc<CompletionQueue>,
+        port: u8,
+        psn: u32,
+    ) -> Result<Self, VerbsError> {
+        let send = u32::try_from(LANE_DEPTH).unwrap_or(u32::MAX);
+        let qp = QueuePair::new(pd, cq, port, QueueSizes { send, inline_bytes: INLINE_BYTES })?;
+        let (queue, chain) = (SendQueue::new(LANE_DEPTH), Chain::new());
+        Ok(Self { qp, queue, chain, psn, flush: FlushWord::default() })
+    }
+
+    /// What the peer needs to connect to it.
+    pub(super) fn info(&self) -> LaneInfo {
+        LaneInfo { qp_num: self.qp.number(), psn: self.psn }
+    }
+
+    /// Its queue pair's number, which completions name.
+    #[inline]
+    pub(super) fn number(&self) -> u32 {
+        self.qp.number()
+    }
+
+    /// Connects it.
+    ///
+    /// # Errors
+    /// [`VerbsError`].
+    pub(super) fn connect(&self, path: &PathTo) -> Result<(), VerbsError> {
+        self.qp.connect(&PathTo { our_psn: self.psn, ..*path })
+    }
+
+    /// Returns how many work requests may be posted.
+    #[inline]
+    pub(super) fn space(&self) -> usize {
+        self.queue.space()
+    }
+
+    /// Appends an access to the next chain; see [`Self::space`].
+    ///
+    /// # Errors
+    /// As [`Self::post`]: a chain that is full is posted first.
+    #[inline]
+    pub(super) fn push(&mut self, access: &RdmaAccess, piece: Piece) -> Result<(), LaneFailure> {
+        if self.chain.is_full() {
+            self.post()?;
+        }
+        if let Some(number) = self.queue.push(piece) {
+            let inline = !access.is_read && access.len <= self.qp.inline_bytes();
+            self.chain.push(number, access, inline);
+        }
+        Ok(())
+    }
+
+    /// Posts what waits, with a flush behind puts that need one. Returns whether anything was posted.
+    ///
+    /// # Errors
+    /// [`LaneFailure`].
+    #[inline]
+    pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {
+        if self.queue.may_flush() {
+            let FlushWord { address, lkey, remote_address, rkey } = self.flush;
+            let access = RdmaAccess { is_read: true, address, lkey, len: 1, remote_address, rkey };
+            self.push(&access, Piece::Flush)?;
+        }
+        if self.chain.is_empty() {
+            return Ok(false);
+        }
+        self.post()?;
+        Ok(true)
+    }
+
+    fn post(&mut self) -> Result<(), LaneFailure> {
+        // SAFETY: the link's tables hold the memory of each request until it has completed, or until this queue pair, which is
+        // destroyed before them, exists no more; the word that flushes read belongs to the link.
+        unsafe { self.chain.post(&self.qp) }.map_err(LaneFailure::Call)
+    }
+
+    /// Returns `true` if puts wait for a flush that cannot be posted yet, or a chain waits to be posted.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        !self.chain.is_empty() || self.queue.may_flush()
+    }
+
+    /// Returns `true` if nothing is under way.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// A completion of this queue pair.
+    ///
+    /// # Errors
+    /// [`LaneFailure`]: it has failed, and the queue pair is in its error state. Those in front of it have succeeded.
+    #[inline]
+    pub(super) fn complete(
+        &mut self,
+        wc: &ibv_wc,
+        requests: &mut RequestTable,
+    ) -> Result<(), LaneFailure> {
+        if wc.status == IBV_WC_SUCCESS {
+            self.queue.complete(wc.wr_id, |record| requests.complete_piece(record));
+            return Ok(());
+        }
+        if let Some(before) = wc.wr_id.checked_sub(1) {
+            self.queue.complete(before, |record| requests.complete_piece(record));
+        }
+        if let Some(record) = self.queue.record(wc.wr_id) {
+            requests.fail(record, failure_of(wc.status));
+        }
+        Err(LaneFailure::Completion { status: wc.status, vendor: wc.vendor_err })
+    }
+
+    /// Nothing more is executed, whoever asks for it.
+    pub(super) fn set_error(&mut self) {
+        self.chain.clear();
+        self.qp.set_error();
+    }
+}
