@@ -1,0 +1,313 @@
+//! What the two ends of a link tell each other by the control connection: how to connect, and the keys to windows.
+//!
+//! All numbers are little-endian; `docs/WIRE.md` has the bytes. Nothing that comes from a peer is used before it was checked here.
+
+use hmc_core::range::{Extent, Side};
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
+use hmc_core::types::{Access, MemoryKind};
+use hmc_core::wire::cursor::{Reader, WireError, WireErrorKind, Writer};
+
+use super::gid::{Gid, GidType};
+use super::port::{LinkLayer, Mtu};
+use super::reach::End;
+
+/// Kind of a note with a [`ConnInfo`].
+pub const ENDPOINT_VERBS: u8 = 5;
+/// Kind of a note with a [`WindowKey`].
+pub const ENDPOINT_VERBS_KEY: u8 = 6;
+
+/// The version of these notes.
+const VERSION: u8 = 1;
+/// Queue pairs that a link can have.
+pub(super) const MAX_LANES: usize = 16;
+/// A queue pair's number, and a packet's, have 24 bits.
+const MAX_U24: u32 = 0x00ff_ffff;
+
+/// One queue pair of the sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LaneInfo {
+    pub(super) qp_num: u32,
+    /// The number of the first packet that it sends.
+    pub(super) psn: u32,
+}
+
+/// What a peer needs to connect to this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnInfo {
+    /// The sender's port.
+    pub(super) end: End,
+    /// The largest payload of a packet.
+    pub(super) mtu: Mtu,
+    /// Gets of the peer that the sender serves at a time.
+    pub(super) max_gets: u8,
+    pub(super) lid: u16,
+    /// Where the peer may read at any time: the word that flushes read.
+    pub(super) flush_address: u64,
+    pub(super) flush_key: u32,
+    pub(super) lanes: [LaneInfo; MAX_LANES],
+    /// How many of them there are.
+    pub(super) count: u8,
+}
+
+/// As `ibv_port_attr.link_layer` numbers them.
+fn number_of(link: LinkLayer) -> u32 {
+    match link {
+        LinkLayer::InfiniBand => 1,
+        LinkLayer::Ethernet => 2,
+        LinkLayer::Other(number) => u32::from(number),
+    }
+}
+
+/// The peer's conn info cannot be used.
+fn bad(field: &'static str, value: impl Into<u64>, r: &Reader<'_>) -> WireError {
+    WireError { at: r.at(), kind: WireErrorKind::Value { field, value: value.into() } }
+}
+
+impl ConnInfo {
+    /// Of these queue pairs, [`MAX_LANES`] at most. The rest is to be filled in.
+    pub(super) fn new(end: End, lanes: &[LaneInfo]) -> Self {
+        let mut all = [LaneInfo::default(); MAX_LANES];
+        let mut count: u8 = 0;
+        for (place, lane) in all.iter_mut().zip(lanes) {
+            *place = *lane;
+            count = count.saturating_add(1);
+        }
+        Self {
+            end,
+            mtu: Mtu(0),
+            max_gets: 0,
+            lid: 0,
+            flush_address: 0,
+            flush_key: 0,
+            lanes: all,
+            count,
+        }
+    }
+
+    /// Returns its queue pairs.
+    pub(super) fn lanes(&self) -> &[LaneInfo] {
+        self.lanes.get(..usize::from(self.count)).unwrap_or_default()
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn emit(&self, out: &mut Writer<'_>) -> Result<(), WireError> {
+        let (link, kind) = (number_of(self.end.link), self.end.kind.number());
+        for number in [u32::from(VERSION), link, kind, self.mtu.0] {
+            // Each is one of a few.
+            out.u8(u8::try_from(number).unwrap_or(u8::MAX))?;
+        }
+        out.u8(self.max_gets)?;
+        out.u8(self.count)?;
+        out.u16_le(self.lid)?;
+        out.array(&self.end.gid.0)?;
+        out.u64_le(self.flush_address)?;
+        out.u32_le(self.flush_key)?;
+        for lane in self.lanes() {
+            out.u32_le(lane.qp_num)?;
+            out.u32_le(lane.psn)?;
+        }
+        Ok(())
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// `Truncated`, `Trailing`; `Value` for what no sender writes.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(bytes, 0);
+        let version = r.u8()?;
+        if version != VERSION {
+            return Err(bad("version of the conn info", version, &r));
+        }
+        let (link_layer, gid_type, mtu) = (r.u8()?, r.u8()?, r.u8()?);
+        let link = LinkLayer::of(link_layer);
+        if link_layer == 0 || matches!(link, LinkLayer::Other(_)) {
+            return Err(bad("link layer", link_layer, &r));
+        }
+        if gid_type > 2 {
+            return Err(bad("GID type", gid_type, &r));
+        }
+        let kind = GidType::of(u32::from(gid_type));
+        let mtu = Mtu(u32::from(mtu));
+        if mtu.bytes().is_none() {
+            return Err(bad("MTU", mtu.0, &r));
+        }
+        let max_gets = r.u8()?;
+        let count = r.u8()?;
+        if count == 0 || usize::from(count) > MAX_LANES {
+            return Err(bad("number of queue pairs", count, &r));
+        }
+        let lid = r.u16_le()?;
+        let end = End { link, kind, gid: Gid(*r.array()?) };
+        let (flush_address, flush_key) = (r.u64_le()?, r.u32_le()?);
+        let mut lanes = [LaneInfo::default(); MAX_LANES];
+        for lane in lanes.iter_mut().take(usize::from(count)) {
+            *lane = LaneInfo { qp_num: r.u32_le()?, psn: r.u32_le()? };
+            if lane.qp_num > MAX_U24 {
+                return Err(bad("number of a queue pair", lane.qp_num, &r));
+            }
+            if lane.psn > MAX_U24 {
+                return Err(bad("packet number", lane.psn, &r));
+            }
+        }
+        r.end()?;
+        Ok(Self { end, mtu, max_gets, lid, flush_address, flush_key, lanes, count })
+    }
+}
+
+/// How a peer reaches a window: told before the window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WindowKey {
+    /// The window, as its advert describes it; of host memory.
+    pub(super) window: WindowDesc,
+    /// Where it begins in its owner's address space: a number for the NIC, never followed here.
+    pub(super) base: u64,
+    /// The key for all queue pairs of the link.
+    pub(super) rkey: u32,
+}
+
+impl WindowKey {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn emit(&self, out: &mut Writer<'_>) -> Result<(), WireError> {
+        out.u64_le(self.window.window.0)?;
+        out.u32_le(self.window.epoch.0)?;
+        out.u8(self.window.access.bits())?;
+        out.u64_le(self.window.extent.len())?;
+        out.u64_le(self.base)?;
+        out.u32_le(self.rkey)
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// `Truncated`, `Trailing`; `Value` for unknown rights, and for a window that leaves the address space.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut r = Reader::new(bytes, 0);
+        let (window, epoch) = (WindowId(r.u64_le()?), Epoch(r.u32_le()?));
+        let access = r.u8()?;
+        let access = Access::from_bits(access).ok_or_else(|| bad("access", access, &r))?;
+        let (len, base, rkey) = (r.u64_le()?, r.u64_le()?, r.u32_le()?);
+        r.end()?;
+        if Extent::new(u64::MAX).span(Side::Remote, base, len).is_err() {
+            return Err(bad("length of a window", len, &r));
+        }
+        let extent = Extent::new(len);
+        let window = WindowDesc { window, epoch, extent, access, kind: MemoryKind::Cpu };
+        Ok(Self { window, base, rkey })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::range::Extent;
+    use hmc_core::region::{Epoch, WindowDesc, WindowId};
+    use hmc_core::types::{Access, MemoryKind};
+    use hmc_core::wire::cursor::{WireErrorKind, Writer};
+
+    use super::{ConnInfo, End, Gid, GidType, LaneInfo, LinkLayer, MAX_LANES, Mtu, WindowKey};
+
+    fn info() -> ConnInfo {
+        let lanes = [
+            LaneInfo { qp_num: 0x0012_3456, psn: 0x00ab_cdef },
+            LaneInfo { qp_num: 1, psn: 0x00ff_ffff },
+        ];
+        let end = End { link: LinkLayer::Ethernet, kind: GidType::RoceV2, gid: Gid([9; 16]) };
+        ConnInfo {
+            mtu: Mtu(3),
+            max_gets: 16,
+            lid: 0x0708,
+            flush_address: 0x1112_1314_1516_1718,
+            flush_key: 0x2122_2324,
+            ..ConnInfo::new(end, &lanes)
+        }
+    }
+
+    fn bytes_of(emit: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        let mut storage = [0; 512];
+        let mut out = Writer::new(&mut storage);
+        emit(&mut out);
+        let len = usize::try_from(out.written()).unwrap();
+        storage[..len].to_vec()
+    }
+
+    #[test]
+    fn conn_info_has_these_bytes() {
+        let bytes = bytes_of(|out| info().emit(out).unwrap());
+        let mut wanted = vec![1, 2, 2, 3, 16, 2, 8, 7];
+        wanted.extend([9; 16]);
+        wanted.extend([0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21]);
+        wanted.extend([0x56, 0x34, 0x12, 0, 0xef, 0xcd, 0xab, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0]);
+        assert_eq!(bytes, wanted);
+        assert_eq!(ConnInfo::parse(&bytes), Ok(info()));
+        assert_eq!(info().lanes().len(), 2);
+    }
+
+    #[test]
+    fn conn_info_is_read_whole_or_not_at_all() {
+        let bytes = bytes_of(|out| info().emit(out).unwrap());
+        for len in 0..bytes.len() {
+            assert!(ConnInfo::parse(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        assert!(ConnInfo::parse(&[&bytes[..], &[0]].concat()).is_err());
+        for (at, value, field) in [
+            (0, 2, "version of the conn info"),
+            (1, 0, "link layer"),
+            (1, 3, "link layer"),
+            (2, 3, "GID type"),
+            (3, 0, "MTU"),
+            (3, 6, "MTU"),
+            (5, 0, "number of queue pairs"),
+            (5, 17, "number of queue pairs"),
+            (39, 1, "number of a queue pair"),
+            (43, 1, "packet number"),
+        ] {
+            let mut bad = bytes.clone();
+            bad[at] = value;
+            let e = ConnInfo::parse(&bad).unwrap_err();
+            assert!(
+                matches!(e.kind, WireErrorKind::Value { field: named, .. } if named == field),
+                "byte {at} = {value}: {e:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn more_queue_pairs_than_a_link_has_are_left_out() {
+        let many = [LaneInfo::default(); MAX_LANES + 1];
+        assert_eq!(ConnInfo::new(info().end, &many).lanes().len(), MAX_LANES);
+    }
+
+    #[test]
+    fn a_window_key_has_these_bytes() {
+        let window = WindowDesc {
+            window: WindowId(0x0807_0605_0403_0201),
+            epoch: Epoch(0x0c0b_0a09),
+            extent: Extent::new(0x1000),
+            access: Access::WRITE,
+            kind: MemoryKind::Cpu,
+        };
+        let key = WindowKey { window, base: 0x2000, rkey: 0x3132_3334 };
+        let bytes = bytes_of(|out| key.emit(out).unwrap());
+        let mut wanted = (1..=12).collect::<Vec<u8>>();
+        wanted.extend([2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0]);
+        wanted.extend([0x34, 0x33, 0x32, 0x31]);
+        assert_eq!(bytes, wanted);
+        assert_eq!(WindowKey::parse(&bytes), Ok(key));
+        for len in 0..bytes.len() {
+            assert!(WindowKey::parse(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        assert!(WindowKey::parse(&[&bytes[..], &[0]].concat()).is_err());
+        let mut bad = bytes.clone();
+        bad[12] = 4;
+        assert!(WindowKey::parse(&bad).is_err(), "rights that do not exist");
+        let mut bad = bytes;
+        bad[21..29].fill(0xff);
+        assert!(WindowKey::parse(&bad).is_err(), "it leaves the address space");
+    }
+}
