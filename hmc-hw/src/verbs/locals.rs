@@ -1,0 +1,93 @@
+//! Memory of this end that is registered for one link.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use hmc_core::range::ByteRange;
+use hmc_core::region::{LocalSlice, RegionKey};
+use hmc_mem::registered::{CachedHandle, Registered};
+
+use super::fault::VerbsFault;
+use super::objects::{MemoryRegion, ProtectionDomain};
+use super::sys::IBV_ACCESS_LOCAL_WRITE;
+
+/// A region that the device knows.
+#[derive(Debug)]
+struct LocalEntry {
+    key: RegionKey,
+    base: u64,
+    region: MemoryRegion,
+}
+
+/// The regions that requests of this end may name, by their indices.
+#[derive(Debug, Default)]
+pub(super) struct LocalTable(Vec<Option<LocalEntry>>);
+
+/// Registers a part of memory with these rights.
+///
+/// # Errors
+/// [`VerbsFault`].
+pub(super) fn register(
+    pd: &Arc<ProtectionDomain>,
+    memory: &impl Registered,
+    part: ByteRange,
+    access: u32,
+) -> Result<(MemoryRegion, u64), VerbsFault> {
+    memory.note_pinned();
+    // SAFETY: requests and windows of the application name what the device accesses.
+    let bytes = unsafe { memory.bytes() };
+    let part = bytes.part(part).map_err(VerbsFault::Memory)?;
+    let start = NonNull::new(part.as_ptr()).unwrap_or(NonNull::dangling());
+    // It came from the region's length, which is one of memory.
+    let len = usize::try_from(part.extent().len()).unwrap_or(0);
+    let base = u64::try_from(start.as_ptr().expose_provenance()).unwrap_or(0);
+    let access = i32::try_from(access).unwrap_or(0);
+    let keep = Box::new(CachedHandle::new(memory));
+    // SAFETY: the range lies within the memory, of which `keep` is a handle: its bytes stay valid, and are accessed by copies only
+    // (`Registered`).
+    let region = unsafe { MemoryRegion::register(pd, start, len, access, keep) }?;
+    Ok((region, base))
+}
+
+impl LocalTable {
+    #[inline]
+    fn get(&self, key: RegionKey) -> Option<&LocalEntry> {
+        self.0.get(usize::from(key.index))?.as_ref().filter(|entry| entry.key == key)
+    }
+
+    /// Returns address and key of a slice. The caller has checked that it lies within its memory.
+    #[inline]
+    pub(super) fn resolve(&self, slice: LocalSlice) -> Option<(u64, u32)> {
+        let entry = self.get(slice.key)?;
+        Some((slice.span.address(entry.base), entry.region.lkey()))
+    }
+
+    /// Registers all of `memory`, for reads and writes of this end alone. Returns the entry that was in its place.
+    ///
+    /// # Errors
+    /// [`VerbsFault`].
+    pub(super) fn add(
+        &mut self,
+        pd: &Arc<ProtectionDomain>,
+        memory: &impl Registered,
+    ) -> Result<Option<MemoryRegion>, VerbsFault> {
+        let local = memory.local();
+        let (region, base) = register(pd, memory, local.extent.whole(), IBV_ACCESS_LOCAL_WRITE)?;
+        let index = usize::from(local.key.index);
+        if index >= self.0.len() {
+            self.0.resize_with(index.saturating_add(1), || None);
+        }
+        let entry = LocalEntry { key: local.key, base, region };
+        let old = self.0.get_mut(index).and_then(|place| place.replace(entry));
+        Ok(old.map(|old| old.region))
+    }
+
+    /// Removes those for which `is_used` returns `false`.
+    pub(super) fn evict(&mut self, is_used: impl Fn(RegionKey) -> bool) -> Vec<MemoryRegion> {
+        let unused = |entry: &&mut Option<LocalEntry>| {
+            entry.as_ref().is_some_and(|entry| !is_used(entry.key))
+        };
+        let taken = self.0.iter_mut().filter(unused).filter_map(Option::take);
+        taken.map(|entry| entry.region).collect()
+    }
+}
