@@ -16,23 +16,44 @@
 //! - [`reach`] says whether two ends can reach each other.
 //! - [`select`] opens the port that a user wants.
 //! - [`survey`] reports all of them.
+//! - `objects` owns protection domains, memory regions, completion queues and queue pairs, in the order of their ends.
+//! - `chain` and `send_queue` are what is posted to one queue pair, `requests` what a link has under way, `lane` joins them.
+//! - `locals` and `exposed` are registered memory and windows of this end, `remotes` the peer's windows, `conn_info` is what
+//!   the two ends tell each other.
+//! - [`link_worker`] wakes who waits for completions; [`domain`] is a session's part, [`data_plane`] a link's.
 
+mod chain;
+mod conn_info;
+pub mod data_plane;
 pub mod device;
 pub mod device_attrs;
 pub mod device_info;
+pub mod domain;
 pub mod error;
 pub mod event;
+mod exposed;
+pub mod fault;
 mod functions;
 pub mod gid;
 pub mod gid_choice;
 pub mod gid_table;
+mod lane;
 pub mod library;
+pub mod link_worker;
+mod locals;
+mod objects;
 mod ops;
+mod page;
 pub mod port;
 pub mod reach;
+mod remotes;
+mod requests;
 pub mod select;
+mod send_queue;
 pub mod status;
 pub mod survey;
 mod sys;
 #[cfg(test)]
 mod tests;
+
+pub use conn_info::{ENDPOINT_VERBS, ENDPOINT_VERBS_KEY};

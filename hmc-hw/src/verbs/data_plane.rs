@@ -1,0 +1,367 @@
+//! RDMA verbs as a link's data plane: puts and gets by the NIC, windows that it enforces, and what the two ends tell each other.
+//!
+//! Tags and the peer's end are not the NIC's: a layer with a stream beside it adds them ([`NeedsStream`]). Each link has a protection
+//! domain of its own, in which just the windows are registered that are exposed to its peer, with their range and rights: the NIC
+//! refuses all else. The end of a window's registration is its fence, and that of the queue pairs is the link's.
+
+mod link;
+mod memory;
+
+use std::fmt;
+use std::sync::Arc;
+
+use hmc_core::transport::{
+    CancelOutcome, DataCloseReason, NeedsStream, PeerAccess, PostErrorKind, Transport,
+};
+use hmc_core::types::Caps;
+use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
+use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, SlotId, WorkRequest};
+use hmc_mem::registered::{MemoryCache, Registered};
+
+use super::chain::RdmaAccess;
+use super::domain::{VerbsDomain, random_psn};
+use super::exposed::ExposedWindows;
+use super::fault::VerbsFault;
+use super::lane::{LANE_DEPTH, Lane, LaneFailure};
+use super::link_worker::LinkWorker;
+use super::locals::LocalTable;
+use super::objects::{CompletionQueue, MemoryRegion, ProtectionDomain};
+use super::remotes::RemoteTable;
+use super::requests::{MAX_REQUESTS, RequestTable};
+use super::send_queue::Piece;
+use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, ibv_wc};
+use crate::host::{Event, Notify};
+
+/// Completions that are taken at a time.
+const MAX_COMPLETIONS: usize = 16;
+/// The longest access of one work request: 2^31 is what a NIC takes (InfiniBand specification, volume 1, 9.3.3.1).
+const MAX_ACCESS_BYTES: u64 = 1 << 30;
+/// Transfers of less are not spread over the queue pairs of a link.
+const MIN_STRIPE_BYTES: u64 = 64 << 10;
+/// Parts of a transfer that is spread begin at multiples of this.
+const STRIPE_ALIGN: u64 = 4096;
+
+/// The data plane of one link over RDMA verbs. `M` is the host's handle of memory.
+pub struct VerbsDataPlane<M: Registered> {
+    /// The queue pairs. They are destroyed before the registrations that their requests name.
+    lanes: Vec<Lane>,
+    requests: RequestTable,
+    locals: LocalTable,
+    exposed: ExposedWindows,
+    remotes: RemoteTable,
+    /// What flushes read and write.
+    flush_source: MemoryRegion,
+    flush_sink: MemoryRegion,
+    known: MemoryCache<M>,
+    cq: Arc<CompletionQueue>,
+    pd: Arc<ProtectionDomain>,
+    domain: Arc<VerbsDomain>,
+    worker: Arc<LinkWorker>,
+    /// Of a data plane that no layer has a table for.
+    windows: WindowTable<Box<[WindowEntry]>>,
+    released: Vec<Box<dyn Send>>,
+    /// The lane of the next request.
+    next_lane: usize,
+    is_connected: bool,
+    /// Requests were posted since the last [`hmc_core::transport::Progress::take_posted`].
+    has_posted: bool,
+    failure: Option<LaneFailure>,
+    refusal: Option<VerbsFault>,
+    closed: Option<DataCloseReason>,
+}
+
+impl<M: Registered> fmt::Debug for VerbsDataPlane<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut s = f.debug_struct("VerbsDataPlane");
+        s.field("lanes", &self.lanes).field("closed", &self.closed).finish_non_exhaustive()
+    }
+}
+
+impl<M: Registered> VerbsDataPlane<M> {
+    /// The data plane of the link of that number. `windows` can be exposed by its own table: none, where a layer has one. `notify` is
+    /// called when there are completions and no caller waits.
+    ///
+    /// # Errors
+    /// [`VerbsFault`].
+    pub fn new(
+        domain: &Arc<VerbsDomain>,
+        serial: u32,
+        windows: usize,
+        notify: Box<dyn Notify>,
+    ) -> Result<Self, VerbsFault> {
+        let device = domain.device();
+        let count = domain.options().lanes;
+        let pd = ProtectionDomain::new(device)?;
+        // One entry for each work request: it cannot overrun, whatever fails.
+        let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(count))?;
+        let worker = domain.new_worker(serial, &cq, notify)?;
+        let page = |page: &Arc<_>, access| {
+            let (start, keep) = (super::page::Page::start(page), Box::new(Arc::clone(page)));
+            // SAFETY: the page is the library's own, which `keep` holds, and only devices access it.
+            unsafe { MemoryRegion::register(&pd, start, super::page::PAGE_BYTES, access, keep) }
+        };
+        let as_flags = |access: u32| i32::try_from(access).unwrap_or(0);
+        let flush_source = page(domain.flush_source(), as_flags(IBV_ACCESS_REMOTE_READ))?;
+        let flush_sink = page(domain.flush_sink(), as_flags(IBV_ACCESS_LOCAL_WRITE))?;
+        let port = domain.port().number();
+        let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port, random_psn()?));
+        Ok(Self {
+            lanes: lanes.collect::<Result<_, _>>()?,
+            requests: RequestTable::new(),
+            locals: LocalTable::default(),
+            exposed: ExposedWindows::default(),
+            remotes: RemoteTable::default(),
+            flush_source,
+            flush_sink,
+            known: MemoryCache::default(),
+            cq,
+            pd,
+            domain: Arc::clone(domain),
+            worker,
+            windows: WindowTable::new(vec![WindowEntry::FREE; windows].into()),
+            released: Vec::new(),
+            next_lane: 0,
+            is_connected: false,
+            has_posted: false,
+            failure: None,
+            refusal: None,
+            closed: None,
+        })
+    }
+
+    /// Returns its worker.
+    #[must_use]
+    pub fn link_worker(&self) -> Arc<LinkWorker> {
+        Arc::clone(&self.worker)
+    }
+
+    /// Registers memory at its first request.
+    #[cold]
+    fn register(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
+        let Some(memory) = self.known.get(work.local.key) else {
+            return Err(PostErrorKind::UnknownRegion);
+        };
+        match self.locals.add(&self.pd, memory) {
+            Ok(old) => {
+                self.released.extend(old.map(|old| -> Box<dyn Send> { old.deregister() }));
+                Ok(())
+            }
+            Err(e) => {
+                self.domain.host().report(Event::NotRegistered(&e));
+                self.refusal = Some(e);
+                Err(PostErrorKind::Other)
+            }
+        }
+    }
+
+    /// The parts into which a transfer of `len` bytes is split: their number, and the length of each but the last.
+    #[inline]
+    fn parts(&self, len: u64) -> (usize, u64) {
+        let lanes = u64::try_from(self.lanes.len()).unwrap_or(1).max(1);
+        if len <= MAX_ACCESS_BYTES && (lanes == 1 || len < MIN_STRIPE_BYTES.saturating_mul(2)) {
+            return (1, len);
+        }
+        let share = len.div_ceil(lanes).max(MIN_STRIPE_BYTES).next_multiple_of(STRIPE_ALIGN);
+        let part = share.min(MAX_ACCESS_BYTES);
+        (usize::try_from(len.div_ceil(part)).unwrap_or(usize::MAX), part)
+    }
+
+    /// Whether the queue pairs have space for `count` parts, the first of which goes to the next lane.
+    #[inline]
+    fn has_space(&self, count: usize) -> bool {
+        let lanes = self.lanes.len().max(1);
+        if count == 1 {
+            return self.lanes.get(self.next_lane).is_some_and(|lane| lane.space() != 0);
+        }
+        let each = count.div_ceil(lanes);
+        self.lanes.iter().all(|lane| lane.space() >= each)
+    }
+
+    #[inline]
+    fn post_parts(
+        &mut self,
+        work: &WorkRequest,
+        here: (u64, u32),
+        there: (u64, u32),
+    ) -> Result<(), PostErrorKind> {
+        let len = work.local.span.len();
+        let (count, part) = self.parts(len);
+        if !self.requests.has_space() || !self.has_space(count) {
+            return Err(PostErrorKind::Busy);
+        }
+        let Some(record) = self.requests.insert(work, count) else {
+            return Err(PostErrorKind::Busy);
+        };
+        let is_read = work.opcode == Opcode::Get;
+        let needs_flush = !is_read && work.when == CompleteWhen::Visible;
+        let piece = if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
+        let mut done: u64 = 0;
+        while done < len {
+            let now = part.min(len.saturating_sub(done));
+            let access = RdmaAccess {
+                is_read,
+                address: here.0.wrapping_add(done),
+                lkey: here.1,
+                // At most `MAX_ACCESS_BYTES`.
+                len: u32::try_from(now).unwrap_or(u32::MAX),
+                remote_address: there.0.wrapping_add(done),
+                rkey: there.1,
+            };
+            let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(&access, piece));
+            let next = self.next_lane.saturating_add(1);
+            self.next_lane = if next < self.lanes.len() { next } else { 0 };
+            if let Some(Err(failure)) = pushed {
+                self.fail(failure);
+                break;
+            }
+            done = done.saturating_add(now);
+        }
+        self.has_posted = true;
+        Ok(())
+    }
+
+    /// A queue pair serves nothing any more: the link is over.
+    #[cold]
+    fn fail(&mut self, failure: LaneFailure) {
+        self.failure.get_or_insert(failure);
+        self.end_requests();
+    }
+
+    /// Ends all requests of both ends. Destroying the queue pairs is the fence: their flushed completions are none.
+    fn end_requests(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::set_error);
+        self.lanes.clear();
+        let remotes = &self.remotes;
+        self.requests.fail_all(|work| {
+            let revoked = remotes.is_revoked(work.remote.window);
+            if revoked { Failure::Window(WindowFault::Revoked) } else { Failure::PeerDead }
+        });
+    }
+
+    /// Posts what waits, and takes completions. Returns whether anything happened.
+    #[inline]
+    fn advance(&mut self) -> bool {
+        if self.lanes.is_empty() || !self.is_connected {
+            return false;
+        }
+        let mut any = false;
+        for lane in &mut self.lanes {
+            match lane.submit() {
+                Ok(posted) => any |= posted,
+                Err(failure) => {
+                    self.fail(failure);
+                    return true;
+                }
+            }
+        }
+        if self.lanes.iter().all(Lane::is_idle) {
+            return any;
+        }
+        let mut completions = [ibv_wc::default(); MAX_COMPLETIONS];
+        let taken = match self.cq.poll(&mut completions) {
+            Ok(taken) => taken,
+            Err(e) => {
+                self.fail(LaneFailure::Call(e));
+                return true;
+            }
+        };
+        for wc in completions.iter().take(taken) {
+            let lane = self.lanes.iter_mut().find(|lane| lane.number() == wc.qp_num);
+            let completed = lane.map(|lane| lane.complete(wc, &mut self.requests));
+            if let Some(Err(failure)) = completed {
+                self.fail(failure);
+                return true;
+            }
+        }
+        any | (taken != 0)
+    }
+
+    /// Whether a queue pair has something to do without a completion.
+    fn has_work(&self) -> bool {
+        self.requests.has_any_done() || self.is_connected && self.lanes.iter().any(Lane::has_work)
+    }
+}
+
+impl<M: Registered> Transport for VerbsDataPlane<M> {
+    type Error = PostErrorKind;
+
+    fn caps(&self) -> Caps {
+        Caps::PUT | Caps::GET | Caps::TARGET_CHECKED
+    }
+
+    #[inline]
+    fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
+        if self.closed.is_some() || self.failure.is_some() {
+            return Err(PostErrorKind::Disconnected);
+        }
+        if self.known.resolve(work.local).is_none() {
+            return Err(PostErrorKind::UnknownRegion);
+        }
+        if !self.is_connected {
+            return Err(PostErrorKind::Busy);
+        }
+        let there = match self.remotes.resolve(work.opcode, work.remote) {
+            Ok(there) => there,
+            Err(why) if self.requests.has_space() => {
+                self.requests.insert_failed(work, why);
+                return Ok(());
+            }
+            Err(_) => return Err(PostErrorKind::Busy),
+        };
+        let here = match self.locals.resolve(work.local) {
+            Some(here) => here,
+            None => {
+                self.register(work)?;
+                self.locals.resolve(work.local).ok_or(PostErrorKind::UnknownRegion)?
+            }
+        };
+        self.post_parts(work, here, there)
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        let _ = self.advance();
+        self.requests.take_done(out)
+    }
+
+    /// What was posted cannot be withdrawn.
+    fn cancel(&mut self, op: SlotId) -> CancelOutcome {
+        if self.requests.has_op(op) { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
+    }
+}
+
+impl<M: Registered> NeedsStream for VerbsDataPlane<M> {
+    const MAX_NOTIFIES: usize = MAX_REQUESTS;
+
+    /// Through the NIC, as soon as the peer can have this end's conn info.
+    fn peer_access(&self) -> PeerAccess {
+        if self.is_connected || self.closed.is_some() {
+            PeerAccess::Remote
+        } else {
+            PeerAccess::Unknown
+        }
+    }
+
+    #[inline]
+    fn take_notify(&mut self) -> Option<WorkRequest> {
+        self.requests.take_notify()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.is_idle()
+    }
+
+    fn has_windows(&self) -> bool {
+        self.exposed.has_memory()
+    }
+
+    /// Its queue pairs are destroyed then, and its windows closed.
+    fn is_shut(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// What the peer's NIC sends after the end of the queue pairs is refused.
+    fn has_drained(&mut self) -> bool {
+        true
+    }
+}

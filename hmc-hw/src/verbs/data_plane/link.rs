@@ -1,0 +1,263 @@
+//! The state of the connection: progress, notes, and its end.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hmc_core::region::{Epoch, WindowId};
+use hmc_core::transport::{DataCloseReason, DataPlane, Interest, Note, Notes, Progress};
+use hmc_core::types::ConnType;
+use hmc_core::wire::cursor::Writer;
+use hmc_core::work::SlotId;
+use hmc_mem::registered::Registered;
+
+use super::VerbsDataPlane;
+use crate::verbs::conn_info::{ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_KEY, WindowKey};
+use crate::verbs::fault::VerbsFault;
+use crate::verbs::lane::{FlushWord, Lane, LaneFailure};
+use crate::verbs::link_worker::LinkWorker;
+use crate::verbs::objects::PathTo;
+use crate::verbs::port::LinkLayer;
+use crate::verbs::reach::reach;
+use crate::verbs::select::Port;
+use crate::verbs::status::WcStatus;
+use crate::verbs::sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
+
+/// How long an acknowledgement may take: 4.096 us times 2^14, which is 67 ms. With the retries a peer that is gone is known as such
+/// within the time after which silence makes it dead.
+const ACK_TIMEOUT: u8 = 14;
+
+/// Hops of a packet across routers: as many as there can be.
+const HOP_LIMIT: u8 = 255;
+
+/// The way to the peer's port.
+fn address_of(port: &Port, info: &ConnInfo) -> ibv_ah_attr {
+    // On Ethernet the GID is the address. Within an InfiniBand subnet the LID is.
+    let is_global = port.link() == LinkLayer::Ethernet;
+    let grh = ibv_global_route {
+        dgid: ibv_gid { raw: info.end.gid.0 },
+        sgid_index: port.gid_index(),
+        hop_limit: HOP_LIMIT,
+        ..ibv_global_route::default()
+    };
+    ibv_ah_attr {
+        grh,
+        dlid: info.lid,
+        is_global: u8::from(is_global),
+        port_num: port.number(),
+        ..ibv_ah_attr::default()
+    }
+}
+
+impl<M: Registered> VerbsDataPlane<M> {
+    /// What the peer needs to connect to this end.
+    fn conn_info(&self) -> ConnInfo {
+        let port = self.domain.port();
+        let lanes: Vec<_> = self.lanes.iter().map(Lane::info).collect();
+        ConnInfo {
+            mtu: port.mtu(),
+            max_gets: self.domain.gets_of_peer(),
+            lid: port.lid(),
+            flush_address: self.domain.flush_source().address(),
+            flush_key: self.flush_source.rkey(),
+            ..ConnInfo::new(port.end(), &lanes)
+        }
+    }
+
+    /// The peer's conn info has come: connects the queue pairs.
+    fn connect(&mut self, info: &ConnInfo) -> Result<(), VerbsFault> {
+        if self.is_connected || self.closed.is_some() {
+            return Ok(());
+        }
+        let (ours, theirs) = (self.lanes.len(), info.lanes().len());
+        if ours != theirs {
+            return Err(VerbsFault::Lanes { ours, theirs });
+        }
+        let port = self.domain.port();
+        reach(&port.end(), &info.end).map_err(VerbsFault::Unreachable)?;
+        let address = address_of(port, info);
+        let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
+        for (lane, theirs) in self.lanes.iter_mut().zip(info.lanes()) {
+            lane.connect(&PathTo {
+                address,
+                qp_num: theirs.qp_num,
+                their_psn: theirs.psn,
+                our_psn: 0,
+                mtu: info.mtu.min(port.mtu()).0,
+                max_rd_atomic: gets.min(info.max_gets),
+                max_dest_rd_atomic: gets_of_peer,
+                timeout: ACK_TIMEOUT,
+            })?;
+            lane.flush = FlushWord {
+                address: self.domain.flush_sink().address(),
+                lkey: self.flush_sink.lkey(),
+                remote_address: info.flush_address,
+                rkey: info.flush_key,
+            };
+        }
+        self.is_connected = true;
+        Ok(())
+    }
+}
+
+impl<M: Registered> Progress for VerbsDataPlane<M> {
+    type Worker = Arc<LinkWorker>;
+
+    fn is_ready(&self) -> bool {
+        self.is_connected
+    }
+
+    /// The NIC serves the peer. What this end has to do is to close windows whose time is over, and to end requests that use windows
+    /// which the peer revokes.
+    fn poll_peer(&mut self, _claimed: bool) -> bool {
+        let mut any = self.remotes.has_releases() && self.advance();
+        if self.exposed.has_revoked() {
+            let now = self.domain.host().now();
+            let expired: Vec<_> = self.exposed.expired(now).collect();
+            any |= !expired.is_empty();
+            self.release(expired);
+        }
+        any
+    }
+
+    fn interest(&mut self) -> Interest {
+        let work = self.closed.is_none() && self.has_work();
+        Interest { work, ..Interest::default() }
+    }
+
+    fn worker(&self) -> Option<Arc<LinkWorker>> {
+        Some(Arc::clone(&self.worker))
+    }
+
+    fn take_posted(&mut self) -> bool {
+        std::mem::take(&mut self.has_posted)
+    }
+}
+
+impl<M: Registered> Notes for VerbsDataPlane<M> {
+    /// How to connect to this end.
+    fn greeting<'a>(&mut self, buf: &'a mut [u8]) -> Result<Option<Note<'a>>, VerbsFault> {
+        let mut out = Writer::new(buf);
+        self.conn_info().emit(&mut out)?;
+        let len = usize::try_from(out.written()).unwrap_or(0);
+        let bytes = buf.get(..len).ok_or(VerbsFault::TooLong)?;
+        Ok(Some(Note { kind: ENDPOINT_VERBS, bytes }))
+    }
+
+    /// How to connect to the peer, or the key to one of its windows.
+    fn receive_note(&mut self, note: Note<'_>) -> Result<(), VerbsFault> {
+        match note.kind {
+            ENDPOINT_VERBS => self.connect(&ConnInfo::parse(note.bytes)?),
+            ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn has_releases(&self) -> bool {
+        self.remotes.has_releases()
+    }
+
+    fn next_release(&mut self) -> Option<(WindowId, Epoch)> {
+        let requests = &self.requests;
+        self.remotes.take_release(|id| requests.uses_window(id))
+    }
+
+    /// The end of the registration is the fence: the NIC refuses what comes later.
+    fn receive_release(&mut self, id: WindowId, epoch: Epoch) {
+        let region = self.exposed.release(id, epoch);
+        self.release(region);
+    }
+}
+
+impl<M: Registered> DataPlane for VerbsDataPlane<M> {
+    type PeerLife = ();
+
+    fn kind(&self) -> Option<ConnType> {
+        Some(ConnType::Rdma)
+    }
+
+    #[inline]
+    fn close_reason(&self) -> Option<DataCloseReason> {
+        if self.closed.is_some() {
+            return self.closed;
+        }
+        self.failure.as_ref().map(|failure| match failure {
+            LaneFailure::Completion { status, .. } => {
+                DataCloseReason::Failed(i32::try_from(*status).unwrap_or(i32::MAX))
+            }
+            LaneFailure::Call(e) => DataCloseReason::System(e.errno),
+        })
+    }
+
+    fn close(&mut self, why: DataCloseReason) {
+        if self.closed.is_some() {
+            return;
+        }
+        // What has completed is done.
+        let _ = self.advance();
+        self.closed = Some(why);
+        self.end_requests();
+        self.remotes.clear();
+        let windows = self.exposed.close_all();
+        self.release(windows);
+    }
+
+    fn peer_life(&self) {}
+
+    /// Its NIC reaches nothing here once the queue pairs are destroyed.
+    fn peer_has_ended(&mut self) -> bool {
+        self.closed.is_some()
+    }
+
+    fn are_requests_fenced(&mut self) -> bool {
+        let _ = self.advance();
+        self.requests.is_idle()
+    }
+
+    fn uses_memory_of(&mut self, op: SlotId) -> bool {
+        self.requests.uses_memory_of(op)
+    }
+
+    fn bytes_moved(&self) -> (u64, u64) {
+        (self.requests.bytes(), 0)
+    }
+
+    fn bytes_offloaded(&self) -> u64 {
+        self.requests.bytes()
+    }
+
+    /// The NIC checks it, and closes a revoked window at its fence.
+    fn checks_accesses(&self) -> bool {
+        false
+    }
+
+    fn trust(&self) -> &'static str {
+        "the target's NIC checks key, range and rights of each access: what is exposed to this peer is registered for its queue \
+         pairs alone"
+    }
+
+    fn unfenced_reason(&self) -> &'static str {
+        "the NIC may still move bytes of a request"
+    }
+
+    fn unfenced_window_reason(&self) -> Option<&'static str> {
+        Some("the NIC may still let the peer in")
+    }
+
+    fn lanes(&self, each: &mut dyn FnMut(&str)) {
+        each(self.domain.name());
+    }
+
+    fn describe_close(&self, why: DataCloseReason, out: &mut dyn fmt::Write) -> fmt::Result {
+        match (why, &self.failure) {
+            (DataCloseReason::Failed(_), Some(LaneFailure::Completion { status, vendor })) => {
+                write!(out, "the NIC gave it up: {} (vendor code {vendor})", WcStatus(*status))
+            }
+            (DataCloseReason::System(_), Some(LaneFailure::Call(e))) => write!(out, "{e}"),
+            _ => write!(out, "{why}"),
+        }
+    }
+
+    fn take_refusal(&mut self) -> Option<VerbsFault> {
+        self.refusal.take()
+    }
+}

@@ -1,0 +1,117 @@
+//! Memory of both ends: what is registered here, windows of this end, and windows of the peer.
+
+use std::convert::Infallible;
+
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
+use hmc_core::transport::{Fence, Note, PeerWindows, Registration, Target};
+use hmc_core::types::Access;
+use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::wire::cursor::Writer;
+use hmc_mem::registered::Registered;
+
+use super::VerbsDataPlane;
+use crate::verbs::conn_info::{ENDPOINT_VERBS_KEY, WindowKey};
+use crate::verbs::fault::VerbsFault;
+use crate::verbs::locals::register;
+use crate::verbs::objects::MemoryRegion;
+use crate::verbs::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE};
+
+impl<M: Registered> VerbsDataPlane<M> {
+    /// Ends registrations. What kept their memory is dropped without the lock.
+    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = MemoryRegion>) {
+        self.released
+            .extend(regions.into_iter().map(|region| -> Box<dyn Send> { region.deregister() }));
+    }
+}
+
+impl<M: Registered> Registration for VerbsDataPlane<M> {
+    type Memory = M;
+    type Released = Vec<Box<dyn Send>>;
+
+    fn add_memory(&mut self, memory: &M) {
+        self.known.add(memory);
+    }
+
+    /// Registrations of memory that is not known any more are released as well.
+    fn release_memory(&mut self, all: bool) {
+        let handles = if all { self.known.clear() } else { self.known.sweep() };
+        if !handles.is_empty() {
+            self.released.push(Box::new(handles));
+        }
+        let (known, requests) = (&self.known, &self.requests);
+        let evicted =
+            self.locals.evict(|key| known.get(key).is_some() || requests.uses_memory(key));
+        self.release(evicted);
+    }
+
+    fn take_released(&mut self) -> Vec<Box<dyn Send>> {
+        std::mem::take(&mut self.released)
+    }
+}
+
+/// The rights of a registration for a window. The NIC writes to what the peer writes to.
+fn rights(access: Access) -> u32 {
+    let read = if access.contains(Access::READ) { IBV_ACCESS_REMOTE_READ } else { 0 };
+    let write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+    if access.contains(Access::WRITE) { read | write } else { read }
+}
+
+impl<M: Registered> Target for VerbsDataPlane<M> {
+    type Windows = Box<[WindowEntry]>;
+    type Gate = Infallible;
+    type Fault = VerbsFault;
+
+    fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
+        &mut self.windows
+    }
+
+    /// Registers what is exposed, and returns its key. A window without bytes has none.
+    fn open<'a>(
+        &mut self,
+        memory: &M,
+        local: LocalSlice,
+        window: &WindowDesc,
+        buf: &'a mut [u8],
+    ) -> Result<Option<Note<'a>>, VerbsFault> {
+        let (id, epoch) = (window.window, window.epoch);
+        if local.span.is_empty() || self.closed.is_some() {
+            let old = self.exposed.open(id, epoch, None);
+            self.release(old);
+            return Ok(None);
+        }
+        let (region, base) = register(&self.pd, memory, local.span, rights(window.access))?;
+        let key = WindowKey { window: *window, base, rkey: region.rkey() };
+        let old = self.exposed.open(id, epoch, Some(region));
+        self.release(old);
+        let mut out = Writer::new(buf);
+        key.emit(&mut out)?;
+        let len = usize::try_from(out.written()).unwrap_or(0);
+        Ok(buf.get(..len).map(|bytes| Note { kind: ENDPOINT_VERBS_KEY, bytes }))
+    }
+
+    /// The peer is asked first whether it uses the window: an access that is refused ends the connection. It is closed soon in any case.
+    fn close_window(&mut self, id: WindowId, epoch: Epoch) -> Fence<Infallible> {
+        let now = self.domain.host().now();
+        self.exposed.revoke(id, epoch, now);
+        if self.exposed.is_closed(id, epoch) { Fence::Passed } else { Fence::PeerAck }
+    }
+
+    fn is_released(&self, id: WindowId, epoch: Epoch) -> bool {
+        self.exposed.is_closed(id, epoch)
+    }
+
+    fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
+        let region = self.exposed.forget(id, epoch);
+        self.release(region);
+    }
+}
+
+impl<M: Registered> PeerWindows for VerbsDataPlane<M> {
+    type Mapped = Infallible;
+
+    fn remove_window(&mut self, id: WindowId, epoch: Epoch) -> bool {
+        let is_used = self.requests.uses_window(id);
+        self.remotes.revoke(id, epoch, is_used);
+        !is_used
+    }
+}

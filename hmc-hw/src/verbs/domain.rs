@@ -1,0 +1,163 @@
+//! RDMA verbs of one session: the port it uses, and the completion queues of its links.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::device::Device;
+use super::error::VerbsError;
+use super::fault::VerbsFault;
+use super::link_worker::LinkWorker;
+use super::objects::CompletionQueue;
+use super::page::Page;
+use super::select::Port;
+use crate::host::{Host, Notify};
+
+/// How a session takes part.
+#[derive(Clone, Copy, Debug)]
+pub struct DomainOptions {
+    /// Queue pairs of each link, over which long transfers are spread.
+    pub lanes: usize,
+    /// The number of the first link's worker.
+    pub first_worker: u32,
+    /// Only callers look at completions: the host's thread watches no channel.
+    pub is_manual: bool,
+}
+
+/// Gets under way at a time on one queue pair.
+const MAX_GETS: u32 = 16;
+
+/// A session's part in RDMA verbs.
+pub struct VerbsDomain {
+    port: Port,
+    name: String,
+    host: Arc<dyn Host>,
+    options: DomainOptions,
+    workers: Mutex<HashMap<u32, Weak<LinkWorker>>>,
+    /// A word that never changes: flushes of peers read it.
+    flush_source: Arc<Page>,
+    /// Where flushes of this end put what they read.
+    flush_sink: Arc<Page>,
+}
+
+impl fmt::Debug for VerbsDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsDomain").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl VerbsDomain {
+    /// A session's part, by this port.
+    ///
+    /// # Errors
+    /// [`VerbsFault::Call`].
+    pub fn new(
+        port: Port,
+        host: Arc<dyn Host>,
+        options: DomainOptions,
+    ) -> Result<Arc<Self>, VerbsFault> {
+        Ok(Arc::new(Self {
+            name: format!("rc over {port}"),
+            port,
+            host,
+            options,
+            workers: Mutex::default(),
+            flush_source: Arc::new(Page::new()?),
+            flush_sink: Arc::new(Page::new()?),
+        }))
+    }
+
+    /// Returns the device.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        self.port.device()
+    }
+
+    /// Returns the port.
+    #[must_use]
+    pub fn port(&self) -> &Port {
+        &self.port
+    }
+
+    /// Returns the name of the port, for people.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gets that a queue pair of this end may have under way.
+    pub(super) fn gets(&self) -> u8 {
+        limited(self.device().attrs().max_initiator_gets)
+    }
+
+    /// Gets of a peer that a queue pair serves at a time.
+    pub(super) fn gets_of_peer(&self) -> u8 {
+        limited(self.device().attrs().max_target_gets)
+    }
+
+    pub(super) fn host(&self) -> &Arc<dyn Host> {
+        &self.host
+    }
+
+    pub(super) fn options(&self) -> &DomainOptions {
+        &self.options
+    }
+
+    pub(super) fn flush_source(&self) -> &Arc<Page> {
+        &self.flush_source
+    }
+
+    pub(super) fn flush_sink(&self) -> &Arc<Page> {
+        &self.flush_sink
+    }
+
+    /// The worker of the link of that number, over `cq`.
+    ///
+    /// # Errors
+    /// [`VerbsFault::Watch`].
+    pub(super) fn new_worker(
+        &self,
+        serial: u32,
+        cq: &Arc<CompletionQueue>,
+        notify: Box<dyn Notify>,
+    ) -> Result<Arc<LinkWorker>, VerbsFault> {
+        let DomainOptions { first_worker, is_manual, .. } = self.options;
+        let number = first_worker.wrapping_add(serial);
+        let worker = LinkWorker::new(cq, &self.host, number, is_manual, notify)?;
+        let mut workers = lock(&self.workers);
+        workers.retain(|_, worker| worker.strong_count() != 0);
+        workers.insert(number, Arc::downgrade(&worker));
+        Ok(worker)
+    }
+
+    /// The channel of the worker of that number is readable. Returns `true` if there is such a worker.
+    pub fn service(&self, worker: u32) -> bool {
+        let found = lock(&self.workers).get(&worker).and_then(Weak::upgrade);
+        found.is_some_and(|worker| {
+            worker.service();
+            true
+        })
+    }
+}
+
+/// Gets under way at a time, of a device that can have so many: more than some would only take space there.
+fn limited(count: u32) -> u8 {
+    u8::try_from(count.min(MAX_GETS)).unwrap_or(u8::MAX)
+}
+
+/// Returns a packet number that nobody can guess: what comes late from an earlier connection is not taken for one of this.
+///
+/// # Errors
+/// [`VerbsError`].
+pub(super) fn random_psn() -> Result<u32, VerbsError> {
+    let mut bytes = [0_u8; 4];
+    // SAFETY: it writes to the four bytes.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != 4 {
+        return Err(VerbsError::last("drawing a number", ""));
+    }
+    Ok(u32::from_le_bytes(bytes) & 0x00ff_ffff)
+}
