@@ -27,6 +27,8 @@ pub(crate) enum Via {
     Tcp,
     /// UCX, or fail; the peer must take part in it (`hmc serve --ucx`)
     Ucx,
+    /// RDMA verbs, or fail
+    Rdma,
 }
 
 impl Via {
@@ -36,6 +38,7 @@ impl Via {
             Self::Shm => ConnType::Shm,
             Self::Tcp => ConnType::Tcp,
             Self::Ucx => ConnType::Ucx,
+            Self::Rdma => ConnType::Rdma,
         }
     }
 }
@@ -185,8 +188,9 @@ mod tests {
 
     #[test]
     fn an_option_of_the_transport_is_that_transport() {
-        let all = [Via::Auto, Via::Shm, Via::Tcp, Via::Ucx].map(Via::conn);
-        assert_eq!(all, [ConnType::Auto, ConnType::Shm, ConnType::Tcp, ConnType::Ucx]);
+        let all = [Via::Auto, Via::Shm, Via::Tcp, Via::Ucx, Via::Rdma].map(Via::conn);
+        let kinds = [ConnType::Auto, ConnType::Shm, ConnType::Tcp, ConnType::Ucx, ConnType::Rdma];
+        assert_eq!(all, kinds);
     }
 
     #[test]

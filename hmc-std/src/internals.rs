@@ -6,6 +6,7 @@ pub mod link;
 pub mod session;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,17 +16,20 @@ use hmc_core::types::{Access, Rank};
 use hmc_core::wire::hello::Features;
 use hmc_mem::shared::SharedBytes;
 
+use crate::base::config::{Config, Environment, Progress};
 use crate::base::entropy;
 use crate::base::error::Result;
 use crate::io::listener;
+use crate::io::reactor::Reactor;
 use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
 use crate::transport::data_plane::{AnyDataPlane, Fence};
-use crate::transport::domain::DataPlaneParams;
+use crate::transport::domain::{DataPlaneParams, Domain};
 use crate::transport::gate::Gate;
 use crate::transport::loopback::LoopbackDataPlane;
 use crate::transport::shm::ShmDataPlane;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
+use crate::transport::verbs::SessionVerbs;
 
 /// Where a data plane delivers the tags of its peer.
 #[derive(Clone, Debug)]
@@ -100,6 +104,20 @@ pub fn stream(parts: Parts) -> AnyDataPlane {
 /// What the system refused.
 pub fn shm(parts: Parts) -> Result<AnyDataPlane> {
     Ok(AnyDataPlane::new(ShmDataPlane::new(stream_plane(parts, true), None)?))
+}
+
+/// RDMA verbs, set up as the environment says, but for the library if one is named.
+///
+/// # Errors
+/// `SystemLimit`, `InvalidConfig`.
+pub fn rdma(library: Option<&Path>) -> Result<impl Domain> {
+    let mut config = Config::new(Rank(0), &Environment::read());
+    config.check()?;
+    if let Some(library) = library {
+        config.rdma.library = Some(library.to_owned());
+    }
+    let reactor = Arc::new(Reactor::new(Progress::Manual)?);
+    Ok(SessionVerbs::new(&config.rdma, config.progress, &reactor))
 }
 
 fn stream_plane(parts: Parts, local: bool) -> StreamDataPlane {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,10 @@ pub fn pair(wire: Wire) -> Result<(End, Option<End>)> {
         let tags = tags();
         return Ok((End::new(internals::loopback(WINDOWS, tags.clone()), tags), None));
     }
+    if wire == Wire::Rdma {
+        let (near, far) = rdma_pair(None)?;
+        return Ok((near, Some(far)));
+    }
     let (a, b) = sockets(wire)?;
     let (near, far) = opened(end(wire, a, 1)?, end(wire, b, 0)?)?;
     Ok((near, Some(far)))
@@ -79,7 +84,7 @@ fn opened(mut near: End, mut far: End) -> Result<(End, End)> {
         near.service();
         far.service();
         if limit.is_some_and(|l| Instant::now() > l) {
-            let what = "the deadline passed while the pages of window words were exchanged";
+            let what = "the deadline passed before both ends were ready";
             return Err(Error::new(Kind::DeadlineExceeded, what));
         }
     }
@@ -94,7 +99,9 @@ fn opened(mut near: End, mut far: End) -> Result<(End, End)> {
 pub fn pair_of(near: &dyn Domain, far: &dyn Domain) -> Result<(End, End)> {
     let is_remote = near.side() == Side::Remote;
     let (a, b) = sockets(if is_remote { Wire::Tcp } else { Wire::TcpOverUds })?;
-    let made = |domain: &dyn Domain, fd: OwnedFd, peer: u32| {
+    let there = (ControlQueue::default(), ControlQueue::default());
+    let back = (Arc::clone(&there.1), Arc::clone(&there.0));
+    let made = |domain: &dyn Domain, fd: OwnedFd, peer: u32, control| {
         let tags = tags();
         let plane = domain.data_plane(internals::params(Parts {
             socket: fd,
@@ -104,16 +111,23 @@ pub fn pair_of(near: &dyn Domain, far: &dyn Domain) -> Result<(End, End)> {
             windows: WINDOWS,
             tags: tags.clone(),
         }))?;
-        let mut end = End::new(plane, tags);
+        let mut end = End { control, ..End::new(plane, tags) };
         let mut buf = [0; MAX_ENDPOINT_BYTES];
         if let Some(Note { kind, bytes }) = end.plane.greeting(&mut buf)? {
             lock(&end.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
         }
         Ok::<_, Error>(end)
     };
-    let (near, mut far) = (made(near, a, 1)?, made(far, b, 0)?);
-    far.control = (Arc::clone(&near.control.1), Arc::clone(&near.control.0));
-    opened(near, far)
+    opened(made(near, a, 1, there)?, made(far, b, 0, back)?)
+}
+
+/// An initiator and its target over RDMA verbs, by that library or the one that is installed.
+///
+/// # Errors
+/// As [`pair_of`]; `Unavailable`.
+pub fn rdma_pair(library: Option<&Path>) -> Result<(End, End)> {
+    let domain = internals::rdma(library)?;
+    pair_of(&domain, &domain)
 }
 
 /// Takes a window of `owner` back that `peer` may use, and waits for its fence, up to `timeout`. Whether the fence was reached.
@@ -158,7 +172,8 @@ fn end(wire: Wire, fd: OwnedFd, peer: u32) -> Result<End> {
     };
     let plane = match wire {
         Wire::Shm { .. } => internals::shm(parts)?,
-        Wire::Loopback | Wire::Tcp | Wire::TcpOverUds => internals::stream(parts),
+        // Loopback has one end, and a domain makes those of RDMA verbs.
+        Wire::Loopback | Wire::Rdma | Wire::Tcp | Wire::TcpOverUds => internals::stream(parts),
     };
     Ok(End::new(plane, tags))
 }

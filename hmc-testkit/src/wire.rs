@@ -21,6 +21,8 @@ pub enum Wire {
         /// Whether copies by process_vm_readv(2) are allowed.
         cma: bool,
     },
+    /// RDMA verbs, with a local socket pair beside the device.
+    Rdma,
 }
 
 fn system(what: &str) -> impl FnOnce(std::io::Error) -> Error + '_ {

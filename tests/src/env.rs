@@ -15,10 +15,13 @@ pub enum Via {
     Tcp,
     /// UCX, where it is installed; the sessions take part in it by `HMC_UCX=1`.
     Ucx,
+    /// RDMA verbs, where there is a device.
+    Rdma,
 }
 
 impl Via {
-    /// Those that every machine has, or what `HMC_TEST_VIA` names: the same tests run over UCX by `cargo xtask test-hw`.
+    /// Those that every machine has, or what `HMC_TEST_VIA` names: the same tests run over UCX and
+    /// RDMA verbs by `cargo xtask test-hw`.
     ///
     /// # Panics
     /// When it names none.
@@ -27,7 +30,8 @@ impl Via {
         match std::env::var("HMC_TEST_VIA").as_deref() {
             Err(std::env::VarError::NotPresent) => vec![Self::Shm, Self::Tcp],
             Ok("ucx") => vec![Self::Ucx],
-            other => panic!("HMC_TEST_VIA={other:?}: give ucx, or unset it"),
+            Ok("rdma") => vec![Self::Rdma],
+            other => panic!("HMC_TEST_VIA={other:?}: give ucx or rdma, or unset it"),
         }
     }
 
@@ -50,6 +54,7 @@ impl Via {
             Self::Shm => hmc_std::ConnType::Shm,
             Self::Tcp => hmc_std::ConnType::Tcp,
             Self::Ucx => hmc_std::ConnType::Ucx,
+            Self::Rdma => hmc_std::ConnType::Rdma,
         }
     }
 }

@@ -56,7 +56,7 @@ impl GroupFixture {
     pub fn address(&self, session: &Session) -> Address {
         match self.via {
             Via::Tcp => Address::Tcp(session.tcp_addr().expect("it listens")),
-            Via::Shm | Via::Ucx => self.dir.address(),
+            Via::Shm | Via::Ucx | Via::Rdma => self.dir.address(),
         }
     }
 

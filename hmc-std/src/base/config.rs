@@ -9,6 +9,8 @@ use std::time::Duration;
 use hmc_core::limits;
 use hmc_core::types::Rank;
 use hmc_hw::ucx::settings::USER_KEYS;
+use hmc_hw::verbs::gid_choice::Want;
+use hmc_hw::verbs::select::Selector;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::absolute;
@@ -63,6 +65,7 @@ pub struct Config {
     pub(crate) max_quarantine: u64,
     pub(crate) cma: bool,
     pub(crate) ucx: Ucx,
+    pub(crate) rdma: Rdma,
     /// What [`Environment::refused`] says: with any of it no session starts.
     pub(crate) refused: Vec<String>,
 }
@@ -87,6 +90,16 @@ pub(crate) struct Ucx {
     pub(crate) user_keys: Vec<&'static str>,
     /// UCX's messages go to `tracing`.
     pub(crate) log: bool,
+}
+
+/// How RDMA verbs are found and set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Rdma {
+    pub(crate) library: Option<PathBuf>,
+    /// The port, as far as the user names it.
+    pub(crate) port: Selector,
+    /// Queue pairs of each link.
+    pub(crate) lanes: usize,
 }
 
 /// Settings that the environment gives. All are optional; builders override them. docs/ENVIRONMENT.md has their values.
@@ -120,6 +133,12 @@ pub struct Environment {
     pub ucx_devices: Option<String>,
     /// Those of [`USER_KEYS`] that are set as `UCX_*` variables, which then hold.
     pub ucx_keys: Vec<&'static str>,
+    /// `HMC_VERBS_LIB`: libibverbs.
+    pub verbs_lib: Option<PathBuf>,
+    /// `HMC_RDMA_PORT`: the RDMA device, or device and port (`mlx5_0:1`).
+    pub rdma_port: Option<Selector>,
+    /// `HMC_RDMA_GID`: the index of the GID in the port's table.
+    pub rdma_gid: Option<u8>,
     /// Folders under which Python packages may be: `VIRTUAL_ENV`, `CONDA_PREFIX`, `$HOME/.local`.
     pub prefixes: Vec<PathBuf>,
 }
@@ -150,6 +169,13 @@ impl Environment {
         let time = |v: &str| seconds(v.parse().ok()?);
         let form = "seconds (0 or more; inf: no limit)";
         let timeout = value("HMC_TIMEOUT", timeout, form, time, &mut refused);
+        let gid = get("HMC_RDMA_GID").filter(|v| !v.is_empty());
+        let index = |v: &str| v.parse().ok();
+        let rdma_gid = value("HMC_RDMA_GID", gid, "an index (0 to 255)", index, &mut refused);
+        let port = get("HMC_RDMA_PORT").filter(|v| !v.is_empty());
+        let selector = |v: &str| v.parse().ok();
+        let form = "DEVICE or DEVICE:PORT, as in mlx5_0:1";
+        let rdma_port = value("HMC_RDMA_PORT", port, form, selector, &mut refused);
         Self {
             refused,
             uds_dir: path("HMC_UDS_DIR"),
@@ -171,6 +197,9 @@ impl Environment {
                 .into_iter()
                 .filter(|key| get(&format!("UCX_{key}")).is_some())
                 .collect(),
+            verbs_lib: path("HMC_VERBS_LIB"),
+            rdma_port,
+            rdma_gid,
             prefixes: [
                 path("VIRTUAL_ENV"),
                 path("CONDA_PREFIX"),
@@ -286,6 +315,14 @@ impl Config {
                 user_devices: env.ucx_devices.clone(),
                 user_keys: env.ucx_keys.clone(),
                 ..Ucx::default()
+            },
+            rdma: Rdma {
+                library: env.verbs_lib.clone(),
+                port: Selector {
+                    gid: Want { index: env.rdma_gid, ..Want::default() },
+                    ..env.rdma_port.clone().unwrap_or_default()
+                },
+                lanes: 1,
             },
             refused: env.refused.clone(),
         }

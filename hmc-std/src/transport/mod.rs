@@ -53,6 +53,7 @@ pub(crate) mod stream;
 pub(crate) mod tag_inbox;
 pub(crate) mod tcp;
 pub(crate) mod ucx;
+pub(crate) mod verbs;
 pub(crate) mod with_stream;
 pub(crate) mod worker;
 

@@ -18,6 +18,7 @@ use crate::transport::released::Released;
 use crate::transport::shm::domain::ShmDomain;
 use crate::transport::tcp::TcpDomain;
 use crate::transport::ucx::SessionUcx;
+use crate::transport::verbs::SessionVerbs;
 
 /// The transports that an application brings, in the order in which it named them.
 #[derive(Clone, Default)]
@@ -107,8 +108,9 @@ impl std::fmt::Debug for Domains {
 impl Domains {
     /// All transports of this build, and those of the application. A new one is added here, and nowhere else.
     pub(crate) fn new(config: &Config, reactor: &Arc<Reactor>, custom: &CustomDomains) -> Self {
-        let first: [Arc<dyn Domain>; 2] = [
+        let first: [Arc<dyn Domain>; 3] = [
             Arc::new(ShmDomain),
+            Arc::new(SessionVerbs::new(&config.rdma, config.progress, reactor)),
             Arc::new(SessionUcx::new(&config.ucx, config.progress, reactor, 0)),
         ];
         let last: [Arc<dyn Domain>; 1] = [Arc::new(TcpDomain)];
@@ -313,7 +315,7 @@ mod tests {
         while let Some(next) = all.next(tried.last().copied()) {
             tried.push(next.kind());
         }
-        assert_eq!(tried, [ConnType::Shm, ConnType::Ucx, ConnType::Tcp]);
+        assert_eq!(tried, [ConnType::Shm, ConnType::Rdma, ConnType::Ucx, ConnType::Tcp]);
         assert!(all.shares_pages(Some(ConnType::Shm)));
         assert!(!all.shares_pages(Some(ConnType::Tcp)) && !all.shares_pages(None));
     }

@@ -64,6 +64,7 @@ impl<'a> Rig<'a> {
             Via::Tcp => ENDPOINT_TCP,
             Via::Shm => ENDPOINT_SHM,
             Via::Ucx => ENDPOINT_UCX,
+            Via::Rdma => hmc_hw::verbs::ENDPOINT_VERBS,
         };
         let mut rogue = Rogue::join_open(rank, &target.address(), channel, features);
         if let Some(library) = target.library {

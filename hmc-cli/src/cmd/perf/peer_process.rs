@@ -119,7 +119,7 @@ impl PeerProcess {
             Via::Ucx => {
                 command.args(["--via", "ucx"]);
             }
-            Via::Auto | Via::Shm => {}
+            Via::Auto | Via::Shm | Via::Rdma => {}
         }
         let mut process = command
             .stdin(Stdio::piped())
