@@ -2,6 +2,7 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "tests may panic")]
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hmc_core::region::{LocalRegion, WindowDesc};
@@ -11,6 +12,7 @@ use hmc_sim::conformance::transport::{IdleLimit, Subject, Support, run};
 use hmc_std::Region;
 use hmc_testkit::ends::{self, End};
 use hmc_testkit::wire::Wire;
+use hmc_tests::fake_ibv::{self, FakeIbv};
 
 /// Bytes around the window within its region, which nobody may touch.
 const MARGIN: u64 = 96;
@@ -22,6 +24,8 @@ struct Pair {
     wire: Wire,
     /// Whether the target's memory is adopted instead of allocated, which cannot be mapped.
     adopted: bool,
+    /// The library of RDMA verbs, if it is not the installed one.
+    library: Option<PathBuf>,
     built: Option<Built>,
     tags: Vec<u64>,
 }
@@ -38,7 +42,7 @@ struct Built {
 
 impl Pair {
     const fn new(wire: Wire, adopted: bool) -> Self {
-        Self { wire, adopted, built: None, tags: Vec::new() }
+        Self { wire, adopted, library: None, built: None, tags: Vec::new() }
     }
 
     fn built(&self) -> &Built {
@@ -50,7 +54,13 @@ impl Pair {
     }
 
     fn build(&self, local_len: u64, window_len: u64, access: Access) -> hmc_std::Result<Built> {
-        let (mut near, mut far) = ends::pair(self.wire)?;
+        let (mut near, mut far) = match &self.library {
+            None => ends::pair(self.wire)?,
+            Some(library) => {
+                let (near, far) = ends::rdma_pair(Some(library))?;
+                (near, Some(far))
+            }
+        };
         let near_region = near.allocate(local_len)?;
         let local = near.add_memory(&near_region);
         let owner = far.as_mut().unwrap_or(&mut near);
@@ -64,6 +74,8 @@ impl Pair {
         ends::write(&far_region, 0, &paint)?;
         ends::write(&far_region, all - MARGIN, &paint)?;
         let window = owner.expose(&far_region, MARGIN, window_len, access)?;
+        // What it told of the window.
+        near.service();
         let limit = Instant::now() + Duration::from_secs(5);
         let mappable = matches!(self.wire, Wire::Shm { .. }) && !self.adopted;
         while mappable && !near.is_settled(&window) {
@@ -133,8 +145,12 @@ impl Subject for Pair {
     fn revoke(&mut self) -> Support {
         let built = self.built_mut();
         let window = built.window;
-        let owner = built.far.as_mut().unwrap_or(&mut built.near);
-        let passed = owner.revoke(&window, Duration::from_secs(5)).expect("the window is open");
+        let limit = Duration::from_secs(5);
+        let passed = match &mut built.far {
+            None => built.near.revoke(&window, limit),
+            Some(far) => ends::revoke(far, &mut built.near, &window, limit),
+        };
+        let passed = passed.expect("the window is open");
         assert!(passed, "no fence");
         Support::Done
     }
@@ -209,6 +225,31 @@ fn shm_into_adopted_memory_passes() {
 #[test]
 fn shm_into_adopted_memory_without_cma_passes() {
     passes(Wire::Shm { cma: false }, true, &[]);
+}
+
+#[test]
+fn rdma_over_the_fake_library_passes() {
+    let fake = FakeIbv::take();
+    // A device goes on by itself.
+    fake.set("ticker_us", 20);
+    for adopted in [false, true] {
+        let library = Some(fake_ibv::file());
+        run(|| Pair { library: library.clone(), ..Pair::new(Wire::Rdma, adopted) })
+            .assert_passed_but("the fake libibverbs", &[]);
+    }
+    fake.assert_clean();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: `cargo xtask test-hw --vm`"]
+fn rdma_passes() {
+    passes(Wire::Rdma, false, &[]);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: `cargo xtask test-hw --vm`"]
+fn rdma_into_adopted_memory_passes() {
+    passes(Wire::Rdma, true, &[]);
 }
 
 /// What a transport says that it can do, and nothing else.

@@ -33,8 +33,7 @@ const APART: [&str; 12] = [
 ];
 
 /// Crates for development that another of them may depend on.
-const SHARED_APART: [&str; 4] =
-    ["embedded", "hmc-testkit", "hmc-vendor-ibverbs", "hmc-vendor-ucp"];
+const SHARED_APART: [&str; 4] = ["embedded", "hmc-testkit", "hmc-vendor-ibverbs", "hmc-vendor-ucp"];
 
 /// Foreign crates that hmc-core may depend on.
 const CORE_FOREIGN: [&str; 3] = ["bitflags", "heapless", "zerocopy"];
