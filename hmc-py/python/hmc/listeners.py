@@ -149,6 +149,14 @@ def lacks_transport(error: Unavailable) -> bool:
     return "cannot connect to" not in error.msg and not is_taken(error)
 
 
+def has_rdma_device() -> bool:
+    """Whether the kernel has an RDMA device: sessions take part in RDMA then."""
+    try:
+        return bool(os.listdir("/sys/class/infiniband"))
+    except OSError:
+        return False
+
+
 def is_taken(error: Unavailable) -> bool:
     """Whether the peer is connected over another transport."""
     return "already connected over" in error.msg
@@ -160,7 +168,7 @@ def with_remedy(error: Unavailable, conn: ConnType) -> Unavailable:
         remedy = ("pip install './hmc-py[ucx]' (or libucx-cu12) brings UCX, as does apt install libucx0; HMC_UCX_LIB names a "
                   "library; HMC_CONN_FALLBACK=tcp takes another transport")
     elif conn == ConnType.RDMA:
-        remedy = ("this version has no RDMA verbs: use conn=ConnType.UCX, which drives RDMA NICs, or ConnType.AUTO; "
+        remedy = ("both ends need an RDMA device and libibverbs (docs/RDMA.md): else use conn=ConnType.UCX or ConnType.AUTO; "
                   "HMC_CONN_FALLBACK=auto takes another transport without a change to the program")
     else:
         return error

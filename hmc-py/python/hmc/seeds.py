@@ -196,8 +196,8 @@ class SeedsGuide(Ranks, OlderGuide):
                 _port(name, value)
         control = _port("ctrl_tcp_port", ctrl_tcp_port)
         number, bind_ip = _name("self_id", self_id), str(bind_ip).strip()
-        if rdma_port is not None:
-            log.warning("no RDMA plane: this version has no RDMA verbs; peers can come over UCX, TCP and shared memory")
+        if rdma_port is not None and not listeners.has_rdma_device():
+            log.warning("no RDMA plane: this machine has no RDMA device; peers can come over UCX, TCP and shared memory")
         if ctrl_uds_dir is not None:
             self.ctrl_uds_dir = os.fspath(ctrl_uds_dir)
         self.id = self_id
