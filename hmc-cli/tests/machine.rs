@@ -26,7 +26,7 @@ fn the_doctor_finds_the_transports_working() {
         let finding = findings.iter().find(|f| f["name"] == name).unwrap();
         assert_eq!(finding["state"], "works", "{finding}");
     }
-    assert!(findings.iter().any(|f| f["state"] == "absent" && f["name"] == "verbs"));
+    assert!(findings.iter().any(|f| f["state"] == "absent" && f["name"] == "gpus"));
     assert_eq!(names(&s.path("")), [""; 0], "something was left");
     let text = run([OsStr::new("doctor"), "--uds".as_ref(), uds.as_os_str()]).well().stdout;
     assert!(text.contains("shm") && text.contains("not in this version"), "{text}");

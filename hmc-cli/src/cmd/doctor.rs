@@ -90,6 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ];
     findings.extend(system());
     findings.push(ucx());
+    findings.push(verbs());
     findings.extend(absent());
     let healthy = findings.iter().all(|f| f.state != State::Fails);
     let report = Report { version: env!("CARGO_PKG_VERSION"), healthy, findings };
@@ -318,14 +319,32 @@ fn ucx() -> Finding {
     }
 }
 
-fn absent() -> [Finding; 2] {
+/// RDMA verbs as a session would find them, with every device, port and GID, and a transfer over them.
+fn verbs() -> Finding {
+    const REMEDY: &str = "nothing, unless `--via rdma` is wanted; docs/RDMA.md has the rest";
+    let facts = match probe::rdma() {
+        Ok(facts) => facts,
+        Err(e) => return without("verbs", e.to_string(), REMEDY),
+    };
+    let devices = facts.devices.join(". ");
+    let what = format!("libibverbs at {}: {devices}", facts.path.display());
+    match facts.port {
+        Err(e) => without("verbs", format!("{what}. {e}"), REMEDY),
+        Ok(port) => match moved(ConnType::Rdma) {
+            Ok(_) => works("verbs", format!("{what}. Used: {port}")),
+            Err(e) => without("verbs", format!("{what}. {port}: a transfer failed: {e}"), REMEDY),
+        },
+    }
+}
+
+fn absent() -> [Finding; 1] {
     let finding = |name, what: &str| Finding {
         name,
         state: State::Absent,
         what: format!("{what}: not in this version"),
         remedy: None,
     };
-    [finding("verbs", "RDMA verbs"), finding("gpus", "memory of GPUs and NPUs")]
+    [finding("gpus", "memory of GPUs and NPUs")]
 }
 
 #[cfg(test)]
@@ -368,7 +387,6 @@ mod tests {
                       to do: add
   FAILS c             bad
                       to do: mend
-  n/a   verbs         RDMA verbs: not in this version
   n/a   gpus          memory of GPUs and NPUs: not in this version
 ";
         assert_eq!(table(&report), format!("{lines}Something that transfers need does not work."));

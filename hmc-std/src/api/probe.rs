@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use hmc_core::limits;
 use hmc_core::types::Rank;
+use hmc_hw::verbs::library::{Library, Search};
+use hmc_hw::verbs::select::{Port, SelectError};
+use hmc_hw::verbs::survey::survey;
 use hmc_mem::os::cma;
 use hmc_mem::os::limits::HostLimits;
 use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, PageKind};
@@ -169,6 +172,48 @@ pub fn ucx() -> Result<UcxFacts> {
         devices: devices.map(|(name, _)| name).collect(),
         transports: context.transports(),
     })
+}
+
+/// RDMA verbs as sessions find them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RdmaFacts {
+    /// libibverbs, as it was loaded.
+    pub path: PathBuf,
+    /// Each device that cannot be used, each port, and each GID, with the reason why it is used or not.
+    pub devices: Vec<String>,
+    /// The port and GID that a session uses, or why it can use none.
+    pub port: std::result::Result<String, String>,
+}
+
+/// Loads libibverbs and looks at all devices, ports and GIDs, as a session does for its first link over RDMA verbs.
+///
+/// # Errors
+/// `Unavailable` when there is no libibverbs that can be used, or no kernel with RDMA, with what to do about it.
+pub fn rdma() -> Result<RdmaFacts> {
+    let config = Config::new(Rank(0), &Environment::read()).rdma;
+    let library = Library::load(&Search { named: config.library })?;
+    let reports = survey(library, config.port.gid).map_err(SelectError::Device)?;
+    let mut devices = Vec::new();
+    for report in reports {
+        let name = report.info.name;
+        match report.outcome {
+            Err(e) => devices.push(format!("{name}: {e}")),
+            Ok((_, ports)) => devices.extend(ports.iter().map(|port| {
+                let number = port.number;
+                match &port.outcome {
+                    Err(e) => format!("{name}:{number}: {e}"),
+                    Ok((attrs, choice)) => {
+                        let gids = choice.to_string().replace('\n', "; ");
+                        format!("{name}:{number}, {}, {}: {gids}", attrs.link, attrs.state)
+                    }
+                }
+            })),
+        }
+    }
+    let port = Port::open(library, &config.port);
+    let port = port.map(|port| port.to_string()).map_err(|e| e.to_string());
+    Ok(RdmaFacts { path: library.path().to_owned(), devices, port })
 }
 
 #[cfg(test)]
