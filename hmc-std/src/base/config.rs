@@ -419,11 +419,13 @@ mod tests {
 
     #[test]
     fn a_value_that_makes_no_sense_is_refused_by_name() {
-        let cases: [(&str, &str, &[&str]); 4] = [
+        let cases: [(&str, &str, &[&str]); 6] = [
             ("HMC_TIMEOUT", "seconds", &["", "-1", "-inf", "nan", "soon", "2s", " 2", "1_000"]),
             ("HMC_SPIN_US", "microseconds", &["", "-1", "1.5", "inf", "18446744073709551616"]),
             ("HMC_NO_CMA", "1 (yes) or 0 (no)", &["yes", "true", "2", " 1", "01"]),
             ("HMC_UCX", "1 (yes) or 0 (no)", &["yes", "on", "ucx"]),
+            ("HMC_RDMA_GID", "an index (0 to 255)", &["-1", "256", "one", " 1"]),
+            ("HMC_RDMA_PORT", "as in mlx5_0:1", &[":1", "mlx5_0:0", "mlx5_0:", "../x"]),
         ];
         for (name, form, wrong) in cases {
             for given in wrong {
@@ -442,11 +444,12 @@ mod tests {
                     (env.timeout, env.spin, env.no_cma, env.ucx),
                     (None, None, false, false)
                 );
+                assert_eq!((env.rdma_gid, env.rdma_port), (None, None));
             }
         }
         let all = Environment::of(|n| n.starts_with("HMC_").then(|| "?".into()));
-        assert_eq!(all.refused.len(), 4, "{:?}", all.refused);
-        for (name, right) in [("HMC_NO_CMA", "0"), ("HMC_UCX", ""), ("HMC_UDS_DIR", "")] {
+        assert_eq!(all.refused.len(), 5, "{:?}", all.refused);
+        for (name, right) in [("HMC_NO_CMA", "0"), ("HMC_UCX", ""), ("HMC_RDMA_GID", "")] {
             let env = Environment::of(|n| (n == name).then(|| right.into()));
             assert_eq!(env.refused, [""; 0], "{name}={right}");
         }
