@@ -41,4 +41,5 @@ pub mod soak;
 pub mod strace;
 pub mod ucx_pair;
 pub mod ucx_planes;
+pub mod verbs_planes;
 pub mod wrong;

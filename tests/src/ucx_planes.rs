@@ -139,6 +139,12 @@ impl Pages {
         let pages = Arc::new(Mapping::create(LEN).expect("memory"));
         Self { key, pages, cached: Arc::default() }
     }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn shared(&self) -> SharedBytes<'_> {
+        self.pages.bytes()
+    }
 }
 
 // SAFETY: each handle keeps the mapping, which never moves; the test accesses it by copies.
