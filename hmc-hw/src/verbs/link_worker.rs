@@ -118,6 +118,10 @@ impl LinkWorker {
 
 impl Drop for LinkWorker {
     fn drop(&mut self) {
+        // In a forked child it is the parent's, whose descriptors the child shares: the parent goes on watching.
+        if self.cq.is_inherited() {
+            return;
+        }
         self.host.unwatch(self.as_fd());
     }
 }

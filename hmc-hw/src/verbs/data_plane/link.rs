@@ -192,8 +192,10 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
         if self.closed.is_some() {
             return;
         }
-        // What has completed is done.
-        let _ = self.advance();
+        // What has completed is done. In a forked child it is the parent's.
+        if !self.cq.is_inherited() {
+            let _ = self.advance();
+        }
         self.closed = Some(why);
         self.end_requests();
         self.remotes.clear();

@@ -103,6 +103,11 @@ impl CompletionQueue {
         &self.device
     }
 
+    /// Returns `true` in a forked child of the process that made it.
+    pub(in crate::verbs) fn is_inherited(&self) -> bool {
+        self.device.library().is_inherited()
+    }
+
     /// Takes completions, the oldest first. Returns how many were written to `out`.
     ///
     /// # Errors
@@ -158,7 +163,7 @@ impl CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // In a forked child it is the parent's.
-        if self.device.library().is_inherited() {
+        if self.is_inherited() {
             return;
         }
         // Otherwise ibv_destroy_cq waits for ever.

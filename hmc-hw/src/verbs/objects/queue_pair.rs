@@ -195,6 +195,10 @@ impl QueuePair {
 
     /// Nothing more of either end is executed; what was posted completes with an error.
     pub(in crate::verbs) fn set_error(&self) {
+        // In a forked child it is the parent's.
+        if self.device().library().is_inherited() {
+            return;
+        }
         let qp_state: ibv_qp_state = IBV_QPS_ERR;
         let mut attr = ibv_qp_attr { qp_state, ..ibv_qp_attr::default() };
         // An error: the device is gone, and with it the queue pair.

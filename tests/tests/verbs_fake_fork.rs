@@ -1,0 +1,57 @@
+//! A forked child drops what its parent made of RDMA verbs: it makes no call, and the parent goes on. Alone in its file: a fork copies
+//! whatever other threads hold.
+
+use std::sync::Arc;
+
+use hmc_core::transport::{DataCloseReason, DataPlane as _};
+use hmc_tests::child::in_child;
+use hmc_tests::fake_ibv::FakeIbv;
+use hmc_tests::ucx_planes::HostCall;
+use hmc_tests::verbs_planes::{End, RecordingHost, meet};
+
+const CALLS: [&str; 9] = [
+    "ibv_destroy_qp",
+    "ibv_modify_qp",
+    "ibv_dereg_mr",
+    "ibv_dealloc_pd",
+    "ibv_destroy_cq",
+    "ibv_destroy_comp_channel",
+    "ibv_close_device",
+    "ibv_poll_cq",
+    "ibv_get_cq_event",
+];
+
+#[test]
+fn a_child_drops_without_a_call() {
+    let fake = FakeIbv::take();
+    let host = Arc::<RecordingHost>::default();
+    let (mut near, mut far, window) = meet(End::with_host(&host, 1, false), End::new());
+    near.post(&near.put(1, &window, 64));
+    assert!(near.poll_for(1).len() <= 1);
+    let mut worker = near.plane.link_worker();
+    drop(host.take());
+    let before = CALLS.map(|call| fake.calls(call));
+    for closes in [false, true] {
+        let mut all = Some((near, far, worker));
+        let said = in_child(|| {
+            if closes && let Some((near, ..)) = &mut all {
+                near.plane.close(DataCloseReason::Silent);
+            }
+            drop(all.take());
+            let after = CALLS.map(|call| fake.calls(call));
+            // The descriptors of what the parent watches are shared.
+            let unwatched = host.take().contains(&HostCall::Unwatch);
+            format!("calls {} unwatched {unwatched}", after != before)
+        });
+        assert_eq!(said.as_deref(), Ok("calls false unwatched false"), "closes {closes}");
+        (near, far, worker) = all.expect("the parent's are there");
+    }
+    while !near.plane.are_requests_fenced() {
+        drop(near.poll());
+    }
+    near.post(&near.put(2, &window, 64));
+    assert!(near.complete(1).iter().all(|(_, result)| *result == Ok(64)));
+    drop((near, far, worker));
+    drop(host.take());
+    fake.assert_clean();
+}
