@@ -136,6 +136,10 @@ impl ConnInfo {
             return Err(bad("MTU", mtu.0, &r));
         }
         let max_gets = r.u8()?;
+        if max_gets == 0 {
+            // No put would ever be visible: a flush is a read.
+            return Err(bad("reads at a time", max_gets, &r));
+        }
         let count = r.u8()?;
         if count == 0 || usize::from(count) > MAX_LANES {
             return Err(bad("number of queue pairs", count, &r));
@@ -262,6 +266,7 @@ mod tests {
             (2, 3, "GID type"),
             (3, 0, "MTU"),
             (3, 6, "MTU"),
+            (4, 0, "reads at a time"),
             (5, 0, "number of queue pairs"),
             (5, 17, "number of queue pairs"),
             (39, 1, "number of a queue pair"),
