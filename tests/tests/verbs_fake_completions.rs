@@ -186,6 +186,49 @@ fn calls_that_fail_end_the_link() {
     end(&fake, (near, far));
 }
 
+/// One queue pair of two fails: what completed on the other is done.
+#[test]
+fn the_completions_of_another_queue_pair_are_taken_before_the_end() {
+    let fake = FakeIbv::take();
+    let (mut near, far, window) = wide_pair();
+    fake.set("poll_progress", 0);
+    fake.rule("write@1", 1, VerbsFate::Failed(RETRY_EXC_ERR, 0));
+    // One of each pair goes to the second queue pair. Each is a chain of its own.
+    for index in 0..40 {
+        let work = near.put(index, &window, 64);
+        near.post(&hmc_core::work::WorkRequest { when: CompleteWhen::Local, ..work });
+        assert!(near.poll().is_empty());
+    }
+    fake.progress(9);
+    let mut done = near.complete(40);
+    done.sort_unstable_by_key(|(index, _)| *index);
+    for (index, result) in done {
+        let wanted = if index % 2 == 0 { Err(Failure::PeerDead) } else { Ok(64) };
+        assert_eq!(result, wanted, "{index}");
+    }
+    end(&fake, (near, far));
+}
+
+/// What has completed before the end of a link is done, however much it is.
+#[test]
+fn what_has_completed_is_done_when_the_link_is_closed() {
+    let fake = FakeIbv::take();
+    let (mut near, far, window) = pair();
+    fake.set("poll_progress", 0);
+    for index in 0..100 {
+        let work = near.put(index, &window, 64);
+        near.post(&hmc_core::work::WorkRequest { when: CompleteWhen::Local, ..work });
+        assert!(near.poll().is_empty());
+    }
+    fake.progress(9);
+    let completions = fake.count("unpolled");
+    assert_eq!(completions, 100);
+    near.plane.close(DataCloseReason::Silent);
+    let done = (0..100).map(|index| (index, Ok(64)));
+    assert_eq!(near.complete(100), done.collect::<Vec<_>>());
+    end(&fake, (near, far));
+}
+
 /// A completion that is lost ends nothing. Memory stays registered, until the end of the queue pair is the fence.
 #[test]
 fn a_lost_completion_holds_its_memory_until_the_link_ends() {

@@ -29,7 +29,7 @@ use super::objects::{CompletionQueue, MemoryRegion, ProtectionDomain};
 use super::remotes::RemoteTable;
 use super::requests::{MAX_REQUESTS, RequestTable};
 use super::send_queue::Piece;
-use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, ibv_wc};
+use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_WC_SUCCESS, ibv_wc};
 use crate::host::{Event, Notify};
 
 /// Completions that are taken at a time.
@@ -230,6 +230,9 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// Ends all requests of both ends. Destroying the queue pairs is the fence: their flushed completions are none.
     fn end_requests(&mut self) {
         self.lanes.iter_mut().for_each(Lane::set_error);
+        if !self.lanes.is_empty() && !self.cq.is_inherited() {
+            self.take_successes();
+        }
         self.lanes.clear();
         let remotes = &self.remotes;
         self.requests.fail_all(|work| {
@@ -265,15 +268,38 @@ impl<M: Registered> VerbsDataPlane<M> {
                 return true;
             }
         };
+        let mut first = None;
         for wc in completions.iter().take(taken) {
-            let lane = self.lanes.iter_mut().find(|lane| lane.number() == wc.qp_num);
-            let completed = lane.map(|lane| lane.complete(wc, &mut self.requests));
-            if let Some(Err(failure)) = completed {
-                self.fail(failure);
-                return true;
+            // Behind a failure other queue pairs may have succeeded.
+            if (first.is_none() || wc.status == IBV_WC_SUCCESS)
+                && let Err(failure) = self.complete(wc)
+            {
+                first = Some(failure);
             }
         }
+        if let Some(failure) = first {
+            self.fail(failure);
+            return true;
+        }
         any | (taken != 0)
+    }
+
+    /// A completion of one of the queue pairs.
+    #[inline]
+    fn complete(&mut self, wc: &ibv_wc) -> Result<(), LaneFailure> {
+        let lane = self.lanes.iter_mut().find(|lane| lane.number() == wc.qp_num);
+        lane.map_or(Ok(()), |lane| lane.complete(wc, &mut self.requests))
+    }
+
+    /// What has completed before the end is done. The rest fails.
+    fn take_successes(&mut self) {
+        let mut completions = [ibv_wc::default(); MAX_COMPLETIONS];
+        while let Ok(taken @ 1..) = self.cq.poll(&mut completions) {
+            for wc in completions.iter().take(taken).filter(|wc| wc.status == IBV_WC_SUCCESS) {
+                // It is no failure.
+                let _ = self.complete(wc);
+            }
+        }
     }
 
     /// Whether a queue pair has something to do without a completion.
