@@ -143,7 +143,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         };
         match self.locals.add(&self.pd, memory) {
             Ok(old) => {
-                self.released.extend(old.map(|old| -> Box<dyn Send> { old.deregister() }));
+                self.release(old);
                 Ok(())
             }
             Err(e) => {

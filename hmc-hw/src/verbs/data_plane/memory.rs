@@ -12,15 +12,21 @@ use hmc_mem::registered::Registered;
 use super::VerbsDataPlane;
 use crate::verbs::conn_info::{ENDPOINT_VERBS_KEY, WindowKey};
 use crate::verbs::fault::VerbsFault;
+use crate::verbs::lane::LaneFailure;
 use crate::verbs::locals::register;
 use crate::verbs::objects::MemoryRegion;
 use crate::verbs::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE};
 
 impl<M: Registered> VerbsDataPlane<M> {
-    /// Ends registrations. What kept their memory is dropped without the lock.
+    /// Ends registrations. What kept their memory is dropped without the lock. One that does not end ends the link: that of its queue
+    /// pairs keeps the peer out.
     pub(super) fn release(&mut self, regions: impl IntoIterator<Item = MemoryRegion>) {
-        self.released
-            .extend(regions.into_iter().map(|region| -> Box<dyn Send> { region.deregister() }));
+        for region in regions {
+            match region.deregister() {
+                Ok(keep) => self.released.push(keep),
+                Err(e) => self.fail(LaneFailure::Call(e)),
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::ProtectionDomain;
-use crate::verbs::error::VerbsError;
+use crate::verbs::error::{VerbsError, check};
 use crate::verbs::sys::ibv_mr;
 
 /// What keeps registered bytes where they are.
@@ -80,35 +80,40 @@ impl MemoryRegion {
     }
 
     /// Ends the region, and returns what kept its bytes. Whoever drops that may run code of the application.
-    pub(in crate::verbs) fn deregister(self) -> Keep {
+    ///
+    /// # Errors
+    /// [`VerbsError`]: the device may still access the bytes, which stay for ever, as does the domain. The end of all queue pairs of
+    /// the domain is the fence then.
+    pub(in crate::verbs) fn deregister(self) -> Result<Keep, VerbsError> {
         let mut this = ManuallyDrop::new(self);
-        this.end();
+        // What the region holds stays with it.
+        this.end()?;
         // SAFETY: taken once, since `this` is never dropped.
         let keep = unsafe { ManuallyDrop::take(&mut this.keep) };
         // SAFETY: as above.
         let pd = unsafe { ManuallyDrop::take(&mut this.pd) };
         drop(pd);
-        keep
+        Ok(keep)
     }
 
-    fn end(&mut self) {
+    fn end(&self) -> Result<(), VerbsError> {
+        let device = self.pd.device();
         // In a forked child it is the parent's.
-        if self.pd.device().library().is_inherited() {
-            return;
+        if device.library().is_inherited() {
+            return Ok(());
         }
         // SAFETY: registered in `register`; called once, by `deregister` or by `drop`.
-        let result = unsafe { (self.pd.device().api().ibv_dereg_mr)(self.mr.as_ptr()) };
-        if result != 0 {
-            // The device may still access the bytes: they stay for ever.
-            std::mem::forget(std::mem::replace(&mut *self.keep, Box::new(())));
-            debug_assert_eq!(result, 0, "ibv_dereg_mr");
-        }
+        let result = unsafe { (device.api().ibv_dereg_mr)(self.mr.as_ptr()) };
+        check("ending a registration", device.name(), result)
     }
 }
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        self.end();
+        if self.end().is_err() {
+            // The device may still access the bytes: they stay for ever, as does the domain.
+            return;
+        }
         // SAFETY: the value is dropped, so that nothing reads them again.
         unsafe { ManuallyDrop::drop(&mut self.keep) };
         // SAFETY: as above.
