@@ -10,8 +10,8 @@ use super::sys::{
     ibv_send_wr, ibv_send_wr_bind_mw, ibv_send_wr_rdma, ibv_send_wr_wr, ibv_sge,
 };
 
-/// Work requests of one chain.
-pub(super) const MAX_CHAIN: usize = 32;
+/// Work requests of one chain: each chain costs a call, a ring of the doorbell and a completion.
+pub(super) const MAX_CHAIN: usize = 128;
 
 /// One read or write of the device.
 #[derive(Clone, Copy, Debug)]
@@ -77,12 +77,12 @@ impl Chain {
     }
 
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.len == MAX_CHAIN
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Appends one, whose completion names `number`. `inline`: the bytes are copied into the work request. A chain that is full is
-    /// left as it is: see [`Self::is_full`].
+    /// left as it is: see [`MAX_CHAIN`].
     #[inline]
     pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, inline: bool) {
         let at = self.len;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::work::Failure;
 
-use super::chain::{Chain, RdmaAccess};
+use super::chain::{Chain, MAX_CHAIN, RdmaAccess};
 use super::conn_info::LaneInfo;
 use super::error::VerbsError;
 use super::objects::{CompletionQueue, PathTo, ProtectionDomain, QueuePair, QueueSizes};
@@ -17,6 +17,9 @@ use super::sys::{
 
 /// Work requests under way on one queue pair.
 pub(super) const LANE_DEPTH: usize = 256;
+/// Work requests after which the first chain of a queue pair that has nothing under way is posted: the device begins while the rest
+/// of a list is prepared.
+const FIRST_CHAIN: usize = 32;
 /// Bytes that a work request is to carry itself, where the device can: small puts need no second read of host memory then.
 const INLINE_BYTES: u32 = 128;
 
@@ -103,10 +106,12 @@ impl Lane {
     /// Appends an access to the next chain; see [`Self::space`].
     ///
     /// # Errors
-    /// As [`Self::post`]: a chain that is full is posted first.
+    /// As [`Self::post`]: a chain that is full is posted first, as is the beginning of one for a queue pair that has nothing to do.
     #[inline]
     pub(super) fn push(&mut self, access: &RdmaAccess, piece: Piece) -> Result<(), LaneFailure> {
-        if self.chain.is_full() {
+        let waiting = self.chain.len();
+        let is_alone = waiting == self.queue.len();
+        if waiting == MAX_CHAIN || waiting >= FIRST_CHAIN && is_alone {
             self.post()?;
         }
         if let Some(number) = self.queue.push(piece) {

@@ -91,6 +91,12 @@ impl SendQueue {
         self.wants_flush && self.flushes < MAX_FLUSHES && self.pieces.len() < self.depth
     }
 
+    /// Returns how many are not done.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
     /// Returns `true` if nothing is under way.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
