@@ -5,7 +5,9 @@
 
 use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use hmc_sim::vendor::library::beside;
 
@@ -133,7 +135,44 @@ fn text(text: &str) -> CString {
     CString::new(text).expect("no zero in it")
 }
 
+/// Runs the ignored tests of this program one by one, in a process whose sessions use the fake libibverbs: `HMC_VERBS_LIB` names it.
+///
+/// # Panics
+/// When one fails.
+pub fn run_ignored() {
+    let program = std::env::current_exe().expect("this program");
+    let arguments = ["--ignored", "--test-threads=1"];
+    let out = Command::new(program).args(arguments).env(NAMES, file()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&out.stdout);
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && !said.contains(" 0 passed"), "{said}{errors}");
+}
+
+/// The variable that names the library of sessions.
+const NAMES: &str = "HMC_VERBS_LIB";
+/// How long sessions that were dropped may take until all is given back.
+const GIVING_BACK: Duration = Duration::from_secs(20);
+
 impl FakeIbv {
+    /// As [`Self::take`], in a process of [`run_ignored`]; `None` in any other.
+    #[must_use]
+    pub fn take_for_sessions() -> Option<Self> {
+        let is_named = std::env::var_os(NAMES).is_some_and(|name| name == file());
+        is_named.then(Self::take)
+    }
+
+    /// Waits until sessions have given everything back; see [`Self::assert_clean`].
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn await_clean(&self) {
+        let begun = Instant::now();
+        while self.count("live") != 0 && begun.elapsed() < GIVING_BACK {
+            std::thread::yield_now();
+        }
+        self.assert_clean();
+    }
+
     /// Waits for this test's turn and resets the library.
     #[must_use]
     pub fn take() -> Self {
