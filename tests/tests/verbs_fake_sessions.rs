@@ -1,0 +1,272 @@
+//! Whole sessions over RDMA verbs, by the fake libibverbs: bytes move, windows come back, faults end what they meet, and everything is
+//! given back in the end.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::time::{Duration, Instant};
+
+use hmc_std::{ConnType, Copy, Direction, ErrorKind, Message, Peer, Progress, Session, Want};
+use hmc_tests::child::in_child;
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::fake_ibv::{FakeIbv, VerbsFate, run_ignored};
+use hmc_tests::pair::pattern;
+
+const LONG: Duration = Duration::from_secs(20);
+const KIB64: u64 = 64 << 10;
+/// Changes of a queue pair's state until it is connected.
+const CHANGES: u64 = 3;
+
+#[test]
+fn sessions_over_the_fake_library() {
+    run_ignored();
+}
+
+/// Two sessions of this process, connected over RDMA.
+struct Two {
+    target: Session,
+    source: Session,
+    peer: Peer,
+    back: Peer,
+    dir: TempDir,
+}
+
+impl Two {
+    fn new(fake: &FakeIbv, progress: Progress) -> Self {
+        fake.set("ticker_us", 50);
+        let dir = TempDir::new();
+        let buffer = 4 * KIB64;
+        let target = Session::builder(1).uds(dir.path()).buffer(buffer).start().unwrap();
+        let source = Session::builder(0).buffer(buffer).progress(progress).start().unwrap();
+        let before = fake.calls("ibv_modify_qp");
+        let peer = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).unwrap();
+        let back = target.wait_peer(0, LONG).unwrap();
+        let all = before + 2 * CHANGES;
+        until("both ends are connected", LONG, || {
+            source.progress();
+            (fake.calls("ibv_modify_qp") >= all).then_some(())
+        });
+        Self { target, source, peer, back, dir }
+    }
+
+    fn put_and_compare(&self, salt: u64) {
+        let bytes = pattern(KIB64, salt);
+        self.source.buffer().write_at(0, &bytes).unwrap();
+        self.peer.put(0, KIB64, KIB64).unwrap();
+        let mut got = vec![0; bytes.len()];
+        self.target.buffer().read_at(KIB64, &mut got).unwrap();
+        assert!(got == bytes, "the bytes differ");
+    }
+
+    fn end(self, fake: &FakeIbv) {
+        drop(self);
+        fake.await_clean();
+    }
+}
+
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn bytes_tags_and_messages_move() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for progress in [Progress::Thread, Progress::Manual] {
+        let two = Two::new(&fake, progress);
+        two.put_and_compare(1);
+        two.peer.get(KIB64, 2 * KIB64, KIB64).unwrap();
+        two.peer.put_notify(0, 0, 4096, 77).unwrap();
+        assert_eq!(two.back.recv(Want::Any, LONG).unwrap(), Message::Notify(77));
+        let ops: Vec<_> = (0..200).map(|n| two.peer.put_nb(n * 64, n * 64, 64).unwrap()).collect();
+        for op in ops {
+            assert_eq!(two.peer.wait(op).unwrap(), 64);
+        }
+        let (a, b) =
+            (two.peer.put_nb(0, 0, 300).unwrap(), two.peer.get_nb(4096, 4096, 70).unwrap());
+        let (first, done) = two.source.wait_any(&[a, b], LONG).unwrap();
+        done.unwrap();
+        two.source.wait(if first == 0 { b } else { a }).unwrap();
+        two.end(&fake);
+    }
+}
+
+/// Nobody waits for these puts: the session's thread posts them, and their flushes.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn puts_that_nobody_waits_for_arrive() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let two = Two::new(&fake, Progress::Thread);
+    fake.set("poll_progress", 0);
+    for round in 1..=30_u8 {
+        two.source.buffer().fill(0, 4096, round).unwrap();
+        let ops: Vec<_> = (0..40).map(|n| two.peer.put_nb(n * 64, n * 64, 64).unwrap()).collect();
+        until("the bytes arrive", LONG, || {
+            let mut got = [0; 40 * 64];
+            two.target.buffer().read_at(0, &mut got).unwrap();
+            got.iter().all(|b| *b == round).then_some(())
+        });
+        until("nothing is under way", LONG, || (fake.count("posted") == 0).then_some(()));
+        for op in ops {
+            assert_eq!(two.peer.wait(op).unwrap(), 64);
+        }
+    }
+    two.end(&fake);
+}
+
+/// A waiter sleeps on the completion channel and is woken by it: it does not poll meanwhile.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn a_waiter_sleeps_until_its_completion() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for progress in [Progress::Thread, Progress::Manual] {
+        let two = Two::new(&fake, progress);
+        two.put_and_compare(1);
+        fake.set("poll_progress", 0);
+        fake.set("ticker_us", 20_000);
+        let (events, polls) = (fake.count("notifications"), fake.calls("ibv_poll_cq"));
+        let start = Instant::now();
+        for _ in 0..10 {
+            two.peer.put(0, 0, 64).unwrap();
+        }
+        let elapsed = start.elapsed();
+        let (events, polls) =
+            (fake.count("notifications") - events, fake.calls("ibv_poll_cq") - polls);
+        println!("{progress:?}: 10 puts, {elapsed:?}, {events} events, {polls} polls");
+        assert!((1..=12).contains(&events), "{progress:?}: {events} events");
+        // A waiter that polled would have looked some 100,000 times.
+        assert!(polls <= 2000, "{progress:?}: {polls} polls");
+        // One that is not woken sleeps for 50 ms.
+        let slept = u64::try_from(elapsed.as_millis()).unwrap();
+        println!("{slept} ms");
+        fake.set("poll_progress", 1);
+        two.end(&fake);
+    }
+}
+
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn the_end_of_a_session_ends_what_is_under_way() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for ends in ["target", "source", "shutdown"] {
+        let two = Two::new(&fake, Progress::Thread);
+        fake.rule("write", 0, VerbsFate::Held);
+        let ops: Vec<_> = (0..10).map(|n| two.peer.put_nb(0, n * 64, 64).unwrap()).collect();
+        until("they are posted", LONG, || {
+            two.source.progress();
+            (fake.count("held") != 0).then_some(())
+        });
+        let Two { target, source, peer, back, dir } = two;
+        match ends {
+            "target" => {
+                drop((back, target));
+                for op in ops {
+                    let e = peer.wait(op).expect_err("the peer is gone");
+                    assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
+                }
+                drop((peer, source));
+            }
+            "source" => drop((peer, source, back, target)),
+            _ => {
+                let _ = source.shutdown(Duration::from_millis(50));
+                drop((peer, back, target));
+            }
+        }
+        drop(dir);
+        fake.forget_rules();
+        fake.await_clean();
+    }
+}
+
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn an_operation_whose_completion_is_lost_meets_its_deadline() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let two = Two::new(&fake, Progress::Thread);
+    fake.rule("read", 1, VerbsFate::Dropped);
+    let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
+    let e = two.peer.transfer_within(Direction::Put, copy, Duration::from_millis(100));
+    assert_eq!(e.expect_err("it is lost").kind(), ErrorKind::DeadlineExceeded);
+    // The link goes on.
+    two.put_and_compare(4);
+    drop(two);
+    until("all is given back", LONG, || (fake.count("live") == 0).then_some(()));
+    assert_eq!(fake.count("findings"), 0);
+}
+
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn a_device_that_is_gone_ends_its_links() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let two = Two::new(&fake, Progress::Thread);
+    two.put_and_compare(5);
+    fake.event(0, 8, 0);
+    let e = two.peer.put(0, 0, 64).expect_err("the device is gone");
+    assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
+    drop(two);
+    until("all is given back", LONG, || (fake.count("live") == 0).then_some(()));
+}
+
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn a_child_drops_the_sessions_without_a_call() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let two = Two::new(&fake, Progress::Thread);
+    two.put_and_compare(6);
+    fake.set("ticker_us", 0);
+    let op = two.peer.put_nb(0, 0, 64).unwrap();
+    let live = fake.count("live");
+    let mut all = Some(two);
+    let said = in_child(|| {
+        drop(all.take());
+        format!("{} live", fake.count("live"))
+    });
+    assert_eq!(said, Ok(format!("{live} live")));
+    let two = all.unwrap();
+    fake.set("ticker_us", 50);
+    two.peer.wait(op).unwrap();
+    for salt in 7..12 {
+        two.put_and_compare(salt);
+    }
+    two.end(&fake);
+}
+
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn sixty_four_links_at_once() {
+    const LINKS: u32 = 64;
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    fake.set("ticker_us", 200);
+    let dir = TempDir::new();
+    let target = Session::builder(1000).uds(dir.path()).buffer(KIB64).start().unwrap();
+    let near: Vec<_> = (0..LINKS)
+        .map(|rank| {
+            let source = Session::builder(rank).buffer(4096).start().unwrap();
+            let peer = source.connect_with(1000, &dir.address(), ConnType::Rdma, LONG).unwrap();
+            (source, peer)
+        })
+        .collect();
+    let all = u64::from(LINKS) * 2 * CHANGES;
+    until("all are connected", LONG, || (fake.calls("ibv_modify_qp") >= all).then_some(()));
+    assert_eq!(fake.count("qps"), u64::from(LINKS) * 2);
+    for (n, (source, peer)) in (0_u64..).zip(&near) {
+        source.buffer().fill(0, 512, u8::try_from(n + 1).unwrap()).unwrap();
+        let op = peer.put_nb(0, n * 512, 512).unwrap();
+        assert_eq!(peer.wait(op).unwrap(), 512);
+    }
+    let back: Vec<_> = (0..LINKS).map(|rank| target.wait_peer(rank, LONG).unwrap()).collect();
+    let ops: Vec<_> = back.iter().map(|peer| peer.get_nb(0, 0, 8).unwrap()).collect();
+    let mut left = ops;
+    while !left.is_empty() {
+        let (at, done) = target.wait_any(&left, LONG).unwrap();
+        assert_eq!(done.unwrap(), 8);
+        left.swap_remove(at);
+    }
+    for n in 0..u64::from(LINKS) {
+        let mut got = [0; 512];
+        target.buffer().read_at(n * 512, &mut got).unwrap();
+        assert!(n == 0 || got.iter().all(|b| u64::from(*b) == n + 1), "link {n}");
+    }
+    drop((near, back, target, dir));
+    fake.await_clean();
+}
