@@ -10,7 +10,10 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, Copy, Direction, ErrorKind, Message, Peer, Progress, Session, Want};
+use hmc_std::future::WaitError;
+use hmc_std::{
+    Access, ConnType, Copy, Direction, ErrorKind, Message, Peer, Progress, Session, Want,
+};
 use hmc_tests::child::in_child;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate, run_ignored};
@@ -141,6 +144,60 @@ fn a_waiter_sleeps_until_its_completion() {
         println!("{slept} ms");
         fake.set("poll_progress", 1);
         two.end(&fake);
+    }
+}
+
+/// A window that the peer does not use comes back at once. One into which a put is under way comes back 100 ms later, whether or not
+/// somebody waits for it, and the put lands nowhere.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn windows_come_back_while_the_peer_uses_them() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for (is_used, waits) in [(false, true), (false, false), (true, true), (true, false)] {
+        let two = Two::new(&fake, Progress::Thread);
+        let refused = fake.count("refused");
+        let region = two.target.register_vec(vec![1; 4096]).unwrap();
+        let window = two.back.expose(region.take_all().unwrap(), Access::all(), 3);
+        let window = window.map_err(|(e, _)| e).unwrap();
+        let remote = two.peer.remote_window(3, LONG).unwrap();
+        let span = two.source.register_vec(vec![9; 4096]).unwrap().take_all().unwrap();
+        if is_used {
+            fake.rule("write", 1, VerbsFate::Held);
+        }
+        let put = two.peer.put_span(span, &remote, 0).unwrap();
+        let put = if is_used {
+            until("it is under way", LONG, || (fake.count("held") == 1).then_some(()));
+            Some(put)
+        } else {
+            drop(put.wait(LONG).unwrap());
+            None
+        };
+        let start = Instant::now();
+        let span = if waits {
+            window.revoke(LONG).unwrap()
+        } else {
+            drop(window);
+            until("the memory comes back", LONG, || region.take_all().ok())
+        };
+        let elapsed = start.elapsed();
+        println!("used {is_used}, waits {waits}: {elapsed:?}");
+        assert!(!is_used || elapsed >= Duration::from_millis(100), "{elapsed:?}");
+        assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+        let mut got = [0; 4096];
+        span.read_at(0, &mut got).unwrap();
+        assert_eq!(got, [if is_used { 1 } else { 9 }; 4096]);
+        if let Some(put) = put {
+            assert_eq!(fake.release(), 1);
+            let failed = put.wait(LONG).expect_err("its window is gone");
+            let WaitError::Failed(failed) = failed else { panic!("{failed:?}") };
+            assert_eq!(failed.error.kind(), ErrorKind::Revoked, "{}", failed.error);
+            span.read_at(0, &mut got).unwrap();
+            assert_eq!(got, [1; 4096], "it has landed");
+        }
+        assert_eq!(fake.count("refused"), refused + u64::from(is_used));
+        drop((span, region, remote, two));
+        until("all is given back", LONG, || (fake.count("live") == 0).then_some(()));
+        fake.forget_rules();
     }
 }
 
