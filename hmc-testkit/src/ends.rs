@@ -307,6 +307,12 @@ impl End {
         self.plane.close(DataCloseReason::Silent);
     }
 
+    /// Bytes that hardware or a vendor's library has moved for this end.
+    #[must_use]
+    pub fn bytes_offloaded(&self) -> u64 {
+        self.plane.bytes_offloaded()
+    }
+
     /// The tags that were delivered here since the last call.
     #[must_use]
     pub fn take_tags(&mut self) -> Vec<u64> {

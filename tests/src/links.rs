@@ -1,7 +1,7 @@
 //! A record of the links of a test: the transport of each, and the bytes that it moved.
 //!
-//! `cargo xtask test-hw` names the file by `HMC_TEST_LINKS` and counts a test as one over UCX only if this record shows
-//! bytes that UCX moved. Without that variable nothing is recorded.
+//! `cargo xtask test-hw` names the file by `HMC_TEST_LINKS` and counts a test as one over UCX or RDMA verbs only if this
+//! record shows bytes that UCX or a NIC moved. Without that variable nothing is recorded.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -35,7 +35,10 @@ pub fn note(event: &Event<'_>) {
     }
     let mut end = End::default();
     event.record(&mut end);
-    let bytes = if end.conn == "ucx" { end.by_ucx } else { end.out.saturating_add(end.into) };
+    let bytes = match end.conn.as_str() {
+        "ucx" | "rdma" => end.offloaded,
+        _ => end.out.saturating_add(end.into),
+    };
     moved(&end.conn, bytes);
 }
 
@@ -57,7 +60,7 @@ struct End {
     conn: String,
     out: u64,
     into: u64,
-    by_ucx: u64,
+    offloaded: u64,
 }
 
 impl Visit for End {
@@ -65,7 +68,7 @@ impl Visit for End {
         match field.name() {
             "bytes_out" => self.out = value,
             "bytes_in" => self.into = value,
-            "bytes_by_ucx" => self.by_ucx = value,
+            "bytes_by_ucx" => self.offloaded = value,
             _ => {}
         }
     }

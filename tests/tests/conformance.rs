@@ -13,6 +13,7 @@ use hmc_std::Region;
 use hmc_testkit::ends::{self, End};
 use hmc_testkit::wire::Wire;
 use hmc_tests::fake_ibv::{self, FakeIbv};
+use hmc_tests::links;
 
 /// Bytes around the window within its region, which nobody may touch.
 const MARGIN: u64 = 96;
@@ -32,6 +33,7 @@ struct Pair {
 
 #[derive(Debug)]
 struct Built {
+    wire: Wire,
     near: End,
     far: Option<End>,
     near_region: Region,
@@ -85,7 +87,15 @@ impl Pair {
             }
             assert!(Instant::now() < limit, "the window was not mapped");
         }
-        Ok(Built { near, far, near_region, far_region, local, window })
+        Ok(Built { wire: self.wire, near, far, near_region, far_region, local, window })
+    }
+}
+
+impl Drop for Built {
+    fn drop(&mut self) {
+        if self.wire == Wire::Rdma {
+            links::moved("rdma", self.near.bytes_offloaded());
+        }
     }
 }
 

@@ -98,9 +98,10 @@ fn conn(name: Option<&&str>) -> Result<ConnType> {
     Ok(match name.copied() {
         Some("shm") => ConnType::Shm,
         Some("ucx") => ConnType::Ucx,
+        Some("rdma") => ConnType::Rdma,
         Some("tcp") => ConnType::Tcp,
         Some("auto") => ConnType::Auto,
-        _ => return Err(bad("auto, shm or tcp")),
+        _ => return Err(bad("auto, shm, tcp, ucx or rdma")),
     })
 }
 
