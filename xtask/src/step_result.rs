@@ -92,6 +92,23 @@ pub(crate) fn summary(table: &[Line]) -> Counts {
     total
 }
 
+/// The verdict of all steps; `missing` if one of them was skipped.
+pub(crate) fn verdict(total: Counts, missing: bool) -> Verdict {
+    if total.failed != 0 {
+        return Verdict::failed("some suites failed");
+    }
+    if missing {
+        return Verdict::skipped(
+            "not every suite could run",
+            "see the reasons above, or `--install`",
+        );
+    }
+    if total.passed == 0 {
+        return Verdict::failed("no test was run");
+    }
+    Verdict::Passed
+}
+
 /// The numbers of all steps. A step that failed or was skipped as a whole counts as one.
 fn sum<'a>(results: impl Iterator<Item = &'a StepResult>) -> Counts {
     results.fold(Counts::default(), |mut total, result| {
@@ -234,7 +251,7 @@ pub(crate) fn count(text: &str) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, StepResult, count, count_pytest, each_ran, ran, sum};
+    use super::{Counts, StepResult, count, count_pytest, each_ran, ran, sum, verdict};
     use crate::verdict::Verdict;
 
     #[test]
@@ -301,6 +318,19 @@ mod tests {
             SKIPPED CASES: 1 of tcp: c (z)\n\
             test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(count(text), Counts { passed: 2, failed: 0, skipped: 4 });
+    }
+
+    #[test]
+    fn a_skipped_suite_is_never_a_pass() {
+        let counts = |failed| Counts { passed: 3, failed, skipped: 0 };
+        assert_eq!(verdict(counts(0), false), Verdict::Passed);
+        assert!(matches!(verdict(counts(0), true), Verdict::Skipped { .. }));
+        assert!(matches!(verdict(counts(1), true), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn a_run_without_a_pass_is_none() {
+        assert!(matches!(verdict(Counts::default(), false), Verdict::Failed(_)));
     }
 
     #[test]
