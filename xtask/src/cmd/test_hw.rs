@@ -187,24 +187,28 @@ fn library_in(home: &Path) -> Option<PathBuf> {
 fn suites(root: &Path, ucx: &Ucx) -> StepResult {
     println!("with {} library", ucx.name);
     let lanes = Run {
+        over: single::UCX,
         root,
         programs: &UCX_TESTS,
         which: Which::Ignored,
         environment: environment(ucx, &[]),
-        elsewhere: &[],
+        elsewhere: Vec::new(),
         without_bytes: &WITHOUT_BYTES,
         limit: LIMIT,
+        until: None,
     };
     let processes = |lanes: Option<&str>| {
         let asked = [("HMC_UCX", Some("1")), ("HMC_TEST_VIA", Some("ucx")), ("UCX_TLS", lanes)];
         Run {
+            over: single::UCX,
             root,
             programs: &PROCESS_TESTS,
             which: Which::All,
             environment: environment(ucx, &asked),
-            elsewhere: &ELSEWHERE,
+            elsewhere: ELSEWHERE.to_vec(),
             without_bytes: &[],
             limit: LIMIT,
+            until: None,
         }
     };
     let over = |name: &str, run: &Run<'_>| {
@@ -225,12 +229,14 @@ fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> StepResult {
         said.push(("HMC_SOAK_KILLS", Some("0")));
     }
     let run = Run {
+        over: single::UCX,
         root,
         programs: &["soak"],
         which: Which::Ignored,
         environment: environment(ucx, &said),
-        elsewhere: &[],
+        elsewhere: Vec::new(),
         without_bytes: &[],
+        until: None,
         limit: LIMIT.saturating_add(Duration::from_secs(seconds)),
     };
     run.tests()

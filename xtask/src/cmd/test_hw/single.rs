@@ -1,16 +1,15 @@
-//! Tests one by one, each in a process of its own, and what each moved over UCX.
+//! Tests one by one, each in a process of its own, and what each moved over the transport under test.
 //!
 //! A test writes the transport and the bytes of each of its links to a file (`hmc_tests::links`). It counts as passed only
-//! if UCX moved bytes for it and no link used another transport in place of UCX. What has no such bytes is a failure,
+//! if that transport moved bytes for it and no link used another transport in its place. What has no such bytes is a failure,
 //! unless it is listed as one that needs none; that one is counted apart, not as a pass.
 
 use crate::shell::{self, Outcome};
 use crate::step_result::{Counts, StepResult, count};
 use crate::verdict::Verdict;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Names the file that a test records its links in.
 const LINKS: &str = "HMC_TEST_LINKS";
@@ -24,8 +23,22 @@ pub(super) enum Which {
     All,
 }
 
+/// A transport under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Over {
+    /// Its name in the records of links.
+    pub(super) conn: &'static str,
+    /// Its name in messages.
+    pub(super) name: &'static str,
+}
+
+/// UCX.
+pub(super) const UCX: Over = Over { conn: "ucx", name: "UCX" };
+
 /// Programs of tests that run with one environment.
 pub(super) struct Run<'a> {
+    /// The transport under test.
+    pub(super) over: Over,
     /// The root of the project.
     pub(super) root: &'a Path,
     /// Names of the programs.
@@ -35,18 +48,30 @@ pub(super) struct Run<'a> {
     /// Variables that are set, or unset, for them.
     pub(super) environment: Vec<(&'static str, Option<std::ffi::OsString>)>,
     /// Tests `program::name` that are about other transports: they do not run here.
-    pub(super) elsewhere: &'a [&'a str],
-    /// Tests that need UCX and move nothing over it: they run, and are no pass.
+    pub(super) elsewhere: Vec<&'a str>,
+    /// Tests that need the transport and move nothing over it: they run, and are no pass.
     pub(super) without_bytes: &'a [&'a str],
     /// Time for one test.
     pub(super) limit: Duration,
+    /// The end of the time for all: what has not begun by then fails.
+    pub(super) until: Option<Instant>,
+}
+
+/// A test that was judged.
+pub(super) struct Tested {
+    /// `program::name`.
+    pub(super) name: String,
+    /// Its result.
+    pub(super) seen: Seen,
+    /// The time that it took.
+    pub(super) time: Duration,
 }
 
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
-    /// UCX moved so many bytes, and so many cases of it were skipped.
-    OverUcx { bytes: u64, cases: u64 },
+pub(super) enum Seen {
+    /// The transport moved so many bytes, and so many cases of it were skipped.
+    Moved { bytes: u64, cases: u64 },
     /// As its listing says, none.
     WithoutBytes,
     /// It reported that it could not run.
@@ -58,31 +83,36 @@ enum Seen {
 impl Run<'_> {
     /// Builds the programs and runs their tests.
     pub(super) fn tests(&self) -> StepResult {
-        match self.all() {
-            Ok(seen) => summed(&seen, self.elsewhere.len()),
+        let built = build(self.root, self.programs);
+        match built.and_then(|built| self.judged(&built)) {
+            Ok(tested) => self.summed(&tested),
             Err(why) => Verdict::Failed(why).into(),
         }
     }
 
-    fn all(&self) -> Result<BTreeMap<String, Seen>, String> {
+    /// Runs the tests of programs that are built.
+    pub(super) fn judged(&self, built: &[(String, PathBuf)]) -> Result<Vec<Tested>, String> {
         let mut names = Vec::new();
-        for (program, path) in build(self.root, self.programs)? {
-            for name in self.listed(&path)? {
-                names.push((format!("{program}::{name}"), path.clone(), name));
+        for (program, path) in built {
+            for name in self.listed(path)? {
+                names.push((format!("{program}::{name}"), path, name));
             }
         }
         let known: Vec<&str> = names.iter().map(|(full, ..)| full.as_str()).collect();
-        stale(&known, self.elsewhere)?;
+        stale(&known, &self.elsewhere)?;
         stale(&known, self.without_bytes)?;
-        let mut seen = BTreeMap::new();
+        let mut tested = Vec::new();
         for (full, path, name) in &names {
             if !self.elsewhere.contains(&full.as_str()) {
-                let one = self.one(path, name, self.without_bytes.contains(&full.as_str()))?;
-                println!("--- {full}: {}", words(&one));
-                seen.insert(full.clone(), one);
+                let begun = Instant::now();
+                let seen = self.one(path, name, self.without_bytes.contains(&full.as_str()))?;
+                let one = Tested { name: full.clone(), seen, time: begun.elapsed() };
+                println!("--- {full}: {} ({:.1} s)", self.words(&one.seen), one.time.as_secs_f64());
+                tested.push(one);
             }
         }
-        Ok(seen)
+        tested.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(tested)
     }
 
     /// The tests of a program.
@@ -100,6 +130,11 @@ impl Run<'_> {
     }
 
     fn one(&self, program: &Path, name: &str, without_bytes: bool) -> Result<Seen, String> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(Seen::Failed("not run: the time of the run was over".to_owned()));
+        }
+        let limit = left.map_or(self.limit, |left| left.min(self.limit));
         let links = self.root.join("target/test-hw").join(format!("links-{}", std::process::id()));
         let text = |e: std::io::Error| format!("{}: {e}", links.display());
         std::fs::create_dir_all(links.parent().unwrap_or(self.root)).map_err(text)?;
@@ -114,10 +149,27 @@ impl Run<'_> {
                 None => command.env_remove(variable),
             };
         }
-        let out = shell::stream(&mut command, self.limit)?;
+        let out = shell::stream(&mut command, limit)?;
         let record = std::fs::read_to_string(&links).map_err(text)?;
         std::fs::remove_file(&links).map_err(text)?;
-        Ok(assess(&out, &record, without_bytes))
+        Ok(assess(self.over, &out, &record, without_bytes))
+    }
+
+    fn words(&self, seen: &Seen) -> String {
+        let name = self.over.name;
+        match seen {
+            Seen::Moved { bytes, .. } => format!("passed, {bytes} bytes over {name}"),
+            Seen::WithoutBytes => {
+                format!("as it should, without bytes over {name}; not counted")
+            }
+            Seen::Skipped => "skipped, see above".to_owned(),
+            Seen::Failed(why) => format!("FAILED: {why}"),
+        }
+    }
+
+    /// The sum of all.
+    pub(super) fn summed(&self, tested: &[Tested]) -> StepResult {
+        summed(self.over, tested, self.elsewhere.len())
     }
 }
 
@@ -128,7 +180,7 @@ fn stale(known: &[&str], list: &[&str]) -> Result<(), String> {
 }
 
 /// Classifies one test by its end, and by the lines `CONN BYTES` of its links.
-fn assess(out: &Outcome, record: &str, without_bytes: bool) -> Seen {
+fn assess(over: Over, out: &Outcome, record: &str, without_bytes: bool) -> Seen {
     let ran = count(&out.stdout);
     if !out.success {
         return Seen::Failed(out.why());
@@ -144,44 +196,37 @@ fn assess(out: &Outcome, record: &str, without_bytes: bool) -> Seen {
     let mut others = Vec::new();
     for (conn, moved) in record.lines().filter_map(|line| line.split_once(' ')) {
         match conn {
-            "ucx" => bytes = bytes.saturating_add(moved.parse().unwrap_or(0)),
+            conn if conn == over.conn => bytes = bytes.saturating_add(moved.parse().unwrap_or(0)),
             // A link of a session with itself, and one that ended before it had a transport.
             "loopback" | "none" => {}
             other if others.contains(&other) => {}
             other => others.push(other),
         }
     }
+    let name = over.name;
     match (without_bytes, bytes) {
         (true, 0) => Seen::WithoutBytes,
         (true, _) => Seen::Failed(format!(
-            "it is listed as one without bytes over UCX, and {bytes} were moved"
+            "it is listed as one without bytes over {name}, and {bytes} were moved"
         )),
         (false, _) if !others.is_empty() => {
             let others = others.join(", ");
-            Seen::Failed(format!("a session that was asked for UCX used {others}"))
+            Seen::Failed(format!("a session that was asked for {name} used {others}"))
         }
-        (false, 0) => Seen::Failed("UCX moved no byte for it".to_owned()),
-        (false, _) => Seen::OverUcx { bytes, cases: ran.skipped },
-    }
-}
-
-fn words(seen: &Seen) -> String {
-    match seen {
-        Seen::OverUcx { bytes, .. } => format!("passed, {bytes} bytes over UCX"),
-        Seen::WithoutBytes => "as it should, without bytes over UCX; not counted".to_owned(),
-        Seen::Skipped => "skipped, see above".to_owned(),
-        Seen::Failed(why) => format!("FAILED: {why}"),
+        (false, 0) => Seen::Failed(format!("{name} moved no byte for it")),
+        (false, _) => Seen::Moved { bytes, cases: ran.skipped },
     }
 }
 
 /// The sum of all; `elsewhere` did not run.
-fn summed(seen: &BTreeMap<String, Seen>, elsewhere: usize) -> StepResult {
+fn summed(over: Over, tested: &[Tested], elsewhere: usize) -> StepResult {
+    let over = over.name;
     let mut counts = Counts::default();
     let (mut bytes, mut without) = (0_u64, 0_u64);
     let mut broken = Vec::new();
-    for (name, one) in seen {
-        let number = match one {
-            Seen::OverUcx { bytes: moved, cases } => {
+    for Tested { name, seen, .. } in tested {
+        let number = match seen {
+            Seen::Moved { bytes: moved, cases } => {
                 bytes = bytes.saturating_add(*moved);
                 counts.skipped = counts.skipped.saturating_add(*cases);
                 &mut counts.passed
@@ -196,12 +241,12 @@ fn summed(seen: &BTreeMap<String, Seen>, elsewhere: usize) -> StepResult {
         *number = number.saturating_add(1);
     }
     println!(
-        "{} tests moved {bytes} bytes over UCX; not counted: {without} that need UCX and move nothing, {elsewhere} about other \
-         transports",
+        "{} tests moved {bytes} bytes over {over}; not counted: {without} that need {over} and move nothing, {elsewhere} about \
+         other transports",
         counts.passed
     );
     let verdict = if broken.is_empty() && counts.passed == 0 {
-        Verdict::failed("no test moved a byte over UCX")
+        Verdict::failed(format!("no test moved a byte over {over}"))
     } else if broken.is_empty() {
         Verdict::Passed
     } else {
@@ -211,7 +256,7 @@ fn summed(seen: &BTreeMap<String, Seen>, elsewhere: usize) -> StepResult {
 }
 
 /// Builds programs of tests. Their names, and where they are.
-fn build(root: &Path, programs: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
+pub(super) fn build(root: &Path, programs: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     let mut command = shell::cargo();
     command.current_dir(root);
     command.args(["test", "--profile", "proofs", "--package", "hmc-tests", "--no-run"]);
@@ -243,11 +288,26 @@ fn executables(messages: &str) -> Vec<(String, PathBuf)> {
 
 #[cfg(test)]
 mod tests_of_the_count {
-    use super::{Seen, assess, executables, stale, summed};
+    use super::{Seen, Tested, UCX, executables, stale};
     use crate::shell::Outcome;
     use crate::step_result::Counts;
+    use crate::step_result::StepResult;
     use crate::verdict::Verdict;
-    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    fn assess(out: &Outcome, record: &str, without_bytes: bool) -> Seen {
+        super::assess(UCX, out, record, without_bytes)
+    }
+
+    fn summed(seen: Vec<(&str, Seen)>, elsewhere: usize) -> StepResult {
+        let tested = |(name, seen): (&str, Seen)| Tested {
+            name: name.to_owned(),
+            seen,
+            time: Duration::ZERO,
+        };
+        let all: Vec<Tested> = seen.into_iter().map(tested).collect();
+        super::summed(UCX, &all, elsewhere)
+    }
 
     fn ended(code: i32, stdout: &str) -> Outcome {
         let (stdout, stderr) = (stdout.to_owned(), String::new());
@@ -264,7 +324,7 @@ mod tests_of_the_count {
     fn only_bytes_that_ucx_moved_are_a_pass() {
         assert_eq!(
             seen("ucx 5\nloopback 9\nucx 0\nnone 0\n", false),
-            Seen::OverUcx { bytes: 5, cases: 0 }
+            Seen::Moved { bytes: 5, cases: 0 }
         );
         for (record, why) in [
             ("", "no byte"),
@@ -286,8 +346,7 @@ mod tests_of_the_count {
     fn a_test_without_bytes_is_listed_and_no_pass() {
         assert_eq!(seen("", true), Seen::WithoutBytes);
         assert!(matches!(seen("ucx 1\n", true), Seen::Failed(_)), "the list is wrong");
-        let all = BTreeMap::from([("a::a".to_owned(), Seen::WithoutBytes)]);
-        let result = summed(&all, 3);
+        let result = summed(vec![("a::a", Seen::WithoutBytes)], 3);
         assert!(matches!(result.verdict, Verdict::Failed(_)), "nothing was moved");
         assert_eq!(result.counts, Counts::default());
     }
@@ -301,23 +360,22 @@ mod tests_of_the_count {
         assert_eq!(of(0, ""), Seen::Failed("it was not run".into()));
         assert_eq!(of(0, &format!("SKIPPED: no strace\n{PASSED}")), Seen::Skipped);
         let cases = of(0, &format!("SKIPPED CASES: 2 of tcp: a (x), b (y)\n{PASSED}"));
-        assert_eq!(cases, Seen::OverUcx { bytes: 5, cases: 2 });
+        assert_eq!(cases, Seen::Moved { bytes: 5, cases: 2 });
     }
 
     #[test]
     fn the_sum_counts_each_kind_apart() {
-        let one = |name: &str, seen| (name.to_owned(), seen);
-        let fine = [
-            one("a", Seen::OverUcx { bytes: 5, cases: 2 }),
-            one("b", Seen::WithoutBytes),
-            one("c", Seen::Skipped),
+        let fine = vec![
+            ("a", Seen::Moved { bytes: 5, cases: 2 }),
+            ("b", Seen::WithoutBytes),
+            ("c", Seen::Skipped),
         ];
-        let result = summed(&BTreeMap::from(fine.clone()), 0);
+        let result = summed(fine.clone(), 0);
         assert_eq!(result.verdict, Verdict::Passed);
         assert_eq!(result.counts, Counts { passed: 1, failed: 0, skipped: 3 });
-        let mut all = BTreeMap::from(fine);
-        all.insert("d".to_owned(), Seen::Failed("why".into()));
-        assert_eq!(summed(&all, 0).verdict, Verdict::failed("d: why"));
+        let mut all = fine;
+        all.push(("d", Seen::Failed("why".into())));
+        assert_eq!(summed(all, 0).verdict, Verdict::failed("d: why"));
     }
 
     #[test]
