@@ -17,8 +17,8 @@ use crate::verbs::sys::{
     ibv_qp_init_attr, ibv_qp_state, ibv_send_wr,
 };
 
-/// How often a packet is sent again before the connection is given up: as often as the field can say.
-const RETRIES: u8 = 7;
+/// How often a packet is sent again before the connection is given up. For soft-RoCE 7 is without end.
+const RETRIES: u8 = 6;
 /// How often one is sent again that the receiver was not ready for. 7 would be without end.
 const RNR_RETRIES: u8 = 6;
 /// What a sender waits before, by the table of the InfiniBand specification (volume 1, 9.7.5.2.8): 0.64 ms.
