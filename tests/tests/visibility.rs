@@ -121,6 +121,19 @@ fn ucx_put_notify() {
     run(Via::Ucx, true, PAIRS / 4);
 }
 
+/// Fewer: the kernel of a VM is the NIC, and its processor may be emulated.
+#[test]
+#[ignore = "needs an RDMA device: `cargo xtask test-hw --vm`"]
+fn rdma_put_then_tag() {
+    run(Via::Rdma, false, PAIRS / 50);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: `cargo xtask test-hw --vm`"]
+fn rdma_put_notify() {
+    run(Via::Rdma, true, PAIRS / 50);
+}
+
 /// The tags of a loopback link, in one thread.
 #[test]
 fn loopback() {

@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use suites::{ELSEWHERE, PROCESS_TESTS, UCX_TESTS, WITHOUT_BYTES};
+use suites::{ELSEWHERE, OF_RDMA, PROCESS_TESTS, UCX_TESTS, WITHOUT_BYTES};
 
 /// Time for one test, without that of a soak.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -205,7 +205,7 @@ fn suites(root: &Path, ucx: &Ucx) -> StepResult {
             programs: &PROCESS_TESTS,
             which: Which::All,
             environment: environment(ucx, &asked),
-            elsewhere: ELSEWHERE.to_vec(),
+            elsewhere: [&ELSEWHERE[..], &OF_RDMA].concat(),
             without_bytes: &[],
             limit: LIMIT,
             until: None,

@@ -40,6 +40,13 @@ pub(super) const ELSEWHERE: [&str; 32] = [
     "visibility::tcp_put_then_tag",
 ];
 
+/// Those of them that are about RDMA verbs by name.
+pub(super) const OF_RDMA: [&str; 3] = [
+    "revoke::no_late_byte_over_rdma",
+    "visibility::rdma_put_notify",
+    "visibility::rdma_put_then_tag",
+];
+
 /// Tests that are ignored elsewhere since they need UCX.
 pub(super) const UCX_TESTS: [&str; 9] = [
     "beside",
