@@ -32,6 +32,8 @@ pub(crate) enum Via {
     Tcp,
     /// UCX, or fail
     Ucx,
+    /// RDMA verbs, or fail
+    Rdma,
 }
 
 impl Via {
@@ -41,6 +43,7 @@ impl Via {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
             Self::Ucx => "ucx",
+            Self::Rdma => "rdma",
         }
     }
 }
@@ -57,7 +60,18 @@ pub(crate) struct Options {
 
 /// Moves the file and prints what happened.
 pub(crate) fn run(options: &Options) -> Verdict {
-    Verdict::from_result(demonstrate(options))
+    let moved = build()
+        .and_then(|program| {
+            demonstrate(&program, options.via, options.file.as_deref(), USUAL_BYTES)
+                .map(|()| program)
+        })
+        .and_then(|program| small_puts(&program, options.via));
+    Verdict::from_result(moved)
+}
+
+/// Moves `bytes` random bytes with that program, as a demo does.
+pub(super) fn moved_by(program: &Path, via: Via, bytes: u64) -> Verdict {
+    Verdict::from_result(demonstrate(program, via, None, bytes))
 }
 
 /// A folder that is removed when the demo ends.
@@ -139,13 +153,12 @@ impl Drop for Process {
     }
 }
 
-fn demonstrate(options: &Options) -> Result<(), String> {
-    let program = build()?;
+fn demonstrate(program: &Path, via: Via, file: Option<&Path>, bytes: u64) -> Result<(), String> {
     let scratch = Scratch::new()?;
     let dir = &scratch.0;
-    let (source, from) = match &options.file {
-        Some(path) => (path.clone(), "yours"),
-        None => (make_file(&dir.join("random.bin"))?, "random bytes, made for this"),
+    let (source, from) = match file {
+        Some(path) => (path.to_path_buf(), "yours"),
+        None => (make_file(&dir.join("random.bin"), bytes)?, "random bytes, made for this"),
     };
     let size = std::fs::metadata(&source)
         .map_err(|e| format!("cannot look at {}: {e}", source.display()))?
@@ -154,19 +167,19 @@ fn demonstrate(options: &Options) -> Result<(), String> {
     std::fs::create_dir(&inbox).map_err(|e| format!("cannot make {}: {e}", inbox.display()))?;
     let uds = dir.join("uds");
 
-    let mut serve = Command::new(&program);
+    let mut serve = Command::new(program);
     serve.args(["serve", "--json", "--once", "--into"]).arg(&inbox);
     serve.args(["--listen", "127.0.0.1:0", "--uds"]).arg(&uds);
-    if options.via == Via::Ucx {
+    if via == Via::Ucx {
         serve.arg("--ucx");
     }
     let mut receiver = Process::start(&mut serve)?;
     let listening = receiver.line()?;
     let tcp = text(&listening, "tcp");
 
-    let mut put = Command::new(&program);
-    put.args(["put", "--json", "--via", options.via.name()]);
-    if options.via == Via::Tcp {
+    let mut put = Command::new(program);
+    put.args(["put", "--json", "--via", via.name()]);
+    if via == Via::Tcp {
         put.arg("--to").arg(format!("tcp://{tcp}"));
     } else {
         put.arg("--uds").arg(&uds);
@@ -174,7 +187,7 @@ fn demonstrate(options: &Options) -> Result<(), String> {
     put.arg("--").arg(&source);
     let mut sender = Process::start(&mut put)?;
     println!("file       {} ({size} bytes, {from})", source.display());
-    println!("sender     process {}, `hmc put --via {}`", sender.child.id(), options.via.name());
+    println!("sender     process {}, `hmc put --via {}`", sender.child.id(), via.name());
     println!(
         "receiver   process {}, `hmc serve` at tcp://{tcp} and in {}",
         receiver.child.id(),
@@ -184,9 +197,8 @@ fn demonstrate(options: &Options) -> Result<(), String> {
     let received = receiver.line()?;
     sender.end()?;
     receiver.end()?;
-    explain(options.via, &sent, &received)?;
-    verify(&source, &sent, &received)?;
-    small_puts(&program, options.via)
+    explain(via, &sent, &received)?;
+    verify(&source, &sent, &received)
 }
 
 /// Builds the program `hmc` and returns its path.
@@ -212,8 +224,8 @@ fn build() -> Result<PathBuf, String> {
         .ok_or_else(|| "cargo did not say where it put hmc".to_owned())
 }
 
-/// Fills a file with random bytes: a stream of BLAKE3 from a seed of the system.
-fn make_file(path: &Path) -> Result<PathBuf, String> {
+/// Fills a file with so many random bytes: a stream of BLAKE3 from a seed of the system.
+fn make_file(path: &Path, bytes: u64) -> Result<PathBuf, String> {
     let failed = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
     let mut seed = [0; 32];
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
@@ -221,10 +233,11 @@ fn make_file(path: &Path) -> Result<PathBuf, String> {
     let mut stream = blake3::Hasher::new_keyed(&seed).finalize_xof();
     let mut file = std::fs::File::create(path).map_err(failed)?;
     let mut block = vec![0; 1 << 20];
-    let mut left = USUAL_BYTES;
+    let mut left = bytes;
     while left > 0 {
         stream.fill(&mut block);
-        file.write_all(&block).map_err(failed)?;
+        let piece = block.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(&block);
+        file.write_all(piece).map_err(failed)?;
         left = left.saturating_sub(1 << 20);
     }
     Ok(path.to_path_buf())

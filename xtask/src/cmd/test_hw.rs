@@ -1,8 +1,9 @@
 //! `cargo xtask test-hw`: the suites over the real libraries and devices of this machine.
 //!
 //! What is missing is skipped with the reason and what to do about it, and the run then ends with status 77, never 0.
-//! A test is counted as passed only if UCX moved bytes for it, and nothing else did in its place ([`single`]).
+//! A test is counted as passed only if UCX (or RDMA verbs) moved bytes for it, and nothing else did in its place ([`single`]).
 
+pub(crate) mod rdma;
 mod single;
 mod suites;
 
@@ -31,9 +32,18 @@ const WHEEL: &str = "libucx-cu12==1.22.0";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The suites over UCX (the only ones so far); with the library that `HMC_UCX_LIB` names, if it is set
+    /// The suites over UCX, the default; with the library that `HMC_UCX_LIB` names, if it is set
     #[arg(long)]
     ucx: bool,
+    /// The suites over RDMA verbs, with a device of this machine
+    #[arg(long)]
+    rdma: bool,
+    /// Time limit of the suites over RDMA verbs in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(60..))]
+    time: u64,
+    /// Write the results over RDMA verbs as JSON
+    #[arg(long, value_name = "FILE", requires = "rdma")]
+    json: Option<PathBuf>,
     /// Only with the library that the loader finds, not with the wheel's
     #[arg(long)]
     system: bool,
@@ -69,9 +79,11 @@ type Find = fn(&Path, bool) -> Result<Ucx, Verdict>;
 
 /// Runs the suites and prints the summary.
 pub(crate) fn run(options: &Options) -> Verdict {
-    // All suites there are, asked for or not.
-    let _ = options.ucx;
     let root = tree::root();
+    let limit = Duration::from_secs(options.time);
+    if options.rdma && !options.ucx {
+        return rdma::native(&root, limit, options.json.as_deref());
+    }
     let mut table = Vec::new();
     let places: &[(&str, Find)] = match (named_by_user(), options.system) {
         (Some(_), _) => &[("HMC_UCX_LIB's", named)],
@@ -85,10 +97,15 @@ pub(crate) fn run(options: &Options) -> Verdict {
             Err(verdict) => verdict.into(),
         }));
     }
-    verdict(
+    let over_ucx = verdict(
         summary(&table),
         table.iter().any(|l| matches!(l.result.verdict, Verdict::Skipped { .. })),
-    )
+    );
+    if !options.rdma {
+        return over_ucx;
+    }
+    let over_rdma = rdma::native(&root, limit, options.json.as_deref());
+    StepResult::from(over_ucx).and(over_rdma.into()).verdict
 }
 
 /// The value of `HMC_UCX_LIB`, if any.

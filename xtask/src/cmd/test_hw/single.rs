@@ -34,6 +34,8 @@ pub(super) struct Over {
 
 /// UCX.
 pub(super) const UCX: Over = Over { conn: "ucx", name: "UCX" };
+/// RDMA verbs.
+pub(super) const RDMA: Over = Over { conn: "rdma", name: "RDMA" };
 
 /// Programs of tests that run with one environment.
 pub(super) struct Run<'a> {
@@ -288,7 +290,7 @@ fn executables(messages: &str) -> Vec<(String, PathBuf)> {
 
 #[cfg(test)]
 mod tests_of_the_count {
-    use super::{Seen, Tested, UCX, executables, stale};
+    use super::{Over, RDMA, Seen, Tested, UCX, executables, stale};
     use crate::shell::Outcome;
     use crate::step_result::Counts;
     use crate::step_result::StepResult;
@@ -379,7 +381,15 @@ mod tests_of_the_count {
     }
 
     #[test]
-    fn a_listed_test_that_is_gone_is_reported() {
+    fn bytes_of_another_transport_are_no_pass() {
+        let of = |over: Over, record| super::assess(over, &ended(0, PASSED), record, false);
+        assert_eq!(of(RDMA, "rdma 5\n"), Seen::Moved { bytes: 5, cases: 0 });
+        assert!(matches!(of(RDMA, "ucx 5\n"), Seen::Failed(_)));
+        assert!(matches!(of(UCX, "rdma 5\n"), Seen::Failed(_)));
+    }
+
+    #[test]
+    fn a_listed_test_that_is_gone_is_said() {
         assert_eq!(stale(&["a::b", "a::c"], &["a::c"]), Ok(()));
         assert!(stale(&["a::b"], &["a::c"]).unwrap_err().contains("a::c"));
     }

@@ -1,6 +1,6 @@
 //! The programs of tests that run over hardware, and which of their tests do not run over which transport.
 
-/// Tests with real processes that run over UCX as they do over our own transports.
+/// Tests with real processes that run over UCX and RDMA verbs as they do over our own transports.
 pub(super) const PROCESS_TESTS: [&str; 7] =
     ["peer_failure", "messages", "messages_abort", "revoke", "bindings", "sessions", "visibility"];
 
@@ -40,12 +40,19 @@ pub(super) const ELSEWHERE: [&str; 32] = [
     "visibility::tcp_put_then_tag",
 ];
 
+/// Those of them that are about UCX by name.
+pub(super) const OF_UCX: [&str; 3] =
+    ["revoke::no_late_byte_over_ucx", "visibility::ucx_put_notify", "visibility::ucx_put_then_tag"];
+
 /// Those of them that are about RDMA verbs by name.
 pub(super) const OF_RDMA: [&str; 3] = [
     "revoke::no_late_byte_over_rdma",
     "visibility::rdma_put_notify",
     "visibility::rdma_put_then_tag",
 ];
+
+/// Other tests that are ignored elsewhere since they need an RDMA device.
+pub(super) const RDMA_TESTS: [&str; 1] = ["conformance"];
 
 /// Tests that are ignored elsewhere since they need UCX.
 pub(super) const UCX_TESTS: [&str; 9] = [
@@ -70,7 +77,8 @@ pub(super) const WITHOUT_BYTES: [&str; 4] = [
 
 /// Whether the ignored tests of a program of hmc-tests are among those that this command runs.
 pub(crate) fn runs(program: &str) -> bool {
-    UCX_TESTS.iter().chain(&PROCESS_TESTS).chain(&["soak"]).any(|name| *name == program)
+    let own = UCX_TESTS.iter().chain(&RDMA_TESTS).chain(&["soak"]);
+    own.chain(&PROCESS_TESTS).any(|name| *name == program)
 }
 
 #[cfg(test)]
@@ -78,18 +86,20 @@ mod tests {
     use super::runs;
 
     #[test]
-    fn every_test_that_needs_ucx_is_run_by_this_command() {
+    fn every_test_that_needs_ucx_or_rdma_is_run_by_this_command() {
         let folder = crate::tree::root().join("tests/tests");
         let mut found = 0;
         for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             let name = file.file_stem().unwrap().to_string_lossy().into_owned();
             let is_rust = file.extension().is_some_and(|e| e == "rs");
-            if is_rust && std::fs::read_to_string(&file).unwrap().contains("needs UCX: cargo xtask")
-            {
+            let text =
+                if is_rust { std::fs::read_to_string(&file).unwrap() } else { String::new() };
+            let needs = |what| text.contains(what);
+            if needs("needs UCX: cargo xtask") || needs("needs an RDMA device: `cargo xtask") {
                 found += 1;
-                assert!(runs(&name), "{name} has a test that needs UCX, and no list names it");
+                assert!(runs(&name), "{name} has a test that needs hardware, and no list names it");
             }
         }
-        assert!(found >= 10, "{found} files");
+        assert!(found >= 11, "{found} files");
     }
 }

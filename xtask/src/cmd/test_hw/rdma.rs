@@ -1,0 +1,192 @@
+//! The suites over RDMA verbs: the conformance suite, the process tests, and a file between two processes of `hmc`.
+//!
+//! The programs are built before.
+
+use super::single::{RDMA, Run, Seen, Tested, Which, build};
+use super::suites::{ELSEWHERE, OF_UCX, PROCESS_TESTS, RDMA_TESTS};
+use crate::cmd::demo::{self, Via};
+use crate::shell;
+use crate::step_result::{Counts, Line, StepResult, summary, verdict};
+use crate::tree;
+use crate::verdict::Verdict;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where the kernel lists RDMA devices.
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// Time for one test on a processor that is not emulated.
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Bytes of the file that `hmc put` sends.
+const FILE_BYTES: u64 = 4 << 20;
+
+/// What the suites run with.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The program hmc
+    #[arg(long)]
+    hmc: PathBuf,
+    /// Time limit of one test in seconds
+    #[arg(long)]
+    limit: u64,
+    /// Time limit of all in seconds
+    #[arg(long)]
+    time: u64,
+    /// Write the results as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Programs of tests, NAME=PATH
+    #[arg(required = true, value_parser = program)]
+    programs: Vec<(String, PathBuf)>,
+}
+
+fn program(text: &str) -> Result<(String, PathBuf), String> {
+    let parts = text.split_once('=').ok_or_else(|| format!("{text}: give NAME=PATH"))?;
+    Ok((parts.0.to_owned(), parts.1.into()))
+}
+
+impl Options {
+    /// Builds the programs.
+    ///
+    /// # Errors
+    /// Words.
+    pub(super) fn built(root: &Path) -> Result<Self, String> {
+        let names = [&RDMA_TESTS[..], &PROCESS_TESTS].concat();
+        let programs = build(root, &names)?;
+        let mut command = shell::cargo();
+        command.current_dir(root).args(["build", "--profile", "proofs"]);
+        let hmc = shell::built(&mut command, "hmc-cli", &["hmc"])?;
+        Ok(Self { hmc, limit: LIMIT.as_secs(), time: 0, json: None, programs })
+    }
+
+    /// Sets the limits, and the file of the results.
+    pub(super) fn within(self, limit: Duration, time: Duration, json: Option<&Path>) -> Self {
+        let (limit, time) = (limit.as_secs(), time.as_secs());
+        Self { limit, time, json: json.map(Path::to_path_buf), ..self }
+    }
+}
+
+/// Builds the programs and runs the suites with a device of this machine.
+pub(super) fn native(root: &Path, time: Duration, json: Option<&Path>) -> Verdict {
+    if devices().is_empty() {
+        return Verdict::skipped(
+            format!("no RDMA device in {DEVICES}"),
+            "a machine with a NIC, or `cargo xtask test-hw --vm`",
+        );
+    }
+    match Options::built(root) {
+        Ok(options) => run(&options.within(LIMIT, time, json)),
+        Err(why) => Verdict::Failed(why),
+    }
+}
+
+/// The RDMA devices of this machine.
+fn devices() -> Vec<String> {
+    let entries = std::fs::read_dir(DEVICES).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Runs the suites and prints the table.
+pub(crate) fn run(options: &Options) -> Verdict {
+    let devices = devices();
+    println!("RDMA devices: {}", devices.join(", "));
+    let until = Instant::now().checked_add(Duration::from_secs(options.time));
+    let (mut table, mut steps) = (Vec::new(), Vec::new());
+    for (name, step) in SUITES {
+        let mut tested = Vec::new();
+        let line = Line::of((*name).to_owned(), || step(options, until, &mut tested));
+        steps.push(report(&line, &tested));
+        table.push(line);
+        // After each, since the time of a VM may end.
+        let value = json!({ "devices": devices, "steps": steps });
+        if let Some(file) = &options.json
+            && let Err(e) = std::fs::write(file, format!("{value:#}\n"))
+        {
+            return Verdict::failed(format!("{}: {e}", file.display()));
+        }
+    }
+    verdict(summary(&table), false)
+}
+
+/// Runs a suite, and adds its tests to the list.
+type Suite = fn(&Options, Option<Instant>, &mut Vec<Tested>) -> StepResult;
+
+const SUITES: &[(&str, Suite)] = &[
+    ("conformance", |options, until, tested| {
+        suite(options, &RDMA_TESTS, Which::Ignored, until, tested)
+    }),
+    ("hmc serve and hmc put", |options, _, _| {
+        let verdict = demo::moved_by(&options.hmc, Via::Rdma, FILE_BYTES);
+        let passed = u64::from(verdict == Verdict::Passed);
+        StepResult { verdict, counts: Counts { passed, ..Counts::default() } }
+    }),
+    ("process tests", |options, until, tested| {
+        suite(options, &PROCESS_TESTS, Which::All, until, tested)
+    }),
+];
+
+fn suite(
+    options: &Options,
+    names: &[&str],
+    which: Which,
+    until: Option<Instant>,
+    tested: &mut Vec<Tested>,
+) -> StepResult {
+    let run = Run {
+        over: RDMA,
+        root: &tree::root(),
+        programs: names,
+        which,
+        environment: vec![("HMC_TEST_VIA", Some("rdma".into()))],
+        elsewhere: match which {
+            Which::All => [&ELSEWHERE[..], &OF_UCX].concat(),
+            Which::Ignored => Vec::new(),
+        },
+        without_bytes: &[],
+        limit: Duration::from_secs(options.limit),
+        until,
+    };
+    let of = |name: &&str| options.programs.iter().find(|(known, _)| known == *name).cloned();
+    let programs: Vec<_> = names.iter().filter_map(of).collect();
+    match run.judged(&programs) {
+        Ok(list) => {
+            let result = run.summed(&list);
+            tested.extend(list);
+            result
+        }
+        Err(why) => Verdict::Failed(why).into(),
+    }
+}
+
+/// A step with its tests.
+fn report(line: &Line, tested: &[Tested]) -> Value {
+    let Line { name, result, time } = line;
+    let tests: Vec<Value> = tested
+        .iter()
+        .map(|Tested { name, seen, time }| {
+            let (word, bytes, why) = match seen {
+                Seen::Moved { bytes, .. } => ("passed", *bytes, None),
+                Seen::WithoutBytes => ("without bytes", 0, None),
+                Seen::Skipped => ("skipped", 0, None),
+                Seen::Failed(why) => ("failed", 0, Some(why)),
+            };
+            let seconds = time.as_secs_f64();
+            json!({ "name": name, "result": word, "bytes": bytes, "why": why, "seconds": seconds })
+        })
+        .collect();
+    json!({
+        "name": name,
+        "verdict": result.verdict.word(),
+        "detail": result.verdict.detail(),
+        "seconds": time.as_secs_f64(),
+        "passed": result.counts.passed,
+        "failed": result.counts.failed,
+        "skipped": result.counts.skipped,
+        "tests": tests,
+    })
+}
