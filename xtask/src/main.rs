@@ -36,6 +36,9 @@ enum Command {
     TestSim(cmd::test_sim::Options),
     /// Run the suites over the real libraries and devices of this machine; 77 when one is missing
     TestHw(cmd::test_hw::Options),
+    /// Run the suites over RDMA verbs with programs that are built (internal)
+    #[command(hide = true)]
+    TestHwRdma(cmd::test_hw::rdma::Options),
     /// Check the rules of the project: dependencies, imports, file length, unsafe, documents, words
     Tidy,
     /// Prove that hmc-core links without any panic
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => cmd::demo::run(&options),
         Command::TestSim(options) => cmd::test_sim::run(&options),
         Command::TestHw(options) => cmd::test_hw::run(&options),
+        Command::TestHwRdma(options) => cmd::test_hw::rdma::run(&options),
         Command::Tidy => cmd::tidy::run(),
         Command::Nopanic(options) => cmd::nopanic::run(&options),
         Command::Nostd => cmd::nostd::run(),

@@ -6,6 +6,7 @@
 pub(crate) mod rdma;
 mod single;
 mod suites;
+mod vm;
 
 pub(crate) use suites::runs;
 
@@ -36,13 +37,16 @@ pub(crate) struct Options {
     #[arg(long)]
     ucx: bool,
     /// The suites over RDMA verbs, with a device of this machine
-    #[arg(long)]
+    #[arg(long, group = "verbs")]
     rdma: bool,
+    /// Only the suites over RDMA verbs, with the soft-RoCE devices of a VM
+    #[arg(long, group = "verbs", conflicts_with_all = ["ucx", "system", "install", "soak", "no_kills"])]
+    vm: bool,
     /// Time limit of the suites over RDMA verbs in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(60..))]
     time: u64,
     /// Write the results over RDMA verbs as JSON
-    #[arg(long, value_name = "FILE", requires = "rdma")]
+    #[arg(long, value_name = "FILE", requires = "verbs")]
     json: Option<PathBuf>,
     /// Only with the library that the loader finds, not with the wheel's
     #[arg(long)]
@@ -81,6 +85,9 @@ type Find = fn(&Path, bool) -> Result<Ucx, Verdict>;
 pub(crate) fn run(options: &Options) -> Verdict {
     let root = tree::root();
     let limit = Duration::from_secs(options.time);
+    if options.vm {
+        return vm::run(&root, limit, options.json.as_deref());
+    }
     if options.rdma && !options.ucx {
         return rdma::native(&root, limit, options.json.as_deref());
     }

@@ -25,6 +25,7 @@ mod task;
 
 use crate::tree;
 use crate::verdict::Verdict;
+use accelerator::Accelerator;
 use ending::{Ending, TIMED_OUT, VM_FAILED};
 use image::Image;
 use machine::{Machine, RunResult};
@@ -92,6 +93,36 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             ExitCode::from(TIMED_OUT)
         }
         Err(why) => failed(&why),
+    }
+}
+
+/// Runs a command of another command of xtask, with its outputs copied to this process's; `command` is told whether the VM's
+/// processor is emulated. Returns the exit status of the command, or [`TIMED_OUT`].
+///
+/// # Errors
+/// A verdict with a remedy, or of a VM that failed.
+pub(super) fn status_of(
+    out: &Path,
+    limit: Duration,
+    command: impl FnOnce(bool) -> Vec<OsString>,
+) -> Result<u8, Verdict> {
+    let mut options = Options {
+        timeout: limit.as_secs(),
+        memory: 2048,
+        cpus: 2,
+        out: Some(out.to_path_buf()),
+        cache: None,
+        json: None,
+        keep: false,
+        command: Vec::new(),
+    };
+    let machine = machine(&options)?;
+    options.command = command(machine.accelerator == Accelerator::Tcg);
+    let result = start(&options, &machine).map_err(Verdict::Failed)?;
+    match result.ending {
+        None => Ok(TIMED_OUT),
+        Some(Ending::Failed(why)) => Err(Verdict::Failed(why)),
+        Some(ending) => Ok(ending.status()),
     }
 }
 

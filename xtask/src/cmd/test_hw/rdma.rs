@@ -1,6 +1,6 @@
 //! The suites over RDMA verbs: the conformance suite, the process tests, and a file between two processes of `hmc`.
 //!
-//! The programs are built before.
+//! The programs are built before, since a VM has no use for a compiler: `test-hw --vm` runs this file's command in the guest.
 
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
 use super::suites::{ELSEWHERE, OF_UCX, PROCESS_TESTS, RDMA_TESTS};
@@ -10,6 +10,7 @@ use crate::step_result::{Counts, Line, StepResult, summary, verdict};
 use crate::tree;
 use crate::verdict::Verdict;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,23 @@ impl Options {
     pub(super) fn within(self, limit: Duration, time: Duration, json: Option<&Path>) -> Self {
         let (limit, time) = (limit.as_secs(), time.as_secs());
         Self { limit, time, json: json.map(Path::to_path_buf), ..self }
+    }
+
+    /// The arguments of the command that runs the suites with these.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let mut all: Vec<OsString> = vec!["test-hw-rdma".into(), "--hmc".into()];
+        all.push(self.hmc.clone().into());
+        all.extend(["--limit".into(), self.limit.to_string().into()]);
+        all.extend(["--time".into(), self.time.to_string().into()]);
+        if let Some(json) = &self.json {
+            all.extend(["--json".into(), json.into()]);
+        }
+        all.extend(self.programs.iter().map(|(name, path)| {
+            let mut argument = OsString::from(format!("{name}="));
+            argument.push(path);
+            argument
+        }));
+        all
     }
 }
 
@@ -189,4 +207,26 @@ fn report(line: &Line, tested: &[Tested]) -> Value {
         "skipped": result.counts.skipped,
         "tests": tests,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, program};
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn the_arguments_are_those_that_the_command_reads() {
+        let programs = vec![("a".to_owned(), "/t/a b=c".into())];
+        let json = Some("/out/x.json".into());
+        let options = Options { hmc: "/t/hmc".into(), limit: 60, time: 100, json, programs };
+        let read = Parsed::parse_from(options.arguments()).options;
+        assert_eq!(read.arguments(), options.arguments());
+        assert!(program("x").is_err());
+    }
 }

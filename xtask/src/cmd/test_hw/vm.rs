@@ -1,0 +1,66 @@
+//! The suites over RDMA verbs in a VM with soft-RoCE devices: built here, run there, in one boot.
+
+use super::rdma::{LIMIT, Options};
+use crate::cmd::vm;
+use crate::verdict::Verdict;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How many times longer a test may take on an emulated processor.
+const EMULATED: u32 = 5;
+
+/// Time of the boot, of a test that is killed at its end, and of the end.
+const BOOT: Duration = Duration::from_secs(30);
+
+/// The results, in the output folder.
+const RESULTS: &str = "test-hw.json";
+
+/// Builds the programs and runs the suites in the VM. The build counts towards the time.
+pub(super) fn run(root: &Path, time: Duration, json: Option<&Path>) -> Verdict {
+    let begun = Instant::now();
+    let options = match Options::built(root) {
+        Ok(options) => options,
+        Err(why) => return Verdict::Failed(why),
+    };
+    let verdict = in_vm(root, options, time.saturating_sub(begun.elapsed()), json);
+    println!("{:.0} s in all, build and boot included", begun.elapsed().as_secs_f64());
+    verdict
+}
+
+fn in_vm(root: &Path, options: Options, time: Duration, json: Option<&Path>) -> Verdict {
+    let failed = |what: &Path, e| Verdict::failed(format!("{}: {e}", what.display()));
+    let ourselves = match std::env::current_exe() {
+        Ok(path) => path,
+        Err(e) => return failed(Path::new("the path of this program"), e),
+    };
+    let out = root.join("target/vm/test-hw");
+    let results = out.join(RESULTS);
+    if let Err(e) = std::fs::create_dir_all(&out) {
+        return failed(&out, e);
+    }
+    // Those of an earlier run are not those of this one.
+    let _ = std::fs::remove_file(&results);
+    let status = vm::status_of(&out, time, |emulated| {
+        let limit = if emulated { LIMIT.saturating_mul(EMULATED) } else { LIMIT };
+        println!(
+            "the processor is {}emulated; {} s for a test",
+            if emulated { "" } else { "not " },
+            limit.as_secs()
+        );
+        let options = options.within(limit, time.saturating_sub(BOOT), Some(&results));
+        std::iter::once(ourselves.into()).chain(options.arguments()).collect()
+    });
+    if let Some(file) = json
+        && results.exists()
+        && let Err(e) = std::fs::copy(&results, file)
+    {
+        return failed(file, e);
+    }
+    match status {
+        Ok(0) => Verdict::Passed,
+        Ok(1) => Verdict::failed("some suites failed in the VM"),
+        Ok(124) => Verdict::failed(format!("the VM was killed after {} s", time.as_secs())),
+        Ok(status) => Verdict::failed(format!("the suites ended with status {status} in the VM")),
+        Err(verdict) => verdict,
+    }
+}
