@@ -3,7 +3,7 @@
 //! The programs are built before, since a VM has no use for a compiler: `test-hw --vm` runs this file's command in the guest.
 
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
-use super::suites::{ELSEWHERE, OF_UCX, PROCESS_TESTS, RDMA_TESTS};
+use super::suites::{ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS};
 use crate::cmd::demo::{self, Via};
 use crate::shell;
 use crate::step_result::{Counts, Line, StepResult, summary, verdict};
@@ -109,6 +109,11 @@ fn devices() -> Vec<String> {
     names
 }
 
+/// Whether all devices are those of soft-RoCE, which alone name the network interface that they belong to.
+fn is_soft() -> bool {
+    devices().iter().all(|name| Path::new(DEVICES).join(name).join("parent").exists())
+}
+
 /// Runs the suites and prints the table.
 pub(crate) fn run(options: &Options) -> Verdict {
     let devices = devices();
@@ -165,6 +170,7 @@ fn suite(
             Which::All => [&ELSEWHERE[..], &OF_UCX].concat(),
             Which::Ignored => Vec::new(),
         },
+        unfit: if which == Which::All && is_soft() { &NOT_BY_SOFT_ROCE } else { &[] },
         without_bytes: &[],
         limit: Duration::from_secs(options.limit),
         until,

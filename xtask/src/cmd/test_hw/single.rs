@@ -51,6 +51,8 @@ pub(super) struct Run<'a> {
     pub(super) environment: Vec<(&'static str, Option<std::ffi::OsString>)>,
     /// Tests `program::name` that are about other transports: they do not run here.
     pub(super) elsewhere: Vec<&'a str>,
+    /// Tests that cannot run here, each with the reason: they count as skipped.
+    pub(super) unfit: &'a [(&'a str, &'a str)],
     /// Tests that need the transport and move nothing over it: they run, and are no pass.
     pub(super) without_bytes: &'a [&'a str],
     /// Time for one test.
@@ -103,9 +105,15 @@ impl Run<'_> {
         let known: Vec<&str> = names.iter().map(|(full, ..)| full.as_str()).collect();
         stale(&known, &self.elsewhere)?;
         stale(&known, self.without_bytes)?;
+        let unfit: Vec<&str> = self.unfit.iter().map(|(name, _)| *name).collect();
+        stale(&known, &unfit)?;
         let mut tested = Vec::new();
         for (full, path, name) in &names {
-            if !self.elsewhere.contains(&full.as_str()) {
+            if let Some((_, why)) = self.unfit.iter().find(|(unfit, _)| unfit == full) {
+                println!("--- {full}: skipped: {why}");
+                let (name, seen) = (full.clone(), Seen::Skipped);
+                tested.push(Tested { name, seen, time: Duration::ZERO });
+            } else if !self.elsewhere.contains(&full.as_str()) {
                 let begun = Instant::now();
                 let seen = self.one(path, name, self.without_bytes.contains(&full.as_str()))?;
                 let one = Tested { name: full.clone(), seen, time: begun.elapsed() };
