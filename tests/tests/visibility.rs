@@ -125,13 +125,13 @@ fn ucx_put_notify() {
 #[test]
 #[ignore = "needs an RDMA device: `cargo xtask test-hw --vm`"]
 fn rdma_put_then_tag() {
-    run(Via::Rdma, false, PAIRS / 50);
+    run(Via::Rdma, false, PAIRS / 200);
 }
 
 #[test]
 #[ignore = "needs an RDMA device: `cargo xtask test-hw --vm`"]
 fn rdma_put_notify() {
-    run(Via::Rdma, true, PAIRS / 50);
+    run(Via::Rdma, true, PAIRS / 200);
 }
 
 /// The tags of a loopback link, in one thread.
