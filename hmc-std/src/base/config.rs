@@ -1,5 +1,7 @@
 //! What a session is told at its start. Environment variables are read here and nowhere else.
 
+mod rdma;
+
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,9 +11,9 @@ use std::time::Duration;
 use hmc_core::limits;
 use hmc_core::types::Rank;
 use hmc_hw::ucx::settings::USER_KEYS;
-use hmc_hw::verbs::gid_choice::Want;
 use hmc_hw::verbs::select::Selector;
 
+pub(crate) use self::rdma::Rdma;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::absolute;
 pub use crate::base::paths::uds_path;
@@ -90,16 +92,6 @@ pub(crate) struct Ucx {
     pub(crate) user_keys: Vec<&'static str>,
     /// UCX's messages go to `tracing`.
     pub(crate) log: bool,
-}
-
-/// How RDMA verbs are found and set up.
-#[derive(Clone, Debug)]
-pub(crate) struct Rdma {
-    pub(crate) library: Option<PathBuf>,
-    /// The port, as far as the user names it.
-    pub(crate) port: Selector,
-    /// Queue pairs of each link.
-    pub(crate) lanes: usize,
 }
 
 /// Settings that the environment gives. All are optional; builders override them. docs/ENVIRONMENT.md has their values.
@@ -316,14 +308,7 @@ impl Config {
                 user_keys: env.ucx_keys.clone(),
                 ..Ucx::default()
             },
-            rdma: Rdma {
-                library: env.verbs_lib.clone(),
-                port: Selector {
-                    gid: Want { index: env.rdma_gid, ..Want::default() },
-                    ..env.rdma_port.clone().unwrap_or_default()
-                },
-                lanes: 1,
-            },
+            rdma: Rdma::new(env.verbs_lib.clone(), env.rdma_port.clone(), env.rdma_gid),
             refused: env.refused.clone(),
         }
     }

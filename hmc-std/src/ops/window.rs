@@ -350,7 +350,7 @@ impl Unfenced for Quarantine {
         };
         if !passed && matches!(self.fence, Fence::PeerAck) {
             // Without the peer's word a NIC's windows are closed by the clock, in a turn of the link. Nothing else may cause one.
-            self.link.enqueue();
+            self.link.schedule();
         }
         passed
     }

@@ -397,7 +397,7 @@ mod tests_of_the_count {
     }
 
     #[test]
-    fn a_listed_test_that_is_gone_is_said() {
+    fn a_listed_test_that_is_gone_is_reported() {
         assert_eq!(stale(&["a::b", "a::c"], &["a::c"]), Ok(()));
         assert!(stale(&["a::b"], &["a::c"]).unwrap_err().contains("a::c"));
     }
