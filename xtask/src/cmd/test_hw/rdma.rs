@@ -170,7 +170,7 @@ fn suite(
             Which::All => [&ELSEWHERE[..], &OF_UCX].concat(),
             Which::Ignored => Vec::new(),
         },
-        unfit: if which == Which::All && is_soft() { &NOT_BY_SOFT_ROCE } else { &[] },
+        unfit: if which == Which::All && is_soft() { NOT_BY_SOFT_ROCE } else { &[] },
         without_bytes: &[],
         limit: Duration::from_secs(options.limit),
         until,
