@@ -17,6 +17,7 @@ import time
 import pytest
 
 import hmc
+from hmc import listeners
 
 #: Seconds in which a process of a test has to end, or to say its next line. Those in which it, or a process that it started,
 #: could run and had no processor do not count, up to ten times as many: importing torch takes 2 s of a processor, and beside a
@@ -61,6 +62,13 @@ def ucx():
     there, why = _ucx
     if not there:
         pytest.skip(f"no UCX: {why[0]}")
+
+
+@pytest.fixture
+def rdma():
+    """Skips where the kernel has no RDMA device."""
+    if not listeners.has_rdma_device():
+        pytest.skip("no RDMA device: /sys/class/infiniband has none")
 
 
 #: Without UCX the programs run as they are: the environment names another transport.

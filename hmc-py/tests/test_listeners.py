@@ -110,10 +110,10 @@ def test_a_rank_that_somebody_has_is_drawn_anew(monkeypatch):
 @pytest.mark.parametrize("fallback", ["", "shm"])
 @pytest.mark.parametrize("conn", ["ucx", "rdma"])
 def test_another_transport_in_use_is_no_matter_of_packages(request, monkeypatch, fallback, conn):
-    """Where the transport can be had; without UCX that is what is missing. A link that a rank names is the only one to it; the
+    """Where the transport can be had; without UCX or a device that is what is missing. A link that a rank names is the only one to it; the
     C++ HMC's form has a second one, or the reason why not."""
-    if conn == "ucx":
-        request.getfixturevalue("ucx")
+    if conn in ("ucx", "rdma"):
+        request.getfixturevalue(conn)
     monkeypatch.setenv("HMC_CONN_FALLBACK", fallback)
     address = f"tcp://127.0.0.1:{(port := free_port())}"
     with hmc.Session(rank=0, listen=address), hmc.create_session(buffer_size=64) as s:
@@ -132,9 +132,9 @@ def test_another_transport_in_use_is_no_matter_of_packages(request, monkeypatch,
 @pytest.mark.parametrize("fallback", ["", "tcp"])
 @pytest.mark.parametrize("conn", ["ucx", "rdma", "tcp"])
 def test_nobody_listens_is_no_matter_of_transports(request, monkeypatch, caplog, fallback, conn):
-    """Where the transport can be had; without UCX that is what is missing, whoever listens."""
-    if conn == "ucx":
-        request.getfixturevalue("ucx")
+    """Where the transport can be had; without UCX or a device that is what is missing, whoever listens."""
+    if conn in ("ucx", "rdma"):
+        request.getfixturevalue(conn)
     monkeypatch.setenv("HMC_CONN_FALLBACK", fallback)
     conn = hmc.ConnType[conn.upper()]
     with hmc.create_session(buffer_size=64) as old, hmc.create_session(buffer_size=64) as new:
