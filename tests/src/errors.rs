@@ -20,7 +20,7 @@ impl Errors {
     /// wrong, and what to do.
     ///
     /// # Panics
-    /// Never: what is wrong is told by [`Errors::judge`].
+    /// Never: what is wrong is reported by [`Errors::check`].
     pub fn add<T>(
         &mut self,
         what: &str,
