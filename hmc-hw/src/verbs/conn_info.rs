@@ -11,9 +11,9 @@ use super::gid::{Gid, GidType};
 use super::port::{LinkLayer, Mtu};
 use super::reach::End;
 
-/// Kind of a note with a [`ConnInfo`].
+/// Kind of a note with conn info: how to connect to the sender.
 pub const ENDPOINT_VERBS: u8 = 5;
-/// Kind of a note with a [`WindowKey`].
+/// Kind of a note with the key to a window.
 pub const ENDPOINT_VERBS_KEY: u8 = 6;
 
 /// The version of these notes.
