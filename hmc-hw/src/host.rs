@@ -1,7 +1,7 @@
 //! What a session does for its part in a transport.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use hmc_core::time::Instant;
 
@@ -44,4 +44,25 @@ pub trait Host: Send + Sync {
 
     /// Reports what no call returns.
     fn report(&self, event: Event<'_>);
+}
+
+/// A worker that links share: its descriptor becomes readable when there is progress to make.
+pub trait SharedWorker: AsFd + Send + Sync {
+    /// A caller that waits makes progress from now on: the progress thread leaves the worker alone.
+    fn claim(&self);
+
+    /// The caller waits no more.
+    fn release(&self);
+
+    /// Returns `true` if the descriptor can be slept on: it becomes readable when there is something to do. After `false` the caller
+    /// makes progress and asks again.
+    #[must_use]
+    fn can_sleep(&self) -> bool;
+
+    /// Returns `true` if it cannot be slept on for some time, and is to be polled each millisecond.
+    #[must_use]
+    fn must_poll(&self) -> bool;
+
+    /// Makes progress for what was posted by one who does not wait for it, and watches for more.
+    fn resume(&self);
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{DataCloseReason, DataPlane as _, Progress as _, Transport as _};
+use hmc_hw::host::SharedWorker as _;
 use hmc_tests::fake_ucp::{BUSY, CallResult, FakeUcp};
 use hmc_tests::ucx_planes::{
     End, FIRST_WORKER, HostCall, MESSAGES, NIC, RecordingHost, SHARED_MEMORY, TURNS, connect, pair,

@@ -5,6 +5,7 @@
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{PostErrorKind, Progress as _, Transport as _};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
+use hmc_hw::host::SharedWorker as _;
 use hmc_tests::counting::Counting;
 use hmc_tests::fake_ibv::FakeIbv;
 use hmc_tests::verbs_planes::{End, LEN, pair};

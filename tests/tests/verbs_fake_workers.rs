@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use hmc_core::transport::Progress as _;
+use hmc_hw::host::SharedWorker as _;
 use hmc_hw::verbs::link_worker::LinkWorker;
 use hmc_tests::fake_ibv::FakeIbv;
 use hmc_tests::ucx_planes::HostCall;

@@ -19,7 +19,7 @@ use super::lock::lock;
 use super::memory::Memory;
 use super::session_worker::UcxWorker;
 use super::worker_pool::WorkerPool;
-use crate::host::Host;
+use crate::host::{Host, SharedWorker as _};
 
 /// How a session takes part in UCX.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::fault::UcxFault;
 use super::memory::Memory;
 use super::worker::{Armed, Worker};
-use crate::host::{Event, Host};
+use crate::host::{Event, Host, SharedWorker};
 
 /// Calls of progress for one event, before other workers get theirs.
 const MAX_POLLS: usize = 16;
@@ -179,12 +179,6 @@ impl UcxWorker {
         }
     }
 
-    /// Returns `true` if the worker cannot be armed: poll it each millisecond.
-    #[must_use]
-    pub fn must_poll(&self) -> bool {
-        self.polling.lasts.load(Ordering::Acquire)
-    }
-
     /// Makes progress, unless another thread does. Returns `true` if anything happened.
     pub(super) fn progress(&self) -> bool {
         self.worker.try_lock().is_some_and(|guard| guard.progress())
@@ -208,10 +202,16 @@ impl UcxWorker {
         let guard = self.worker.lock();
         (0..MAX_POLLS).any(|_| !guard.progress())
     }
+}
+
+impl SharedWorker for UcxWorker {
+    /// Returns `true` if the worker cannot be armed: poll it each millisecond.
+    fn must_poll(&self) -> bool {
+        self.polling.lasts.load(Ordering::Acquire)
+    }
 
     /// Makes progress, and arms the descriptor if nothing happened. Returns `true` if it is armed, so that a caller can sleep on it.
-    #[must_use]
-    pub fn can_sleep(&self) -> bool {
+    fn can_sleep(&self) -> bool {
         let Some(guard) = self.worker.try_lock() else { return false };
         let any = guard.progress();
         let armed = !any && guard.arm() == Armed::Yes;
@@ -221,14 +221,14 @@ impl UcxWorker {
     }
 
     /// A caller that waits makes progress from now on: the host's thread does not.
-    pub fn claim(&self) {
+    fn claim(&self) {
         if !self.is_manual && self.claims.fetch_add(1, Ordering::AcqRel) == 0 {
             self.host.unwatch(self.as_fd());
         }
     }
 
     /// That caller waits no more.
-    pub fn release(&self) {
+    fn release(&self) {
         if !self.is_manual && self.claims.fetch_sub(1, Ordering::AcqRel) == 1 {
             // The host's thread is woken for what comes from now on.
             if !self.must_poll() {
@@ -239,7 +239,7 @@ impl UcxWorker {
     }
 
     /// Makes progress for requests that no caller waits for, and arms the descriptor.
-    pub fn resume(&self) {
+    fn resume(&self) {
         self.service(None);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::fault::VerbsFault;
 use super::objects::CompletionQueue;
-use crate::host::{Event, Host, Notify};
+use crate::host::{Event, Host, Notify, SharedWorker};
 
 /// The completion queue of a link, and who sleeps on it.
 ///
@@ -84,16 +84,18 @@ impl LinkWorker {
         let _ = self.arm();
         self.notify.notify();
     }
+}
 
+impl SharedWorker for LinkWorker {
     /// A caller that waits looks at completions from now on: the host's thread does not.
-    pub fn claim(&self) {
+    fn claim(&self) {
         if !self.is_manual && self.claims.fetch_add(1, Ordering::AcqRel) == 0 {
             self.host.unwatch(self.as_fd());
         }
     }
 
     /// That caller waits no more.
-    pub fn release(&self) {
+    fn release(&self) {
         if !self.is_manual && self.claims.fetch_sub(1, Ordering::AcqRel) == 1 {
             if let Err(e) = self.host.watch(self.number, self.as_fd()) {
                 self.host.report(Event::NotWatched(e));
@@ -103,16 +105,20 @@ impl LinkWorker {
     }
 
     /// Requests were posted that no caller waits for: has the link look at their completions.
-    pub fn resume(&self) {
+    fn resume(&self) {
         if !self.is_manual && !self.arm() {
             self.notify.notify();
         }
     }
 
     /// Returns `true` if a caller can sleep on the descriptor. After `false` it looks at the completions and asks again.
-    #[must_use]
-    pub fn can_sleep(&self) -> bool {
+    fn can_sleep(&self) -> bool {
         self.arm()
+    }
+
+    /// A channel can always be slept on.
+    fn must_poll(&self) -> bool {
+        false
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::{ENDPOINT_UCX, EndpointBlob};
 use hmc_core::wire::hello::Features;
+use hmc_hw::host::SharedWorker;
 use hmc_hw::ucx::data_plane::UcxDataPlane;
 use hmc_hw::ucx::domain::{DomainOptions, UcxDomain};
 use hmc_hw::ucx::memory::Memory;
@@ -27,7 +28,7 @@ use crate::transport::link_waker::LinkWaker;
 use crate::transport::released::Released;
 use crate::transport::session_host::{NotifyLink, SessionHost};
 use crate::transport::with_stream::WithStream;
-use crate::transport::worker::{SharedWorker, Worker};
+use crate::transport::worker::Worker;
 
 /// UCX, which is loaded at its first use.
 pub(crate) struct SessionUcx {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::EndpointBlob;
+use hmc_hw::host::SharedWorker;
 use hmc_hw::verbs::ENDPOINT_VERBS;
 use hmc_hw::verbs::data_plane::VerbsDataPlane;
 use hmc_hw::verbs::domain::{DomainOptions, VerbsDomain};
@@ -23,7 +24,7 @@ use crate::transport::link_waker::LinkWaker;
 use crate::transport::released::Released;
 use crate::transport::session_host::{NotifyLink, SessionHost};
 use crate::transport::with_stream::WithStream;
-use crate::transport::worker::{SharedWorker, Worker};
+use crate::transport::worker::Worker;
 
 /// Where the kernel lists RDMA devices.
 const DEVICES: &str = "/sys/class/infiniband";

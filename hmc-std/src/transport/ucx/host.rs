@@ -6,13 +6,11 @@ use hmc_hw::ucx::context::UcxError;
 use hmc_hw::ucx::fault::UcxFault;
 use hmc_hw::ucx::memory::Memory;
 use hmc_hw::ucx::result::StatusKind;
-use hmc_hw::ucx::session_worker::UcxWorker;
 use hmc_mem::error::MemError;
 
 use crate::base::error::{Error, ErrorKind};
 use crate::memory::StableBytes;
 use crate::transport::session_host::not_watched;
-use crate::transport::worker::SharedWorker;
 
 impl From<UcxError> for Error {
     fn from(e: UcxError) -> Self {
@@ -49,28 +47,6 @@ pub(super) struct UcxBytes(pub(super) Arc<Memory>);
 unsafe impl StableBytes for UcxBytes {
     fn as_bytes_ptr(&self) -> (*mut u8, usize) {
         (self.0.start().as_ptr(), self.0.len())
-    }
-}
-
-impl SharedWorker for UcxWorker {
-    fn claim(&self) {
-        Self::claim(self);
-    }
-
-    fn release(&self) {
-        Self::release(self);
-    }
-
-    fn can_sleep(&self) -> bool {
-        Self::can_sleep(self)
-    }
-
-    fn must_poll(&self) -> bool {
-        Self::must_poll(self)
-    }
-
-    fn resume(&self) {
-        Self::resume(self);
     }
 }
 

@@ -3,14 +3,12 @@
 use hmc_hw::verbs::error::VerbsError;
 use hmc_hw::verbs::fault::VerbsFault;
 use hmc_hw::verbs::library::LoadError;
-use hmc_hw::verbs::link_worker::LinkWorker;
 use hmc_hw::verbs::select::SelectError;
 use hmc_mem::error::MemError;
 use rustix::io::Errno;
 
 use crate::base::error::{Error, ErrorKind};
 use crate::transport::session_host::not_watched;
-use crate::transport::worker::SharedWorker;
 
 impl From<VerbsError> for Error {
     fn from(e: VerbsError) -> Self {
@@ -46,28 +44,5 @@ impl From<VerbsFault> for Error {
             _ => ErrorKind::Protocol,
         };
         Self::new(kind, format!("RDMA verbs: {fault}"))
-    }
-}
-
-impl SharedWorker for LinkWorker {
-    fn claim(&self) {
-        Self::claim(self);
-    }
-
-    fn release(&self) {
-        Self::release(self);
-    }
-
-    fn can_sleep(&self) -> bool {
-        Self::can_sleep(self)
-    }
-
-    /// A channel can always be slept on.
-    fn must_poll(&self) -> bool {
-        false
-    }
-
-    fn resume(&self) {
-        Self::resume(self);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use hmc_core::time::Instant;
+use hmc_hw::host::SharedWorker;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{WaitScope, within};
@@ -15,7 +16,7 @@ use crate::base::wait_limit::WaitLimit;
 use crate::io::reactor::Reactor;
 use crate::link::ends::{End, pair_with_worker};
 use crate::transport::link_waker::LinkWaker;
-use crate::transport::worker::{SharedWorker, Worker};
+use crate::transport::worker::Worker;
 
 /// A worker that does what a test says, and counts what is asked of it.
 struct Counts {

@@ -5,13 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use hmc_core::transport::{DataPlane as _, Progress as _};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
+use hmc_hw::host::SharedWorker;
 
 use super::*;
 use crate::base::config::Progress;
 use crate::io::reactor::Reactor;
 use crate::node::inbox::{Message, Want};
 use crate::transport::link_waker::LinkWaker;
-use crate::transport::worker::{SharedWorker, Worker};
+use crate::transport::worker::Worker;
 
 fn bench() -> Bench {
     Bench::new(PeerAccess::Remote, false, false)
