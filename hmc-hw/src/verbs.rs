@@ -56,4 +56,4 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-pub use conn_info::{ENDPOINT_VERBS, ENDPOINT_VERBS_KEY};
+pub use conn_info::{ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY};

@@ -208,6 +208,10 @@ impl End {
             }
             received = true;
         }
+        let mut buf = [0; MAX_ENDPOINT_BYTES];
+        while let Some(Note { kind, bytes }) = self.plane.next_note(&mut buf) {
+            lock(&self.control.0).push_back(ToPeer::Note(kind, bytes.to_vec()));
+        }
         while let Some((id, epoch)) = self.plane.next_release() {
             self.send(ToPeer::Release(id, epoch));
         }

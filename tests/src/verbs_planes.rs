@@ -99,6 +99,17 @@ impl End {
         (note.kind, note.bytes.to_vec())
     }
 
+    /// What the other end must receive once this one is connected.
+    ///
+    /// # Panics
+    /// If there is nothing.
+    pub fn word(&mut self) -> OwnedNote {
+        let note = self.plane.next_note(&mut []).expect("that it is connected");
+        let word = (note.kind, note.bytes.to_vec());
+        assert!(self.plane.next_note(&mut []).is_none(), "once");
+        word
+    }
+
     /// Receives a note of the other end's.
     ///
     /// # Errors
@@ -259,6 +270,9 @@ pub fn pair() -> (End, End, WindowDesc) {
 #[must_use]
 pub fn meet(mut near: End, mut far: End) -> (End, End, WindowDesc) {
     let (ours, theirs) = (near.greeting(), far.greeting());
+    near.receive((theirs.0, &theirs.1));
+    far.receive((ours.0, &ours.1));
+    let (ours, theirs) = (near.word(), far.word());
     near.receive((theirs.0, &theirs.1));
     far.receive((ours.0, &ours.1));
     assert!(near.plane.is_ready() && far.plane.is_ready());

@@ -65,7 +65,10 @@ fn conn_info_that_is_changed_harms_no_other_link() {
         let mut end = End::in_domain(&domain).unwrap();
         match end.try_receive((kind, &copy)) {
             Ok(()) => {
-                assert!(end.plane.is_ready(), "byte {at}");
+                assert!(
+                    !end.plane.is_ready() && end.plane.next_note(&mut []).is_some(),
+                    "byte {at}"
+                );
                 connected += 1;
             }
             Err(VerbsFault::Note(_) | VerbsFault::Unreachable(_) | VerbsFault::Lanes { .. }) => {
@@ -80,6 +83,28 @@ fn conn_info_that_is_changed_harms_no_other_link() {
     near.post(&near.put(1, &window, 64));
     assert_eq!(near.complete(1), [(1, Ok(64))]);
     drop((near, far, other, domain));
+    fake.assert_clean();
+}
+
+/// A request that came before the peer is connected would be lost, and sent again after the time for an acknowledgement.
+#[test]
+fn requests_wait_until_both_ends_are_connected() {
+    let fake = FakeIbv::take();
+    let (mut near, mut far) = (End::new(), End::new());
+    let (ours, theirs) = (near.greeting(), far.greeting());
+    near.receive((theirs.0, &theirs.1));
+    let window = far.expose_to(&mut near, (0, LEN), Access::all());
+    let put = near.put(1, &window, 64);
+    assert!(!near.plane.is_ready());
+    assert_eq!(near.plane.post(&put), Err(PostErrorKind::Busy));
+    far.receive((ours.0, &ours.1));
+    assert_eq!(near.plane.post(&put), Err(PostErrorKind::Busy), "nobody has said so");
+    let word = far.word();
+    near.receive((word.0, &word.1));
+    assert!(near.plane.is_ready() && !far.plane.is_ready());
+    near.post(&put);
+    assert_eq!(near.complete(1), [(1, Ok(64))]);
+    drop((near, far));
     fake.assert_clean();
 }
 

@@ -24,6 +24,13 @@ pub trait Notes: Target {
         Ok(())
     }
 
+    /// Returns what the counterpart is to receive beside the greeting and the notes of windows, written to `buf`, once. The link
+    /// sends it; it asks after each note that came.
+    fn next_note<'a>(&mut self, buf: &'a mut [u8]) -> Option<Note<'a>> {
+        let _ = buf;
+        None
+    }
+
     /// Whether revoked windows of the peer are still used by requests in flight.
     fn has_releases(&self) -> bool {
         false

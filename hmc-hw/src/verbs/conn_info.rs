@@ -16,6 +16,9 @@ pub const ENDPOINT_VERBS: u8 = 5;
 /// Kind of a note with the key to a window.
 pub const ENDPOINT_VERBS_KEY: u8 = 6;
 
+/// Kind of a note without bytes: the sender has connected its queue pairs, and serves requests.
+pub const ENDPOINT_VERBS_CONNECTED: u8 = 7;
+
 /// The version of these notes.
 const VERSION: u8 = 1;
 /// Queue pairs that a link can have.

@@ -62,7 +62,13 @@ pub struct VerbsDataPlane<M: Registered> {
     released: Vec<Box<dyn Send>>,
     /// The lane of the next request.
     next_lane: usize,
+    /// The queue pairs are connected: the peer's requests are served.
     is_connected: bool,
+    /// The peer is to receive that.
+    owes_word: bool,
+    /// The peer has connected its own: it serves requests of this end. One that came before would be lost, and sent again after
+    /// the time for an acknowledgement.
+    is_peer_connected: bool,
     /// Requests were posted since the last [`hmc_core::transport::Progress::take_posted`].
     has_posted: bool,
     failure: Option<LaneFailure>,
@@ -122,6 +128,8 @@ impl<M: Registered> VerbsDataPlane<M> {
             released: Vec::new(),
             next_lane: 0,
             is_connected: false,
+            owes_word: false,
+            is_peer_connected: false,
             has_posted: false,
             failure: None,
             refusal: None,
@@ -133,6 +141,12 @@ impl<M: Registered> VerbsDataPlane<M> {
     #[must_use]
     pub fn link_worker(&self) -> Arc<LinkWorker> {
         Arc::clone(&self.worker)
+    }
+
+    /// Whether both ends serve each other's requests.
+    #[inline]
+    pub(super) fn serves(&self) -> bool {
+        self.is_connected && self.is_peer_connected
     }
 
     /// Registers memory at its first request.
@@ -323,7 +337,7 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         if self.known.resolve(work.local).is_none() {
             return Err(PostErrorKind::UnknownRegion);
         }
-        if !self.is_connected {
+        if !self.serves() {
             return Err(PostErrorKind::Busy);
         }
         let there = match self.remotes.resolve(work.opcode, work.remote) {

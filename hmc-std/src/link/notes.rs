@@ -41,6 +41,21 @@ impl Link {
         note.map_or(Ok(()), |note| self.send_note(note))
     }
 
+    /// Sends what the data plane has for its counterpart.
+    pub(super) fn send_notes(&self) {
+        let mut space = [0; MAX_ENDPOINT_BYTES];
+        loop {
+            let mut data = self.data();
+            let Some(Note { kind, bytes }) = data.plane().next_note(&mut space) else { return };
+            let note = Note { kind, bytes };
+            drop(data);
+            if self.send_note(note).is_err() {
+                // The link is over, or the peer takes nothing: then it falls silent.
+                return;
+            }
+        }
+    }
+
     /// Another thread has ended something of this link: a leader that sleeps on the worker looks again. What the worker gave was
     /// taken, so its descriptor tells of nothing.
     pub(super) fn wake_leader(&self) {

@@ -150,6 +150,8 @@ impl Link {
             return;
         }
         if received.adverts {
+            // Before this end takes the link for ready: who connected may make no progress from then on.
+            self.send_notes();
             self.check_ready();
         }
         if received.revoked {

@@ -11,7 +11,9 @@ use hmc_core::work::SlotId;
 use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
-use crate::verbs::conn_info::{ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_KEY, WindowKey};
+use crate::verbs::conn_info::{
+    ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY, WindowKey,
+};
 use crate::verbs::fault::VerbsFault;
 use crate::verbs::lane::{FlushWord, Lane, LaneFailure};
 use crate::verbs::link_worker::LinkWorker;
@@ -94,7 +96,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 rkey: info.flush_key,
             };
         }
-        self.is_connected = true;
+        (self.is_connected, self.owes_word) = (true, true);
         Ok(())
     }
 }
@@ -103,7 +105,7 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
     type Worker = Arc<LinkWorker>;
 
     fn is_ready(&self) -> bool {
-        self.is_connected
+        self.serves()
     }
 
     /// The NIC serves the peer. What this end has to do is to close windows whose time is over, and to end requests that use windows
@@ -148,8 +150,19 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
         match note.kind {
             ENDPOINT_VERBS => self.connect(&ConnInfo::parse(note.bytes)?),
             ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?),
+            ENDPOINT_VERBS_CONNECTED => {
+                self.is_peer_connected = true;
+                Ok(())
+            }
             _ => Ok(()),
         }
+    }
+
+    /// That this end serves requests, once it does.
+    fn next_note<'a>(&mut self, buf: &'a mut [u8]) -> Option<Note<'a>> {
+        let bytes = buf.get(..0)?;
+        let kind = ENDPOINT_VERBS_CONNECTED;
+        std::mem::take(&mut self.owes_word).then_some(Note { kind, bytes })
     }
 
     fn has_releases(&self) -> bool {

@@ -173,6 +173,10 @@ impl<P: BareDataPlane> Notes for WithStream<P> {
         Ok(())
     }
 
+    fn next_note<'a>(&mut self, buf: &'a mut [u8]) -> Option<Note<'a>> {
+        self.plane.next_note(buf)
+    }
+
     fn has_releases(&self) -> bool {
         self.plane.has_releases()
     }

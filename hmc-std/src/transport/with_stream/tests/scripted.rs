@@ -52,6 +52,7 @@ pub(crate) struct Scripted {
     pub(crate) has_work: bool,
     pub(crate) has_posted: bool,
     pub(crate) coalesces: bool,
+    pub(crate) notes: VecDeque<u8>,
     pub(crate) releases: VecDeque<(WindowId, Epoch)>,
     pub(crate) releases_heard: Vec<(WindowId, Epoch)>,
     pub(crate) checks: bool,
@@ -88,6 +89,7 @@ impl Default for Scripted {
             has_work: false,
             has_posted: false,
             coalesces: false,
+            notes: VecDeque::new(),
             releases: VecDeque::new(),
             releases_heard: Vec::new(),
             checks: false,
@@ -224,6 +226,11 @@ impl Notes for Scripted {
     fn greeting<'a>(&mut self, buf: &'a mut [u8]) -> Result<Option<Note<'a>>, Error> {
         buf.fill(2);
         Ok(buf.get(..3).map(|bytes| Note { kind: 8, bytes }))
+    }
+
+    fn next_note<'a>(&mut self, buf: &'a mut [u8]) -> Option<Note<'a>> {
+        let kind = self.notes.pop_front()?;
+        buf.get(..1).map(|bytes| Note { kind, bytes })
     }
 
     fn has_releases(&self) -> bool {
