@@ -3,13 +3,15 @@
 //! It is built as a dependency of the tests and lies beside them. Its state is the process's, so tests of one file take
 //! turns: [`FakeIbv::take`] waits for its own.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{c_char, c_int};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use hmc_sim::vendor::library::beside;
+
+use crate::fake_library::{FakeLibrary, text};
 
 /// What becomes of a call, or of an operation that is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,22 +32,16 @@ pub enum VerbsFate {
     Dropped,
 }
 
+/// Functions that only this fake has.
 struct Api {
+    common: FakeLibrary,
     rule: unsafe extern "C" fn(*const c_char, u64, c_int, u64) -> c_int,
-    set: unsafe extern "C" fn(*const c_char, u64) -> c_int,
     device: unsafe extern "C" fn(u32, *const c_char, u64) -> c_int,
     port: unsafe extern "C" fn(u32, u32, *const c_char, u64) -> c_int,
     gid: unsafe extern "C" fn(u32, u32, u32, u32, *const u8) -> c_int,
-    calls: unsafe extern "C" fn(*const c_char) -> u64,
-    count: unsafe extern "C" fn(*const c_char) -> u64,
     kill: extern "C" fn(u64) -> u64,
     event: extern "C" fn(u32, u32, u32) -> c_int,
-    release: extern "C" fn() -> u64,
     progress: extern "C" fn(u64),
-    forget: extern "C" fn(),
-    collect: extern "C" fn(c_int),
-    finding: unsafe extern "C" fn(*mut u8, usize) -> usize,
-    reset: extern "C" fn() -> u64,
 }
 
 /// The library, for one test at a time.
@@ -69,70 +65,24 @@ pub fn file() -> PathBuf {
     beside("hmc_vendor_ibverbs").expect("cargo builds the fake libibverbs with the tests")
 }
 
-/// # Safety
-/// `F` is the type of that function.
-unsafe fn get<F: Copy>(library: &libloading::Library, name: &str) -> F {
-    // SAFETY: the caller vouched for the type.
-    *unsafe { library.get::<F>(name) }.expect("a function of the fake libibverbs")
-}
-
 /// Loads the fake libibverbs.
 fn load() -> Api {
-    // SAFETY: the fake libibverbs is ours: it runs nothing when it is loaded.
-    let library = unsafe { libloading::Library::new(file()) }.expect("it can be loaded");
-    // It stays: users keep pointers into it.
-    let library = Box::leak(Box::new(library));
+    let common = FakeLibrary::load(&file(), "hmc_fake_ibv_");
     // SAFETY: the types are those of `hmc-sim/vendor/ibverbs/src/script.rs`.
-    let rule = unsafe { get(library, "hmc_fake_ibv_rule") };
+    let rule = unsafe { common.function("rule") };
     // SAFETY: as above.
-    let set = unsafe { get(library, "hmc_fake_ibv_set") };
+    let device = unsafe { common.function("device") };
     // SAFETY: as above.
-    let device = unsafe { get(library, "hmc_fake_ibv_device") };
+    let port = unsafe { common.function("port") };
     // SAFETY: as above.
-    let port = unsafe { get(library, "hmc_fake_ibv_port") };
+    let gid = unsafe { common.function("gid") };
     // SAFETY: as above.
-    let gid = unsafe { get(library, "hmc_fake_ibv_gid") };
+    let kill = unsafe { common.function("kill") };
     // SAFETY: as above.
-    let calls = unsafe { get(library, "hmc_fake_ibv_calls") };
+    let event = unsafe { common.function("event") };
     // SAFETY: as above.
-    let count = unsafe { get(library, "hmc_fake_ibv_count") };
-    // SAFETY: as above.
-    let kill = unsafe { get(library, "hmc_fake_ibv_kill") };
-    // SAFETY: as above.
-    let event = unsafe { get(library, "hmc_fake_ibv_event") };
-    // SAFETY: as above.
-    let release = unsafe { get(library, "hmc_fake_ibv_release") };
-    // SAFETY: as above.
-    let progress = unsafe { get(library, "hmc_fake_ibv_progress") };
-    // SAFETY: as above.
-    let forget = unsafe { get(library, "hmc_fake_ibv_forget") };
-    // SAFETY: as above.
-    let collect = unsafe { get(library, "hmc_fake_ibv_collect") };
-    // SAFETY: as above.
-    let finding = unsafe { get(library, "hmc_fake_ibv_finding") };
-    // SAFETY: as above.
-    let reset = unsafe { get(library, "hmc_fake_ibv_reset") };
-    Api {
-        rule,
-        set,
-        device,
-        port,
-        gid,
-        calls,
-        count,
-        kill,
-        event,
-        release,
-        progress,
-        forget,
-        collect,
-        finding,
-        reset,
-    }
-}
-
-fn text(text: &str) -> CString {
-    CString::new(text).expect("no zero in it")
+    let progress = unsafe { common.function("progress") };
+    Api { common, rule, device, port, gid, kill, event, progress }
 }
 
 /// Runs the ignored tests of this program one by one, in a process whose sessions use the fake libibverbs: `HMC_VERBS_LIB` names it.
@@ -150,8 +100,6 @@ pub fn run_ignored() {
 
 /// The variable that names the library of sessions.
 const NAMES: &str = "HMC_VERBS_LIB";
-/// How long sessions that were dropped may take until all is given back.
-const GIVING_BACK: Duration = Duration::from_secs(20);
 
 impl FakeIbv {
     /// As [`Self::take`], in a process of [`run_ignored`]; `None` in any other.
@@ -166,10 +114,7 @@ impl FakeIbv {
     /// # Panics
     /// When they do not.
     pub fn await_clean(&self) {
-        let begun = Instant::now();
-        while self.count("live") != 0 && begun.elapsed() < GIVING_BACK {
-            std::thread::yield_now();
-        }
+        self.await_none_live();
         self.assert_clean();
     }
 
@@ -181,7 +126,7 @@ impl FakeIbv {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let api = API.get_or_init(load);
         // What a test that failed has left.
-        (api.reset)();
+        api.common.restart();
         Self { api, _turn: turn }
     }
 
@@ -202,15 +147,6 @@ impl FakeIbv {
         // SAFETY: a C string that outlives the call.
         let done = unsafe { (self.api.rule)(text(function).as_ptr(), nth, action, value) };
         assert_eq!(done, 0, "{function} {fate:?}");
-    }
-
-    /// Sets a number of the script.
-    ///
-    /// # Panics
-    /// When there is none of that name.
-    pub fn set(&self, name: &str, value: u64) {
-        // SAFETY: a C string that outlives the call.
-        assert_eq!(unsafe { (self.api.set)(text(name).as_ptr(), value) }, 0, "{name}");
     }
 
     /// Sets a number of a device, which counts from 0.
@@ -245,20 +181,6 @@ impl FakeIbv {
         assert_eq!(done, 0, "{device} {port} {index}");
     }
 
-    /// How often a function was called, or an operation posted, in this turn.
-    #[must_use]
-    pub fn calls(&self, function: &str) -> u64 {
-        // SAFETY: a C string that outlives the call.
-        unsafe { (self.api.calls)(text(function).as_ptr()) }
-    }
-
-    /// A count of the library; `hmc-sim/vendor/ibverbs/src/script.rs` has their names.
-    #[must_use]
-    pub fn count(&self, what: &str) -> u64 {
-        // SAFETY: a C string that outlives the call.
-        unsafe { (self.api.count)(text(what).as_ptr()) }
-    }
-
     /// Moves the `nth` queue pair of this turn (0: all) to the error state; how many were moved.
     #[must_use]
     pub fn kill(&self, nth: u64) -> u64 {
@@ -273,35 +195,9 @@ impl FakeIbv {
         assert_eq!((self.api.event)(device, event_type, nth), 0, "{device} {event_type} {nth}");
     }
 
-    /// Lets held operations and completions come; how many they were.
-    #[must_use]
-    pub fn release(&self) -> u64 {
-        (self.api.release)()
-    }
-
     /// Makes ticks, besides those of polls.
     pub fn progress(&self, ticks: u64) {
         (self.api.progress)(ticks);
-    }
-
-    /// Forgets rules only; what is held stays so.
-    pub fn forget_rules(&self) {
-        (self.api.forget)();
-    }
-
-    /// Collects findings instead of ending the process at the first.
-    pub fn collect(&self) {
-        (self.api.collect)(1);
-    }
-
-    /// The oldest finding.
-    #[must_use]
-    pub fn finding(&self) -> Option<String> {
-        let mut text = vec![0; 512];
-        // SAFETY: it may be written for its length.
-        let len = unsafe { (self.api.finding)(text.as_mut_ptr(), text.len()) };
-        text.truncate(len);
-        (len != 0).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Everything was given back, no access was refused, and there was no misuse.
@@ -309,18 +205,21 @@ impl FakeIbv {
     /// # Panics
     /// When not.
     pub fn assert_clean(&self) {
-        let objects = ["contexts", "pds", "mrs", "mws", "channels", "cqs", "qps", "srqs", "live"];
-        for what in objects {
-            assert_eq!(self.count(what), 0, "{what} that are left");
-        }
-        for what in ["registered", "refused", "findings"] {
-            assert_eq!(self.count(what), 0, "{what}");
-        }
+        self.assert_none(&["contexts", "pds", "mrs", "mws", "channels", "cqs", "qps", "srqs"]);
+        self.assert_none(&["live", "registered", "refused", "findings"]);
+    }
+}
+
+impl Deref for FakeIbv {
+    type Target = FakeLibrary;
+
+    fn deref(&self) -> &FakeLibrary {
+        &self.api.common
     }
 }
 
 impl Drop for FakeIbv {
     fn drop(&mut self) {
-        (self.api.reset)();
+        self.restart();
     }
 }

@@ -20,6 +20,7 @@ pub mod env;
 pub mod errors;
 pub mod events;
 pub mod fake_ibv;
+pub mod fake_library;
 pub mod fake_ucp;
 pub mod files;
 pub mod group_fixture;

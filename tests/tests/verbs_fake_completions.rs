@@ -120,7 +120,7 @@ fn those_before_a_failed_one_succeed_and_those_behind_it_fail() {
                 assert_eq!(near.plane.post(&put), Err(PostErrorKind::Disconnected));
                 assert!(near.plane.are_requests_fenced() && near.poll_for(20).is_empty());
                 near.plane.close(why);
-                fake.forget_rules();
+                fake.clear_rules();
                 end(&fake, (near, far));
             }
         }
@@ -173,7 +173,7 @@ fn calls_that_fail_end_the_link() {
         let step = if function == "ibv_poll_cq" { "polling" } else { "posting" };
         assert!(text.starts_with(step), "{text}");
         assert!(near.poll_for(9).is_empty() && near.plane.are_requests_fenced());
-        fake.forget_rules();
+        fake.clear_rules();
         end(&fake, (near, far));
     }
     // A chain of which a part was posted.
@@ -254,7 +254,7 @@ fn a_lost_completion_holds_its_memory_until_the_link_ends() {
         near.plane.release_memory(true);
         assert_eq!(fake.count("mrs"), regions - 1);
         assert!(near.take_released() >= 1);
-        fake.forget_rules();
+        fake.clear_rules();
         drop((near, far));
         assert_eq!((fake.count("live"), fake.count("findings")), (0, 0));
     }
@@ -276,7 +276,7 @@ fn a_later_completion_covers_a_lost_one() {
         }
         assert_eq!(near.complete(2), [(1, Ok(64)), (2, Ok(64))], "{operation}");
         assert!(near.plane.are_requests_fenced());
-        fake.forget_rules();
+        fake.clear_rules();
         end(&fake, (near, far));
     }
 }
@@ -301,7 +301,7 @@ fn the_end_of_a_link_fences_what_is_under_way() {
         assert_eq!(fake.release(), 0, "nothing is under way");
         fake.progress(20);
         assert_eq!(far.count_from(0, 9), 0, "a write has come after the end");
-        fake.forget_rules();
+        fake.clear_rules();
         drop(far);
         fake.assert_clean();
     }

@@ -233,7 +233,7 @@ fn a_greeting_needs_no_call_of_the_device() {
     assert_eq!(end.greeting(), end.greeting());
     let mut small = [0; 20];
     assert!(matches!(end.plane.greeting(&mut small), Err(VerbsFault::Note(_))));
-    fake.forget_rules();
+    fake.clear_rules();
     drop(end);
     fake.assert_clean();
 }

@@ -189,7 +189,7 @@ fn windows_come_back_while_the_peer_uses_them() {
         assert_eq!(fake.count("refused"), refused + u64::from(is_used));
         drop((span, region, remote, two));
         until("all is given back", LONG, || (fake.count("live") == 0).then_some(()));
-        fake.forget_rules();
+        fake.clear_rules();
     }
 }
 
@@ -222,7 +222,7 @@ fn the_end_of_a_session_ends_what_is_under_way() {
             }
         }
         drop(dir);
-        fake.forget_rules();
+        fake.clear_rules();
         fake.await_clean();
     }
 }

@@ -44,7 +44,7 @@ fn a_data_plane_that_cannot_be_made_leaves_nothing() {
             let fault = End::in_domain(&domain).expect_err(function);
             assert_eq!(failed_call(fault), (step, errno), "{function} {nth}");
             assert_eq!(fake.count("live"), before, "{function} {nth}");
-            fake.forget_rules();
+            fake.clear_rules();
         }
     }
     // The second try is without bytes in the work request.
@@ -55,7 +55,7 @@ fn a_data_plane_that_cannot_be_made_leaves_nothing() {
         let fault = End::in_domain(&domain).expect_err("both tries");
         assert_eq!(failed_call(fault), ("making a queue pair", libc::ENOSPC), "{nth}");
         assert_eq!(fake.count("live"), before, "{nth}");
-        fake.forget_rules();
+        fake.clear_rules();
     }
     let calls = host.take();
     let watched = calls.iter().filter(|call| **call == HostCall::Watch(FIRST_WORKER + 1)).count();
@@ -117,7 +117,7 @@ fn a_connection_that_fails_at_any_step_can_be_closed() {
         assert!(near.plane.are_requests_fenced() && near.plane.peer_has_ended());
         drop((near, far));
         assert_eq!(fake.count("live"), before, "{nth}");
-        fake.forget_rules();
+        fake.clear_rules();
     }
     drop(domain);
     fake.assert_clean();
@@ -138,7 +138,7 @@ fn memory_that_cannot_be_registered_refuses_its_post_only() {
         assert_eq!(host.take(), [HostCall::NotRegistered]);
         assert!(near.plane.close_reason().is_none() && near.plane.are_requests_fenced());
         assert!(near.poll().is_empty());
-        fake.forget_rules();
+        fake.clear_rules();
     }
     near.fill(5);
     near.post(&near.put(2, &window, 64));

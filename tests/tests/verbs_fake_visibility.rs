@@ -29,7 +29,7 @@ fn a_visible_put_completes_after_its_flush_and_its_bytes_are_there() {
         assert_eq!((far.count_from(0, 7), fake.count("staged")), (visible, staged));
         assert_eq!(fake.release(), 1);
         assert_eq!((near.complete(1), far.count_from(0, 7)), (vec![(1, Ok(64))], 64));
-        fake.forget_rules();
+        fake.clear_rules();
         drop((near, far));
         fake.assert_clean();
     }
@@ -98,7 +98,7 @@ fn at_most_four_flushes_are_under_way() {
     assert!(near.poll_for(20).is_empty());
     assert_eq!((fake.calls("write"), fake.calls("read")), (12, 4));
     assert!(!near.plane.interest().work, "there is nothing to do before one has completed");
-    fake.forget_rules();
+    fake.clear_rules();
     assert_eq!(fake.release(), 4);
     let done = (0..12).map(|index| (index, Ok(64)));
     assert_eq!(near.complete(12), done.collect::<Vec<_>>());

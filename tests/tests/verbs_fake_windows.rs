@@ -100,7 +100,7 @@ fn a_window_in_use_is_closed_when_the_peers_requests_have_ended() {
         assert_eq!(near.complete(1), [(1, Ok(64))]);
         far.plane.receive_release(window.window, window.epoch);
         assert!(is_released(&far, &window));
-        fake.forget_rules();
+        fake.clear_rules();
         drop((near, far));
         fake.assert_clean();
     }
@@ -149,7 +149,7 @@ fn a_window_is_closed_without_the_peers_word_and_late_accesses_land_nowhere() {
             far.post(&far.put(2, &back, 8));
             assert_eq!(far.complete(1), [(2, Err(Failure::PeerDead))]);
             assert_eq!(fake.count("refused"), refusals + 1);
-            fake.forget_rules();
+            fake.clear_rules();
             drop((near, far));
             assert_eq!((fake.count("live"), fake.count("findings")), (0, 0));
         }
@@ -174,7 +174,7 @@ fn what_was_acknowledged_arrives_before_the_fence() {
     assert!(is_released(&far, &window));
     assert_eq!((fake.count("staged"), far.count_from(0, 2)), (0, 64));
     far.fill(3);
-    fake.forget_rules();
+    fake.clear_rules();
     assert_eq!(fake.release(), 1);
     assert_eq!(near.complete(1), [(1, Ok(64))], "its flush reads another word");
     assert_eq!(far.count_from(0, 3), 4096);
