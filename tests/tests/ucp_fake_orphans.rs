@@ -31,12 +31,21 @@ fn connect(source: &Communicator, rank: u32, dir: &TempDir) -> Peer {
     source.connect_with(rank, &dir.address(), ConnType::Ucx, LONG).unwrap()
 }
 
+/// When the caller lets go of memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gone {
+    /// While the link lives, whose tick gives back memory that nobody uses.
+    Before,
+    /// Once the link is over.
+    After,
+}
+
 /// Puts memory with that owner to the peer, once more after `hold` if it is `busy` when the link ends, and lets go of it. The
 /// link ends because its target does.
 fn end_under(
     source: &Session,
     target: &Session,
-    (hold, busy): (impl FnOnce(), bool),
+    (hold, busy, gone): (impl FnOnce(), bool, Gone),
     then: impl Fn() + Send + Sync + 'static,
 ) {
     let peer = source.peer(1).unwrap();
@@ -50,9 +59,14 @@ fn end_under(
     route.put(0, 0, LEN).unwrap();
     hold();
     let op = busy.then(|| route.put_nb(0, 0, LEN).unwrap());
-    drop((route, shared));
+    let mut users = Some((route, shared));
+    if gone == Gone::Before {
+        drop(users.take());
+    }
     let _ = Communicator::shutdown(target, Duration::from_millis(1));
     let _ = op.map(|op| peer.wait(op));
+    until("the link is over", LONG, || (!peer.is_connected()).then_some(()));
+    drop(users);
     drop((peer, window, from));
 }
 
@@ -74,7 +88,7 @@ fn memory_of_messages_comes_back_before_ucx_has_sent_them() {
         let peer = connect(&source, 1, &dir);
         let (tell, told) = report_channel();
         let hold = || fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Held);
-        end_under(&source, &target, (hold, true), move || {
+        end_under(&source, &target, (hold, true, Gone::Before), move || {
             tell(());
             assert!(!panics, "an owner of the test panics");
         });
@@ -115,7 +129,7 @@ fn an_owner_whose_memory_ucx_has_held_may_use_the_worker() {
         let (tell, told) = report_channel();
         let hold = || fake_ucp.rule("ucp_ep_close_nbx", 0, CallResult::Held);
         let user = other.clone();
-        end_under(&source, &target, (hold, busy), move || {
+        end_under(&source, &target, (hold, busy, Gone::After), move || {
             // Both peers have one worker.
             let op = user.put_nb(0, 0, LEN).map_err(|e| e.kind());
             tell(op.and_then(|op| user.wait_within(op, LONG).map_err(|e| e.kind())));
