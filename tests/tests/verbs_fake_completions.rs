@@ -291,7 +291,10 @@ fn the_end_of_a_link_fences_what_is_under_way() {
         post_many(&mut near, &window, Opcode::Put, CompleteWhen::Visible, 60);
         assert!(near.poll_for(9).is_empty());
         if !by_drop {
+            let moved = fake.calls("ibv_modify_qp");
             near.plane.close(DataCloseReason::Silent);
+            // Or it would go on while what has completed is taken, and be reported as failed.
+            assert_eq!(fake.calls("ibv_modify_qp"), moved + 1, "moves to the error state");
             assert!(near.plane.is_fenced() && !near.plane.interest().work);
             assert_eq!(near.complete(60).len(), 60);
             near.plane.release_memory(true);
