@@ -125,6 +125,7 @@ impl Host for RecordingHost {
 #[derive(Clone, Debug)]
 pub struct Pages {
     key: RegionKey,
+    len: u64,
     pages: Arc<Mapping>,
     cached: Arc<AtomicUsize>,
 }
@@ -136,8 +137,17 @@ impl Pages {
     /// If there is none.
     #[must_use]
     pub fn new(key: RegionKey) -> Self {
-        let pages = Arc::new(Mapping::create(LEN).expect("memory"));
-        Self { key, pages, cached: Arc::default() }
+        Self::with_len(key, LEN)
+    }
+
+    /// Makes memory of that key and length. Pages are taken when they are touched.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn with_len(key: RegionKey, len: u64) -> Self {
+        let pages = Mapping::builder().commit(false).create(len).expect("memory");
+        Self { key, len, pages: Arc::new(pages), cached: Arc::default() }
     }
 
     /// Its bytes.
@@ -150,7 +160,7 @@ impl Pages {
 // SAFETY: each handle keeps the mapping, which never moves; the test accesses it by copies.
 unsafe impl Registered for Pages {
     fn local(&self) -> LocalRegion {
-        LocalRegion { key: self.key, extent: Extent::new(LEN), kind: MemoryKind::Cpu }
+        LocalRegion { key: self.key, extent: Extent::new(self.len), kind: MemoryKind::Cpu }
     }
 
     unsafe fn bytes(&self) -> SharedBytes<'_> {

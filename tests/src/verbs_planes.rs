@@ -81,10 +81,18 @@ impl End {
     /// # Errors
     /// As [`VerbsDataPlane::new`].
     pub fn in_domain(domain: &Arc<VerbsDomain>) -> Result<Self, VerbsFault> {
+        Self::with_memory(domain, LEN)
+    }
+
+    /// One more end of a domain, with memory of that length.
+    ///
+    /// # Errors
+    /// As [`VerbsDataPlane::new`].
+    pub fn with_memory(domain: &Arc<VerbsDomain>, len: u64) -> Result<Self, VerbsFault> {
         let notifications = CountingNotify::default();
         let notify = Box::new(notifications.clone());
         let mut plane = VerbsDataPlane::new(domain, 1, 8, notify)?;
-        let memory = Pages::new(RegionKey { index: 0, generation: 1 });
+        let memory = Pages::with_len(RegionKey { index: 0, generation: 1 }, len);
         plane.add_memory(&memory);
         Ok(Self { plane, memory, domain: Arc::clone(domain), notifications })
     }
