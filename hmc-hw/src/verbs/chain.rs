@@ -27,6 +27,15 @@ pub(super) struct RdmaAccess {
     pub(super) rkey: u32,
 }
 
+/// How a work request is carried out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendFlags {
+    /// The bytes are copied into it.
+    pub(super) is_inline: bool,
+    /// It completes with an entry of the completion queue, though others follow it in its chain.
+    pub(super) is_signalled: bool,
+}
+
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
 
 const NO_REQUEST: ibv_send_wr = ibv_send_wr {
@@ -81,10 +90,9 @@ impl Chain {
         self.len
     }
 
-    /// Appends one, whose completion names `number`. `inline`: the bytes are copied into the work request. A chain that is full is
-    /// left as it is: see [`MAX_CHAIN`].
+    /// Appends one, whose completion names `number`. A chain that is full is left as it is: see [`MAX_CHAIN`].
     #[inline]
-    pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, inline: bool) {
+    pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, flags: SendFlags) {
         let at = self.len;
         let (Some(request), Some(element)) = (self.requests.get_mut(at), self.elements.get_mut(at))
         else {
@@ -94,7 +102,9 @@ impl Chain {
         request.wr_id = number;
         request.num_sge = 1;
         request.opcode = if access.is_read { IBV_WR_RDMA_READ } else { IBV_WR_RDMA_WRITE };
-        request.send_flags = if inline { IBV_SEND_INLINE } else { 0 };
+        let inline = if flags.is_inline { IBV_SEND_INLINE } else { 0 };
+        let signalled = if flags.is_signalled { IBV_SEND_SIGNALED } else { 0 };
+        request.send_flags = inline | signalled;
         request.wr = ibv_send_wr_wr {
             rdma: ibv_send_wr_rdma { remote_addr: access.remote_address, rkey: access.rkey },
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::work::Failure;
 
-use super::chain::{Chain, MAX_CHAIN, RdmaAccess};
+use super::chain::{Chain, MAX_CHAIN, RdmaAccess, SendFlags};
 use super::conn_info::LaneInfo;
 use super::error::VerbsError;
 use super::objects::{CompletionQueue, PathTo, ProtectionDomain, QueuePair, QueueSizes};
@@ -20,6 +20,18 @@ pub(super) const LANE_DEPTH: usize = 256;
 /// Work requests after which the first chain of a queue pair that has nothing under way is posted: the device begins while the rest
 /// of a list is prepared.
 const FIRST_CHAIN: usize = 32;
+/// Bytes that are posted and not complete at a time on one queue pair; short accesses come on top. A revoked window is free, and an
+/// access that is cancelled over, once they have moved: with 1 MiB of short ones 3 MiB, at 32 MB/s within 98 ms, which is less than
+/// the peer's patience ([`super::exposed::GRACE`]).
+///
+/// A round trip across a data centre takes up to 20 us, in which 400 Gb/s move 50 GB/s x 20 us = 1 MB. Twice that, 42 us, keeps the
+/// NIC at work also while this end takes a completion and posts the next pieces.
+const MAX_BYTES: u64 = 2 << 20;
+/// Accesses of at most so many bytes are posted though [`MAX_BYTES`] are under way: all that a queue pair has space for are 1 MiB.
+pub(super) const SMALL_BYTES: u64 = 4096;
+/// Bytes after which a work request asks for a completion though others follow it in its chain: a quarter of [`MAX_BYTES`], so that
+/// the next pieces are posted while the NIC has three quarters to do.
+const SIGNAL_BYTES: u32 = 512 << 10;
 /// Bytes that a work request is to carry itself, where the device can: small puts need no second read of host memory then.
 const INLINE_BYTES: u32 = 128;
 
@@ -57,6 +69,8 @@ pub(super) struct Lane {
     qp: QueuePair,
     queue: SendQueue,
     chain: Chain,
+    /// Bytes of the chain behind the last work request that asks for a completion.
+    unsignalled: u32,
     psn: u32,
     pub(super) flush: FlushWord,
 }
@@ -75,7 +89,7 @@ impl Lane {
         let send = u32::try_from(LANE_DEPTH).unwrap_or(u32::MAX);
         let qp = QueuePair::new(pd, cq, port, QueueSizes { send, inline_bytes: INLINE_BYTES })?;
         let (queue, chain) = (SendQueue::new(LANE_DEPTH), Chain::new());
-        Ok(Self { qp, queue, chain, psn, flush: FlushWord::default() })
+        Ok(Self { qp, queue, chain, unsignalled: 0, psn, flush: FlushWord::default() })
     }
 
     /// What the peer needs to connect to it.
@@ -103,7 +117,20 @@ impl Lane {
         self.queue.space()
     }
 
-    /// Appends an access to the next chain; see [`Self::space`].
+    /// Returns `true` if one more work request may be under way.
+    #[inline]
+    pub(super) fn has_space(&self) -> bool {
+        self.queue.space() != 0
+    }
+
+    /// Returns `true` if an access of that length may be pushed.
+    #[inline]
+    pub(super) fn admits(&self, bytes: u64) -> bool {
+        let fits = bytes <= SMALL_BYTES || self.queue.bytes().saturating_add(bytes) <= MAX_BYTES;
+        fits && self.has_space()
+    }
+
+    /// Appends an access to the next chain; see [`Self::admits`].
     ///
     /// # Errors
     /// As [`Self::post`]: a chain that is full is posted first, as is the beginning of one for a queue pair that has nothing to do.
@@ -114,11 +141,21 @@ impl Lane {
         if waiting == MAX_CHAIN || waiting >= FIRST_CHAIN && is_alone {
             self.post()?;
         }
-        if let Some(number) = self.queue.push(piece) {
-            let inline = !access.is_read && access.len <= self.qp.inline_bytes();
-            self.chain.push(number, access, inline);
+        if let Some(number) = self.queue.push(piece, access.len) {
+            let is_inline = !access.is_read && access.len <= self.qp.inline_bytes();
+            self.unsignalled = self.unsignalled.saturating_add(access.len);
+            let is_signalled = self.unsignalled >= SIGNAL_BYTES;
+            if is_signalled {
+                self.unsignalled = 0;
+            }
+            self.chain.push(number, access, SendFlags { is_inline, is_signalled });
         }
         Ok(())
+    }
+
+    /// Nothing more comes of the requests whose parts were pushed; see [`Piece::Part`].
+    pub(super) fn want_flush(&mut self) {
+        self.queue.want_flush();
     }
 
     /// Posts what waits, with a flush behind puts that need one. Returns whether anything was posted.
@@ -140,6 +177,8 @@ impl Lane {
     }
 
     fn post(&mut self) -> Result<(), LaneFailure> {
+        // The last of a chain asks for a completion.
+        self.unsignalled = 0;
         // SAFETY: the link's tables hold the memory of each request until it has completed, or until this queue pair, which is
         // destroyed before them, exists no more; the word that flushes read belongs to the link.
         unsafe { self.chain.post(&self.qp) }.map_err(LaneFailure::Call)

@@ -14,6 +14,8 @@ pub(super) enum Piece {
     Plain(u16),
     /// Of the request of that record; done when a flush behind it completes.
     NeedsFlush(u16),
+    /// As `NeedsFlush`, of a request of which more is to be posted: the last of it is what asks for the flush.
+    Part(u16),
     /// A flush.
     Flush,
     /// It was done before those in front of it.
@@ -23,12 +25,22 @@ pub(super) enum Piece {
 /// Flushes in flight at a time: more would only be behind each other, and each takes one of the few reads that a NIC may have under way.
 pub(super) const MAX_FLUSHES: usize = 4;
 
+/// A work request that was posted.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    piece: Piece,
+    /// Its length.
+    bytes: u32,
+}
+
 /// The work requests of one queue pair, numbered from 0 on.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     /// Those that are not done, the oldest first.
-    pieces: VecDeque<Piece>,
+    posted: VecDeque<Posted>,
     depth: usize,
+    /// Bytes of those that have not completed.
+    bytes: u64,
     /// The number of the oldest.
     first: u64,
     /// Those below it have completed.
@@ -37,6 +49,8 @@ pub(super) struct SendQueue {
     unflushed: u64,
     /// Puts that need a flush that was not posted.
     wants_flush: bool,
+    /// There are parts that no flush that was posted covers.
+    has_parts: bool,
     flushes: usize,
 }
 
@@ -44,12 +58,14 @@ impl SendQueue {
     /// Of at most `depth` work requests.
     pub(super) fn new(depth: usize) -> Self {
         Self {
-            pieces: VecDeque::with_capacity(depth),
+            posted: VecDeque::with_capacity(depth),
             depth,
+            bytes: 0,
             first: 0,
             completed: 0,
             unflushed: 0,
             wants_flush: false,
+            has_parts: false,
             flushes: 0,
         }
     }
@@ -57,62 +73,77 @@ impl SendQueue {
     /// Returns how many more may be posted. One place is kept for a flush.
     #[inline]
     pub(super) fn space(&self) -> usize {
-        self.depth.saturating_sub(self.pieces.len()).saturating_sub(1)
+        self.depth.saturating_sub(self.posted.len()).saturating_sub(1)
+    }
+
+    /// Returns how many bytes are under way.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Returns the number that the next one gets.
     #[inline]
     pub(super) fn next(&self) -> u64 {
-        self.first.saturating_add(u64::try_from(self.pieces.len()).unwrap_or(0))
+        self.first.saturating_add(u64::try_from(self.posted.len()).unwrap_or(0))
     }
 
-    /// Appends one. Returns its number; `None` if there is no space.
+    /// Appends one of `bytes` bytes. Returns its number; `None` if there is no space.
     #[inline]
-    pub(super) fn push(&mut self, piece: Piece) -> Option<u64> {
-        if self.pieces.len() >= self.depth {
+    pub(super) fn push(&mut self, piece: Piece, bytes: u32) -> Option<u64> {
+        if self.posted.len() >= self.depth {
             return None;
         }
         let number = self.next();
         match piece {
             Piece::NeedsFlush(_) => self.wants_flush = true,
+            Piece::Part(_) => self.has_parts = true,
             Piece::Flush => {
-                self.wants_flush = false;
+                (self.wants_flush, self.has_parts) = (false, false);
                 self.flushes = self.flushes.saturating_add(1);
             }
             Piece::Plain(_) | Piece::Done => {}
         }
-        self.pieces.push_back(piece);
+        self.posted.push_back(Posted { piece, bytes });
+        self.bytes = self.bytes.saturating_add(u64::from(bytes));
         Some(number)
     }
 
-    /// Returns `true` if puts need a flush that may be posted now.
+    /// Nothing more comes of the requests whose parts were posted: these need a flush now.
+    pub(super) fn want_flush(&mut self) {
+        self.wants_flush |= self.has_parts;
+    }
+
+    /// Returns `true` if puts need a flush that may be posted now. Parts need one before they fill the queue, one at a time.
     #[inline]
     pub(super) fn may_flush(&self) -> bool {
-        self.wants_flush && self.flushes < MAX_FLUSHES && self.pieces.len() < self.depth
+        let fills = self.has_parts && self.flushes == 0 && self.posted.len() >= self.depth / 2;
+        let is_due = self.wants_flush || fills;
+        is_due && self.flushes < MAX_FLUSHES && self.posted.len() < self.depth
     }
 
     /// Returns how many are not done.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.pieces.len()
+        self.posted.len()
     }
 
     /// Returns `true` if nothing is under way.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.posted.is_empty()
     }
 
-    fn at(&mut self, number: u64) -> Option<&mut Piece> {
+    fn at(&mut self, number: u64) -> Option<&mut Posted> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.pieces.get_mut(index)
+        self.posted.get_mut(index)
     }
 
     /// Marks one as done. Returns its record, if it is still open.
     #[inline]
     fn close(&mut self, number: u64) -> Option<u16> {
-        match std::mem::replace(self.at(number)?, Piece::Done) {
-            Piece::Plain(record) | Piece::NeedsFlush(record) => Some(record),
+        match std::mem::replace(&mut self.at(number)?.piece, Piece::Done) {
+            Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
             Piece::Flush | Piece::Done => None,
         }
     }
@@ -127,13 +158,15 @@ impl SendQueue {
         while self.completed <= number {
             let at = self.completed;
             self.completed = at.saturating_add(1);
-            match self.at(at).copied() {
-                Some(Piece::Plain(_)) => {
+            let Some(Posted { piece, bytes }) = self.at(at).copied() else { continue };
+            self.bytes = self.bytes.saturating_sub(u64::from(bytes));
+            match piece {
+                Piece::Plain(_) => {
                     if let Some(record) = self.close(at) {
                         done(record);
                     }
                 }
-                Some(Piece::Flush) => {
+                Piece::Flush => {
                     self.flushes = self.flushes.saturating_sub(1);
                     while self.unflushed <= at {
                         let covered = self.unflushed;
@@ -143,11 +176,13 @@ impl SendQueue {
                         }
                     }
                 }
-                Some(Piece::NeedsFlush(_) | Piece::Done) | None => {}
+                Piece::NeedsFlush(_) | Piece::Part(_) | Piece::Done => {}
             }
         }
-        while self.first < self.completed && self.pieces.front() == Some(&Piece::Done) {
-            self.pieces.pop_front();
+        while self.first < self.completed
+            && self.posted.front().is_some_and(|posted| posted.piece == Piece::Done)
+        {
+            self.posted.pop_front();
             self.first = self.first.saturating_add(1);
             self.unflushed = self.unflushed.max(self.first);
         }
@@ -155,8 +190,8 @@ impl SendQueue {
 
     /// Returns the record of a work request under way.
     pub(super) fn record(&mut self, number: u64) -> Option<u16> {
-        match *self.at(number)? {
-            Piece::Plain(record) | Piece::NeedsFlush(record) => Some(record),
+        match self.at(number)?.piece {
+            Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
             Piece::Flush | Piece::Done => None,
         }
     }
@@ -176,7 +211,7 @@ mod tests {
     fn a_completion_covers_all_before_it() {
         let mut queue = SendQueue::new(8);
         for record in 0..3 {
-            assert_eq!(queue.push(Piece::Plain(record)), Some(u64::from(record)));
+            assert_eq!(queue.push(Piece::Plain(record), 8), Some(u64::from(record)));
         }
         assert_eq!(completed(&mut queue, 1), [0, 1]);
         assert!(completed(&mut queue, 1).is_empty(), "once");
@@ -188,16 +223,16 @@ mod tests {
     #[test]
     fn a_visible_put_is_done_with_the_flush_behind_it() {
         let mut queue = SendQueue::new(8);
-        queue.push(Piece::NeedsFlush(0));
-        queue.push(Piece::Plain(1));
+        queue.push(Piece::NeedsFlush(0), 8);
+        queue.push(Piece::Plain(1), 8);
         assert!(queue.may_flush());
         assert_eq!(completed(&mut queue, 1), [1]);
-        assert_eq!(queue.push(Piece::Flush), Some(2));
+        assert_eq!(queue.push(Piece::Flush, 8), Some(2));
         assert!(!queue.may_flush());
-        queue.push(Piece::NeedsFlush(3));
+        queue.push(Piece::NeedsFlush(3), 8);
         assert_eq!(completed(&mut queue, 2), [0]);
         assert!(queue.may_flush(), "the flush was in front of it");
-        assert_eq!(queue.push(Piece::Flush), Some(4));
+        assert_eq!(queue.push(Piece::Flush, 8), Some(4));
         assert_eq!(completed(&mut queue, 4), [3]);
         assert!(queue.is_empty() && !queue.may_flush());
     }
@@ -206,26 +241,71 @@ mod tests {
     fn flushes_are_few() {
         let mut queue = SendQueue::new(64);
         for record in 0..u16::try_from(MAX_FLUSHES).unwrap() {
-            queue.push(Piece::NeedsFlush(record));
+            queue.push(Piece::NeedsFlush(record), 8);
             assert!(queue.may_flush());
-            queue.push(Piece::Flush);
+            queue.push(Piece::Flush, 8);
         }
-        queue.push(Piece::NeedsFlush(9));
+        queue.push(Piece::NeedsFlush(9), 8);
         assert!(!queue.may_flush());
         assert_eq!(completed(&mut queue, 1), [0]);
         assert!(queue.may_flush());
+    }
+
+    /// The last of a request asks for the flush that all of it needs, as does the end of a request that is cut.
+    #[test]
+    fn parts_are_done_with_the_flush_behind_the_last() {
+        let mut queue = SendQueue::new(64);
+        for _ in 0..3 {
+            queue.push(Piece::Part(5), 100);
+        }
+        assert_eq!((queue.bytes(), queue.may_flush()), (300, false));
+        assert!(completed(&mut queue, 1).is_empty());
+        assert_eq!((queue.bytes(), queue.record(0)), (100, Some(5)));
+        queue.push(Piece::NeedsFlush(5), 50);
+        assert!(queue.may_flush());
+        queue.push(Piece::Flush, 1);
+        assert!(completed(&mut queue, 3).is_empty() && !queue.may_flush());
+        assert_eq!(completed(&mut queue, 4), [5, 5, 5, 5]);
+        assert_eq!((queue.bytes(), queue.is_empty()), (0, true));
+        queue.want_flush();
+        assert!(!queue.may_flush(), "there is nothing to flush");
+        queue.push(Piece::Part(6), 100);
+        queue.want_flush();
+        assert!(queue.may_flush());
+        queue.push(Piece::Flush, 1);
+        assert_eq!(completed(&mut queue, 6), [6]);
+    }
+
+    /// Parts that have completed stay in the queue until a flush: one is posted before they fill it, and not one for each.
+    #[test]
+    fn parts_do_not_fill_the_queue() {
+        let mut queue = SendQueue::new(16);
+        let (mut flushes, mut done) = (0, 0);
+        for _ in 0..100 {
+            assert_ne!(queue.space(), 0);
+            let mut last = queue.push(Piece::Part(1), 100).unwrap();
+            if queue.may_flush() {
+                last = queue.push(Piece::Flush, 1).unwrap();
+                flushes += 1;
+                assert!(!queue.may_flush());
+                queue.push(Piece::Part(1), 100);
+                assert!(!queue.may_flush(), "one is under way");
+            }
+            done += completed(&mut queue, last).len();
+        }
+        assert_eq!((flushes, done), (14, 112));
     }
 
     #[test]
     fn one_place_is_kept_for_a_flush() {
         let mut queue = SendQueue::new(3);
         assert_eq!(queue.space(), 2);
-        queue.push(Piece::NeedsFlush(0));
-        queue.push(Piece::NeedsFlush(1));
+        queue.push(Piece::NeedsFlush(0), 8);
+        queue.push(Piece::NeedsFlush(1), 8);
         assert_eq!(queue.space(), 0);
         assert!(queue.may_flush());
-        assert!(queue.push(Piece::Flush).is_some());
-        assert_eq!(queue.push(Piece::Plain(2)), None);
+        assert!(queue.push(Piece::Flush, 8).is_some());
+        assert_eq!(queue.push(Piece::Plain(2), 8), None);
         assert_eq!(completed(&mut queue, 2), [0, 1]);
         assert_eq!(queue.space(), 2);
     }
@@ -246,19 +326,23 @@ mod tests {
             let mut flush_at: Vec<Option<u64>> = Vec::new();
             let mut done_up_to = 0;
             for _ in 0..60 {
-                match next() % 4 {
+                match next() % 5 {
                     0 if queue.space() > 0 => {
-                        queue.push(Piece::Plain(posted));
+                        queue.push(Piece::Plain(posted), 8);
                         flush_at.push(None);
                         posted += 1;
                     }
                     1 if queue.space() > 0 => {
-                        queue.push(Piece::NeedsFlush(posted));
+                        queue.push(Piece::NeedsFlush(posted), 8);
                         flush_at.push(None);
                         posted += 1;
                     }
-                    2 if queue.may_flush() => {
-                        queue.push(Piece::Flush);
+                    2 if queue.space() > 0 => {
+                        queue.push(Piece::Part(posted), 8);
+                        posted += 1;
+                    }
+                    3 if queue.may_flush() => {
+                        queue.push(Piece::Flush, 8);
                     }
                     _ if queue.next() > done_up_to => {
                         done_up_to += 1 + u64::from(next()) % (queue.next() - done_up_to);
@@ -268,8 +352,9 @@ mod tests {
                 }
             }
             while !queue.is_empty() {
+                queue.want_flush();
                 if queue.may_flush() {
-                    queue.push(Piece::Flush);
+                    queue.push(Piece::Flush, 8);
                 }
                 let last = queue.next() - 1;
                 queue.complete(last, |record| finished.push(record));
