@@ -343,7 +343,7 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         let there = match self.remotes.resolve(work.opcode, work.remote) {
             Ok(there) => there,
             Err(why) if self.requests.has_space() => {
-                self.requests.insert_failed(work, why);
+                self.requests.insert_failed(work.op, why);
                 return Ok(());
             }
             Err(_) => return Err(PostErrorKind::Busy),

@@ -13,7 +13,7 @@ pub(super) const MAX_REQUESTS: usize = 256;
 #[derive(Clone, Copy, Debug)]
 struct Request {
     work: WorkRequest,
-    /// Work requests of the device that it still waits for.
+    /// Work requests of the device that it still waits for, posted or not.
     pieces: usize,
     failure: Option<Failure>,
 }
@@ -60,17 +60,41 @@ impl RequestTable {
         Some(record)
     }
 
-    /// Inserts a request that has failed.
-    pub(super) fn insert_failed(&mut self, work: &WorkRequest, why: Failure) {
-        self.done.push_back(Completion { op: work.op, result: Err(why) });
+    /// Inserts a request of that operation that has failed.
+    pub(super) fn insert_failed(&mut self, op: SlotId, why: Failure) {
+        self.done.push_back(Completion { op, result: Err(why) });
+    }
+
+    /// Returns the request of a record.
+    pub(super) fn work(&self, record: u16) -> Option<&WorkRequest> {
+        self.records.get(usize::from(record))?.as_ref().map(|request| &request.work)
     }
 
     /// One of the work requests of a record has completed.
     #[inline]
     pub(super) fn complete_piece(&mut self, record: u16) {
+        self.end_pieces(record, 1);
+    }
+
+    /// The last `pieces` work requests of a record are not posted: it fails once the others have completed.
+    pub(super) fn cut(&mut self, record: u16, pieces: usize, why: Failure) {
+        self.fail(record, why);
+        self.end_pieces(record, pieces);
+    }
+
+    /// Removes a record of which nothing was posted, without a completion.
+    pub(super) fn withdraw(&mut self, record: u16) {
+        let entry = self.records.get_mut(usize::from(record));
+        if entry.and_then(Option::take).is_some() {
+            self.free.push(record);
+        }
+    }
+
+    #[inline]
+    fn end_pieces(&mut self, record: u16, pieces: usize) {
         let Some(entry) = self.records.get_mut(usize::from(record)) else { return };
         let Some(request) = entry else { return };
-        request.pieces = request.pieces.saturating_sub(1);
+        request.pieces = request.pieces.saturating_sub(pieces);
         if request.pieces != 0 {
             return;
         }
