@@ -23,7 +23,6 @@
 //!   the two ends tell each other.
 //! - [`link_worker`] wakes who waits for completions; [`domain`] is a session's part, [`data_plane`] a link's.
 
-#[allow(dead_code, reason = "the data plane cuts transfers with it next")]
 mod backlog;
 mod chain;
 mod conn_info;
@@ -40,7 +39,6 @@ mod functions;
 pub mod gid;
 pub mod gid_choice;
 pub mod gid_table;
-#[allow(dead_code, reason = "the data plane cuts transfers with it next")]
 mod lane;
 pub mod library;
 pub mod link_worker;
@@ -51,10 +49,8 @@ mod page;
 pub mod port;
 pub mod reach;
 mod remotes;
-#[allow(dead_code, reason = "the data plane cuts transfers with it next")]
 mod requests;
 pub mod select;
-#[allow(dead_code, reason = "the data plane cuts transfers with it next")]
 mod send_queue;
 pub mod status;
 pub mod survey;

@@ -6,6 +6,7 @@
 
 mod link;
 mod memory;
+mod pieces;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use hmc_core::transport::{
 };
 use hmc_core::types::Caps;
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
-use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, SlotId, WorkRequest};
+use hmc_core::work::{Completion, Failure, SlotId, WorkRequest};
 use hmc_mem::registered::{MemoryCache, Registered};
 
-use super::chain::RdmaAccess;
+use super::backlog::Backlog;
 use super::domain::{VerbsDomain, random_psn};
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
@@ -28,24 +29,18 @@ use super::locals::LocalTable;
 use super::objects::{CompletionQueue, MemoryRegion, ProtectionDomain};
 use super::remotes::RemoteTable;
 use super::requests::{MAX_REQUESTS, RequestTable};
-use super::send_queue::Piece;
 use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_WC_SUCCESS, ibv_wc};
 use crate::host::{Event, Notify};
 
 /// Completions that are taken at a time.
 const MAX_COMPLETIONS: usize = 16;
-/// The longest access of one work request: 2^31 is what a NIC takes (InfiniBand specification, volume 1, 9.3.3.1).
-const MAX_ACCESS_BYTES: u64 = 1 << 30;
-/// Transfers of less are not spread over the queue pairs of a link.
-const MIN_STRIPE_BYTES: u64 = 64 << 10;
-/// Parts of a transfer that is spread begin at multiples of this.
-const STRIPE_ALIGN: u64 = 4096;
 
 /// The data plane of one link over RDMA verbs. `M` is the host's handle of memory.
 pub struct VerbsDataPlane<M: Registered> {
     /// The queue pairs. They are destroyed before the registrations that their requests name.
     lanes: Vec<Lane>,
     requests: RequestTable,
+    backlog: Backlog,
     locals: LocalTable,
     exposed: ExposedWindows,
     remotes: RemoteTable,
@@ -114,6 +109,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         Ok(Self {
             lanes: lanes.collect::<Result<_, _>>()?,
             requests: RequestTable::new(),
+            backlog: Backlog::new(),
             locals: LocalTable::default(),
             exposed: ExposedWindows::default(),
             remotes: RemoteTable::default(),
@@ -168,72 +164,6 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
     }
 
-    /// The parts into which a transfer of `len` bytes is split: their number, and the length of each but the last.
-    #[inline]
-    fn parts(&self, len: u64) -> (usize, u64) {
-        let lanes = u64::try_from(self.lanes.len()).unwrap_or(1).max(1);
-        if len <= MAX_ACCESS_BYTES && (lanes == 1 || len < MIN_STRIPE_BYTES.saturating_mul(2)) {
-            return (1, len);
-        }
-        let share = len.div_ceil(lanes).max(MIN_STRIPE_BYTES).next_multiple_of(STRIPE_ALIGN);
-        let part = share.min(MAX_ACCESS_BYTES);
-        (usize::try_from(len.div_ceil(part)).unwrap_or(usize::MAX), part)
-    }
-
-    /// Whether the queue pairs have space for `count` parts, the first of which goes to the next lane.
-    #[inline]
-    fn has_space(&self, count: usize) -> bool {
-        let lanes = self.lanes.len().max(1);
-        if count == 1 {
-            return self.lanes.get(self.next_lane).is_some_and(|lane| lane.space() != 0);
-        }
-        let each = count.div_ceil(lanes);
-        self.lanes.iter().all(|lane| lane.space() >= each)
-    }
-
-    #[inline]
-    fn post_parts(
-        &mut self,
-        work: &WorkRequest,
-        here: (u64, u32),
-        there: (u64, u32),
-    ) -> Result<(), PostErrorKind> {
-        let len = work.local.span.len();
-        let (count, part) = self.parts(len);
-        if !self.requests.has_space() || !self.has_space(count) {
-            return Err(PostErrorKind::Busy);
-        }
-        let Some(record) = self.requests.insert(work, count) else {
-            return Err(PostErrorKind::Busy);
-        };
-        let is_read = work.opcode == Opcode::Get;
-        let needs_flush = !is_read && work.when == CompleteWhen::Visible;
-        let piece = if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
-        let mut done: u64 = 0;
-        while done < len {
-            let now = part.min(len.saturating_sub(done));
-            let access = RdmaAccess {
-                is_read,
-                address: here.0.wrapping_add(done),
-                lkey: here.1,
-                // At most `MAX_ACCESS_BYTES`.
-                len: u32::try_from(now).unwrap_or(u32::MAX),
-                remote_address: there.0.wrapping_add(done),
-                rkey: there.1,
-            };
-            let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(&access, piece));
-            let next = self.next_lane.saturating_add(1);
-            self.next_lane = if next < self.lanes.len() { next } else { 0 };
-            if let Some(Err(failure)) = pushed {
-                self.fail(failure);
-                break;
-            }
-            done = done.saturating_add(now);
-        }
-        self.has_posted = true;
-        Ok(())
-    }
-
     /// A queue pair serves nothing any more: the link is over.
     #[cold]
     fn fail(&mut self, failure: LaneFailure) {
@@ -248,6 +178,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             self.take_successes();
         }
         self.lanes.clear();
+        self.backlog.clear();
         let remotes = &self.remotes;
         self.requests.fail_all(|work| {
             let revoked = remotes.is_revoked(work.remote.window);
@@ -261,16 +192,13 @@ impl<M: Registered> VerbsDataPlane<M> {
         if self.lanes.is_empty() || !self.is_connected {
             return false;
         }
-        let mut any = false;
-        for lane in &mut self.lanes {
-            match lane.submit() {
-                Ok(posted) => any |= posted,
-                Err(failure) => {
-                    self.fail(failure);
-                    return true;
-                }
+        let any = match self.submit() {
+            Ok(any) => any,
+            Err(failure) => {
+                self.fail(failure);
+                return true;
             }
-        }
+        };
         if self.lanes.iter().all(Lane::is_idle) {
             return any;
         }
@@ -290,6 +218,10 @@ impl<M: Registered> VerbsDataPlane<M> {
             {
                 first = Some(failure);
             }
+        }
+        if first.is_none() && taken != 0 && !self.backlog.is_empty() {
+            // What has space now. After it only completions make space.
+            first = self.submit().err();
         }
         if let Some(failure) = first {
             self.fail(failure);
@@ -355,7 +287,7 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
                 self.locals.resolve(work.local).ok_or(PostErrorKind::UnknownRegion)?
             }
         };
-        self.post_parts(work, here, there)
+        self.insert(work, here, there)
     }
 
     #[inline]
@@ -364,9 +296,9 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         self.requests.take_done(out)
     }
 
-    /// What was posted cannot be withdrawn.
+    /// What was posted cannot be withdrawn: a request of which more was to be posted completes once that has ended.
     fn cancel(&mut self, op: SlotId) -> CancelOutcome {
-        if self.requests.has_op(op) { CancelOutcome::Running } else { CancelOutcome::Withdrawn }
+        self.withdraw(op)
     }
 }
 

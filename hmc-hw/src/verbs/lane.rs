@@ -111,12 +111,6 @@ impl Lane {
         self.qp.connect(&PathTo { our_psn: self.psn, ..*path })
     }
 
-    /// Returns how many work requests may be posted.
-    #[inline]
-    pub(super) fn space(&self) -> usize {
-        self.queue.space()
-    }
-
     /// Returns `true` if one more work request may be under way.
     #[inline]
     pub(super) fn has_space(&self) -> bool {

@@ -5,8 +5,9 @@ use std::convert::Infallible;
 use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
 use hmc_core::transport::{Fence, Note, PeerWindows, Registration, Target};
 use hmc_core::types::Access;
-use hmc_core::window::{WindowEntry, WindowTable};
+use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::wire::cursor::Writer;
+use hmc_core::work::Failure;
 use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
@@ -115,7 +116,10 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
 impl<M: Registered> PeerWindows for VerbsDataPlane<M> {
     type Mapped = Infallible;
 
+    /// Nothing more is posted of requests that name the window: what was posted of them ends before the owner loses its patience.
     fn remove_window(&mut self, id: WindowId, epoch: Epoch) -> bool {
+        let revoked = Failure::Window(WindowFault::Revoked);
+        self.cut(revoked, |work| work.remote.window == id);
         let is_used = self.requests.uses_window(id);
         self.remotes.revoke(id, epoch, is_used);
         !is_used

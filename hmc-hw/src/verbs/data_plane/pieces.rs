@@ -1,0 +1,153 @@
+//! Requests as pieces: what is posted at once, what waits for its turn, and what is never posted.
+
+use hmc_core::range::Extent;
+use hmc_core::transport::{CancelOutcome, PostErrorKind};
+use hmc_core::work::{CompleteWhen, Failure, Opcode, SlotId, WorkRequest};
+use hmc_mem::registered::Registered;
+
+use super::VerbsDataPlane;
+use crate::verbs::backlog::{Unposted, pieces};
+use crate::verbs::chain::RdmaAccess;
+use crate::verbs::lane::{Lane, LaneFailure, SMALL_BYTES};
+use crate::verbs::send_queue::Piece;
+
+impl<M: Registered> VerbsDataPlane<M> {
+    /// Inserts a request between those addresses and keys. One of a single piece is posted at once, unless others wait for their
+    /// turns; small ones never wait for turns.
+    #[inline]
+    pub(super) fn insert(
+        &mut self,
+        work: &WorkRequest,
+        here: (u64, u32),
+        there: (u64, u32),
+    ) -> Result<(), PostErrorKind> {
+        if !self.requests.has_space()
+            || !self.lanes.get(self.next_lane).is_some_and(Lane::has_space)
+        {
+            return Err(PostErrorKind::Busy);
+        }
+        let bytes = work.local.span.len();
+        let (count, piece_bytes) = pieces(bytes, self.lanes.len());
+        let Some(record) = self.requests.insert(work, count) else {
+            return Err(PostErrorKind::Busy);
+        };
+        let is_read = work.opcode == Opcode::Get;
+        let needs_flush = !is_read && work.when == CompleteWhen::Visible;
+        let access = RdmaAccess {
+            is_read,
+            address: here.0,
+            lkey: here.1,
+            len: piece_bytes,
+            remote_address: there.0,
+            rkey: there.1,
+        };
+        self.has_posted = true;
+        let has_turn = bytes <= SMALL_BYTES || self.backlog.is_empty();
+        let lane = self.lanes.get_mut(self.next_lane);
+        if let Some(lane) = lane.filter(|lane| count == 1 && has_turn && lane.admits(bytes)) {
+            let piece = if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
+            let pushed = lane.push(&access, piece);
+            self.go_to_next_lane();
+            if let Err(failure) = pushed {
+                self.fail(failure);
+            }
+        } else {
+            self.begin_turns(Unposted {
+                record,
+                first: access,
+                pieces: count,
+                left: Extent::new(bytes).whole(),
+                needs_flush,
+                is_begun: false,
+            });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn go_to_next_lane(&mut self) {
+        let next = self.next_lane.saturating_add(1);
+        self.next_lane = if next < self.lanes.len() { next } else { 0 };
+    }
+
+    #[inline(never)]
+    fn begin_turns(&mut self, request: Unposted) {
+        self.backlog.push(request);
+        if let Err(failure) = self.push_pieces() {
+            self.fail(failure);
+        }
+    }
+
+    /// Gives the queue pairs what they have space for, a piece of each request in turn.
+    fn push_pieces(&mut self) -> Result<(), LaneFailure> {
+        while let Some(bytes) = self.backlog.next_bytes() {
+            let count = self.lanes.len();
+            let mut looked: usize = 0;
+            while !self.lanes.get(self.next_lane).is_some_and(|lane| lane.admits(bytes)) {
+                looked = looked.saturating_add(1);
+                if looked >= count {
+                    return Ok(());
+                }
+                self.go_to_next_lane();
+            }
+            let Some((access, piece)) = self.backlog.take_piece() else { return Ok(()) };
+            let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(&access, piece));
+            self.go_to_next_lane();
+            pushed.transpose()?;
+            if let Piece::NeedsFlush(_) = piece {
+                self.lanes.iter_mut().for_each(Lane::want_flush);
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts what waits. Returns whether anything was posted.
+    #[inline]
+    pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {
+        if !self.backlog.is_empty() {
+            self.push_pieces()?;
+        }
+        let mut any = false;
+        for lane in &mut self.lanes {
+            any |= lane.submit()?;
+        }
+        Ok(any)
+    }
+
+    /// Posts nothing more of requests that are `meant`: each fails for that reason once what was posted of it has ended.
+    #[cold]
+    pub(super) fn cut(&mut self, why: Failure, is_meant: impl Fn(&WorkRequest) -> bool) {
+        while let Some(rest) = self.take_unposted(&is_meant) {
+            self.requests.cut(rest.record, rest.pieces, why);
+        }
+        self.lanes.iter_mut().for_each(Lane::want_flush);
+    }
+
+    /// Withdraws the requests of an operation of which nothing was posted, and cuts the others. The former are withdrawn only if there
+    /// are no others: an operation that runs on gets a completion for each of its requests.
+    #[cold]
+    pub(super) fn withdraw(&mut self, op: SlotId) -> CancelOutcome {
+        let mut withdrawn: usize = 0;
+        while let Some(rest) = self.take_unposted(|work| work.op == op) {
+            if rest.is_begun {
+                self.requests.cut(rest.record, rest.pieces, Failure::Cancelled);
+            } else {
+                self.requests.withdraw(rest.record);
+                withdrawn = withdrawn.saturating_add(1);
+            }
+        }
+        self.lanes.iter_mut().for_each(Lane::want_flush);
+        if !self.requests.has_op(op) {
+            return CancelOutcome::Withdrawn;
+        }
+        for _ in 0..withdrawn {
+            self.requests.insert_failed(op, Failure::Cancelled);
+        }
+        CancelOutcome::Running
+    }
+
+    fn take_unposted(&mut self, is_meant: impl Fn(&WorkRequest) -> bool) -> Option<Unposted> {
+        let requests = &self.requests;
+        self.backlog.remove(|record| requests.work(record).is_some_and(&is_meant))
+    }
+}
