@@ -63,6 +63,10 @@ fn the_data_path_allocates_nothing() {
         done.unwrap();
         source.wait(if first == 0 { b } else { a }).unwrap();
     });
+    measured("a put and a get of 5 MiB", 20, || {
+        peer.put(0, 0, BUFFER).unwrap();
+        peer.get(0, 0, BUFFER).unwrap();
+    });
     measured("a list of 1024 puts of 4 KiB", 20, || peer.run_batch(&list).unwrap());
     let counted = ["doorbells", "signalled", "unsignalled"];
     let before = counted.map(|what| fake.count(what));
