@@ -10,17 +10,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hmc_core::region::WindowDesc;
 use hmc_core::transport::{
-    CancelOutcome, DataPlane as _, Fence, Notes as _, PeerWindows as _, Progress as _, Target as _,
-    Transport as _,
+    CancelOutcome, DataPlane as _, Fence, Notes as _, PeerWindows as _, PostErrorKind,
+    Progress as _, Target as _, Transport as _,
 };
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Failure, Opcode, WorkRequest};
 use hmc_mem::registered::Registered as _;
-use hmc_tests::fake_ibv::FakeIbv;
+use hmc_std::future::WaitError;
+use hmc_std::{ConnType, ErrorKind, Peer, Session};
+use hmc_tests::env::{TempDir, until};
+use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
 use hmc_tests::pair::pattern;
 use hmc_tests::verbs_planes::{End, TURNS, domain, meet};
 
@@ -30,6 +34,12 @@ const PIECE: u64 = 256 << 10;
 const AT_A_TIME: u64 = 8;
 const MIB: u64 = 1 << 20;
 const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn sessions_with_long_transfers_over_the_fake_library() {
+    run_ignored();
+}
 
 /// Two ends of `lanes` queue pairs with that much memory, and a window of all of the second one's. Each tick carries out one piece.
 fn long_pair(fake: &FakeIbv, lanes: usize, len: u64) -> (End, End, WindowDesc) {
@@ -275,4 +285,126 @@ fn a_piece_that_waits_is_overtaken_by_short_ones_only() {
     assert_eq!(near.complete(11).len(), 11);
     drop((near, far));
     fake.assert_clean();
+}
+
+/// As many long ones as there may be, and short ones among them.
+#[test]
+fn each_of_many_long_requests_completes_once() {
+    let fake = FakeIbv::take();
+    for lanes in [1, 3] {
+        let (mut near, far, window) = long_pair(&fake, lanes, 2 * MIB);
+        fake.set("batch", 0);
+        let (mut posted, mut done) = (0_u16, BTreeMap::new());
+        while done.len() < 600 {
+            while posted < 600 {
+                let len = if posted % 3 == 0 { 64 } else { u64::from(posted % 8) * PIECE + 9 };
+                let opcode = if posted % 2 == 0 { Opcode::Put } else { Opcode::Get };
+                match near.plane.post(&near.work(posted, opcode, &window, (0, len))) {
+                    Ok(()) => posted += 1,
+                    Err(PostErrorKind::Busy) => break,
+                    Err(e) => panic!("{e:?}"),
+                }
+            }
+            for (index, result) in near.poll() {
+                assert!(result.is_ok(), "{index} {result:?}");
+                assert_eq!(done.insert(index, result), None, "{index} twice");
+            }
+        }
+        assert!(near.plane.are_requests_fenced() && near.poll_for(20).is_empty());
+        drop((near, far));
+        fake.assert_clean();
+    }
+}
+
+/// A NIC that is slow enough for a session to be in the middle: a piece takes a millisecond.
+fn slow_down(fake: &FakeIbv) {
+    let numbers = [("poll_progress", 0), ("batch", 1), ("ticker_us", 1000)];
+    numbers.into_iter().for_each(|(name, n)| fake.set(name, n));
+}
+
+fn speed_up(fake: &FakeIbv) {
+    let numbers = [("poll_progress", 1), ("batch", 0), ("ticker_us", 50)];
+    numbers.into_iter().for_each(|(name, n)| fake.set(name, n));
+}
+
+/// Two sessions of this process that are connected over RDMA, with buffers of that length.
+fn sessions(fake: &FakeIbv, buffer: u64) -> (Session, Session, Peer, TempDir) {
+    speed_up(fake);
+    let dir = TempDir::new();
+    let target = Session::builder(1).uds(dir.path()).buffer(buffer).start().unwrap();
+    let source = Session::builder(0).buffer(buffer).start().unwrap();
+    let all = fake.calls("ibv_modify_qp") + 6;
+    let peer = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).unwrap();
+    let is_connected = || (fake.calls("ibv_modify_qp") >= all).then_some(());
+    until("both ends are connected", LONG, is_connected);
+    (target, source, peer, dir)
+}
+
+/// The peer's patience of 100 ms is enough for what is under way, however long the transfer is.
+#[test]
+#[ignore = "`sessions_with_long_transfers_over_the_fake_library` runs it as a process"]
+fn a_window_comes_back_from_a_long_transfer_and_the_link_lives() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let len = usize::try_from(64 * MIB).unwrap();
+    for opcode in [Opcode::Put, Opcode::Get] {
+        let (target, source, peer, dir) = sessions(&fake, MIB);
+        let back = target.wait_peer(0, LONG).unwrap();
+        let region = target.register_vec(vec![1; len]).unwrap();
+        let window = back.expose(region.take_all().unwrap(), Access::all(), 3);
+        let window = window.map_err(|(e, _)| e).unwrap();
+        let remote = peer.remote_window(3, LONG).unwrap();
+        let span = source.register_vec(vec![9; len]).unwrap().take_all().unwrap();
+        slow_down(&fake);
+        let operation = operation_of(opcode);
+        let before = fake.calls(operation);
+        let op = match opcode {
+            Opcode::Get => peer.get_span(span, &remote, 0).unwrap(),
+            _ => peer.put_span(span, &remote, 0).unwrap(),
+        };
+        until("it is in the middle", LONG, || (fake.calls(operation) >= before + 20).then_some(()));
+        let begun = Instant::now();
+        window.revoke(LONG).unwrap();
+        let elapsed = begun.elapsed();
+        let failed = op.wait(LONG).expect_err("its window is gone");
+        let WaitError::Failed(failed) = failed else { panic!("{failed:?}") };
+        let pieces = fake.calls(operation) - before;
+        println!("{opcode:?}: {elapsed:?}, {pieces} of 256 pieces");
+        assert_eq!(failed.error.kind(), ErrorKind::Revoked, "{}", failed.error);
+        assert!(pieces < 256);
+        speed_up(&fake);
+        peer.put(0, 0, MIB).expect("the link lives");
+        peer.get(0, 0, MIB).expect("the link lives");
+        drop((failed, remote, region, peer, source, back, target, dir));
+        fake.await_clean();
+    }
+}
+
+#[test]
+#[ignore = "`sessions_with_long_transfers_over_the_fake_library` runs it as a process"]
+fn a_cancelled_operation_of_a_session_stops() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let buffer = 64 * MIB;
+    let (target, source, peer, dir) = sessions(&fake, buffer);
+    for opcode in [Opcode::Put, Opcode::Get] {
+        slow_down(&fake);
+        let operation = operation_of(opcode);
+        let before = fake.calls(operation);
+        let op = match opcode {
+            Opcode::Get => peer.get_nb(0, 0, buffer).unwrap(),
+            _ => peer.put_nb(0, 0, buffer).unwrap(),
+        };
+        until("it is in the middle", LONG, || (fake.calls(operation) >= before + 20).then_some(()));
+        peer.cancel(op).unwrap();
+        let e = peer.wait(op).expect_err("it was cancelled");
+        assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}");
+        until("nothing is under way", LONG, || (fake.count("posted") == 0).then_some(()));
+        let pieces = fake.calls(operation) - before;
+        println!("{opcode:?}: {pieces} of 256 pieces");
+        assert!(pieces < 256);
+        speed_up(&fake);
+        peer.put(0, 0, MIB).expect("the link lives");
+        peer.get(0, 0, MIB).expect("the link lives");
+    }
+    drop((peer, source, target, dir));
+    fake.await_clean();
 }
