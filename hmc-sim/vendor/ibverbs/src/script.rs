@@ -5,9 +5,10 @@ use std::ffi::CStr;
 
 use crate::abi::{
     IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL,
-    IBV_EVENT_DEVICE_SPEED_CHANGE, IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
-    IBV_EVENT_QP_FATAL, IBV_EVENT_SM_CHANGE, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
-    IBV_EVENT_WQ_FATAL, IBV_PORT_ACTIVE, IBV_PORT_DOWN,
+    IBV_EVENT_DEVICE_SPEED_CHANGE, IBV_EVENT_GID_CHANGE, IBV_EVENT_PATH_MIG_ERR,
+    IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED,
+    IBV_EVENT_SM_CHANGE, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, IBV_EVENT_WQ_FATAL,
+    IBV_PORT_ACTIVE, IBV_PORT_DOWN,
 };
 use crate::device::Gid;
 use crate::faults::{Action, Call, HELD, Outcome, call};
@@ -313,10 +314,12 @@ impl FakeIbv {
                 }
                 Element::Port(c_int::try_from(nth).ok()?)
             }
-            _ => {
+            IBV_EVENT_QP_FATAL..=IBV_EVENT_PATH_MIG_ERR | IBV_EVENT_QP_LAST_WQE_REACHED => {
                 let (id, _) = self.qps.iter().filter(|(_, q)| q.device == device).nth(at?)?;
                 Element::Qp(id)
             }
+            // One of a later kernel: libibverbs passes on the number that it has in place of an object.
+            _ => Element::Port(c_int::try_from(nth).ok()?),
         };
         let event = AsyncEvent { kind, element };
         let context = match element {

@@ -269,3 +269,21 @@ fn a_queue_pair_fails_with_its_fatal_event() {
     assert_eq!(event(&rig.a), Some((IBV_EVENT_QP_FATAL, rig.a.qp.addr())));
     assert_eq!(rig.end(), [""; 0]);
 }
+
+/// Each is acknowledged as one of its queue pair. A number that is not known has no object.
+#[test]
+fn events_of_a_queue_pair_that_change_nothing_are_acknowledged() {
+    let rig = Rig::new();
+    never_block(async_fd(&rig.a));
+    for kind in [2, 3, 4, 5, 6, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_LAST_WQE_REACHED] {
+        assert_eq!(hmc_fake_ibv_event(0, kind, 1), 0);
+        assert_eq!(event(&rig.a), Some((kind, rig.a.qp.addr())));
+    }
+    for kind in [21, u32::MAX] {
+        assert_eq!(hmc_fake_ibv_event(0, kind, 1), 0);
+        assert_eq!(event(&rig.a), Some((kind, 1)));
+    }
+    rig.a.write(1, &rig.b, (0, 8));
+    assert_eq!(rig.a.ended(), [(1, 0)]);
+    assert_eq!(rig.end(), [""; 0]);
+}
