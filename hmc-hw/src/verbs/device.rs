@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -140,8 +140,28 @@ impl DeviceList {
         check("reading the attributes", &what, returned)?;
         // SAFETY: zeroed, then written: numbers.
         device.attrs = DeviceAttrs::of(unsafe { attr.assume_init_ref() });
+        set_nonblocking(device.event_fd(), "setting up asynchronous events", &what)?;
         Ok(Arc::new(device))
     }
+}
+
+/// Reading an event from that descriptor is not to wait for one.
+///
+/// # Errors
+/// [`VerbsError`].
+pub(super) fn set_nonblocking(
+    fd: BorrowedFd<'_>,
+    step: &'static str,
+    what: &str,
+) -> Result<(), VerbsError> {
+    // SAFETY: it reads the flags of an open descriptor.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    if flags < 0 {
+        return Err(VerbsError::last(step, what));
+    }
+    // SAFETY: it sets them.
+    let set = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) };
+    if set == 0 { Ok(()) } else { Err(VerbsError::last(step, what)) }
 }
 
 impl Drop for DeviceList {
@@ -207,7 +227,7 @@ impl Device {
         &self.attrs
     }
 
-    /// Returns the descriptor that is readable when it has an asynchronous event.
+    /// Returns the descriptor that is readable when it has an asynchronous event. Reading one does not wait.
     #[must_use]
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open.

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::verbs::device::Device;
+use crate::verbs::device::{Device, set_nonblocking};
 use crate::verbs::error::{VerbsError, check};
 use crate::verbs::ops;
 use crate::verbs::sys::{ibv_comp_channel, ibv_cq, ibv_wc};
@@ -73,24 +73,8 @@ impl CompletionQueue {
         };
         let unacknowledged = AtomicU32::new(0);
         let queue = Self { cq, channel, device: Arc::clone(device), unacknowledged };
-        queue.set_nonblocking()?;
+        set_nonblocking(queue.as_fd(), "setting up a completion channel", device.name())?;
         Ok(Arc::new(queue))
-    }
-
-    /// Reading an event is not to wait for one.
-    fn set_nonblocking(&self) -> Result<(), VerbsError> {
-        use std::os::fd::AsRawFd as _;
-        let fd = self.as_fd().as_raw_fd();
-        // SAFETY: it reads the flags of an open descriptor.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-        // SAFETY: it sets them.
-        let set =
-            flags >= 0 && unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } == 0;
-        if set {
-            Ok(())
-        } else {
-            Err(VerbsError::last("setting up a completion channel", self.device.name()))
-        }
     }
 
     /// What libibverbs knows it by.
