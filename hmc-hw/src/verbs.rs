@@ -4,7 +4,7 @@
 //!
 //! - `sys` and `functions` declare what `infiniband/verbs.h` does; `ops` has the calls that are inline in C.
 //! - [`status`] decodes completions.
-//! - [`event`] decodes asynchronous events.
+//! - [`event`] decodes asynchronous events, `async_event` reads them.
 //! - [`error`] is a call that failed, with its errno.
 //! - [`library`] finds and loads libibverbs.
 //! - [`device_info`] says which devices HMC can use, [`device_attrs`] what one can do.
@@ -23,6 +23,7 @@
 //!   the two ends tell each other.
 //! - [`link_worker`] wakes who waits for completions; [`domain`] is a session's part, [`data_plane`] a link's.
 
+mod async_event;
 mod backlog;
 mod chain;
 mod conn_info;

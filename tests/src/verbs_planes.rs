@@ -81,7 +81,15 @@ impl End {
     /// # Errors
     /// As [`VerbsDataPlane::new`].
     pub fn in_domain(domain: &Arc<VerbsDomain>) -> Result<Self, VerbsFault> {
-        Self::with_memory(domain, LEN)
+        Self::numbered(domain, 1)
+    }
+
+    /// As [`Self::in_domain`], of the link of that number.
+    ///
+    /// # Errors
+    /// As [`VerbsDataPlane::new`].
+    pub fn numbered(domain: &Arc<VerbsDomain>, serial: u32) -> Result<Self, VerbsFault> {
+        Self::with_plane(domain, serial, LEN)
     }
 
     /// One more end of a domain, with memory of that length.
@@ -89,9 +97,13 @@ impl End {
     /// # Errors
     /// As [`VerbsDataPlane::new`].
     pub fn with_memory(domain: &Arc<VerbsDomain>, len: u64) -> Result<Self, VerbsFault> {
+        Self::with_plane(domain, 1, len)
+    }
+
+    fn with_plane(domain: &Arc<VerbsDomain>, serial: u32, len: u64) -> Result<Self, VerbsFault> {
         let notifications = CountingNotify::default();
         let notify = Box::new(notifications.clone());
-        let mut plane = VerbsDataPlane::new(domain, 1, 8, notify)?;
+        let mut plane = VerbsDataPlane::new(domain, serial, 8, notify)?;
         let memory = Pages::with_len(RegionKey { index: 0, generation: 1 }, len);
         plane.add_memory(&memory);
         Ok(Self { plane, memory, domain: Arc::clone(domain), notifications })

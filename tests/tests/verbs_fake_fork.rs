@@ -9,7 +9,7 @@ use hmc_tests::fake_ibv::FakeIbv;
 use hmc_tests::ucx_planes::HostCall;
 use hmc_tests::verbs_planes::{End, RecordingHost, meet};
 
-const CALLS: [&str; 9] = [
+const CALLS: [&str; 11] = [
     "ibv_destroy_qp",
     "ibv_modify_qp",
     "ibv_dereg_mr",
@@ -19,7 +19,11 @@ const CALLS: [&str; 9] = [
     "ibv_close_device",
     "ibv_poll_cq",
     "ibv_get_cq_event",
+    "ibv_get_async_event",
+    "ibv_ack_async_event",
 ];
+
+const PORT_ACTIVE: u32 = 9;
 
 #[test]
 fn a_child_drops_without_a_call() {
@@ -30,12 +34,14 @@ fn a_child_drops_without_a_call() {
     assert!(near.poll_for(1).len() <= 1);
     let mut worker = near.plane.link_worker();
     drop(host.take());
+    fake.event(0, PORT_ACTIVE, 1);
     let before = CALLS.map(|call| fake.calls(call));
     for closes in [false, true] {
         let mut all = Some((near, far, worker));
         let said = in_child(|| {
             if closes && let Some((near, ..)) = &mut all {
                 near.plane.close(DataCloseReason::Silent);
+                assert!(!near.domain.take_events(), "it is the parent's");
             }
             drop(all.take());
             let after = CALLS.map(|call| fake.calls(call));

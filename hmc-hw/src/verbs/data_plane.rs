@@ -189,7 +189,14 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// Posts what waits, and takes completions. Returns whether anything happened.
     #[inline]
     fn advance(&mut self) -> bool {
-        if self.lanes.is_empty() || !self.is_connected {
+        if self.lanes.is_empty() {
+            return false;
+        }
+        if let Some(event) = self.worker.ended_by() {
+            self.fail(LaneFailure::Event(event));
+            return true;
+        }
+        if !self.is_connected {
             return false;
         }
         let any = match self.submit() {

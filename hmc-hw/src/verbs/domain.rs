@@ -4,13 +4,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::async_event::{AsyncEvent, Subject};
 use super::device::Device;
 use super::error::VerbsError;
+use super::event::EventEffect;
 use super::fault::VerbsFault;
 use super::link_worker::LinkWorker;
 use super::objects::CompletionQueue;
 use super::page::Page;
 use super::select::Port;
+use super::sys::ibv_cq;
 use crate::host::{Host, Notify};
 
 /// How a session takes part.
@@ -26,6 +29,17 @@ pub struct DomainOptions {
 
 /// Gets under way at a time on one queue pair.
 const MAX_GETS: u32 = 16;
+/// Asynchronous events that are taken at a time: whoever takes them has other things to do.
+const MAX_EVENTS: usize = 64;
+
+/// The worker of a link, and the completion queue by which events name it.
+struct WorkerEntry {
+    cq: *mut ibv_cq,
+    worker: Weak<LinkWorker>,
+}
+
+// SAFETY: the pointer is compared, and never followed.
+unsafe impl Send for WorkerEntry {}
 
 /// A session's part in RDMA verbs.
 pub struct VerbsDomain {
@@ -33,7 +47,7 @@ pub struct VerbsDomain {
     name: String,
     host: Arc<dyn Host>,
     options: DomainOptions,
-    workers: Mutex<HashMap<u32, Weak<LinkWorker>>>,
+    workers: Mutex<HashMap<u32, WorkerEntry>>,
     /// A word that never changes: flushes of peers read it.
     flush_source: Arc<Page>,
     /// Where flushes of this end put what they read.
@@ -127,19 +141,45 @@ impl VerbsDomain {
         let DomainOptions { first_worker, is_manual, .. } = self.options;
         let number = first_worker.wrapping_add(serial);
         let worker = LinkWorker::new(cq, &self.host, number, is_manual, notify)?;
+        let entry = WorkerEntry { cq: cq.raw(), worker: Arc::downgrade(&worker) };
         let mut workers = lock(&self.workers);
-        workers.retain(|_, worker| worker.strong_count() != 0);
-        workers.insert(number, Arc::downgrade(&worker));
+        workers.retain(|_, entry| entry.worker.strong_count() != 0);
+        workers.insert(number, entry);
         Ok(worker)
     }
 
     /// The channel of the worker of that number is readable. Returns `true` if there is such a worker.
     pub fn service(&self, worker: u32) -> bool {
-        let found = lock(&self.workers).get(&worker).and_then(Weak::upgrade);
+        let found = lock(&self.workers).get(&worker).and_then(|entry| entry.worker.upgrade());
         found.is_some_and(|worker| {
             worker.service();
             true
         })
+    }
+
+    /// Takes the device's asynchronous events, and does what follows from them. Returns `true` if there was one.
+    pub fn take_events(&self) -> bool {
+        let events = std::iter::from_fn(|| AsyncEvent::take(self.device())).take(MAX_EVENTS);
+        events.map(|event| self.apply(event)).count() != 0
+    }
+
+    fn apply(&self, event: AsyncEvent<'_>) {
+        let (kind, subject) = (event.kind(), event.subject());
+        if let (Subject::Queue(cq), EventEffect::Failed) = (subject, kind.effect()) {
+            // It owns the queue, which is not destroyed before the event is acknowledged.
+            let worker = self.worker_of(cq);
+            drop(event);
+            if let Some(worker) = worker {
+                worker.end(kind);
+            }
+        }
+    }
+
+    /// The worker of the link with that completion queue.
+    fn worker_of(&self, cq: *mut ibv_cq) -> Option<Arc<LinkWorker>> {
+        // An entry of a link that is gone may have the address of a later queue.
+        let workers = lock(&self.workers);
+        workers.values().filter(|entry| entry.cq == cq).find_map(|entry| entry.worker.upgrade())
     }
 }
 

@@ -7,6 +7,7 @@ use hmc_core::work::Failure;
 use super::chain::{Chain, MAX_CHAIN, RdmaAccess, SendFlags};
 use super::conn_info::LaneInfo;
 use super::error::VerbsError;
+use super::event::EventType;
 use super::objects::{CompletionQueue, PathTo, ProtectionDomain, QueuePair, QueueSizes};
 use super::requests::RequestTable;
 use super::send_queue::{Piece, SendQueue};
@@ -51,6 +52,8 @@ pub(super) enum LaneFailure {
     Completion { status: ibv_wc_status, vendor: u32 },
     /// A call failed.
     Call(VerbsError),
+    /// The device has reported this.
+    Event(EventType),
 }
 
 /// What a request fails with whose completion has this status.

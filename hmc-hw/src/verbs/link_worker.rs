@@ -3,8 +3,9 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use super::event::EventType;
 use super::fault::VerbsFault;
 use super::objects::CompletionQueue;
 use crate::host::{Event, Host, Notify, SharedWorker};
@@ -24,6 +25,8 @@ pub struct LinkWorker {
     claims: AtomicUsize,
     /// The next completion makes an event.
     is_armed: AtomicBool,
+    /// The asynchronous event that has ended the link, plus one; 0 if none has.
+    ended_by: AtomicU64,
     notify: Box<dyn Notify>,
 }
 
@@ -58,6 +61,7 @@ impl LinkWorker {
             is_manual,
             claims: AtomicUsize::new(0),
             is_armed: AtomicBool::new(false),
+            ended_by: AtomicU64::new(0),
             notify,
         });
         if !is_manual {
@@ -74,6 +78,20 @@ impl LinkWorker {
         let was_armed = self.is_armed.swap(true, Ordering::AcqRel);
         // An error: the device is gone, which an asynchronous event tells.
         was_armed || self.cq.arm().is_err()
+    }
+
+    /// An asynchronous event has ended the link, whoever looks at its completions. Only the first counts.
+    pub(super) fn end(&self, event: EventType) {
+        let ended_by = u64::from(event.0).saturating_add(1);
+        let _ = self.ended_by.compare_exchange(0, ended_by, Ordering::AcqRel, Ordering::Relaxed);
+        self.notify.notify();
+    }
+
+    /// Returns the asynchronous event that has ended the link.
+    #[inline]
+    pub(super) fn ended_by(&self) -> Option<EventType> {
+        let number = self.ended_by.load(Ordering::Acquire).checked_sub(1)?;
+        Some(EventType(u32::try_from(number).unwrap_or(u32::MAX)))
     }
 
     /// The descriptor is readable: has the link look at its completions.
@@ -125,9 +143,8 @@ impl SharedWorker for LinkWorker {
 impl Drop for LinkWorker {
     fn drop(&mut self) {
         // In a forked child it is the parent's, whose descriptors the child shares: the parent goes on watching.
-        if self.cq.is_inherited() {
-            return;
+        if !self.is_manual && !self.cq.is_inherited() {
+            self.host.unwatch(self.as_fd());
         }
-        self.host.unwatch(self.as_fd());
     }
 }

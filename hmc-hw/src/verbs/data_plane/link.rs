@@ -111,7 +111,8 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
     /// The NIC serves the peer. What this end has to do is to close windows whose time is over, and to end requests that use windows
     /// which the peer revokes.
     fn poll_peer(&mut self, _claimed: bool) -> bool {
-        let mut any = self.remotes.has_releases() && self.advance();
+        let has_ended = !self.lanes.is_empty() && self.worker.ended_by().is_some();
+        let mut any = (self.remotes.has_releases() || has_ended) && self.advance();
         if self.exposed.has_revoked() {
             let now = self.domain.host().now();
             let expired: Vec<_> = self.exposed.expired(now).collect();
@@ -198,6 +199,9 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
                 DataCloseReason::Failed(i32::try_from(*status).unwrap_or(i32::MAX))
             }
             LaneFailure::Call(e) => DataCloseReason::System(e.errno),
+            LaneFailure::Event(event) => {
+                DataCloseReason::Failed(i32::try_from(event.0).unwrap_or(i32::MAX))
+            }
         })
     }
 
@@ -268,6 +272,9 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
                 write!(out, "the NIC gave it up: {} (vendor code {vendor})", WcStatus(*status))
             }
             (DataCloseReason::System(_), Some(LaneFailure::Call(e))) => write!(out, "{e}"),
+            (DataCloseReason::Failed(_), Some(LaneFailure::Event(event))) => {
+                write!(out, "the device ended it: {event}")
+            }
             _ => write!(out, "{why}"),
         }
     }

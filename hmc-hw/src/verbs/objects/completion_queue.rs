@@ -78,7 +78,7 @@ impl CompletionQueue {
     }
 
     /// What libibverbs knows it by.
-    pub(super) fn raw(&self) -> *mut ibv_cq {
+    pub(in crate::verbs) fn raw(&self) -> *mut ibv_cq {
         self.cq.as_ptr()
     }
 
