@@ -11,16 +11,17 @@
 use std::sync::Arc;
 
 use hmc_core::transport::{DataCloseReason, DataPlane as _, PostErrorKind, Transport as _};
-use hmc_core::work::Failure;
+use hmc_core::work::{CompleteWhen, Failure, WorkRequest};
 use hmc_hw::verbs::domain::VerbsDomain;
 use hmc_hw::verbs::event::EventType;
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
-use hmc_tests::verbs_planes::{End, domain, meet};
+use hmc_tests::verbs_planes::{End, RecordingHost, domain, meet, pair};
 
 const CQ_ERR: u32 = 0;
 const QP_FATAL: u32 = 1;
 const QP_REQ_ERR: u32 = 2;
 const QP_ACCESS_ERR: u32 = 3;
+const QP_LAST_WQE_REACHED: u32 = 16;
 
 /// A domain of which only callers look at events, and a link of that number in it. Its peer is of another one.
 fn link_of(domain: &Arc<VerbsDomain>, serial: u32) -> (End, End, hmc_core::region::WindowDesc) {
@@ -74,6 +75,75 @@ fn an_event_of_a_failed_object_ends_its_link_alone() {
         drop((near, far, other, apart, domain));
         fake.assert_clean();
     }
+}
+
+/// A link that has nothing under way ends when its peer's part is looked at.
+#[test]
+fn an_event_ends_a_link_that_has_nothing_to_do() {
+    let fake = FakeIbv::take();
+    for kind in [CQ_ERR, QP_ACCESS_ERR] {
+        let (mut near, far, _) = pair();
+        fake.event(0, kind, 1);
+        assert!(near.domain.take_events());
+        near.serve();
+        assert_ended(&mut near, kind, 0);
+        near.plane.close(DataCloseReason::Silent);
+        drop((near, far));
+        fake.assert_clean();
+    }
+}
+
+/// What has completed before the event is done.
+#[test]
+fn completions_before_an_event_count() {
+    let fake = FakeIbv::take();
+    fake.set("poll_progress", 0);
+    let (mut near, far, window) = pair();
+    for index in 0..40 {
+        if index == 30 {
+            fake.rule("write", 0, VerbsFate::Held);
+        }
+        let work = near.put(index, &window, 64);
+        near.post(&WorkRequest { when: CompleteWhen::Local, ..work });
+        assert!(near.poll().is_empty());
+    }
+    fake.progress(9);
+    assert_eq!(fake.count("unpolled"), 30);
+    fake.event(0, QP_FATAL, 1);
+    assert!(near.domain.take_events());
+    let mut done = near.complete(40);
+    done.sort_unstable_by_key(|(index, _)| *index);
+    for (index, result) in done {
+        assert_eq!(result.is_ok(), index < 30, "{index}");
+    }
+    assert!(near.poll_for(20).is_empty());
+    fake.clear_rules();
+    drop((near, far));
+    fake.assert_clean();
+}
+
+/// More than are taken at a time, and none of them means anything for a link.
+#[test]
+fn events_without_a_meaning_end_nothing() {
+    let fake = FakeIbv::take();
+    let host = Arc::<RecordingHost>::default();
+    let domain = domain(&host, 1, true);
+    let (mut near, far, window) = link_of(&domain, 1);
+    let before = fake.calls("ibv_ack_async_event");
+    let kinds = [4, 5, 6, 7, QP_LAST_WQE_REACHED, 21, 1000, u32::MAX];
+    for _ in 0..20 {
+        kinds.iter().for_each(|kind| fake.event(0, *kind, 1));
+    }
+    let mut looks = 0;
+    while domain.take_events() {
+        looks += 1;
+    }
+    assert_eq!((looks, fake.calls("ibv_ack_async_event") - before), (3, 160));
+    near.post(&near.put(1, &window, 64));
+    assert_eq!((near.complete(1), near.plane.close_reason()), (vec![(1, Ok(64))], None));
+    assert_eq!(host.take(), []);
+    drop((near, far, domain));
+    fake.assert_clean();
 }
 
 /// An event that nobody took does not keep its objects.
