@@ -19,6 +19,8 @@ pub enum Event<'a> {
     NotWatched(WatchError),
     /// A request was refused, because its memory cannot be registered.
     NotRegistered(&'a dyn fmt::Display),
+    /// A device has failed, and all its links.
+    DeviceFailed(&'a dyn fmt::Display),
 }
 
 /// Notifies the threads that wait for operations of one peer that another thread's progress has completed one. Called

@@ -40,7 +40,7 @@ pub const MESSAGES: &str = "tcp/eth0";
 pub const FIRST_WORKER: u32 = 5;
 
 /// What a host was asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostCall {
     /// Watch the descriptor of the worker of that number.
     Watch(u32),
@@ -52,6 +52,8 @@ pub enum HostCall {
     NotWatched(i32),
     /// Report that memory cannot be registered.
     NotRegistered,
+    /// Report that a device has failed.
+    DeviceFailed(String),
 }
 
 /// A host without a thread. A test sets its clock, and reads what it was asked to do.
@@ -116,6 +118,7 @@ impl Host for RecordingHost {
             Event::NeverArmed => HostCall::NeverArmed,
             Event::NotWatched(e) => HostCall::NotWatched(e.0),
             Event::NotRegistered(_) => HostCall::NotRegistered,
+            Event::DeviceFailed(what) => HostCall::DeviceFailed(what.to_string()),
             _ => panic!("an event that no test knows"),
         });
     }

@@ -263,6 +263,6 @@ fn each_worker_is_served_by_its_number() {
         assert_eq!(host.take(), [HostCall::Watch(FIRST_WORKER + number)]);
     }
     drop((first, second, shared));
-    assert_eq!(host.take(), [HostCall::Unwatch; 3]);
+    assert_eq!(host.take(), vec![HostCall::Unwatch; 3]);
     fake_ucp.assert_clean();
 }

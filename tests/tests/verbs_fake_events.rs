@@ -14,13 +14,16 @@ use hmc_core::transport::{DataCloseReason, DataPlane as _, PostErrorKind, Transp
 use hmc_core::work::{CompleteWhen, Failure, WorkRequest};
 use hmc_hw::verbs::domain::VerbsDomain;
 use hmc_hw::verbs::event::EventType;
+use hmc_hw::verbs::fault::VerbsFault;
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
+use hmc_tests::ucx_planes::HostCall;
 use hmc_tests::verbs_planes::{End, RecordingHost, domain, meet, pair};
 
 const CQ_ERR: u32 = 0;
 const QP_FATAL: u32 = 1;
 const QP_REQ_ERR: u32 = 2;
 const QP_ACCESS_ERR: u32 = 3;
+const DEVICE_FATAL: u32 = 8;
 const QP_LAST_WQE_REACHED: u32 = 16;
 
 /// A domain of which only callers look at events, and a link of that number in it. Its peer is of another one.
@@ -144,6 +147,29 @@ fn events_without_a_meaning_end_nothing() {
     assert_eq!(host.take(), []);
     drop((near, far, domain));
     fake.assert_clean();
+}
+
+#[test]
+fn a_device_that_fails_ends_its_links_and_begins_none() {
+    let fake = FakeIbv::take();
+    let host = Arc::<RecordingHost>::default();
+    let domain = domain(&host, 1, true);
+    let (mut near, far, window) = link_of(&domain, 1);
+    let mut opening = End::numbered(&domain, 2).unwrap();
+    near.post(&near.put(0, &window, 64));
+    fake.event(0, DEVICE_FATAL, 0);
+    fake.event(0, DEVICE_FATAL, 0);
+    assert!(domain.take_events());
+    assert_ended(&mut near, DEVICE_FATAL, 1);
+    assert_ended(&mut opening, DEVICE_FATAL, 0);
+    let fault = End::numbered(&domain, 3).expect_err("the device has failed");
+    assert_eq!(fault, VerbsFault::Device(EventType(DEVICE_FATAL)));
+    assert!(fault.to_string().contains("DEVICE_FATAL"), "{fault}");
+    let reports = host.take();
+    let [HostCall::DeviceFailed(text)] = &reports[..] else { panic!("{reports:?}") };
+    assert!(text.contains("DEVICE_FATAL"), "{text}");
+    drop((near, far, opening, domain));
+    assert_eq!((fake.count("live"), fake.count("findings")), (0, 0));
 }
 
 /// An event that nobody took does not keep its objects.

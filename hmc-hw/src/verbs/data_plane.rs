@@ -90,6 +90,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         windows: usize,
         notify: Box<dyn Notify>,
     ) -> Result<Self, VerbsFault> {
+        let port = domain.usable_port()?;
         let device = domain.device();
         let count = domain.options().lanes;
         let pd = ProtectionDomain::new(device)?;
@@ -104,8 +105,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         let as_flags = |access: u32| i32::try_from(access).unwrap_or(0);
         let flush_source = page(domain.flush_source(), as_flags(IBV_ACCESS_REMOTE_READ))?;
         let flush_sink = page(domain.flush_sink(), as_flags(IBV_ACCESS_LOCAL_WRITE))?;
-        let port = domain.port().number();
-        let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port, random_psn()?));
+        let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port.number(), random_psn()?));
         Ok(Self {
             lanes: lanes.collect::<Result<_, _>>()?,
             requests: RequestTable::new(),

@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::async_event::{AsyncEvent, Subject};
 use super::device::Device;
 use super::error::VerbsError;
-use super::event::EventEffect;
+use super::event::{EventEffect, EventType};
 use super::fault::VerbsFault;
 use super::link_worker::LinkWorker;
 use super::objects::CompletionQueue;
 use super::page::Page;
 use super::select::Port;
 use super::sys::ibv_cq;
-use crate::host::{Host, Notify};
+use crate::host::{Event, Host, Notify};
 
 /// How a session takes part.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,8 @@ pub struct VerbsDomain {
     host: Arc<dyn Host>,
     options: DomainOptions,
     workers: Mutex<HashMap<u32, WorkerEntry>>,
+    /// The event by which the device has failed.
+    failed: OnceLock<EventType>,
     /// A word that never changes: flushes of peers read it.
     flush_source: Arc<Page>,
     /// Where flushes of this end put what they read.
@@ -80,6 +82,7 @@ impl VerbsDomain {
             host,
             options,
             workers: Mutex::default(),
+            failed: OnceLock::new(),
             flush_source: Arc::new(Page::new()?),
             flush_sink: Arc::new(Page::new()?),
         }))
@@ -100,6 +103,18 @@ impl VerbsDomain {
     /// Returns the name of the port, for people.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the port for a new link.
+    ///
+    /// # Errors
+    /// [`VerbsFault::Device`].
+    pub(super) fn usable_port(&self) -> Result<&Port, VerbsFault> {
+        let _ = self.take_events();
+        match self.failed.get() {
+            Some(event) => Err(VerbsFault::Device(*event)),
+            None => Ok(&self.port),
+        }
     }
 
     /// Gets that a queue pair of this end may have under way.
@@ -145,6 +160,11 @@ impl VerbsDomain {
         let mut workers = lock(&self.workers);
         workers.retain(|_, entry| entry.worker.strong_count() != 0);
         workers.insert(number, entry);
+        drop(workers);
+        // The device may have failed before it was in the table.
+        if let Some(event) = self.failed.get() {
+            worker.end(*event);
+        }
         Ok(worker)
     }
 
@@ -165,13 +185,17 @@ impl VerbsDomain {
 
     fn apply(&self, event: AsyncEvent<'_>) {
         let (kind, subject) = (event.kind(), event.subject());
-        if let (Subject::Queue(cq), EventEffect::Failed) = (subject, kind.effect()) {
-            // It owns the queue, which is not destroyed before the event is acknowledged.
-            let worker = self.worker_of(cq);
-            drop(event);
-            if let Some(worker) = worker {
-                worker.end(kind);
+        match (subject, kind.effect()) {
+            (Subject::Queue(cq), EventEffect::Failed) => {
+                // It owns the queue, which is not destroyed before the event is acknowledged.
+                let worker = self.worker_of(cq);
+                drop(event);
+                if let Some(worker) = worker {
+                    worker.end(kind);
+                }
             }
+            (Subject::Device, EventEffect::Failed) => self.fail(kind),
+            _ => {}
         }
     }
 
@@ -180,6 +204,17 @@ impl VerbsDomain {
         // An entry of a link that is gone may have the address of a later queue.
         let workers = lock(&self.workers);
         workers.values().filter(|entry| entry.cq == cq).find_map(|entry| entry.worker.upgrade())
+    }
+
+    /// The device has failed: all links end, and no more begin.
+    fn fail(&self, event: EventType) {
+        if self.failed.set(event).is_ok() {
+            self.host.report(Event::DeviceFailed(&event));
+        }
+        // They may be the last owners: they are dropped without the lock.
+        let workers: Vec<_> =
+            lock(&self.workers).values().filter_map(|entry| entry.worker.upgrade()).collect();
+        workers.iter().for_each(|worker| worker.end(event));
     }
 }
 

@@ -6,6 +6,7 @@ use hmc_core::wire::cursor::WireError;
 use hmc_mem::shared::SharedError;
 
 use super::error::VerbsError;
+use super::event::EventType;
 use super::reach::Unreachable;
 use crate::host::WatchError;
 
@@ -17,6 +18,8 @@ pub enum VerbsFault {
     Call(VerbsError),
     /// The descriptor of a completion channel cannot be watched.
     Watch(WatchError),
+    /// The device has failed, as this event has reported.
+    Device(EventType),
     /// A range does not lie in its memory.
     Memory(SharedError),
     /// The peer's conn info, or its key to a window, cannot be used.
@@ -49,6 +52,7 @@ impl fmt::Display for VerbsFault {
                 let e = std::io::Error::from_raw_os_error(*errno);
                 write!(f, "cannot watch a completion channel: {e}")
             }
+            Self::Device(event) => write!(f, "the device has failed: {event}"),
             Self::Memory(e) => write!(f, "{e}"),
             Self::Note(e) => write!(f, "what the peer says of its queue pairs or windows: {e}"),
             Self::TooLong => f.write_str("conn info exceeds a note"),

@@ -42,6 +42,7 @@ impl Host for SessionHost {
                 tracing::error!(error = %not_watched(e), "cannot watch a worker");
             }
             Event::NotRegistered(error) => tracing::warn!(%error, "memory cannot be registered"),
+            Event::DeviceFailed(what) => tracing::error!(%what, "an RDMA device has failed"),
             _ => {}
         }
     }

@@ -39,7 +39,7 @@ impl From<VerbsFault> for Error {
             VerbsFault::Call(e) => return e.into(),
             VerbsFault::Watch(e) => return not_watched(e),
             VerbsFault::Memory(e) => return MemError::from(e).into(),
-            VerbsFault::Unreachable(_) => ErrorKind::Unavailable,
+            VerbsFault::Unreachable(_) | VerbsFault::Device(_) => ErrorKind::Unavailable,
             VerbsFault::TooLong => ErrorKind::Full,
             _ => ErrorKind::Protocol,
         };
