@@ -19,6 +19,10 @@ pub enum Event<'a> {
     NotWatched(WatchError),
     /// A request was refused, because its memory cannot be registered.
     NotRegistered(&'a dyn fmt::Display),
+    /// A port is down: no link begins over it until it is active again.
+    PortDown(&'a dyn fmt::Display),
+    /// Attributes of a port have changed: links that begin from now on use the new ones.
+    PortChanged(&'a dyn fmt::Display),
     /// A device has failed, and all its links.
     DeviceFailed(&'a dyn fmt::Display),
 }

@@ -14,7 +14,7 @@
 //! - [`gid_table`] has all addresses of a port.
 //! - [`gid_choice`] is the rule by which one is chosen.
 //! - [`reach`] says whether two ends can reach each other.
-//! - [`select`] opens the port that a user wants.
+//! - [`select`] opens the port that a user wants; `current_port` reads it again when it has changed.
 //! - [`survey`] reports all of them.
 //! - `objects` owns protection domains, memory regions, completion queues and queue pairs, in the order of their ends.
 //! - `chain` and `send_queue` are what is posted to one queue pair, `requests` what a link has under way, `lane` joins them. `backlog`
@@ -27,6 +27,7 @@ mod async_event;
 mod backlog;
 mod chain;
 mod conn_info;
+mod current_port;
 pub mod data_plane;
 pub mod device;
 pub mod device_attrs;

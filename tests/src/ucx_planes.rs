@@ -52,6 +52,10 @@ pub enum HostCall {
     NotWatched(i32),
     /// Report that memory cannot be registered.
     NotRegistered,
+    /// Report that a port is down.
+    PortDown(String),
+    /// Report that a port has changed.
+    PortChanged(String),
     /// Report that a device has failed.
     DeviceFailed(String),
 }
@@ -118,6 +122,8 @@ impl Host for RecordingHost {
             Event::NeverArmed => HostCall::NeverArmed,
             Event::NotWatched(e) => HostCall::NotWatched(e.0),
             Event::NotRegistered(_) => HostCall::NotRegistered,
+            Event::PortDown(what) => HostCall::PortDown(what.to_string()),
+            Event::PortChanged(what) => HostCall::PortChanged(what.to_string()),
             Event::DeviceFailed(what) => HostCall::DeviceFailed(what.to_string()),
             _ => panic!("an event that no test knows"),
         });

@@ -24,7 +24,12 @@ const QP_FATAL: u32 = 1;
 const QP_REQ_ERR: u32 = 2;
 const QP_ACCESS_ERR: u32 = 3;
 const DEVICE_FATAL: u32 = 8;
+const PORT_ACTIVE: u32 = 9;
+const PORT_ERR: u32 = 10;
+const LID_CHANGE: u32 = 11;
 const QP_LAST_WQE_REACHED: u32 = 16;
+const GID_CHANGE: u32 = 18;
+const SPEED_CHANGE: u32 = 20;
 
 /// A domain of which only callers look at events, and a link of that number in it. Its peer is of another one.
 fn link_of(domain: &Arc<VerbsDomain>, serial: u32) -> (End, End, hmc_core::region::WindowDesc) {
@@ -170,6 +175,89 @@ fn a_device_that_fails_ends_its_links_and_begins_none() {
     assert!(text.contains("DEVICE_FATAL"), "{text}");
     drop((near, far, opening, domain));
     assert_eq!((fake.count("live"), fake.count("findings")), (0, 0));
+}
+
+/// What was under way is sent again, and arrives.
+#[test]
+fn links_outlast_a_port_that_is_down_and_no_link_begins() {
+    let fake = FakeIbv::take();
+    let host = Arc::<RecordingHost>::default();
+    let domain = domain(&host, 1, true);
+    let (mut near, far, window) = link_of(&domain, 1);
+    for round in 0..2 {
+        near.post(&near.put(1, &window, 64));
+        fake.event(0, PORT_ERR, 1);
+        fake.event(0, PORT_ERR, 1);
+        assert!(domain.take_events() && near.poll_for(2).is_empty(), "round {round}");
+        for _ in 0..3 {
+            let fault = End::numbered(&domain, 2).expect_err("its port is down");
+            assert!(matches!(fault, VerbsFault::Port(_)), "{fault:?}");
+            assert!(fault.to_string().contains(":1 is down: look at its cable"), "{fault}");
+        }
+        let reports = host.take();
+        let [HostCall::PortDown(text)] = &reports[..] else { panic!("{reports:?}") };
+        assert!(text.contains(":1: port error (PORT_ERR, event 10)"), "{text}");
+        // Nobody has taken the event when the next link begins.
+        fake.event(0, PORT_ACTIVE, 1);
+        let (mut next, later, there) = link_of(&domain, 2);
+        assert!(matches!(&host.take()[..], [HostCall::PortChanged(_)]));
+        assert_eq!(near.complete(1), [(1, Ok(64))]);
+        next.post(&next.put(1, &there, 64));
+        assert_eq!((next.complete(1), near.plane.close_reason()), (vec![(1, Ok(64))], None));
+        drop((next, later));
+    }
+    drop((near, far, domain));
+    fake.assert_clean();
+}
+
+/// GID and LID are in the greeting, by which peers reach this end.
+#[test]
+fn new_links_use_the_new_addresses_of_a_port() {
+    let fake = FakeIbv::take();
+    let host = Arc::<RecordingHost>::default();
+    let domain = domain(&host, 1, true);
+    let (mut near, far, window) = link_of(&domain, 1);
+    let (before, calls) = (near.greeting(), fake.calls("ibv_query_port"));
+    drop(End::numbered(&domain, 2).unwrap());
+    assert_eq!(fake.calls("ibv_query_port"), calls, "nothing has changed");
+    let old = <[u8; 16]>::try_from(&before.1[8..24]).unwrap();
+    let mut gid = old;
+    gid[15] ^= 0x55;
+    let set_all = |gid| (0..8).for_each(|index| fake.set_gid(0, 1, index, Some((2, gid))));
+    set_all(gid);
+    fake.event(0, GID_CHANGE, 1);
+    let after = End::numbered(&domain, 2).unwrap().greeting();
+    assert_eq!((&after.1[..8], &after.1[8..24]), (&before.1[..8], &gid[..]));
+    assert_eq!(near.greeting(), before, "the link goes on as it began");
+    for (kind, value) in [(LID_CHANGE, 0x1234), (SPEED_CHANGE, 0x0077)] {
+        fake.set_port(0, 1, "lid", value);
+        fake.event(0, kind, 1);
+        let after = End::numbered(&domain, 2).unwrap().greeting();
+        assert_eq!(u64::from(u16::from_le_bytes([after.1[6], after.1[7]])), value);
+    }
+    let reports = host.take();
+    assert_eq!(reports.len(), 3, "{reports:?}");
+    assert!(reports.iter().all(|call| matches!(call, HostCall::PortChanged(_))), "{reports:?}");
+    // What the port had is there again.
+    set_all(old);
+    near.post(&near.put(1, &window, 64));
+    assert_eq!((near.complete(1), near.plane.close_reason()), (vec![(1, Ok(64))], None));
+    drop((near, far, domain));
+    fake.assert_clean();
+}
+
+#[test]
+fn another_port_of_the_device_is_nobodys() {
+    let fake = FakeIbv::take();
+    fake.set_device(0, "ports", 2);
+    let host = Arc::<RecordingHost>::default();
+    let domain = domain(&host, 1, true);
+    fake.event(0, PORT_ERR, 2);
+    assert!(domain.take_events());
+    drop(End::numbered(&domain, 1).unwrap());
+    assert_eq!(host.take(), []);
+    drop(domain);
+    fake.assert_clean();
 }
 
 /// An event that nobody took does not keep its objects.

@@ -29,6 +29,7 @@ use super::locals::LocalTable;
 use super::objects::{CompletionQueue, MemoryRegion, ProtectionDomain};
 use super::remotes::RemoteTable;
 use super::requests::{MAX_REQUESTS, RequestTable};
+use super::select::Port;
 use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_WC_SUCCESS, ibv_wc};
 use crate::host::{Event, Notify};
 
@@ -51,6 +52,10 @@ pub struct VerbsDataPlane<M: Registered> {
     cq: Arc<CompletionQueue>,
     pd: Arc<ProtectionDomain>,
     domain: Arc<VerbsDomain>,
+    /// The port, as it was when the link began.
+    port: Arc<Port>,
+    /// What its queue pairs are, for people.
+    lane_name: String,
     worker: Arc<LinkWorker>,
     /// Of a data plane that no layer has a table for.
     windows: WindowTable<Box<[WindowEntry]>>,
@@ -119,6 +124,8 @@ impl<M: Registered> VerbsDataPlane<M> {
             cq,
             pd,
             domain: Arc::clone(domain),
+            lane_name: format!("rc over {port}"),
+            port,
             worker,
             windows: WindowTable::new(vec![WindowEntry::FREE; windows].into()),
             released: Vec::new(),

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::async_event::{AsyncEvent, Subject};
+use super::current_port::CurrentPort;
 use super::device::Device;
 use super::error::VerbsError;
 use super::event::{EventEffect, EventType};
@@ -43,8 +44,8 @@ unsafe impl Send for WorkerEntry {}
 
 /// A session's part in RDMA verbs.
 pub struct VerbsDomain {
-    port: Port,
-    name: String,
+    device: Arc<Device>,
+    port: CurrentPort,
     host: Arc<dyn Host>,
     options: DomainOptions,
     workers: Mutex<HashMap<u32, WorkerEntry>>,
@@ -77,8 +78,8 @@ impl VerbsDomain {
         options: DomainOptions,
     ) -> Result<Arc<Self>, VerbsFault> {
         Ok(Arc::new(Self {
-            name: format!("rc over {port}"),
-            port,
+            device: Arc::clone(port.device()),
+            port: CurrentPort::new(port),
             host,
             options,
             workers: Mutex::default(),
@@ -91,29 +92,24 @@ impl VerbsDomain {
     /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
-        self.port.device()
+        &self.device
     }
 
-    /// Returns the port.
+    /// Returns the port, as it was read last.
     #[must_use]
-    pub fn port(&self) -> &Port {
-        &self.port
+    pub fn port(&self) -> Arc<Port> {
+        self.port.last()
     }
 
-    /// Returns the name of the port, for people.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the port for a new link.
+    /// Returns the port for a new link, as it is now.
     ///
     /// # Errors
-    /// [`VerbsFault::Device`].
-    pub(super) fn usable_port(&self) -> Result<&Port, VerbsFault> {
+    /// [`VerbsFault::Device`], [`VerbsFault::Port`].
+    pub(super) fn usable_port(&self) -> Result<Arc<Port>, VerbsFault> {
         let _ = self.take_events();
         match self.failed.get() {
             Some(event) => Err(VerbsFault::Device(*event)),
-            None => Ok(&self.port),
+            None => self.port.read(),
         }
     }
 
@@ -179,7 +175,7 @@ impl VerbsDomain {
 
     /// Takes the device's asynchronous events, and does what follows from them. Returns `true` if there was one.
     pub fn take_events(&self) -> bool {
-        let events = std::iter::from_fn(|| AsyncEvent::take(self.device())).take(MAX_EVENTS);
+        let events = std::iter::from_fn(|| AsyncEvent::take(&self.device)).take(MAX_EVENTS);
         events.map(|event| self.apply(event)).count() != 0
     }
 
@@ -195,6 +191,10 @@ impl VerbsDomain {
                 }
             }
             (Subject::Device, EventEffect::Failed) => self.fail(kind),
+            (Subject::Device, EventEffect::Changed) => self.port.record(kind, &*self.host),
+            (Subject::Port(number), EventEffect::Changed) if number == self.port().number() => {
+                self.port.record(kind, &*self.host);
+            }
             _ => {}
         }
     }

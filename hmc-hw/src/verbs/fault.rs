@@ -8,6 +8,7 @@ use hmc_mem::shared::SharedError;
 use super::error::VerbsError;
 use super::event::EventType;
 use super::reach::Unreachable;
+use super::select::SelectError;
 use crate::host::WatchError;
 
 /// A step of a session's part in RDMA verbs failed.
@@ -18,6 +19,8 @@ pub enum VerbsFault {
     Call(VerbsError),
     /// The descriptor of a completion channel cannot be watched.
     Watch(WatchError),
+    /// The session's port cannot be used any more.
+    Port(SelectError),
     /// The device has failed, as this event has reported.
     Device(EventType),
     /// A range does not lie in its memory.
@@ -52,6 +55,7 @@ impl fmt::Display for VerbsFault {
                 let e = std::io::Error::from_raw_os_error(*errno);
                 write!(f, "cannot watch a completion channel: {e}")
             }
+            Self::Port(e) => write!(f, "{e}"),
             Self::Device(event) => write!(f, "the device has failed: {event}"),
             Self::Memory(e) => write!(f, "{e}"),
             Self::Note(e) => write!(f, "what the peer says of its queue pairs or windows: {e}"),

@@ -87,6 +87,8 @@ pub struct Port {
     device: Arc<Device>,
     attrs: PortAttrs,
     gid: GidEntry,
+    /// By what the GID was chosen.
+    want: Want,
 }
 
 impl Port {
@@ -122,22 +124,37 @@ impl Port {
             tried.push(format!("{name} has no port {number}: its last one is {last}"));
         }
         for number in all.filter(|number| wanted.port.is_none_or(|port| port == *number)) {
-            let attrs = match PortAttrs::read(device, number) {
-                Ok(attrs) => attrs,
-                Err(e) => {
-                    tried.push(e.to_string());
-                    continue;
-                }
-            };
-            let choice = choose(attrs.link, gid_table::read(device, &attrs), wanted.gid);
-            match usable(&attrs, &choice) {
-                Ok(gid) => {
-                    return Some(Self { device: Arc::clone(device), attrs, gid: gid.clone() });
-                }
-                Err(why) => tried.push(format!("{}:{number} {why}", device.name())),
+            match Self::read(device, number, wanted.gid) {
+                Ok(port) => return Some(port),
+                Err(why) => tried.push(why),
             }
         }
         None
+    }
+
+    /// Reads the port of that number.
+    ///
+    /// # Errors
+    /// The reason why it cannot be used.
+    fn read(device: &Arc<Device>, number: u8, want: Want) -> Result<Self, String> {
+        let attrs = PortAttrs::read(device, number).map_err(|e| e.to_string())?;
+        let choice = choose(attrs.link, gid_table::read(device, &attrs), want);
+        match usable(&attrs, &choice) {
+            Ok(gid) => {
+                let (device, gid) = (Arc::clone(device), gid.clone());
+                Ok(Self { device, attrs, gid, want })
+            }
+            Err(why) => Err(format!("{}:{number} {why}", device.name())),
+        }
+    }
+
+    /// Reads it again: its state, its attributes and its GIDs may have changed.
+    ///
+    /// # Errors
+    /// [`SelectError::NoPort`] if it cannot be used any more.
+    pub(super) fn read_again(&self) -> Result<Self, SelectError> {
+        let read = Self::read(&self.device, self.attrs.number, self.want);
+        read.map_err(|why| SelectError::NoPort { tried: vec![why] })
     }
 
     /// Returns its device.
@@ -146,7 +163,7 @@ impl Port {
         &self.device
     }
 
-    /// Returns its attributes, as they were when it was opened.
+    /// Returns its attributes, as they were when it was read.
     #[must_use]
     pub fn attrs(&self) -> &PortAttrs {
         &self.attrs

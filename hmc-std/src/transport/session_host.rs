@@ -42,6 +42,10 @@ impl Host for SessionHost {
                 tracing::error!(error = %not_watched(e), "cannot watch a worker");
             }
             Event::NotRegistered(error) => tracing::warn!(%error, "memory cannot be registered"),
+            Event::PortDown(what) => {
+                tracing::warn!(%what, "a port is down: no link begins over it until it is active");
+            }
+            Event::PortChanged(what) => tracing::info!(%what, "a port has changed"),
             Event::DeviceFailed(what) => tracing::error!(%what, "an RDMA device has failed"),
             _ => {}
         }

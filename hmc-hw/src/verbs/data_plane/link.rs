@@ -53,7 +53,7 @@ fn address_of(port: &Port, info: &ConnInfo) -> ibv_ah_attr {
 impl<M: Registered> VerbsDataPlane<M> {
     /// What the peer needs to connect to this end.
     fn conn_info(&self) -> ConnInfo {
-        let port = self.domain.port();
+        let port = &self.port;
         let lanes: Vec<_> = self.lanes.iter().map(Lane::info).collect();
         ConnInfo {
             mtu: port.mtu(),
@@ -74,7 +74,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         if ours != theirs {
             return Err(VerbsFault::Lanes { ours, theirs });
         }
-        let port = self.domain.port();
+        let port = &self.port;
         reach(&port.end(), &info.end).map_err(VerbsFault::Unreachable)?;
         let address = address_of(port, info);
         let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
@@ -263,7 +263,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
     }
 
     fn lanes(&self, each: &mut dyn FnMut(&str)) {
-        each(self.domain.name());
+        each(&self.lane_name);
     }
 
     fn describe_close(&self, why: DataCloseReason, out: &mut dyn fmt::Write) -> fmt::Result {

@@ -38,6 +38,7 @@ impl From<VerbsFault> for Error {
         let kind = match fault {
             VerbsFault::Call(e) => return e.into(),
             VerbsFault::Watch(e) => return not_watched(e),
+            VerbsFault::Port(e) => return e.into(),
             VerbsFault::Memory(e) => return MemError::from(e).into(),
             VerbsFault::Unreachable(_) | VerbsFault::Device(_) => ErrorKind::Unavailable,
             VerbsFault::TooLong => ErrorKind::Full,
