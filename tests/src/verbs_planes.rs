@@ -23,6 +23,8 @@ use crate::fake_ibv::file;
 use crate::ucx_pair::CountingNotify;
 pub use crate::ucx_planes::{LEN, Pages, RecordingHost, TURNS};
 
+/// The number of the worker that takes a device's events.
+pub const EVENTS_WORKER: u32 = 4;
 /// The number of an end's first worker.
 pub const FIRST_WORKER: u32 = 5;
 /// The objects of a data plane of one queue pair: domain, channel, completion queue, queue pair, and two regions.
@@ -39,7 +41,8 @@ pub type OwnedNote = (u8, Vec<u8>);
 pub fn domain(host: &Arc<RecordingHost>, lanes: usize, is_manual: bool) -> Arc<VerbsDomain> {
     let library = Library::load(&Search { named: Some(file()) }).expect("a whole libibverbs");
     let port = Port::open(library, &Selector::default()).expect("a port");
-    let options = DomainOptions { lanes, first_worker: FIRST_WORKER, is_manual };
+    let (events_worker, first_worker) = (EVENTS_WORKER, FIRST_WORKER);
+    let options = DomainOptions { lanes, events_worker, first_worker, is_manual };
     let host: Arc<dyn Host> = Arc::<RecordingHost>::clone(host);
     VerbsDomain::new(port, host, options).expect("pages")
 }

@@ -17,7 +17,9 @@ use hmc_hw::verbs::event::EventType;
 use hmc_hw::verbs::fault::VerbsFault;
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
 use hmc_tests::ucx_planes::HostCall;
-use hmc_tests::verbs_planes::{End, RecordingHost, domain, meet, pair};
+use hmc_tests::verbs_planes::{
+    EVENTS_WORKER, End, FIRST_WORKER, RecordingHost, domain, meet, pair,
+};
 
 const CQ_ERR: u32 = 0;
 const QP_FATAL: u32 = 1;
@@ -257,6 +259,27 @@ fn another_port_of_the_device_is_nobodys() {
     drop(End::numbered(&domain, 1).unwrap());
     assert_eq!(host.take(), []);
     drop(domain);
+    fake.assert_clean();
+}
+
+#[test]
+fn the_hosts_thread_watches_for_events_unless_only_callers_do() {
+    let fake = FakeIbv::take();
+    let host = Arc::<RecordingHost>::default();
+    for is_manual in [false, true] {
+        let domain = domain(&host, 1, is_manual);
+        let watched = if is_manual { vec![] } else { vec![HostCall::Watch(EVENTS_WORKER)] };
+        assert_eq!(host.take(), watched);
+        let mut end = End::numbered(&domain, 1).unwrap();
+        fake.event(0, QP_FATAL, 1);
+        assert!(domain.service(EVENTS_WORKER) && domain.service(FIRST_WORKER + 1));
+        assert_ended(&mut end, QP_FATAL, 0);
+        drop(end);
+        drop(host.take());
+        drop(domain);
+        let unwatched = if is_manual { vec![] } else { vec![HostCall::Unwatch] };
+        assert_eq!(host.take(), unwatched);
+    }
     fake.assert_clean();
 }
 

@@ -21,6 +21,7 @@ use hmc_tests::pair::pattern;
 
 const LONG: Duration = Duration::from_secs(20);
 const KIB64: u64 = 64 << 10;
+const QP_FATAL: u32 = 1;
 
 #[test]
 fn sessions_over_the_fake_library() {
@@ -229,18 +230,57 @@ fn the_end_of_a_session_ends_what_is_under_way() {
 
 #[test]
 #[ignore = "`sessions_over_the_fake_library` runs it as a process"]
-fn an_operation_whose_completion_is_lost_meets_its_deadline() {
+fn an_operation_that_does_not_complete_meets_its_deadline() {
     let Some(fake) = FakeIbv::take_for_sessions() else { return };
     let two = Two::new(&fake, Progress::Thread);
-    fake.rule("read", 1, VerbsFate::Dropped);
+    fake.rule("read", 1, VerbsFate::AckHeld);
     let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
     let e = two.peer.transfer_within(Direction::Put, copy, Duration::from_millis(100));
-    assert_eq!(e.expect_err("it is lost").kind(), ErrorKind::DeadlineExceeded);
+    assert_eq!(e.expect_err("it is held").kind(), ErrorKind::DeadlineExceeded);
+    assert_eq!(fake.release(), 1);
     // The link goes on.
     two.put_and_compare(4);
-    drop(two);
-    until("all is given back", LONG, || (fake.count("live") == 0).then_some(()));
+    two.end(&fake);
+}
+
+/// A completion that is lost is reported as an event of its completion queue: the operation does not wait for its deadline.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn a_lost_completion_ends_its_link() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for progress in [Progress::Thread, Progress::Manual] {
+        let two = Two::new(&fake, progress);
+        fake.rule("read", 1, VerbsFate::Dropped);
+        let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
+        let e = two.peer.transfer_within(Direction::Put, copy, LONG).expect_err("it is lost");
+        assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
+        assert!(e.to_string().contains("the device ended it: CQ error (CQ_ERR"), "{e}");
+        drop(two);
+        until("all is given back", LONG, || (fake.count("live") == 0).then_some(()));
+        fake.clear_rules();
+    }
     assert_eq!(fake.count("findings"), 0);
+}
+
+/// Nothing is under way, and nobody waits.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn an_event_ends_a_link_that_has_nothing_to_do() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for (progress, nth) in [(Progress::Thread, 1), (Progress::Manual, 1), (Progress::Manual, 2)] {
+        let two = Two::new(&fake, progress);
+        two.put_and_compare(9);
+        fake.event(0, QP_FATAL, nth);
+        until("both ends are over", LONG, || {
+            two.source.progress();
+            (!two.source.check_conn(1) && !two.target.check_conn(0)).then_some(())
+        });
+        let errors = [&two.peer, &two.back].map(|peer| peer.put(0, 0, 64).expect_err("it is over"));
+        assert!(errors.iter().all(|e| e.kind() == ErrorKind::PeerDead), "{errors:?}");
+        let named = errors.iter().filter(|e| e.to_string().contains("(QP_FATAL, event 1)")).count();
+        assert_eq!(named, 1, "{errors:?}");
+        two.end(&fake);
+    }
 }
 
 #[test]

@@ -12,7 +12,9 @@ use hmc_core::types::Access;
 use hmc_hw::verbs::fault::VerbsFault;
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
 use hmc_tests::ucx_planes::HostCall;
-use hmc_tests::verbs_planes::{End, FIRST_WORKER, LEN, OBJECTS, RecordingHost, domain, meet, pair};
+use hmc_tests::verbs_planes::{
+    EVENTS_WORKER, End, FIRST_WORKER, LEN, OBJECTS, RecordingHost, domain, meet, pair,
+};
 
 /// The step and errno of a call that failed.
 fn failed_call(fault: VerbsFault) -> (&'static str, i32) {
@@ -28,6 +30,7 @@ fn a_data_plane_that_cannot_be_made_leaves_nothing() {
     let host = Arc::<RecordingHost>::default();
     // Two queue pairs: the second of each kind is made when others are there.
     let domain = domain(&host, 2, false);
+    assert_eq!(host.take(), [HostCall::Watch(EVENTS_WORKER)]);
     let before = fake.count("live");
     let steps = [
         ("ibv_alloc_pd", 1, "making a protection domain"),

@@ -10,7 +10,9 @@ use hmc_hw::host::SharedWorker as _;
 use hmc_hw::verbs::link_worker::LinkWorker;
 use hmc_tests::fake_ibv::FakeIbv;
 use hmc_tests::ucx_planes::HostCall;
-use hmc_tests::verbs_planes::{End, FIRST_WORKER, RecordingHost, domain, meet, pair};
+use hmc_tests::verbs_planes::{
+    EVENTS_WORKER, End, FIRST_WORKER, RecordingHost, domain, meet, pair,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
@@ -79,7 +81,7 @@ fn the_hosts_thread_is_told_by_the_channel() {
     let host = Arc::<RecordingHost>::default();
     let (mut near, far, window) = meet(End::with_host(&host, 1, false), End::new());
     let number = FIRST_WORKER + 1;
-    assert_eq!(host.take(), [HostCall::Watch(number)]);
+    assert_eq!(host.take(), [HostCall::Watch(EVENTS_WORKER), HostCall::Watch(number)]);
     let worker = near.plane.link_worker();
     for round in 1..20 {
         near.post(&near.put(1, &window, 64));
@@ -95,7 +97,7 @@ fn the_hosts_thread_is_told_by_the_channel() {
     }
     assert!(!near.domain.service(number + 1), "there is no such worker");
     drop((near, far, worker));
-    assert_eq!(host.take(), [HostCall::Unwatch]);
+    assert_eq!(host.take(), [HostCall::Unwatch, HostCall::Unwatch]);
     fake.assert_clean();
 }
 
@@ -107,7 +109,7 @@ fn a_caller_that_waits_takes_the_channel_from_the_thread() {
     let (near, far, _window) = meet(End::with_host(&host, 1, false), End::new());
     let number = FIRST_WORKER + 1;
     let worker = near.plane.link_worker();
-    assert_eq!(host.take(), [HostCall::Watch(number)]);
+    assert_eq!(host.take(), [HostCall::Watch(EVENTS_WORKER), HostCall::Watch(number)]);
     worker.claim();
     worker.claim();
     assert_eq!(host.take(), [HostCall::Unwatch], "by the first");
@@ -124,7 +126,7 @@ fn a_caller_that_waits_takes_the_channel_from_the_thread() {
     let calls = host.take();
     assert_eq!(calls, [HostCall::Unwatch, HostCall::Watch(number), HostCall::NotWatched(9)]);
     drop((near, far, worker));
-    assert_eq!(host.take(), [HostCall::Unwatch]);
+    assert_eq!(host.take(), [HostCall::Unwatch, HostCall::Unwatch]);
     fake.assert_clean();
 }
 

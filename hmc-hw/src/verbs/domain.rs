@@ -22,9 +22,11 @@ use crate::host::{Event, Host, Notify};
 pub struct DomainOptions {
     /// Queue pairs of each link, over which long transfers are spread.
     pub lanes: usize,
+    /// The number of the worker that takes the device's asynchronous events.
+    pub events_worker: u32,
     /// The number of the first link's worker.
     pub first_worker: u32,
-    /// Only callers look at completions: the host's thread watches no channel.
+    /// Only callers look at completions and events: the host's thread watches no channel.
     pub is_manual: bool,
 }
 
@@ -68,16 +70,16 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl VerbsDomain {
-    /// A session's part, by this port.
+    /// A session's part, by this port. The host's thread watches the device's events unless only callers look at them.
     ///
     /// # Errors
-    /// [`VerbsFault::Call`].
+    /// [`VerbsFault::Call`], [`VerbsFault::Watch`].
     pub fn new(
         port: Port,
         host: Arc<dyn Host>,
         options: DomainOptions,
     ) -> Result<Arc<Self>, VerbsFault> {
-        Ok(Arc::new(Self {
+        let this = Arc::new(Self {
             device: Arc::clone(port.device()),
             port: CurrentPort::new(port),
             host,
@@ -86,7 +88,11 @@ impl VerbsDomain {
             failed: OnceLock::new(),
             flush_source: Arc::new(Page::new()?),
             flush_sink: Arc::new(Page::new()?),
-        }))
+        });
+        if !options.is_manual {
+            this.host.watch(options.events_worker, this.device.event_fd())?;
+        }
+        Ok(this)
     }
 
     /// Returns the device.
@@ -164,8 +170,12 @@ impl VerbsDomain {
         Ok(worker)
     }
 
-    /// The channel of the worker of that number is readable. Returns `true` if there is such a worker.
+    /// The channel of the worker of that number is readable, or there are events. Returns `true` if there is such a worker.
     pub fn service(&self, worker: u32) -> bool {
+        if worker == self.options.events_worker {
+            let _ = self.take_events();
+            return true;
+        }
         let found = lock(&self.workers).get(&worker).and_then(|entry| entry.worker.upgrade());
         found.is_some_and(|worker| {
             worker.service();
@@ -206,15 +216,33 @@ impl VerbsDomain {
         workers.values().filter(|entry| entry.cq == cq).find_map(|entry| entry.worker.upgrade())
     }
 
+    /// The host's thread watches the device's events no more.
+    fn unwatch(&self) {
+        if !self.options.is_manual {
+            self.host.unwatch(self.device.event_fd());
+        }
+    }
+
     /// The device has failed: all links end, and no more begin.
     fn fail(&self, event: EventType) {
         if self.failed.set(event).is_ok() {
             self.host.report(Event::DeviceFailed(&event));
+            // The descriptor of a device that was removed is readable for ever, and has no more events.
+            self.unwatch();
         }
         // They may be the last owners: they are dropped without the lock.
         let workers: Vec<_> =
             lock(&self.workers).values().filter_map(|entry| entry.worker.upgrade()).collect();
         workers.iter().for_each(|worker| worker.end(event));
+    }
+}
+
+impl Drop for VerbsDomain {
+    fn drop(&mut self) {
+        // In a forked child it is the parent's, whose descriptors the child shares: the parent goes on watching.
+        if self.failed.get().is_none() && !self.device.library().is_inherited() {
+            self.unwatch();
+        }
     }
 }
 

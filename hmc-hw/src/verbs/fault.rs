@@ -17,7 +17,7 @@ use crate::host::WatchError;
 pub enum VerbsFault {
     /// A call of libibverbs failed.
     Call(VerbsError),
-    /// The descriptor of a completion channel cannot be watched.
+    /// The descriptor of a completion channel, or of a device's asynchronous events, cannot be watched.
     Watch(WatchError),
     /// The session's port cannot be used any more.
     Port(SelectError),
@@ -53,7 +53,7 @@ impl fmt::Display for VerbsFault {
             Self::Call(e) => write!(f, "{e}"),
             Self::Watch(WatchError(errno)) => {
                 let e = std::io::Error::from_raw_os_error(*errno);
-                write!(f, "cannot watch a completion channel: {e}")
+                write!(f, "cannot watch events of a device: {e}")
             }
             Self::Port(e) => write!(f, "{e}"),
             Self::Device(event) => write!(f, "the device has failed: {event}"),

@@ -3,6 +3,7 @@
 mod host;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hmc_core::types::ConnType;
@@ -29,8 +30,12 @@ use crate::transport::worker::Worker;
 /// Where the kernel lists RDMA devices.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// The number of the first link's worker: above those of all other transports.
-const FIRST_WORKER: u32 = 1 << 30;
+/// The number of the worker that takes the device's events: above those of all other transports.
+const EVENTS_WORKER: u32 = 1 << 30;
+/// The number of the first link's worker.
+const FIRST_WORKER: u32 = EVENTS_WORKER + 1;
+/// With [`Progress::Manual`] a round of progress in so many looks for events, beside each tick: that is a system call.
+const ROUNDS_PER_LOOK: u32 = 64;
 
 /// RDMA verbs, whose library is loaded at its first use.
 pub(crate) struct SessionVerbs {
@@ -38,12 +43,14 @@ pub(crate) struct SessionVerbs {
     progress: Progress,
     reactor: Arc<Reactor>,
     domain: Mutex<Option<Arc<VerbsDomain>>>,
+    /// Rounds of progress with [`Progress::Manual`].
+    rounds: AtomicU32,
 }
 
 impl SessionVerbs {
     pub(crate) fn new(config: &Config, progress: Progress, reactor: &Arc<Reactor>) -> Self {
         let (config, reactor) = (config.clone(), Arc::clone(reactor));
-        Self { config, progress, reactor, domain: Mutex::default() }
+        Self { config, progress, reactor, domain: Mutex::default(), rounds: AtomicU32::new(0) }
     }
 
     /// The session's port, opened now if it was not.
@@ -56,6 +63,7 @@ impl SessionVerbs {
         let port = Port::open(Library::load(&search)?, &self.config.port)?;
         let options = DomainOptions {
             lanes: self.config.lanes,
+            events_worker: EVENTS_WORKER,
             first_worker: FIRST_WORKER,
             is_manual: self.progress == Progress::Manual,
         };
@@ -130,6 +138,21 @@ impl Domain for SessionVerbs {
     }
 
     fn poll_worker(&self, worker: u32, _released: &mut Released) -> bool {
-        worker >= FIRST_WORKER && self.started().is_some_and(|domain| domain.service(worker))
+        worker >= EVENTS_WORKER && self.started().is_some_and(|domain| domain.service(worker))
+    }
+
+    /// The session's thread does not watch the device's events with [`Progress::Manual`].
+    fn tick_workers(&self, _released: &mut Released) {
+        if self.progress == Progress::Manual
+            && let Some(domain) = self.started()
+        {
+            let _ = domain.take_events();
+        }
+    }
+
+    fn progress_workers(&self, _released: &mut Released) -> bool {
+        let is_due = self.progress == Progress::Manual
+            && self.rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(ROUNDS_PER_LOOK);
+        is_due && self.started().is_some_and(|domain| domain.take_events())
     }
 }
