@@ -20,6 +20,7 @@ use hmc_core::work::{Completion, Failure, SlotId, WorkRequest};
 use hmc_mem::registered::{MemoryCache, Registered};
 
 use super::backlog::Backlog;
+use super::conn_info::MAX_LANES;
 use super::domain::{VerbsDomain, random_psn};
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
@@ -97,7 +98,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     ) -> Result<Self, VerbsFault> {
         let port = domain.usable_port()?;
         let device = domain.device();
-        let count = domain.options().lanes;
+        let count = domain.options().lanes.clamp(1, MAX_LANES);
         let pd = ProtectionDomain::new(device)?;
         // One entry for each work request: it cannot overrun, whatever fails.
         let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(count))?;

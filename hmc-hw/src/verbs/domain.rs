@@ -20,7 +20,7 @@ use crate::host::{Event, Host, Notify};
 /// How a session takes part.
 #[derive(Clone, Copy, Debug)]
 pub struct DomainOptions {
-    /// Queue pairs of each link, over which long transfers are spread.
+    /// Queue pairs of each link, 1 to 16, over which long transfers are spread; fewer where the peer has fewer.
     pub lanes: usize,
     /// The number of the worker that takes the device's asynchronous events.
     pub events_worker: u32,

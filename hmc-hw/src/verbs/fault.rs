@@ -29,13 +29,6 @@ pub enum VerbsFault {
     Note(WireError),
     /// What the peer is to receive exceeds a note.
     TooLong,
-    /// The peer has another number of queue pairs.
-    Lanes {
-        /// This end's.
-        ours: usize,
-        /// The peer's.
-        theirs: usize,
-    },
     /// The two ends are on different fabrics.
     Unreachable(Unreachable),
     /// The peer sent a key to a window that no peer has.
@@ -60,9 +53,6 @@ impl fmt::Display for VerbsFault {
             Self::Memory(e) => write!(f, "{e}"),
             Self::Note(e) => write!(f, "what the peer says of its queue pairs or windows: {e}"),
             Self::TooLong => f.write_str("conn info exceeds a note"),
-            Self::Lanes { ours, theirs } => {
-                write!(f, "the peer has {theirs} queue pairs for the link, this end {ours}")
-            }
             Self::Unreachable(why) => write!(f, "{why}"),
             Self::UnknownWindow { index, limit } => {
                 write!(f, "a key to window {index}: a peer has {limit} at most")

@@ -65,17 +65,14 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
     }
 
-    /// The peer's conn info has come: connects the queue pairs.
+    /// The peer's conn info has come: connects the queue pairs. The end that has more of them gives up what the other one has not.
     fn connect(&mut self, info: &ConnInfo) -> Result<(), VerbsFault> {
         if self.is_connected || self.closed.is_some() {
             return Ok(());
         }
-        let (ours, theirs) = (self.lanes.len(), info.lanes().len());
-        if ours != theirs {
-            return Err(VerbsFault::Lanes { ours, theirs });
-        }
         let port = &self.port;
         reach(&port.end(), &info.end).map_err(VerbsFault::Unreachable)?;
+        self.lanes.truncate(info.lanes().len());
         let address = address_of(port, info);
         let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
         for (lane, theirs) in self.lanes.iter_mut().zip(info.lanes()) {
