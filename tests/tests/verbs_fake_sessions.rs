@@ -39,11 +39,17 @@ struct Two {
 
 impl Two {
     fn new(fake: &FakeIbv, progress: Progress) -> Self {
+        Self::with_channels(fake, progress, [1, 1])
+    }
+
+    /// The source has so many queue pairs for a link, and the target.
+    fn with_channels(fake: &FakeIbv, progress: Progress, [ours, theirs]: [u32; 2]) -> Self {
         fake.set("ticker_us", 50);
         let dir = TempDir::new();
         let buffer = 4 * KIB64;
-        let target = Session::builder(1).uds(dir.path()).buffer(buffer).start().unwrap();
-        let source = Session::builder(0).buffer(buffer).progress(progress).start().unwrap();
+        let target = Session::builder(1).uds(dir.path()).buffer(buffer).num_channels(theirs);
+        let source = Session::builder(0).buffer(buffer).progress(progress).num_channels(ours);
+        let (target, source) = (target.start().unwrap(), source.start().unwrap());
         let peer = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).unwrap();
         let back = target.wait_peer(0, LONG).unwrap();
         Self { target, source, peer, back, dir }
@@ -241,6 +247,41 @@ fn an_operation_that_does_not_complete_meets_its_deadline() {
     // The link goes on.
     two.put_and_compare(4);
     two.end(&fake);
+}
+
+/// A part that is held holds nothing on the other queue pair.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn a_long_transfer_is_spread_over_the_queue_pairs_of_both_ends() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let half = usize::try_from(KIB64).unwrap();
+    for channels in [[2, 4], [4, 2]] {
+        let two = Two::with_channels(&fake, Progress::Thread, channels);
+        assert_eq!(fake.count("qps"), 4, "{channels:?}");
+        let (bytes, read) = (pattern(2 * KIB64, 8), |session: &Session, at| {
+            let mut got = vec![0; 2 * half];
+            session.buffer().read_at(at, &mut got).unwrap();
+            got
+        });
+        two.source.buffer().write_at(0, &bytes).unwrap();
+        for (operation, place) in [("write", KIB64), ("read", 2 * KIB64)] {
+            fake.rule(operation, 1, VerbsFate::Held);
+            let (op, end) = if operation == "write" {
+                (two.peer.put_nb(0, place, 2 * KIB64).unwrap(), &two.target)
+            } else {
+                (two.peer.get_nb(place, KIB64, 2 * KIB64).unwrap(), &two.source)
+            };
+            until("the second half arrives", LONG, || {
+                (read(end, place)[half..] == bytes[half..]).then_some(())
+            });
+            assert!(read(end, place)[..half].iter().all(|b| *b == 0), "{operation} is held");
+            assert_eq!(fake.release(), 1);
+            assert_eq!(two.peer.wait(op).unwrap(), 2 * KIB64);
+            assert!(read(end, place) == bytes, "{operation}: the bytes differ");
+            fake.clear_rules();
+        }
+        two.end(&fake);
+    }
 }
 
 /// A completion that is lost is reported as an event of its completion queue: the operation does not wait for its deadline.

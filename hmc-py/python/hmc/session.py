@@ -57,7 +57,7 @@ class Session(SeedsGuide):
 
     Args:
         buf: a buffer made before (the C++ HMC's way); else one of ``buffer_size`` bytes is made.
-        num_chs: workers of UCX, 1 to 16; what is beyond is taken for the nearest.
+        num_chs: workers of UCX, and queue pairs of a link over RDMA verbs, 1 to 16; what is beyond is taken for the nearest.
         local_ip: this process's address as others know it; equal to a peer's, control messages go by a local socket.
         ctrl_uds_dir: folder of the local control sockets.
         rank: 0 to 4095. The session starts at once; else with ``init_server`` or ``connect``.
@@ -464,7 +464,7 @@ def create_session(device_id: int = 0, buffer_size: int = DEFAULT_BUFFER_SIZE, m
         lazy: takes each page when it is touched instead. **A machine that is full then ends the process by SIGBUS**; peers of
             this host do not map the buffer.
         mem_type: ``CPU``, or ``DEFAULT``, which is the same in this version; others raise ``Unavailable``.
-        num_chs: workers of UCX.
+        num_chs: workers of UCX, and queue pairs of a link over RDMA verbs.
         local_ip: this process's address as its peers know it.
         accept_upstream, job, secret_file, insecure_loopback: as for :class:`Session`.
 

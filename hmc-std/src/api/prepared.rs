@@ -145,8 +145,8 @@ impl Prepared {
 
     /// As [`SessionBuilder::num_channels`](crate::session::SessionBuilder::num_channels). Without effect when UCX was begun
     /// with already.
-    pub fn set_num_channels(&mut self, workers: u32) {
-        self.config.ucx.workers = Some(workers);
+    pub fn set_num_channels(&mut self, channels: u32) {
+        self.config.set_channels(channels);
     }
 
     /// As [`SessionBuilder::insecure`](crate::session::SessionBuilder::insecure).

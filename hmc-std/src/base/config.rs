@@ -72,7 +72,7 @@ pub struct Config {
     pub(crate) refused: Vec<String>,
 }
 
-/// UCX workers of one session, at the most.
+/// UCX workers of one session, and queue pairs of one link, at the most.
 const MAX_CHANNELS: u32 = 16;
 
 /// How UCX is found and set up.
@@ -311,6 +311,12 @@ impl Config {
             rdma: Rdma::new(env.verbs_lib.clone(), env.rdma_port.clone(), env.rdma_gid),
             refused: env.refused.clone(),
         }
+    }
+
+    /// UCX workers of the session, and queue pairs of each link over RDMA verbs.
+    pub(crate) fn set_channels(&mut self, channels: u32) {
+        self.ucx.workers = Some(channels);
+        self.rdma.lanes = usize::try_from(channels).unwrap_or(usize::MAX);
     }
 
     pub(crate) fn check(&self) -> Result<()> {

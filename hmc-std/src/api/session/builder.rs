@@ -231,8 +231,11 @@ impl SessionBuilder {
     /// Workers of UCX that links to other hosts are spread over: 1 to 16, default 1. Links of one worker share a lock; each
     /// worker takes some 15 ms to start, 4 MB and ten descriptors. A link to a process of this host has one of its own
     /// where UCX has lanes of shared memory.
-    pub fn num_channels(mut self, workers: u32) -> Self {
-        self.config.ucx.workers = Some(workers);
+    ///
+    /// Over RDMA verbs, queue pairs of each link, over which transfers of 128 KiB and more are spread; the smaller number of both
+    /// ends counts.
+    pub fn num_channels(mut self, channels: u32) -> Self {
+        self.config.set_channels(channels);
         self
     }
 

@@ -14,7 +14,7 @@ fn each_limit_of_a_session_is_one_that_it_can_have() {
     let cases: [(Set, usize, usize, &str); 3] = [
         (|c, n| c.slots = n, 1, limits::MAX_SLOTS, "operations in flight"),
         (|c, n| c.windows = n, 1, limits::MAX_WINDOWS_PER_PEER, "windows per peer"),
-        (|c, n| c.ucx.workers = u32::try_from(n).ok(), 1, 16, "channels"),
+        (|c, n| c.set_channels(u32::try_from(n).expect("small")), 1, 16, "channels"),
     ];
     for (set, least, most, name) in cases {
         for (n, is_right) in
