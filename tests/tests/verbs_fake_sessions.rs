@@ -284,6 +284,25 @@ fn a_long_transfer_is_spread_over_the_queue_pairs_of_both_ends() {
     }
 }
 
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn a_call_that_fails_is_named_by_the_error() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for (function, errno, words) in [
+        ("ibv_post_send", libc::EIO, "posting requests"),
+        ("ibv_poll_cq", libc::EINVAL, "polling completions"),
+    ] {
+        let two = Two::new(&fake, Progress::Thread);
+        fake.rule(function, 1, VerbsFate::Refused(errno));
+        let e = two.peer.put(0, 0, 64).expect_err(function);
+        let reason = std::io::Error::from_raw_os_error(errno).to_string();
+        assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
+        assert!(e.to_string().contains(words) && e.to_string().contains(&reason), "{e}");
+        fake.clear_rules();
+        two.end(&fake);
+    }
+}
+
 /// A completion that is lost is reported as an event of its completion queue: the operation does not wait for its deadline.
 #[test]
 #[ignore = "`sessions_over_the_fake_library` runs it as a process"]

@@ -65,6 +65,8 @@ pub(crate) struct WithStream<P> {
     /// The peer says that it runs on this system.
     near: bool,
     down: bool,
+    /// The data plane has ended the link: it says why.
+    has_failed: bool,
 }
 
 impl<P: BareDataPlane> WithStream<P> {
@@ -76,7 +78,7 @@ impl<P: BareDataPlane> WithStream<P> {
     ) -> Self {
         // Space for all that may be under way: a put allocates nothing.
         let late = VecDeque::with_capacity(P::MAX_NOTIFIES);
-        Self { plane, stream, worker, late, near, down: false }
+        Self { plane, stream, worker, late, near, down: false, has_failed: false }
     }
 
     /// Tells the peer of a link that is over that nothing of ours is in its memory any more, as soon as that is true.
@@ -138,6 +140,7 @@ impl<P: BareDataPlane> Transport for WithStream<P> {
         if !self.down
             && let Some(why) = self.plane.close_reason()
         {
+            self.has_failed = true;
             self.close(why);
         }
         while let Some(work) = self.late.front().copied() {

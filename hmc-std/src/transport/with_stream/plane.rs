@@ -286,9 +286,10 @@ impl<P: BareDataPlane> DataPlane for WithStream<P> {
     }
 
     fn describe_close(&self, why: DataCloseReason, out: &mut dyn Write) -> fmt::Result {
-        match why {
-            DataCloseReason::Failed(_) => self.plane.describe_close(why, out),
-            why => self.stream.describe_close(why, out),
+        if self.has_failed || matches!(why, DataCloseReason::Failed(_)) {
+            self.plane.describe_close(why, out)
+        } else {
+            self.stream.describe_close(why, out)
         }
     }
 

@@ -135,16 +135,28 @@ fn tags_that_find_no_space_wait_and_fail_with_the_link() {
 
 #[test]
 fn a_data_plane_that_has_failed_ends_the_link_in_the_same_poll() {
+    for why in [DataCloseReason::Failed(-3), DataCloseReason::System(5)] {
+        let mut bench = Bench::new(PeerAccess::Remote, false, false);
+        let (op, result) = (SlotId { index: 2, generation: 1 }, Err(Failure::Transport(-3)));
+        bench.layer.plane.done.push_back(Completion { op, result });
+        bench.layer.plane.failed = Some(why);
+        assert_eq!(bench.poll(), [(2, result)]);
+        assert_eq!(bench.layer.close_reason(), Some(why));
+        assert_eq!(bench.layer.plane.closed, Some(why));
+        let mut words = String::new();
+        bench.layer.describe_close(why, &mut words).expect("a string");
+        assert_eq!(words, "scripted", "{why:?}");
+    }
+}
+
+/// An error of the stream's socket.
+#[test]
+fn a_system_error_of_the_stream_is_described_by_the_stream() {
     let mut bench = Bench::new(PeerAccess::Remote, false, false);
-    let (op, result) = (SlotId { index: 2, generation: 1 }, Err(Failure::Transport(-3)));
-    bench.layer.plane.done.push_back(Completion { op, result });
-    bench.layer.plane.failed = Some(DataCloseReason::Failed(-3));
-    assert_eq!(bench.poll(), [(2, result)]);
-    assert_eq!(bench.layer.close_reason(), Some(DataCloseReason::Failed(-3)));
-    assert_eq!(bench.layer.plane.closed, Some(DataCloseReason::Failed(-3)));
+    bench.layer.close(DataCloseReason::System(13));
     let mut words = String::new();
-    bench.layer.describe_close(DataCloseReason::Failed(-3), &mut words).expect("a string");
-    assert_eq!(words, "scripted");
+    bench.layer.describe_close(DataCloseReason::System(13), &mut words).expect("a string");
+    assert_eq!(words, "Permission denied (os error 13)");
 }
 
 /// The memory of a killed process may be gone before its connection ends.
