@@ -23,6 +23,8 @@ pub enum Event<'a> {
     PortDown(&'a dyn fmt::Display),
     /// Attributes of a port have changed: links that begin from now on use the new ones.
     PortChanged(&'a dyn fmt::Display),
+    /// A queue pair was not destroyed, with this error: it stays, and so may memory of its link.
+    NotDestroyed(&'a dyn fmt::Display),
     /// A device has failed, and all its links.
     DeviceFailed(&'a dyn fmt::Display),
 }

@@ -56,6 +56,8 @@ pub enum HostCall {
     PortDown(String),
     /// Report that a port has changed.
     PortChanged(String),
+    /// Report that a queue pair was not destroyed.
+    NotDestroyed(String),
     /// Report that a device has failed.
     DeviceFailed(String),
 }
@@ -124,6 +126,7 @@ impl Host for RecordingHost {
             Event::NotRegistered(_) => HostCall::NotRegistered,
             Event::PortDown(what) => HostCall::PortDown(what.to_string()),
             Event::PortChanged(what) => HostCall::PortChanged(what.to_string()),
+            Event::NotDestroyed(error) => HostCall::NotDestroyed(error.to_string()),
             Event::DeviceFailed(what) => HostCall::DeviceFailed(what.to_string()),
             _ => panic!("an event that no test knows"),
         });

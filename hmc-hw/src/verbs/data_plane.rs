@@ -22,6 +22,7 @@ use hmc_mem::registered::{MemoryCache, Registered};
 use super::backlog::Backlog;
 use super::conn_info::MAX_LANES;
 use super::domain::{VerbsDomain, random_psn};
+use super::error::VerbsError;
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
 use super::lane::{LANE_DEPTH, Lane, LaneFailure};
@@ -70,6 +71,10 @@ pub struct VerbsDataPlane<M: Registered> {
     /// The peer has connected its own: it serves requests of this end. One that came before would be lost, and sent again after
     /// the time for an acknowledgement.
     is_peer_connected: bool,
+    /// A queue pair was not destroyed. The end of each registration is the fence then.
+    is_stuck: bool,
+    /// A registration was not ended. The end of the queue pairs is the fence then.
+    keeps_memory: bool,
     /// Requests were posted since the last [`hmc_core::transport::Progress::take_posted`].
     has_posted: bool,
     failure: Option<LaneFailure>,
@@ -134,6 +139,8 @@ impl<M: Registered> VerbsDataPlane<M> {
             is_connected: false,
             owes_word: false,
             is_peer_connected: false,
+            is_stuck: false,
+            keeps_memory: false,
             has_posted: false,
             failure: None,
             refusal: None,
@@ -185,13 +192,33 @@ impl<M: Registered> VerbsDataPlane<M> {
         if !self.lanes.is_empty() && !self.cq.is_inherited() {
             self.take_successes();
         }
-        self.lanes.clear();
+        let mut stuck = None;
+        for lane in self.lanes.drain(..) {
+            stuck = lane.destroy().err().or(stuck);
+        }
+        if let Some(e) = stuck {
+            self.fence_by_registrations(&e);
+        }
         self.backlog.clear();
         let remotes = &self.remotes;
         self.requests.fail_all(|work| {
             let revoked = remotes.is_revoked(work.remote.window);
             if revoked { Failure::Window(WindowFault::Revoked) } else { Failure::PeerDead }
         });
+    }
+
+    /// A queue pair was not destroyed: what it has may still be executed, but reaches no memory whose registration has ended.
+    #[cold]
+    fn fence_by_registrations(&mut self, e: &VerbsError) {
+        self.is_stuck = true;
+        self.domain.host().report(Event::NotDestroyed(e));
+        let all = self.locals.evict(|_| false);
+        self.release(all);
+    }
+
+    /// The device may access memory of this link for ever: neither its queue pairs nor its registrations have ended.
+    fn is_unfenced(&self) -> bool {
+        self.is_stuck && self.keeps_memory
     }
 
     /// Posts what waits, and takes completions. Returns whether anything happened.
@@ -335,7 +362,8 @@ impl<M: Registered> NeedsStream for VerbsDataPlane<M> {
     }
 
     fn is_idle(&self) -> bool {
-        self.requests.is_idle()
+        // What a queue pair carries itself needs no registration here.
+        self.requests.is_idle() && !self.is_stuck
     }
 
     fn has_windows(&self) -> bool {
@@ -344,7 +372,7 @@ impl<M: Registered> NeedsStream for VerbsDataPlane<M> {
 
     /// Its queue pairs are destroyed then, and its windows closed.
     fn is_shut(&self) -> bool {
-        self.closed.is_some()
+        self.closed.is_some() && !self.is_unfenced()
     }
 
     /// What the peer's NIC sends after the end of the queue pairs is refused.

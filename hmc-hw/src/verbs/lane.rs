@@ -216,6 +216,14 @@ impl Lane {
         Err(LaneFailure::Completion { status: wc.status, vendor: wc.vendor_err })
     }
 
+    /// Destroys its queue pair, which is a fence.
+    ///
+    /// # Errors
+    /// [`VerbsError`]: it is none.
+    pub(super) fn destroy(self) -> Result<(), VerbsError> {
+        self.qp.destroy()
+    }
+
     /// Nothing more is executed, whoever asks for it.
     pub(super) fn set_error(&mut self) {
         self.chain.clear();

@@ -46,6 +46,9 @@ impl Host for SessionHost {
                 tracing::warn!(%what, "a port is down: no link begins over it until it is active");
             }
             Event::PortChanged(what) => tracing::info!(%what, "a port has changed"),
+            Event::NotDestroyed(error) => {
+                tracing::error!(%error, "a queue pair was not destroyed");
+            }
             Event::DeviceFailed(what) => tracing::error!(%what, "an RDMA device has failed"),
             _ => {}
         }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::transport::{DataCloseReason, DataPlane, Interest, Note, Notes, Progress};
+use hmc_core::transport::{
+    DataCloseReason, DataPlane, Interest, NeedsStream as _, Note, Notes, Progress,
+};
 use hmc_core::types::ConnType;
 use hmc_core::wire::cursor::Writer;
 use hmc_core::work::SlotId;
@@ -221,16 +223,16 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
 
     /// Its NIC reaches nothing here once the queue pairs are destroyed.
     fn peer_has_ended(&mut self) -> bool {
-        self.closed.is_some()
+        self.is_shut()
     }
 
     fn are_requests_fenced(&mut self) -> bool {
         let _ = self.advance();
-        self.requests.is_idle()
+        self.requests.is_idle() && !self.is_unfenced()
     }
 
     fn uses_memory_of(&mut self, op: SlotId) -> bool {
-        self.requests.uses_memory_of(op)
+        self.is_unfenced() || self.requests.uses_memory_of(op)
     }
 
     fn bytes_moved(&self) -> (u64, u64) {

@@ -25,7 +25,10 @@ impl<M: Registered> VerbsDataPlane<M> {
         for region in regions {
             match region.deregister() {
                 Ok(keep) => self.released.push(keep),
-                Err(e) => self.fail(LaneFailure::Call(e)),
+                Err(e) => {
+                    self.keeps_memory = true;
+                    self.fail(LaneFailure::Call(e));
+                }
             }
         }
     }
@@ -100,11 +103,11 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
     fn close_window(&mut self, id: WindowId, epoch: Epoch) -> Fence<Infallible> {
         let now = self.domain.host().now();
         self.exposed.revoke(id, epoch, now);
-        if self.exposed.is_closed(id, epoch) { Fence::Passed } else { Fence::PeerAck }
+        if self.is_released(id, epoch) { Fence::Passed } else { Fence::PeerAck }
     }
 
     fn is_released(&self, id: WindowId, epoch: Epoch) -> bool {
-        self.exposed.is_closed(id, epoch)
+        self.exposed.is_closed(id, epoch) && !self.is_unfenced()
     }
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {

@@ -1,6 +1,7 @@
 //! A queue pair of a reliable connection: one end of the way to one peer.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -56,8 +57,9 @@ pub(in crate::verbs) struct QueuePair {
     number: u32,
     /// Bytes that a work request can carry itself.
     inline_bytes: u32,
-    cq: Arc<CompletionQueue>,
-    pd: Arc<ProtectionDomain>,
+    /// Dropped after the queue pair was destroyed.
+    cq: ManuallyDrop<Arc<CompletionQueue>>,
+    pd: ManuallyDrop<Arc<ProtectionDomain>>,
 }
 
 // SAFETY: libibverbs may be called from any thread, and two threads may call it for one object.
@@ -112,7 +114,7 @@ impl QueuePair {
         })?;
         // SAFETY: libibverbs returned it, with its number filled in.
         let number = unsafe { qp.as_ref().qp_num };
-        let (cq, pd) = (Arc::clone(cq), Arc::clone(pd));
+        let (cq, pd) = (ManuallyDrop::new(Arc::clone(cq)), ManuallyDrop::new(Arc::clone(pd)));
         let this = Self { qp, number, inline_bytes: wanted.cap.max_inline_data, cq, pd };
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_INIT,
@@ -222,15 +224,46 @@ impl QueuePair {
     }
 }
 
-impl Drop for QueuePair {
-    /// A fence: once it has returned, nothing of either end's requests is executed, nor accesses memory.
-    fn drop(&mut self) {
+impl QueuePair {
+    /// Destroys it. A fence: once it has returned, nothing of either end's requests is executed, nor accesses memory.
+    ///
+    /// # Errors
+    /// [`VerbsError`]: the device may still execute what was posted, and what the peer sends. The queue pair stays for ever, as do its
+    /// domain and its queue. The end of each registration of the domain is the fence then.
+    pub(in crate::verbs) fn destroy(self) -> Result<(), VerbsError> {
+        let mut this = ManuallyDrop::new(self);
+        this.end()?;
+        // SAFETY: the value is never used again, nor dropped.
+        unsafe { this.drop_owners() };
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), VerbsError> {
         // In a forked child it is the parent's.
         if self.device().library().is_inherited() {
-            return;
+            return Ok(());
         }
-        // SAFETY: made in `new`, destroyed once.
-        let result = unsafe { (self.pd.device().api().ibv_destroy_qp)(self.qp.as_ptr()) };
-        debug_assert_eq!(result, 0, "ibv_destroy_qp");
+        // SAFETY: made in `new`; called once, by `destroy` or by `drop`.
+        let result = unsafe { (self.device().api().ibv_destroy_qp)(self.qp.as_ptr()) };
+        check("destroying a queue pair", self.device().name(), result)
+    }
+
+    /// # Safety
+    /// Nothing reads the value's queue and domain again.
+    unsafe fn drop_owners(&mut self) {
+        // SAFETY: as the caller promises.
+        unsafe { ManuallyDrop::drop(&mut self.cq) };
+        // SAFETY: as above.
+        unsafe { ManuallyDrop::drop(&mut self.pd) };
+    }
+}
+
+impl Drop for QueuePair {
+    /// See [`Self::destroy`].
+    fn drop(&mut self) {
+        if self.end().is_ok() {
+            // SAFETY: the value is dropped.
+            unsafe { self.drop_owners() };
+        }
     }
 }
