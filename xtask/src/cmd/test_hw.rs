@@ -42,9 +42,12 @@ pub(crate) struct Options {
     /// Only the suites over RDMA verbs, with the soft-RoCE devices of a VM
     #[arg(long, group = "verbs", conflicts_with_all = ["ucx", "system", "install", "soak", "no_kills"])]
     vm: bool,
-    /// Time limit of the suites over RDMA verbs in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(60..))]
-    time: u64,
+    /// Of the suites over RDMA verbs only the short form: conformance, a file, a killed peer, revoked windows
+    #[arg(long, requires = "verbs")]
+    short: bool,
+    /// Time limit of the suites over RDMA verbs in seconds [default: 1200, build included; 360 after the build with --short]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(60..))]
+    time: Option<u64>,
     /// Write the results over RDMA verbs as JSON
     #[arg(long, value_name = "FILE", requires = "verbs")]
     json: Option<PathBuf>,
@@ -65,6 +68,11 @@ pub(crate) struct Options {
     no_kills: bool,
 }
 
+/// Seconds of the suites over RDMA verbs, build included.
+const USUAL_SECS: u64 = 1200;
+/// Seconds of their short form, from the end of the build on.
+const SHORT_SECS: u64 = 360;
+
 /// Seconds of each in a run of everything.
 const SOAK_SECS: u64 = 20;
 
@@ -84,12 +92,14 @@ type Find = fn(&Path, bool) -> Result<Ucx, Verdict>;
 /// Runs the suites and prints the summary.
 pub(crate) fn run(options: &Options) -> Verdict {
     let root = tree::root();
-    let limit = Duration::from_secs(options.time);
+    let usual = if options.short { SHORT_SECS } else { USUAL_SECS };
+    let limit = Duration::from_secs(options.time.unwrap_or(usual));
+    let (json, short) = (options.json.as_deref(), options.short);
     if options.vm {
-        return vm::run(&root, limit, options.json.as_deref());
+        return vm::run(&root, limit, json, short);
     }
     if options.rdma && !options.ucx {
-        return rdma::native(&root, limit, options.json.as_deref());
+        return rdma::native(&root, limit, json, short);
     }
     let mut table = Vec::new();
     let places: &[(&str, Find)] = match (named_by_user(), options.system) {
@@ -111,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
     if !options.rdma {
         return over_ucx;
     }
-    let over_rdma = rdma::native(&root, limit, options.json.as_deref());
+    let over_rdma = rdma::native(&root, limit, json, short);
     StepResult::from(over_ucx).and(over_rdma.into()).verdict
 }
 
@@ -216,6 +226,7 @@ fn suites(root: &Path, ucx: &Ucx) -> StepResult {
         programs: &UCX_TESTS,
         which: Which::Ignored,
         environment: environment(ucx, &[]),
+        only: &[],
         elsewhere: Vec::new(),
         unfit: &[],
         without_bytes: &WITHOUT_BYTES,
@@ -230,6 +241,7 @@ fn suites(root: &Path, ucx: &Ucx) -> StepResult {
             programs: &PROCESS_TESTS,
             which: Which::All,
             environment: environment(ucx, &asked),
+            only: &[],
             elsewhere: [&ELSEWHERE[..], &OF_RDMA].concat(),
             unfit: &[],
             without_bytes: &[],
@@ -260,6 +272,7 @@ fn soaks(root: &Path, ucx: &Ucx, options: &Options) -> StepResult {
         programs: &["soak"],
         which: Which::Ignored,
         environment: environment(ucx, &said),
+        only: &[],
         elsewhere: Vec::new(),
         unfit: &[],
         without_bytes: &[],

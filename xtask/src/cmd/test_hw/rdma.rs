@@ -3,7 +3,7 @@
 //! The programs are built before, since a VM has no use for a compiler: `test-hw --vm` runs this file's command in the guest.
 
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
-use super::suites::{ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS};
+use super::suites::{ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS, SHORT};
 use crate::cmd::demo::{self, Via};
 use crate::shell;
 use crate::step_result::{Counts, Line, StepResult, summary, verdict};
@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Write the results as JSON
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Only the short form
+    #[arg(long)]
+    short: bool,
     /// Programs of tests, NAME=PATH
     #[arg(required = true, value_parser = program)]
     programs: Vec<(String, PathBuf)>,
@@ -49,17 +52,17 @@ fn program(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 impl Options {
-    /// Builds the programs.
+    /// Builds the programs, of the short form or of all suites.
     ///
     /// # Errors
     /// Words.
-    pub(super) fn built(root: &Path) -> Result<Self, String> {
-        let names = [&RDMA_TESTS[..], &PROCESS_TESTS].concat();
+    pub(super) fn built(root: &Path, short: bool) -> Result<Self, String> {
+        let names = [&RDMA_TESTS[..], &process_tests(short)].concat();
         let programs = build(root, &names)?;
         let mut command = shell::cargo();
         command.current_dir(root).args(["build", "--profile", "proofs"]);
         let hmc = shell::built(&mut command, "hmc-cli", &["hmc"])?;
-        Ok(Self { hmc, limit: LIMIT.as_secs(), time: 0, json: None, programs })
+        Ok(Self { hmc, limit: LIMIT.as_secs(), time: 0, json: None, short, programs })
     }
 
     /// Sets the limits, and the file of the results.
@@ -77,6 +80,7 @@ impl Options {
         if let Some(json) = &self.json {
             all.extend(["--json".into(), json.into()]);
         }
+        all.extend(self.short.then(|| "--short".into()));
         all.extend(self.programs.iter().map(|(name, path)| {
             let mut argument = OsString::from(format!("{name}="));
             argument.push(path);
@@ -86,15 +90,24 @@ impl Options {
     }
 }
 
+/// The programs of process tests that run, of the short form or of all suites.
+fn process_tests(short: bool) -> Vec<&'static str> {
+    let is_wanted = |name: &&str| {
+        let of = |test: &&str| test.split_once("::").is_some_and(|(program, _)| program == *name);
+        !short || SHORT.iter().any(of)
+    };
+    PROCESS_TESTS.into_iter().filter(is_wanted).collect()
+}
+
 /// Builds the programs and runs the suites with a device of this machine.
-pub(super) fn native(root: &Path, time: Duration, json: Option<&Path>) -> Verdict {
+pub(super) fn native(root: &Path, time: Duration, json: Option<&Path>, short: bool) -> Verdict {
     if devices().is_empty() {
         return Verdict::skipped(
             format!("no RDMA device in {DEVICES}"),
             "a machine with a NIC, or `cargo xtask test-hw --vm`",
         );
     }
-    match Options::built(root) {
+    match Options::built(root, short) {
         Ok(options) => run(&options.within(LIMIT, time, json)),
         Err(why) => Verdict::Failed(why),
     }
@@ -149,7 +162,7 @@ const SUITES: &[(&str, Suite)] = &[
         StepResult { verdict, counts: Counts { passed, ..Counts::default() } }
     }),
     ("process tests", |options, until, tested| {
-        suite(options, &PROCESS_TESTS, Which::All, until, tested)
+        suite(options, &process_tests(options.short), Which::All, until, tested)
     }),
 ];
 
@@ -160,17 +173,19 @@ fn suite(
     until: Option<Instant>,
     tested: &mut Vec<Tested>,
 ) -> StepResult {
+    let is_short = options.short && which == Which::All;
     let run = Run {
         over: RDMA,
         root: &tree::root(),
         programs: names,
         which,
         environment: vec![("HMC_TEST_VIA", Some("rdma".into()))],
+        only: if is_short { &SHORT } else { &[] },
         elsewhere: match which {
-            Which::All => [&ELSEWHERE[..], &OF_UCX].concat(),
-            Which::Ignored => Vec::new(),
+            Which::All if !is_short => [&ELSEWHERE[..], &OF_UCX].concat(),
+            _ => Vec::new(),
         },
-        unfit: if which == Which::All && is_soft() { NOT_BY_SOFT_ROCE } else { &[] },
+        unfit: if which == Which::All && !is_short && is_soft() { NOT_BY_SOFT_ROCE } else { &[] },
         without_bytes: &[],
         limit: Duration::from_secs(options.limit),
         until,
@@ -217,7 +232,7 @@ fn report(line: &Line, tested: &[Tested]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, program};
+    use super::{ELSEWHERE, OF_UCX, Options, PROCESS_TESTS, SHORT, process_tests, program};
     use clap::Parser;
 
     #[derive(Parser)]
@@ -230,9 +245,21 @@ mod tests {
     fn the_arguments_are_those_that_the_command_reads() {
         let programs = vec![("a".to_owned(), "/t/a b=c".into())];
         let json = Some("/out/x.json".into());
-        let options = Options { hmc: "/t/hmc".into(), limit: 60, time: 100, json, programs };
-        let read = Parsed::parse_from(options.arguments()).options;
-        assert_eq!(read.arguments(), options.arguments());
+        let hmc = "/t/hmc".into();
+        let mut options = Options { hmc, limit: 60, time: 100, json, short: false, programs };
+        for short in [false, true] {
+            options.short = short;
+            let read = Parsed::parse_from(options.arguments()).options;
+            assert_eq!((read.arguments(), read.short), (options.arguments(), short));
+        }
         assert!(program("x").is_err());
+    }
+
+    #[test]
+    fn the_short_form_runs_tests_that_the_long_one_runs() {
+        assert_eq!(process_tests(true), ["peer_failure", "revoke"]);
+        assert_eq!(process_tests(false), PROCESS_TESTS);
+        let elsewhere = [&ELSEWHERE[..], &OF_UCX].concat();
+        assert!(SHORT.iter().all(|test| !elsewhere.contains(test)));
     }
 }

@@ -49,6 +49,8 @@ pub(super) struct Run<'a> {
     pub(super) which: Which,
     /// Variables that are set, or unset, for them.
     pub(super) environment: Vec<(&'static str, Option<std::ffi::OsString>)>,
+    /// The only tests `program::name` that run; if empty, all that the other lists leave.
+    pub(super) only: &'a [&'a str],
     /// Tests `program::name` that are about other transports: they do not run here.
     pub(super) elsewhere: Vec<&'a str>,
     /// Tests that cannot run here, each with the reason: they count as skipped.
@@ -103,6 +105,7 @@ impl Run<'_> {
             }
         }
         let known: Vec<&str> = names.iter().map(|(full, ..)| full.as_str()).collect();
+        stale(&known, self.only)?;
         stale(&known, &self.elsewhere)?;
         stale(&known, self.without_bytes)?;
         let unfit: Vec<&str> = self.unfit.iter().map(|(name, _)| *name).collect();
@@ -113,7 +116,7 @@ impl Run<'_> {
                 println!("--- {full}: skipped: {why}");
                 let (name, seen) = (full.clone(), Seen::Skipped);
                 tested.push(Tested { name, seen, time: Duration::ZERO });
-            } else if !self.elsewhere.contains(&full.as_str()) {
+            } else if self.is_wanted(full) {
                 let begun = Instant::now();
                 let seen = self.one(path, name, self.without_bytes.contains(&full.as_str()))?;
                 let one = Tested { name: full.clone(), seen, time: begun.elapsed() };
@@ -123,6 +126,12 @@ impl Run<'_> {
         }
         tested.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(tested)
+    }
+
+    /// Whether a test is about this transport and among those that run.
+    fn is_wanted(&self, test: &str) -> bool {
+        let is_listed = self.only.is_empty() || self.only.contains(&test);
+        is_listed && !self.elsewhere.contains(&test)
     }
 
     /// The tests of a program.

@@ -51,6 +51,13 @@ pub(super) const OF_RDMA: [&str; 3] = [
     "visibility::rdma_put_then_tag",
 ];
 
+/// Those of them that the short form of the suites over RDMA verbs runs: the peer is killed under puts, and windows are revoked
+/// under puts.
+pub(super) const SHORT: [&str; 2] = [
+    "peer_failure::the_target_survives_the_death_of_an_initiator",
+    "revoke::no_late_byte_over_rdma",
+];
+
 /// Those of them that soft-RoCE cannot serve, each with the reason: none so far.
 pub(super) const NOT_BY_SOFT_ROCE: &[(&str, &str)] = &[];
 

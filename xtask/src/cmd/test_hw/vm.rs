@@ -3,6 +3,7 @@
 use super::rdma::{LIMIT, Options};
 use crate::cmd::vm;
 use crate::verdict::Verdict;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,55 +13,75 @@ const EMULATED: u32 = 5;
 /// Time of the boot, of a test that is killed at its end, and of the end.
 const BOOT: Duration = Duration::from_secs(30);
 
-/// The results, in the output folder.
-const RESULTS: &str = "test-hw.json";
-
-/// Builds the programs and runs the suites in the VM. The build counts towards the time.
-pub(super) fn run(root: &Path, time: Duration, json: Option<&Path>) -> Verdict {
+/// Builds the programs and runs the suites in the VM. The build counts towards the time, except for the short form.
+pub(super) fn run(root: &Path, time: Duration, json: Option<&Path>, short: bool) -> Verdict {
     let begun = Instant::now();
-    let options = match Options::built(root) {
+    let options = match Options::built(root, short) {
         Ok(options) => options,
         Err(why) => return Verdict::Failed(why),
     };
-    let verdict = in_vm(root, options, time.saturating_sub(begun.elapsed()), json);
+    let time = if short { time } else { time.saturating_sub(begun.elapsed()) };
+    let verdict = in_vm(root, options, time, json);
     println!("{:.0} s in all, build and boot included", begun.elapsed().as_secs_f64());
     verdict
 }
 
 fn in_vm(root: &Path, options: Options, time: Duration, json: Option<&Path>) -> Verdict {
-    let failed = |what: &Path, e| Verdict::failed(format!("{}: {e}", what.display()));
     let ourselves = match std::env::current_exe() {
         Ok(path) => path,
-        Err(e) => return failed(Path::new("the path of this program"), e),
+        Err(e) => return Verdict::failed(format!("the path of this program: {e}")),
     };
-    let out = root.join("target/vm/test-hw");
-    let results = out.join(RESULTS);
-    if let Err(e) = std::fs::create_dir_all(&out) {
-        return failed(&out, e);
-    }
-    // Those of an earlier run are not those of this one.
-    let _ = std::fs::remove_file(&results);
-    let status = vm::status_of(&out, time, |emulated| {
+    let what = Work { name: "the suites", results: "test-hw.json" };
+    what.run(root, time, json, |emulated, results| {
         let limit = if emulated { LIMIT.saturating_mul(EMULATED) } else { LIMIT };
         println!(
             "the processor is {}emulated; {} s for a test",
             if emulated { "" } else { "not " },
             limit.as_secs()
         );
-        let options = options.within(limit, time.saturating_sub(BOOT), Some(&results));
+        let options = options.within(limit, time.saturating_sub(BOOT), Some(results));
         std::iter::once(ourselves.into()).chain(options.arguments()).collect()
-    });
-    if let Some(file) = json
-        && results.exists()
-        && let Err(e) = std::fs::copy(&results, file)
-    {
-        return failed(file, e);
-    }
-    match status {
-        Ok(0) => Verdict::Passed,
-        Ok(1) => Verdict::failed("some suites failed in the VM"),
-        Ok(124) => Verdict::failed(format!("the VM was killed after {} s", time.as_secs())),
-        Ok(status) => Verdict::failed(format!("the suites ended with status {status} in the VM")),
-        Err(verdict) => verdict,
+    })
+}
+
+/// What runs in the VM.
+struct Work {
+    name: &'static str,
+    /// The file of its results, in the output folder.
+    results: &'static str,
+}
+
+impl Work {
+    /// Runs a command, which is told whether the processor is emulated and where its results go. Copies these to `json`.
+    fn run(
+        &self,
+        root: &Path,
+        time: Duration,
+        json: Option<&Path>,
+        command: impl FnOnce(bool, &Path) -> Vec<OsString>,
+    ) -> Verdict {
+        let failed = |what: &Path, e| Verdict::failed(format!("{}: {e}", what.display()));
+        let out = root.join("target/vm/test-hw");
+        let results = out.join(self.results);
+        if let Err(e) = std::fs::create_dir_all(&out) {
+            return failed(&out, e);
+        }
+        // Those of an earlier run are not those of this one.
+        let _ = std::fs::remove_file(&results);
+        let status = vm::status_of(&out, time, |emulated| command(emulated, &results));
+        if let Some(file) = json
+            && results.exists()
+            && let Err(e) = std::fs::copy(&results, file)
+        {
+            return failed(file, e);
+        }
+        let name = self.name;
+        match status {
+            Ok(0) => Verdict::Passed,
+            Ok(1) => Verdict::failed(format!("{name} failed in the VM")),
+            Ok(124) => Verdict::failed(format!("the VM was killed after {} s", time.as_secs())),
+            Ok(status) => Verdict::failed(format!("{name} ended with status {status} in the VM")),
+            Err(verdict) => verdict,
+        }
     }
 }
