@@ -38,6 +38,11 @@ fn a_folder_that_is_not_ours_alone_is_refused() {
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains("107"), "it names the limit: {e}");
     assert!(!long.exists(), "nothing is left behind");
+    let elsewhere = dir.path().join("elsewhere");
+    symlink(&elsewhere, open.join("hmc_ctrl_rank_1.lock")).unwrap();
+    let e = Session::builder(1).uds(&open).start().expect_err("the lock is a link");
+    assert_eq!(e.kind(), ErrorKind::Io, "{e}");
+    assert!(!elsewhere.exists(), "it was not followed");
     let _session = Session::builder(0).uds(&open).start().expect("ours alone");
     let lock = std::fs::metadata(open.join("hmc_ctrl_rank_0.lock")).unwrap();
     assert_eq!(

@@ -226,6 +226,8 @@ fn what_has_completed_is_done_when_the_link_is_closed() {
     near.plane.close(DataCloseReason::Silent);
     let done = (0..100).map(|index| (index, Ok(64)));
     assert_eq!(near.complete(100), done.collect::<Vec<_>>());
+    let moved = [&near, &far].map(|end| (end.plane.bytes_moved(), end.plane.bytes_offloaded()));
+    assert_eq!(moved, [((6400, 0), 6400), ((0, 0), 0)], "the NIC alone sees what the peer moves");
     end(&fake, (near, far));
 }
 

@@ -31,6 +31,8 @@ fn a_data_plane_that_cannot_be_made_leaves_nothing() {
     // Two queue pairs: the second of each kind is made when others are there.
     let domain = domain(&host, 2, false);
     assert_eq!(host.take(), [HostCall::Watch(EVENTS_WORKER)]);
+    let shown = format!("{domain:?}");
+    assert!(shown.starts_with("VerbsDomain") && shown.contains("fake_0"), "{shown}");
     let before = fake.count("live");
     let steps = [
         ("ibv_alloc_pd", 1, "making a protection domain"),

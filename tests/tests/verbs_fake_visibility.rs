@@ -107,6 +107,24 @@ fn at_most_four_flushes_are_under_way() {
     fake.assert_clean();
 }
 
+/// The device begins with a list while the rest of it is prepared.
+#[test]
+fn the_first_part_of_a_list_is_posted_before_the_rest() {
+    let fake = FakeIbv::take();
+    let (mut near, far, window) = pair();
+    let mut doorbells = Vec::new();
+    for index in 0..60 {
+        near.post(&near.put(index, &window, 64));
+        doorbells.push(fake.count("doorbells"));
+    }
+    let first = doorbells.iter().position(|count| *count == 1).unwrap();
+    assert!((16..48).contains(&first), "after {first} requests");
+    assert_eq!(doorbells.last(), Some(&1), "the others go with the poll");
+    assert_eq!(near.complete(60).len(), 60);
+    drop((near, far));
+    fake.assert_clean();
+}
+
 /// A long list is posted in few calls, most of it without a completion of its own.
 #[test]
 fn a_list_of_a_thousand_puts_costs_few_doorbells() {

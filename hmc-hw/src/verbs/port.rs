@@ -169,10 +169,13 @@ mod tests {
 
     #[test]
     fn only_an_active_port_passes_data() {
-        for state in 0..8 {
+        let starts =
+            ["in an", "down", "not set up", "armed", "active", "active, ", "in an", "in an"];
+        for (state, start) in (0..).zip(starts) {
             let state = PortState(state);
             assert_eq!(state.is_active(), state.0 == 4);
             assert_eq!(state.to_string() == "active", state.0 == 4, "{state}");
+            assert!(state.to_string().starts_with(start), "{state}");
         }
     }
 
