@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import signal
@@ -32,11 +33,22 @@ def pytest_collection_modifyitems(items):
         raise pytest.UsageError(f"ids with addresses, which change from process to process: {odd}")
 
 
+_ports = itertools.cycle(range(10000, 30000))
+for _ in range(os.getpid() * 61 % 20000):
+    next(_ports)
+
+
 def free_port():
-    """A TCP port of the loopback address that nobody uses."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A TCP port of the loopback address that nobody uses. It is none of those that Linux hands out (32768 to 60999 by default):
+    another process may get one of these before the test binds it."""
+    for port in _ports:
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 @pytest.fixture
