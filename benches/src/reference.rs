@@ -3,5 +3,6 @@
 pub(crate) mod cma;
 pub(crate) mod pages;
 pub(crate) mod perftest;
+pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod ucx_raw;

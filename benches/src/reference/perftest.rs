@@ -1,18 +1,13 @@
 //! `ucx_perftest` of the UCX that is measured: two processes on loopback, on the same processors, with the same UCX_TLS.
 
-use std::io::Read as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use super::pages::spin;
+use super::process::{Running, listens, output};
 use crate::context::Context;
 use crate::error::{Res, text};
-
-/// How long one run may take. Its own measurement takes a second at the most.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program, and where its libraries lie.
 #[derive(Clone, Debug)]
@@ -28,16 +23,6 @@ pub(crate) struct Said {
     pub(crate) ns: f64,
     /// The middle one of its messages, in nanoseconds.
     pub(crate) middle_ns: f64,
-}
-
-/// A process that is ended with its handle.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Perftest {
@@ -94,7 +79,7 @@ impl Perftest {
         for (option, value) in [("-s", len), ("-n", times), ("-w", times / 10 + 1)] {
             client.args([option, &value.to_string()]);
         }
-        let said = output(client)?;
+        let said = output(client, "ucx_perftest")?;
         parse(&said).ok_or_else(|| format!("ucx_perftest said: {}", said.trim()))
     }
 
@@ -109,35 +94,6 @@ impl Perftest {
         command.stdin(Stdio::null()).stderr(Stdio::null());
         command
     }
-}
-
-/// Runs a program to its end, or to the end of our patience, and gives what it printed.
-fn output(mut command: Command) -> Res<String> {
-    let child = command.spawn().map_err(|e| format!("cannot start ucx_perftest: {e}"))?;
-    let mut child = Running(child);
-    let mut pipe = child.0.stdout.take().ok_or("no pipe from ucx_perftest")?;
-    let (send, all) = channel();
-    std::thread::spawn(move || {
-        let mut text = String::new();
-        let read = pipe.read_to_string(&mut text);
-        let _ = send.send(read.map(|_| text));
-    });
-    let begun = Instant::now();
-    let text_of_it = all
-        .recv_timeout(PATIENCE)
-        .map_err(|_| format!("ucx_perftest was silent for {} s", begun.elapsed().as_secs()))?;
-    text_of_it.map_err(text)
-}
-
-/// Whether somebody listens at that port (proc(5), /proc/net/tcp: local address, remote address, state 0A).
-fn listens(port: u16) -> bool {
-    let suffix = format!(":{port:04X}");
-    std::fs::read_to_string("/proc/net/tcp").is_ok_and(|table| {
-        table.lines().any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            words.next().is_some_and(|w| w.ends_with(&suffix)) && words.nth(1) == Some("0A")
-        })
-    })
 }
 
 /// Reads the last line of the table: messages, then microseconds (the middle one, the last average, the whole one), then
