@@ -136,13 +136,20 @@ impl Context {
     pub(crate) fn pair(&self, bytes: u64, via: ConnType) -> Res<SessionPair> {
         let folder = Folder::new(&std::env::temp_dir())?;
         let mut helper = self.helper()?;
-        let over = if via == ConnType::Ucx { "ucx" } else { "" };
+        let over = match via {
+            ConnType::Ucx => "ucx",
+            ConnType::Rdma => "still",
+            _ => "",
+        };
         let told =
             helper.request(&format!("session 1 {} {bytes} {over}", folder.path().display()))?;
         let mut session = Session::builder(0).buffer(bytes);
         if via == ConnType::Ucx {
+            session = session.ucx();
+        }
+        if !over.is_empty() {
             // Both ends spin beside the heartbeat threads: on a busy machine a heartbeat may be late without a fault.
-            session = session.ucx().heartbeat(None);
+            session = session.heartbeat(None);
         }
         let session = session.start().map_err(text)?;
         session.buffer().fill(0, bytes, 7).map_err(text)?;

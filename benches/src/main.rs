@@ -36,6 +36,7 @@ use clap::Parser;
 
 use context::Context;
 use error::{Res, text};
+use reference::ibv_perftest::Perftest;
 use report::Report;
 
 /// The status of a run that lacks what it needs, as automake and Meson have it.
@@ -61,6 +62,9 @@ struct Arguments {
     /// The rows over UCX, with the lanes that UCX_TLS allows; ends with status 77 where there is no UCX
     #[arg(long)]
     ucx: bool,
+    /// The rows over RDMA verbs beside perftest; ends with status 77 where no port can be used
+    #[arg(long, conflicts_with = "ucx")]
+    rdma: bool,
     /// With --json: add to FILE
     #[arg(long, hide = true)]
     append: bool,
@@ -113,7 +117,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Res<ExitCode> {
-    let rows = if arguments.ucx { rows::over_ucx() } else { rows::all() };
+    let rows = match (arguments.ucx, arguments.rdma) {
+        (true, _) => rows::over_ucx(),
+        (_, true) => rows::over_rdma(),
+        _ => rows::all(),
+    };
     if arguments.list {
         for row in &rows {
             println!(
@@ -146,6 +154,15 @@ fn run(arguments: &Arguments) -> Res<ExitCode> {
     if arguments.ucx {
         match hmc_std::probe::ucx() {
             Ok(ucx) => println!("UCX {}, {}", ucx.version, ucx.path.display()),
+            Err(why) => {
+                eprintln!("hmc-bench: not run: {why}");
+                return Ok(ExitCode::from(SKIPPED));
+            }
+        }
+    }
+    if arguments.rdma {
+        match Perftest::of_sessions() {
+            Ok(perftest) => println!("RDMA verbs, {perftest}"),
             Err(why) => {
                 eprintln!("hmc-bench: not run: {why}");
                 return Ok(ExitCode::from(SKIPPED));

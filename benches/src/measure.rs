@@ -91,9 +91,38 @@ impl Pairs {
 
     /// Median of ours/reference over neighbours, as times: more is slower.
     pub(crate) fn time_ratio(&self) -> f64 {
-        let ratios: Vec<f64> = self.ours.iter().zip(&self.reference).map(|(o, r)| o / r).collect();
-        median(&ratios)
+        median(&self.time_ratios())
     }
+
+    /// The 95 % interval of [`Self::time_ratio`] by order statistics; from the least to the greatest ratio where fewer than six pairs
+    /// give none.
+    pub(crate) fn time_ratio_interval(&self) -> (f64, f64) {
+        let mut all = self.time_ratios();
+        all.sort_by(f64::total_cmp);
+        let cut = outside(all.len());
+        match (all.get(cut), all.len().checked_sub(cut + 1).and_then(|last| all.get(last))) {
+            (Some(low), Some(high)) => (*low, *high),
+            _ => (f64::NAN, f64::NAN),
+        }
+    }
+
+    fn time_ratios(&self) -> Vec<f64> {
+        self.ours.iter().zip(&self.reference).map(|(o, r)| o / r).collect()
+    }
+}
+
+/// How many of `count` sorted samples lie below the 95 % interval of their median, and as many above it: the most for which the
+/// binomial distribution has at most 2.5 % up to it.
+fn outside(count: usize) -> usize {
+    let mut chance = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
+    let mut below = chance;
+    let mut cut = 0;
+    while below <= 0.025 && cut + 1 < count.div_ceil(2) {
+        cut += 1;
+        chance *= (count - cut + 1) as f64 / cut as f64;
+        below += chance;
+    }
+    cut.saturating_sub(1)
 }
 
 /// Takes `count` pairs of samples after one that does not count. Who goes first alternates, so that
@@ -135,7 +164,7 @@ pub(crate) fn alone(count: usize, mut ours: impl FnMut() -> Res<f64>) -> Res<Pai
 
 #[cfg(test)]
 mod tests {
-    use super::{Delay, Pairs, median};
+    use super::{Delay, Pairs, median, outside};
 
     #[test]
     fn the_median_is_the_middle() {
@@ -153,6 +182,16 @@ mod tests {
             number: None,
         };
         assert!((pairs.time_ratio() - 1.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_interval_leaves_out_what_chance_reaches() {
+        // Of 21, the 6th and the 16th (a table of the sign test).
+        assert_eq!([1, 5, 6, 7, 9, 21, 31].map(outside), [0, 0, 0, 0, 1, 5, 9]);
+        let times = (1..=21).map(f64::from).collect();
+        let pairs = Pairs { ours: times, reference: vec![1.0; 21], number: None };
+        assert_eq!(pairs.time_ratio_interval(), (6.0, 16.0));
+        assert!(Pairs::default().time_ratio_interval().0.is_nan());
     }
 
     #[test]

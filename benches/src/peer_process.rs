@@ -143,15 +143,18 @@ impl PeerProcess {
         self.stream.as_mut().ok_or_else(|| "no stream".to_owned())
     }
 
-    /// `session RANK FOLDER BYTES [ucx]`: a session with all listeners. Replies with its TCP address.
+    /// `session RANK FOLDER BYTES [ucx|still]`: a session with all listeners, over UCX or another transport without heartbeats.
+    /// Replies with its TCP address.
     fn session(&mut self, w: &mut Words<'_>) -> Res<String> {
         let rank = w.number()?;
         let folder = w.word()?;
         let bytes = w.number()?;
         let mut session = Session::builder(rank).uds(folder).tcp("127.0.0.1:0").buffer(bytes);
-        if w.word().is_ok_and(|word| word == "ucx") {
-            session = session.ucx().heartbeat(None);
-        }
+        session = match w.word() {
+            Ok("ucx") => session.ucx().heartbeat(None),
+            Ok("still") => session.heartbeat(None),
+            _ => session,
+        };
         let session = session.start().map_err(text)?;
         session.buffer().fill(0, bytes, 3).map_err(text)?;
         let address = session.tcp_addr().ok_or("no TCP listener")?.to_string();
@@ -159,18 +162,17 @@ impl PeerProcess {
         Ok(address)
     }
 
-    /// `flags RANK PEER SIZE FIRST ROUNDS both|last`: answers each put of SIZE bytes at 0 with one to 8192. It is there when
-    /// its first and last word are, or when the last is, as `ucp_put_lat` has it.
+    /// `flags RANK PEER SIZE FIRST ROUNDS both|last|begun`: answers each put of SIZE bytes at 0 with one to 8192. It is there when
+    /// its first and last word are, or when the last is, as `ucp_put_lat` has it. `begun`: the answer is waited for with the next.
     fn flags(&self, w: &mut Words<'_>) -> Res<()> {
         let session = self.of(w.number()?)?;
         let peer = session.peer(w.number()?).map_err(text)?;
         let size: u64 = w.number()?;
         let first: u64 = w.number()?;
         let rounds: u64 = w.number()?;
-        let both = match w.word()? {
-            "both" => size > 8,
-            _ => false,
-        };
+        let how = w.word()?;
+        let both = how == "both" && size > 8;
+        let mut begun = None;
         let buffer = session.buffer();
         let seen = |at: u64, seq: u64| buffer.load_flag(at).is_ok_and(|v| v == seq);
         for seq in first..first + rounds {
@@ -181,9 +183,14 @@ impl PeerProcess {
             if size > 8 {
                 buffer.store_flag(16384 + size - 8, seq).map_err(text)?;
             }
-            peer.put(16384, 8192, size).map_err(text)?;
+            if how == "begun" {
+                let before = begun.replace(peer.put_nb(16384, 8192, size).map_err(text)?);
+                before.map_or(Ok(()), |op| peer.wait(op).map(drop)).map_err(text)?;
+            } else {
+                peer.put(16384, 8192, size).map_err(text)?;
+            }
         }
-        Ok(())
+        begun.map_or(Ok(()), |op| peer.wait(op).map(drop)).map_err(text)
     }
 
     /// `flagref SIZE FIRST ROUNDS`: the same with plain copies in the shared pages.

@@ -6,6 +6,7 @@ mod file_put;
 pub(crate) mod group;
 mod idle_peers;
 mod messages;
+mod rdma;
 pub(crate) mod session_ops;
 mod shm_bandwidth;
 mod shm_latency;
@@ -47,6 +48,16 @@ pub(crate) fn over_ucx() -> Vec<Box<dyn Row>> {
         Box::new(ucx::latency::UcxLatency),
         Box::new(ucx::rate::UcxRate),
         Box::new(ucx::registration::UcxRegistration),
+    ]
+}
+
+/// The rows over RDMA verbs, for machines with a device, in the order of their table.
+pub(crate) fn over_rdma() -> Vec<Box<dyn Row>> {
+    vec![
+        Box::new(rdma::control::RdmaControl),
+        Box::new(rdma::bandwidth::RdmaBandwidth),
+        Box::new(rdma::latency::RdmaLatency),
+        Box::new(rdma::rate::RdmaRate),
     ]
 }
 

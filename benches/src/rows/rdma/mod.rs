@@ -1,0 +1,75 @@
+//! Rows over RDMA verbs beside perftest, on one device.
+//!
+//! With a soft device they measure its driver as much as ours. `cargo xtask test-hw --vm --perf` runs them in a VM, where the
+//! processor may be emulated: only their ratios are figures then.
+
+pub(crate) mod bandwidth;
+pub(crate) mod control;
+pub(crate) mod latency;
+pub(crate) mod rate;
+
+use std::collections::VecDeque;
+
+use hmc_core::types::ConnType;
+use hmc_std::OpId;
+use hmc_std::peer::Peer;
+
+use crate::context::{Context, SessionPair};
+use crate::error::{Res, text};
+use crate::line::Line;
+use crate::measure::{Pairs, interleave};
+use crate::reference::ibv_perftest::Perftest;
+
+/// Samples: each of the reference is two new processes.
+const RUNS: (usize, usize) = (7, 21);
+
+/// Sizes of bulk transfers, with the operations of a sample.
+const BULK: [(u64, u32); 4] = [(64 << 10, 64), (256 << 10, 24), (1 << 20, 12), (4 << 20, 6)];
+
+/// Two connected sessions, and perftest over the same device.
+struct Rig {
+    pair: SessionPair,
+    perftest: Perftest,
+}
+
+impl Rig {
+    fn new(context: &Context, bytes: u64) -> Res<Self> {
+        let perftest = Perftest::of_sessions()?;
+        Ok(Self { pair: context.pair(bytes, ConnType::Rdma)?, perftest })
+    }
+}
+
+/// Pairs of ours and a reference, who goes first by turns.
+fn pairs(
+    context: &Context,
+    ours: impl FnMut() -> Res<f64>,
+    reference: impl FnMut() -> Res<f64>,
+) -> Res<Pairs> {
+    interleave(context.pick(RUNS.0, RUNS.1), ours, reference)
+}
+
+/// A line with the interval of its ratio.
+fn with_interval(line: Line, pairs: &Pairs, is_rate: bool, reference: &str) -> Line {
+    let (low, high) = pairs.time_ratio_interval();
+    let (low, high) = if is_rate { (1.0 / high, 1.0 / low) } else { (low, high) };
+    let count = pairs.samples().len();
+    line.noted(format!("{reference}; ratio {low:.3} to {high:.3}, {count} pairs"))
+}
+
+/// Does `times` operations, `depth` of them in flight.
+fn flood(
+    peer: &Peer,
+    times: u32,
+    depth: usize,
+    begin: impl Fn(&Peer) -> hmc_std::Result<OpId>,
+) -> Res<()> {
+    let mut flying = VecDeque::with_capacity(depth);
+    for _ in 0..times {
+        if flying.len() == depth {
+            let op = flying.pop_front().ok_or("nothing in flight")?;
+            peer.wait(op).map_err(text)?;
+        }
+        flying.push_back(begin(peer).map_err(text)?);
+    }
+    flying.into_iter().try_for_each(|op| peer.wait(op).map(drop).map_err(text))
+}
