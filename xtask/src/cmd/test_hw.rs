@@ -45,6 +45,9 @@ pub(crate) struct Options {
     /// Of the suites over RDMA verbs only the short form: conformance, a file, a killed peer, revoked windows
     #[arg(long, requires = "verbs")]
     short: bool,
+    /// Measure beside perftest in the VM instead: ratios only, since its processor may be emulated
+    #[arg(long, requires = "vm", conflicts_with = "short")]
+    perf: bool,
     /// Time limit of the suites over RDMA verbs in seconds [default: 1200, build included; 360 after the build with --short]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(60..))]
     time: Option<u64>,
@@ -95,6 +98,9 @@ pub(crate) fn run(options: &Options) -> Verdict {
     let usual = if options.short { SHORT_SECS } else { USUAL_SECS };
     let limit = Duration::from_secs(options.time.unwrap_or(usual));
     let (json, short) = (options.json.as_deref(), options.short);
+    if options.vm && options.perf {
+        return vm::measure(&root, limit, json);
+    }
     if options.vm {
         return vm::run(&root, limit, json, short);
     }

@@ -2,6 +2,7 @@
 
 use super::rdma::{LIMIT, Options};
 use crate::cmd::vm;
+use crate::shell;
 use crate::verdict::Verdict;
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,6 +25,28 @@ pub(super) fn run(root: &Path, time: Duration, json: Option<&Path>, short: bool)
     let verdict = in_vm(root, options, time, json);
     println!("{:.0} s in all, build and boot included", begun.elapsed().as_secs_f64());
     verdict
+}
+
+/// Builds the measuring program and runs its rows over RDMA verbs in the VM. The build does not count towards the time.
+pub(super) fn measure(root: &Path, time: Duration, json: Option<&Path>) -> Verdict {
+    let mut command = shell::cargo();
+    // As the suites: a release takes minutes more, and no figure of the VM is a speed.
+    command.current_dir(root).args(["build", "--profile", "proofs"]);
+    let program = match shell::built(&mut command, "hmc-benches", &["hmc-bench"]) {
+        Ok(program) => program,
+        Err(why) => return Verdict::Failed(why),
+    };
+    let what = Work { name: "the measurement", results: "test-hw-perf.json" };
+    what.run(root, time, json, |emulated, results| {
+        if emulated {
+            println!("the processor is emulated: only the ratios are figures");
+        }
+        let quick = ["--rdma", "--quick", "--json"].map(OsString::from);
+        let mut words: Vec<OsString> = vec![program.into()];
+        words.extend(quick);
+        words.push(results.into());
+        words
+    })
 }
 
 fn in_vm(root: &Path, options: Options, time: Duration, json: Option<&Path>) -> Verdict {
