@@ -273,7 +273,8 @@ impl Op {
         }))
     }
 
-    /// Asks it to end. It still has to be waited for: it ends as ``Cancelled`` unless it had ended before.
+    /// Asks it to end. It still has to be waited for: it ends as ``Cancelled`` unless it had ended before. What was begun of it
+    /// may still arrive at the peer, over UCX or RDMA with several channels even after a later transfer of the same bytes.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.peer.check_process().or_raise(py)?;
         let cancelled = py.detach(|| match &self.lock().state {

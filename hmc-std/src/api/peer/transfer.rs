@@ -318,7 +318,8 @@ impl Peer {
     }
 
     /// Asks for an operation to end. It still has to be waited for; it ends as `Cancelled` unless it
-    /// had ended already.
+    /// had ended already. That is no fence: what the transport had begun with may still be carried out, over UCX or RDMA with
+    /// several channels even after a later operation of the same bytes. The memory of this end is kept until it is over.
     ///
     /// # Errors
     /// `Stale`.
