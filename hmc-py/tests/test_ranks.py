@@ -406,7 +406,7 @@ def test_a_rank_for_a_second_connection_that_somebody_has_is_drawn_anew(sessions
 def test_a_second_transport_that_cannot_be_had(fallback, run, folder):
     """It is never replaced silently: by name only, and then the first connection has one more name."""
     run(f"""
-import hmc
+import hmc, time
 from hmc import ConnType as C
 server, client = hmc.create_session(buffer_size=64), hmc.create_session(buffer_size=64)
 port = {free_port()}
@@ -420,6 +420,9 @@ for conn in (C.UCX, C.RDMA):
     except hmc.Unavailable as e:
         assert not {fallback!r} and e.status == hmc.status_t.UNSUPPORT and "HMC_CONN_FALLBACK" in e.msg, e
         assert not client.check_conn("127.0.0.1", 2, conn)
+limit = time.monotonic() + 20
+while not server.peers and time.monotonic() < limit:
+    time.sleep(0.01)
 assert len(server.peers) == 1 and not client._seconds
 """, env={"HMC_UCX_LIB": "/nowhere", "HMC_CONN_FALLBACK": fallback}).end()
 
