@@ -90,11 +90,15 @@ fn a_descriptor_of_ucx_is_watched_until_it_is_not() {
 #[test]
 fn what_no_call_of_the_application_returns_is_logged() {
     let (host, _reactor) = host();
-    let no_memory = "no memory".to_owned();
+    let [no_memory, port, error] = ["no memory", "port 1 of rxe0", "EBUSY"].map(str::to_owned);
     for (event, level, part) in [
         (Event::NeverArmed, Level::WARN, "cannot be slept on"),
         (Event::NotWatched(WatchError(28)), Level::ERROR, "No space left"),
         (Event::NotRegistered(&no_memory), Level::WARN, "no memory"),
+        (Event::PortDown(&port), Level::WARN, "a port is down: no link begins over it"),
+        (Event::PortChanged(&port), Level::INFO, "a port has changed what=port 1 of rxe0"),
+        (Event::NotDestroyed(&error), Level::ERROR, "was not destroyed error=EBUSY"),
+        (Event::DeviceFailed(&port), Level::ERROR, "an RDMA device has failed what=port 1"),
     ] {
         let said = logged(|| host.report(event));
         let [(at, text)] = said.as_slice() else { panic!("{part}: {said:?}") };
