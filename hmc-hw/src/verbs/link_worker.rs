@@ -129,6 +129,9 @@ impl SharedWorker for LinkWorker {
         }
     }
 
+    /// It is armed for each request that was posted.
+    fn wake_on_completion(&self) {}
+
     /// Returns `true` if a caller can sleep on the descriptor. After `false` it looks at the completions and asks again.
     fn can_sleep(&self) -> bool {
         self.arm()
