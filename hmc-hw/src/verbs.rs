@@ -45,6 +45,8 @@ mod lane;
 pub mod library;
 pub mod link_worker;
 mod locals;
+#[expect(dead_code, reason = "links have no use for it yet")]
+mod looks;
 mod objects;
 mod ops;
 mod page;
