@@ -45,7 +45,6 @@ mod lane;
 pub mod library;
 pub mod link_worker;
 mod locals;
-#[expect(dead_code, reason = "links have no use for it yet")]
 mod looks;
 mod objects;
 mod ops;

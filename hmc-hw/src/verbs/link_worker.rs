@@ -2,15 +2,21 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hmc_core::time::Instant;
 
 use super::event::EventType;
 use super::fault::VerbsFault;
+use super::looks::{Due, Looks};
 use super::objects::CompletionQueue;
 use crate::host::{Event, Host, Notify, SharedWorker};
 
-/// The completion queue of a link, and who sleeps on it.
+/// The completion queue of a link, and who looks at it.
+///
+/// A caller that waits does so itself. For requests that nobody waits for the host's thread does: as soon as one completes, if someone
+/// is to hear of it, and else each millisecond, which costs whoever posts them no system call.
 ///
 /// An event tells of completions that were added after the queue was armed, and of no others: whoever arms it looks at it once more
 /// before it sleeps.
@@ -23,11 +29,28 @@ pub struct LinkWorker {
     is_manual: bool,
     /// Callers that wait and look at completions themselves.
     claims: AtomicUsize,
+    /// The host's thread watches the channel. A caller that sleeps on it takes it away.
+    is_watched: Mutex<bool>,
     /// The next completion makes an event.
     is_armed: AtomicBool,
+    /// Requests are under way.
+    is_busy: AtomicBool,
+    /// Someone is to hear of their completions as they come.
+    is_awaited: AtomicBool,
+    looks: Looks,
     /// The asynchronous event that has ended the link, plus one; 0 if none has.
     ended_by: AtomicU64,
     notify: Box<dyn Notify>,
+}
+
+/// What a worker is made with.
+pub(super) struct WorkerOptions<'a> {
+    /// The number under which the host watches the channel.
+    pub(super) number: u32,
+    /// Only callers look at completions.
+    pub(super) is_manual: bool,
+    /// Counts the links at which the host's thread looks each millisecond.
+    pub(super) looked_at: &'a Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for LinkWorker {
@@ -50,17 +73,21 @@ impl LinkWorker {
     pub(super) fn new(
         cq: &Arc<CompletionQueue>,
         host: &Arc<dyn Host>,
-        number: u32,
-        is_manual: bool,
+        options: WorkerOptions<'_>,
         notify: Box<dyn Notify>,
     ) -> Result<Arc<Self>, VerbsFault> {
+        let WorkerOptions { number, is_manual, looked_at } = options;
         let worker = Arc::new(Self {
             cq: Arc::clone(cq),
             host: Arc::clone(host),
             number,
             is_manual,
             claims: AtomicUsize::new(0),
+            is_watched: Mutex::new(!is_manual),
             is_armed: AtomicBool::new(false),
+            is_busy: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
+            looks: Looks::new(looked_at),
             ended_by: AtomicU64::new(0),
             notify,
         });
@@ -70,14 +97,67 @@ impl LinkWorker {
         Ok(worker)
     }
 
-    /// Arms the queue, unless it is armed. Returns `true` if it was: nothing has come since then that an event does not tell of.
-    fn arm(&self) -> bool {
+    /// Requests are under way, or none is any more. Called under the lock of the link.
+    #[inline]
+    pub(super) fn set_busy(&self, is_busy: bool) {
+        if self.is_busy.load(Ordering::Relaxed) != is_busy {
+            self.is_busy.store(is_busy, Ordering::SeqCst);
+            if !is_busy {
+                self.is_awaited.store(false, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Someone is to hear of the completions of requests that are under way as they come: see [`SharedWorker::resume`]. Called under the
+    /// lock of the link.
+    #[inline]
+    pub(super) fn set_awaited(&self) {
+        self.is_awaited.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes the events that are there.
+    fn take_events(&self) {
         if self.cq.take_events() {
             self.is_armed.store(false, Ordering::Release);
         }
+    }
+
+    /// Arms the queue, unless it is armed. Returns `true` if it was: nothing has come since then that an event does not tell of.
+    fn arm_queue(&self) -> bool {
         let was_armed = self.is_armed.swap(true, Ordering::AcqRel);
         // An error: the device is gone, which an asynchronous event tells.
         was_armed || self.cq.arm().is_err()
+    }
+
+    /// Has the host's thread see to the requests under way, unless a caller does.
+    fn go_on(&self) {
+        if self.claims.load(Ordering::SeqCst) != 0 || !self.is_busy.load(Ordering::SeqCst) {
+            return;
+        }
+        let is_new = if self.is_awaited.load(Ordering::SeqCst) {
+            !self.arm_queue()
+        } else {
+            self.looks.begin(|| self.host.now())
+        };
+        if is_new {
+            self.notify.notify();
+        }
+    }
+
+    /// The host's thread watches the channel, or does not. What was there for a caller that has slept is taken first.
+    fn set_watched(&self, on: bool) {
+        let mut is_watched = self.is_watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *is_watched, on) == on {
+            return;
+        }
+        if !on {
+            self.host.unwatch(self.as_fd());
+            return;
+        }
+        self.take_events();
+        if let Err(e) = self.host.watch(self.number, self.as_fd()) {
+            self.host.report(Event::NotWatched(e));
+        }
     }
 
     /// An asynchronous event has ended the link, whoever looks at its completions. Only the first counts.
@@ -94,47 +174,77 @@ impl LinkWorker {
         Some(EventType(u32::try_from(number).unwrap_or(u32::MAX)))
     }
 
-    /// The descriptor is readable: has the link look at its completions.
+    /// The descriptor is readable: has the link look at its completions. A caller that waits is woken by that if it sleeps.
     pub(super) fn service(&self) {
-        if self.is_manual || self.claims.load(Ordering::Acquire) != 0 {
-            return;
-        }
-        let _ = self.arm();
-        self.notify.notify();
-    }
-}
-
-impl SharedWorker for LinkWorker {
-    /// A caller that waits looks at completions from now on: the host's thread does not.
-    fn claim(&self) {
-        if !self.is_manual && self.claims.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.host.unwatch(self.as_fd());
-        }
-    }
-
-    /// That caller waits no more.
-    fn release(&self) {
-        if !self.is_manual && self.claims.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Err(e) = self.host.watch(self.number, self.as_fd()) {
-                self.host.report(Event::NotWatched(e));
-            }
-            self.service();
-        }
-    }
-
-    /// Requests were posted that no caller waits for: has the link look at their completions.
-    fn resume(&self) {
-        if !self.is_manual && !self.arm() {
+        if !self.is_manual {
+            self.take_events();
+            self.go_on();
             self.notify.notify();
         }
     }
 
-    /// It is armed for each request that was posted.
-    fn wake_on_completion(&self) {}
+    /// A millisecond is over: has the link look at completions that nobody waits for.
+    pub(super) fn look(&self, now: Instant) {
+        match self.looks.due(now) {
+            Due::Nothing => {}
+            Due::Look if self.claims.load(Ordering::SeqCst) == 0 && self.is_busy() => {
+                self.notify.notify();
+            }
+            due => {
+                self.looks.end();
+                if due == Due::Sleep && self.is_busy() {
+                    if !self.arm_queue() {
+                        self.notify.notify();
+                    }
+                } else {
+                    // They may have been posted just now.
+                    self.go_on();
+                }
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::SeqCst)
+    }
+}
+
+impl SharedWorker for LinkWorker {
+    /// A caller that waits looks at completions from now on.
+    fn claim(&self) {
+        self.claims.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// That caller waits no more: the host's thread sees to what is under way.
+    fn release(&self) {
+        if self.claims.fetch_sub(1, Ordering::SeqCst) == 1 && !self.is_manual {
+            self.set_watched(true);
+            self.go_on();
+        }
+    }
+
+    /// Requests were posted that no caller waits for: the host's thread sees to them.
+    fn resume(&self) {
+        if !self.is_manual {
+            self.go_on();
+        }
+    }
+
+    /// Someone sleeps until one of the requests has completed.
+    fn wake_on_completion(&self) {
+        if !self.is_manual {
+            self.set_awaited();
+            self.go_on();
+        }
+    }
 
     /// Returns `true` if a caller can sleep on the descriptor. After `false` it looks at the completions and asks again.
     fn can_sleep(&self) -> bool {
-        self.arm()
+        if !self.is_manual {
+            self.set_watched(false);
+        }
+        self.take_events();
+        self.arm_queue()
     }
 
     /// A channel can always be slept on.
