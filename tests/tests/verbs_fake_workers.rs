@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hmc_core::region::WindowDesc;
 use hmc_core::time::Instant;
-use hmc_core::transport::Progress as _;
+use hmc_core::transport::{PeerWindows as _, Progress as _};
 use hmc_core::types::Access;
 use hmc_core::work::Opcode;
 use hmc_hw::host::SharedWorker as _;
@@ -179,6 +179,47 @@ fn the_hosts_thread_looks_at_puts_that_nobody_waits_for() {
     all.end(&fake);
 }
 
+/// Those that are followed by something, and those that take long.
+#[test]
+fn the_hosts_thread_hears_at_once_of_tags_and_long_transfers() {
+    let fake = FakeIbv::take();
+    fake.set("poll_progress", 0);
+    for (opcode, len, is_armed) in [
+        (Opcode::Put, 4096, false),
+        (Opcode::Put, 4097, true),
+        (Opcode::Get, 4096, false),
+        (Opcode::Get, 4097, true),
+        (Opcode::PutNotify { tag: 1 }, 1, true),
+    ] {
+        let mut all = Watched::new();
+        all.begin(opcode, len);
+        let case = format!("{opcode:?} of {len} bytes");
+        assert_eq!(all.near.domain.must_look(), !is_armed, "{case}");
+        fake.progress(1);
+        assert_eq!(is_readable(&all.worker, 0), is_armed, "{case}");
+        all.end(&fake);
+    }
+}
+
+/// The end of an access to a window that the peer takes back is told to the peer.
+#[test]
+fn the_hosts_thread_hears_at_once_of_the_end_of_a_revoked_access() {
+    let fake = FakeIbv::take();
+    fake.set("poll_progress", 0);
+    let mut all = Watched::new();
+    let WindowDesc { window, epoch, .. } = all.window;
+    assert!(all.near.plane.remove_window(window, epoch) && !all.near.plane.take_posted());
+    all.end(&fake);
+    let mut all = Watched::new();
+    all.begin(Opcode::Put, 64);
+    assert!(!all.near.plane.remove_window(window, epoch), "it is used");
+    assert!(all.near.plane.take_posted());
+    all.worker.resume();
+    fake.progress(1);
+    assert!(is_readable(&all.worker, 0));
+    all.end(&fake);
+}
+
 /// The thread leaves completions alone as long as a caller waits, and the channel only to one that sleeps on it.
 #[test]
 fn a_caller_that_sleeps_takes_the_channel_from_the_thread() {
@@ -211,6 +252,49 @@ fn a_caller_that_sleeps_takes_the_channel_from_the_thread() {
     all.worker.release();
     let calls = all.host.take();
     assert_eq!(calls, [HostCall::Unwatch, HostCall::Watch(NUMBER), HostCall::NotWatched(9)]);
+    all.end(&fake);
+}
+
+/// What is under way when a caller stops to wait goes on as before.
+#[test]
+fn the_hosts_thread_sees_to_what_a_caller_leaves() {
+    let fake = FakeIbv::take();
+    fake.set("poll_progress", 0);
+    let mut all = Watched::new();
+    let left = |all: &Watched, is_awaited: bool| {
+        all.worker.claim();
+        if is_awaited {
+            all.worker.wake_on_completion();
+        }
+        let told = all.near.notifications.count();
+        all.worker.release();
+        (all.near.notifications.count() - told, all.near.domain.must_look())
+    };
+    assert_eq!(left(&all, false), (0, false), "nothing is under way");
+    all.worker.claim();
+    all.begin(Opcode::Put, 64);
+    all.worker.release();
+    assert!(all.near.domain.must_look());
+    assert_eq!(left(&all, false), (0, true), "it looks already");
+    all.worker.claim();
+    assert_eq!((all.look_at(1000), all.near.domain.must_look()), (0, false), "the caller looks");
+    assert_eq!(left(&all, false), (0, false), "there is another one");
+    all.worker.release();
+    assert!(all.near.domain.must_look());
+    assert_eq!(left(&all, true), (1, true), "it is armed");
+    assert_eq!(left(&all, true), (0, true), "once");
+    fake.progress(1);
+    assert!(is_readable(&all.worker, 0), "as soon as it has completed");
+    assert_eq!(all.near.complete(1), [(1, Ok(64))]);
+    all.worker.claim();
+    let _ = all.worker.can_sleep();
+    all.worker.release();
+    assert_eq!(all.host.take(), [HostCall::Unwatch, HostCall::Watch(NUMBER)]);
+    assert!(!is_readable(&all.worker, 0), "its events are taken");
+    let _ = all.look_at(2000);
+    assert_eq!(left(&all, false), (0, false));
+    all.begin(Opcode::Put, 64);
+    assert!(all.near.domain.must_look(), "nobody is to hear of this one");
     all.end(&fake);
 }
 
