@@ -87,7 +87,8 @@ impl VerbsError {
         match (self.limit, self.need) {
             (u64::MAX, _) => "memory is used up: free some, or register less".to_owned(),
             (have, 0) => format!(
-                "the limit of locked memory is {have} bytes, and all of it may be used; {RAISE}"
+                "the limit of locked memory is {have} bytes, and all of it may be used; {RAISE}; or the device has no more of these \
+                 objects: see `ibv_devinfo -v`"
             ),
             (have, need) => format!(
                 "it needs {need} bytes of locked memory, and the limit is {have}, of which some may be used; {RAISE}"
