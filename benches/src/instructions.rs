@@ -35,6 +35,10 @@ pub(crate) enum Over {
     UcxMany,
     /// A work queue over that.
     UcxLane,
+    /// A data plane over the fake libibverbs, put by put.
+    VerbsTransport,
+    /// The same, sixteen puts before a poll.
+    VerbsMany,
 }
 
 impl Over {
@@ -49,6 +53,18 @@ impl Over {
             Self::UcxMapped => "ucx-mapped",
             Self::UcxMany => "ucx-many",
             Self::UcxLane => "ucx-lane",
+            Self::VerbsTransport => "verbs-transport",
+            Self::VerbsMany => "verbs-many",
+        }
+    }
+}
+
+impl Over {
+    /// The library whose instructions are counted apart.
+    const fn library(self) -> &'static str {
+        match self {
+            Self::VerbsTransport | Self::VerbsMany => "libhmc_vendor_ibverbs.so",
+            _ => "libhmc_vendor_ucp.so",
         }
     }
 }
@@ -87,7 +103,7 @@ pub(crate) fn count(over: Over) -> Res<f64> {
     Ok(many.saturating_sub(few) as f64 / f64::from(MANY - FEW))
 }
 
-/// Instructions of one operation: ours, and those of the fake libucp.
+/// Instructions of one operation: ours, and those of the fake library.
 pub(crate) fn ours(over: Over) -> Res<(f64, f64)> {
     let (few, many) = (profiled(over, FEW)?, profiled(over, MANY)?);
     let each = |few: u64, many: u64| many.saturating_sub(few) as f64 / f64::from(MANY - FEW);
@@ -103,7 +119,7 @@ fn profiled(over: Over, ops: u32) -> Res<Split> {
     counted?;
     let exe = std::env::current_exe().map_err(text)?;
     let program = format!("/{}", exe.file_name().unwrap_or_default().to_string_lossy());
-    Ok(objects::split(&profile?, &program, "libhmc_vendor_ucp.so"))
+    Ok(objects::split(&profile?, &program, over.library()))
 }
 
 fn path() -> PathBuf {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::instructions::Over;
-use crate::rows::{session_ops, sim_ops, ucx_ops};
+use crate::rows::{session_ops, sim_ops, ucx_ops, verbs_ops};
 
 /// Does just that many operations.
 pub(crate) fn run(over: Over, count: u32) -> ExitCode {
@@ -14,6 +14,7 @@ pub(crate) fn run(over: Over, count: u32) -> ExitCode {
         Over::SessionPut | Over::SessionRoute | Over::SessionNamed => {
             session_ops::run_ops(over, count)
         }
+        Over::VerbsTransport | Over::VerbsMany => verbs_ops::run_ops(over, count),
         _ => ucx_ops::run_ops(over, count),
     };
     match done {

@@ -17,6 +17,7 @@ mod tcp_latency;
 pub(crate) mod ucx;
 pub(crate) mod ucx_ops;
 mod user_memory;
+pub(crate) mod verbs_ops;
 
 use crate::row::Row;
 
@@ -28,6 +29,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(session_ops::SessionOps),
         Box::new(sim_ops::SimOps),
         Box::new(ucx_ops::UcxOps),
+        Box::new(verbs_ops::VerbsOps),
         Box::new(tcp_bandwidth::TcpBandwidth),
         Box::new(tcp_latency::TcpLatency { first_line_only: false }),
         Box::new(ctrl::Ctrl),
@@ -58,6 +60,7 @@ pub(crate) fn over_rdma() -> Vec<Box<dyn Row>> {
         Box::new(rdma::bandwidth::RdmaBandwidth),
         Box::new(rdma::latency::RdmaLatency),
         Box::new(rdma::rate::RdmaRate),
+        Box::new(rdma::list::RdmaList),
     ]
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod bandwidth;
 pub(crate) mod control;
 pub(crate) mod latency;
+pub(crate) mod list;
 pub(crate) mod rate;
 
 use std::collections::VecDeque;
