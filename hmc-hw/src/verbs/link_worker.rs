@@ -118,13 +118,14 @@ impl LinkWorker {
     /// Takes the events that are there.
     fn take_events(&self) {
         if self.cq.take_events() {
-            self.is_armed.store(false, Ordering::Release);
+            self.is_armed.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Arms the queue, unless it is armed. Returns `true` if it was: nothing has come since then that an event does not tell of.
+    /// Arms the queue, unless it is armed. Returns `true` if it was: nothing has come since then that an event does not tell of, or
+    /// whoever takes that event sees to the requests behind it ([`Self::go_on`]) or wakes the caller.
     fn arm_queue(&self) -> bool {
-        let was_armed = self.is_armed.swap(true, Ordering::AcqRel);
+        let was_armed = self.is_armed.swap(true, Ordering::SeqCst);
         // An error: the device is gone, which an asynchronous event tells.
         was_armed || self.cq.arm().is_err()
     }
