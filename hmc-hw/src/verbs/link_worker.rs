@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hmc_core::time::Instant;
+use hmc_mem::watch::{CompletionWatch, Next};
 
 use super::event::EventType;
 use super::fault::VerbsFault;
@@ -27,16 +28,10 @@ pub struct LinkWorker {
     number: u32,
     /// Only callers look at completions.
     is_manual: bool,
-    /// Callers that wait and look at completions themselves.
-    claims: AtomicUsize,
     /// The host's thread watches the channel. A caller that sleeps on it takes it away.
     is_watched: Mutex<bool>,
-    /// The next completion makes an event.
-    is_armed: AtomicBool,
-    /// Requests are under way.
-    is_busy: AtomicBool,
-    /// Someone is to hear of their completions as they come.
-    is_awaited: AtomicBool,
+    /// Who sees to completions.
+    watch: CompletionWatch,
     looks: Looks,
     /// The asynchronous event that has ended the link, plus one; 0 if none has.
     ended_by: AtomicU64,
@@ -82,11 +77,8 @@ impl LinkWorker {
             host: Arc::clone(host),
             number,
             is_manual,
-            claims: AtomicUsize::new(0),
             is_watched: Mutex::new(!is_manual),
-            is_armed: AtomicBool::new(false),
-            is_busy: AtomicBool::new(false),
-            is_awaited: AtomicBool::new(false),
+            watch: CompletionWatch::new(),
             looks: Looks::new(looked_at),
             ended_by: AtomicU64::new(0),
             notify,
@@ -100,45 +92,38 @@ impl LinkWorker {
     /// Requests are under way, or none is any more. Called under the lock of the link.
     #[inline]
     pub(super) fn set_busy(&self, is_busy: bool) {
-        if self.is_busy.load(Ordering::Relaxed) != is_busy {
-            self.is_busy.store(is_busy, Ordering::SeqCst);
-            if !is_busy {
-                self.is_awaited.store(false, Ordering::SeqCst);
-            }
-        }
+        if is_busy { self.watch.set_busy() } else { self.watch.set_idle() }
     }
 
     /// Someone is to hear of the completions of requests that are under way as they come: see [`SharedWorker::resume`]. Called under the
     /// lock of the link.
     #[inline]
     pub(super) fn set_awaited(&self) {
-        self.is_awaited.store(true, Ordering::SeqCst);
+        self.watch.set_awaited();
     }
 
     /// Takes the events that are there.
     fn take_events(&self) {
         if self.cq.take_events() {
-            self.is_armed.store(false, Ordering::SeqCst);
+            self.watch.disarm();
         }
     }
 
-    /// Arms the queue, unless it is armed. Returns `true` if it was: nothing has come since then that an event does not tell of, or
-    /// whoever takes that event sees to the requests behind it ([`Self::go_on`]) or wakes the caller.
+    /// The queue is armed from now on: what has come before it makes no event, and is to be looked at. Returns `false` if the device is
+    /// gone, which an asynchronous event tells.
     fn arm_queue(&self) -> bool {
-        let was_armed = self.is_armed.swap(true, Ordering::SeqCst);
-        // An error: the device is gone, which an asynchronous event tells.
-        was_armed || self.cq.arm().is_err()
+        self.cq.arm().is_ok()
     }
 
-    /// Has the host's thread see to the requests under way, unless a caller does.
+    /// Has the host's thread see to the requests under way, unless somebody does.
     fn go_on(&self) {
-        if self.claims.load(Ordering::SeqCst) != 0 || !self.is_busy.load(Ordering::SeqCst) {
-            return;
-        }
-        let is_new = if self.is_awaited.load(Ordering::SeqCst) {
-            !self.arm_queue()
-        } else {
-            self.looks.begin(|| self.host.now())
+        let is_new = match self.watch.next() {
+            Next::Nothing => false,
+            Next::Arm => self.arm_queue(),
+            Next::Look => {
+                self.looks.begin(self.host.now());
+                true
+            }
         };
         if is_new {
             self.notify.notify();
@@ -188,37 +173,29 @@ impl LinkWorker {
     pub(super) fn look(&self, now: Instant) {
         match self.looks.due(now) {
             Due::Nothing => {}
-            Due::Look if self.claims.load(Ordering::SeqCst) == 0 && self.is_busy() => {
-                self.notify.notify();
-            }
+            Due::Look if !self.watch.is_claimed() && self.watch.is_busy() => self.notify.notify(),
             due => {
                 self.looks.end();
-                if due == Due::Sleep && self.is_busy() {
-                    if !self.arm_queue() {
-                        self.notify.notify();
-                    }
-                } else {
-                    // They may have been posted just now.
-                    self.go_on();
+                self.watch.end_looks();
+                if due == Due::Sleep && self.watch.is_busy() {
+                    self.watch.set_awaited();
                 }
+                // Others may have been posted just now.
+                self.go_on();
             }
         }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.is_busy.load(Ordering::SeqCst)
     }
 }
 
 impl SharedWorker for LinkWorker {
     /// A caller that waits looks at completions from now on.
     fn claim(&self) {
-        self.claims.fetch_add(1, Ordering::SeqCst);
+        self.watch.claim();
     }
 
     /// That caller waits no more: the host's thread sees to what is under way.
     fn release(&self) {
-        if self.claims.fetch_sub(1, Ordering::SeqCst) == 1 && !self.is_manual {
+        if self.watch.release() && !self.is_manual {
             self.set_watched(true);
             self.go_on();
         }
@@ -245,7 +222,7 @@ impl SharedWorker for LinkWorker {
             self.set_watched(false);
         }
         self.take_events();
-        self.arm_queue()
+        self.watch.arm() || !self.arm_queue()
     }
 
     /// A channel can always be slept on.

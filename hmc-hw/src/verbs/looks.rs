@@ -40,32 +40,24 @@ impl Looks {
         Self { since, last, count: Arc::clone(count) }
     }
 
-    /// The thread looks from now on. Returns `false` if it did already.
-    #[inline]
-    pub(super) fn begin(&self, now: impl FnOnce() -> Instant) -> bool {
-        if self.since.load(Ordering::SeqCst) != NEVER {
-            return false;
-        }
-        let now = now().as_nanos();
-        let since = now.saturating_add(1);
-        let begun = self.since.compare_exchange(NEVER, since, Ordering::SeqCst, Ordering::SeqCst);
-        if begun.is_ok() {
-            self.last.store(now, Ordering::Relaxed);
-            self.count.fetch_add(1, Ordering::AcqRel);
-        }
-        begun.is_ok()
+    /// The thread looks from now on. It does not yet.
+    pub(super) fn begin(&self, now: Instant) {
+        let now = now.as_nanos();
+        self.last.store(now, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.since.store(now.saturating_add(1), Ordering::Release);
     }
 
-    /// The thread looks no more.
+    /// The thread looks no more, if it did.
     pub(super) fn end(&self) {
-        if self.since.swap(NEVER, Ordering::SeqCst) != NEVER {
+        if self.since.swap(NEVER, Ordering::AcqRel) != NEVER {
             self.count.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
     /// Returns what the thread is to do now.
     pub(super) fn due(&self, now: Instant) -> Due {
-        let Some(since) = self.since.load(Ordering::SeqCst).checked_sub(1) else {
+        let Some(since) = self.since.load(Ordering::Acquire).checked_sub(1) else {
             return Due::Nothing;
         };
         if now.since(Instant::from_nanos(since)) >= AT_MOST {
@@ -105,8 +97,7 @@ mod tests {
         let looks = Looks::new(&count);
         assert_eq!((looks.due(at(5000)), counted()), (Due::Nothing, 0));
         for begin in [0, 7000] {
-            assert!(looks.begin(|| at(begin)));
-            assert!(!looks.begin(|| panic!("nobody asks for the time")));
+            looks.begin(at(begin));
             assert_eq!(counted(), 1);
             for (us, due) in [
                 (0, Due::Nothing),
@@ -131,7 +122,7 @@ mod tests {
     fn one_that_is_dropped_counts_no_more() {
         let count = Arc::<AtomicUsize>::default();
         let both = [Looks::new(&count), Looks::new(&count)];
-        assert!(both.iter().all(|looks| looks.begin(|| Instant::ZERO)));
+        both.iter().for_each(|looks| looks.begin(Instant::ZERO));
         assert_eq!(count.load(Ordering::Relaxed), 2);
         let [one, other] = both;
         drop(one);
