@@ -245,3 +245,33 @@ impl<'a> Sender<'a> {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may panic")]
+mod tests {
+    use std::time::Duration;
+
+    use hmc_std::{Address, Message, Session, Want};
+
+    use super::wait_final_step;
+    use crate::transfer::protocol::{AbortCode, TransferStep, send_step};
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Whoever gives up takes all that the receiver says up to its last step, and nothing behind it.
+    #[test]
+    fn the_last_step_of_the_receiver_is_waited_for() {
+        let receiver = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().unwrap();
+        let sender = Session::builder(0).buffer(4096).start().unwrap();
+        let there = sender.connect(1, &Address::Tcp(receiver.tcp_addr().unwrap())).unwrap();
+        let here = receiver.wait_peer(0, LONG).unwrap();
+        for last in [TransferStep::Done(7), TransferStep::Abort(AbortCode::Other)] {
+            send_step(&here, TransferStep::Emptied(3)).unwrap();
+            here.send_tag(42).unwrap();
+            send_step(&here, last).unwrap();
+            here.send_tag(43).unwrap();
+            wait_final_step(&there, LONG).unwrap();
+            assert_eq!(there.recv(Want::Tag, LONG).unwrap(), Message::Tag(43), "{last:?}");
+        }
+    }
+}

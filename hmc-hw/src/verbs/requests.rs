@@ -198,3 +198,47 @@ impl RequestTable {
         self.bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::range::Extent;
+    use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
+    use hmc_core::slots::SlotId;
+    use hmc_core::types::{Access, MemoryKind};
+    use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
+
+    use super::RequestTable;
+
+    fn work(index: u16, opcode: Opcode) -> WorkRequest {
+        let (extent, kind) = (Extent::new(64), MemoryKind::Cpu);
+        let key = RegionKey { index: 0, generation: 1 };
+        let (window, epoch, access) = (WindowId::new(0, 1), Epoch(1), Access::all());
+        WorkRequest {
+            op: SlotId { index, generation: 1 },
+            opcode,
+            when: CompleteWhen::Visible,
+            local: LocalRegion { key, extent, kind }.slice(0, 8).expect("in range"),
+            remote: WindowDesc { window, epoch, extent, access, kind }
+                .slice(0, 8)
+                .expect("in range"),
+        }
+    }
+
+    /// An operation has requests until the last of them was taken: under way, done, or with a tag to send.
+    #[test]
+    fn an_operation_has_requests_until_they_are_taken() {
+        for opcode in [Opcode::Put, Opcode::PutNotify { tag: 1 }] {
+            let mut table = RequestTable::new();
+            let [one, other] = [1, 2].map(|index| work(index, opcode));
+            let has = |table: &RequestTable| [one, other].map(|work| table.has_op(work.op));
+            assert_eq!(has(&table), [false, false]);
+            let record = table.insert(&one, 1).expect("space");
+            assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], true));
+            table.complete_piece(record);
+            assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
+            let mut out = [Completion { op: other.op, result: Ok(0) }; 2];
+            assert_eq!(table.take_done(&mut out) + usize::from(table.take_notify().is_some()), 1);
+            assert_eq!(has(&table), [false, false]);
+        }
+    }
+}
