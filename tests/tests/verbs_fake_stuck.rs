@@ -69,6 +69,7 @@ fn memory_that_the_device_may_access_for_ever_is_kept() {
     assert_eq!(fake.count("mrs"), regions);
     assert!(!near.plane.are_requests_fenced() && !near.plane.is_fenced());
     assert!(!near.plane.peer_has_ended() && !near.plane.is_shut() && !near.plane.is_idle());
+    assert!(near.plane.has_drained(), "what may still come is what is not fenced");
     assert!(near.plane.uses_memory_of(op), "it may be read");
     let (id, epoch) = (window.window, window.epoch);
     assert!(!near.plane.is_released(id, epoch), "the peer may be let in");

@@ -255,3 +255,20 @@ pub fn take_when_sent(socket: impl AsFd) -> Result<(), IoError> {
         _ => Err(IoError::from_errno(last_errno())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::IoError;
+
+    #[test]
+    fn errors_name_what_has_failed() {
+        for (errno, text) in [
+            (libc::EPIPE, "the connection is broken"),
+            (libc::ECONNRESET, "the connection is broken"),
+            (libc::ENOTCONN, "the connection is broken"),
+            (libc::ENOBUFS, "socket call failed with errno 105"),
+        ] {
+            assert_eq!(IoError::from_errno(errno).to_string(), text);
+        }
+    }
+}
