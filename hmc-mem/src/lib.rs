@@ -46,4 +46,3 @@ pub mod registered;
 pub mod shared;
 pub mod slot;
 pub mod sync;
-pub mod watch;

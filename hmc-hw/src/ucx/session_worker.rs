@@ -242,9 +242,6 @@ impl SharedWorker for UcxWorker {
     fn resume(&self) {
         self.service(None);
     }
-
-    /// It is armed, or the caller that has it makes progress.
-    fn wake_on_completion(&self) {}
 }
 
 impl Drop for UcxWorker {

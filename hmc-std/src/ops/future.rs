@@ -48,7 +48,6 @@ fn poll_op(
         }
     };
     drop(replaced);
-    peer.link.wake_on_completion();
     Poll::Pending
 }
 

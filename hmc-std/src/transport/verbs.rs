@@ -143,15 +143,11 @@ impl Domain for SessionVerbs {
 
     /// The session's thread does not watch the device's events with [`Progress::Manual`].
     fn tick_workers(&self, _released: &mut Released) {
-        let Some(domain) = self.started() else { return };
-        if self.progress == Progress::Manual {
+        if self.progress == Progress::Manual
+            && let Some(domain) = self.started()
+        {
             let _ = domain.take_events();
         }
-        domain.look();
-    }
-
-    fn must_poll(&self) -> bool {
-        self.started().is_some_and(|domain| domain.must_look())
     }
 
     fn progress_workers(&self, _released: &mut Released) -> bool {

@@ -56,8 +56,6 @@ impl SharedWorker for Counts {
     fn resume(&self) {
         self.resumes.fetch_add(1, Ordering::Relaxed);
     }
-
-    fn wake_on_completion(&self) {}
 }
 
 impl Counts {

@@ -97,8 +97,6 @@ impl SharedWorker for Idle {
     }
 
     fn resume(&self) {}
-
-    fn wake_on_completion(&self) {}
 }
 
 #[test]
