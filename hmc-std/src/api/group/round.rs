@@ -108,7 +108,6 @@ impl<'m, 'a> Flight<'m, 'a> {
     /// Ends it once the partner will hear of that: a message that is withdrawn before both ends met is as if it had never
     /// been. Whether it has ended.
     fn withdraw_if_matched(&mut self) -> bool {
-        self.over |= self.peer.shared.origin.is_child();
         if !self.over && !self.peer.link.with_rndv(|rndv| rndv.is_unmatched(&self.handle)) {
             self.withdraw(AbortReason::Cancelled);
         }
@@ -119,8 +118,7 @@ impl<'m, 'a> Flight<'m, 'a> {
     /// is quarantined with their link.
     fn is_forgotten(&self) -> bool {
         let link = &self.peer.link;
-        let over = link.state() == LinkState::Dead || self.peer.shared.origin.is_child();
-        over || !link.with_rndv(|rndv| rndv.knows(&self.handle))
+        link.state() == LinkState::Dead || !link.with_rndv(|rndv| rndv.knows(&self.handle))
     }
 }
 
@@ -212,19 +210,17 @@ impl Members {
                     Ok(over.then_some(()))
                 })
             });
-        if let Err(e) = &result
-            && e.kind() == ErrorKind::Forked
-        {
-            // The leads are the parent's.
-            std::mem::forget(links);
-            return result;
-        }
-        result.map_err(|e| {
+        let result = result.map_err(|e| {
             // Without a peer it is this end's own.
             let own = e.kind() == ErrorKind::DeadlineExceeded && e.peer().is_none();
             let e = if own { round.late() } else { e };
             self.give_up(&mut round, &mut links, e)
-        })
+        });
+        if matches!(&result, Err(e) if e.kind() == ErrorKind::Forked) {
+            // The leads are the parent's.
+            std::mem::forget(links);
+        }
+        result
     }
 
     /// This member failed, because of `e`. Ends all messages, so that their partners learn of it, and leaves none behind
@@ -236,6 +232,10 @@ impl Members {
         links: &mut WaitSet<'m>,
         e: Error,
     ) -> Error {
+        if e.kind() == ErrorKind::Forked {
+            // All of it is the parent's.
+            return e;
+        }
         let mut e = e;
         let by = clock::now().after(Duration::from_nanos(GRACE_NS));
         // Where it is the time that is over, or a death, all know by themselves.
@@ -251,16 +251,23 @@ impl Members {
                 let over = all && clock::now() >= blame;
                 self.check().map(|()| over.then_some(()))
             });
-            e = told.err().filter(|found| found.kind() == ErrorKind::PeerDead).unwrap_or(e);
+            match told.err() {
+                Some(found) if found.kind() == ErrorKind::Forked => return found,
+                Some(found) if found.kind() == ErrorKind::PeerDead => e = found,
+                _ => {}
+            }
         }
         let late = e.kind() == ErrorKind::DeadlineExceeded;
         round.withdraw(if late { AbortReason::DeadlineExceeded } else { AbortReason::Cancelled });
         // What is wrong is known: only answers are waited for.
-        let _ = self.wait(links, by, |_| {
+        let answered = self.wait(links, by, |_| {
             let all = round.flights.iter().all(Flight::is_forgotten);
             Ok(all.then_some(()))
         });
-        self.dead().unwrap_or(e)
+        match answered {
+            Err(found) if found.kind() == ErrorKind::Forked => found,
+            _ => self.dead().unwrap_or(e),
+        }
     }
 
     /// Sleeps and looks, alternately, until `look` finds something.
