@@ -69,6 +69,14 @@ def moves(session, port, conn, other):
     return other.buf.buffer_get_cpu(nbytes=8, offset=offset) == data and session._core._at(IP, port, conn).conn == conn.name.lower()
 
 
+def has_tag(session, name, tag):
+    """Whether that is the oldest message of the name; takes it."""
+    try:
+        return session.ctrl_recv(name, timeout=0) == tag
+    except hmc.DeadlineExceeded:
+        return False
+
+
 def test_two_sessions_on_one_buffer_serve_with_ranks_of_their_own(conn, sessions, folder):
     buf = hmc.IOBuffer.create(0, SIZE)
     servers, clients, ports = [sessions(buf), sessions(buf)], [sessions(), sessions()], []
@@ -260,6 +268,11 @@ def test_a_peer_is_connected_over_several_transports(self_id, sessions, folder, 
     assert server.ctrl_recv(self_id) == 7
     server.ctrl_send(self_id, 8)
     assert client.ctrl_recv(0) == 8
+    # A number by which this session knows it is a name, too: a private one for who has the server's own rank.
+    client.ctrl_send(0, 10)
+    known = [peer.rank for peer in server.peers]
+    assert self_id in known or min(known) >= 4096
+    until("one of them has it", lambda: any(has_tag(server, rank, 10) for rank in known))
     # The first connection has the tags, and ends with the last name of all.
     for at in (2030, 2040):
         client.disconnect(IP, at, SHM)

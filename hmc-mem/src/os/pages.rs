@@ -40,8 +40,7 @@ pub(super) fn os(call: &'static str, e: Errno) -> MemError {
 #[cold]
 pub(super) fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
     let left = limits::address_space_left().filter(|_| e == Errno::NOMEM);
-    // What begins at a huge page takes one more.
-    if let Some(have) = left.filter(|left| *left < need.saturating_add(HUGE_PAGE)) {
+    if let Some(have) = left.filter(|left| is_too_little(*left, need)) {
         return MemError::NoSpace { need, have, limit: MemLimit::AddressSpace };
     }
     match e {
@@ -51,6 +50,11 @@ pub(super) fn no_space(need: u64, call: &'static str, e: Errno) -> MemError {
         }
         _ => os(call, e),
     }
+}
+
+/// Whether `left` bytes of address space cannot hold a region of `need`: one that begins at a huge page takes one more.
+const fn is_too_little(left: u64, need: u64) -> bool {
+    left < need.saturating_add(HUGE_PAGE)
 }
 
 /// Mapped address space, unmapped on drop.

@@ -125,6 +125,12 @@ impl DataState {
         }
     }
 
+    /// How many slots are used by operations, those that have ended included.
+    #[cfg(test)]
+    pub(crate) fn slots_in_use(&self) -> usize {
+        self.queue.slots_in_use()
+    }
+
     /// Whether no more outcomes are kept beside the slots.
     pub(crate) fn is_outcome_store_full(&self) -> bool {
         self.queue.is_outcome_store_full()

@@ -1,7 +1,9 @@
 //! What failed calls leave: no hole where views are, no page of others unmapped.
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "tests may panic")]
 
-use super::{MappedPages, Patches, anonymous, finish_replace, put_over, zeros};
+use super::{
+    HUGE_PAGE, MappedPages, Patches, anonymous, finish_replace, is_too_little, put_over, zeros,
+};
 use crate::error::{MemError, MemLimit};
 use crate::length::widen;
 use crate::os::fork::tests::in_child;
@@ -175,4 +177,13 @@ fn a_limit_of_address_space_is_named() {
             )
     });
     assert_eq!(status, 0);
+}
+
+#[test]
+fn a_region_and_one_huge_page_have_to_fit() {
+    for need in [0, 1, 5 << 30] {
+        let least = need + HUGE_PAGE;
+        assert_eq!([least - 1, least].map(|left| is_too_little(left, need)), [true, false]);
+    }
+    assert!(!is_too_little(u64::MAX, u64::MAX), "as much as there can be");
 }

@@ -1,12 +1,16 @@
 //! Small copies into memory that is mapped here: they take neither a lock of the link nor an operation.
 
+use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::Peer;
 use crate::api::session::Session;
 use crate::base::address::Address;
+use crate::base::config::Progress;
+use crate::base::error::ErrorKind;
 use crate::base::op_id::OpId;
 use crate::ops::batch::{Copy, Direction};
 
@@ -80,4 +84,39 @@ fn a_batch_of_small_copies_into_mapped_memory_is_no_operation() {
     assert_eq!(last.wrapping_sub(names[1]), step, "the batch took names of operations");
     let puts = pair.source.stats().peers.first().map(|p| p.puts);
     assert_eq!(puts, Some(7), "three lists, three operations and the first copy");
+}
+
+/// Calls while another thread drives `session`.
+fn driven<R>(session: &Session, call: impl FnOnce() -> R) -> R {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                session.progress();
+                std::thread::yield_now();
+            }
+        });
+        let r = call();
+        over.store(true, Ordering::Release);
+        r
+    })
+}
+
+#[test]
+fn a_pipeline_that_is_interrupted_keeps_no_slot() {
+    thread_local!(static STOPS: Cell<bool> = const { Cell::new(false) });
+    let target = Session::builder(1).tcp("127.0.0.1:0").buffer(MIB).progress(Progress::Manual);
+    let target = target.start().expect("a session");
+    let source = Session::builder(0).interrupt(|| STOPS.get()).buffer(MIB).start();
+    let source = source.expect("a session");
+    let address = Address::Tcp(target.tcp_addr().expect("it listens"));
+    let peer = driven(&target, || source.connect(1, &address)).expect("a connection");
+    STOPS.set(true);
+    let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 << 10 };
+    let stopped = peer.put_pipeline(copy, 4096, 8);
+    STOPS.set(false);
+    assert_eq!(stopped.map_err(|e| e.kind()), Err(ErrorKind::Interrupted));
+    assert_eq!(peer.link.data().slots_in_use(), 8, "the target does nothing");
+    driven(&target, || peer.put(0, 0, 8)).expect("behind the pieces");
+    assert_eq!(peer.link.data().slots_in_use(), 0);
 }

@@ -40,6 +40,11 @@ impl OpQueue {
         slots.in_use() >= slots.capacity() && !self.free_slots()
     }
 
+    #[cfg(test)]
+    pub(super) fn slots_in_use(&self) -> usize {
+        self.queue.slots().in_use()
+    }
+
     /// Moves outcomes that no call has taken out of their slots. Whether there were any.
     #[cold]
     pub(super) fn free_slots(&mut self) -> bool {
