@@ -1,7 +1,7 @@
 //! The data half of a link: the operations over its data plane, and what is known of the peer's windows.
 
 mod ended;
-mod now;
+pub(crate) mod now;
 mod op_queue;
 pub(crate) mod pieces;
 pub(crate) mod stored_outcomes;

@@ -6,6 +6,7 @@ use crate::base::error::Result;
 use crate::base::op_id::OpId;
 use crate::link::LinkState;
 use crate::link::data::DataState;
+use crate::link::data::now::Now;
 use crate::link::op_resources::OpResources;
 use crate::memory::Region;
 use crate::ops::batch::{Batch, Copy, Direction};
@@ -64,10 +65,12 @@ pub(super) trait Binding {
         })
     }
 
-    /// Keeps the window that a copy found mapped.
+    /// Keeps the window that a copy found mapped, unless one is kept.
     #[cold]
     fn keep_direct(&self, data: &DataState, remote: WindowSlice) {
-        if let Some(window) = data.mapped(remote.window, remote.epoch) {
+        if self.direct().get().is_none()
+            && let Some(window) = data.mapped(remote.window, remote.epoch)
+        {
             // Another thread may have been faster, with the same one.
             let _ = self.direct().set(window);
         }
@@ -131,15 +134,18 @@ pub(super) trait Binding {
         local: LocalSlice,
         remote: WindowSlice,
     ) -> bool {
-        let ready = self.peer().link.state() == LinkState::Ready;
-        let done = ready && data.transfer_now(self.region(), code, local, remote);
-        if done {
-            data.count(code);
-            if self.direct().get().is_none() {
-                self.keep_direct(data, remote);
-            }
+        if self.peer().link.state() != LinkState::Ready {
+            return false;
         }
-        done
+        let now = data.transfer_now(self.region(), code, local, remote);
+        if now == Now::Not {
+            return false;
+        }
+        data.count(code);
+        if now == Now::Mapped {
+            self.keep_direct(data, remote);
+        }
+        true
     }
 
     /// Both ranges of a transfer, and the data half of the link. Always inlined: handed over in memory they would be read in
@@ -278,9 +284,9 @@ pub(super) trait Binding {
         let peer = self.peer();
         // A small copy into mapped memory is over at once.
         if peer.link.state() == LinkState::Ready
-            && let Some(op) = data.begin_now(self.region(), code, local, remote)
+            && let Some((op, now)) = data.begin_now(self.region(), code, local, remote)
         {
-            if self.direct().get().is_none() {
+            if now == Now::Mapped {
                 self.keep_direct(&data, remote);
             }
             return Ok(Begun::Over(peer.name(op)));

@@ -13,6 +13,17 @@ use hmc_mem::shared::SharedBytes;
 use super::DataState;
 use crate::memory::Region;
 
+/// What became of a copy that was to be done in the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Now {
+    /// It must be posted, be it to fail.
+    Not,
+    /// The transport has done it.
+    ByTransport,
+    /// It went into a mapped window, or came out of it.
+    Mapped,
+}
+
 impl DataState {
     /// A window of the peer, if its pages are mapped here.
     pub(crate) fn mapped(&self, id: WindowId, epoch: Epoch) -> Option<Arc<MappedWindow>> {
@@ -31,32 +42,33 @@ impl DataState {
         (self.puts.saturating_add(puts), self.gets.saturating_add(gets))
     }
 
-    /// A small copy into memory that can be reached directly, done here and now; `false` when it must be posted, be it to
-    /// fail.
-    #[inline]
+    /// A small copy into memory that can be reached directly, done here and now. The transport is asked first: where pages are
+    /// mapped, callers come here once and then use [`Self::mapped`].
+    #[inline(always)]
     pub(crate) fn transfer_now(
         &mut self,
         region: &Region,
         opcode: Opcode,
         local: LocalSlice,
         remote: WindowSlice,
-    ) -> bool {
+    ) -> Now {
         let plane = self.queue.transport_mut();
-        let Some(window) = plane.mapped(remote.window, remote.epoch) else {
-            return plane.try_transfer(opcode, local, remote);
-        };
-        let (at, len) = (remote.span.offset(), local.span.len());
-        if len > MAX_CHUNK_BYTES {
-            return false;
+        if plane.try_transfer(opcode, local, remote) {
+            return Now::ByTransport;
         }
-        let copied = match opcode {
-            Opcode::Put => window.write(at, region.bytes(), local.span, len),
-            Opcode::Get => window.read(at, region.bytes(), local.span, len),
+        let (at, len) = (remote.span.offset(), local.span.len());
+        let window = plane.mapped(remote.window, remote.epoch).filter(|_| len <= MAX_CHUNK_BYTES);
+        let copied = window.is_some_and(|window| match opcode {
+            Opcode::Put => window.write(at, region.bytes(), local.span, len).is_ok(),
+            Opcode::Get => window.read(at, region.bytes(), local.span, len).is_ok(),
             // The tag follows the bytes by the connection.
-            Opcode::PutNotify { .. } => return false,
-        };
-        self.bytes_now = self.bytes_now.saturating_add(if copied.is_ok() { len } else { 0 });
-        copied.is_ok()
+            Opcode::PutNotify { .. } => false,
+        });
+        if !copied {
+            return Now::Not;
+        }
+        self.bytes_now = self.bytes_now.saturating_add(len);
+        Now::Mapped
     }
 
     /// A put of at most 1 MiB of bytes that are in no region, into memory that can be reached directly, done here and
@@ -84,13 +96,17 @@ impl DataState {
         opcode: Opcode,
         local: LocalSlice,
         remote: WindowSlice,
-    ) -> Option<SlotId> {
-        if self.queue.is_full() || !self.transfer_now(region, opcode, local, remote) {
+    ) -> Option<(SlotId, Now)> {
+        if self.queue.is_full() {
+            return None;
+        }
+        let now = self.transfer_now(region, opcode, local, remote);
+        if now == Now::Not {
             return None;
         }
         let op = self.queue.record(local.span.len())?;
         self.count(opcode);
-        Some(op)
+        Some((op, now))
     }
 
     /// A list of small copies, of so many bytes in all, into memory that can be reached directly, done here and now; `false`
@@ -104,12 +120,11 @@ impl DataState {
         if bytes > MAX_CHUNK_BYTES {
             return false;
         }
-        let plane = self.queue.transport_mut();
-        let is_mapped = |t: &Transfer| plane.mapped(t.remote.window, t.remote.epoch).is_some();
-        if !list.first().is_some_and(is_mapped) {
-            return plane.try_transfer_list(list);
+        if self.queue.transport_mut().try_transfer_list(list) {
+            return true;
         }
-        list.iter().all(|t| self.transfer_now(region, t.opcode, t.local, t.remote))
+        let now = |t: &Transfer| self.transfer_now(region, t.opcode, t.local, t.remote);
+        !list.is_empty() && list.iter().map(now).all(|now| now == Now::Mapped)
     }
 }
 
@@ -122,6 +137,7 @@ mod tests {
     use hmc_core::work::{CompleteWhen, Opcode};
     use hmc_mem::os::memfd::Mapping;
 
+    use super::Now;
     use crate::link::ends::{End, pair};
     use crate::memory::Region;
 
@@ -161,9 +177,10 @@ mod tests {
                 fill(&target, u8::from(opcode == Opcode::Get));
                 let local = source.slice(0, len).expect("in range");
                 let remote = window.slice(0, len).expect("in range");
-                let done = near.link.data().transfer_now(&source, opcode, local, remote);
+                let now = near.link.data().transfer_now(&source, opcode, local, remote);
                 let at_once = at_once && !matches!(opcode, Opcode::PutNotify { .. });
-                assert_eq!(done, at_once, "{opcode:?} of {len} bytes");
+                let want = if at_once { Now::Mapped } else { Now::Not };
+                assert_eq!(now, want, "{opcode:?} of {len} bytes");
                 let to = if opcode == Opcode::Get { &source } else { &target };
                 moved += if at_once { len } else { 0 };
                 assert!(ones(to, if at_once { len } else { 0 }), "{opcode:?} of {len} bytes");
