@@ -59,3 +59,28 @@ impl Row {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{CSV_HEADING, HEADING, Row};
+
+    #[test]
+    fn a_row_stands_under_its_heading() {
+        let row = Row {
+            op: "put",
+            size: 64 << 10,
+            latency_iters: 1000,
+            p50_us: 3.25,
+            p99_us: 10.5,
+            bandwidth_iters: 20_000,
+            depth: 16,
+            gb_per_s: 12.0625,
+        };
+        let line = row.line();
+        assert_eq!(line, "put       64K       3.25      10.50     12.062");
+        // Right-aligned numbers end where their heading does.
+        assert_eq!(line.len(), HEADING.len());
+        assert_eq!(row.csv("shm"), "put,65536,1000,3.250,10.500,20000,16,12.062500,shm");
+        assert_eq!(row.csv("shm").split(',').count(), CSV_HEADING.split(',').count());
+    }
+}
