@@ -12,6 +12,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use hmc_core::types::Incarnation;
 use hmc_core::wire::advert::EndpointDesc;
 use hmc_core::wire::hello::{EndpointList, Hello, LinkToken, Welcome};
 use hmc_core::wire::message::ControlMessage;
@@ -21,7 +22,9 @@ use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::many::{self, connect};
 use hmc_tests::env::{TempDir, bound, count_of, cpu_of, files, status_of, until};
-use hmc_tests::raw_frames::{dial, frame, hello, hello_of, is_closed_after, read_frame, send_raw};
+use hmc_tests::raw_frames::{
+    dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, send_raw,
+};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
@@ -205,34 +208,83 @@ fn accept_first(listener: &TcpListener, then: impl FnOnce(ControlMessage<'_>)) -
     stream
 }
 
-/// A dialer that is stopped between its two connections for longer than its peer waits: the peer has ended the first connection,
-/// and knows the token no more.
-#[test]
-fn a_dial_whose_first_connection_is_over_at_its_second_begins_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+/// A dialer of the address, the first connection that it makes, welcomed, and its second one, which has said what it is.
+fn dialer_at_its_second(
+    listener: &TcpListener,
+) -> (std::thread::JoinHandle<Error>, TcpStream, TcpStream) {
     let at = listener.local_addr().unwrap();
     let dialer = std::thread::spawn(move || {
         let s = Session::builder(1).buffer(1 << 12).insecure_loopback().start().unwrap();
         let connected = s.connect_with(0, &Address::Tcp(at), ConnType::Tcp, LONG).map(drop);
         connected.expect_err("it is refused in the end")
     });
-    let is_hello = |m: ControlMessage<'_>| assert!(matches!(m, ControlMessage::Hello(_)), "{m:?}");
-    let mut first = accept_first(&listener, is_hello);
+    let mut first = accept_first(listener, is_hello);
     let mut endpoints = EndpointList::new();
     endpoints.push(EndpointDesc::tcp(at.port()).blob()).unwrap();
     let hello = Hello { endpoints: endpoints.endpoints(), ..hello_of(0, 0, 1) };
     let welcome = Welcome { hello: Hello { expected: None, ..hello }, token: LinkToken([1; 16]) };
     first.write_all(&frame(&ControlMessage::Welcome(welcome))).unwrap();
-    let mut second =
-        accept_first(&listener, |m| assert!(matches!(m, ControlMessage::Attach { .. }), "{m:?}"));
-    drop(first);
-    let refuse = |stream: &mut TcpStream, why| {
-        stream.write_all(&frame(&ControlMessage::Reject(why))).unwrap();
-    };
+    let second =
+        accept_first(listener, |m| assert!(matches!(m, ControlMessage::Attach { .. }), "{m:?}"));
+    (dialer, first, second)
+}
+
+fn is_hello(m: ControlMessage<'_>) {
+    assert!(matches!(m, ControlMessage::Hello(_)), "{m:?}");
+}
+
+fn refuse(stream: &mut TcpStream, why: RejectReason) {
+    stream.write_all(&frame(&ControlMessage::Reject(why))).unwrap();
+}
+
+/// A dialer that is stopped between its two connections for longer than its peer waits: the peer has ended the first connection,
+/// and knows the token no more.
+#[test]
+fn a_dial_whose_first_connection_is_over_at_its_second_begins_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (dialer, first, mut second) = dialer_at_its_second(&listener);
+    // Even if a child that another test makes has a copy of the descriptor.
+    first.shutdown(Shutdown::Both).unwrap();
     refuse(&mut second, RejectReason::BadToken);
     let mut again = accept_first(&listener, is_hello);
     refuse(&mut again, RejectReason::WrongJob);
     assert_eq!(dialer.join().unwrap().kind(), ErrorKind::InvalidConfig, "the refusal of its HELLO");
+}
+
+/// The peer itself goes on: it is no matter of time.
+#[test]
+fn a_dial_whose_token_is_refused_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (dialer, _first, mut second) = dialer_at_its_second(&listener);
+    refuse(&mut second, RejectReason::BadToken);
+    let e = dialer.join().unwrap();
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+}
+
+/// A process that was killed and started again says HELLO before its peer has seen that it ended: both wait in sockets, and the HELLO
+/// came first.
+#[test]
+fn a_new_life_may_be_faster_than_the_end_of_the_old_one() {
+    use std::os::unix::net::UnixStream;
+    let dir = TempDir::new();
+    let settings = format!("rank=1 uds={} buffer=4096", dir.path().display());
+    let server = Actor::session(ACTOR, &settings);
+    let dial = || UnixStream::connect(dir.path().join("hmc_ctrl_rank_1.sock")).unwrap();
+    let answer = |s: &mut UnixStream| {
+        let (header, payload) = read_frame(s).expect("an answer");
+        let answer = ControlMessage::parse(header, &payload).unwrap();
+        assert!(matches!(answer, ControlMessage::Welcome(_)), "{answer:?}");
+    };
+    // Accepted before the old one is answered.
+    let (mut new, mut old) = (dial(), dial());
+    assert!(send_raw(&mut old, &hello(2, 0, 1)));
+    answer(&mut old);
+    server.stop();
+    let incarnation = Incarnation(2);
+    assert!(send_raw(&mut new, &hello_with(2, 0, 1, |h| Hello { incarnation, ..h })));
+    old.shutdown(Shutdown::Both).unwrap();
+    server.resume();
+    answer(&mut new);
 }
 
 /// A listener that closes every connection, for longer than any listener of ours that is merely busy: the dial goes on until

@@ -70,3 +70,16 @@ impl SessionInner {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_own;
+
+    /// 192.0.2.0/24 and 2001:db8::/32 are for documentation (RFC 5737, RFC 3849): no system has such an address.
+    #[test]
+    fn addresses_of_others_are_not_own() {
+        let own = |ip: &str| is_own(ip.parse().expect("an address"));
+        let all = ["127.0.0.1", "192.0.2.1", "2001:db8::1"];
+        assert_eq!(all.map(own), [true, false, false]);
+    }
+}

@@ -321,3 +321,26 @@ pub(crate) fn other_question() -> Error {
 pub(crate) fn invalid_hello(e: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidConfig, e.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::ctrl::io::CloseReason;
+
+    use super::closed;
+    use crate::base::error::ErrorKind;
+
+    #[test]
+    fn each_end_of_a_handshake_has_its_kind_and_says_why() {
+        for (why, kind) in [
+            (CloseReason::HelloDeadline, ErrorKind::DeadlineExceeded),
+            (CloseReason::Silent, ErrorKind::DeadlineExceeded),
+            (CloseReason::Eof, ErrorKind::Refused),
+            (CloseReason::Orderly, ErrorKind::Refused),
+            (CloseReason::FrameDeadline, ErrorKind::Protocol),
+        ] {
+            let e = closed(why);
+            assert_eq!(e.kind(), kind, "{e}");
+            assert!(e.to_string().contains(&why.to_string()), "{e}");
+        }
+    }
+}

@@ -80,3 +80,25 @@ impl SessionInner {
         ends.max(soonest).min(now.after(tick))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::limits::{MAX_SPREAD, PEERS_A_SPREAD};
+
+    use super::spread;
+    use crate::link::ends::{near_alone, pair};
+    use hmc_core::types::ConnType;
+
+    #[test]
+    fn heartbeats_are_rarer_where_many_peers_of_this_system_want_them() {
+        let near = near_alone(1, 1);
+        let (far, _end) = pair(ConnType::Tcp);
+        for (many, want) in [(0, 1), (1, 2), (2, 3), (3, MAX_SPREAD), (9, MAX_SPREAD)] {
+            let count = |less: usize| (many * PEERS_A_SPREAD).saturating_sub(less);
+            let links = |less| vec![near.link.clone(); count(less)];
+            assert_eq!(spread(&links(0)), want);
+            assert_eq!(spread(&links(1)), want.min(many.max(1).try_into().expect("small")));
+            assert_eq!(spread(&vec![far.link.clone(); count(0)]), 1, "of other systems");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hmc_core::queue::Transfer;
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
-use hmc_core::slots::Outcome;
+use hmc_core::slots::{Outcome, SlotId};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
@@ -14,6 +14,8 @@ use hmc_core::wire::message::ControlKind;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 
 use super::DataState;
+use crate::callbacks::wakers::Notice;
+use crate::io::eventfd::EventfdWaker;
 use crate::link::deferred::Deferred;
 use crate::link::ends::silent_peer;
 use crate::link::op_resources::OpResources;
@@ -40,6 +42,29 @@ fn desc(window: u64, epoch: u32) -> WindowDesc {
 
 fn add_peer_window(data: &mut DataState, role: WindowRole, region: WindowDesc) {
     data.add_peer_window(&RegionAdvert { region, backing: WindowBacking::Process, role });
+}
+
+/// Posts a get of 8 bytes.
+fn post_get(data: &mut DataState, by: Instant) -> SlotId {
+    let region = Arc::new(RegionTable::default()).allocate(8).expect("memory");
+    let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in range");
+    let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span };
+    let local = region.slice(0, 8).expect("in range");
+    let get = Transfer { opcode: Opcode::Get, when: CompleteWhen::Visible, local, remote };
+    data.post(&get, by, &mut OpResources::region(region)).expect("posted")
+}
+
+#[test]
+fn a_waker_is_taken_off_by_its_owner_alone_and_once() {
+    let (stream, _theirs) = silent_peer();
+    let mut data = DataState::new(AnyDataPlane::new(stream), 4, true, false);
+    let op = post_get(&mut data, Instant::ZERO.after(Duration::from_nanos(u64::MAX)));
+    let [own, other] = [0; 2].map(|_| EventfdWaker::new().expect("an eventfd"));
+    assert!(data.add_waker(op, Arc::clone(&own)).expect("nobody waits").is_none());
+    assert!(data.take_waker(op, &other).is_none());
+    let taken = data.take_waker(op, &own);
+    assert!(matches!(taken, Some(Notice::Own(waker)) if Arc::ptr_eq(&waker, &own)));
+    assert!(data.take_waker(op, &own).is_none());
 }
 
 #[test]
@@ -171,15 +196,8 @@ fn an_operation_ends_at_its_deadline_and_not_before() {
     for by_poll in [true, false] {
         let (stream, _theirs) = silent_peer();
         let mut data = DataState::new(AnyDataPlane::new(stream), 4, true, false);
-        let region = Arc::new(RegionTable::default()).allocate(8).expect("memory");
-        let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in range");
-        let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span };
-        let local = region.slice(0, 8).expect("in range");
-        let (opcode, when) = (Opcode::Get, CompleteWhen::Visible);
-        let get = Transfer { opcode, when, local, remote };
         let by = Instant::ZERO.after(Duration::from_nanos(1_000));
-        let mut hold = OpResources::region(region);
-        let op = data.post(&get, by, &mut hold).expect("posted");
+        let op = post_get(&mut data, by);
         for (at, ended) in [(999, false), (1_000, true)] {
             let (now, mut after) = (Instant::from_nanos(at), Deferred::default());
             if by_poll {
