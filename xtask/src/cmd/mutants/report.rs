@@ -79,14 +79,15 @@ impl Equivalents {
         Self { rows }
     }
 
-    /// The result of a mutant with that outcome.
+    /// The result of a mutant with that outcome. What is proven equivalent cannot hang: where a suite took too long, the
+    /// machine was busy.
     pub(super) fn outcome(&self, mutant: &Mutant, fate: Fate) -> Outcome {
-        match fate {
-            Fate::Caught(by) => Outcome::Caught(by),
-            Fate::Missed(why) => match self.rows.get(&mutant.key) {
-                Some(reason) => Outcome::Equivalent(reason.clone()),
-                None => Outcome::Missed(why),
-            },
+        match (fate, self.rows.get(&mutant.key)) {
+            (Fate::Missed(_) | Fate::TimedOut(_), Some(reason)) => {
+                Outcome::Equivalent(reason.clone())
+            }
+            (Fate::Caught(by) | Fate::TimedOut(by), _) => Outcome::Caught(by),
+            (Fate::Missed(why), None) => Outcome::Missed(why),
         }
     }
 
@@ -247,6 +248,9 @@ mod tests {
         );
         let without_reason = list.outcome(&mutant("a.rs: g"), missed());
         assert_eq!(without_reason, Outcome::Missed("nobody".to_owned()));
+        let late = |key| list.outcome(&mutant(key), Fate::TimedOut("t".to_owned()));
+        assert_eq!(late("a.rs: f"), Outcome::Equivalent("it is the same".to_owned()));
+        assert_eq!(late("a.rs: other"), Outcome::Caught("t".to_owned()));
         let caught = list.outcome(&mutant("a.rs: f"), Fate::Caught("t".to_owned()));
         let all = [mutant("a.rs: f"), mutant("a.rs: g")];
         let stale = list.stale(&all, &[row("a.rs: f", caught)]);

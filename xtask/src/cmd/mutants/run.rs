@@ -23,6 +23,8 @@ const TIMES: f64 = 4.0;
 pub(super) enum Fate {
     /// A test fails with it.
     Caught(String),
+    /// A suite does not end in its time with it, nor in twice that: it hangs, or the machine is busy.
+    TimedOut(String),
     /// All pass; the reason says how many.
     Missed(String),
 }
@@ -162,8 +164,8 @@ pub(super) fn assess(
             return Ok(Fate::Missed(format!("{why}; no more were run")));
         }
         runner.clear()?;
-        if let Some(how) = failing(baseline, number, runner, &mut unsure)? {
-            return Ok(Fate::Caught(how));
+        if let Some(fate) = failing(baseline, number, runner, &mut unsure)? {
+            return Ok(fate);
         }
     }
     let mut why = if reaching.is_empty() {
@@ -177,13 +179,13 @@ pub(super) fn assess(
     Ok(Fate::Missed(why))
 }
 
-/// Which test of the suite fails with the mutant; what fails only once is `unsure` and counts for nothing.
+/// How the suite fails with the mutant; what fails only once is `unsure` and counts for nothing.
 fn failing(
     baseline: &Baseline,
     number: u32,
     runner: &Runner,
     unsure: &mut Vec<String>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<Fate>, String> {
     let suite = &baseline.suite;
     let limit = Duration::try_from_secs_f64(baseline.seconds * TIMES)
         .unwrap_or(PATIENCE)
@@ -214,7 +216,8 @@ fn failing(
     // A busy machine fails a test of deadlines now and then, and needs more time than a quiet one.
     let (again, _) = run(test.as_deref(), limit.saturating_mul(2))?;
     if !again.success {
-        return Ok(Some(name));
+        let in_time = test.is_some() || !out.timed_out || !again.timed_out;
+        return Ok(Some(if in_time { Fate::Caught(name) } else { Fate::TimedOut(name) }));
     }
     unsure.push(name);
     Ok(None)
