@@ -76,7 +76,7 @@ fn who_was_silent_for_longest_goes_first() {
     // Half of its first words: it has not been silent since the others came.
     let words = hello(9, 0, 0);
     let mut begun = dial(at);
-    let crowd: Vec<_> = (2..places).map(|_| dial(at)).collect();
+    let mut crowd: Vec<_> = (2..places).map(|_| dial(at)).collect();
     assert!(send_raw(&mut begun, &words[..8]));
     // Who comes later is answered when these were heard.
     let (mut later, mut answer) = (dial(at), [0; 8]);
@@ -84,6 +84,7 @@ fn who_was_silent_for_longest_goes_first() {
     later.read_exact(&mut answer).expect("an answer to its first words");
     let mut more: Vec<_> = (0..places / 2).map(|_| dial(at)).collect();
     assert!(is_closed_after(&mut first), "it was the oldest");
+    assert!(is_closed_after(&mut crowd[places / 4]), "half as many have gone as have come");
     assert!(send_raw(&mut begun, &words[8..]), "it is still there");
     begun.read_exact(&mut answer).expect("an answer to its first words");
     more.last_mut().unwrap().set_nonblocking(true).unwrap();
