@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::base::op_id::OpId;
 use crate::link::LinkState;
 use crate::link::data::DataState;
-use crate::link::data::now::Now;
+use crate::link::data::now::Copied;
 use crate::link::op_resources::OpResources;
 use crate::memory::Region;
 use crate::ops::batch::{Batch, Copy, Direction};
@@ -137,12 +137,12 @@ pub(super) trait Binding {
         if self.peer().link.state() != LinkState::Ready {
             return false;
         }
-        let now = data.transfer_now(self.region(), code, local, remote);
-        if now == Now::Not {
+        let copied = data.transfer_now(self.region(), code, local, remote);
+        if copied == Copied::Not {
             return false;
         }
         data.count(code);
-        if now == Now::Mapped {
+        if copied == Copied::Mapped {
             self.keep_direct(data, remote);
         }
         true
@@ -284,9 +284,9 @@ pub(super) trait Binding {
         let peer = self.peer();
         // A small copy into mapped memory is over at once.
         if peer.link.state() == LinkState::Ready
-            && let Some((op, now)) = data.begin_now(self.region(), code, local, remote)
+            && let Some((op, copied)) = data.begin_now(self.region(), code, local, remote)
         {
-            if now == Now::Mapped {
+            if copied == Copied::Mapped {
                 self.keep_direct(&data, remote);
             }
             return Ok(Begun::Over(peer.name(op)));

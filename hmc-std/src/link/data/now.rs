@@ -13,14 +13,14 @@ use hmc_mem::shared::SharedBytes;
 use super::DataState;
 use crate::memory::Region;
 
-/// What became of a copy that was to be done in the call.
+/// How a copy that was tried in the call was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Now {
-    /// It must be posted, be it to fail.
+pub(crate) enum Copied {
+    /// It was not: it must be posted, even if it fails.
     Not,
-    /// The transport has done it.
+    /// By the transport.
     ByTransport,
-    /// It went into a mapped window, or came out of it.
+    /// Through a mapped window.
     Mapped,
 }
 
@@ -42,7 +42,7 @@ impl DataState {
         (self.puts.saturating_add(puts), self.gets.saturating_add(gets))
     }
 
-    /// A small copy into memory that can be reached directly, done here and now. The transport is asked first: where pages are
+    /// Does a small copy into memory that can be reached directly, or out of it. Tries the transport first: where windows are
     /// mapped, callers come here once and then use [`Self::mapped`].
     #[inline(always)]
     pub(crate) fn transfer_now(
@@ -51,24 +51,36 @@ impl DataState {
         opcode: Opcode,
         local: LocalSlice,
         remote: WindowSlice,
-    ) -> Now {
-        let plane = self.queue.transport_mut();
-        if plane.try_transfer(opcode, local, remote) {
-            return Now::ByTransport;
+    ) -> Copied {
+        if self.queue.transport_mut().try_transfer(opcode, local, remote) {
+            return Copied::ByTransport;
         }
+        match self.copy_mapped(region, opcode, local, remote) {
+            true => Copied::Mapped,
+            false => Copied::Not,
+        }
+    }
+
+    /// Does a small copy through a mapped window. Returns `false` if it must be posted, even if it fails.
+    #[inline]
+    fn copy_mapped(
+        &mut self,
+        region: &Region,
+        opcode: Opcode,
+        local: LocalSlice,
+        remote: WindowSlice,
+    ) -> bool {
         let (at, len) = (remote.span.offset(), local.span.len());
-        let window = plane.mapped(remote.window, remote.epoch).filter(|_| len <= MAX_CHUNK_BYTES);
-        let copied = window.is_some_and(|window| match opcode {
-            Opcode::Put => window.write(at, region.bytes(), local.span, len).is_ok(),
-            Opcode::Get => window.read(at, region.bytes(), local.span, len).is_ok(),
+        let window = self.queue.transport().mapped(remote.window, remote.epoch);
+        let Some(window) = window.filter(|_| len <= MAX_CHUNK_BYTES) else { return false };
+        let copied = match opcode {
+            Opcode::Put => window.write(at, region.bytes(), local.span, len),
+            Opcode::Get => window.read(at, region.bytes(), local.span, len),
             // The tag follows the bytes by the connection.
-            Opcode::PutNotify { .. } => false,
-        });
-        if !copied {
-            return Now::Not;
-        }
-        self.bytes_now = self.bytes_now.saturating_add(len);
-        Now::Mapped
+            Opcode::PutNotify { .. } => return false,
+        };
+        self.bytes_now = self.bytes_now.saturating_add(if copied.is_ok() { len } else { 0 });
+        copied.is_ok()
     }
 
     /// A put of at most 1 MiB of bytes that are in no region, into memory that can be reached directly, done here and
@@ -96,17 +108,17 @@ impl DataState {
         opcode: Opcode,
         local: LocalSlice,
         remote: WindowSlice,
-    ) -> Option<(SlotId, Now)> {
+    ) -> Option<(SlotId, Copied)> {
         if self.queue.is_full() {
             return None;
         }
-        let now = self.transfer_now(region, opcode, local, remote);
-        if now == Now::Not {
+        let copied = self.transfer_now(region, opcode, local, remote);
+        if copied == Copied::Not {
             return None;
         }
         let op = self.queue.record(local.span.len())?;
         self.count(opcode);
-        Some((op, now))
+        Some((op, copied))
     }
 
     /// A list of small copies, of so many bytes in all, into memory that can be reached directly, done here and now; `false`
@@ -123,8 +135,8 @@ impl DataState {
         if self.queue.transport_mut().try_transfer_list(list) {
             return true;
         }
-        let now = |t: &Transfer| self.transfer_now(region, t.opcode, t.local, t.remote);
-        !list.is_empty() && list.iter().map(now).all(|now| now == Now::Mapped)
+        let mut copy = |t: &Transfer| self.copy_mapped(region, t.opcode, t.local, t.remote);
+        !list.is_empty() && list.iter().all(&mut copy)
     }
 }
 
@@ -137,7 +149,7 @@ mod tests {
     use hmc_core::work::{CompleteWhen, Opcode};
     use hmc_mem::os::memfd::Mapping;
 
-    use super::Now;
+    use super::Copied;
     use crate::link::ends::{End, pair};
     use crate::memory::Region;
 
@@ -177,10 +189,10 @@ mod tests {
                 fill(&target, u8::from(opcode == Opcode::Get));
                 let local = source.slice(0, len).expect("in range");
                 let remote = window.slice(0, len).expect("in range");
-                let now = near.link.data().transfer_now(&source, opcode, local, remote);
+                let copied = near.link.data().transfer_now(&source, opcode, local, remote);
                 let at_once = at_once && !matches!(opcode, Opcode::PutNotify { .. });
-                let want = if at_once { Now::Mapped } else { Now::Not };
-                assert_eq!(now, want, "{opcode:?} of {len} bytes");
+                let want = if at_once { Copied::Mapped } else { Copied::Not };
+                assert_eq!(copied, want, "{opcode:?} of {len} bytes");
                 let to = if opcode == Opcode::Get { &source } else { &target };
                 moved += if at_once { len } else { 0 };
                 assert!(ones(to, if at_once { len } else { 0 }), "{opcode:?} of {len} bytes");

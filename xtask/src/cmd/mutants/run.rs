@@ -216,8 +216,8 @@ fn failing(
     // A busy machine fails a test of deadlines now and then, and needs more time than a quiet one.
     let (again, _) = run(test.as_deref(), limit.saturating_mul(2))?;
     if !again.success {
-        let in_time = test.is_some() || !out.timed_out || !again.timed_out;
-        return Ok(Some(if in_time { Fate::Caught(name) } else { Fate::TimedOut(name) }));
+        let only_late = test.is_none() && out.timed_out && again.timed_out;
+        return Ok(Some(if only_late { Fate::TimedOut(name) } else { Fate::Caught(name) }));
     }
     unsure.push(name);
     Ok(None)
