@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use super::Peer;
@@ -88,17 +87,17 @@ fn a_batch_of_small_copies_into_mapped_memory_is_no_operation() {
 
 /// Calls while another thread drives `session`.
 fn driven<R>(session: &Session, call: impl FnOnce() -> R) -> R {
-    let over = AtomicBool::new(false);
+    let (over, ended) = channel::<()>();
     std::thread::scope(|s| {
-        s.spawn(|| {
-            while !over.load(Ordering::Acquire) {
+        s.spawn(move || {
+            // The sender goes with the call, even if that panics.
+            while ended.try_recv() == Err(TryRecvError::Empty) {
                 session.progress();
                 std::thread::yield_now();
             }
         });
-        let r = call();
-        over.store(true, Ordering::Release);
-        r
+        let _over = over;
+        call()
     })
 }
 
