@@ -429,6 +429,11 @@ fn forks() -> bool {
 /// Has the hook fork in that call, which gives what it ended with. The child's must be `Forked`; it ends here.
 fn fork_in<R>(call: impl FnOnce() -> hmc_std::Result<R>) -> hmc_std::Result<R> {
     FORKED[0].store(1, Ordering::SeqCst);
+    fork_later_in(call)
+}
+
+/// As [`fork_in`], once another thread sets `FORKED`.
+fn fork_later_in<R>(call: impl FnOnce() -> hmc_std::Result<R>) -> hmc_std::Result<R> {
     let got = call();
     if FORKED[0].load(Ordering::SeqCst) == 2 {
         let told = got.is_err_and(|e| e.kind() == ErrorKind::Forked);
@@ -446,7 +451,8 @@ fn fork_in<R>(call: impl FnOnce() -> hmc_std::Result<R>) -> hmc_std::Result<R> {
 fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(LEN).start().unwrap();
-    let source = Session::builder(0).interrupt(forks).uds(dir.path()).buffer(LEN).start().unwrap();
+    let source = Session::builder(0).interrupt(forks).heartbeat(None).uds(dir.path());
+    let source = source.buffer(LEN).start().unwrap();
     let peer = source.connect(1, &dir.address()).unwrap();
     let back = target.wait_peer(0, LONG).unwrap();
     let goes_on = |n: u64| {
@@ -466,17 +472,27 @@ fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
     assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
     goes_on(10);
     // A stopped process says no goodbye.
-    let stopped =
-        Actor::session(ACTOR, &format!("rank=2 uds={} buffer={LEN}", dir.path().display()));
+    let settings = format!("rank=2 uds={} buffer={LEN} heartbeat=0", dir.path().display());
+    let stopped = Actor::session(ACTOR, &settings);
     source.connect(2, &dir.address()).unwrap();
     stopped.stop();
+    // Nor does it answer a member that gives up.
+    let (began, deadline) = (Instant::now(), Duration::from_secs(1));
+    let group = source.group(&[0, 2]).unwrap().with_deadline(deadline);
+    let got = std::thread::scope(|s| {
+        s.spawn(|| {
+            let by = deadline + Duration::from_millis(100);
+            until("it gives up", LONG, || (began.elapsed() > by).then_some(()));
+            FORKED[0].store(1, Ordering::SeqCst);
+        });
+        fork_later_in(|| group.barrier())
+    });
+    assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
     let socket = source.uds_path().unwrap();
     let got = fork_in(|| {
         let ended = Communicator::shutdown(&source, short);
-        assert!(
-            FORKED[0].load(Ordering::SeqCst) != 2 || socket.exists(),
-            "the child removed the socket"
-        );
+        let is_child = FORKED[0].load(Ordering::SeqCst) == 2;
+        assert!(!is_child || socket.exists(), "the child removed the socket");
         ended
     });
     stopped.resume();
