@@ -263,9 +263,9 @@ impl End {
         panic!("{} of {count} requests have completed: {all:?}", all.len());
     }
 
-    /// Lets it do what its peer asked.
-    pub fn serve(&mut self) {
-        let _ = self.plane.poll_peer(true);
+    /// Lets it do what its peer asked. Returns whether it did anything.
+    pub fn serve(&mut self) -> bool {
+        self.plane.poll_peer(true)
     }
 
     /// Drops what was released.

@@ -128,7 +128,7 @@ fn a_window_is_closed_without_the_peers_word_and_late_accesses_land_nowhere() {
                 host.set_time(BEGIN.after(Duration::from_nanos(after)));
                 // A second call begins nothing anew.
                 let _ = far.plane.close_window(window.window, window.epoch);
-                far.serve();
+                assert_eq!(far.serve(), is_over, "{after} ns");
                 assert_eq!(is_released(&far, &window), is_over, "{after} ns");
             }
             assert_eq!(far.plane.close_window(window.window, window.epoch), Fence::Passed);
