@@ -117,12 +117,6 @@ fn apart(py: Python<'_>, a: &Bytes, b: &Bytes) -> PyResult<()> {
 
 #[pymethods]
 impl RawGroup {
-    /// Ranks in the order of positions.
-    #[getter]
-    fn ranks(&self) -> Vec<u32> {
-        self.inner.ranks().to_vec()
-    }
-
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
         py.detach(|| group.barrier()).or_raise(py)
