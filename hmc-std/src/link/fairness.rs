@@ -19,10 +19,16 @@ pub(super) struct Fairness {
 }
 
 impl Fairness {
-    /// Takes the lock, before the driver takes it again. Costs nothing more than the lock if that is free.
+    /// Takes the lock, before the driver takes it again and after those who wait for it already. Costs one look more than the lock if
+    /// that is free.
     pub(super) fn lock<'a, T>(&self, lock: &'a Mutex<T>) -> MutexGuard<'a, T> {
         if let Ok(held) = lock.try_lock() {
-            return held;
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                return held;
+            }
+            // It is free because the one that it was left to has not run yet.
+            drop(held);
+            self.wait_for_one();
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,10 +59,25 @@ impl Fairness {
 
 #[cfg(test)]
 mod tests {
-    use super::Fairness;
+    use super::{Fairness, LONGEST};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::{Duration, Instant};
+
+    use crate::base::clock;
+
+    #[test]
+    fn one_who_waits_comes_before_another_who_finds_the_lock_free() {
+        let (lock, fairness) = (Mutex::new(()), Fairness::default());
+        // It was woken and does not run.
+        fairness.waiting.store(1, Ordering::Relaxed);
+        let begun = clock::now();
+        drop(fairness.lock(&lock));
+        assert!(clock::now().since(begun) >= LONGEST);
+        fairness.waiting.store(0, Ordering::Relaxed);
+        drop(fairness.lock(&lock));
+        assert_eq!(fairness.served.load(Ordering::Relaxed), 1, "only who waited counts");
+    }
 
     #[test]
     fn one_who_waits_comes_before_the_drivers_next_poll() {
