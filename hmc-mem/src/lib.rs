@@ -46,3 +46,4 @@ pub mod registered;
 pub mod shared;
 pub mod slot;
 pub mod sync;
+pub mod watch;

@@ -27,6 +27,8 @@ mod session;
 mod socket;
 #[path = "common/loom_waker.rs"]
 mod waker;
+#[path = "common/loom_watch.rs"]
+mod watch;
 
 /// Runs a model to its end: every execution with at most as many preemptions as `LOOM_MAX_PREEMPTIONS` says, or
 /// 3. Nothing else may cut it short. Prints how many there were.

@@ -1,0 +1,189 @@
+//! [`CompletionWatch`]: who sees to the completions of a queue: callers that wait, an event of the queue, or a thread that looks at
+//! intervals.
+//!
+//! One word has all of it, so that whoever changes it is ordered before or after everybody else who does. Each step is followed by
+//! [`CompletionWatch::next`]: the later one of two sees what the earlier one has done, and does what is left to do.
+//!
+//! Bits 0 to 3 are the four flags; callers count in the high half.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Requests are under way.
+const BUSY: u64 = 1;
+/// Someone is to hear of completions as they come.
+const AWAITED: u64 = 1 << 1;
+/// The next completion makes an event.
+const ARMED: u64 = 1 << 2;
+/// A thread looks at intervals.
+const LOOKED_AT: u64 = 1 << 3;
+/// One caller that waits.
+const CALLER: u64 = 1 << 32;
+
+/// What whoever asks has to do now. Nobody else is told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Next {
+    /// Nothing: nothing is under way, or somebody sees to it.
+    Nothing,
+    /// Arm the queue, and have its completions looked at once more.
+    Arm,
+    /// Have a thread look at intervals from now on.
+    Look,
+}
+
+/// Who sees to the completions of one queue.
+#[derive(Debug)]
+pub struct CompletionWatch {
+    word: AtomicU64,
+}
+
+impl Default for CompletionWatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CompletionWatch {
+    /// Returns one of a queue without requests.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { word: AtomicU64::new(0) }
+    }
+
+    /// Requests are under way. Called by whoever owns them, before they can complete.
+    #[inline]
+    pub fn set_busy(&self) {
+        // Only the owner changes this flag.
+        if self.word.load(Ordering::Relaxed) & BUSY == 0 {
+            self.word.fetch_or(BUSY, Ordering::AcqRel);
+        }
+    }
+
+    /// No request is under way any more, and nobody waits for one. Called by whoever owns them.
+    #[inline]
+    pub fn set_idle(&self) {
+        if self.word.load(Ordering::Relaxed) & BUSY != 0 {
+            self.word.fetch_and(!(BUSY | AWAITED), Ordering::AcqRel);
+        }
+    }
+
+    /// Someone is to hear of the completions of what is under way as they come.
+    #[inline]
+    pub fn set_awaited(&self) {
+        self.word.fetch_or(AWAITED, Ordering::AcqRel);
+    }
+
+    /// A caller looks at completions itself, until [`Self::release`].
+    #[inline]
+    pub fn claim(&self) {
+        self.word.fetch_add(CALLER, Ordering::AcqRel);
+    }
+
+    /// A caller looks no more. Returns `true` if it was the last.
+    #[inline]
+    pub fn release(&self) -> bool {
+        self.word.fetch_sub(CALLER, Ordering::AcqRel) >> 32 == 1
+    }
+
+    /// Returns `true` if a caller looks at completions.
+    #[must_use]
+    #[inline]
+    pub fn is_claimed(&self) -> bool {
+        self.word.load(Ordering::Acquire) >= CALLER
+    }
+
+    /// Returns `true` if requests are under way.
+    #[must_use]
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.word.load(Ordering::Acquire) & BUSY != 0
+    }
+
+    /// The queue is armed for whoever asks. Returns `true` if it was.
+    #[inline]
+    pub fn arm(&self) -> bool {
+        self.word.fetch_or(ARMED, Ordering::AcqRel) & ARMED != 0
+    }
+
+    /// The event of the armed queue was taken.
+    #[inline]
+    pub fn disarm(&self) {
+        self.word.fetch_and(!ARMED, Ordering::AcqRel);
+    }
+
+    /// The thread looks no more.
+    pub fn end_looks(&self) {
+        self.word.fetch_and(!LOOKED_AT, Ordering::AcqRel);
+    }
+
+    /// Returns what is to be done so that somebody sees to what is under way.
+    #[inline]
+    pub fn next(&self) -> Next {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            let (flag, next) = match word {
+                _ if word >= CALLER || word & BUSY == 0 => return Next::Nothing,
+                _ if word & AWAITED != 0 => (ARMED, Next::Arm),
+                _ => (LOOKED_AT, Next::Look),
+            };
+            if word & flag != 0 {
+                return Next::Nothing;
+            }
+            let set = word | flag;
+            match self.word.compare_exchange_weak(word, set, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return next,
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{CompletionWatch, Next};
+
+    #[test]
+    fn what_is_under_way_is_seen_to_once() {
+        let watch = CompletionWatch::default();
+        assert_eq!((watch.next(), watch.is_busy()), (Next::Nothing, false));
+        watch.set_busy();
+        watch.set_busy();
+        assert!(watch.is_busy());
+        assert_eq!([watch.next(), watch.next()], [Next::Look, Next::Nothing]);
+        watch.end_looks();
+        assert_eq!([watch.next(), watch.next()], [Next::Look, Next::Nothing]);
+        watch.set_awaited();
+        assert_eq!([watch.next(), watch.next()], [Next::Arm, Next::Nothing]);
+        assert!(watch.arm());
+        watch.disarm();
+        assert_eq!([watch.next(), watch.next()], [Next::Arm, Next::Nothing]);
+        watch.disarm();
+        watch.set_idle();
+        watch.set_idle();
+        assert_eq!((watch.next(), watch.is_busy()), (Next::Nothing, false));
+        watch.end_looks();
+        watch.set_busy();
+        assert_eq!(watch.next(), Next::Look, "nobody is to hear of later ones");
+        assert!(!watch.arm() && watch.arm());
+    }
+
+    #[test]
+    fn nothing_is_to_be_done_while_callers_look() {
+        let watch = CompletionWatch::new();
+        watch.claim();
+        watch.claim();
+        watch.set_busy();
+        watch.set_awaited();
+        assert_eq!((watch.next(), watch.is_claimed()), (Next::Nothing, true));
+        assert!(!watch.release());
+        assert_eq!((watch.next(), watch.is_claimed()), (Next::Nothing, true));
+        assert!(watch.release());
+        assert!(!watch.is_claimed());
+        assert_eq!([watch.next(), watch.next()], [Next::Arm, Next::Nothing]);
+        watch.claim();
+        watch.disarm();
+        assert_eq!(watch.next(), Next::Nothing);
+        assert!(watch.release());
+        assert_eq!(watch.next(), Next::Arm);
+    }
+}
