@@ -71,6 +71,10 @@ pub trait SharedWorker: AsFd + Send + Sync {
     #[must_use]
     fn must_poll(&self) -> bool;
 
-    /// Makes progress for what was posted by one who does not wait for it, and watches for more.
+    /// Makes progress for what was posted by one who does not wait for it, and watches for more. If nobody is to hear of its completion
+    /// as it comes, that may be each millisecond only.
     fn resume(&self);
+
+    /// Someone is to hear of the completion of what was posted as it comes: the host's thread wakes for it.
+    fn wake_on_completion(&self);
 }

@@ -45,6 +45,7 @@ mod lane;
 pub mod library;
 pub mod link_worker;
 mod locals;
+mod looks;
 mod objects;
 mod ops;
 mod page;

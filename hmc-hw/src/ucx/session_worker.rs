@@ -242,6 +242,9 @@ impl SharedWorker for UcxWorker {
     fn resume(&self) {
         self.service(None);
     }
+
+    /// It is armed, or the caller that has it makes progress.
+    fn wake_on_completion(&self) {}
 }
 
 impl Drop for UcxWorker {

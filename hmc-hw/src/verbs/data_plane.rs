@@ -205,6 +205,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             let revoked = remotes.is_revoked(work.remote.window);
             if revoked { Failure::Window(WindowFault::Revoked) } else { Failure::PeerDead }
         });
+        self.worker.set_busy(false);
     }
 
     /// A queue pair was not destroyed: what it has may still be executed, but reaches no memory whose registration has ended.
@@ -264,6 +265,9 @@ impl<M: Registered> VerbsDataPlane<M> {
         if first.is_none() && taken != 0 && !self.backlog.is_empty() {
             // What has space now. After it only completions make space.
             first = self.submit().err();
+        }
+        if taken != 0 {
+            self.worker.set_busy(!self.requests.is_idle());
         }
         if let Some(failure) = first {
             self.fail(failure);

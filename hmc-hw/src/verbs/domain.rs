@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::async_event::{AsyncEvent, Subject};
@@ -10,7 +11,7 @@ use super::device::Device;
 use super::error::VerbsError;
 use super::event::{EventEffect, EventType};
 use super::fault::VerbsFault;
-use super::link_worker::LinkWorker;
+use super::link_worker::{LinkWorker, WorkerOptions};
 use super::objects::CompletionQueue;
 use super::page::Page;
 use super::select::Port;
@@ -51,6 +52,8 @@ pub struct VerbsDomain {
     host: Arc<dyn Host>,
     options: DomainOptions,
     workers: Mutex<HashMap<u32, WorkerEntry>>,
+    /// Links at which the host's thread looks each millisecond.
+    looked_at: Arc<AtomicUsize>,
     /// The event by which the device has failed.
     failed: OnceLock<EventType>,
     /// A word that never changes: flushes of peers read it.
@@ -85,6 +88,7 @@ impl VerbsDomain {
             host,
             options,
             workers: Mutex::default(),
+            looked_at: Arc::default(),
             failed: OnceLock::new(),
             flush_source: Arc::new(Page::new()?),
             flush_sink: Arc::new(Page::new()?),
@@ -157,7 +161,8 @@ impl VerbsDomain {
     ) -> Result<Arc<LinkWorker>, VerbsFault> {
         let DomainOptions { first_worker, is_manual, .. } = self.options;
         let number = first_worker.wrapping_add(serial);
-        let worker = LinkWorker::new(cq, &self.host, number, is_manual, notify)?;
+        let options = WorkerOptions { number, is_manual, looked_at: &self.looked_at };
+        let worker = LinkWorker::new(cq, &self.host, options, notify)?;
         let entry = WorkerEntry { cq: cq.raw(), worker: Arc::downgrade(&worker) };
         let mut workers = lock(&self.workers);
         workers.retain(|_, entry| entry.worker.strong_count() != 0);
@@ -181,6 +186,25 @@ impl VerbsDomain {
             worker.service();
             true
         })
+    }
+
+    /// Returns `true` if [`Self::look`] is to be called each millisecond.
+    #[must_use]
+    pub fn must_look(&self) -> bool {
+        self.looked_at.load(Ordering::Acquire) != 0
+    }
+
+    /// Has links look at completions that nobody waits for. May be called more often.
+    pub fn look(&self) {
+        if self.must_look() {
+            let now = self.host.now();
+            self.live_workers().iter().for_each(|worker| worker.look(now));
+        }
+    }
+
+    /// The links' workers. They may be the last owners: they are dropped without the lock.
+    fn live_workers(&self) -> Vec<Arc<LinkWorker>> {
+        lock(&self.workers).values().filter_map(|entry| entry.worker.upgrade()).collect()
     }
 
     /// Takes the device's asynchronous events, and does what follows from them. Returns `true` if there was one.
@@ -230,10 +254,7 @@ impl VerbsDomain {
             // The descriptor of a device that was removed is readable for ever, and has no more events.
             self.unwatch();
         }
-        // They may be the last owners: they are dropped without the lock.
-        let workers: Vec<_> =
-            lock(&self.workers).values().filter_map(|entry| entry.worker.upgrade()).collect();
-        workers.iter().for_each(|worker| worker.end(event));
+        self.live_workers().iter().for_each(|worker| worker.end(event));
     }
 }
 

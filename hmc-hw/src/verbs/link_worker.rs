@@ -2,15 +2,22 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hmc_core::time::Instant;
+use hmc_mem::watch::{CompletionWatch, Next};
 
 use super::event::EventType;
 use super::fault::VerbsFault;
+use super::looks::{Due, Looks};
 use super::objects::CompletionQueue;
 use crate::host::{Event, Host, Notify, SharedWorker};
 
-/// The completion queue of a link, and who sleeps on it.
+/// The completion queue of a link, and who looks at it.
+///
+/// A caller that waits does so itself. For requests that nobody waits for the host's thread does: as soon as one completes, if someone
+/// is to hear of it, and else each millisecond, which costs whoever posts them no system call.
 ///
 /// An event tells of completions that were added after the queue was armed, and of no others: whoever arms it looks at it once more
 /// before it sleeps.
@@ -21,13 +28,24 @@ pub struct LinkWorker {
     number: u32,
     /// Only callers look at completions.
     is_manual: bool,
-    /// Callers that wait and look at completions themselves.
-    claims: AtomicUsize,
-    /// The next completion makes an event.
-    is_armed: AtomicBool,
+    /// The host's thread watches the channel. A caller that sleeps on it takes it away.
+    is_watched: Mutex<bool>,
+    /// Who sees to completions.
+    watch: CompletionWatch,
+    looks: Looks,
     /// The asynchronous event that has ended the link, plus one; 0 if none has.
     ended_by: AtomicU64,
     notify: Box<dyn Notify>,
+}
+
+/// What a worker is made with.
+pub(super) struct WorkerOptions<'a> {
+    /// The number under which the host watches the channel.
+    pub(super) number: u32,
+    /// Only callers look at completions.
+    pub(super) is_manual: bool,
+    /// Counts the links at which the host's thread looks each millisecond.
+    pub(super) looked_at: &'a Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for LinkWorker {
@@ -50,17 +68,18 @@ impl LinkWorker {
     pub(super) fn new(
         cq: &Arc<CompletionQueue>,
         host: &Arc<dyn Host>,
-        number: u32,
-        is_manual: bool,
+        options: WorkerOptions<'_>,
         notify: Box<dyn Notify>,
     ) -> Result<Arc<Self>, VerbsFault> {
+        let WorkerOptions { number, is_manual, looked_at } = options;
         let worker = Arc::new(Self {
             cq: Arc::clone(cq),
             host: Arc::clone(host),
             number,
             is_manual,
-            claims: AtomicUsize::new(0),
-            is_armed: AtomicBool::new(false),
+            is_watched: Mutex::new(!is_manual),
+            watch: CompletionWatch::new(),
+            looks: Looks::new(looked_at),
             ended_by: AtomicU64::new(0),
             notify,
         });
@@ -70,14 +89,61 @@ impl LinkWorker {
         Ok(worker)
     }
 
-    /// Arms the queue, unless it is armed. Returns `true` if it was: nothing has come since then that an event does not tell of.
-    fn arm(&self) -> bool {
+    /// Requests are under way, or none is any more. Called under the lock of the link.
+    #[inline]
+    pub(super) fn set_busy(&self, is_busy: bool) {
+        if is_busy { self.watch.set_busy() } else { self.watch.set_idle() }
+    }
+
+    /// Someone is to hear of the completions of requests that are under way as they come: see [`SharedWorker::resume`]. Called under the
+    /// lock of the link.
+    #[inline]
+    pub(super) fn set_awaited(&self) {
+        self.watch.set_awaited();
+    }
+
+    /// Takes the events that are there.
+    fn take_events(&self) {
         if self.cq.take_events() {
-            self.is_armed.store(false, Ordering::Release);
+            self.watch.disarm();
         }
-        let was_armed = self.is_armed.swap(true, Ordering::AcqRel);
-        // An error: the device is gone, which an asynchronous event tells.
-        was_armed || self.cq.arm().is_err()
+    }
+
+    /// The queue is armed from now on: what has come before it makes no event, and is to be looked at. Returns `false` if the device is
+    /// gone, which an asynchronous event tells.
+    fn arm_queue(&self) -> bool {
+        self.cq.arm().is_ok()
+    }
+
+    /// Has the host's thread see to the requests under way, unless somebody does.
+    fn go_on(&self) {
+        let is_new = match self.watch.next() {
+            Next::Nothing => false,
+            Next::Arm => self.arm_queue(),
+            Next::Look => {
+                self.looks.begin(self.host.now());
+                true
+            }
+        };
+        if is_new {
+            self.notify.notify();
+        }
+    }
+
+    /// The host's thread watches the channel, or does not. What was there for a caller that has slept is taken first.
+    fn set_watched(&self, on: bool) {
+        let mut is_watched = self.is_watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *is_watched, on) == on {
+            return;
+        }
+        if !on {
+            self.host.unwatch(self.as_fd());
+            return;
+        }
+        self.take_events();
+        if let Err(e) = self.host.watch(self.number, self.as_fd()) {
+            self.host.report(Event::NotWatched(e));
+        }
     }
 
     /// An asynchronous event has ended the link, whoever looks at its completions. Only the first counts.
@@ -94,44 +160,69 @@ impl LinkWorker {
         Some(EventType(u32::try_from(number).unwrap_or(u32::MAX)))
     }
 
-    /// The descriptor is readable: has the link look at its completions.
+    /// The descriptor is readable: has the link look at its completions. A caller that waits is woken by that if it sleeps.
     pub(super) fn service(&self) {
-        if self.is_manual || self.claims.load(Ordering::Acquire) != 0 {
-            return;
+        if !self.is_manual {
+            self.take_events();
+            self.go_on();
+            self.notify.notify();
         }
-        let _ = self.arm();
-        self.notify.notify();
+    }
+
+    /// A millisecond is over: has the link look at completions that nobody waits for.
+    pub(super) fn look(&self, now: Instant) {
+        match self.looks.due(now) {
+            Due::Nothing => {}
+            Due::Look if !self.watch.is_claimed() && self.watch.is_busy() => self.notify.notify(),
+            due => {
+                self.looks.end();
+                self.watch.end_looks();
+                if due == Due::Sleep && self.watch.is_busy() {
+                    self.watch.set_awaited();
+                }
+                // Others may have been posted just now.
+                self.go_on();
+            }
+        }
     }
 }
 
 impl SharedWorker for LinkWorker {
-    /// A caller that waits looks at completions from now on: the host's thread does not.
+    /// A caller that waits looks at completions from now on.
     fn claim(&self) {
-        if !self.is_manual && self.claims.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.host.unwatch(self.as_fd());
-        }
+        self.watch.claim();
     }
 
-    /// That caller waits no more.
+    /// That caller waits no more: the host's thread sees to what is under way.
     fn release(&self) {
-        if !self.is_manual && self.claims.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Err(e) = self.host.watch(self.number, self.as_fd()) {
-                self.host.report(Event::NotWatched(e));
-            }
-            self.service();
+        if self.watch.release() && !self.is_manual {
+            self.set_watched(true);
+            self.go_on();
         }
     }
 
-    /// Requests were posted that no caller waits for: has the link look at their completions.
+    /// Requests were posted that no caller waits for: the host's thread sees to them.
     fn resume(&self) {
-        if !self.is_manual && !self.arm() {
-            self.notify.notify();
+        if !self.is_manual {
+            self.go_on();
+        }
+    }
+
+    /// Someone sleeps until one of the requests has completed.
+    fn wake_on_completion(&self) {
+        if !self.is_manual {
+            self.set_awaited();
+            self.go_on();
         }
     }
 
     /// Returns `true` if a caller can sleep on the descriptor. After `false` it looks at the completions and asks again.
     fn can_sleep(&self) -> bool {
-        self.arm()
+        if !self.is_manual {
+            self.set_watched(false);
+        }
+        self.take_events();
+        self.watch.arm() || !self.arm_queue()
     }
 
     /// A channel can always be slept on.

@@ -39,6 +39,7 @@ impl<'a> Armed<'a> {
             }
             let added = data.add_waker(op.op, Arc::clone(waker));
             drop(data);
+            link.wake_on_completion();
             armed.is_shared |= added.is_err();
             // What it replaces may be a waker of the application: dropped outside the lock.
             drop(added);
@@ -176,9 +177,80 @@ impl Communicator {
 
 #[cfg(test)]
 mod tests {
-    use hmc_core::time::Instant;
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::os::unix::net::UnixStream;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Waker};
 
-    use super::{UNWATCHED_PARK, unwatched};
+    use hmc_core::time::Instant;
+    use hmc_hw::host::SharedWorker;
+
+    use super::{Armed, EventfdWaker, OpId, UNWATCHED_PARK, unwatched};
+    use crate::api::session::Session;
+    use crate::base::config::Progress;
+    use crate::io::reactor::Reactor;
+    use crate::link::ends::pair_with_worker;
+    use crate::ops::future::OpFuture;
+    use crate::ops::peer_handle::Peer;
+    use crate::transport::link_waker::LinkWaker;
+    use crate::transport::worker::Worker;
+
+    /// A worker that counts who sleeps until a completion.
+    struct CountsSleepers(UnixStream, AtomicU32);
+
+    impl AsFd for CountsSleepers {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl SharedWorker for CountsSleepers {
+        fn claim(&self) {}
+        fn release(&self) {}
+        fn resume(&self) {}
+
+        fn wake_on_completion(&self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn can_sleep(&self) -> bool {
+            true
+        }
+
+        fn must_poll(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn who_sleeps_until_an_operation_ends_says_so_to_the_worker() {
+        let (fd, _other) = UnixStream::pair().expect("a pair");
+        let counts = Arc::new(CountsSleepers(fd, AtomicU32::new(0)));
+        let reactor = Arc::new(Reactor::new(Progress::Thread).expect("descriptors"));
+        let waker = LinkWaker::new(1, reactor).expect("a descriptor");
+        let worker = Worker { shared: Arc::<CountsSleepers>::clone(&counts), waker };
+        let (near, far) = pair_with_worker(&worker, false);
+        let (_region, window) = far.expose(1);
+        near.run_until_idle();
+        let op = near.put(&window, 1);
+        let session = Session::builder(0).buffer(4096).start().expect("a session");
+        let shared = Arc::clone(&session.shared);
+        let peer = Peer { link: Arc::clone(&near.link), shared };
+        let sleepers = || counts.1.load(Ordering::Relaxed);
+        assert_eq!(sleepers(), 0, "a put alone is waited for by nobody");
+        {
+            let mut future = pin!(OpFuture::new(peer.clone(), op));
+            assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert_eq!(sleepers(), 1);
+            let op = OpId { link: near.link.id(), op };
+            let eventfd = EventfdWaker::new().expect("a descriptor");
+            let links = [(Arc::clone(&near.link), op)];
+            assert!(Armed::put(&links, &eventfd).is_some());
+            assert_eq!(sleepers(), 2);
+        }
+    }
 
     #[test]
     fn only_a_wait_that_nobody_wakes_looks_again_soon() {

@@ -78,6 +78,13 @@ impl Link {
         }
     }
 
+    /// Someone sleeps until an operation has ended: its completion wakes the session's thread.
+    pub(crate) fn wake_on_completion(&self) {
+        if let Some(worker) = self.worker() {
+            worker.shared.wake_on_completion();
+        }
+    }
+
     /// Revokes a window that could not be announced to the peer: no access was made or will be.
     pub(crate) fn revoke_unannounced(&self, region: &WindowDesc) {
         let mut data = self.data();

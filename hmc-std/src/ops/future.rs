@@ -48,6 +48,7 @@ fn poll_op(
         }
     };
     drop(replaced);
+    peer.link.wake_on_completion();
     Poll::Pending
 }
 

@@ -143,11 +143,15 @@ impl Domain for SessionVerbs {
 
     /// The session's thread does not watch the device's events with [`Progress::Manual`].
     fn tick_workers(&self, _released: &mut Released) {
-        if self.progress == Progress::Manual
-            && let Some(domain) = self.started()
-        {
+        let Some(domain) = self.started() else { return };
+        if self.progress == Progress::Manual {
             let _ = domain.take_events();
         }
+        domain.look();
+    }
+
+    fn must_poll(&self) -> bool {
+        self.started().is_some_and(|domain| domain.must_look())
     }
 
     fn progress_workers(&self, _released: &mut Released) -> bool {

@@ -125,6 +125,11 @@ impl<M: Registered> PeerWindows for VerbsDataPlane<M> {
         self.cut(revoked, |work| work.remote.window == id);
         let is_used = self.requests.uses_window(id);
         self.remotes.revoke(id, epoch, is_used);
+        if is_used {
+            // The peer hears of their end.
+            self.has_posted = true;
+            self.worker.set_awaited();
+        }
         !is_used
     }
 }

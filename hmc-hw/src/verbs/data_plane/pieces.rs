@@ -42,6 +42,11 @@ impl<M: Registered> VerbsDataPlane<M> {
             rkey: there.1,
         };
         self.has_posted = true;
+        self.worker.set_busy(true);
+        if bytes > SMALL_BYTES || matches!(work.opcode, Opcode::PutNotify { .. }) {
+            // There is more to do once it completes, or it takes long.
+            self.worker.set_awaited();
+        }
         let has_turn = bytes <= SMALL_BYTES || self.backlog.is_empty();
         let lane = self.lanes.get_mut(self.next_lane);
         if let Some(lane) = lane.filter(|lane| count == 1 && has_turn && lane.admits(bytes)) {

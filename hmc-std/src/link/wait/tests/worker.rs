@@ -56,6 +56,8 @@ impl SharedWorker for Counts {
     fn resume(&self) {
         self.resumes.fetch_add(1, Ordering::Relaxed);
     }
+
+    fn wake_on_completion(&self) {}
 }
 
 impl Counts {

@@ -97,6 +97,8 @@ impl SharedWorker for Idle {
     }
 
     fn resume(&self) {}
+
+    fn wake_on_completion(&self) {}
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! When the host's thread looks at requests that nobody waits for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use hmc_core::time::{Duration, Instant};
+
+/// At least so long lies between two looks. The thread wakes each millisecond.
+const BETWEEN: Duration = Duration::from_nanos(900_000);
+/// After so long the thread sleeps until a completion comes.
+const AT_MOST: Duration = Duration::from_millis(2);
+/// Of `since`: it does not look.
+const NEVER: u64 = 0;
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// A look.
+    Look,
+    /// The thread looks no more: the requests take long.
+    Sleep,
+}
+
+/// Whether the host's thread looks each millisecond at the requests of one link.
+#[derive(Debug)]
+pub(super) struct Looks {
+    /// When it began, in nanoseconds by the host's clock, plus one.
+    since: AtomicU64,
+    /// When it looked last.
+    last: AtomicU64,
+    /// Links of the domain that are looked at.
+    count: Arc<AtomicUsize>,
+}
+
+impl Looks {
+    /// Counts in `count` while it looks.
+    pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
+        let [since, last] = [NEVER; 2].map(AtomicU64::new);
+        Self { since, last, count: Arc::clone(count) }
+    }
+
+    /// The thread looks from now on. It does not yet.
+    pub(super) fn begin(&self, now: Instant) {
+        let now = now.as_nanos();
+        self.last.store(now, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.since.store(now.saturating_add(1), Ordering::Release);
+    }
+
+    /// The thread looks no more, if it did.
+    pub(super) fn end(&self) {
+        if self.since.swap(NEVER, Ordering::AcqRel) != NEVER {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Returns what the thread is to do now.
+    pub(super) fn due(&self, now: Instant) -> Due {
+        let Some(since) = self.since.load(Ordering::Acquire).checked_sub(1) else {
+            return Due::Nothing;
+        };
+        if now.since(Instant::from_nanos(since)) >= AT_MOST {
+            return Due::Sleep;
+        }
+        let last = Instant::from_nanos(self.last.load(Ordering::Relaxed));
+        if now.since(last) < BETWEEN {
+            return Due::Nothing;
+        }
+        self.last.store(now.as_nanos(), Ordering::Relaxed);
+        Due::Look
+    }
+}
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hmc_core::time::Instant;
+
+    use super::{Due, Looks};
+
+    const US: u64 = 1000;
+
+    #[test]
+    fn looks_are_a_millisecond_apart_and_end() {
+        let count = Arc::<AtomicUsize>::default();
+        let counted = || count.load(Ordering::Relaxed);
+        let at = |us: u64| Instant::from_nanos(us * US);
+        let looks = Looks::new(&count);
+        assert_eq!((looks.due(at(5000)), counted()), (Due::Nothing, 0));
+        for begin in [0, 7000] {
+            looks.begin(at(begin));
+            assert_eq!(counted(), 1);
+            for (us, due) in [
+                (0, Due::Nothing),
+                (899, Due::Nothing),
+                (900, Due::Look),
+                (901, Due::Nothing),
+                (1799, Due::Nothing),
+                (1800, Due::Look),
+                (1999, Due::Nothing),
+                (2000, Due::Sleep),
+                (2001, Due::Sleep),
+            ] {
+                assert_eq!(looks.due(at(begin + us)), due, "after {us} us");
+            }
+            looks.end();
+            looks.end();
+            assert_eq!((looks.due(at(begin + 5000)), counted()), (Due::Nothing, 0));
+        }
+    }
+
+    #[test]
+    fn one_that_is_dropped_counts_no_more() {
+        let count = Arc::<AtomicUsize>::default();
+        let both = [Looks::new(&count), Looks::new(&count)];
+        both.iter().for_each(|looks| looks.begin(Instant::ZERO));
+        assert_eq!(count.load(Ordering::Relaxed), 2);
+        let [one, other] = both;
+        drop(one);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        drop(other);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}
