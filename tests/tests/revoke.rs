@@ -21,7 +21,7 @@ use hmc_tests::env::{TempDir, Via, bound, seed, until};
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
 const LEN: u64 = 6 << 20;
-/// What takes less than the 100 ms after which a NIC refuses it, also where the NIC is a kernel on an emulated processor.
+/// What takes less than the second after which a NIC refuses it, also where the NIC is a kernel on an emulated processor.
 const SHORT: u64 = 64 << 10;
 const ROUNDS: u64 = 120;
 /// What the owner writes into its pages when it has them back.

@@ -337,7 +337,7 @@ fn sessions(fake: &FakeIbv, buffer: u64) -> (Session, Session, Peer, TempDir) {
     (target, source, peer, dir)
 }
 
-/// The peer's patience of 100 ms is enough for what is under way, however long the transfer is.
+/// The peer's patience of 1 s is enough for what is under way, however long the transfer is.
 #[test]
 #[ignore = "`sessions_with_long_transfers_over_the_fake_library` runs it as a process"]
 fn a_window_comes_back_from_a_long_transfer_and_the_link_lives() {

@@ -146,7 +146,7 @@ fn a_waiter_sleeps_until_its_completion() {
     }
 }
 
-/// A window that the peer does not use comes back at once. One into which a put is under way comes back 100 ms later, whether or not
+/// A window that the peer does not use comes back at once. One into which a put is under way comes back 1 s later, whether or not
 /// somebody waits for it, and the put lands nowhere.
 #[test]
 #[ignore = "`sessions_over_the_fake_library` runs it as a process"]
@@ -180,7 +180,7 @@ fn windows_come_back_while_the_peer_uses_them() {
         };
         let elapsed = start.elapsed();
         println!("used {is_used}, waits {waits}: {elapsed:?}");
-        assert!(!is_used || elapsed >= Duration::from_millis(100), "{elapsed:?}");
+        assert!(!is_used || elapsed >= Duration::from_secs(1), "{elapsed:?}");
         assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
         let mut got = [0; 4096];
         span.read_at(0, &mut got).unwrap();

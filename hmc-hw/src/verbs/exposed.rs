@@ -5,8 +5,9 @@ use hmc_core::time::{Duration, Instant};
 
 use super::objects::MemoryRegion;
 
-/// How long a revoked window stays open to what the peer has posted already. Accesses that come later end the connection.
-pub(super) const GRACE: Duration = Duration::from_millis(100);
+/// How long a revoked window stays open to what the peer has posted already. Accesses that come later end the connection, so this is
+/// as long as a live process may be kept from running: less than the silence after which the peer counts as dead.
+pub(super) const GRACE: Duration = Duration::from_millis(1000);
 
 /// A window of this end.
 #[derive(Debug)]

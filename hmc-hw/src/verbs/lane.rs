@@ -22,7 +22,7 @@ pub(super) const LANE_DEPTH: usize = 256;
 /// of a list is prepared.
 const FIRST_CHAIN: usize = 32;
 /// Bytes that are posted and not complete at a time on one queue pair; short accesses come on top. A revoked window is free, and an
-/// access that is cancelled over, once they have moved: with 1 MiB of short ones 3 MiB, at 32 MB/s within 98 ms, which is less than
+/// access that is cancelled over, once they have moved: with 1 MiB of short ones 3 MiB, at 3.2 MB/s within the second of
 /// the peer's patience ([`super::exposed::GRACE`]).
 ///
 /// A round trip across a data centre takes up to 20 us, in which 400 Gb/s move 50 GB/s x 20 us = 1 MB. Twice that, 42 us, keeps the
