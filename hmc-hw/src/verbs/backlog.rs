@@ -20,7 +20,6 @@ const MIN_STRIPE_BYTES: u64 = 64 << 10;
 const STRIPE_ALIGN: u64 = 4096;
 
 /// Returns into how many pieces a transfer of `len` bytes is cut for `lanes` queue pairs, and the length of each but the last.
-#[inline]
 pub(super) fn pieces(len: u64, lanes: usize) -> (usize, u32) {
     let lanes = u64::try_from(lanes).unwrap_or(1).max(1);
     let is_one = len <= PIECE_BYTES && (lanes == 1 || len < MIN_STRIPE_BYTES.saturating_mul(2));

@@ -52,6 +52,8 @@ pub struct VerbsDataPlane<M: Registered> {
     flush_sink: MemoryRegion,
     known: MemoryCache<M>,
     cq: Arc<CompletionQueue>,
+    /// Where completions are taken to.
+    completions: Box<[ibv_wc; MAX_COMPLETIONS]>,
     pd: Arc<ProtectionDomain>,
     domain: Arc<VerbsDomain>,
     /// The port, as it was when the link began.
@@ -128,6 +130,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             flush_sink,
             known: MemoryCache::default(),
             cq,
+            completions: Box::new([ibv_wc::default(); MAX_COMPLETIONS]),
             pd,
             domain: Arc::clone(domain),
             lane_name: format!("rc over {port}"),
@@ -245,19 +248,18 @@ impl<M: Registered> VerbsDataPlane<M> {
         if self.lanes.iter().all(Lane::is_idle) {
             return any;
         }
-        let mut completions = [ibv_wc::default(); MAX_COMPLETIONS];
-        let taken = match self.cq.poll(&mut completions) {
+        let taken = match self.cq.poll(&mut *self.completions) {
             Ok(taken) => taken,
             Err(e) => {
-                self.fail(LaneFailure::Call(e));
+                self.fail(e.into());
                 return true;
             }
         };
         let mut first = None;
-        for wc in completions.iter().take(taken) {
+        for wc in self.completions.iter().take(taken) {
             // Behind a failure other queue pairs may have succeeded.
             if (first.is_none() || wc.status == IBV_WC_SUCCESS)
-                && let Err(failure) = self.complete(wc)
+                && let Err(failure) = complete(&mut self.lanes, wc, &mut self.requests)
             {
                 first = Some(failure);
             }
@@ -276,20 +278,13 @@ impl<M: Registered> VerbsDataPlane<M> {
         any | (taken != 0)
     }
 
-    /// A completion of one of the queue pairs.
-    #[inline]
-    fn complete(&mut self, wc: &ibv_wc) -> Result<(), LaneFailure> {
-        let lane = self.lanes.iter_mut().find(|lane| lane.number() == wc.qp_num);
-        lane.map_or(Ok(()), |lane| lane.complete(wc, &mut self.requests))
-    }
-
     /// What has completed before the end is done. The rest fails.
     fn take_successes(&mut self) {
-        let mut completions = [ibv_wc::default(); MAX_COMPLETIONS];
-        while let Ok(taken @ 1..) = self.cq.poll(&mut completions) {
-            for wc in completions.iter().take(taken).filter(|wc| wc.status == IBV_WC_SUCCESS) {
+        while let Ok(taken @ 1..) = self.cq.poll(&mut *self.completions) {
+            let taken = self.completions.iter().take(taken);
+            for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
                 // It is no failure.
-                let _ = self.complete(wc);
+                let _ = complete(&mut self.lanes, wc, &mut self.requests);
             }
         }
     }
@@ -298,6 +293,17 @@ impl<M: Registered> VerbsDataPlane<M> {
     fn has_work(&self) -> bool {
         self.requests.has_any_done() || self.is_connected && self.lanes.iter().any(Lane::has_work)
     }
+}
+
+/// A completion of one of the queue pairs.
+#[inline]
+fn complete(
+    lanes: &mut [Lane],
+    wc: &ibv_wc,
+    requests: &mut RequestTable,
+) -> Result<(), LaneFailure> {
+    let lane = lanes.iter_mut().find(|lane| lane.number() == wc.qp_num);
+    lane.map_or(Ok(()), |lane| lane.complete(wc, requests))
 }
 
 impl<M: Registered> Transport for VerbsDataPlane<M> {

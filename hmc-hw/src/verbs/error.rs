@@ -114,13 +114,15 @@ impl std::error::Error for VerbsError {}
 ///
 /// # Errors
 /// [`VerbsError`].
+#[inline]
 pub(super) fn check(call: &'static str, what: &str, returned: i32) -> Result<(), VerbsError> {
-    // Some providers return -1 and set errno, as the manual pages of old releases have it.
-    match returned {
-        0 => Ok(()),
-        n if n > 0 => Err(VerbsError::new(call, what, n)),
-        _ => Err(VerbsError::last(call, what)),
-    }
+    if returned == 0 { Ok(()) } else { Err(failed(call, what, returned)) }
+}
+
+/// Some providers return -1 and set errno, as the manual pages of old releases have it.
+#[cold]
+fn failed(call: &'static str, what: &str, returned: i32) -> VerbsError {
+    if returned > 0 { VerbsError::new(call, what, returned) } else { VerbsError::last(call, what) }
 }
 
 #[cfg(test)]

@@ -51,9 +51,16 @@ pub(super) enum LaneFailure {
     /// A completion had this status, and the vendor's own code.
     Completion { status: ibv_wc_status, vendor: u32 },
     /// A call failed.
-    Call(VerbsError),
+    Call(Box<VerbsError>),
     /// The device has reported this.
     Event(EventType),
+}
+
+impl From<VerbsError> for LaneFailure {
+    #[cold]
+    fn from(e: VerbsError) -> Self {
+        Self::Call(Box::new(e))
+    }
 }
 
 /// What a request fails with whose completion has this status.
@@ -133,10 +140,8 @@ impl Lane {
     /// As [`Self::post`]: a chain that is full is posted first, as is the beginning of one for a queue pair that has nothing to do.
     #[inline]
     pub(super) fn push(&mut self, access: &RdmaAccess, piece: Piece) -> Result<(), LaneFailure> {
-        let waiting = self.chain.len();
-        let is_alone = waiting == self.queue.len();
-        if waiting == MAX_CHAIN || waiting >= FIRST_CHAIN && is_alone {
-            self.post()?;
+        if self.chain.len() >= FIRST_CHAIN {
+            self.post_long()?;
         }
         if let Some(number) = self.queue.push(piece, access.len) {
             let is_inline = !access.is_read && access.len <= self.qp.inline_bytes();
@@ -148,6 +153,14 @@ impl Lane {
             self.chain.push(number, access, SendFlags { is_inline, is_signalled });
         }
         Ok(())
+    }
+
+    /// Posts a chain that is full, and one for a queue pair that has nothing else to do.
+    #[inline(never)]
+    fn post_long(&mut self) -> Result<(), LaneFailure> {
+        let waiting = self.chain.len();
+        let is_alone = u64::try_from(waiting) == Ok(self.queue.len());
+        if waiting == MAX_CHAIN || is_alone { self.post() } else { Ok(()) }
     }
 
     /// Nothing more comes of the requests whose parts were pushed; see [`Piece::Part`].
@@ -173,12 +186,13 @@ impl Lane {
         Ok(true)
     }
 
+    #[inline]
     fn post(&mut self) -> Result<(), LaneFailure> {
         // The last of a chain asks for a completion.
         self.unsignalled = 0;
         // SAFETY: the link's tables hold the memory of each request until it has completed, or until this queue pair, which is
         // destroyed before them, exists no more; the word that flushes read belongs to the link.
-        unsafe { self.chain.post(&self.qp) }.map_err(LaneFailure::Call)
+        unsafe { self.chain.post(&self.qp) }.map_err(LaneFailure::from)
     }
 
     /// Returns `true` if puts wait for a flush that cannot be posted yet, or a chain waits to be posted.

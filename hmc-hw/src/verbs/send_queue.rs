@@ -5,8 +5,6 @@
 //! has acknowledged it, not that its bytes can be read there: a put that is to be visible is done with the flush behind it, a small read on
 //! the same queue pair.
 
-use std::collections::VecDeque;
-
 /// A work request of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
@@ -23,7 +21,7 @@ pub(super) enum Piece {
 }
 
 /// Flushes in flight at a time: more would only be behind each other, and each takes one of the few reads that a NIC may have under way.
-pub(super) const MAX_FLUSHES: usize = 4;
+pub(super) const MAX_FLUSHES: u32 = 4;
 
 /// A work request that was posted.
 #[derive(Clone, Copy, Debug)]
@@ -36,34 +34,39 @@ struct Posted {
 /// The work requests of one queue pair, numbered from 0 on.
 #[derive(Debug)]
 pub(super) struct SendQueue {
-    /// Those that are not done, the oldest first.
-    posted: VecDeque<Posted>,
-    depth: usize,
+    /// Work request `n` is in place `n & mask`. Those from `first` to `next` are not done.
+    places: Box<[Posted]>,
+    /// Their number, a power of two, less one.
+    mask: u64,
+    depth: u64,
     /// Bytes of those that have not completed.
     bytes: u64,
     /// The number of the oldest.
     first: u64,
+    /// The number that the next one gets.
+    next: u64,
     /// Those below it have completed.
     completed: u64,
-    /// The number of the oldest that no flush covers.
-    unflushed: u64,
     /// Puts that need a flush that was not posted.
     wants_flush: bool,
     /// There are parts that no flush that was posted covers.
     has_parts: bool,
-    flushes: usize,
+    flushes: u32,
 }
 
 impl SendQueue {
     /// Of at most `depth` work requests.
     pub(super) fn new(depth: usize) -> Self {
+        let count = depth.next_power_of_two();
+        let as_number = |count: usize| u64::try_from(count).unwrap_or(0);
         Self {
-            posted: VecDeque::with_capacity(depth),
-            depth,
+            places: vec![Posted { piece: Piece::Done, bytes: 0 }; count].into(),
+            mask: as_number(count).wrapping_sub(1),
+            depth: as_number(depth),
             bytes: 0,
             first: 0,
+            next: 0,
             completed: 0,
-            unflushed: 0,
             wants_flush: false,
             has_parts: false,
             flushes: 0,
@@ -72,8 +75,8 @@ impl SendQueue {
 
     /// Returns how many more may be posted. One place is kept for a flush.
     #[inline]
-    pub(super) fn space(&self) -> usize {
-        self.depth.saturating_sub(self.posted.len()).saturating_sub(1)
+    pub(super) fn space(&self) -> u64 {
+        self.depth.saturating_sub(self.len()).saturating_sub(1)
     }
 
     /// Returns how many bytes are under way.
@@ -82,30 +85,25 @@ impl SendQueue {
         self.bytes
     }
 
-    /// Returns the number that the next one gets.
-    #[inline]
-    pub(super) fn next(&self) -> u64 {
-        self.first.saturating_add(u64::try_from(self.posted.len()).unwrap_or(0))
-    }
-
     /// Appends one of `bytes` bytes. Returns its number; `None` if there is no space.
     #[inline]
     pub(super) fn push(&mut self, piece: Piece, bytes: u32) -> Option<u64> {
-        if self.posted.len() >= self.depth {
+        if self.len() >= self.depth {
             return None;
         }
-        let number = self.next();
+        let number = self.next;
         match piece {
             Piece::NeedsFlush(_) => self.wants_flush = true,
             Piece::Part(_) => self.has_parts = true,
             Piece::Flush => {
                 (self.wants_flush, self.has_parts) = (false, false);
-                self.flushes = self.flushes.saturating_add(1);
+                self.flushes = self.flushes.wrapping_add(1);
             }
             Piece::Plain(_) | Piece::Done => {}
         }
-        self.posted.push_back(Posted { piece, bytes });
-        self.bytes = self.bytes.saturating_add(u64::from(bytes));
+        *self.place(number)? = Posted { piece, bytes };
+        self.next = number.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(u64::from(bytes));
         Some(number)
     }
 
@@ -117,80 +115,76 @@ impl SendQueue {
     /// Returns `true` if puts need a flush that may be posted now. Parts need one before they fill the queue, one at a time.
     #[inline]
     pub(super) fn may_flush(&self) -> bool {
-        let fills = self.has_parts && self.flushes == 0 && self.posted.len() >= self.depth / 2;
-        let is_due = self.wants_flush || fills;
-        is_due && self.flushes < MAX_FLUSHES && self.posted.len() < self.depth
+        let fills = self.has_parts && self.flushes == 0 && self.len() >= self.depth / 2;
+        (self.wants_flush || fills) && self.flushes < MAX_FLUSHES && self.len() < self.depth
     }
 
     /// Returns how many are not done.
     #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.posted.len()
+    pub(super) fn len(&self) -> u64 {
+        self.next.wrapping_sub(self.first)
     }
 
     /// Returns `true` if nothing is under way.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.posted.is_empty()
+        self.next == self.first
     }
 
-    fn at(&mut self, number: u64) -> Option<&mut Posted> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.posted.get_mut(index)
-    }
-
-    /// Marks one as done. Returns its record, if it is still open.
+    /// The place of that number, of one that is not done or of the next.
     #[inline]
-    fn close(&mut self, number: u64) -> Option<u16> {
-        match std::mem::replace(&mut self.at(number)?.piece, Piece::Done) {
-            Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
-            Piece::Flush | Piece::Done => None,
-        }
+    fn place(&mut self, number: u64) -> Option<&mut Posted> {
+        // Less than the length, which is one of memory.
+        self.places.get_mut(usize::try_from(number & self.mask).unwrap_or(usize::MAX))
     }
 
     /// All up to `number` have completed: calls `done` with the record of each that is done by that. A number that is not under way
     /// changes nothing.
     #[inline]
     pub(super) fn complete(&mut self, number: u64, mut done: impl FnMut(u16)) {
-        if number >= self.next() {
+        if number >= self.next {
             return;
         }
+        // Those below it are covered by a flush.
+        let mut flushed = self.first;
         while self.completed <= number {
             let at = self.completed;
-            self.completed = at.saturating_add(1);
-            let Some(Posted { piece, bytes }) = self.at(at).copied() else { continue };
-            self.bytes = self.bytes.saturating_sub(u64::from(bytes));
-            match piece {
-                Piece::Plain(_) => {
-                    if let Some(record) = self.close(at) {
-                        done(record);
-                    }
+            self.completed = at.wrapping_add(1);
+            let Some(Posted { piece, bytes }) = self.place(at) else { return };
+            let bytes = u64::from(*bytes);
+            match *piece {
+                Piece::Plain(record) => {
+                    *piece = Piece::Done;
+                    done(record);
                 }
                 Piece::Flush => {
-                    self.flushes = self.flushes.saturating_sub(1);
-                    while self.unflushed <= at {
-                        let covered = self.unflushed;
-                        self.unflushed = covered.saturating_add(1);
-                        if let Some(record) = self.close(covered) {
-                            done(record);
-                        }
-                    }
+                    *piece = Piece::Done;
+                    self.flushes = self.flushes.wrapping_sub(1);
+                    flushed = self.completed;
                 }
                 Piece::NeedsFlush(_) | Piece::Part(_) | Piece::Done => {}
             }
+            self.bytes = self.bytes.wrapping_sub(bytes);
         }
-        while self.first < self.completed
-            && self.posted.front().is_some_and(|posted| posted.piece == Piece::Done)
-        {
-            self.posted.pop_front();
-            self.first = self.first.saturating_add(1);
-            self.unflushed = self.unflushed.max(self.first);
+        while self.first < self.completed {
+            let at = self.first;
+            let Some(Posted { piece, .. }) = self.place(at) else { return };
+            match *piece {
+                Piece::NeedsFlush(record) | Piece::Part(record) if at < flushed => done(record),
+                Piece::Done => {}
+                _ => break,
+            }
+            *piece = Piece::Done;
+            self.first = at.wrapping_add(1);
         }
     }
 
     /// Returns the record of a work request under way.
     pub(super) fn record(&mut self, number: u64) -> Option<u16> {
-        match self.at(number)?.piece {
+        if number < self.first || number >= self.next {
+            return None;
+        }
+        match self.place(number)?.piece {
             Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
             Piece::Flush | Piece::Done => None,
         }
@@ -344,8 +338,8 @@ mod tests {
                     3 if queue.may_flush() => {
                         queue.push(Piece::Flush, 8);
                     }
-                    _ if queue.next() > done_up_to => {
-                        done_up_to += 1 + u64::from(next()) % (queue.next() - done_up_to);
+                    _ if queue.next > done_up_to => {
+                        done_up_to += 1 + u64::from(next()) % (queue.next - done_up_to);
                         queue.complete(done_up_to - 1, |record| finished.push(record));
                     }
                     _ => {}
@@ -356,7 +350,7 @@ mod tests {
                 if queue.may_flush() {
                     queue.push(Piece::Flush, 8);
                 }
-                let last = queue.next() - 1;
+                let last = queue.next - 1;
                 queue.complete(last, |record| finished.push(record));
             }
             let mut all = finished.clone();

@@ -13,7 +13,6 @@ use hmc_mem::registered::Registered;
 use super::VerbsDataPlane;
 use crate::verbs::conn_info::{ENDPOINT_VERBS_KEY, WindowKey};
 use crate::verbs::fault::VerbsFault;
-use crate::verbs::lane::LaneFailure;
 use crate::verbs::locals::register;
 use crate::verbs::objects::MemoryRegion;
 use crate::verbs::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE};
@@ -27,7 +26,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 Ok(keep) => self.released.push(keep),
                 Err(e) => {
                     self.keeps_memory = true;
-                    self.fail(LaneFailure::Call(e));
+                    self.fail(e.into());
                 }
             }
         }

@@ -27,7 +27,10 @@ impl<M: Registered> VerbsDataPlane<M> {
             return Err(PostErrorKind::Busy);
         }
         let bytes = work.local.span.len();
-        let (count, piece_bytes) = pieces(bytes, self.lanes.len());
+        let (count, piece_bytes) = match u32::try_from(bytes) {
+            Ok(small) if bytes <= SMALL_BYTES => (1, small),
+            _ => pieces(bytes, self.lanes.len()),
+        };
         let Some(record) = self.requests.insert(work, count) else {
             return Err(PostErrorKind::Busy);
         };
