@@ -1,7 +1,7 @@
 //! Work requests that are posted together, with one ring of the device's doorbell.
 
 use std::fmt;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use super::error::VerbsError;
 use super::objects::QueuePair;
@@ -42,7 +42,7 @@ const NO_REQUEST: ibv_send_wr = ibv_send_wr {
     wr_id: 0,
     next: ptr::null_mut(),
     sg_list: ptr::null_mut(),
-    num_sge: 0,
+    num_sge: 1,
     opcode: 0,
     send_flags: 0,
     imm_data: 0,
@@ -56,13 +56,17 @@ const NO_REQUEST: ibv_send_wr = ibv_send_wr {
 };
 
 /// Work requests that wait to be posted.
+///
+/// Each place names its element and the place behind it from the beginning. A post unlinks the last one for its time.
 pub(super) struct Chain {
-    requests: Box<[ibv_send_wr; MAX_CHAIN]>,
-    elements: Box<[ibv_sge; MAX_CHAIN]>,
+    /// Of [`MAX_CHAIN`] places, owned, and accessed by nobody else but a post.
+    requests: NonNull<ibv_send_wr>,
+    /// The same.
+    elements: NonNull<ibv_sge>,
     len: usize,
 }
 
-// SAFETY: its pointers lead into its own boxes.
+// SAFETY: it owns what its pointers lead to.
 unsafe impl Send for Chain {}
 
 impl fmt::Debug for Chain {
@@ -71,13 +75,23 @@ impl fmt::Debug for Chain {
     }
 }
 
+/// An array that is owned by its address.
+fn owned<T: Copy>(value: T) -> NonNull<T> {
+    NonNull::from(Box::leak(Box::new([value; MAX_CHAIN]))).cast()
+}
+
 impl Chain {
     pub(super) fn new() -> Self {
-        Self {
-            requests: Box::new([NO_REQUEST; MAX_CHAIN]),
-            elements: Box::new([NO_SGE; MAX_CHAIN]),
-            len: 0,
+        let (requests, elements) = (owned(NO_REQUEST), owned(NO_SGE));
+        let (first_request, first_element) = (requests.as_ptr(), elements.as_ptr());
+        for at in 0..MAX_CHAIN {
+            let request = first_request.wrapping_add(at);
+            // SAFETY: a place of the array, which nobody else has.
+            let place = unsafe { &mut *request };
+            place.sg_list = first_element.wrapping_add(at);
+            place.next = request.wrapping_add(1);
         }
+        Self { requests, elements, len: 0 }
     }
 
     #[inline]
@@ -94,13 +108,16 @@ impl Chain {
     #[inline]
     pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, flags: SendFlags) {
         let at = self.len;
-        let (Some(request), Some(element)) = (self.requests.get_mut(at), self.elements.get_mut(at))
-        else {
+        if at >= MAX_CHAIN {
             return;
-        };
+        }
+        let (requests, elements) = (self.requests.as_ptr(), self.elements.as_ptr());
+        // SAFETY: a place of the array; the chain is borrowed mutably, and nothing is posted meanwhile.
+        let element = unsafe { &mut *elements.wrapping_add(at) };
         *element = ibv_sge { addr: access.address, length: access.len, lkey: access.lkey };
+        // SAFETY: as above.
+        let request = unsafe { &mut *requests.wrapping_add(at) };
         request.wr_id = number;
-        request.num_sge = 1;
         request.opcode = if access.is_read { IBV_WR_RDMA_READ } else { IBV_WR_RDMA_WRITE };
         let inline = if flags.is_inline { IBV_SEND_INLINE } else { 0 };
         let signalled = if flags.is_signalled { IBV_SEND_SIGNALED } else { 0 };
@@ -108,7 +125,7 @@ impl Chain {
         request.wr = ibv_send_wr_wr {
             rdma: ibv_send_wr_rdma { remote_addr: access.remote_address, rkey: access.rkey },
         };
-        self.len = at.saturating_add(1);
+        self.len = at.wrapping_add(1);
     }
 
     /// Posts all, and empties the chain. The last one completes with an entry of the completion queue.
@@ -121,28 +138,31 @@ impl Chain {
     /// pair is dropped.
     #[inline]
     pub(super) unsafe fn post(&mut self, qp: &QueuePair) -> Result<(), VerbsError> {
-        let (first, elements) = (self.requests.as_mut_ptr(), self.elements.as_mut_ptr());
-        let count = std::mem::take(&mut self.len);
-        for at in 0..count {
-            let is_last = at.saturating_add(1) == count;
-            let next = first.wrapping_add(at).wrapping_add(1);
-            // SAFETY: `count` places of the array are filled in, and nobody else names them.
-            let request = unsafe { &mut *first.wrapping_add(at) };
-            request.sg_list = elements.wrapping_add(at);
-            request.next = if is_last { ptr::null_mut() } else { next };
-            if is_last {
-                request.send_flags |= IBV_SEND_SIGNALED;
-            }
-        }
-        if count == 0 {
-            return Ok(());
-        }
-        // SAFETY: the links lead through the array; the memory is as the caller promises.
-        unsafe { qp.post(first) }
+        let Some(last) = std::mem::take(&mut self.len).checked_sub(1) else { return Ok(()) };
+        let first = self.requests.as_ptr();
+        let last = first.wrapping_add(last);
+        // SAFETY: a place of the array; nothing is posted meanwhile.
+        let place = unsafe { &mut *last };
+        place.send_flags |= IBV_SEND_SIGNALED;
+        place.next = ptr::null_mut();
+        // SAFETY: the links lead through the array to that place; the memory is as the caller promises.
+        let posted = unsafe { qp.post(first) };
+        // SAFETY: as above. What was posted was read.
+        unsafe { (*last).next = last.wrapping_add(1) };
+        posted
     }
 
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.len = 0;
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        // SAFETY: `owned` made it of a box of that array, once.
+        drop(unsafe { Box::from_raw(self.requests.as_ptr().cast::<[ibv_send_wr; MAX_CHAIN]>()) });
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(self.elements.as_ptr().cast::<[ibv_sge; MAX_CHAIN]>()) });
     }
 }
