@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use heapless::Deque;
 use hmc_core::region::{RegionKey, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
@@ -18,17 +19,48 @@ struct Request {
     failure: Option<Failure>,
 }
 
+/// Requests that are finished and not taken, [`MAX_REQUESTS`] at most.
+#[derive(Debug)]
+struct Finished {
+    /// The oldest first.
+    done: Box<Deque<Completion, MAX_REQUESTS>>,
+    /// Puts whose tags the owner has to send.
+    notifies: VecDeque<WorkRequest>,
+    /// Bytes of payload that have moved.
+    bytes: u64,
+}
+
+impl Finished {
+    #[inline]
+    fn push(&mut self, op: SlotId, result: Result<u64, Failure>) {
+        // There is space: each has left a record, which is not used again before it is taken (`RequestTable::has_space`).
+        let pushed = self.done.push_back(Completion { op, result });
+        debug_assert!(pushed.is_ok(), "more finished requests than records");
+    }
+
+    #[inline]
+    fn add(&mut self, work: &WorkRequest, failure: Option<Failure>) {
+        let len = work.local.span.len();
+        match failure {
+            None => {
+                self.bytes = self.bytes.wrapping_add(len);
+                if matches!(work.opcode, Opcode::PutNotify { .. }) {
+                    self.notifies.push_back(*work);
+                } else {
+                    self.push(work.op, Ok(len));
+                }
+            }
+            Some(why) => self.push(work.op, Err(why)),
+        }
+    }
+}
+
 /// The requests of one peer. A record is an index of the table.
 #[derive(Debug)]
 pub(super) struct RequestTable {
     records: Vec<Option<Request>>,
     free: Vec<u16>,
-    /// Finished requests, the oldest first.
-    done: VecDeque<Completion>,
-    /// Finished puts whose tags the owner has to send.
-    notifies: VecDeque<WorkRequest>,
-    /// Bytes of payload that have moved.
-    bytes: u64,
+    finished: Finished,
 }
 
 impl RequestTable {
@@ -38,16 +70,18 @@ impl RequestTable {
         Self {
             records: vec![None; MAX_REQUESTS],
             free: (0..count).rev().collect(),
-            done: VecDeque::with_capacity(MAX_REQUESTS),
-            notifies: VecDeque::with_capacity(MAX_REQUESTS),
-            bytes: 0,
+            finished: Finished {
+                done: Box::new(Deque::new()),
+                notifies: VecDeque::with_capacity(MAX_REQUESTS),
+                bytes: 0,
+            },
         }
     }
 
     /// Returns `true` if one more request may be inserted. Finished ones count until they are taken.
     #[inline]
     pub(super) fn has_space(&self) -> bool {
-        let ended = self.done.len().saturating_add(self.notifies.len());
+        let ended = self.finished.done.len().wrapping_add(self.finished.notifies.len());
         self.free.len() > ended
     }
 
@@ -62,7 +96,7 @@ impl RequestTable {
 
     /// Inserts a request of that operation that has failed.
     pub(super) fn insert_failed(&mut self, op: SlotId, why: Failure) {
-        self.done.push_back(Completion { op, result: Err(why) });
+        self.finished.push(op, Err(why));
     }
 
     /// Returns the request of a record.
@@ -98,10 +132,9 @@ impl RequestTable {
         if request.pieces != 0 {
             return;
         }
-        let Request { work, failure, .. } = *request;
+        self.finished.add(&request.work, request.failure);
         *entry = None;
         self.free.push(record);
-        self.finish(&work, failure);
     }
 
     /// A work request of a record has failed: the others of the record may still be under way.
@@ -111,28 +144,13 @@ impl RequestTable {
         }
     }
 
-    fn finish(&mut self, work: &WorkRequest, failure: Option<Failure>) {
-        let len = work.local.span.len();
-        match failure {
-            None => {
-                self.bytes = self.bytes.wrapping_add(len);
-                if matches!(work.opcode, Opcode::PutNotify { .. }) {
-                    self.notifies.push_back(*work);
-                } else {
-                    self.done.push_back(Completion { op: work.op, result: Ok(len) });
-                }
-            }
-            Some(why) => self.done.push_back(Completion { op: work.op, result: Err(why) }),
-        }
-    }
-
     /// Fails all requests that are not finished, each with what `why` says of it unless it has failed already.
     pub(super) fn fail_all(&mut self, why: impl Fn(&WorkRequest) -> Failure) {
         for record in (0..).take(self.records.len()) {
             let entry = self.records.get_mut(usize::from(record)).and_then(Option::take);
             if let Some(Request { work, failure, .. }) = entry {
                 self.free.push(record);
-                self.finish(&work, Some(failure.unwrap_or_else(|| why(&work))));
+                self.finished.add(&work, Some(failure.unwrap_or_else(|| why(&work))));
             }
         }
     }
@@ -142,7 +160,7 @@ impl RequestTable {
     pub(super) fn take_done(&mut self, out: &mut [Completion]) -> usize {
         let mut n: usize = 0;
         for place in out {
-            let Some(completion) = self.done.pop_front() else { break };
+            let Some(completion) = self.finished.done.pop_front() else { break };
             *place = completion;
             n = n.saturating_add(1);
         }
@@ -152,13 +170,13 @@ impl RequestTable {
     /// Takes a finished put whose tag is to be sent now.
     #[inline]
     pub(super) fn take_notify(&mut self) -> Option<WorkRequest> {
-        self.notifies.pop_front()
+        self.finished.notifies.pop_front()
     }
 
     /// Returns `true` if a finished request was not taken yet.
     #[inline]
     pub(super) fn has_any_done(&self) -> bool {
-        !self.done.is_empty() || !self.notifies.is_empty()
+        !self.finished.done.is_empty() || !self.finished.notifies.is_empty()
     }
 
     /// Returns `true` if no request is under way.
@@ -174,8 +192,8 @@ impl RequestTable {
     /// Returns `true` if a request of that operation is not taken yet.
     pub(super) fn has_op(&self, op: SlotId) -> bool {
         self.uses_memory_of(op)
-            || self.done.iter().any(|completion| completion.op == op)
-            || self.notifies.iter().any(|work| work.op == op)
+            || self.finished.done.iter().any(|completion| completion.op == op)
+            || self.finished.notifies.iter().any(|work| work.op == op)
     }
 
     /// Returns `true` if a request of that operation is under way.
@@ -195,7 +213,7 @@ impl RequestTable {
 
     /// Bytes of payload that have moved.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.finished.bytes
     }
 }
 
