@@ -8,6 +8,7 @@
     reason = "tests may panic"
 )]
 
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hmc_std::future::WaitError;
@@ -141,6 +142,39 @@ fn a_waiter_sleeps_until_its_completion() {
         // One that is not woken sleeps for 50 ms.
         let slept = u64::try_from(elapsed.as_millis()).unwrap();
         println!("{slept} ms");
+        fake.set("poll_progress", 1);
+        two.end(&fake);
+    }
+}
+
+/// Another thread that waits for a message does not keep a put waiting: a leader that nobody wakes sleeps for 50 ms.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn a_put_beside_a_receive_ends_with_its_completion() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for progress in [Progress::Thread, Progress::Manual] {
+        let two = Two::new(&fake, progress);
+        fake.set("poll_progress", 0);
+        let (begins, begun) = mpsc::channel();
+        let mut times = std::thread::scope(|s| {
+            let receives = s.spawn(|| {
+                begins.send(()).unwrap();
+                two.peer.recv(Want::Any, LONG).unwrap()
+            });
+            begun.recv().unwrap();
+            let put = |_| {
+                let start = Instant::now();
+                two.peer.put(0, 0, 64).unwrap();
+                start.elapsed()
+            };
+            let times: Vec<_> = (0..31).map(put).collect();
+            two.back.send_tag(5).unwrap();
+            assert_eq!(receives.join().unwrap(), Message::Tag(5));
+            times
+        });
+        times.sort_unstable();
+        println!("{progress:?}: {:?} in the median", times[15]);
+        assert!(times[15] < Duration::from_millis(15), "{progress:?}: {times:?}");
         fake.set("poll_progress", 1);
         two.end(&fake);
     }

@@ -85,6 +85,13 @@ impl Link {
         }
     }
 
+    /// A caller sleeps while another one leads, who may wait for something else: the session's thread is woken by the completion of what
+    /// was posted.
+    pub(super) fn leave_to_worker(&self) {
+        self.resume_worker();
+        self.wake_on_completion();
+    }
+
     /// Revokes a window that could not be announced to the peer: no access was made or will be.
     pub(crate) fn revoke_unannounced(&self, region: &WindowDesc) {
         let mut data = self.data();

@@ -47,9 +47,7 @@ impl Link {
             if let Some(lead) = self.leader_lock.try_lead() {
                 let worker = self.worker();
                 self.set_claimed(watch, true);
-                // Whoever waits for a message leaves the worker to the background thread, which lets the peer's puts
-                // land.
-                let drives = worker.as_ref().filter(|_| watch == WaitScope::Data);
+                let drives = worker.as_ref().filter(|_| self.drives_worker(watch));
                 if let Some(worker) = drives {
                     worker.shared.claim();
                 }
@@ -68,6 +66,9 @@ impl Link {
             } else {
                 let follow = self.leader_lock.follow();
                 let key = follow.wait_key();
+                if watch != WaitScope::Ctrl {
+                    self.leave_to_worker();
+                }
                 if let Some(r) = look(self) {
                     return Ok(r);
                 }
@@ -79,6 +80,16 @@ impl Link {
             }
             // Neither lead nor follow: the hook may use this link.
             timer.check()?;
+        }
+    }
+
+    /// Whether a leader drives the link's worker. Who waits for a message leaves it to the background thread, which lets the peer's puts
+    /// land.
+    fn drives_worker(&self, watch: WaitScope) -> bool {
+        match watch {
+            WaitScope::Data => true,
+            WaitScope::Both => !self.reactor.serves_data(),
+            WaitScope::Ctrl => false,
         }
     }
 
@@ -142,8 +153,8 @@ impl Link {
                 // What ended before that woke nobody.
                 let busy = self.poll_data(true);
                 let found = look(self);
-                let sleeps =
-                    !busy && (watch != WaitScope::Data || shared.can_sleep() || shared.must_poll());
+                let drives = self.drives_worker(watch);
+                let sleeps = !busy && (!drives || shared.can_sleep() || shared.must_poll());
                 if found.is_some() || !sleeps {
                     waker.unpark();
                     if found.is_some() {
@@ -195,7 +206,7 @@ impl Link {
         let ctrl = self.ctrl_socket().fd().filter(|_| !ctrl_flags.is_empty() || !*hung_up);
         let ctrl = ctrl.map(|fd| PollFd::from_borrowed_fd(fd, ctrl_flags));
         let has_ctrl = ctrl.is_some();
-        let shared = worker.filter(|_| watch == WaitScope::Data && !restless);
+        let shared = worker.filter(|_| self.drives_worker(watch) && !restless);
         let shared = shared.map(|w| PollFd::from_borrowed_fd(w.shared.as_fd(), PollFlags::IN));
         let waker = worker.map(|w| PollFd::new(&w.waker, PollFlags::IN));
         let mut fds: heapless::Vec<PollFd<'_>, 4> = heapless::Vec::new();

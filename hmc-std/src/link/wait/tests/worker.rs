@@ -28,6 +28,7 @@ struct Counts {
     claims: AtomicU32,
     releases: AtomicU32,
     resumes: AtomicU32,
+    sleepers: AtomicU32,
 }
 
 impl AsFd for Counts {
@@ -57,7 +58,9 @@ impl SharedWorker for Counts {
         self.resumes.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn wake_on_completion(&self) {}
+    fn wake_on_completion(&self) {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Counts {
@@ -80,9 +83,10 @@ impl Bench {
 
     fn with(can_sleep: bool, must_poll: bool, has_posted: bool) -> Self {
         let (fd, other) = UnixStream::pair().expect("a pair");
-        let [claims, releases, resumes] = [(); 3].map(|()| AtomicU32::new(0));
+        let [claims, releases, resumes, sleepers] = [(); 4].map(|()| AtomicU32::new(0));
         let (can_sleep, must_poll) = (can_sleep.into(), must_poll.into());
-        let counts = Counts { fd, other, can_sleep, must_poll, claims, releases, resumes };
+        let counts =
+            Counts { fd, other, can_sleep, must_poll, claims, releases, resumes, sleepers };
         let counts = Arc::new(counts);
         let reactor = Arc::new(Reactor::new(Progress::Thread).expect("descriptors"));
         let waker = LinkWaker::new(1, reactor).expect("a descriptor");
@@ -101,6 +105,13 @@ impl Bench {
                 at_third();
             }
             (looks == last).then_some(())
+        });
+        assert_eq!(waited, Ok(()));
+    }
+
+    fn wait_until(&self, watch: WaitScope, is_over: &AtomicBool) {
+        let waited = self.near.link.drive(watch, WaitLimit::time(Instant::NEVER), |_| {
+            is_over.load(Ordering::Relaxed).then_some(())
         });
         assert_eq!(waited, Ok(()));
     }
@@ -203,6 +214,30 @@ fn what_was_posted_to_the_worker_goes_on_without_a_waiter() {
             bench.near.link.poll_data(false);
             bench.near.link.resume_background();
         }
+    }
+}
+
+/// Who waits for an operation while another one leads, for a message, sleeps until the thread has seen its completion.
+#[test]
+fn a_follower_leaves_what_it_waits_for_to_the_thread() {
+    use WaitScope::{Both, Data};
+    for watch in [Data, Both] {
+        let bench = Bench::new(true, false);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| bench.wait_until(Both, &is_over));
+            while !bench.near.link.has_leader() {
+                std::thread::yield_now();
+            }
+            let mut looks = 0;
+            let waited = bench.near.link.drive(watch, WaitLimit::time(Instant::NEVER), |_| {
+                looks += 1;
+                (looks == 2).then_some(())
+            });
+            assert_eq!(waited, Ok(()));
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(bench.counts.sleepers.load(Ordering::Relaxed), 1, "{watch:?}");
     }
 }
 
