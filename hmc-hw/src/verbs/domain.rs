@@ -52,6 +52,8 @@ pub struct VerbsDomain {
     host: Arc<dyn Host>,
     options: DomainOptions,
     workers: Mutex<HashMap<u32, WorkerEntry>>,
+    /// Space for them while they are called.
+    live: Mutex<Vec<Arc<LinkWorker>>>,
     /// Links at which the host's thread looks each millisecond.
     looked_at: Arc<AtomicUsize>,
     /// The event by which the device has failed.
@@ -88,6 +90,7 @@ impl VerbsDomain {
             host,
             options,
             workers: Mutex::default(),
+            live: Mutex::default(),
             looked_at: Arc::default(),
             failed: OnceLock::new(),
             flush_source: Arc::new(Page::new()?),
@@ -198,13 +201,18 @@ impl VerbsDomain {
     pub fn look(&self) {
         if self.must_look() {
             let now = self.host.now();
-            self.live_workers().iter().for_each(|worker| worker.look(now));
+            self.for_each_worker(|worker| worker.look(now));
         }
     }
 
-    /// The links' workers. They may be the last owners: they are dropped without the lock.
-    fn live_workers(&self) -> Vec<Arc<LinkWorker>> {
-        lock(&self.workers).values().filter_map(|entry| entry.worker.upgrade()).collect()
+    /// Calls `each` with the links' workers, without the lock.
+    fn for_each_worker(&self, each: impl Fn(&LinkWorker)) {
+        let mut live = std::mem::take(&mut *lock(&self.live));
+        live.extend(lock(&self.workers).values().filter_map(|entry| entry.worker.upgrade()));
+        live.iter().for_each(|worker| each(worker));
+        // They may be the last owners.
+        live.clear();
+        *lock(&self.live) = live;
     }
 
     /// Takes the device's asynchronous events, and does what follows from them. Returns `true` if there was one.
@@ -254,7 +262,7 @@ impl VerbsDomain {
             // The descriptor of a device that was removed is readable for ever, and has no more events.
             self.unwatch();
         }
-        self.live_workers().iter().for_each(|worker| worker.end(event));
+        self.for_each_worker(|worker| worker.end(event));
     }
 }
 
