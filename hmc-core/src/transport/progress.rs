@@ -61,13 +61,14 @@ pub trait Progress {
         None
     }
 
-    /// Whether requests were handed to the worker since the last call: whoever does not wait for them leaves them to the worker's
-    /// own thread.
+    /// Whoever does not wait for what it has posted says so: what was held back goes out. Returns whether requests were handed to the
+    /// worker since the last call, which are left to its own thread.
     fn take_posted(&mut self) -> bool {
         false
     }
 
-    /// Whether what was just posted gains by waiting for the next progress, in which more requests may go along.
+    /// Whether what was just posted gains by waiting, for the next progress or for [`Self::take_posted`], so that more requests may go
+    /// along.
     fn can_coalesce(&self) -> bool {
         false
     }

@@ -6,7 +6,7 @@ use hmc_core::transport::Note;
 use hmc_core::wire::advert::EndpointBlob;
 use hmc_core::wire::message::ControlMessage;
 
-use super::Link;
+use super::{DataState, Link};
 use crate::base::error::Result;
 use crate::transport::worker::Worker;
 
@@ -66,16 +66,16 @@ impl Link {
 
     /// What was posted to the worker goes on without a waiter.
     pub(super) fn resume_worker(&self) {
-        if !self.has_worker() {
-            return;
-        }
-        let worker = {
-            let mut data = self.data();
-            if data.plane().take_posted() { data.plane().worker() } else { None }
-        };
+        let worker = self.has_worker().then(|| self.worker_of_posted(&mut self.data())).flatten();
         if let Some(worker) = worker {
             worker.shared.resume();
         }
+    }
+
+    /// The worker, if it was handed something since it was resumed last.
+    pub(super) fn worker_of_posted(&self, data: &mut DataState) -> Option<Worker> {
+        let is_posted = self.has_worker() && data.plane().take_posted();
+        if is_posted { data.plane().worker() } else { None }
     }
 
     /// Someone sleeps until an operation has ended: its completion wakes the session's thread.

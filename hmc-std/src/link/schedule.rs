@@ -31,10 +31,16 @@ impl Link {
 
     /// Asks the reactor to run the data plane, if there is work and nobody is at it.
     pub(crate) fn resume_background(&self) {
-        if self.data().has_work() {
+        let (has_work, worker) = {
+            let mut data = self.data();
+            (data.has_work(), self.worker_of_posted(&mut data))
+        };
+        if has_work {
             self.schedule();
         }
-        self.resume_worker();
+        if let Some(worker) = worker {
+            worker.shared.resume();
+        }
     }
 
     /// Registers what the data plane waits for now.
