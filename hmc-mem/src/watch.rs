@@ -92,6 +92,14 @@ impl CompletionWatch {
         self.word.load(Ordering::Acquire) >= CALLER
     }
 
+    /// Returns `true` if no caller looks at completions, and nobody is to hear of them as they come.
+    #[must_use]
+    #[inline]
+    pub fn is_unattended(&self) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        word < CALLER && word & AWAITED == 0
+    }
+
     /// Returns `true` if requests are under way.
     #[must_use]
     #[inline]

@@ -117,6 +117,42 @@ fn puts_that_nobody_waits_for_arrive() {
     two.end(&fake);
 }
 
+/// Puts that nobody waits for go out at once, one by one, and share a flush once somebody asks, or before they fill the queue. Their own
+/// completions would tell nothing.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn puts_share_a_flush_when_somebody_asks() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let two = Two::new(&fake, Progress::Manual);
+    let counted = || ["doorbells", "signalled"].map(|what| fake.count(what));
+    let put = |n: u64| two.peer.put_nb(n % 64 * 64, n % 64 * 64, 64).unwrap();
+    for round in 1..=3_u8 {
+        two.source.buffer().fill(0, 4096, round).unwrap();
+        let (before, reads) = (counted(), fake.calls("read"));
+        let ops: Vec<_> = (0..100).map(put).collect();
+        let begun = counted();
+        assert_eq!([begun[0] - before[0], begun[1] - before[1]], [100, 0], "each goes out");
+        until("the bytes arrive", LONG, || {
+            let mut got = [0; 4096];
+            two.target.buffer().read_at(0, &mut got).unwrap();
+            got.iter().all(|b| *b == round).then_some(())
+        });
+        assert_eq!(fake.calls("read") - reads, 0, "nobody has asked");
+        for op in ops {
+            assert_eq!(two.peer.wait(op).unwrap(), 64);
+        }
+        assert_eq!((fake.calls("read") - reads, counted()[1] - before[1]), (1, 1));
+    }
+    let reads = fake.calls("read");
+    let ops: Vec<_> = (0..2000).map(put).collect();
+    let flushes = fake.calls("read") - reads;
+    assert!((4..=100).contains(&flushes), "{flushes} flushes");
+    for op in ops {
+        assert_eq!(two.peer.wait(op).unwrap(), 64);
+    }
+    two.end(&fake);
+}
+
 /// A waiter sleeps on the completion channel and is woken by it: it does not poll meanwhile.
 #[test]
 #[ignore = "`sessions_over_the_fake_library` runs it as a process"]

@@ -178,6 +178,31 @@ fn the_hosts_thread_looks_at_puts_that_nobody_waits_for() {
     all.end(&fake);
 }
 
+/// The queue was armed by a caller that has gone: the thread is told once more before it sleeps, since what was posted last may make no
+/// event before somebody polls.
+#[test]
+fn the_hosts_thread_is_told_before_it_sleeps() {
+    let fake = FakeIbv::take();
+    fake.set("poll_progress", 0);
+    let mut all = Watched::new();
+    while !all.worker.can_sleep() {
+        assert!(all.near.poll().is_empty());
+    }
+    let _ = all.host.take();
+    let work = all.near.work(1, Opcode::Put, &all.window, (0, 64));
+    all.near.post(&work);
+    assert!(all.near.plane.can_coalesce() && all.near.plane.take_posted());
+    all.worker.resume();
+    fake.progress(9);
+    assert!(!is_readable(&all.worker, 0), "a put without its flush has no completion");
+    assert_eq!([900, 2000].map(|us| all.look_at(us).min(1)), [1, 1]);
+    assert!(all.near.poll().is_empty());
+    fake.progress(9);
+    assert!(is_readable(&all.worker, 0), "the flush has");
+    assert_eq!(all.near.complete(1), [(1, Ok(64))]);
+    drop((all, fake));
+}
+
 /// Those that are followed by something, and those that take long.
 #[test]
 fn the_hosts_thread_hears_at_once_of_tags_and_long_transfers() {

@@ -128,7 +128,7 @@ impl Chain {
         self.len = at.wrapping_add(1);
     }
 
-    /// Posts all, and empties the chain. The last one completes with an entry of the completion queue.
+    /// Posts all, and empties the chain. If `is_signalled`, the last one completes with an entry of the completion queue.
     ///
     /// # Errors
     /// [`VerbsError`]: some may have been posted.
@@ -137,13 +137,17 @@ impl Chain {
     /// The memory that was named is registered with the queue pair's domain, and stays so until the requests complete or the queue
     /// pair is dropped.
     #[inline]
-    pub(super) unsafe fn post(&mut self, qp: &QueuePair) -> Result<(), VerbsError> {
+    pub(super) unsafe fn post(
+        &mut self,
+        qp: &QueuePair,
+        is_signalled: bool,
+    ) -> Result<(), VerbsError> {
         let Some(last) = std::mem::take(&mut self.len).checked_sub(1) else { return Ok(()) };
         let first = self.requests.as_ptr();
         let last = first.wrapping_add(last);
         // SAFETY: a place of the array; nothing is posted meanwhile.
         let place = unsafe { &mut *last };
-        place.send_flags |= IBV_SEND_SIGNALED;
+        place.send_flags |= if is_signalled { IBV_SEND_SIGNALED } else { 0 };
         place.next = ptr::null_mut();
         // SAFETY: the links lead through the array to that place; the memory is as the caller promises.
         let posted = unsafe { qp.post(first) };

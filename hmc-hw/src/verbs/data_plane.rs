@@ -77,6 +77,8 @@ pub struct VerbsDataPlane<M: Registered> {
     is_stuck: bool,
     /// A registration was not ended. The end of the queue pairs is the fence then.
     keeps_memory: bool,
+    /// A flush waits for whoever asks for completions: nothing was posted since the last poll but short accesses that nobody waits for.
+    is_put_off: bool,
     /// Requests were posted since the last [`hmc_core::transport::Progress::take_posted`].
     has_posted: bool,
     failure: Option<LaneFailure>,
@@ -144,6 +146,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             is_peer_connected: false,
             is_stuck: false,
             keeps_memory: false,
+            is_put_off: false,
             has_posted: false,
             failure: None,
             refusal: None,
@@ -231,6 +234,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         if self.lanes.is_empty() {
             return false;
         }
+        self.is_put_off = false;
         if let Some(event) = self.worker.ended_by() {
             self.fail(LaneFailure::Event(event));
             return true;
@@ -291,7 +295,8 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// Whether a queue pair has something to do without a completion.
     fn has_work(&self) -> bool {
-        self.requests.has_any_done() || self.is_connected && self.lanes.iter().any(Lane::has_work)
+        let waits = || self.is_connected && self.lanes.iter().any(Lane::has_work);
+        self.requests.has_any_done() || !self.is_put_off && waits()
     }
 }
 

@@ -81,6 +81,8 @@ pub(super) struct Lane {
     chain: Chain,
     /// Bytes of the chain behind the last work request that asks for a completion.
     unsignalled: u32,
+    /// The chain has what is done with its own completion, or its part of a longer request is.
+    needs_signal: bool,
     psn: u32,
     pub(super) flush: FlushWord,
 }
@@ -99,7 +101,15 @@ impl Lane {
         let send = u32::try_from(LANE_DEPTH).unwrap_or(u32::MAX);
         let qp = QueuePair::new(pd, cq, port, QueueSizes { send, inline_bytes: INLINE_BYTES })?;
         let (queue, chain) = (SendQueue::new(LANE_DEPTH), Chain::new());
-        Ok(Self { qp, queue, chain, unsignalled: 0, psn, flush: FlushWord::default() })
+        Ok(Self {
+            qp,
+            queue,
+            chain,
+            unsignalled: 0,
+            needs_signal: false,
+            psn,
+            flush: FlushWord::default(),
+        })
     }
 
     /// What the peer needs to connect to it.
@@ -143,6 +153,7 @@ impl Lane {
         if self.chain.len() >= FIRST_CHAIN {
             self.post_long()?;
         }
+        self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
         if let Some(number) = self.queue.push(piece, access.len) {
             let is_inline = !access.is_read && access.len <= self.qp.inline_bytes();
             self.unsignalled = self.unsignalled.saturating_add(access.len);
@@ -160,7 +171,7 @@ impl Lane {
     fn post_long(&mut self) -> Result<(), LaneFailure> {
         let waiting = self.chain.len();
         let is_alone = u64::try_from(waiting) == Ok(self.queue.len());
-        if waiting == MAX_CHAIN || is_alone { self.post() } else { Ok(()) }
+        if waiting == MAX_CHAIN || is_alone { self.post(true) } else { Ok(()) }
     }
 
     /// Nothing more comes of the requests whose parts were pushed; see [`Piece::Part`].
@@ -182,17 +193,32 @@ impl Lane {
         if self.chain.is_empty() {
             return Ok(false);
         }
-        self.post()?;
+        self.post(true)?;
         Ok(true)
     }
 
+    /// Returns `true` if half of what may be under way is.
     #[inline]
-    fn post(&mut self) -> Result<(), LaneFailure> {
-        // The last of a chain asks for a completion.
-        self.unsignalled = 0;
+    pub(super) fn is_half_full(&self) -> bool {
+        self.queue.is_half_full()
+    }
+
+    /// Posts what waits without a flush, which [`Self::submit`] posts for all later. Puts that need one ask for no completion of their own.
+    ///
+    /// # Errors
+    /// [`LaneFailure`].
+    #[inline]
+    pub(super) fn submit_unflushed(&mut self) -> Result<(), LaneFailure> {
+        if self.chain.is_empty() { Ok(()) } else { self.post(self.needs_signal) }
+    }
+
+    #[inline]
+    fn post(&mut self, is_signalled: bool) -> Result<(), LaneFailure> {
+        // The last of a chain asks for a completion, or the flush behind it will.
+        (self.unsignalled, self.needs_signal) = (0, false);
         // SAFETY: the link's tables hold the memory of each request until it has completed, or until this queue pair, which is
         // destroyed before them, exists no more; the word that flushes read belongs to the link.
-        unsafe { self.chain.post(&self.qp) }.map_err(LaneFailure::from)
+        unsafe { self.chain.post(&self.qp, is_signalled) }.map_err(LaneFailure::from)
     }
 
     /// Returns `true` if puts wait for a flush that cannot be posted yet, or a chain waits to be posted.

@@ -102,6 +102,18 @@ impl LinkWorker {
         self.watch.set_awaited();
     }
 
+    /// Returns `true` if no caller looks at completions, and nobody is to hear of them as they come: the host's thread looks at
+    /// intervals, if it does.
+    #[inline]
+    pub(super) fn is_unattended(&self) -> bool {
+        self.watch.is_unattended()
+    }
+
+    /// Has the link look at what has happened.
+    pub(super) fn report(&self) {
+        self.notify.notify();
+    }
+
     /// Takes the events that are there.
     fn take_events(&self) {
         if self.cq.take_events() {
@@ -115,8 +127,8 @@ impl LinkWorker {
         self.cq.arm().is_ok()
     }
 
-    /// Has the host's thread see to the requests under way, unless somebody does.
-    fn go_on(&self) {
+    /// Has the host's thread see to the requests under way, unless somebody does. Returns `true` if the link was told to look at them.
+    fn go_on(&self) -> bool {
         let is_new = match self.watch.next() {
             Next::Nothing => false,
             Next::Arm => self.arm_queue(),
@@ -128,6 +140,7 @@ impl LinkWorker {
         if is_new {
             self.notify.notify();
         }
+        is_new
     }
 
     /// The host's thread watches the channel, or does not. What was there for a caller that has slept is taken first.
@@ -164,7 +177,7 @@ impl LinkWorker {
     pub(super) fn service(&self) {
         if !self.is_manual {
             self.take_events();
-            self.go_on();
+            let _ = self.go_on();
             self.notify.notify();
         }
     }
@@ -181,7 +194,11 @@ impl LinkWorker {
                     self.watch.set_awaited();
                 }
                 // Others may have been posted just now.
-                self.go_on();
+                let is_told = self.go_on();
+                if due == Due::Sleep && !is_told {
+                    // The queue may be armed already, and what was posted last have no completion before a poll posts its flush.
+                    self.notify.notify();
+                }
             }
         }
     }
@@ -197,14 +214,14 @@ impl SharedWorker for LinkWorker {
     fn release(&self) {
         if self.watch.release() && !self.is_manual {
             self.set_watched(true);
-            self.go_on();
+            let _ = self.go_on();
         }
     }
 
     /// Requests were posted that no caller waits for: the host's thread sees to them.
     fn resume(&self) {
         if !self.is_manual {
-            self.go_on();
+            let _ = self.go_on();
         }
     }
 
@@ -212,7 +229,7 @@ impl SharedWorker for LinkWorker {
     fn wake_on_completion(&self) {
         if !self.is_manual {
             self.set_awaited();
-            self.go_on();
+            let _ = self.go_on();
         }
     }
 

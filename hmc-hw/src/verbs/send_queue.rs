@@ -115,8 +115,14 @@ impl SendQueue {
     /// Returns `true` if puts need a flush that may be posted now. Parts need one before they fill the queue, one at a time.
     #[inline]
     pub(super) fn may_flush(&self) -> bool {
-        let fills = self.has_parts && self.flushes == 0 && self.len() >= self.depth / 2;
+        let fills = self.has_parts && self.flushes == 0 && self.is_half_full();
         (self.wants_flush || fills) && self.flushes < MAX_FLUSHES && self.len() < self.depth
+    }
+
+    /// Returns `true` if half of the places are taken.
+    #[inline]
+    pub(super) fn is_half_full(&self) -> bool {
+        self.len() >= self.depth / 2
     }
 
     /// Returns how many are not done.

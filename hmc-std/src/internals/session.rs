@@ -264,7 +264,7 @@ impl DrivenSession {
             remote: window.slice(copy.remote_offset, copy.len)?,
         };
         let hold = OpResources::region(region.clone());
-        let op = peer.post(&t, self.shared.until(self.shared.config.deadline), hold)?;
+        let op = peer.post_awaited(&t, self.shared.until(self.shared.config.deadline), hold)?;
         Ok(peer.name(op))
     }
 }

@@ -131,7 +131,15 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
     }
 
     fn take_posted(&mut self) -> bool {
+        if self.is_put_off {
+            self.submit_unattended();
+        }
         std::mem::take(&mut self.has_posted)
+    }
+
+    /// Short accesses that nobody is to hear of go out with [`Progress::take_posted`], and share a flush.
+    fn can_coalesce(&self) -> bool {
+        self.serves() && !self.requests.has_any_done() && self.worker.is_unattended()
     }
 }
 

@@ -46,6 +46,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         };
         self.has_posted = true;
         self.worker.set_busy(true);
+        self.is_put_off = true;
         if bytes > SMALL_BYTES || matches!(work.opcode, Opcode::PutNotify { .. }) {
             // There is more to do once it completes, or it takes long.
             self.worker.set_awaited();
@@ -120,6 +121,21 @@ impl<M: Registered> VerbsDataPlane<M> {
             any |= lane.submit()?;
         }
         Ok(any)
+    }
+
+    /// Posts what waits to be posted and nobody waits for; the flush behind it follows with the next poll. That is now where somebody is to
+    /// hear of its completion, and where a queue fills.
+    pub(super) fn submit_unattended(&mut self) {
+        if !self.worker.is_unattended() || self.lanes.iter().any(Lane::is_half_full) {
+            let _ = self.advance();
+            return;
+        }
+        let posted = self.lanes.iter_mut().try_for_each(Lane::submit_unflushed);
+        if let Err(failure) = posted {
+            self.fail(failure);
+            // Nobody has looked at it.
+            self.worker.report();
+        }
     }
 
     /// Posts nothing more of requests that are `meant`: each fails for that reason once what was posted of it has ended.

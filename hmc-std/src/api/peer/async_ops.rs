@@ -2,6 +2,7 @@
 
 use super::Peer;
 use super::binding::{Begun, Binding as _};
+use super::transfer::Then;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
@@ -102,7 +103,7 @@ impl Peer {
             .with_peer(self.rank()));
         }
         let mut hold = OpResources::list(batch.region.clone(), Arc::clone(&batch.list));
-        let op = self.submit(batch.direction.opcode(), until, |data| {
+        let op = self.submit(batch.direction.opcode(), Then::GoOn, until, |data| {
             data.post_list(batch.list.len(), until.at, &mut hold)
         })?;
         self.link.resume_background();

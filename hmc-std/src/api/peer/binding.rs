@@ -182,7 +182,7 @@ pub(super) trait Binding {
         let peer = self.peer();
         let until = peer.shared.until(timeout);
         let t = self.describe(code, local, ro, len)?;
-        let op = peer.post(&t, until, self.hold())?;
+        let op = peer.post_awaited(&t, until, self.hold())?;
         if peer.link.has_leader() {
             // Its leader may be parked on the sockets and not see this.
             peer.link.resume_background();

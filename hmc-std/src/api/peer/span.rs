@@ -1,6 +1,7 @@
 //! Transfers that own their memory, and windows.
 
 use super::Peer;
+use super::transfer::Then;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::link::op_resources::OpResources;
 use crate::link::{LinkState, WaitScope};
@@ -70,7 +71,7 @@ impl Peer {
         // The span stays in `hold` until the operation is posted, and goes into its record then.
         let mut hold = OpResources::span(span);
         let until = self.until();
-        match self.submit(code, until, |data| data.post(&t, until.at, &mut hold)) {
+        match self.submit(code, Then::GoOn, until, |data| data.post(&t, until.at, &mut hold)) {
             Ok(op) => {
                 self.link.resume_background();
                 Ok(Op::new(self.clone(), op))

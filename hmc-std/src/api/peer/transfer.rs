@@ -19,6 +19,15 @@ use hmc_core::transport::PostErrorKind;
 use hmc_core::work::Opcode;
 use std::time::Duration;
 
+/// What a caller does once it has begun an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It waits for it: what it needs to complete goes out at once.
+    Wait,
+    /// Something else, and tells the link's worker: the transport may hold it back until then, and its completion until somebody asks.
+    GoOn,
+}
+
 impl Peer {
     /// Puts `len` bytes from `local_offset` of our buffer to `remote_offset` of the peer's, and
     /// returns when the peer can read them.
@@ -96,7 +105,17 @@ impl Peer {
         until: WaitLimit,
         mut hold: OpResources,
     ) -> Result<slots::SlotId> {
-        self.submit(t.opcode, until, |data| data.post(t, until.at, &mut hold))
+        self.submit(t.opcode, Then::GoOn, until, |data| data.post(t, until.at, &mut hold))
+    }
+
+    /// As [`Peer::post`], for a caller that waits for it.
+    pub(crate) fn post_awaited(
+        &self,
+        t: &Transfer,
+        until: WaitLimit,
+        mut hold: OpResources,
+    ) -> Result<slots::SlotId> {
+        self.submit(t.opcode, Then::Wait, until, |data| data.post(t, until.at, &mut hold))
     }
 
     /// As [`Peer::post`] if there is space now; `None` when there is none.
@@ -106,19 +125,20 @@ impl Peer {
         deadline: Instant,
         mut hold: OpResources,
     ) -> Option<Result<slots::SlotId>> {
-        self.attempt(t.opcode, &mut |data| data.post(t, deadline, &mut hold))
+        self.attempt(t.opcode, Then::GoOn, &mut |data| data.post(t, deadline, &mut hold))
     }
 
     /// Begins an operation, waiting for space if there is none.
     pub(super) fn submit(
         &self,
         code: Opcode,
+        then: Then,
         until: WaitLimit,
         mut begin: impl FnMut(&mut DataState) -> Begun,
     ) -> Result<slots::SlotId> {
         let op = self
             .link
-            .drive(WaitScope::Data, until, |_| self.attempt(code, &mut begin))
+            .drive(WaitScope::Data, until, |_| self.attempt(code, then, &mut begin))
             .unwrap_or_else(|stop| Err(stop.error("waiting for space to post")))
             .map_err(|e| e.with_peer(self.rank()))?;
         Ok(op)
@@ -128,6 +148,7 @@ impl Peer {
     fn attempt(
         &self,
         code: Opcode,
+        then: Then,
         begin: &mut impl FnMut(&mut DataState) -> Begun,
     ) -> Option<Result<slots::SlotId>> {
         let link = &self.link;
@@ -141,7 +162,7 @@ impl Peer {
             let (mut why, mut copies) = (None, false);
             if begun.is_ok() {
                 data.count(code);
-                if !data.can_wait() {
+                if then == Then::Wait || !data.can_wait() {
                     data.progress(&mut after);
                 }
                 copies = data.copy_piece(&mut after);
