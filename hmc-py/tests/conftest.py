@@ -76,23 +76,64 @@ def ucx():
         pytest.skip(f"no UCX: {why[0]}")
 
 
+INFINIBAND = "/sys/class/infiniband"
+
+
 @pytest.fixture
 def rdma():
     """Skips where the kernel has no RDMA device."""
     if not listeners.has_rdma_device():
-        pytest.skip("no RDMA device: /sys/class/infiniband has none")
+        pytest.skip(f"no RDMA device: {INFINIBAND} has none")
 
+
+def rdma_packets():
+    """The packets that the soft-RoCE devices of this machine have sent; ``None`` where a device does not count them there."""
+    sent = []
+    for device in os.listdir(INFINIBAND):
+        try:
+            with open(f"{INFINIBAND}/{device}/ports/1/hw_counters/sent_pkts") as f:
+                sent.append(int(f.read()))
+        except OSError:
+            return None
+    return sum(sent)
+
+
+@pytest.fixture
+def over_rdma(rdma):
+    """As ``rdma``; soft-RoCE devices that sent nothing fail the test."""
+    before = rdma_packets()
+    yield
+    assert before is None or rdma_packets() > before, "no RDMA device has sent a packet"
+
+
+#: Neither UCX nor RDMA can be had, whatever this machine has.
+NO_LIBRARIES = {"HMC_UCX_LIB": "/nowhere", "HMC_VERBS_LIB": "/nowhere"}
+
+#: A parameter of tests, for what runs over RDMA verbs: ``pytest -m rdma`` runs these alone.
+RDMA = pytest.param("rdma", marks=pytest.mark.rdma)
 
 #: Without UCX the programs run as they are: the environment names another transport.
-CONNS = ["ucx", "fallback"]
+CONNS = ["ucx", RDMA, "fallback"]
+
+
+class Env(dict):
+    """Variables for the processes of a test, and the transport that its programs name."""
+
+    conn = "UCX"
+
+    def named(self, program):
+        """A program of the C++ HMC's guides, which name UCX, with this transport in its place."""
+        return program.replace("ConnType.UCX", f"ConnType.{self.conn}")
 
 
 @pytest.fixture(params=CONNS)
 def env(request):
-    if request.param == "ucx":
-        request.getfixturevalue("ucx")
-        return {}
-    return {"HMC_UCX_LIB": "/nowhere", "HMC_CONN_FALLBACK": "auto"}
+    if request.param == "fallback":
+        return Env(HMC_UCX_LIB="/nowhere", HMC_CONN_FALLBACK="auto")
+    request.getfixturevalue({"ucx": "ucx", "rdma": "over_rdma"}[request.param])
+    env = Env()
+    env.conn = request.param.upper()
+    return env
 
 
 @pytest.fixture(autouse=True)
@@ -263,14 +304,27 @@ def buf():
     return hmc.IOBuffer.create(buffer_size=1 << 16)
 
 
-@pytest.fixture(params=["shm", "tcp"])
+@pytest.fixture(params=["shm", "tcp", RDMA])
 def pair(request):
     """Two sessions of this process, connected; rank 0's peer and rank 1's."""
+    if request.param == "rdma":
+        request.getfixturevalue("rdma")
     with hmc.Session(rank=1, listen=["tcp://127.0.0.1:0", "uds"], buffer_size=1 << 20) as b, \
             hmc.Session(rank=0, buffer_size=1 << 20) as a:
         to_b = a.connect(1, b.address, hmc.ConnType[request.param.upper()])
         assert to_b.conn == request.param
+        before = rdma_packets() if request.param == "rdma" else None
         yield a, b, to_b, b.peer(0)
+        if before is not None and any(moved(session) for session in (a, b)):
+            assert rdma_packets() > before, "no RDMA device has sent what the session counts"
+
+
+def moved(session):
+    """The bytes that a session counts as moved by its end; none of one that is closed."""
+    try:
+        return sum(peer["bytes_out"] for peer in session.stats()["peers"].values())
+    except hmc.HMCError:
+        return 0
 
 
 class Tensor:

@@ -46,7 +46,7 @@ def test_memory_and_buffers_of_the_binding():
 
 def test_the_binding_s_names(run, env, tmp_path):
     port, ctrl = free_port(), free_port()
-    a = run("""
+    a = run(env.named("""
 import sys, hmc
 buf = hmc.ConnBuffer(0, 1 << 20, hmc.MemoryType.CPU)
 comm = hmc.Communicator(buf, 1)
@@ -59,9 +59,9 @@ assert out == b"data"
 assert comm.closeServer() == 0
 comm.ctrlSend(1, 6)
 assert comm.ctrlRecv(1) == (0, 7)
-""" % (port, ctrl), tmp_path, env=env)
+""" % (port, ctrl)), tmp_path, env=env)
     a.expect("up")
-    run("""
+    run(env.named("""
 import hmc
 comm = hmc.Communicator(buf := hmc.ConnBuffer(0, 1 << 20), 1)
 link = hmc.CtrlLink(hmc.CtrlTransport.TCP, "127.0.0.1", %d)
@@ -74,7 +74,7 @@ assert comm.checkConn("127.0.0.9", 1, hmc.ConnType.RDMA) == hmc.status_t.NOT_FOU
 comm.ctrlSend(0, 5)
 assert comm.ctrlRecv(0) == (0, 6)
 comm.ctrlSend(0, 7)
-""" % (ctrl, port, port, port, port), env=env).end()
+""" % (ctrl, port, port, port, port)), env=env).end()
     a.end()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hmc
-from conftest import LIMIT, until
+from conftest import LIMIT, RDMA, until
 from conftest import free_port as _port
 
 VICTIM = """
@@ -22,9 +22,11 @@ sys.stdin.readline()
 """
 
 
-@pytest.fixture(params=["shm", "tcp"])
+@pytest.fixture(params=["shm", "tcp", RDMA])
 def victim(request, run):
     """A peer that is another process."""
+    if request.param == "rdma":
+        request.getfixturevalue("rdma")
     process = run(VICTIM)
     with hmc.Session(rank=0, buffer_size=64 << 20) as s:
         peer = s.connect(1, process.line(), hmc.ConnType[request.param.upper()])

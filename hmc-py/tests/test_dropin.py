@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import hmc
-from conftest import LIMIT, free_port, until
+from conftest import LIMIT, NO_LIBRARIES, free_port, until
 
 TCP, SHM = hmc.ConnType.TCP, hmc.ConnType.SHM
 IP = "127.0.0.1"
@@ -167,6 +167,7 @@ def test_a_name_ends_alone(sessions, tmp_path):
 def test_two_transports_that_are_one(older, sessions, tmp_path, monkeypatch):
     """A program that connects over RDMA and over UCX, and disconnects neither: the fallback takes one link for both."""
     monkeypatch.setenv("HMC_CONN_FALLBACK", "auto")
+    monkeypatch.setenv("HMC_VERBS_LIB", NO_LIBRARIES["HMC_VERBS_LIB"])
     server, client = sessions(), sessions()
     port, both = serve(server, tmp_path), ((hmc.ConnType.RDMA, 2026), (hmc.ConnType.UCX, 2025))
     if older:

@@ -4,7 +4,7 @@ transport is missing."""
 import pytest
 
 import hmc
-from conftest import free_port, ran
+from conftest import NO_LIBRARIES, RDMA, free_port, ran
 
 TCP = hmc.ConnType.TCP
 
@@ -80,6 +80,7 @@ def test_what_instead_of_rdma(monkeypatch):
     with hmc.Session(rank=0, listen="tcp://127.0.0.1:0", buffer_size=64) as s:
         there = dict(peer_id=0, peer_ip="127.0.0.1", data_port=2026, ctrl_tcp_port=int(s.address.rsplit(":", 1)[1]))
         monkeypatch.delenv("HMC_CONN_FALLBACK", raising=False)
+        monkeypatch.setenv("HMC_VERBS_LIB", NO_LIBRARIES["HMC_VERBS_LIB"])
         with hmc.create_session(buffer_size=64) as c:
             with pytest.raises(hmc.Unavailable, match="use conn=ConnType.UCX.*HMC_CONN_FALLBACK=auto"):
                 c.connect(self_id=1, **there)
@@ -108,7 +109,7 @@ def test_a_rank_that_somebody_has_is_drawn_anew(monkeypatch):
 
 
 @pytest.mark.parametrize("fallback", ["", "shm"])
-@pytest.mark.parametrize("conn", ["ucx", "rdma"])
+@pytest.mark.parametrize("conn", ["ucx", RDMA])
 def test_another_transport_in_use_is_no_matter_of_packages(request, monkeypatch, fallback, conn):
     """Where the transport can be had; without UCX or a device that is what is missing. A link that a rank names is the only one to it; the
     C++ HMC's form has a second one, or the reason why not."""
@@ -123,14 +124,18 @@ def test_another_transport_in_use_is_no_matter_of_packages(request, monkeypatch,
             s.connect(0, address, hmc.ConnType[conn.upper()])
         assert "pip install" not in e.value.msg and "FALLBACK" not in e.value.msg
         assert "::" not in e.value.msg  # a name of Rust is none here
-        why = "no local socket" if fallback else "takes no part in UCX" if conn == "ucx" else "no RDMA verbs"
-        with pytest.raises(hmc.Unavailable, match=why):
-            s.connect(data_port=2, conn=hmc.ConnType[conn.upper()], **where)
+        if conn == "rdma":  # in which every session takes part
+            s.connect(data_port=2, conn=hmc.ConnType.RDMA, **where)
+            (beside,) = s.stats()["others"].values()
+            assert beside["peers"][0]["conn"] == "rdma" and [peer.conn for peer in s.peers] == ["tcp"]
+            return
+        with pytest.raises(hmc.Unavailable, match="no local socket" if fallback else "takes no part in UCX"):
+            s.connect(data_port=2, conn=hmc.ConnType.UCX, **where)
         assert not s._seconds and len(s.peers) == 1
 
 
 @pytest.mark.parametrize("fallback", ["", "tcp"])
-@pytest.mark.parametrize("conn", ["ucx", "rdma", "tcp"])
+@pytest.mark.parametrize("conn", ["ucx", RDMA, "tcp"])
 def test_nobody_listens_is_no_matter_of_transports(request, monkeypatch, caplog, fallback, conn):
     """Where the transport can be had; without UCX or a device that is what is missing, whoever listens."""
     if conn in ("ucx", "rdma"):

@@ -11,7 +11,7 @@ import pytest
 
 import conftest
 import hmc
-from conftest import LIMIT, free_port, until
+from conftest import LIMIT, NO_LIBRARIES, free_port, until
 
 TCP, SHM, UCX, AUTO = hmc.ConnType.TCP, hmc.ConnType.SHM, hmc.ConnType.UCX, hmc.ConnType.AUTO
 IP = "127.0.0.1"
@@ -437,7 +437,7 @@ limit = time.monotonic() + 20
 while not server.peers and time.monotonic() < limit:
     time.sleep(0.01)
 assert len(server.peers) == 1 and not client._seconds
-""", env={"HMC_UCX_LIB": "/nowhere", "HMC_CONN_FALLBACK": fallback}).end()
+""", env={**NO_LIBRARIES, "HMC_CONN_FALLBACK": fallback}).end()
 
 
 def test_a_member_of_a_group_is_connected_over_a_named_transport_too(ucx, sessions, folder):

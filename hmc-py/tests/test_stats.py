@@ -25,9 +25,9 @@ def test_counters_count_transfers_bytes_and_messages(pair):
     told = ours()
     assert (told["conn"], told["connected"], told["puts"], told["gets"]) == (peer.conn, True, 4, 2)
     assert (told["messages_out"] - messages, told["messages_in"], told["inbox"]) == (5, 1, 1)
-    # Over shared memory this end moves the bytes of both; over TCP it sends those of its puts.
-    assert (told["bytes_out"], told["bytes_in"]) == ((4200, 0) if peer.conn == "shm" else (3200, 1000))
-    assert (theirs()["bytes_out"], theirs()["bytes_in"]) == ((0, 0) if peer.conn == "shm" else (1000, 3200))
+    # Over shared memory and RDMA this end moves the bytes of both; over TCP it sends those of its puts.
+    assert (told["bytes_out"], told["bytes_in"]) == ((3200, 1000) if peer.conn == "tcp" else (4200, 0))
+    assert (theirs()["bytes_out"], theirs()["bytes_in"]) == ((1000, 3200) if peer.conn == "tcp" else (0, 0))
     assert theirs()["messages_in"] == 5 and theirs()["puts"] == theirs()["gets"] == 0
     assert [back.recv_tag() for _ in range(5)] == list(range(5)) and theirs()["inbox"] == 0
 
@@ -79,7 +79,7 @@ def test_refused_connections_are_counted():
 def test_explain_names_the_transport_and_the_checking_end(pair):
     _, _, peer, _ = pair
     told = peer.explain()
-    # Of mapped memory the target sees nothing.
+    # Of mapped memory, and of what its NIC does, the target sees nothing.
     assert told["target_checks"] == (peer.conn == "tcp") and told["trust"]
     assert [choice["conn"] for choice in told["choices"] if choice["chosen"]] == [peer.conn] == [told["conn"]]
     assert all(choice["why"] for choice in told["choices"])
