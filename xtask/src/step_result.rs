@@ -181,17 +181,20 @@ fn each_ran(text: &str, programs: usize) -> Verdict {
 /// Runs pytest and reads its summary.
 pub(crate) fn pytest(command: &mut Command, limit: Duration) -> StepResult {
     match shell::stream(command, limit) {
-        Ok(out) => {
-            let counts = count_pytest(&out.stdout);
-            let verdict = match (out.success, counts.passed) {
-                (false, _) => failed(&out),
-                (true, 0) => Verdict::failed("no test was run"),
-                (true, _) => Verdict::Passed,
-            };
-            StepResult { verdict, counts }
-        }
+        Ok(out) => pytest_result(&out),
         Err(why) => Verdict::Failed(why).into(),
     }
+}
+
+/// The result of a pytest that ended.
+pub(crate) fn pytest_result(out: &Outcome) -> StepResult {
+    let counts = count_pytest(&out.stdout);
+    let verdict = match (out.success, counts.passed) {
+        (false, _) => failed(out),
+        (true, 0) => Verdict::failed("no test was run"),
+        (true, _) => Verdict::Passed,
+    };
+    StepResult { verdict, counts }
 }
 
 /// Reads a line such as `3 failed, 90 passed, 2 skipped, 1 error in 12.34s`.

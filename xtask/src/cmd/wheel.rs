@@ -109,15 +109,7 @@ fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
     let mut interpreters = vec![python];
     interpreters.extend(free);
     for interpreter in &interpreters {
-        let mut command = Command::new(&maturin);
-        command
-            .args(["build", "--release", "--locked", "--interpreter", interpreter, "--out"])
-            .arg(&out);
-        command.arg("--manifest-path").arg(root.join("hmc-py/Cargo.toml")).current_dir(root);
-        let done = shell::stream(&mut command, BUILD).map_err(Verdict::Failed)?;
-        if !done.success {
-            return Err(Verdict::failed(format!("maturin: {}", done.why())));
-        }
+        build_one(root, &maturin, (interpreter, "release"), &out)?;
     }
     if interpreters.len() == 1 {
         println!(
@@ -126,6 +118,17 @@ fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
         );
     }
     interpreters.iter().map(|python| found(&out, python)).collect()
+}
+
+/// Builds the wheel of an interpreter, with a profile of cargo.
+fn build_one(root: &Path, maturin: &Path, with: (&str, &str), out: &Path) -> Result<(), Verdict> {
+    let (interpreter, profile) = with;
+    let mut command = Command::new(maturin);
+    command.args(["build", "--profile", profile, "--locked", "--interpreter", interpreter]);
+    command.arg("--out").arg(out);
+    command.arg("--manifest-path").arg(root.join("hmc-py/Cargo.toml")).current_dir(root);
+    let done = shell::stream(&mut command, BUILD).map_err(Verdict::Failed)?;
+    if done.success { Ok(()) } else { Err(Verdict::failed(format!("maturin: {}", done.why()))) }
 }
 
 /// Removes what older builds have left: a wheel of one of them must not be taken for that of this one.
