@@ -1,8 +1,10 @@
 //! `cargo xtask test-hw`: the suites over the real libraries and devices of this machine.
 //!
 //! What is missing is skipped with the reason and what to do about it, and the run then ends with status 77, never 0.
-//! A test is counted as passed only if UCX (or RDMA verbs) moved bytes for it, and nothing else did in its place ([`single`]).
+//! A test is counted as passed only if UCX (or RDMA verbs) moved bytes for it, and nothing else did in its place ([`single`]); tests
+//! of the Python package count as pytest counts them ([`python`]).
 
+mod python;
 pub(crate) mod rdma;
 mod single;
 mod suites;

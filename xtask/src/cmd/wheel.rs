@@ -164,6 +164,15 @@ pub(crate) fn installed(root: &Path) -> Result<PathBuf, Verdict> {
     install::wheel(wheel, &home, "[test]").map(|_| home)
 }
 
+/// An interpreter of a fresh environment with the package and what its tests need, as optimised as the other tests over devices.
+pub(crate) fn for_devices(root: &Path) -> Result<PathBuf, Verdict> {
+    let maturin = maturin(root, "python3")?;
+    let out = root.join("target/py/wheels-devices");
+    empty(&out)?;
+    build_one(root, &maturin, ("python3", "proofs"), &out)?;
+    install::wheel(&found(&out, "python3")?, &root.join("target/py/devices"), "[test]")
+}
+
 fn test_all(root: &Path, wheels: &[Wheel], ucx: bool, only: Option<&str>) -> StepResult {
     let tested = wheels.iter().map(|wheel| test(root, wheel, ucx, only)).reduce(StepResult::and);
     tested.unwrap_or_else(|| Verdict::failed("maturin made no wheel").into())

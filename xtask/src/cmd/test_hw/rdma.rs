@@ -1,7 +1,9 @@
-//! The suites over RDMA verbs: the conformance suite, the process tests, and a file between two processes of `hmc`.
+//! The suites over RDMA verbs: the conformance suite, the process tests, a file between two processes of `hmc`, and the tests of the
+//! Python package.
 //!
 //! The programs are built before, since a VM has no use for a compiler: `test-hw --vm` runs this file's command in the guest.
 
+use super::python::Python;
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
 use super::suites::{ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS, SHORT};
 use crate::cmd::demo::{self, Via};
@@ -41,6 +43,9 @@ pub(crate) struct Options {
     /// Only the short form
     #[arg(long)]
     short: bool,
+    /// The Python package
+    #[command(flatten)]
+    python: Python,
     /// Programs of tests, NAME=PATH
     #[arg(required = true, value_parser = program)]
     programs: Vec<(String, PathBuf)>,
@@ -62,7 +67,8 @@ impl Options {
         let mut command = shell::cargo();
         command.current_dir(root).args(["build", "--profile", "proofs"]);
         let hmc = shell::built(&mut command, "hmc-cli", &["hmc"])?;
-        Ok(Self { hmc, limit: LIMIT.as_secs(), time: 0, json: None, short, programs })
+        let python = if short { Python::default() } else { Python::built(root)? };
+        Ok(Self { hmc, limit: LIMIT.as_secs(), time: 0, json: None, short, python, programs })
     }
 
     /// Sets the limits, and the file of the results.
@@ -81,6 +87,7 @@ impl Options {
             all.extend(["--json".into(), json.into()]);
         }
         all.extend(self.short.then(|| "--short".into()));
+        all.extend(self.python.arguments());
         all.extend(self.programs.iter().map(|(name, path)| {
             let mut argument = OsString::from(format!("{name}="));
             argument.push(path);
@@ -133,7 +140,8 @@ pub(crate) fn run(options: &Options) -> Verdict {
     println!("RDMA devices: {}", devices.join(", "));
     let until = Instant::now().checked_add(Duration::from_secs(options.time));
     let (mut table, mut steps) = (Vec::new(), Vec::new());
-    for (name, step) in SUITES {
+    let is_wanted = |name: &str| name != PYTHON || !options.short;
+    for (name, step) in SUITES.iter().filter(|(name, _)| is_wanted(name)) {
         let mut tested = Vec::new();
         let line = Line::of((*name).to_owned(), || step(options, until, &mut tested));
         steps.push(report(&line, &tested));
@@ -146,11 +154,15 @@ pub(crate) fn run(options: &Options) -> Verdict {
             return Verdict::failed(format!("{}: {e}", file.display()));
         }
     }
-    verdict(summary(&table), false)
+    let missing = table.iter().any(|l| matches!(l.result.verdict, Verdict::Skipped { .. }));
+    verdict(summary(&table), missing)
 }
 
 /// Runs a suite, and adds its tests to the list.
-type Suite = fn(&Options, Option<Instant>, &mut Vec<Tested>) -> StepResult;
+type Suite = fn(&Options, Option<Instant>, &mut Vec<Value>) -> StepResult;
+
+/// The suite that the short form does not run.
+const PYTHON: &str = "Python package";
 
 const SUITES: &[(&str, Suite)] = &[
     ("conformance", |options, until, tested| {
@@ -164,6 +176,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("process tests", |options, until, tested| {
         suite(options, &process_tests(options.short), Which::All, until, tested)
     }),
+    (PYTHON, |options, until, tested| options.python.tests(&tree::root(), until, tested)),
 ];
 
 fn suite(
@@ -171,7 +184,7 @@ fn suite(
     names: &[&str],
     which: Which,
     until: Option<Instant>,
-    tested: &mut Vec<Tested>,
+    tested: &mut Vec<Value>,
 ) -> StepResult {
     let is_short = options.short && which == Which::All;
     let run = Run {
@@ -194,30 +207,28 @@ fn suite(
     let programs: Vec<_> = names.iter().filter_map(of).collect();
     match run.judged(&programs) {
         Ok(list) => {
-            let result = run.summed(&list);
-            tested.extend(list);
-            result
+            tested.extend(list.iter().map(test));
+            run.summed(&list)
         }
         Err(why) => Verdict::Failed(why).into(),
     }
 }
 
+/// A test.
+fn test(Tested { name, seen, time }: &Tested) -> Value {
+    let (word, bytes, why) = match seen {
+        Seen::Moved { bytes, .. } => ("passed", *bytes, None),
+        Seen::WithoutBytes => ("without bytes", 0, None),
+        Seen::Skipped => ("skipped", 0, None),
+        Seen::Failed(why) => ("failed", 0, Some(why)),
+    };
+    let seconds = time.as_secs_f64();
+    json!({ "name": name, "result": word, "bytes": bytes, "why": why, "seconds": seconds })
+}
+
 /// A step with its tests.
-fn report(line: &Line, tested: &[Tested]) -> Value {
+fn report(line: &Line, tests: &[Value]) -> Value {
     let Line { name, result, time } = line;
-    let tests: Vec<Value> = tested
-        .iter()
-        .map(|Tested { name, seen, time }| {
-            let (word, bytes, why) = match seen {
-                Seen::Moved { bytes, .. } => ("passed", *bytes, None),
-                Seen::WithoutBytes => ("without bytes", 0, None),
-                Seen::Skipped => ("skipped", 0, None),
-                Seen::Failed(why) => ("failed", 0, Some(why)),
-            };
-            let seconds = time.as_secs_f64();
-            json!({ "name": name, "result": word, "bytes": bytes, "why": why, "seconds": seconds })
-        })
-        .collect();
     json!({
         "name": name,
         "verdict": result.verdict.word(),
@@ -232,7 +243,7 @@ fn report(line: &Line, tested: &[Tested]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{ELSEWHERE, OF_UCX, Options, PROCESS_TESTS, SHORT, process_tests, program};
+    use super::{ELSEWHERE, OF_UCX, Options, PROCESS_TESTS, Python, SHORT, process_tests, program};
     use clap::Parser;
 
     #[derive(Parser)]
@@ -246,11 +257,20 @@ mod tests {
         let programs = vec![("a".to_owned(), "/t/a b=c".into())];
         let json = Some("/out/x.json".into());
         let hmc = "/t/hmc".into();
-        let mut options = Options { hmc, limit: 60, time: 100, json, short: false, programs };
-        for short in [false, true] {
+        let (python, short) = (Python::default(), false);
+        let mut options = Options { hmc, limit: 60, time: 100, json, short, python, programs };
+        let pythons: [(bool, &[&str]); 3] = [
+            (false, &["--no-python", "no python3", "`apt`"]),
+            (false, &["--python", "/t/p"]),
+            (true, &[]),
+        ];
+        for (short, words) in pythons {
+            let needed = ["test-hw-rdma", "--hmc=h", "--limit=1", "--time=1", "a=b"];
+            options.python = Parsed::parse_from(needed.iter().chain(words)).options.python;
             options.short = short;
             let read = Parsed::parse_from(options.arguments()).options;
             assert_eq!((read.arguments(), read.short), (options.arguments(), short));
+            assert_eq!(options.python.arguments(), words);
         }
         assert!(program("x").is_err());
     }

@@ -102,6 +102,9 @@ impl Work {
         match status {
             Ok(0) => Verdict::Passed,
             Ok(1) => Verdict::failed(format!("{name} failed in the VM")),
+            Ok(77) => {
+                Verdict::skipped(format!("{name} could not all run"), "see the reasons above")
+            }
             Ok(124) => Verdict::failed(format!("the VM was killed after {} s", time.as_secs())),
             Ok(status) => Verdict::failed(format!("{name} ended with status {status} in the VM")),
             Err(verdict) => verdict,
