@@ -2,9 +2,11 @@
 //!
 //! A session's thread must never wait for the interpreter lock: it puts its records into a bounded queue, and a thread of its own
 //! passes them to the logger `hmc` (UCX's to `hmc.ucx`). If the queue is full, records are dropped and counted. That thread ends
-//! before the interpreter does: handlers that run while the interpreter is taken down abort the process.
+//! before the interpreter does: a handler that comes back to an interpreter that is taken down aborts the process. One that takes too
+//! long is ended by `SystemExit`, raised where it runs; only one that blocks outside of Python meanwhile is not reached by that.
 
 use std::convert::Infallible;
+use std::ffi::c_long;
 use std::fmt::{self, Write as _};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -14,6 +16,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hmc_std::Origin;
+use pyo3::exceptions::PySystemExit;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -22,7 +26,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// Capacity of the queue.
 const CAPACITY: usize = 1024;
 
-/// How long the end of the interpreter waits for handlers.
+/// How long the end of the interpreter waits for handlers, and after that for the one that it has ended.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// One message.
@@ -52,6 +56,8 @@ struct Queue {
     ends: AtomicBool,
     /// Its thread ends whatever is in the queue.
     late: AtomicBool,
+    /// Its thread, as Python names threads; 0 before it runs.
+    ident: AtomicU64,
     thread: Mutex<Option<Carrier>>,
 }
 
@@ -79,9 +85,22 @@ impl Queue {
         let _ = self.words.try_send(None);
         match thread.ended.recv_timeout(ENDING) {
             Err(RecvTimeoutError::Disconnected) => drop(thread.handle.join()),
-            Err(RecvTimeoutError::Timeout) => self.late.store(true, Ordering::SeqCst),
+            Err(RecvTimeoutError::Timeout) => self.stop(&thread),
             Ok(never) => match never {},
         }
+    }
+
+    /// Raises `SystemExit` in the handler that its thread runs, and waits until that has ended, for `ENDING` at most.
+    fn stop(&self, thread: &Carrier) {
+        self.late.store(true, Ordering::SeqCst);
+        let ident = c_long::try_from(self.ident.load(Ordering::Acquire)).unwrap_or(0);
+        Python::attach(|py| {
+            let exit = py.get_type::<PySystemExit>();
+            // SAFETY: the interpreter lock is held, and the exception type is borrowed for the call. A thread that is in no Python code
+            // any more is not found.
+            unsafe { ffi::PyThreadState_SetAsyncExc(ident, exit.as_ptr()) };
+        });
+        let _ = thread.ended.recv_timeout(ENDING);
     }
 }
 
@@ -102,6 +121,7 @@ impl LogLayer {
                 words,
                 ends: AtomicBool::new(false),
                 late: AtomicBool::new(false),
+                ident: AtomicU64::new(0),
                 thread: Mutex::new(None),
             }));
             let set =
@@ -187,6 +207,9 @@ impl Subscriber for LogLayer {
 
 /// Takes messages to Python until the queue is ended, or there is no interpreter any more.
 fn carry(queue: &Queue, words: &Receiver<Option<LogLine>>) {
+    // SAFETY: it can be called by any thread, with or without the interpreter lock.
+    let ident = unsafe { ffi::PyThread_get_thread_ident() };
+    queue.ident.store(ident, Ordering::Release);
     while !queue.late.load(Ordering::SeqCst) {
         let ends = queue.ends.load(Ordering::SeqCst);
         let next = if ends { words.try_recv().ok() } else { words.recv().ok() };

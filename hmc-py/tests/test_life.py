@@ -211,7 +211,14 @@ def _said_at_the_end(body, count):
 def test_a_process_that_ends_while_a_handler_runs_ends_in_order():
     """And what was said is heard. The thread that runs handlers comes back to an interpreter that is gone if it is not stopped."""
     for _ in range(6):
-        assert _said_at_the_end("[time.sleep(0.001) for _ in range(200)]", 2) == ["heard"] * 2
+        assert _said_at_the_end("[time.sleep(0.001) for _ in range(50)]", 2) == ["heard"] * 2
+
+
+def test_a_handler_that_takes_too_long_is_ended():
+    """It would come back to an interpreter that is gone, which aborts the process."""
+    start = time.monotonic()
+    assert _said_at_the_end("[time.sleep(0.001) for _ in range(10 ** 6)]", 2) == []
+    assert time.monotonic() - start < LIMIT / 2
 
 
 def test_a_handler_that_never_returns_does_not_keep_the_process():
