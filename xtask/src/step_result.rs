@@ -98,10 +98,7 @@ pub(crate) fn verdict(total: Counts, missing: bool) -> Verdict {
         return Verdict::failed("some suites failed");
     }
     if missing {
-        return Verdict::skipped(
-            "not every suite could run",
-            "see the reasons above, or `--install`",
-        );
+        return Verdict::skipped("not every suite could run", "each reason above names its remedy");
     }
     if total.passed == 0 {
         return Verdict::failed("no test was run");

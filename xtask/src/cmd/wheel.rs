@@ -70,7 +70,8 @@ pub(crate) fn step(root: &Path) -> StepResult {
 
 /// A Python that is new enough and can make environments.
 fn check(python: &str) -> Result<(), Verdict> {
-    let remedy = "`apt install python3 python3-venv` (3.11 or later), or `--python PATH`";
+    let remedy =
+        "`apt install python3 python3-venv` (3.11 or later), or `cargo xtask wheel --python PATH`";
     let ask = "import sys, venv, ensurepip; print(*sys.version_info[:2])";
     let out = shell::capture(Command::new(python).args(["-c", ask]))
         .map_err(|why| Verdict::skipped(why, remedy))?;
