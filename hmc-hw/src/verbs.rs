@@ -49,6 +49,7 @@ mod looks;
 mod objects;
 mod ops;
 mod page;
+mod path;
 pub mod port;
 pub mod reach;
 mod remotes;

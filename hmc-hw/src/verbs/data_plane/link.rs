@@ -20,37 +20,9 @@ use crate::verbs::fault::VerbsFault;
 use crate::verbs::lane::{FlushWord, Lane, LaneFailure};
 use crate::verbs::link_worker::LinkWorker;
 use crate::verbs::objects::PathTo;
-use crate::verbs::port::LinkLayer;
+use crate::verbs::path::{ACK_TIMEOUT, address_of};
 use crate::verbs::reach::reach;
-use crate::verbs::select::Port;
 use crate::verbs::status::WcStatus;
-use crate::verbs::sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
-
-/// How long an acknowledgement may take: 4.096 us times 2^14, which is 67 ms. With the retries a peer that is gone is known as such
-/// within the time after which silence makes it dead.
-const ACK_TIMEOUT: u8 = 14;
-
-/// Hops of a packet across routers: as many as there can be.
-const HOP_LIMIT: u8 = 255;
-
-/// The way to the peer's port.
-fn address_of(port: &Port, info: &ConnInfo) -> ibv_ah_attr {
-    // On Ethernet the GID is the address. Within an InfiniBand subnet the LID is.
-    let is_global = port.link() == LinkLayer::Ethernet;
-    let grh = ibv_global_route {
-        dgid: ibv_gid { raw: info.end.gid.0 },
-        sgid_index: port.gid_index(),
-        hop_limit: HOP_LIMIT,
-        ..ibv_global_route::default()
-    };
-    ibv_ah_attr {
-        grh,
-        dlid: info.lid,
-        is_global: u8::from(is_global),
-        port_num: port.number(),
-        ..ibv_ah_attr::default()
-    }
-}
 
 impl<M: Registered> VerbsDataPlane<M> {
     /// What the peer needs to connect to this end.
@@ -75,7 +47,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         let port = &self.port;
         reach(&port.end(), &info.end).map_err(VerbsFault::Unreachable)?;
         self.lanes.truncate(info.lanes().len());
-        let address = address_of(port, info);
+        let address = address_of(port, info.end.gid, info.lid);
         let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
         for (lane, theirs) in self.lanes.iter_mut().zip(info.lanes()) {
             lane.connect(&PathTo {
