@@ -61,6 +61,7 @@ pub mod survey;
 mod sys;
 #[cfg(test)]
 mod tests;
+pub mod window_probe;
 pub mod window_scheme;
 
 pub use conn_info::{ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY};

@@ -225,7 +225,6 @@ impl Library {
         }
     }
 
-    #[expect(dead_code, reason = "the trial of windows uses it")]
     /// Returns how the device of that name and GUID enforces windows: as `find` found it at the first use. Another thread that asks
     /// waits for that.
     pub(super) fn window_scheme(

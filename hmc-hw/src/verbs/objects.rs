@@ -8,7 +8,6 @@ mod queue_pair;
 
 pub(super) use completion_queue::CompletionQueue;
 pub(super) use memory_region::MemoryRegion;
-#[expect(unused_imports, reason = "the trial of windows uses it")]
 pub(super) use memory_window::{MemoryWindow, WindowRange};
 pub(super) use protection_domain::ProtectionDomain;
 pub(super) use queue_pair::{PathTo, QueuePair, QueueSizes};

@@ -39,7 +39,6 @@ impl Page {
         self.0
     }
 
-    #[expect(dead_code, reason = "the trial of windows uses it")]
     /// Its bytes.
     pub(super) fn bytes(&self) -> SharedBytes<'_> {
         // SAFETY: the page is mapped as long as this value, for reads and writes; nothing but views and devices accesses it.

@@ -1,7 +1,5 @@
 //! A memory window of type 2: a part of a memory region that the peer of one queue pair may reach.
 
-#![expect(dead_code, reason = "the trial of windows uses it")]
-
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
