@@ -61,6 +61,7 @@ pub mod survey;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod window_parts;
 pub mod window_probe;
 pub mod window_scheme;
 

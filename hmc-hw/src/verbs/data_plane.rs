@@ -318,8 +318,10 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         if !self.serves() {
             return Err(PostErrorKind::Busy);
         }
-        let there = match self.remotes.resolve(work.opcode, work.remote) {
-            Ok(there) => there,
+        let there = match self.remotes.resolve(work.opcode, work.remote, self.next_lane) {
+            Ok(Some(there)) => there,
+            // The peer sends the keys later.
+            Ok(None) => return Err(PostErrorKind::Busy),
             Err(why) if self.requests.has_space() => {
                 self.requests.insert_failed(work.op, why);
                 return Ok(());

@@ -121,7 +121,7 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
     fn receive_note(&mut self, note: Note<'_>) -> Result<(), VerbsFault> {
         match note.kind {
             ENDPOINT_VERBS => self.connect(&ConnInfo::parse(note.bytes)?),
-            ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?),
+            ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?, self.lanes.len()),
             ENDPOINT_VERBS_CONNECTED => {
                 self.is_peer_connected = true;
                 Ok(())

@@ -90,7 +90,7 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
             return Ok(None);
         }
         let (region, base) = register(&self.pd, memory, local.span, rights(window.access))?;
-        let key = WindowKey { window: *window, base, rkey: region.rkey() };
+        let key = WindowKey { window: *window, base, keys: vec![region.rkey()] };
         let old = self.exposed.open(id, epoch, Some(region));
         self.release(old);
         let mut out = Writer::new(buf);
