@@ -37,6 +37,7 @@ pub mod error;
 pub mod event;
 mod exposed;
 pub mod fault;
+mod flush_regions;
 mod functions;
 pub mod gid;
 pub mod gid_choice;

@@ -25,14 +25,15 @@ use super::domain::{VerbsDomain, random_psn};
 use super::error::VerbsError;
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
+use super::flush_regions::FlushRegions;
 use super::lane::{LANE_DEPTH, Lane, LaneFailure};
 use super::link_worker::LinkWorker;
-use super::locals::LocalTable;
-use super::objects::{CompletionQueue, MemoryRegion, ProtectionDomain};
+use super::locals::{LocalTable, register};
+use super::objects::{CompletionQueue, ProtectionDomain};
 use super::remotes::RemoteTable;
 use super::requests::{MAX_REQUESTS, RequestTable};
 use super::select::Port;
-use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_WC_SUCCESS, ibv_wc};
+use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_WC_SUCCESS, ibv_wc};
 use crate::host::{Event, Notify};
 
 /// Completions that are taken at a time.
@@ -47,9 +48,7 @@ pub struct VerbsDataPlane<M: Registered> {
     locals: LocalTable,
     exposed: ExposedWindows,
     remotes: RemoteTable,
-    /// What flushes read and write.
-    flush_source: MemoryRegion,
-    flush_sink: MemoryRegion,
+    flush: FlushRegions,
     known: MemoryCache<M>,
     cq: Arc<CompletionQueue>,
     pd: Arc<ProtectionDomain>,
@@ -108,14 +107,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         // One entry for each work request: it cannot overrun, whatever fails.
         let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(count))?;
         let worker = domain.new_worker(serial, &cq, notify)?;
-        let page = |page: &Arc<_>, access| {
-            let (start, keep) = (super::page::Page::start(page), Box::new(Arc::clone(page)));
-            // SAFETY: the page is the library's own, which `keep` holds, and only devices access it.
-            unsafe { MemoryRegion::register(&pd, start, super::page::PAGE_BYTES, access, keep) }
-        };
-        let as_flags = |access: u32| i32::try_from(access).unwrap_or(0);
-        let flush_source = page(domain.flush_source(), as_flags(IBV_ACCESS_REMOTE_READ))?;
-        let flush_sink = page(domain.flush_sink(), as_flags(IBV_ACCESS_LOCAL_WRITE))?;
+        let flush = FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?;
         let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port.number(), random_psn()?));
         Ok(Self {
             lanes: lanes.collect::<Result<_, _>>()?,
@@ -124,8 +116,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             locals: LocalTable::default(),
             exposed: ExposedWindows::default(),
             remotes: RemoteTable::default(),
-            flush_source,
-            flush_sink,
+            flush,
             known: MemoryCache::default(),
             cq,
             pd,
@@ -166,8 +157,10 @@ impl<M: Registered> VerbsDataPlane<M> {
         let Some(memory) = self.known.get(work.local.key) else {
             return Err(PostErrorKind::UnknownRegion);
         };
-        match self.locals.add(&self.pd, memory) {
-            Ok(old) => {
+        let local = memory.local();
+        match register(&self.pd, memory, local.extent.whole(), IBV_ACCESS_LOCAL_WRITE) {
+            Ok((region, base)) => {
+                let old = self.locals.add(local.key, Arc::new(region), base);
                 self.release(old);
                 Ok(())
             }

@@ -34,7 +34,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             max_gets: self.domain.gets_of_peer(),
             lid: port.lid(),
             flush_address: self.domain.flush_source().address(),
-            flush_key: self.flush_source.rkey(),
+            flush_key: self.flush.source.rkey(),
             ..ConnInfo::new(port.end(), &lanes)
         }
     }
@@ -62,7 +62,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             })?;
             lane.flush = FlushWord {
                 address: self.domain.flush_sink().address(),
-                lkey: self.flush_sink.lkey(),
+                lkey: self.flush.sink.lkey(),
                 remote_address: info.flush_address,
                 rkey: info.flush_key,
             };
@@ -88,7 +88,7 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
             let now = self.domain.host().now();
             let expired: Vec<_> = self.exposed.expired(now).collect();
             any |= !expired.is_empty();
-            self.release(expired);
+            self.release(expired.into_iter().map(Arc::new));
         }
         any
     }
@@ -149,7 +149,7 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
     /// The end of the registration is the fence: the NIC refuses what comes later.
     fn receive_release(&mut self, id: WindowId, epoch: Epoch) {
         let region = self.exposed.release(id, epoch);
-        self.release(region);
+        self.release(region.map(Arc::new));
     }
 }
 
@@ -188,7 +188,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
         self.end_requests();
         self.remotes.clear();
         let windows = self.exposed.close_all();
-        self.release(windows);
+        self.release(windows.into_iter().map(Arc::new));
     }
 
     fn peer_life(&self) {}

@@ -1,6 +1,7 @@
 //! Memory of both ends: what is registered here, windows of this end, and windows of the peer.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
 use hmc_core::transport::{Fence, Note, PeerWindows, Registration, Target};
@@ -21,8 +22,9 @@ use crate::verbs::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCE
 impl<M: Registered> VerbsDataPlane<M> {
     /// Ends registrations. What kept their memory is dropped without the lock. One that does not end ends the link: that of its queue
     /// pairs keeps the peer out.
-    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = MemoryRegion>) {
-        for region in regions {
+    /// A region that other links use as well goes on.
+    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = Arc<MemoryRegion>>) {
+        for region in regions.into_iter().filter_map(Arc::into_inner) {
             match region.deregister() {
                 Ok(keep) => self.released.push(keep),
                 Err(e) => {
@@ -86,13 +88,13 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
         let (id, epoch) = (window.window, window.epoch);
         if local.span.is_empty() || self.closed.is_some() {
             let old = self.exposed.open(id, epoch, None);
-            self.release(old);
+            self.release(old.map(Arc::new));
             return Ok(None);
         }
         let (region, base) = register(&self.pd, memory, local.span, rights(window.access))?;
         let key = WindowKey { window: *window, base, keys: vec![region.rkey()] };
         let old = self.exposed.open(id, epoch, Some(region));
-        self.release(old);
+        self.release(old.map(Arc::new));
         let mut out = Writer::new(buf);
         key.emit(&mut out)?;
         let len = usize::try_from(out.written()).unwrap_or(0);
@@ -112,7 +114,7 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
         let region = self.exposed.forget(id, epoch);
-        self.release(region);
+        self.release(region.map(Arc::new));
     }
 }
 
