@@ -65,5 +65,6 @@ mod tests;
 mod window_parts;
 pub mod window_probe;
 pub mod window_scheme;
+mod window_set;
 
 pub use conn_info::{ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY};

@@ -166,7 +166,6 @@ impl ConnInfo {
 }
 
 /// Bytes of a window's key without the keys themselves.
-#[cfg_attr(not(test), expect(dead_code, reason = "sets of memory windows use it"))]
 pub(super) const WINDOW_KEY_BYTES: usize = 31;
 
 /// How a peer reaches a window: told before the window is, and once more if the keys are valid later only.

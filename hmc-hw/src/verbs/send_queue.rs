@@ -18,6 +18,8 @@ pub(super) enum Piece {
     Part(u16),
     /// A flush.
     Flush,
+    /// A bind of a window; done when it completes.
+    Bind,
     /// It was done before those in front of it.
     Done,
 }
@@ -102,7 +104,7 @@ impl SendQueue {
                 (self.wants_flush, self.has_parts) = (false, false);
                 self.flushes = self.flushes.saturating_add(1);
             }
-            Piece::Plain(_) | Piece::Done => {}
+            Piece::Plain(_) | Piece::Bind | Piece::Done => {}
         }
         self.posted.push_back(Posted { piece, bytes });
         self.bytes = self.bytes.saturating_add(u64::from(bytes));
@@ -144,7 +146,7 @@ impl SendQueue {
     fn close(&mut self, number: u64) -> Option<u16> {
         match std::mem::replace(&mut self.at(number)?.piece, Piece::Done) {
             Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
-            Piece::Flush | Piece::Done => None,
+            Piece::Flush | Piece::Bind | Piece::Done => None,
         }
     }
 
@@ -176,6 +178,9 @@ impl SendQueue {
                         }
                     }
                 }
+                Piece::Bind => {
+                    self.close(at);
+                }
                 Piece::NeedsFlush(_) | Piece::Part(_) | Piece::Done => {}
             }
         }
@@ -192,8 +197,13 @@ impl SendQueue {
     pub(super) fn record(&mut self, number: u64) -> Option<u16> {
         match self.at(number)?.piece {
             Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
-            Piece::Flush | Piece::Done => None,
+            Piece::Flush | Piece::Bind | Piece::Done => None,
         }
+    }
+
+    /// Returns the number below which all have completed.
+    pub(super) fn completed(&self) -> u64 {
+        self.completed
     }
 }
 

@@ -15,7 +15,6 @@ pub(super) const fn part_count(len: u64) -> u64 {
 }
 
 /// Returns where a part of a window of `len` bytes begins, and how long it is.
-#[cfg_attr(not(test), expect(dead_code, reason = "sets of memory windows use it"))]
 pub(super) const fn part_at(len: u64, part: u64) -> (u64, u64) {
     let begin = part.saturating_mul(STRIDE);
     let rest = len.saturating_sub(begin);
