@@ -57,6 +57,7 @@ mod remotes;
 mod requests;
 pub mod select;
 mod send_queue;
+mod shared_regions;
 pub mod status;
 pub mod survey;
 mod sys;
