@@ -7,6 +7,7 @@
 mod link;
 mod memory;
 mod pieces;
+mod windows;
 
 use std::fmt;
 use std::sync::Arc;

@@ -44,10 +44,10 @@ impl<M: Registered> VerbsDataPlane<M> {
         if self.is_connected || self.closed.is_some() {
             return Ok(());
         }
-        let port = &self.port;
+        let port = Arc::clone(&self.port);
         reach(&port.end(), &info.end).map_err(VerbsFault::Unreachable)?;
         self.lanes.truncate(info.lanes().len());
-        let address = address_of(port, info.end.gid, info.lid);
+        let address = address_of(&port, info.end.gid, info.lid);
         let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
         for (lane, theirs) in self.lanes.iter_mut().zip(info.lanes()) {
             lane.connect(&PathTo {
@@ -85,10 +85,7 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
         let has_ended = !self.lanes.is_empty() && self.worker.ended_by().is_some();
         let mut any = (self.remotes.has_releases() || has_ended) && self.advance();
         if self.exposed.has_revoked() {
-            let now = self.domain.host().now();
-            let expired: Vec<_> = self.exposed.expired(now).collect();
-            any |= !expired.is_empty();
-            self.release(expired.into_iter().map(Arc::new));
+            any |= self.end_revoked();
         }
         any
     }
@@ -146,10 +143,10 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
         self.remotes.take_release(|id| requests.uses_window(id))
     }
 
-    /// The end of the registration is the fence: the NIC refuses what comes later.
+    /// The end of the registration, or of the memory windows, is the fence: the NIC refuses what comes later.
     fn receive_release(&mut self, id: WindowId, epoch: Epoch) {
-        let region = self.exposed.release(id, epoch);
-        self.release(region.map(Arc::new));
+        self.exposed.release(id, epoch);
+        self.end_revoked();
     }
 }
 
@@ -187,8 +184,8 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
         self.closed = Some(why);
         self.end_requests();
         self.remotes.clear();
-        let windows = self.exposed.close_all();
-        self.release(windows.into_iter().map(Arc::new));
+        let windows = self.exposed.take_all();
+        self.end_entrances(windows);
     }
 
     fn peer_life(&self) {}

@@ -13,6 +13,7 @@ use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
 use crate::verbs::conn_info::{ENDPOINT_VERBS_KEY, WindowKey};
+use crate::verbs::exposed::Entrance;
 use crate::verbs::fault::VerbsFault;
 use crate::verbs::lane::LaneFailure;
 use crate::verbs::locals::register;
@@ -61,11 +62,15 @@ impl<M: Registered> Registration for VerbsDataPlane<M> {
     }
 }
 
-/// The rights of a registration for a window. The NIC writes to what the peer writes to.
-fn rights(access: Access) -> u32 {
+/// What a peer may do by a window.
+fn remote_rights(access: Access) -> u32 {
     let read = if access.contains(Access::READ) { IBV_ACCESS_REMOTE_READ } else { 0 };
-    let write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
-    if access.contains(Access::WRITE) { read | write } else { read }
+    if access.contains(Access::WRITE) { read | IBV_ACCESS_REMOTE_WRITE } else { read }
+}
+
+/// What a registration for a window needs besides: the NIC writes to what the peer writes to.
+fn local_rights(access: Access) -> u32 {
+    if access.contains(Access::WRITE) { IBV_ACCESS_LOCAL_WRITE } else { 0 }
 }
 
 impl<M: Registered> Target for VerbsDataPlane<M> {
@@ -77,7 +82,7 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
         &mut self.windows
     }
 
-    /// Registers what is exposed, and returns its key. A window without bytes has none.
+    /// Registers or binds what is exposed, and returns its key. A window without bytes has none.
     fn open<'a>(
         &mut self,
         memory: &M,
@@ -87,14 +92,15 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
     ) -> Result<Option<Note<'a>>, VerbsFault> {
         let (id, epoch) = (window.window, window.epoch);
         if local.span.is_empty() || self.closed.is_some() {
-            let old = self.exposed.open(id, epoch, None);
-            self.release(old.map(Arc::new));
+            self.exposed.open(id, epoch, None);
+            self.end_revoked();
             return Ok(None);
         }
-        let (region, base) = register(&self.pd, memory, local.span, rights(window.access))?;
+        let access = remote_rights(window.access) | local_rights(window.access);
+        let (region, base) = register(&self.pd, memory, local.span, access)?;
         let key = WindowKey { window: *window, base, keys: vec![region.rkey()] };
-        let old = self.exposed.open(id, epoch, Some(region));
-        self.release(old.map(Arc::new));
+        self.exposed.open(id, epoch, Some(Entrance::Region(region)));
+        self.end_revoked();
         let mut out = Writer::new(buf);
         key.emit(&mut out)?;
         let len = usize::try_from(out.written()).unwrap_or(0);
@@ -113,8 +119,8 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
     }
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
-        let region = self.exposed.forget(id, epoch);
-        self.release(region.map(Arc::new));
+        self.exposed.forget(id, epoch);
+        self.end_revoked();
     }
 }
 
