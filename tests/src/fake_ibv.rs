@@ -137,7 +137,7 @@ fn run(arguments: &[&str], variables: &[(&str, &OsStr)]) {
 /// Returns `true` if the devices have windows in this process, so that links share a protection domain.
 #[must_use]
 pub fn has_windows() -> bool {
-    std::env::var_os(WINDOWS).is_some_and(|windows| windows == "1")
+    std::env::var_os(WINDOWS).is_none_or(|windows| windows != "0")
 }
 
 /// The variable that names the library of sessions.

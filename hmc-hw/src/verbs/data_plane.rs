@@ -1,8 +1,10 @@
 //! RDMA verbs as a link's data plane: puts and gets by the NIC, windows that it enforces, and what the two ends tell each other.
 //!
-//! Tags and the peer's end are not the NIC's: a layer with a stream beside it adds them ([`NeedsStream`]). Each link has a protection
-//! domain of its own, in which just the windows are registered that are exposed to its peer, with their range and rights: the NIC
-//! refuses all else. The end of a window's registration is its fence, and that of the queue pairs is the link's.
+//! Tags and the peer's end are not the NIC's: a layer with a stream beside it adds them ([`NeedsStream`]). Where the device enforces
+//! memory windows of type 2B, the links of a session share a protection domain without remote rights, and an exposed window is a memory
+//! window for each queue pair. Elsewhere each link has a protection domain of its own, in which just the windows are registered that
+//! are exposed to its peer, with their range and rights. The NIC refuses all else. The end of a window's memory windows or registration
+//! is its fence, and that of the queue pairs is the link's.
 
 mod link;
 mod memory;
@@ -104,11 +106,17 @@ impl<M: Registered> VerbsDataPlane<M> {
         let port = domain.usable_port()?;
         let device = domain.device();
         let count = domain.options().lanes.clamp(1, MAX_LANES);
-        let pd = ProtectionDomain::new(device)?;
+        let pd = match domain.shared() {
+            Some(shared) => Arc::clone(shared.pd()),
+            None => ProtectionDomain::new(device)?,
+        };
         // One entry for each work request: it cannot overrun, whatever fails.
         let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(count))?;
         let worker = domain.new_worker(serial, &cq, notify)?;
-        let flush = FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?;
+        let flush = match domain.shared() {
+            Some(shared) => shared.flush().clone(),
+            None => FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?,
+        };
         let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port.number(), random_psn()?));
         Ok(Self {
             lanes: lanes.collect::<Result<_, _>>()?,
@@ -159,9 +167,14 @@ impl<M: Registered> VerbsDataPlane<M> {
             return Err(PostErrorKind::UnknownRegion);
         };
         let local = memory.local();
-        match register(&self.pd, memory, local.extent.whole(), IBV_ACCESS_LOCAL_WRITE) {
+        let registered = match self.domain.shared() {
+            Some(shared) => shared.region_of(memory),
+            None => register(&self.pd, memory, local.extent.whole(), IBV_ACCESS_LOCAL_WRITE)
+                .map(|(region, base)| (Arc::new(region), base)),
+        };
+        match registered {
             Ok((region, base)) => {
-                let old = self.locals.add(local.key, Arc::new(region), base);
+                let old = self.locals.add(local.key, region, base);
                 self.release(old);
                 Ok(())
             }
@@ -180,16 +193,20 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.end_requests();
     }
 
-    /// Ends all requests of both ends. Destroying the queue pairs is the fence: their flushed completions are none.
+    /// Ends all requests of both ends. Destroying the queue pairs is the fence: their flushed completions are none. Memory windows that
+    /// are bound to them end before.
     fn end_requests(&mut self) {
         self.lanes.iter_mut().for_each(Lane::set_error);
         if !self.lanes.is_empty() && !self.cq.is_inherited() {
             self.take_successes();
         }
+        let lanes = std::mem::take(&mut self.lanes);
+        let regions = self.end_bound_windows();
         let mut stuck = None;
-        for lane in self.lanes.drain(..) {
+        for lane in lanes {
             stuck = lane.destroy().err().or(stuck);
         }
+        self.release(regions);
         if let Some(e) = stuck {
             self.fence_by_registrations(&e);
         }
@@ -208,7 +225,10 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.is_stuck = true;
         self.domain.host().report(Event::NotDestroyed(e));
         let all = self.locals.evict(|_| false);
+        let regions: Vec<_> = all.iter().map(Arc::downgrade).collect();
         self.release(all);
+        // Those that other links use go on.
+        self.keeps_memory |= regions.iter().any(|region| region.strong_count() != 0);
     }
 
     /// The device may access memory of this link for ever: neither its queue pairs nor its registrations have ended.
@@ -228,6 +248,12 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
         if !self.is_connected {
             return false;
+        }
+        if self.exposed.is_binding()
+            && let Err(failure) = self.exposed.post_binds(&mut self.lanes)
+        {
+            self.fail(failure);
+            return true;
         }
         let any = match self.submit() {
             Ok(any) => any,
@@ -261,7 +287,10 @@ impl<M: Registered> VerbsDataPlane<M> {
             first = self.submit().err();
         }
         if taken != 0 {
-            self.worker.set_busy(!self.requests.is_idle());
+            if self.exposed.is_binding() {
+                self.exposed.settle(&self.lanes);
+            }
+            self.worker.set_busy(!self.requests.is_idle() || self.exposed.is_binding());
         }
         if let Some(failure) = first {
             self.fail(failure);
@@ -290,7 +319,18 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// Whether a queue pair has something to do without a completion.
     fn has_work(&self) -> bool {
-        self.requests.has_any_done() || self.is_connected && self.lanes.iter().any(Lane::has_work)
+        self.requests.has_any_done()
+            || self.exposed.owes_keys()
+            || self.is_connected && self.lanes.iter().any(Lane::has_work)
+    }
+}
+
+impl<M: Registered> Drop for VerbsDataPlane<M> {
+    /// Memory windows end before the queue pairs to which they are bound.
+    fn drop(&mut self) {
+        if self.domain.shared().is_some() && !self.lanes.is_empty() {
+            self.end_requests();
+        }
     }
 }
 
@@ -314,7 +354,7 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         }
         let there = match self.remotes.resolve(work.opcode, work.remote, self.next_lane) {
             Ok(Some(there)) => there,
-            // The peer sends the keys later.
+            // The peer's windows are being bound.
             Ok(None) => return Err(PostErrorKind::Busy),
             Err(why) if self.requests.has_space() => {
                 self.requests.insert_failed(work.op, why);

@@ -1,7 +1,5 @@
 //! Windows that are exposed to the peer.
 
-#![expect(dead_code, reason = "only registrations are used yet")]
-
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::{Duration, Instant};
 

@@ -102,6 +102,11 @@ impl LinkWorker {
         self.watch.set_awaited();
     }
 
+    /// Has the link look at its completions soon.
+    pub(super) fn wake(&self) {
+        self.notify.notify();
+    }
+
     /// Takes the events that are there.
     fn take_events(&self) {
         if self.cq.take_events() {

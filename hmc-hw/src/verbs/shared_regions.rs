@@ -1,8 +1,6 @@
 //! What the links of a session share where the device enforces windows by themselves: one protection domain, in which memory is
 //! registered once, without rights for peers.
 
-#![expect(dead_code, reason = "domains use it")]
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

@@ -1,7 +1,5 @@
 //! The memory windows by which a peer reaches one exposed window: for each queue pair of the link one, of each part.
 
-#![expect(dead_code, reason = "windows of this end use it")]
-
 use std::sync::Arc;
 
 use hmc_core::limits::MAX_ENDPOINT_BYTES;

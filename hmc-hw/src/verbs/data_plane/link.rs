@@ -23,6 +23,7 @@ use crate::verbs::objects::PathTo;
 use crate::verbs::path::{ACK_TIMEOUT, address_of};
 use crate::verbs::reach::reach;
 use crate::verbs::status::WcStatus;
+use crate::verbs::window_scheme::WindowScheme;
 
 impl<M: Registered> VerbsDataPlane<M> {
     /// What the peer needs to connect to this end.
@@ -47,6 +48,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         let port = Arc::clone(&self.port);
         reach(&port.end(), &info.end).map_err(VerbsFault::Unreachable)?;
         self.lanes.truncate(info.lanes().len());
+        self.end_surplus_windows();
         let address = address_of(&port, info.end.gid, info.lid);
         let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
         for (lane, theirs) in self.lanes.iter_mut().zip(info.lanes()) {
@@ -68,6 +70,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             };
         }
         (self.is_connected, self.owes_word) = (true, true);
+        self.bind_windows();
         Ok(())
     }
 }
@@ -83,7 +86,8 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
     /// which the peer revokes.
     fn poll_peer(&mut self, _claimed: bool) -> bool {
         let has_ended = !self.lanes.is_empty() && self.worker.ended_by().is_some();
-        let mut any = (self.remotes.has_releases() || has_ended) && self.advance();
+        let has_own = self.remotes.has_releases() || self.exposed.is_binding();
+        let mut any = (has_own || has_ended) && self.advance();
         if self.exposed.has_revoked() {
             any |= self.end_revoked();
         }
@@ -127,11 +131,18 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
         }
     }
 
-    /// That this end serves requests, once it does.
+    /// That this end serves requests, once it does, and keys that were not valid yet when their windows were exposed.
     fn next_note<'a>(&mut self, buf: &'a mut [u8]) -> Option<Note<'a>> {
-        let bytes = buf.get(..0)?;
-        let kind = ENDPOINT_VERBS_CONNECTED;
-        std::mem::take(&mut self.owes_word).then_some(Note { kind, bytes })
+        if std::mem::take(&mut self.owes_word) {
+            let bytes = buf.get(..0)?;
+            return Some(Note { kind: ENDPOINT_VERBS_CONNECTED, bytes });
+        }
+        let key = self.exposed.take_keys()?;
+        let mut out = Writer::new(buf);
+        // Windows have no more keys than a note has space for.
+        key.emit(&mut out).ok()?;
+        let len = usize::try_from(out.written()).unwrap_or(0);
+        Some(Note { kind: ENDPOINT_VERBS_KEY, bytes: buf.get(..len)? })
     }
 
     fn has_releases(&self) -> bool {
@@ -218,8 +229,16 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
     }
 
     fn trust(&self) -> &'static str {
-        "the target's NIC checks key, range and rights of each access: what is exposed to this peer is registered for its queue \
-         pairs alone"
+        match self.domain.window_scheme() {
+            WindowScheme::Type2b => {
+                "the target's NIC checks key, range and rights of each access: what is exposed to this peer is bound to its queue \
+                 pairs alone"
+            }
+            WindowScheme::DomainPerPeer(_) => {
+                "the target's NIC checks key, range and rights of each access: what is exposed to this peer is registered for its \
+                 queue pairs alone"
+            }
+        }
     }
 
     fn unfenced_reason(&self) -> &'static str {
@@ -232,6 +251,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
 
     fn lanes(&self, each: &mut dyn FnMut(&str)) {
         each(&self.lane_name);
+        each(&format!("windows: {}", self.domain.window_scheme()));
     }
 
     fn describe_close(&self, why: DataCloseReason, out: &mut dyn fmt::Write) -> fmt::Result {

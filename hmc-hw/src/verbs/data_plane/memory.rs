@@ -96,11 +96,22 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
             self.end_revoked();
             return Ok(None);
         }
-        let access = remote_rights(window.access) | local_rights(window.access);
-        let (region, base) = register(&self.pd, memory, local.span, access)?;
-        let key = WindowKey { window: *window, base, keys: vec![region.rkey()] };
-        self.exposed.open(id, epoch, Some(Entrance::Region(region)));
+        let domain = Arc::clone(&self.domain);
+        let key = match domain.shared() {
+            Some(shared) => {
+                let access = remote_rights(window.access);
+                self.open_windows(shared, memory, local, window, access)?
+            }
+            None => {
+                let access = remote_rights(window.access) | local_rights(window.access);
+                let (region, base) = register(&self.pd, memory, local.span, access)?;
+                let key = WindowKey { window: *window, base, keys: vec![region.rkey()] };
+                self.exposed.open(id, epoch, Some(Entrance::Region(region)));
+                Some(key)
+            }
+        };
         self.end_revoked();
+        let Some(key) = key else { return Ok(None) };
         let mut out = Writer::new(buf);
         key.emit(&mut out)?;
         let len = usize::try_from(out.written()).unwrap_or(0);
