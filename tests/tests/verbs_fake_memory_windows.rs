@@ -20,6 +20,7 @@ use hmc_core::transport::{
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
+use hmc_hw::verbs::fault::VerbsFault;
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
 use hmc_tests::verbs_planes::{End, LEN, OwnedNote, RecordingHost, domain, meet, pair};
 
@@ -235,4 +236,103 @@ fn a_window_that_does_not_end_ends_the_link() {
     let stay = ["mws", "mrs", "pds", "contexts", "live"].map(|what| fake.count(what));
     assert_eq!((stay, fake.count("findings")), ([1, 1, 1, 1, 4], 0));
     drop(memory);
+}
+
+/// Each queue pair has keys of its own, also of windows that were exposed before the number of queue pairs was known.
+#[test]
+fn each_queue_pair_of_a_link_has_keys_of_its_own() {
+    let fake = FakeIbv::take();
+    let len = 1 << 20;
+    for (ours, theirs, lanes) in [(4, 4, 4), (2, 4, 2), (4, 2, 2), (1, 4, 1), (16, 16, 16)] {
+        let end = |lanes| End::with_memory(&domain(&Arc::default(), lanes, true), len).unwrap();
+        let (near, mut far) = (end(ours), end(theirs));
+        let (early, note) = far.try_expose((0, len), Access::all()).unwrap();
+        let (mut near, mut far, _) = meet(near, far);
+        let (kind, bytes) = note.unwrap();
+        near.receive((kind, &bytes));
+        let keys = far.notes();
+        receive_all(&mut near, &keys);
+        let late = far.expose_to(&mut near, (0, len), Access::all());
+        assert_eq!(fake.count("mws"), 3 * lanes);
+        near.fill(3);
+        for (opcode, window) in [
+            (Opcode::Put, &early),
+            (Opcode::Put, &late),
+            (Opcode::Get, &early),
+            (Opcode::Get, &late),
+        ] {
+            near.post(&near.work(1, opcode, window, (0, len)));
+            assert_eq!(near.complete(1), [(1, Ok(len))], "{opcode:?} {lanes}");
+            for index in 0..64 {
+                near.post(&near.work(index, opcode, window, (64 * u64::from(index), 64)));
+            }
+            assert_eq!(near.complete(64).len(), 64);
+        }
+        assert_eq!(far.count_from(0, 3), 4096);
+        let wrong = [&bytes[..COUNT], &[3, 0], &[0; 12]].concat();
+        let fault = near.try_receive((kind, &wrong)).expect_err("it has no use for three");
+        assert_eq!(fault, VerbsFault::Keys { count: 3, wanted: lanes });
+        drop((near, far));
+        fake.assert_clean();
+    }
+}
+
+/// A device binds 2^31 bytes at a time.
+#[test]
+fn a_window_of_more_than_two_gib_is_several() {
+    let fake = FakeIbv::take();
+    let (len, step) = ((5 << 30) + 12345, 256 << 10);
+    for lanes in [1, 2] {
+        let end = |len| End::with_memory(&domain(&Arc::default(), lanes, true), len).unwrap();
+        let (mut near, mut far, _) = meet(end(len), end(len));
+        let windows = fake.count("mws");
+        let window = far.expose_to(&mut near, (0, len), Access::all());
+        assert_eq!(fake.count("mws") - windows, 3 * u64::try_from(lanes).unwrap());
+        for boundary in [(2 << 30) - step, 2 << 30, (4 << 30) - 2 * step, 4 << 30, len] {
+            for at in [boundary - step - 1, boundary - step, boundary - 100, boundary] {
+                let bytes = step.min(len - at);
+                if bytes != 0 {
+                    near.post(&near.work(1, Opcode::Put, &window, (at, bytes)));
+                    assert_eq!(near.complete(1), [(1, Ok(bytes))], "{at}");
+                }
+            }
+        }
+        near.post(&near.work(2, Opcode::Get, &window, ((2 << 30) - (1 << 20), 2 << 20)));
+        assert_eq!(near.complete(1), [(2, Ok(2 << 20))]);
+        drop((near, far));
+        fake.assert_clean();
+    }
+}
+
+/// More binds than a queue pair has space for are posted as others complete, and a full queue pair is not overrun.
+#[test]
+fn binds_wait_for_space_in_the_queue_pair() {
+    let fake = FakeIbv::take();
+    let (mut near, mut far, window) = pair();
+    let back = near.expose_to(&mut far, (0, LEN), Access::all());
+    fake.rule("write", 0, VerbsFate::Held);
+    let mut posted = 0;
+    while far.plane.post(&far.put(posted, &back, 8)).is_ok() {
+        assert!(far.poll().is_empty());
+        posted += 1;
+    }
+    assert!(posted > 200, "{posted}");
+    let binds = fake.calls("bind");
+    let (late, note) = far.try_expose((0, 64), Access::all()).unwrap();
+    assert_eq!((note.unwrap().1[COUNT..].to_vec(), fake.calls("bind")), (vec![0, 0], binds));
+    fake.clear_rules();
+    let _ = fake.release();
+    assert_eq!(far.complete(posted.into()).len(), usize::from(posted));
+    for _ in 0..20 {
+        far.serve();
+    }
+    assert_eq!(fake.calls("bind"), binds + 1);
+    receive_all(&mut near, &far.notes());
+    for window in [&window, &late] {
+        near.post(&near.put(1, window, 64));
+        assert_eq!(near.complete(1), [(1, Ok(64))]);
+    }
+    assert_eq!((fake.count("overruns"), far.plane.close_reason()), (0, None));
+    drop((near, far));
+    fake.assert_clean();
 }
