@@ -3,12 +3,16 @@
 //! It is built as a dependency of the tests and lies beside them. Its state is the process's, so tests of one file take
 //! turns: [`FakeIbv::take`] waits for its own.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{OsStr, c_char, c_int};
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
+use hmc_hw::verbs::library::{Library, Search};
+use hmc_hw::verbs::select::{Port, Selector};
+use hmc_hw::verbs::window_probe::window_scheme;
+use hmc_hw::verbs::window_scheme::WindowScheme;
 use hmc_sim::vendor::library::beside;
 
 use crate::fake_library::{FakeLibrary, text};
@@ -65,6 +69,17 @@ pub fn file() -> PathBuf {
     beside("hmc_vendor_ibverbs").expect("cargo builds the fake libibverbs with the tests")
 }
 
+/// A port of a device of the fake libibverbs.
+///
+/// # Panics
+/// When it cannot be used.
+#[must_use]
+pub fn port(device: u32) -> Port {
+    let library = Library::load(&Search { named: Some(file()) }).expect("a whole libibverbs");
+    let selector = Selector { device: Some(format!("fake_{device}")), ..Selector::default() };
+    Port::open(library, &selector).expect("a port")
+}
+
 /// Loads the fake libibverbs.
 fn load() -> Api {
     let common = FakeLibrary::load(&file(), "hmc_fake_ibv_");
@@ -85,21 +100,52 @@ fn load() -> Api {
     Api { common, rule, device, port, gid, kill, event, progress }
 }
 
-/// Runs the ignored tests of this program one by one, in a process whose sessions use the fake libibverbs: `HMC_VERBS_LIB` names it.
+/// Runs the ignored tests of this program one by one, in processes whose sessions use the fake libibverbs: `HMC_VERBS_LIB` names it.
+/// Its devices have windows in the first, and none in the second.
 ///
 /// # Panics
 /// When one fails.
 pub fn run_ignored() {
+    for windows in ["1", "0"] {
+        let file = file();
+        let names = [(NAMES, file.as_os_str()), (WINDOWS, OsStr::new(windows))];
+        run(&["--ignored", "--test-threads=1"], &names);
+    }
+}
+
+/// Runs tests of this program once more, in a process in which the devices of the fake libibverbs have no windows: those of these
+/// names, or all.
+///
+/// # Panics
+/// When one fails.
+pub fn run_without_windows(names: &[&str]) {
+    if has_windows() {
+        run(names, &[(WINDOWS, OsStr::new("0"))]);
+    }
+}
+
+fn run(arguments: &[&str], variables: &[(&str, &OsStr)]) {
     let program = std::env::current_exe().expect("this program");
-    let arguments = ["--ignored", "--test-threads=1"];
-    let out = Command::new(program).args(arguments).env(NAMES, file()).output().expect("it runs");
+    let mut command = Command::new(program);
+    let out = command.args(arguments).envs(variables.iter().copied()).output().expect("it runs");
     let said = String::from_utf8_lossy(&out.stdout);
     let errors = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success() && !said.contains(" 0 passed"), "{said}{errors}");
+    let passed = out.status.success() && !said.contains(" 0 passed");
+    assert!(passed, "{variables:?}: {said}{errors}");
+}
+
+/// Returns `true` if the devices have windows in this process, so that links share a protection domain.
+#[must_use]
+pub fn has_windows() -> bool {
+    std::env::var_os(WINDOWS).is_none_or(|windows| windows != "0")
 }
 
 /// The variable that names the library of sessions.
 const NAMES: &str = "HMC_VERBS_LIB";
+/// The variable by which a test's process has devices with windows (1) or without (0).
+const WINDOWS: &str = "HMC_FAKE_WINDOWS";
+/// The number of devices that there can be.
+const DEVICES: u32 = 4;
 
 impl FakeIbv {
     /// As [`Self::take`], in a process of [`run_ignored`]; `None` in any other.
@@ -118,16 +164,43 @@ impl FakeIbv {
         self.assert_clean();
     }
 
-    /// Waits for this test's turn and resets the library.
+    /// Waits for this test's turn and resets the library. The windows of its devices have been tried.
     #[must_use]
     pub fn take() -> Self {
+        static TRIED: Once = Once::new();
+        let fake = Self::take_untried();
+        TRIED.call_once(|| {
+            fake.set("devices", DEVICES.into());
+            for device in 0..DEVICES {
+                let scheme = window_scheme(&port(device));
+                assert_eq!(scheme == WindowScheme::Type2b, has_windows(), "{scheme}");
+            }
+            fake.reset();
+        });
+        fake
+    }
+
+    /// Forgets script and counts.
+    fn reset(&self) {
+        self.api.common.restart();
+        if !has_windows() {
+            for device in 0..DEVICES {
+                self.set_device(device, "windows", 0);
+            }
+        }
+    }
+
+    /// As [`Self::take`], but nobody may have used the devices yet.
+    #[must_use]
+    pub fn take_untried() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         static API: OnceLock<Api> = OnceLock::new();
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let api = API.get_or_init(load);
+        let fake = Self { api, _turn: turn };
         // What a test that failed has left.
-        api.common.restart();
-        Self { api, _turn: turn }
+        fake.reset();
+        fake
     }
 
     /// Scripts the `nth` call of a function, or post of an operation, from now; 1 is the next, 0 means all.

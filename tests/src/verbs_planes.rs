@@ -1,6 +1,7 @@
 //! The data plane of RDMA verbs by itself at two ends, without sessions and without the stream beside it, over the fake libibverbs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hmc_core::limits::MAX_ENDPOINT_BYTES;
 use hmc_core::range::Extent;
@@ -12,6 +13,7 @@ use hmc_core::transport::{
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_hw::host::Host;
+use hmc_hw::verbs::ENDPOINT_VERBS_CONNECTED;
 use hmc_hw::verbs::data_plane::VerbsDataPlane;
 use hmc_hw::verbs::domain::{DomainOptions, VerbsDomain};
 use hmc_hw::verbs::fault::VerbsFault;
@@ -19,7 +21,7 @@ use hmc_hw::verbs::library::{Library, Search};
 use hmc_hw::verbs::select::{Port, Selector};
 use hmc_mem::registered::Registered as _;
 
-use crate::fake_ibv::file;
+use crate::fake_ibv::{file, has_windows};
 use crate::ucx_pair::CountingNotify;
 pub use crate::ucx_planes::{LEN, Pages, RecordingHost, TURNS};
 
@@ -27,8 +29,12 @@ pub use crate::ucx_planes::{LEN, Pages, RecordingHost, TURNS};
 pub const EVENTS_WORKER: u32 = 4;
 /// The number of an end's first worker.
 pub const FIRST_WORKER: u32 = 5;
-/// The objects of a data plane of one queue pair: domain, channel, completion queue, queue pair, and two regions.
-pub const OBJECTS: u64 = 6;
+/// The objects of a data plane of one queue pair: channel, completion queue, queue pair, and, unless the links of a domain share them,
+/// a protection domain and two regions.
+#[must_use]
+pub fn objects() -> u64 {
+    if has_windows() { 3 } else { 6 }
+}
 
 /// A note: its kind and its bytes.
 pub type OwnedNote = (u8, Vec<u8>);
@@ -39,12 +45,27 @@ pub type OwnedNote = (u8, Vec<u8>);
 /// If the device cannot be opened.
 #[must_use]
 pub fn domain(host: &Arc<RecordingHost>, lanes: usize, is_manual: bool) -> Arc<VerbsDomain> {
+    try_domain(host, lanes, is_manual).expect("a domain")
+}
+
+/// As [`domain`].
+///
+/// # Errors
+/// As [`VerbsDomain::new`].
+///
+/// # Panics
+/// If the device cannot be opened.
+pub fn try_domain(
+    host: &Arc<RecordingHost>,
+    lanes: usize,
+    is_manual: bool,
+) -> Result<Arc<VerbsDomain>, VerbsFault> {
     let library = Library::load(&Search { named: Some(file()) }).expect("a whole libibverbs");
     let port = Port::open(library, &Selector::default()).expect("a port");
     let (events_worker, first_worker) = (EVENTS_WORKER, FIRST_WORKER);
     let options = DomainOptions { lanes, events_worker, first_worker, is_manual };
     let host: Arc<dyn Host> = Arc::<RecordingHost>::clone(host);
-    VerbsDomain::new(port, host, options).expect("pages")
+    VerbsDomain::new(port, host, options)
 }
 
 /// A data plane with memory.
@@ -103,11 +124,30 @@ impl End {
         Self::with_plane(domain, 1, len)
     }
 
+    /// One more end of a domain, with memory that another end has as well.
+    ///
+    /// # Errors
+    /// As [`VerbsDataPlane::new`].
+    pub fn sharing(other: &Self, serial: u32) -> Result<Self, VerbsFault> {
+        Self::with_pages(&other.domain, serial, other.memory.clone())
+    }
+
     fn with_plane(domain: &Arc<VerbsDomain>, serial: u32, len: u64) -> Result<Self, VerbsFault> {
+        // Names are the process's own: links of one domain may share what is registered.
+        static NAMES: AtomicU32 = AtomicU32::new(1);
+        let generation = NAMES.fetch_add(1, Ordering::Relaxed);
+        let memory = Pages::with_len(RegionKey { index: 0, generation }, len);
+        Self::with_pages(domain, serial, memory)
+    }
+
+    fn with_pages(
+        domain: &Arc<VerbsDomain>,
+        serial: u32,
+        memory: Pages,
+    ) -> Result<Self, VerbsFault> {
         let notifications = CountingNotify::default();
         let notify = Box::new(notifications.clone());
         let mut plane = VerbsDataPlane::new(domain, serial, 8, notify)?;
-        let memory = Pages::with_len(RegionKey { index: 0, generation: 1 }, len);
         plane.add_memory(&memory);
         Ok(Self { plane, memory, domain: Arc::clone(domain), notifications })
     }
@@ -128,9 +168,18 @@ impl End {
     /// If there is nothing.
     pub fn word(&mut self) -> OwnedNote {
         let note = self.plane.next_note(&mut []).expect("that it is connected");
-        let word = (note.kind, note.bytes.to_vec());
-        assert!(self.plane.next_note(&mut []).is_none(), "once");
-        word
+        assert_eq!(note.kind, ENDPOINT_VERBS_CONNECTED);
+        (note.kind, note.bytes.to_vec())
+    }
+
+    /// What else the other end must receive.
+    pub fn notes(&mut self) -> Vec<OwnedNote> {
+        let mut buf = [0; MAX_ENDPOINT_BYTES];
+        let mut notes = Vec::new();
+        while let Some(note) = self.plane.next_note(&mut buf) {
+            notes.push((note.kind, note.bytes.to_vec()));
+        }
+        notes
     }
 
     /// Receives a note of the other end's.

@@ -248,6 +248,7 @@ fn rdma_over_the_fake_library_passes() {
             .assert_passed_but("the fake libibverbs", &[]);
     }
     fake.assert_clean();
+    fake_ibv::run_without_windows(&["rdma_over_the_fake_library_passes"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use hmc_core::transport::{PostErrorKind, Progress as _, Transport as _};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
 use hmc_hw::host::SharedWorker as _;
 use hmc_tests::counting::Counting;
-use hmc_tests::fake_ibv::FakeIbv;
+use hmc_tests::fake_ibv::{self, FakeIbv};
 use hmc_tests::verbs_planes::{End, LEN, pair};
 
 #[global_allocator]
@@ -63,4 +63,5 @@ fn requests_allocate_nothing() {
     }
     drop((near, far));
     fake.assert_clean();
+    fake_ibv::run_without_windows(&[]);
 }

@@ -13,7 +13,7 @@ use hmc_core::transport::{
 };
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
-use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
+use hmc_tests::fake_ibv::{self, FakeIbv, VerbsFate};
 use hmc_tests::verbs_planes::{End, LEN, meet, pair};
 
 const REM_ACCESS_ERR: u8 = 10;
@@ -39,6 +39,11 @@ fn post_many(near: &mut End, window: &WindowDesc, opcode: Opcode, when: Complete
         let work = near.work(index, opcode, window, (at, 64));
         near.post(&hmc_core::work::WorkRequest { when, ..work });
     }
+}
+
+#[test]
+fn without_windows() {
+    fake_ibv::run_without_windows(&[]);
 }
 
 /// Late, in another order than they were posted, and many at once.

@@ -15,7 +15,7 @@ use hmc_core::work::{CompleteWhen, Failure, WorkRequest};
 use hmc_hw::verbs::domain::VerbsDomain;
 use hmc_hw::verbs::event::EventType;
 use hmc_hw::verbs::fault::VerbsFault;
-use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
+use hmc_tests::fake_ibv::{self, FakeIbv, VerbsFate};
 use hmc_tests::ucx_planes::HostCall;
 use hmc_tests::verbs_planes::{
     EVENTS_WORKER, End, FIRST_WORKER, RecordingHost, domain, meet, pair,
@@ -57,6 +57,11 @@ fn assert_ended(near: &mut End, kind: u32, count: usize) {
     assert_eq!(near.plane.close_reason(), Some(DataCloseReason::Failed(kind.cast_signed())));
     let (text, name) = (text_of(near), EventType(kind).name().unwrap());
     assert!(text.starts_with("the device ended it: ") && text.contains(name), "{text}");
+}
+
+#[test]
+fn without_windows() {
+    fake_ibv::run_without_windows(&[]);
 }
 
 #[test]
@@ -107,8 +112,8 @@ fn an_event_ends_a_link_that_has_nothing_to_do() {
 #[test]
 fn completions_before_an_event_count() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let (mut near, far, window) = pair();
+    fake.set("poll_progress", 0);
     for index in 0..40 {
         if index == 30 {
             fake.rule("write", 0, VerbsFate::Held);

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use hmc_core::transport::{DataCloseReason, DataPlane as _};
 use hmc_tests::child::in_child;
-use hmc_tests::fake_ibv::FakeIbv;
+use hmc_tests::fake_ibv::{self, FakeIbv};
 use hmc_tests::ucx_planes::HostCall;
 use hmc_tests::verbs_planes::{End, RecordingHost, meet};
 
-const CALLS: [&str; 11] = [
+const CALLS: [&str; 12] = [
     "ibv_destroy_qp",
     "ibv_modify_qp",
     "ibv_dereg_mr",
+    "ibv_dealloc_mw",
     "ibv_dealloc_pd",
     "ibv_destroy_cq",
     "ibv_destroy_comp_channel",
@@ -60,4 +61,5 @@ fn a_child_drops_without_a_call() {
     drop((near, far, worker));
     drop(host.take());
     fake.assert_clean();
+    fake_ibv::run_without_windows(&[]);
 }

@@ -13,7 +13,7 @@ use hmc_core::transport::Progress as _;
 use hmc_core::wire::cursor::WireErrorKind;
 use hmc_core::work::Opcode;
 use hmc_hw::verbs::fault::VerbsFault;
-use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
+use hmc_tests::fake_ibv::{self, FakeIbv, VerbsFate};
 use hmc_tests::verbs_planes::{End, meet};
 
 /// Where a greeting has the number of queue pairs.
@@ -23,6 +23,11 @@ const LANE_BYTES: usize = 8;
 
 fn end(lanes: usize) -> End {
     End::with_host(&Arc::default(), lanes, true)
+}
+
+#[test]
+fn without_windows() {
+    fake_ibv::run_without_windows(&[]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use hmc_core::window::WindowFault;
 use hmc_core::wire::cursor::WireErrorKind;
 use hmc_core::work::Failure;
 use hmc_hw::verbs::fault::VerbsFault;
-use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
+use hmc_tests::fake_ibv::{self, FakeIbv, VerbsFate, has_windows};
 use hmc_tests::verbs_planes::{End, LEN, domain, meet, pair};
 
 /// Each byte of a note changed in several ways.
@@ -31,6 +31,11 @@ fn changed(bytes: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
             (copy != bytes).then_some((at, copy))
         })
     })
+}
+
+#[test]
+fn without_windows() {
+    fake_ibv::run_without_windows(&[]);
 }
 
 #[test]
@@ -99,6 +104,10 @@ fn requests_wait_until_both_ends_are_connected() {
     assert_eq!(near.plane.post(&put), Err(PostErrorKind::Busy), "nobody has said so");
     let word = far.word();
     near.receive((word.0, &word.1));
+    // Of the window that was exposed before, where they are valid only now.
+    let keys = far.notes();
+    assert_eq!(keys.len(), usize::from(has_windows()));
+    keys.iter().for_each(|(kind, bytes)| near.receive((*kind, bytes)));
     assert!(near.plane.is_ready() && !far.plane.is_ready());
     near.post(&put);
     assert_eq!(near.complete(1), [(1, Ok(64))]);
@@ -191,7 +200,7 @@ fn window_keys_that_are_cut_off_or_changed_reach_nothing_else() {
 fn a_key_that_lies_ends_its_own_link_only() {
     let fake = FakeIbv::take();
     // The length, the address, and the key itself.
-    for at in [14, 22, 29, 30] {
+    for at in [14, 22, 31, 32] {
         let (mut other, apart, window) = pair();
         let (mut near, mut far, _) = pair();
         far.fill(1);

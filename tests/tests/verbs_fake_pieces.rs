@@ -24,7 +24,7 @@ use hmc_mem::registered::Registered as _;
 use hmc_std::future::WaitError;
 use hmc_std::{ConnType, ErrorKind, Peer, Session};
 use hmc_tests::env::{TempDir, until};
-use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
+use hmc_tests::fake_ibv::{self, FakeIbv, run_ignored};
 use hmc_tests::pair::pattern;
 use hmc_tests::verbs_planes::{End, TURNS, domain, meet};
 
@@ -35,6 +35,11 @@ const AT_A_TIME: u64 = 8;
 const MIB: u64 = 1 << 20;
 const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
 const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn without_windows() {
+    fake_ibv::run_without_windows(&[]);
+}
 
 #[test]
 fn sessions_with_long_transfers_over_the_fake_library() {

@@ -17,7 +17,7 @@ use hmc_std::{
 };
 use hmc_tests::child::in_child;
 use hmc_tests::env::{TempDir, until};
-use hmc_tests::fake_ibv::{FakeIbv, VerbsFate, run_ignored};
+use hmc_tests::fake_ibv::{FakeIbv, VerbsFate, has_windows, run_ignored};
 use hmc_tests::pair::pattern;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -90,6 +90,32 @@ fn bytes_tags_and_messages_move() {
         let (first, done) = two.source.wait_any(&[a, b], LONG).unwrap();
         done.unwrap();
         two.source.wait(if first == 0 { b } else { a }).unwrap();
+        two.end(&fake);
+    }
+}
+
+/// Both ends wait for accesses to windows whose binds take long, if windows are bound, and send each other the keys meanwhile.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn accesses_wait_for_keys_that_come_late() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for progress in [Progress::Thread, Progress::Manual] {
+        fake.rule("bind", 0, VerbsFate::Late(400));
+        let two = Two::new(&fake, progress);
+        let trust = two.peer.explain().to_string();
+        let windows = if has_windows() {
+            "windows: type 2B memory windows ("
+        } else {
+            "windows: a protection domain for each peer (the device does not advertise type 2B windows;"
+        };
+        assert!(trust.contains(windows), "{trust}");
+        std::thread::scope(|s| {
+            // Each drives its own end, and neither ends before the other one has sent its keys.
+            s.spawn(|| two.back.get(0, 2 * KIB64, KIB64).unwrap());
+            two.put_and_compare(1);
+        });
+        assert_eq!(fake.calls("bind") != 0, has_windows());
+        fake.clear_rules();
         two.end(&fake);
     }
 }

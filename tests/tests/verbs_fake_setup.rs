@@ -10,10 +10,10 @@ use hmc_core::transport::{
 };
 use hmc_core::types::Access;
 use hmc_hw::verbs::fault::VerbsFault;
-use hmc_tests::fake_ibv::{FakeIbv, VerbsFate};
+use hmc_tests::fake_ibv::{self, FakeIbv, VerbsFate, has_windows};
 use hmc_tests::ucx_planes::HostCall;
 use hmc_tests::verbs_planes::{
-    EVENTS_WORKER, End, FIRST_WORKER, LEN, OBJECTS, RecordingHost, domain, meet, pair,
+    EVENTS_WORKER, End, FIRST_WORKER, LEN, RecordingHost, domain, meet, objects, pair, try_domain,
 };
 
 /// The step and errno of a call that failed.
@@ -22,6 +22,11 @@ fn failed_call(fault: VerbsFault) -> (&'static str, i32) {
         VerbsFault::Call(e) => (e.call, e.errno),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn without_windows() {
+    fake_ibv::run_without_windows(&[]);
 }
 
 #[test]
@@ -34,16 +39,20 @@ fn a_data_plane_that_cannot_be_made_leaves_nothing() {
     let shown = format!("{domain:?}");
     assert!(shown.starts_with("VerbsDomain") && shown.contains("fake_0"), "{shown}");
     let before = fake.count("live");
-    let steps = [
+    let own = [
         ("ibv_alloc_pd", 1, "making a protection domain"),
-        ("ibv_create_comp_channel", 1, "making a completion channel"),
-        ("ibv_create_cq", 1, "making a completion queue"),
         ("ibv_reg_mr", 1, "registering memory"),
         ("ibv_reg_mr", 2, "registering memory"),
+    ];
+    let steps = [
+        ("ibv_create_comp_channel", 1, "making a completion channel"),
+        ("ibv_create_cq", 1, "making a completion queue"),
         ("ibv_modify_qp", 1, "changing a queue pair"),
         ("ibv_modify_qp", 2, "changing a queue pair"),
     ];
-    for (function, nth, step) in steps {
+    // Links that share a domain have none of their own.
+    let own = own.into_iter().filter(|_| !has_windows());
+    for (function, nth, step) in own.chain(steps) {
         for errno in [libc::ENOMEM, libc::EPERM, libc::ENODEV, libc::EINVAL] {
             fake.rule(function, nth, VerbsFate::Refused(errno));
             let fault = End::in_domain(&domain).expect_err(function);
@@ -68,9 +77,29 @@ fn a_data_plane_that_cannot_be_made_leaves_nothing() {
     assert_eq!(watched + unwatched, calls.len(), "{calls:?}");
     assert!(watched != 0 && unwatched >= watched, "{calls:?}");
     let end = End::in_domain(&domain).unwrap();
-    assert_eq!(fake.count("live"), before + OBJECTS + 1);
+    assert_eq!(fake.count("live"), before + objects() + 1);
     drop((end, domain));
     fake.assert_clean();
+}
+
+/// What the links of a domain share is made with the domain.
+#[test]
+fn a_domain_that_cannot_be_made_leaves_nothing() {
+    let fake = FakeIbv::take();
+    if !has_windows() {
+        return;
+    }
+    for (function, nth, step) in [
+        ("ibv_alloc_pd", 1, "making a protection domain"),
+        ("ibv_reg_mr", 1, "registering memory"),
+        ("ibv_reg_mr", 2, "registering memory"),
+    ] {
+        fake.rule(function, nth, VerbsFate::Refused(libc::ENOMEM));
+        let fault = try_domain(&Arc::default(), 1, true).expect_err(function);
+        assert_eq!(failed_call(fault), (step, libc::ENOMEM), "{function} {nth}");
+        fake.clear_rules();
+        fake.assert_clean();
+    }
 }
 
 #[test]
@@ -156,13 +185,20 @@ fn memory_that_cannot_be_registered_refuses_its_post_only() {
 fn a_window_that_cannot_be_registered_is_not_exposed() {
     let fake = FakeIbv::take();
     let (mut near, mut far, _) = pair();
-    let regions = fake.count("mrs");
-    fake.rule("ibv_reg_mr", 1, VerbsFate::Refused(libc::ENOMEM));
+    let counts = || (fake.count("mrs"), fake.count("mws"));
+    let (regions, windows) = counts();
+    let (function, step) = if has_windows() {
+        ("ibv_alloc_mw", "making a window")
+    } else {
+        ("ibv_reg_mr", "registering memory")
+    };
+    fake.rule(function, 1, VerbsFate::Refused(libc::ENOMEM));
     let fault = far.try_expose((0, 64), Access::all()).expect_err("it is refused");
-    assert_eq!(failed_call(fault), ("registering memory", libc::ENOMEM));
-    assert_eq!(fake.count("mrs"), regions);
+    assert_eq!(failed_call(fault), (step, libc::ENOMEM));
+    assert_eq!(counts(), (regions, windows));
     let window = far.expose_to(&mut near, (64, 64), Access::all());
-    assert_eq!(fake.count("mrs"), regions + 1);
+    let more = u64::from(has_windows());
+    assert_eq!(counts(), (regions + 1 - more, windows + more));
     near.post(&near.work(1, hmc_core::work::Opcode::Get, &window, (0, 64)));
     assert_eq!(near.complete(1), [(1, Ok(64))]);
     drop((near, far));

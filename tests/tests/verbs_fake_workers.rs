@@ -12,7 +12,7 @@ use hmc_core::types::Access;
 use hmc_core::work::Opcode;
 use hmc_hw::host::SharedWorker as _;
 use hmc_hw::verbs::link_worker::LinkWorker;
-use hmc_tests::fake_ibv::FakeIbv;
+use hmc_tests::fake_ibv::{self, FakeIbv};
 use hmc_tests::ucx_planes::HostCall;
 use hmc_tests::verbs_planes::{
     EVENTS_WORKER, End, FIRST_WORKER, LEN, RecordingHost, domain, meet, pair,
@@ -27,10 +27,15 @@ fn is_readable(worker: &LinkWorker, within: i64) -> bool {
 }
 
 #[test]
+fn without_windows() {
+    fake_ibv::run_without_windows(&[]);
+}
+
+#[test]
 fn a_caller_sleeps_until_a_completion_comes() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let (mut near, far, window) = pair();
+    fake.set("poll_progress", 0);
     let worker = near.plane.link_worker();
     for round in 1..200 {
         near.post(&near.put(1, &window, 64));
@@ -56,8 +61,8 @@ fn a_caller_sleeps_until_a_completion_comes() {
 #[test]
 fn a_completion_before_the_sleep_is_not_missed() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let (mut near, far, window) = pair();
+    fake.set("poll_progress", 0);
     let worker = near.plane.link_worker();
     // Before it is armed, and after.
     for is_armed in [false, true] {
@@ -128,8 +133,8 @@ impl Watched {
 #[test]
 fn the_hosts_thread_is_told_by_the_channel() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let mut all = Watched::new();
+    fake.set("poll_progress", 0);
     for round in 1..20 {
         all.begin(Opcode::Put, 64);
         all.worker.wake_on_completion();
@@ -149,8 +154,8 @@ fn the_hosts_thread_is_told_by_the_channel() {
 #[test]
 fn the_hosts_thread_looks_at_puts_that_nobody_waits_for() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let mut all = Watched::new();
+    fake.set("poll_progress", 0);
     assert!(!all.near.domain.must_look());
     for (start, ends_soon) in [(0, true), (10_000, true), (20_000, false)] {
         all.host.set_time(Instant::from_nanos(start * 1000));
@@ -207,7 +212,6 @@ fn the_hosts_thread_is_told_before_it_sleeps() {
 #[test]
 fn the_hosts_thread_hears_at_once_of_tags_and_long_transfers() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     for (opcode, len, is_armed) in [
         (Opcode::Put, 4096, false),
         (Opcode::Put, 4097, true),
@@ -215,7 +219,9 @@ fn the_hosts_thread_hears_at_once_of_tags_and_long_transfers() {
         (Opcode::Get, 4097, true),
         (Opcode::PutNotify { tag: 1 }, 1, true),
     ] {
+        fake.set("poll_progress", 1);
         let mut all = Watched::new();
+        fake.set("poll_progress", 0);
         all.begin(opcode, len);
         let case = format!("{opcode:?} of {len} bytes");
         assert_eq!(all.near.domain.must_look(), !is_armed, "{case}");
@@ -229,12 +235,12 @@ fn the_hosts_thread_hears_at_once_of_tags_and_long_transfers() {
 #[test]
 fn the_hosts_thread_hears_at_once_of_the_end_of_a_revoked_access() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let mut all = Watched::new();
     let WindowDesc { window, epoch, .. } = all.window;
     assert!(all.near.plane.remove_window(window, epoch) && !all.near.plane.take_posted());
     all.end(&fake);
     let mut all = Watched::new();
+    fake.set("poll_progress", 0);
     all.begin(Opcode::Put, 64);
     assert!(!all.near.plane.remove_window(window, epoch), "it is used");
     assert!(all.near.plane.take_posted());
@@ -248,8 +254,8 @@ fn the_hosts_thread_hears_at_once_of_the_end_of_a_revoked_access() {
 #[test]
 fn a_caller_that_sleeps_takes_the_channel_from_the_thread() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let mut all = Watched::new();
+    fake.set("poll_progress", 0);
     all.begin(Opcode::Put, 64);
     all.worker.wake_on_completion();
     let told = all.near.notifications.count();
@@ -283,8 +289,8 @@ fn a_caller_that_sleeps_takes_the_channel_from_the_thread() {
 #[test]
 fn the_hosts_thread_sees_to_what_a_caller_leaves() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let mut all = Watched::new();
+    fake.set("poll_progress", 0);
     let left = |all: &Watched, is_awaited: bool| {
         all.worker.claim();
         if is_awaited {
@@ -326,9 +332,10 @@ fn the_hosts_thread_sees_to_what_a_caller_leaves() {
 #[test]
 fn events_are_acknowledged_before_the_queue_is_destroyed() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     for rounds in [1, 63, 64, 65, 66, 200] {
+        fake.set("poll_progress", 1);
         let (mut near, far, window) = pair();
+        fake.set("poll_progress", 0);
         let worker = near.plane.link_worker();
         for _ in 0..rounds {
             near.post(&near.put(1, &window, 64));
@@ -343,7 +350,9 @@ fn events_are_acknowledged_before_the_queue_is_destroyed() {
         fake.assert_clean();
     }
     // One that nobody reads.
+    fake.set("poll_progress", 1);
     let (mut near, far, window) = pair();
+    fake.set("poll_progress", 0);
     let worker = near.plane.link_worker();
     near.post(&near.put(1, &window, 64));
     let _ = (worker.can_sleep(), near.poll());

@@ -147,8 +147,9 @@ fn variables(environment: &Environment) -> Finding {
 /// Really moves bytes over a transport, between two sessions of this process.
 fn trial(name: &'static str, purpose: &str, conn: ConnType) -> Finding {
     match moved(conn) {
-        Ok(told) => {
-            works(name, format!("{purpose}: {} moved and verified ({told})", human(TRIAL_BYTES)))
+        Ok(Moved { transport, .. }) => {
+            let bytes = human(TRIAL_BYTES);
+            works(name, format!("{purpose}: {bytes} moved and verified ({transport})"))
         }
         Err(f) => {
             let remedy = match conn {
@@ -179,7 +180,16 @@ impl Drop for Scratch {
     }
 }
 
-fn moved(conn: ConnType) -> Result<&'static str> {
+/// A transfer that was verified.
+#[derive(Debug)]
+struct Moved {
+    /// The transport that it went over.
+    transport: &'static str,
+    /// What the session says of the choice.
+    why: String,
+}
+
+fn moved(conn: ConnType) -> Result<Moved> {
     let scratch = Scratch::new();
     let start = |rank: u32| {
         let builder = Session::builder(rank).buffer(2 * TRIAL_BYTES).redial(false);
@@ -206,7 +216,9 @@ fn moved(conn: ConnType) -> Result<&'static str> {
     if there.crc32c(TRIAL_BYTES, TRIAL_BYTES)? != source.buffer().crc32c(0, TRIAL_BYTES)? {
         return Err(Failure::new("other bytes arrived than were sent"));
     }
-    Ok(connect::transport(&peer))
+    let chosen = peer.explain().choices.into_iter().find(|choice| choice.chosen);
+    let why = chosen.map(|choice| choice.why).unwrap_or_default();
+    Ok(Moved { transport: connect::transport(&peer), why })
 }
 
 fn memfd() -> Finding {
@@ -322,6 +334,7 @@ fn ucx() -> Finding {
 /// RDMA verbs as a session would find them, with every device, port and GID, and a transfer over them.
 fn verbs() -> Finding {
     const REMEDY: &str = "nothing, unless `--via rdma` is wanted; docs/RDMA.md has the rest";
+    const WINDOWS: &str = "windows: ";
     let facts = match probe::rdma() {
         Ok(facts) => facts,
         Err(e) => return without("verbs", e.to_string(), REMEDY),
@@ -331,7 +344,11 @@ fn verbs() -> Finding {
     match facts.port {
         Err(e) => without("verbs", format!("{what}. {e}"), REMEDY),
         Ok(port) => match moved(ConnType::Rdma) {
-            Ok(_) => works("verbs", format!("{what}. Used: {port}")),
+            Ok(Moved { why, .. }) => {
+                // The last of what the transport says of itself.
+                let windows = why.find(WINDOWS).and_then(|at| why.get(at..)).unwrap_or_default();
+                works("verbs", format!("{what}. Used: {port}; {windows}"))
+            }
             Err(e) => without("verbs", format!("{what}. {port}: a transfer failed: {e}"), REMEDY),
         },
     }
@@ -357,7 +374,7 @@ mod tests {
         for (conn, name) in
             [(ConnType::Loopback, "loopback"), (ConnType::Shm, "shm"), (ConnType::Tcp, "tcp")]
         {
-            assert_eq!(moved(conn).unwrap(), name);
+            assert_eq!(moved(conn).unwrap().transport, name);
             let finding = trial("the trial", "what for", conn);
             assert_eq!((finding.name, finding.state), ("the trial", State::Works));
             let said = format!("what for: 3.0 MiB moved and verified ({name})");

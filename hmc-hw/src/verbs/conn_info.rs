@@ -20,7 +20,7 @@ pub const ENDPOINT_VERBS_KEY: u8 = 6;
 pub const ENDPOINT_VERBS_CONNECTED: u8 = 7;
 
 /// The version of these notes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Queue pairs that a link can have.
 pub(super) const MAX_LANES: usize = 16;
 /// A queue pair's number, and a packet's, have 24 bits.
@@ -165,15 +165,19 @@ impl ConnInfo {
     }
 }
 
-/// How a peer reaches a window: told before the window is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Bytes of a window's key without the keys themselves.
+pub(super) const WINDOW_KEY_BYTES: usize = 31;
+
+/// How a peer reaches a window: told before the window is, and once more if the keys are valid later only.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WindowKey {
     /// The window, as its advert describes it; of host memory.
     pub(super) window: WindowDesc,
     /// Where it begins in its owner's address space: a number for the NIC, never followed here.
     pub(super) base: u64,
-    /// The key for all queue pairs of the link.
-    pub(super) rkey: u32,
+    /// None if they follow. One is for all of the window and all queue pairs of the link. More are one for each queue pair, of each of
+    /// its parts ([`super::window_parts`]).
+    pub(super) keys: Vec<u32>,
 }
 
 impl WindowKey {
@@ -187,7 +191,8 @@ impl WindowKey {
         out.u8(self.window.access.bits())?;
         out.u64_le(self.window.extent.len())?;
         out.u64_le(self.base)?;
-        out.u32_le(self.rkey)
+        out.u16_le(u16::try_from(self.keys.len()).unwrap_or(u16::MAX))?;
+        self.keys.iter().try_for_each(|key| out.u32_le(*key))
     }
 
     /// Reads one.
@@ -199,14 +204,16 @@ impl WindowKey {
         let (window, epoch) = (WindowId(r.u64_le()?), Epoch(r.u32_le()?));
         let access = r.u8()?;
         let access = Access::from_bits(access).ok_or_else(|| bad("access", access, &r))?;
-        let (len, base, rkey) = (r.u64_le()?, r.u64_le()?, r.u32_le()?);
+        let (len, base, count) = (r.u64_le()?, r.u64_le()?, r.u16_le()?);
+        // It is not believed: the bytes end before.
+        let keys = (0..count).map(|_| r.u32_le()).collect::<Result<Vec<_>, _>>()?;
         r.end()?;
         if Extent::new(u64::MAX).span(Side::Remote, base, len).is_err() {
             return Err(bad("length of a window", len, &r));
         }
         let extent = Extent::new(len);
         let window = WindowDesc { window, epoch, extent, access, kind: MemoryKind::Cpu };
-        Ok(Self { window, base, rkey })
+        Ok(Self { window, base, keys })
     }
 }
 
@@ -217,7 +224,10 @@ mod tests {
     use hmc_core::types::{Access, MemoryKind};
     use hmc_core::wire::cursor::{WireErrorKind, Writer};
 
-    use super::{ConnInfo, End, Gid, GidType, LaneInfo, LinkLayer, MAX_LANES, Mtu, WindowKey};
+    use super::{
+        ConnInfo, End, Gid, GidType, LaneInfo, LinkLayer, MAX_LANES, Mtu, WINDOW_KEY_BYTES,
+        WindowKey,
+    };
 
     fn info() -> ConnInfo {
         let lanes = [
@@ -246,7 +256,7 @@ mod tests {
     #[test]
     fn conn_info_has_these_bytes() {
         let bytes = bytes_of(|out| info().emit(out).unwrap());
-        let mut wanted = vec![1, 2, 2, 3, 16, 2, 8, 7];
+        let mut wanted = vec![2, 2, 2, 3, 16, 2, 8, 7];
         wanted.extend([9; 16]);
         wanted.extend([0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21]);
         wanted.extend([0x56, 0x34, 0x12, 0, 0xef, 0xcd, 0xab, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0]);
@@ -263,7 +273,8 @@ mod tests {
         }
         assert!(ConnInfo::parse(&[&bytes[..], &[0]].concat()).is_err());
         for (at, value, field) in [
-            (0, 2, "version of the conn info"),
+            (0, 1, "version of the conn info"),
+            (0, 3, "version of the conn info"),
             (1, 0, "link layer"),
             (1, 3, "link layer"),
             (2, 3, "GID type"),
@@ -300,17 +311,23 @@ mod tests {
             access: Access::WRITE,
             kind: MemoryKind::Cpu,
         };
-        let key = WindowKey { window, base: 0x2000, rkey: 0x3132_3334 };
-        let bytes = bytes_of(|out| key.emit(out).unwrap());
-        let mut wanted = (1..=12).collect::<Vec<u8>>();
-        wanted.extend([2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0]);
-        wanted.extend([0x34, 0x33, 0x32, 0x31]);
-        assert_eq!(bytes, wanted);
-        assert_eq!(WindowKey::parse(&bytes), Ok(key));
-        for len in 0..bytes.len() {
-            assert!(WindowKey::parse(&bytes[..len]).is_err(), "{len} bytes");
+        let mut head = (1..=12).collect::<Vec<u8>>();
+        head.extend([2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(head.len() + 2, WINDOW_KEY_BYTES);
+        let keys = |count: usize| [0x3132_3334, 0x4142_4344, 5][..count].to_vec();
+        for count in 0_u8..=3 {
+            let key = WindowKey { window, base: 0x2000, keys: keys(count.into()) };
+            let bytes = bytes_of(|out| key.emit(out).unwrap());
+            let all = [0x34, 0x33, 0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 5, 0, 0, 0];
+            let tail = &all[..usize::from(count) * 4];
+            assert_eq!(bytes, [&head[..], &[count, 0], tail].concat());
+            assert_eq!(WindowKey::parse(&bytes), Ok(key));
+            for len in 0..bytes.len() {
+                assert!(WindowKey::parse(&bytes[..len]).is_err(), "{len} bytes");
+            }
+            assert!(WindowKey::parse(&[&bytes[..], &[0]].concat()).is_err());
         }
-        assert!(WindowKey::parse(&[&bytes[..], &[0]].concat()).is_err());
+        let bytes = [&head[..], &[1, 0, 1, 1, 1, 1]].concat();
         let mut bad = bytes.clone();
         bad[12] = 4;
         assert!(WindowKey::parse(&bad).is_err(), "rights that do not exist");

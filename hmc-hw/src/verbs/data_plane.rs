@@ -1,12 +1,15 @@
 //! RDMA verbs as a link's data plane: puts and gets by the NIC, windows that it enforces, and what the two ends tell each other.
 //!
-//! Tags and the peer's end are not the NIC's: a layer with a stream beside it adds them ([`NeedsStream`]). Each link has a protection
-//! domain of its own, in which just the windows are registered that are exposed to its peer, with their range and rights: the NIC
-//! refuses all else. The end of a window's registration is its fence, and that of the queue pairs is the link's.
+//! Tags and the peer's end are not the NIC's: a layer with a stream beside it adds them ([`NeedsStream`]). Where the device enforces
+//! memory windows of type 2B, the links of a session share a protection domain without remote rights, and an exposed window is a memory
+//! window for each queue pair. Elsewhere each link has a protection domain of its own, in which just the windows are registered that
+//! are exposed to its peer, with their range and rights. The NIC refuses all else. The end of a window's memory windows or registration
+//! is its fence, and that of the queue pairs is the link's.
 
 mod link;
 mod memory;
 mod pieces;
+mod windows;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,14 +28,15 @@ use super::domain::{VerbsDomain, random_psn};
 use super::error::VerbsError;
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
+use super::flush_regions::FlushRegions;
 use super::lane::{LANE_DEPTH, Lane, LaneFailure};
 use super::link_worker::LinkWorker;
-use super::locals::LocalTable;
-use super::objects::{CompletionQueue, MemoryRegion, ProtectionDomain};
+use super::locals::{LocalTable, register};
+use super::objects::{CompletionQueue, ProtectionDomain};
 use super::remotes::RemoteTable;
 use super::requests::{MAX_REQUESTS, RequestTable};
 use super::select::Port;
-use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_WC_SUCCESS, ibv_wc};
+use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_WC_SUCCESS, ibv_wc};
 use crate::host::{Event, Notify};
 
 /// Completions that are taken at a time.
@@ -47,9 +51,7 @@ pub struct VerbsDataPlane<M: Registered> {
     locals: LocalTable,
     exposed: ExposedWindows,
     remotes: RemoteTable,
-    /// What flushes read and write.
-    flush_source: MemoryRegion,
-    flush_sink: MemoryRegion,
+    flush: FlushRegions,
     known: MemoryCache<M>,
     cq: Arc<CompletionQueue>,
     /// Where completions are taken to.
@@ -108,18 +110,17 @@ impl<M: Registered> VerbsDataPlane<M> {
         let port = domain.usable_port()?;
         let device = domain.device();
         let count = domain.options().lanes.clamp(1, MAX_LANES);
-        let pd = ProtectionDomain::new(device)?;
+        let pd = match domain.shared() {
+            Some(shared) => Arc::clone(shared.pd()),
+            None => ProtectionDomain::new(device)?,
+        };
         // One entry for each work request: it cannot overrun, whatever fails.
         let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(count))?;
         let worker = domain.new_worker(serial, &cq, notify)?;
-        let page = |page: &Arc<_>, access| {
-            let (start, keep) = (super::page::Page::start(page), Box::new(Arc::clone(page)));
-            // SAFETY: the page is the library's own, which `keep` holds, and only devices access it.
-            unsafe { MemoryRegion::register(&pd, start, super::page::PAGE_BYTES, access, keep) }
+        let flush = match domain.shared() {
+            Some(shared) => shared.flush().clone(),
+            None => FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?,
         };
-        let as_flags = |access: u32| i32::try_from(access).unwrap_or(0);
-        let flush_source = page(domain.flush_source(), as_flags(IBV_ACCESS_REMOTE_READ))?;
-        let flush_sink = page(domain.flush_sink(), as_flags(IBV_ACCESS_LOCAL_WRITE))?;
         let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port.number(), random_psn()?));
         Ok(Self {
             lanes: lanes.collect::<Result<_, _>>()?,
@@ -128,8 +129,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             locals: LocalTable::default(),
             exposed: ExposedWindows::default(),
             remotes: RemoteTable::default(),
-            flush_source,
-            flush_sink,
+            flush,
             known: MemoryCache::default(),
             cq,
             completions: Box::new([ibv_wc::default(); MAX_COMPLETIONS]),
@@ -172,8 +172,15 @@ impl<M: Registered> VerbsDataPlane<M> {
         let Some(memory) = self.known.get(work.local.key) else {
             return Err(PostErrorKind::UnknownRegion);
         };
-        match self.locals.add(&self.pd, memory) {
-            Ok(old) => {
+        let local = memory.local();
+        let registered = match self.domain.shared() {
+            Some(shared) => shared.region_of(memory),
+            None => register(&self.pd, memory, local.extent.whole(), IBV_ACCESS_LOCAL_WRITE)
+                .map(|(region, base)| (Arc::new(region), base)),
+        };
+        match registered {
+            Ok((region, base)) => {
+                let old = self.locals.add(local.key, region, base);
                 self.release(old);
                 Ok(())
             }
@@ -192,16 +199,20 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.end_requests();
     }
 
-    /// Ends all requests of both ends. Destroying the queue pairs is the fence: their flushed completions are none.
+    /// Ends all requests of both ends. Destroying the queue pairs is the fence: their flushed completions are none. Memory windows that
+    /// are bound to them end before.
     fn end_requests(&mut self) {
         self.lanes.iter_mut().for_each(Lane::set_error);
         if !self.lanes.is_empty() && !self.cq.is_inherited() {
             self.take_successes();
         }
+        let lanes = std::mem::take(&mut self.lanes);
+        let regions = self.end_bound_windows();
         let mut stuck = None;
-        for lane in self.lanes.drain(..) {
+        for lane in lanes {
             stuck = lane.destroy().err().or(stuck);
         }
+        self.release(regions);
         if let Some(e) = stuck {
             self.fence_by_registrations(&e);
         }
@@ -220,7 +231,10 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.is_stuck = true;
         self.domain.host().report(Event::NotDestroyed(e));
         let all = self.locals.evict(|_| false);
+        let regions: Vec<_> = all.iter().map(Arc::downgrade).collect();
         self.release(all);
+        // Those that other links use go on.
+        self.keeps_memory |= regions.iter().any(|region| region.strong_count() != 0);
     }
 
     /// The device may access memory of this link for ever: neither its queue pairs nor its registrations have ended.
@@ -241,6 +255,12 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
         if !self.is_connected {
             return false;
+        }
+        if self.exposed.is_binding()
+            && let Err(failure) = self.exposed.post_binds(&mut self.lanes)
+        {
+            self.fail(failure);
+            return true;
         }
         let any = match self.submit() {
             Ok(any) => any,
@@ -273,7 +293,10 @@ impl<M: Registered> VerbsDataPlane<M> {
             first = self.submit().err();
         }
         if taken != 0 {
-            self.worker.set_busy(!self.requests.is_idle());
+            if self.exposed.is_binding() {
+                self.exposed.settle(&self.lanes);
+            }
+            self.worker.set_busy(!self.requests.is_idle() || self.exposed.is_binding());
         }
         if let Some(failure) = first {
             self.fail(failure);
@@ -296,7 +319,17 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// Whether a queue pair has something to do without a completion.
     fn has_work(&self) -> bool {
         let waits = || self.is_connected && self.lanes.iter().any(Lane::has_work);
-        self.requests.has_any_done() || !self.is_put_off && waits()
+        let has_any = self.requests.has_any_done() || self.exposed.owes_keys();
+        has_any || !self.is_put_off && waits()
+    }
+}
+
+impl<M: Registered> Drop for VerbsDataPlane<M> {
+    /// Memory windows end before the queue pairs to which they are bound.
+    fn drop(&mut self) {
+        if self.domain.shared().is_some() && !self.lanes.is_empty() {
+            self.end_requests();
+        }
     }
 }
 
@@ -329,8 +362,10 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         if !self.serves() {
             return Err(PostErrorKind::Busy);
         }
-        let there = match self.remotes.resolve(work.opcode, work.remote) {
-            Ok(there) => there,
+        let there = match self.remotes.resolve(work.opcode, work.remote, self.next_lane) {
+            Ok(Some(there)) => there,
+            // The peer's windows are being bound.
+            Ok(None) => return Err(PostErrorKind::Busy),
             Err(why) if self.requests.has_space() => {
                 self.requests.insert_failed(work.op, why);
                 return Ok(());

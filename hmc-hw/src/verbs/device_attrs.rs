@@ -66,14 +66,11 @@ impl DeviceAttrs {
         }
     }
 
-    /// Returns `true` if it says that it has type 2 memory windows, and that a queue pair can invalidate them. Some
-    /// providers lack the calls all the same: try one.
+    /// Returns `true` if it says that it has memory windows of type 2B, which are bound to one queue pair and its protection domain.
+    /// Some providers lack the calls all the same: try one.
     #[must_use]
-    pub const fn has_windows(&self) -> bool {
-        let type_2 = sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A | sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-        self.flags & type_2 != 0
-            && self.flags & sys::IBV_DEVICE_MEM_MGT_EXTENSIONS != 0
-            && self.max_mw != 0
+    pub const fn has_type_2b_windows(&self) -> bool {
+        self.flags & sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0 && self.max_mw != 0
     }
 }
 
@@ -95,15 +92,11 @@ mod tests {
         let attrs = DeviceAttrs::of(attr);
         assert_eq!((attrs.firmware.as_str(), attrs.ports, attrs.max_qp), ("20.31", 2, 100));
         assert_eq!((attrs.max_mw, attrs.max_srq), (7, 0));
-        assert!(!attrs.has_windows());
-        for (flags, has) in [
-            (1 << 21, false),
-            (1 << 24, false),
-            (1 << 21 | 1 << 24, true),
-            (1 << 21 | 1 << 23, true),
-        ] {
-            assert_eq!(DeviceAttrs { flags, ..attrs.clone() }.has_windows(), has, "{flags:#x}");
+        assert!(!attrs.has_type_2b_windows());
+        for (flags, has) in [(1 << 17 | 1 << 21, false), (1 << 23, false), (1 << 24, true)] {
+            let attrs = DeviceAttrs { flags, ..attrs.clone() };
+            assert_eq!(attrs.has_type_2b_windows(), has, "{flags:#x}");
         }
-        assert!(!DeviceAttrs { flags: u32::MAX, max_mw: 0, ..attrs }.has_windows());
+        assert!(!DeviceAttrs { flags: u32::MAX, max_mw: 0, ..attrs }.has_type_2b_windows());
     }
 }

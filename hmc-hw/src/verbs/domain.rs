@@ -15,7 +15,10 @@ use super::link_worker::{LinkWorker, WorkerOptions};
 use super::objects::CompletionQueue;
 use super::page::Page;
 use super::select::Port;
+use super::shared_regions::SharedRegions;
 use super::sys::ibv_cq;
+use super::window_probe::window_scheme;
+use super::window_scheme::WindowScheme;
 use crate::host::{Event, Host, Notify};
 
 /// How a session takes part.
@@ -62,6 +65,10 @@ pub struct VerbsDomain {
     flush_source: Arc<Page>,
     /// Where flushes of this end put what they read.
     flush_sink: Arc<Page>,
+    /// How the device keeps peers within their windows.
+    scheme: WindowScheme,
+    /// What links share if it does so by memory windows.
+    shared: Option<SharedRegions>,
 }
 
 impl fmt::Debug for VerbsDomain {
@@ -84,6 +91,14 @@ impl VerbsDomain {
         host: Arc<dyn Host>,
         options: DomainOptions,
     ) -> Result<Arc<Self>, VerbsFault> {
+        let scheme = window_scheme(&port);
+        let (flush_source, flush_sink) = (Arc::new(Page::new()?), Arc::new(Page::new()?));
+        let shared = match scheme {
+            WindowScheme::Type2b => {
+                Some(SharedRegions::new(port.device(), &flush_source, &flush_sink)?)
+            }
+            WindowScheme::DomainPerPeer(_) => None,
+        };
         let this = Arc::new(Self {
             device: Arc::clone(port.device()),
             port: CurrentPort::new(port),
@@ -93,8 +108,10 @@ impl VerbsDomain {
             live: Mutex::default(),
             looked_at: Arc::default(),
             failed: OnceLock::new(),
-            flush_source: Arc::new(Page::new()?),
-            flush_sink: Arc::new(Page::new()?),
+            flush_source,
+            flush_sink,
+            scheme,
+            shared,
         });
         if !options.is_manual {
             this.host.watch(options.events_worker, this.device.event_fd())?;
@@ -106,6 +123,17 @@ impl VerbsDomain {
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Returns how the device keeps peers within the windows that are exposed to them.
+    #[must_use]
+    pub fn window_scheme(&self) -> &WindowScheme {
+        &self.scheme
+    }
+
+    /// What links share where they share a protection domain.
+    pub(super) fn shared(&self) -> Option<&SharedRegions> {
+        self.shared.as_ref()
     }
 
     /// Returns the port, as it was read last.

@@ -3,44 +3,112 @@
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::{Duration, Instant};
 
-use super::objects::MemoryRegion;
+use super::conn_info::WindowKey;
+use super::lane::{Lane, LaneFailure};
+use super::objects::{MemoryRegion, MemoryWindow};
+use super::window_set::WindowSet;
 
 /// How long a revoked window stays open to what the peer has posted already. Accesses that come later end the connection, so this is
 /// as long as a live process may be kept from running: less than the silence after which the peer counts as dead.
 pub(super) const GRACE: Duration = Duration::from_millis(1000);
 
+/// What lets the peer in.
+#[derive(Debug)]
+pub(super) enum Entrance {
+    /// A registration of just the window's bytes, with its rights.
+    Region(MemoryRegion),
+    /// Memory windows.
+    Windows(WindowSet),
+}
+
+impl Entrance {
+    /// Returns `true` if it may be ended now: no bind is under way.
+    fn is_settled(&self) -> bool {
+        match self {
+            Self::Region(_) => true,
+            Self::Windows(set) => set.is_settled(),
+        }
+    }
+}
+
 /// A window of this end.
 #[derive(Debug)]
 struct ExposedWindow {
     name: (WindowId, Epoch),
-    /// Its registration: of its bytes alone, with its rights. A window without bytes has none, nor one that nobody can access any more.
-    region: Option<MemoryRegion>,
+    /// A window without bytes has none, nor one that nobody can access any more.
+    entrance: Option<Entrance>,
     /// When it was revoked.
     revoked: Option<Instant>,
+    /// The peer has said that it uses it no more.
+    is_unused: bool,
+    /// The peer has its keys, or is not to have them.
+    is_told: bool,
+}
+
+impl ExposedWindow {
+    /// Returns `true` if it was revoked, and the peer has said that it uses it no more or had [`GRACE`] for it.
+    fn is_due(&self, now: Instant) -> bool {
+        self.revoked.is_some_and(|since| self.is_unused || now.since(since) >= GRACE)
+    }
+
+    /// Returns `true` if the peer is to receive its keys, and they are valid.
+    fn owes_keys(&self) -> bool {
+        match &self.entrance {
+            Some(Entrance::Windows(set)) => !self.is_told && set.is_bound(),
+            _ => false,
+        }
+    }
+
+    fn set(&mut self) -> Option<&mut WindowSet> {
+        match &mut self.entrance {
+            Some(Entrance::Windows(set)) => Some(set),
+            _ => None,
+        }
+    }
 }
 
 /// The windows that are exposed to one peer, by their indices.
 #[derive(Debug, Default)]
-pub(super) struct ExposedWindows(Vec<Option<ExposedWindow>>);
+pub(super) struct ExposedWindows {
+    windows: Vec<Option<ExposedWindow>>,
+    /// Binds are to be posted, or under way.
+    is_binding: bool,
+    /// The peer is to receive keys.
+    owes_keys: bool,
+    /// Of windows that are over, while binds are under way.
+    ending: Vec<Entrance>,
+}
 
 impl ExposedWindows {
-    /// Adds a window. Returns the registration of the one that was in its place.
-    pub(super) fn open(
-        &mut self,
-        id: WindowId,
-        epoch: Epoch,
-        region: Option<MemoryRegion>,
-    ) -> Option<MemoryRegion> {
+    fn iter(&self) -> impl Iterator<Item = &ExposedWindow> {
+        self.windows.iter().flatten()
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut ExposedWindow> {
+        self.windows.iter_mut().flatten()
+    }
+
+    /// Adds a window. What lets the peer into the one that was in its place ends with [`Self::take_ended`].
+    pub(super) fn open(&mut self, id: WindowId, epoch: Epoch, entrance: Option<Entrance>) {
         let index = usize::from(id.index());
-        if index >= self.0.len() {
-            self.0.resize_with(index.saturating_add(1), || None);
+        if index >= self.windows.len() {
+            self.windows.resize_with(index.saturating_add(1), || None);
         }
-        let window = ExposedWindow { name: (id, epoch), region, revoked: None };
-        self.0.get_mut(index)?.replace(window)?.region
+        let has_windows = matches!(entrance, Some(Entrance::Windows(_)));
+        let window = ExposedWindow {
+            name: (id, epoch),
+            entrance,
+            revoked: None,
+            is_unused: false,
+            is_told: !has_windows,
+        };
+        self.is_binding |= has_windows;
+        let old = self.windows.get_mut(index).and_then(|place| place.replace(window));
+        self.ending.extend(old.and_then(|old| old.entrance));
     }
 
     fn find(&mut self, id: WindowId, epoch: Epoch) -> Option<&mut ExposedWindow> {
-        let entry = self.0.get_mut(usize::from(id.index()))?.as_mut();
+        let entry = self.windows.get_mut(usize::from(id.index()))?.as_mut();
         entry.filter(|window| window.name == (id, epoch))
     }
 
@@ -48,46 +116,147 @@ impl ExposedWindows {
     pub(super) fn revoke(&mut self, id: WindowId, epoch: Epoch, now: Instant) {
         if let Some(window) = self.find(id, epoch) {
             window.revoked.get_or_insert(now);
+            window.is_told = true;
         }
     }
 
-    /// The peer says that it uses a revoked window no more. Returns its registration, whose end is the fence.
-    pub(super) fn release(&mut self, id: WindowId, epoch: Epoch) -> Option<MemoryRegion> {
-        self.find(id, epoch).filter(|window| window.revoked.is_some())?.region.take()
+    /// The peer says that it uses a revoked window no more: it is closed with [`Self::take_ended`].
+    pub(super) fn release(&mut self, id: WindowId, epoch: Epoch) {
+        if let Some(window) = self.find(id, epoch) {
+            window.is_unused = window.revoked.is_some();
+        }
     }
 
-    /// Returns the registrations of windows that were revoked [`GRACE`] ago.
-    pub(super) fn expired(&mut self, now: Instant) -> impl Iterator<Item = MemoryRegion> + '_ {
-        self.0.iter_mut().flatten().filter_map(move |window| {
-            let is_over = window.revoked.is_some_and(|since| now.since(since) >= GRACE);
-            if is_over { window.region.take() } else { None }
-        })
+    /// Takes what still lets the peer into windows that are over. Its end is the fence.
+    pub(super) fn take_ended(&mut self, now: Instant) -> Vec<Entrance> {
+        let (ended, ending) = self.ending.drain(..).partition(Entrance::is_settled);
+        self.ending = ending;
+        let mut ended: Vec<_> = ended;
+        for window in self.iter_mut().filter(|window| window.is_due(now)) {
+            ended.extend(window.entrance.take_if(|entrance| entrance.is_settled()));
+        }
+        ended
     }
 
-    /// Returns `true` if some window was revoked and can still be accessed.
+    /// Returns `true` if some window was revoked [`GRACE`] ago, and a bind of it is still under way.
+    pub(super) fn is_stuck(&self, now: Instant) -> bool {
+        let is_over = |since| now.since(since) >= GRACE;
+        self.iter().any(|w| w.revoked.is_some_and(is_over) && w.entrance.is_some())
+    }
+
+    /// Returns `true` if some window is over and can still be accessed.
     pub(super) fn has_revoked(&self) -> bool {
-        self.0.iter().flatten().any(|window| window.revoked.is_some() && window.region.is_some())
+        let is_revoked = |w: &ExposedWindow| w.revoked.is_some() && w.entrance.is_some();
+        !self.ending.is_empty() || self.iter().any(is_revoked)
     }
 
     /// Returns `true` if nobody can access that window any more.
     pub(super) fn is_closed(&self, id: WindowId, epoch: Epoch) -> bool {
-        let entry = self.0.get(usize::from(id.index())).and_then(Option::as_ref);
-        entry.is_none_or(|window| window.name != (id, epoch) || window.region.is_none())
+        let entry = self.windows.get(usize::from(id.index())).and_then(Option::as_ref);
+        entry.is_none_or(|window| window.name != (id, epoch) || window.entrance.is_none())
     }
 
-    /// Removes a window. Returns its registration, if it has one.
-    pub(super) fn forget(&mut self, id: WindowId, epoch: Epoch) -> Option<MemoryRegion> {
-        let entry = self.0.get_mut(usize::from(id.index()))?;
-        entry.take_if(|window| window.name == (id, epoch))?.region
+    /// Removes a window. What lets the peer in, if anything, ends with [`Self::take_ended`].
+    pub(super) fn forget(&mut self, id: WindowId, epoch: Epoch) {
+        let entry = self.windows.get_mut(usize::from(id.index()));
+        let window = entry.and_then(|entry| entry.take_if(|window| window.name == (id, epoch)));
+        self.ending.extend(window.and_then(|window| window.entrance));
     }
 
-    /// Removes all registrations.
-    pub(super) fn close_all(&mut self) -> Vec<MemoryRegion> {
-        self.0.iter_mut().flatten().filter_map(|window| window.region.take()).collect()
+    /// Takes all that lets the peer in.
+    pub(super) fn take_all(&mut self) -> Vec<Entrance> {
+        let ending = std::mem::take(&mut self.ending);
+        (self.is_binding, self.owes_keys) = (false, false);
+        ending.into_iter().chain(self.iter_mut().filter_map(|w| w.entrance.take())).collect()
     }
 
-    /// Returns `true` if any has a registration.
+    /// Takes all memory windows: the link is over.
+    pub(super) fn take_sets(&mut self) -> Vec<WindowSet> {
+        (self.is_binding, self.owes_keys) = (false, false);
+        let is_set = |entrance: &mut Entrance| matches!(entrance, Entrance::Windows(_));
+        let ending = std::mem::take(&mut self.ending);
+        let open = self.windows.iter_mut().flatten().filter_map(|w| w.entrance.take_if(is_set));
+        let mut sets = Vec::new();
+        for entrance in ending.into_iter().chain(open) {
+            match entrance {
+                Entrance::Windows(set) => sets.push(set),
+                region @ Entrance::Region(_) => self.ending.push(region),
+            }
+        }
+        sets
+    }
+
+    /// Returns `true` if any can be accessed.
     pub(super) fn has_memory(&self) -> bool {
-        self.0.iter().flatten().any(|window| window.region.is_some())
+        !self.ending.is_empty() || self.iter().any(|window| window.entrance.is_some())
+    }
+
+    /// Returns `true` if binds are to be posted, or under way.
+    #[inline]
+    pub(super) fn is_binding(&self) -> bool {
+        self.is_binding
+    }
+
+    /// Posts binds that are due, as far as there is space. Those of revoked windows are not posted.
+    ///
+    /// # Errors
+    /// [`LaneFailure`].
+    pub(super) fn post_binds(&mut self, lanes: &mut [Lane]) -> Result<(), LaneFailure> {
+        let open = self.iter_mut().filter(|window| window.revoked.is_none());
+        open.filter_map(ExposedWindow::set).try_for_each(|set| set.post(lanes))
+    }
+
+    /// Takes note of binds that have completed.
+    pub(super) fn settle(&mut self, lanes: &[Lane]) {
+        let mut is_binding = false;
+        for entrance in &mut self.ending {
+            if let Entrance::Windows(set) = entrance {
+                set.settle(lanes);
+                is_binding |= !set.is_settled();
+            }
+        }
+        let mut owes_keys = false;
+        for window in self.windows.iter_mut().flatten() {
+            let is_open = window.revoked.is_none();
+            let Some(set) = window.set() else { continue };
+            set.settle(lanes);
+            is_binding |= if is_open { !set.is_bound() } else { !set.is_settled() };
+            owes_keys |= window.owes_keys();
+        }
+        (self.is_binding, self.owes_keys) = (is_binding, owes_keys);
+    }
+
+    /// The link has that many queue pairs: takes windows for others.
+    pub(super) fn keep_lanes(&mut self, count: usize) -> Vec<MemoryWindow> {
+        self.iter_mut()
+            .filter_map(ExposedWindow::set)
+            .flat_map(|set| set.keep_lanes(count))
+            .collect()
+    }
+
+    /// Returns `true` if the peer is to receive keys.
+    #[inline]
+    pub(super) fn owes_keys(&self) -> bool {
+        self.owes_keys
+    }
+
+    /// Returns what the peer receives of a window of memory windows, with the keys if they are valid.
+    pub(super) fn key_of(&mut self, id: WindowId, epoch: Epoch) -> Option<WindowKey> {
+        let window = self.find(id, epoch)?;
+        let set = window.set()?;
+        let (key, is_bound) = (set.key(), set.is_bound());
+        window.is_told |= is_bound;
+        let owes_keys = self.iter().any(ExposedWindow::owes_keys);
+        self.owes_keys = owes_keys;
+        Some(key)
+    }
+
+    /// Takes the keys of a window that the peer does not have yet.
+    pub(super) fn take_keys(&mut self) -> Option<WindowKey> {
+        if !self.owes_keys {
+            return None;
+        }
+        let (id, epoch) = self.iter().find(|window| window.owes_keys())?.name;
+        self.key_of(id, epoch)
     }
 }

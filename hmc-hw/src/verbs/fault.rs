@@ -38,6 +38,22 @@ pub enum VerbsFault {
         /// Indices are below.
         limit: usize,
     },
+    /// The peer sent another number of keys to a window than the link has use for.
+    Keys {
+        /// Keys that it sent.
+        count: usize,
+        /// One for each queue pair, of each part of the window.
+        wanted: u64,
+    },
+    /// A window is of more parts than the peer can be told of.
+    TooLarge {
+        /// Its length.
+        len: u64,
+        /// Its parts of about 2 GiB, which a device binds at a time.
+        parts: u64,
+        /// Parts that a window may have.
+        max: usize,
+    },
 }
 
 impl fmt::Display for VerbsFault {
@@ -57,6 +73,14 @@ impl fmt::Display for VerbsFault {
             Self::UnknownWindow { index, limit } => {
                 write!(f, "a key to window {index}: a peer has {limit} at most")
             }
+            Self::Keys { count, wanted } => {
+                write!(f, "{count} keys to a window: one or {wanted} are of use")
+            }
+            Self::TooLarge { len, parts, max } => write!(
+                f,
+                "a window of {len} bytes is {parts} parts of 2 GiB, of which it may have {max} on this link: expose the memory in \
+                 several windows, or use fewer channels"
+            ),
         }
     }
 }

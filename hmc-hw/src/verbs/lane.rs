@@ -1,5 +1,7 @@
 //! One queue pair of a link, with what was posted to it.
 
+mod bind;
+
 use std::sync::Arc;
 
 use hmc_core::work::Failure;

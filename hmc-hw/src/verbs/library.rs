@@ -6,6 +6,7 @@
 //! Kernels since 5.12 copy pinned pages for the child at the fork; with an older one `ibv_fork_init` makes the parent keep
 //! such pages, and it must be called before the first registration, which it is here.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use libloading::os::unix;
 use super::functions::Verbs;
 use super::status::WcStatus;
 use super::sys;
+use super::window_scheme::WindowScheme;
 use crate::loader::{file_of, reason};
 
 /// The soname of libibverbs.
@@ -122,6 +124,8 @@ pub struct Library {
     process: Option<ForkGuard>,
     /// The number of open devices.
     devices: AtomicUsize,
+    /// How the devices that were used enforce windows, by their names and GUIDs.
+    schemes: Mutex<HashMap<(String, u64), WindowScheme>>,
 }
 
 impl fmt::Debug for Library {
@@ -157,7 +161,8 @@ impl Library {
 
     fn new(api: Verbs, path: PathBuf, fork: ForkSupport) -> Self {
         let devices = AtomicUsize::new(0);
-        Self { api, path, fork, process: ForkGuard::new().ok(), devices }
+        let (process, schemes) = (ForkGuard::new().ok(), Mutex::default());
+        Self { api, path, fork, process, devices, schemes }
     }
 
     fn open(name: &Path) -> Result<Self, LoadError> {
@@ -218,6 +223,17 @@ impl Library {
         } else {
             self.devices.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// Returns how the device of that name and GUID enforces windows: as `find` found it at the first use. Another thread that asks
+    /// waits for that.
+    pub(super) fn window_scheme(
+        &self,
+        (name, guid): (&str, u64),
+        find: impl FnOnce() -> WindowScheme,
+    ) -> WindowScheme {
+        let mut schemes = self.schemes.lock().unwrap_or_else(PoisonError::into_inner);
+        schemes.entry((name.to_owned(), guid)).or_insert_with(find).clone()
     }
 
     /// Returns the library's own text for a status, or `None` if it has none.

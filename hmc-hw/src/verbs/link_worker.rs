@@ -109,8 +109,8 @@ impl LinkWorker {
         self.watch.is_unattended()
     }
 
-    /// Has the link look at what has happened.
-    pub(super) fn report(&self) {
+    /// Has the link look at its completions soon.
+    pub(super) fn wake(&self) {
         self.notify.notify();
     }
 

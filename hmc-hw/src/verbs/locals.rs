@@ -9,14 +9,14 @@ use hmc_mem::registered::{CachedHandle, Registered};
 
 use super::fault::VerbsFault;
 use super::objects::{MemoryRegion, ProtectionDomain};
-use super::sys::IBV_ACCESS_LOCAL_WRITE;
 
 /// A region that the device knows.
 #[derive(Debug)]
 struct LocalEntry {
     key: RegionKey,
     base: u64,
-    region: MemoryRegion,
+    lkey: u32,
+    region: Arc<MemoryRegion>,
 }
 
 /// The regions that requests of this end may name, by their indices.
@@ -59,31 +59,27 @@ impl LocalTable {
     #[inline]
     pub(super) fn resolve(&self, slice: LocalSlice) -> Option<(u64, u32)> {
         let entry = self.get(slice.key)?;
-        Some((slice.span.address(entry.base), entry.region.lkey()))
+        Some((slice.span.address(entry.base), entry.lkey))
     }
 
-    /// Registers all of `memory`, for reads and writes of this end alone. Returns the entry that was in its place.
-    ///
-    /// # Errors
-    /// [`VerbsFault`].
+    /// Adds the region of all memory of that key, which begins at `base`. Returns the one that was in its place.
     pub(super) fn add(
         &mut self,
-        pd: &Arc<ProtectionDomain>,
-        memory: &impl Registered,
-    ) -> Result<Option<MemoryRegion>, VerbsFault> {
-        let local = memory.local();
-        let (region, base) = register(pd, memory, local.extent.whole(), IBV_ACCESS_LOCAL_WRITE)?;
-        let index = usize::from(local.key.index);
+        key: RegionKey,
+        region: Arc<MemoryRegion>,
+        base: u64,
+    ) -> Option<Arc<MemoryRegion>> {
+        let index = usize::from(key.index);
         if index >= self.0.len() {
             self.0.resize_with(index.saturating_add(1), || None);
         }
-        let entry = LocalEntry { key: local.key, base, region };
+        let entry = LocalEntry { key, base, lkey: region.lkey(), region };
         let old = self.0.get_mut(index).and_then(|place| place.replace(entry));
-        Ok(old.map(|old| old.region))
+        old.map(|old| old.region)
     }
 
     /// Removes those for which `is_used` returns `false`.
-    pub(super) fn evict(&mut self, is_used: impl Fn(RegionKey) -> bool) -> Vec<MemoryRegion> {
+    pub(super) fn evict(&mut self, is_used: impl Fn(RegionKey) -> bool) -> Vec<Arc<MemoryRegion>> {
         let unused = |entry: &&mut Option<LocalEntry>| {
             entry.as_ref().is_some_and(|entry| !is_used(entry.key))
         };

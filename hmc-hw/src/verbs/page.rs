@@ -2,6 +2,8 @@
 
 use std::ptr::{self, NonNull};
 
+use hmc_mem::shared::SharedBytes;
+
 use super::error::VerbsError;
 
 /// Bytes of a page of memory here.
@@ -35,6 +37,12 @@ impl Page {
     /// Its address.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.0
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> SharedBytes<'_> {
+        // SAFETY: the page is mapped as long as this value, for reads and writes; nothing but views and devices accesses it.
+        unsafe { SharedBytes::new(self.0, PAGE_BYTES) }
     }
 
     /// Its address as a number for the peer.

@@ -1,20 +1,50 @@
 //! Windows of the peer.
 
 use hmc_core::range::{ByteRange, Side};
-use hmc_core::region::{Epoch, WindowId, WindowSlice};
+use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode};
 
 use super::conn_info::WindowKey;
 use super::fault::VerbsFault;
+use super::window_parts::{part_count, part_of};
 use crate::releases::{MAX_KEYS, PendingReleases};
+
+/// By which key a window is reached.
+#[derive(Debug)]
+enum RemoteKeys {
+    /// The peer sends them later.
+    Pending,
+    /// All of it, by all queue pairs.
+    One(u32),
+    /// Each part, by each of so many queue pairs.
+    Each(Vec<u32>, usize),
+}
 
 #[derive(Debug)]
 struct RemoteEntry {
-    key: WindowKey,
+    window: WindowDesc,
+    /// Where it begins in its owner's address space.
+    base: u64,
+    keys: RemoteKeys,
     /// The peer revokes it: nothing new is posted.
     is_revoked: bool,
+}
+
+impl RemoteEntry {
+    /// Returns the key for an access at that offset, by the queue pair of that index.
+    #[inline]
+    fn key(&self, lane: usize, offset: u64) -> Option<u32> {
+        match &self.keys {
+            RemoteKeys::Pending => None,
+            RemoteKeys::One(key) => Some(*key),
+            RemoteKeys::Each(keys, lanes) => {
+                let part = usize::try_from(part_of(self.window.extent.len(), offset)).ok()?;
+                keys.chunks(*lanes).nth(part)?.get(lane).copied()
+            }
+        }
+    }
 }
 
 /// The windows of one peer, by their indices.
@@ -26,43 +56,64 @@ pub(super) struct RemoteTable {
 }
 
 impl RemoteTable {
-    /// Adds a window that the peer has described.
+    /// Adds a window that the peer has described, or the keys to one, for a link of so many queue pairs.
     ///
     /// # Errors
-    /// [`VerbsFault::UnknownWindow`].
-    pub(super) fn add(&mut self, key: WindowKey) -> Result<(), VerbsFault> {
-        let index = usize::from(key.window.window.index());
+    /// [`VerbsFault::UnknownWindow`], [`VerbsFault::Keys`].
+    pub(super) fn add(&mut self, key: WindowKey, lanes: usize) -> Result<(), VerbsFault> {
+        let WindowKey { window, base, keys } = key;
+        let index = usize::from(window.window.index());
         if index >= MAX_KEYS {
             return Err(VerbsFault::UnknownWindow { index, limit: MAX_KEYS });
         }
         if index >= self.entries.len() {
             self.entries.resize_with(index.saturating_add(1), || None);
         }
+        let wanted =
+            part_count(window.extent.len()).saturating_mul(u64::try_from(lanes).unwrap_or(0));
+        let keys = match keys[..] {
+            [] => RemoteKeys::Pending,
+            [key] => RemoteKeys::One(key),
+            _ if u64::try_from(keys.len()) == Ok(wanted) => RemoteKeys::Each(keys, lanes),
+            _ => return Err(VerbsFault::Keys { count: keys.len(), wanted }),
+        };
         if let Some(entry) = self.entries.get_mut(index) {
-            *entry = Some(RemoteEntry { key, is_revoked: false });
+            let name = (window.window, window.epoch);
+            let old = entry.as_ref().filter(|old| (old.window.window, old.window.epoch) == name);
+            // Keys that come late do not undo that it is revoked.
+            let is_revoked = old.is_some_and(|old| old.is_revoked);
+            // The threads that send that there will be keys, and the keys, may pass each other.
+            let has_keys = old.is_some_and(|old| !matches!(old.keys, RemoteKeys::Pending));
+            if !(has_keys && matches!(keys, RemoteKeys::Pending)) {
+                *entry = Some(RemoteEntry { window, base, keys, is_revoked });
+            }
         }
         Ok(())
     }
 
+    #[inline]
+    fn find(&self, id: WindowId) -> Option<&RemoteEntry> {
+        let entry = self.entries.get(usize::from(id.index())).and_then(Option::as_ref);
+        entry.filter(|entry| entry.window.window == id)
+    }
+
     /// Checks an access as the peer's NIC will, since a refusal there ends the connection. Returns where the window's range begins in
-    /// the peer's memory, and its key.
+    /// the peer's memory, and the key for the queue pair of that index; `None` if the peer has not sent it yet.
     #[inline]
     pub(super) fn resolve(
         &self,
         opcode: Opcode,
         remote: WindowSlice,
-    ) -> Result<(u64, u32), Failure> {
-        let entry = self.entries.get(usize::from(remote.window.index())).and_then(Option::as_ref);
-        let Some(RemoteEntry { key, is_revoked }) =
-            entry.filter(|entry| entry.key.window.window == remote.window)
-        else {
+        lane: usize,
+    ) -> Result<Option<(u64, u32)>, Failure> {
+        let Some(entry) = self.find(remote.window) else {
             return Err(Failure::Window(WindowFault::Unknown));
         };
-        let window = &key.window;
+        let window = &entry.window;
         if window.epoch != remote.epoch {
             return Err(Failure::Window(WindowFault::StaleEpoch));
         }
-        if *is_revoked {
+        if entry.is_revoked {
             return Err(Failure::Window(WindowFault::Revoked));
         }
         let needed = if opcode == Opcode::Get { Access::READ } else { Access::WRITE };
@@ -73,13 +124,20 @@ impl RemoteTable {
             .extent
             .span(Side::Remote, remote.span.offset(), remote.span.len())
             .map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
-        Ok((span.address(key.base), key.rkey))
+        let key = entry.key(lane, span.offset());
+        Ok(key.map(|key| (span.address(entry.base), key)))
+    }
+
+    /// Returns the key for an access at an address of a window's memory, by the queue pair of that index.
+    pub(super) fn key_at(&self, id: WindowId, address: u64, lane: usize) -> Option<u32> {
+        let entry = self.find(id)?;
+        entry.key(lane, address.saturating_sub(entry.base))
     }
 
     /// The peer revokes a window. `is_used`: requests of this end name it, and the peer is to be told when none does.
     pub(super) fn revoke(&mut self, id: WindowId, epoch: Epoch, is_used: bool) {
         if let Some(Some(entry)) = self.entries.get_mut(usize::from(id.index()))
-            && entry.key.window.window == id
+            && entry.window.window == id
         {
             entry.is_revoked = true;
         }
@@ -90,8 +148,7 @@ impl RemoteTable {
 
     /// Returns `true` if the peer revokes that window.
     pub(super) fn is_revoked(&self, id: WindowId) -> bool {
-        let entry = self.entries.get(usize::from(id.index())).and_then(Option::as_ref);
-        entry.is_some_and(|entry| entry.key.window.window == id && entry.is_revoked)
+        self.find(id).is_some_and(|entry| entry.is_revoked)
     }
 
     /// Returns `true` if the peer waits for word of windows.

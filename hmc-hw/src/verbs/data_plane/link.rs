@@ -20,37 +20,10 @@ use crate::verbs::fault::VerbsFault;
 use crate::verbs::lane::{FlushWord, Lane, LaneFailure};
 use crate::verbs::link_worker::LinkWorker;
 use crate::verbs::objects::PathTo;
-use crate::verbs::port::LinkLayer;
+use crate::verbs::path::{ACK_TIMEOUT, address_of};
 use crate::verbs::reach::reach;
-use crate::verbs::select::Port;
 use crate::verbs::status::WcStatus;
-use crate::verbs::sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
-
-/// How long an acknowledgement may take: 4.096 us times 2^14, which is 67 ms. With the retries a peer that is gone is known as such
-/// within the time after which silence makes it dead.
-const ACK_TIMEOUT: u8 = 14;
-
-/// Hops of a packet across routers: as many as there can be.
-const HOP_LIMIT: u8 = 255;
-
-/// The way to the peer's port.
-fn address_of(port: &Port, info: &ConnInfo) -> ibv_ah_attr {
-    // On Ethernet the GID is the address. Within an InfiniBand subnet the LID is.
-    let is_global = port.link() == LinkLayer::Ethernet;
-    let grh = ibv_global_route {
-        dgid: ibv_gid { raw: info.end.gid.0 },
-        sgid_index: port.gid_index(),
-        hop_limit: HOP_LIMIT,
-        ..ibv_global_route::default()
-    };
-    ibv_ah_attr {
-        grh,
-        dlid: info.lid,
-        is_global: u8::from(is_global),
-        port_num: port.number(),
-        ..ibv_ah_attr::default()
-    }
-}
+use crate::verbs::window_scheme::WindowScheme;
 
 impl<M: Registered> VerbsDataPlane<M> {
     /// What the peer needs to connect to this end.
@@ -62,7 +35,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             max_gets: self.domain.gets_of_peer(),
             lid: port.lid(),
             flush_address: self.domain.flush_source().address(),
-            flush_key: self.flush_source.rkey(),
+            flush_key: self.flush.source.rkey(),
             ..ConnInfo::new(port.end(), &lanes)
         }
     }
@@ -72,10 +45,11 @@ impl<M: Registered> VerbsDataPlane<M> {
         if self.is_connected || self.closed.is_some() {
             return Ok(());
         }
-        let port = &self.port;
+        let port = Arc::clone(&self.port);
         reach(&port.end(), &info.end).map_err(VerbsFault::Unreachable)?;
         self.lanes.truncate(info.lanes().len());
-        let address = address_of(port, info);
+        self.end_surplus_windows();
+        let address = address_of(&port, info.end.gid, info.lid);
         let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
         for (lane, theirs) in self.lanes.iter_mut().zip(info.lanes()) {
             lane.connect(&PathTo {
@@ -90,12 +64,13 @@ impl<M: Registered> VerbsDataPlane<M> {
             })?;
             lane.flush = FlushWord {
                 address: self.domain.flush_sink().address(),
-                lkey: self.flush_sink.lkey(),
+                lkey: self.flush.sink.lkey(),
                 remote_address: info.flush_address,
                 rkey: info.flush_key,
             };
         }
         (self.is_connected, self.owes_word) = (true, true);
+        self.bind_windows();
         Ok(())
     }
 }
@@ -111,12 +86,10 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
     /// which the peer revokes.
     fn poll_peer(&mut self, _claimed: bool) -> bool {
         let has_ended = !self.lanes.is_empty() && self.worker.ended_by().is_some();
-        let mut any = (self.remotes.has_releases() || has_ended) && self.advance();
+        let has_own = self.remotes.has_releases() || self.exposed.is_binding();
+        let mut any = (has_own || has_ended) && self.advance();
         if self.exposed.has_revoked() {
-            let now = self.domain.host().now();
-            let expired: Vec<_> = self.exposed.expired(now).collect();
-            any |= !expired.is_empty();
-            self.release(expired);
+            any |= self.end_revoked();
         }
         any
     }
@@ -157,7 +130,7 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
     fn receive_note(&mut self, note: Note<'_>) -> Result<(), VerbsFault> {
         match note.kind {
             ENDPOINT_VERBS => self.connect(&ConnInfo::parse(note.bytes)?),
-            ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?),
+            ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?, self.lanes.len()),
             ENDPOINT_VERBS_CONNECTED => {
                 self.is_peer_connected = true;
                 Ok(())
@@ -166,11 +139,18 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
         }
     }
 
-    /// That this end serves requests, once it does.
+    /// That this end serves requests, once it does, and keys that were not valid yet when their windows were exposed.
     fn next_note<'a>(&mut self, buf: &'a mut [u8]) -> Option<Note<'a>> {
-        let bytes = buf.get(..0)?;
-        let kind = ENDPOINT_VERBS_CONNECTED;
-        std::mem::take(&mut self.owes_word).then_some(Note { kind, bytes })
+        if std::mem::take(&mut self.owes_word) {
+            let bytes = buf.get(..0)?;
+            return Some(Note { kind: ENDPOINT_VERBS_CONNECTED, bytes });
+        }
+        let key = self.exposed.take_keys()?;
+        let mut out = Writer::new(buf);
+        // Windows have no more keys than a note has space for.
+        key.emit(&mut out).ok()?;
+        let len = usize::try_from(out.written()).unwrap_or(0);
+        Some(Note { kind: ENDPOINT_VERBS_KEY, bytes: buf.get(..len)? })
     }
 
     fn has_releases(&self) -> bool {
@@ -182,10 +162,10 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
         self.remotes.take_release(|id| requests.uses_window(id))
     }
 
-    /// The end of the registration is the fence: the NIC refuses what comes later.
+    /// The end of the registration, or of the memory windows, is the fence: the NIC refuses what comes later.
     fn receive_release(&mut self, id: WindowId, epoch: Epoch) {
-        let region = self.exposed.release(id, epoch);
-        self.release(region);
+        self.exposed.release(id, epoch);
+        self.end_revoked();
     }
 }
 
@@ -223,8 +203,8 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
         self.closed = Some(why);
         self.end_requests();
         self.remotes.clear();
-        let windows = self.exposed.close_all();
-        self.release(windows);
+        let windows = self.exposed.take_all();
+        self.end_entrances(windows);
     }
 
     fn peer_life(&self) {}
@@ -257,8 +237,16 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
     }
 
     fn trust(&self) -> &'static str {
-        "the target's NIC checks key, range and rights of each access: what is exposed to this peer is registered for its queue \
-         pairs alone"
+        match self.domain.window_scheme() {
+            WindowScheme::Type2b => {
+                "the target's NIC checks key, range and rights of each access: what is exposed to this peer is bound to its queue \
+                 pairs alone"
+            }
+            WindowScheme::DomainPerPeer(_) => {
+                "the target's NIC checks key, range and rights of each access: what is exposed to this peer is registered for its \
+                 queue pairs alone"
+            }
+        }
     }
 
     fn unfenced_reason(&self) -> &'static str {
@@ -271,6 +259,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
 
     fn lanes(&self, each: &mut dyn FnMut(&str)) {
         each(&self.lane_name);
+        each(&format!("windows: {}", self.domain.window_scheme()));
     }
 
     fn describe_close(&self, why: DataCloseReason, out: &mut dyn fmt::Write) -> fmt::Result {

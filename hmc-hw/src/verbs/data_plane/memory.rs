@@ -1,6 +1,7 @@
 //! Memory of both ends: what is registered here, windows of this end, and windows of the peer.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
 use hmc_core::transport::{Fence, Note, PeerWindows, Registration, Target};
@@ -12,6 +13,7 @@ use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
 use crate::verbs::conn_info::{ENDPOINT_VERBS_KEY, WindowKey};
+use crate::verbs::exposed::Entrance;
 use crate::verbs::fault::VerbsFault;
 use crate::verbs::locals::register;
 use crate::verbs::objects::MemoryRegion;
@@ -20,8 +22,9 @@ use crate::verbs::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCE
 impl<M: Registered> VerbsDataPlane<M> {
     /// Ends registrations. What kept their memory is dropped without the lock. One that does not end ends the link: that of its queue
     /// pairs keeps the peer out.
-    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = MemoryRegion>) {
-        for region in regions {
+    /// A region that other links use as well goes on.
+    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = Arc<MemoryRegion>>) {
+        for region in regions.into_iter().filter_map(Arc::into_inner) {
             match region.deregister() {
                 Ok(keep) => self.released.push(keep),
                 Err(e) => {
@@ -58,11 +61,15 @@ impl<M: Registered> Registration for VerbsDataPlane<M> {
     }
 }
 
-/// The rights of a registration for a window. The NIC writes to what the peer writes to.
-fn rights(access: Access) -> u32 {
+/// What a peer may do by a window.
+fn remote_rights(access: Access) -> u32 {
     let read = if access.contains(Access::READ) { IBV_ACCESS_REMOTE_READ } else { 0 };
-    let write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
-    if access.contains(Access::WRITE) { read | write } else { read }
+    if access.contains(Access::WRITE) { read | IBV_ACCESS_REMOTE_WRITE } else { read }
+}
+
+/// What a registration for a window needs besides: the NIC writes to what the peer writes to.
+fn local_rights(access: Access) -> u32 {
+    if access.contains(Access::WRITE) { IBV_ACCESS_LOCAL_WRITE } else { 0 }
 }
 
 impl<M: Registered> Target for VerbsDataPlane<M> {
@@ -74,7 +81,7 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
         &mut self.windows
     }
 
-    /// Registers what is exposed, and returns its key. A window without bytes has none.
+    /// Registers or binds what is exposed, and returns its key. A window without bytes has none.
     fn open<'a>(
         &mut self,
         memory: &M,
@@ -84,14 +91,26 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
     ) -> Result<Option<Note<'a>>, VerbsFault> {
         let (id, epoch) = (window.window, window.epoch);
         if local.span.is_empty() || self.closed.is_some() {
-            let old = self.exposed.open(id, epoch, None);
-            self.release(old);
+            self.exposed.open(id, epoch, None);
+            self.end_revoked();
             return Ok(None);
         }
-        let (region, base) = register(&self.pd, memory, local.span, rights(window.access))?;
-        let key = WindowKey { window: *window, base, rkey: region.rkey() };
-        let old = self.exposed.open(id, epoch, Some(region));
-        self.release(old);
+        let domain = Arc::clone(&self.domain);
+        let key = match domain.shared() {
+            Some(shared) => {
+                let access = remote_rights(window.access);
+                self.open_windows(shared, memory, local, window, access)?
+            }
+            None => {
+                let access = remote_rights(window.access) | local_rights(window.access);
+                let (region, base) = register(&self.pd, memory, local.span, access)?;
+                let key = WindowKey { window: *window, base, keys: vec![region.rkey()] };
+                self.exposed.open(id, epoch, Some(Entrance::Region(region)));
+                Some(key)
+            }
+        };
+        self.end_revoked();
+        let Some(key) = key else { return Ok(None) };
         let mut out = Writer::new(buf);
         key.emit(&mut out)?;
         let len = usize::try_from(out.written()).unwrap_or(0);
@@ -110,8 +129,8 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
     }
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
-        let region = self.exposed.forget(id, epoch);
-        self.release(region);
+        self.exposed.forget(id, epoch);
+        self.end_revoked();
     }
 }
 

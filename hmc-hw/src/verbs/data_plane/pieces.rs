@@ -99,7 +99,8 @@ impl<M: Registered> VerbsDataPlane<M> {
                 }
                 self.go_to_next_lane();
             }
-            let Some((access, piece)) = self.backlog.take_piece() else { return Ok(()) };
+            let Some((mut access, piece)) = self.backlog.take_piece() else { return Ok(()) };
+            access.rkey = self.key_for(&access, piece);
             let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(&access, piece));
             self.go_to_next_lane();
             pushed.transpose()?;
@@ -108,6 +109,17 @@ impl<M: Registered> VerbsDataPlane<M> {
             }
         }
         Ok(())
+    }
+
+    /// The key for a piece that the next queue pair gets: each may have keys of its own.
+    fn key_for(&self, access: &RdmaAccess, piece: Piece) -> u32 {
+        let (Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record)) = piece else {
+            return access.rkey;
+        };
+        let window = self.requests.work(record).map(|work| work.remote.window);
+        let address = access.remote_address;
+        let key = window.and_then(|id| self.remotes.key_at(id, address, self.next_lane));
+        key.unwrap_or(access.rkey)
     }
 
     /// Posts what waits. Returns whether anything was posted.
@@ -134,7 +146,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         if let Err(failure) = posted {
             self.fail(failure);
             // Nobody has looked at it.
-            self.worker.report();
+            self.worker.wake();
         }
     }
 

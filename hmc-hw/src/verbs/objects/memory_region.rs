@@ -79,6 +79,16 @@ impl MemoryRegion {
         self.rkey
     }
 
+    /// Its domain.
+    pub(super) fn pd(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
+    /// What libibverbs knows it by.
+    pub(super) fn raw(&self) -> *mut ibv_mr {
+        self.mr.as_ptr()
+    }
+
     /// Ends the region, and returns what kept its bytes. Whoever drops that may run code of the application.
     ///
     /// # Errors

@@ -138,8 +138,12 @@ pub(crate) struct Device {
     pub(crate) windows: Windows,
     /// An access through a window is checked against its range; as rxe does not.
     pub(crate) checks_window_range: bool,
+    /// An access through a window is checked against the queue pair to which the window is bound.
+    pub(crate) checks_window_qp: bool,
     /// An invalidation takes effect.
     pub(crate) invalidates: bool,
+    /// The end of a window takes effect.
+    pub(crate) frees_windows: bool,
     /// `ibv_reg_dmabuf_mr` maps the descriptor and registers it.
     pub(crate) has_dmabuf: bool,
     /// A fatal event was raised.
@@ -173,7 +177,9 @@ impl Device {
             limits: LIMITS,
             windows: Windows::Full,
             checks_window_range: true,
+            checks_window_qp: true,
             invalidates: true,
+            frees_windows: true,
             has_dmabuf: false,
             is_dead: false,
             ports: vec![Port::new(device, 1, IBV_LINK_LAYER_ETHERNET)],
@@ -230,7 +236,9 @@ impl Device {
                 }
             }
             "window_range" => self.checks_window_range = value != 0,
+            "window_qp" => self.checks_window_qp = value != 0,
             "invalidation" => self.invalidates = value != 0,
+            "window_end" => self.frees_windows = value != 0,
             "dmabuf" => self.has_dmabuf = value != 0,
             "max_qp" => l.max_qp = value,
             "max_qp_wr" => l.max_qp_wr = value,

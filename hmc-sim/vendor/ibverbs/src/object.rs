@@ -92,7 +92,7 @@ impl Mr {
 }
 
 /// What a window is bound to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub(crate) qp: Id,
     pub(crate) mr: Id,
@@ -115,6 +115,8 @@ pub(crate) struct Mw {
     pub(crate) binding: Option<Binding>,
     /// Posted binds that name it.
     pub(crate) users: u32,
+    /// A call to free it was refused: nothing but the end of its queue pair is left.
+    pub(crate) is_refused: bool,
 }
 
 /// The owner of a key.
@@ -122,6 +124,8 @@ pub(crate) struct Mw {
 pub(crate) enum KeyOwner {
     Mr(Id),
     Mw(Id),
+    /// A window that was freed on a device where that has no effect, with its last key.
+    FreedMw(Binding, u32),
 }
 
 /// A completion channel.

@@ -8,7 +8,7 @@ use crate::abi::{
 };
 use crate::device::Limits;
 use crate::faults::Call;
-use crate::object::{Element, EventCount};
+use crate::object::{Element, EventCount, Mw};
 use crate::queue::{Piece, Receives};
 use crate::queue_pair::{Qp, Request};
 use crate::state::{fail, state, structure};
@@ -118,7 +118,6 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
         receives: Receives::new(cap.max_recv_wr as usize, cap.max_recv_sge as usize),
         sq_psn: 0,
         rq_psn: 0,
-        windows: 0,
         stalled: 0,
         retries: 0,
         reads: (0, 0),
@@ -189,8 +188,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     }
     let Some(id) = w.known(call, |w| &w.qps, qp) else { return libc::EINVAL };
     let Some(own) = w.qps.get(id) else { return libc::EINVAL };
-    let (windows, events) = (own.windows, own.async_events);
-    if windows != 0 {
+    let events = own.async_events;
+    let is_bound = |mw: &Mw| mw.binding.is_some_and(|b| b.qp == id && !b.is_invalidated);
+    if w.mws.values().any(|mw| is_bound(mw) && !mw.is_refused) {
         w.misuse(call, "windows are bound to this queue pair: rxe waits 50 seconds here");
     }
     if !events.is_even() {

@@ -91,8 +91,6 @@ pub(crate) struct Qp {
     pub(crate) sq_psn: u32,
     /// The number of the packet that is expected next.
     pub(crate) rq_psn: u32,
-    /// Windows that are bound to it.
-    pub(crate) windows: u32,
     /// The tick in which it can do no more.
     pub(crate) stalled: u64,
     /// Ticks in which its first request got no answer.

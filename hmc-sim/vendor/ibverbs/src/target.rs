@@ -4,7 +4,7 @@ use crate::abi::{
     IBV_LINK_LAYER_INFINIBAND, IBV_PORT_ACTIVE, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_ah_attr,
 };
 use crate::device::{Gid, Port};
-use crate::object::KeyOwner;
+use crate::object::{Binding, KeyOwner};
 use crate::queue_pair::Qp;
 use crate::state::FakeIbv;
 use crate::table::Id;
@@ -85,23 +85,35 @@ impl FakeIbv {
                 (id, allowed.then(|| mr.offset(addr, len)).flatten()?)
             }
             KeyOwner::Mw(id) => {
-                let mw = self.mws.get(id)?;
-                let window = mw.binding.as_ref()?;
-                let allowed = mw.rkey == rkey
-                    && mw.pd == qp.pd
-                    && window.qp == responder
-                    && window.access & right != 0;
-                let inside = addr
-                    .checked_sub(window.iova)
-                    .is_some_and(|at| at <= window.len && len <= window.len - at);
-                if !allowed || !inside && self.devices[qp.device].checks_window_range {
-                    return None;
-                }
-                let mr = self.mrs.get(window.mr)?;
-                let offset = addr.wrapping_sub(window.iova).wrapping_add(window.offset);
-                (window.mr, mr.offset(mr.iova.wrapping_add(offset), len)?)
+                let mw = self.mws.get(id).filter(|mw| mw.rkey == rkey && mw.pd == qp.pd)?;
+                self.in_window(responder, mw.binding.as_ref()?, (addr, len), right)?
             }
+            KeyOwner::FreedMw(window, key) if key == rkey => {
+                self.in_window(responder, &window, (addr, len), right)?
+            }
+            KeyOwner::FreedMw(..) => return None,
         };
         self.mrs.get(id).map(|mr| Target { mr: id, at: mr.at(offset) })
+    }
+
+    /// Returns the region and offset that an access through a window means, if the window allows it.
+    fn in_window(
+        &self,
+        responder: Id,
+        window: &Binding,
+        (addr, len): (u64, u64),
+        right: u32,
+    ) -> Option<(Id, u64)> {
+        let device = &self.devices[self.qps.get(responder)?.device];
+        let is_own = window.qp == responder || !device.checks_window_qp;
+        let inside = addr
+            .checked_sub(window.iova)
+            .is_some_and(|at| at <= window.len && len <= window.len - at);
+        if !is_own || window.access & right == 0 || !inside && device.checks_window_range {
+            return None;
+        }
+        let mr = self.mrs.get(window.mr)?;
+        let offset = addr.wrapping_sub(window.iova).wrapping_add(window.offset);
+        Some((window.mr, mr.offset(mr.iova.wrapping_add(offset), len)?))
     }
 }

@@ -63,9 +63,6 @@ impl FakeIbv {
         if let Some(mr) = self.mrs.get_mut(binding.mr) {
             mr.windows = mr.windows.saturating_add_signed(change);
         }
-        if let Some(qp) = self.qps.get_mut(binding.qp) {
-            qp.windows = qp.windows.saturating_add_signed(change);
-        }
     }
 
     /// Invalidates the window of a key for the queue pair to which it is bound. Returns `false` if it is not so.

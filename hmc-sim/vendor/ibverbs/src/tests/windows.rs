@@ -228,6 +228,52 @@ fn a_device_may_ignore_an_invalidation() {
 }
 
 #[test]
+fn a_device_may_let_other_queue_pairs_through_a_window() {
+    let rig = Rig::with(|| device(0, "window_qp", 0));
+    let other = queue_pair(rig.b.pd, rig.b.cq, core::ptr::null_mut());
+    let second = End { qp: other, ..rig.b };
+    second.connect(&rig.a);
+    let mw = second.window();
+    let key = second.bind(1, mw, 0, 16, IBV_ACCESS_REMOTE_WRITE);
+    assert_eq!(second.ended(), [(1, 0)]);
+    assert_eq!(write(&rig.a, rig.b.addr(0), key), 0);
+    assert_eq!(write(&rig.a, rig.b.addr(16), key), IBV_WC_REM_ACCESS_ERR, "its range is checked");
+    assert_eq!(rig.b.free_window(mw), 0);
+    // SAFETY: alive, destroyed once.
+    assert_eq!(unsafe { ibv_destroy_qp(other) }, 0);
+    assert_eq!(rig.end(), [""; 0]);
+}
+
+#[test]
+fn a_device_may_ignore_the_end_of_a_window() {
+    for (ends, status) in [(1, IBV_WC_REM_ACCESS_ERR), (0, IBV_WC_SUCCESS)] {
+        let rig = Rig::with(|| device(0, "window_end", ends));
+        let mw = rig.b.window();
+        let key = rig.b.bind(1, mw, 0, 16, IBV_ACCESS_REMOTE_WRITE);
+        assert_eq!(rig.b.ended(), [(1, 0)]);
+        assert_eq!(rig.b.free_window(mw), 0);
+        assert_eq!(write(&rig.a, rig.b.addr(0), key), status, "{ends}");
+        assert_eq!(rig.end(), [""; 0]);
+    }
+}
+
+/// A queue pair in its error state carries out no bind: the window may be freed before the completion was polled.
+#[test]
+fn a_window_is_freed_while_its_bind_is_flushed() {
+    let rig = Rig::new();
+    let mw = rig.b.window();
+    rule("bind", 1, crate::script::HOLD, 0);
+    rig.b.bind(1, mw, 0, 16, IBV_ACCESS_REMOTE_WRITE);
+    assert_eq!(rig.b.ended(), []);
+    let mut attr = super::rig::attributes(&rig.a);
+    attr.qp_state = IBV_QPS_ERR;
+    assert_eq!(rig.b.modify(&mut attr, IBV_QP_STATE), 0);
+    assert_eq!(rig.b.free_window(mw), 0);
+    assert_eq!(rig.b.ended(), [(1, IBV_WC_WR_FLUSH_ERR)]);
+    assert_eq!(rig.end(), [""; 0]);
+}
+
+#[test]
 fn a_device_may_lack_windows() {
     for windows in [0, 2, 3] {
         let turn = Turn::new();

@@ -1,0 +1,112 @@
+//! Windows of this end as memory windows: made and bound when they are exposed, and their end.
+
+use std::sync::Arc;
+
+use hmc_core::region::{LocalSlice, WindowDesc};
+use hmc_mem::registered::Registered;
+
+use super::VerbsDataPlane;
+use crate::verbs::conn_info::WindowKey;
+use crate::verbs::error::VerbsError;
+use crate::verbs::exposed::Entrance;
+use crate::verbs::fault::VerbsFault;
+use crate::verbs::objects::MemoryRegion;
+use crate::verbs::shared_regions::SharedRegions;
+use crate::verbs::window_set::{WindowSet, end_windows};
+
+/// Looks for the completions of binds before the keys are sent later: a bind takes a microsecond or two where nothing is in front of it.
+const BIND_LOOKS: u32 = 256;
+
+impl<M: Registered> VerbsDataPlane<M> {
+    /// Makes memory windows for an exposed window, and binds them if the queue pairs are connected. Returns what the peer receives now.
+    pub(super) fn open_windows(
+        &mut self,
+        shared: &SharedRegions,
+        memory: &M,
+        local: LocalSlice,
+        window: &WindowDesc,
+        access: u32,
+    ) -> Result<Option<WindowKey>, VerbsFault> {
+        let (region, base) = shared.region_of(memory)?;
+        let base = local.span.address(base);
+        let set = WindowSet::new(&region, *window, base, access, self.lanes.len());
+        // If it has failed, nobody else may use the region.
+        self.release([region]);
+        let (id, epoch) = (window.window, window.epoch);
+        self.exposed.open(id, epoch, Some(Entrance::Windows(set?)));
+        self.bind_windows();
+        Ok(self.exposed.key_of(id, epoch))
+    }
+
+    /// Posts binds, and waits for a moment until they have completed. Otherwise the peer receives the keys later.
+    pub(super) fn bind_windows(&mut self) {
+        for _ in 0..BIND_LOOKS {
+            if !self.exposed.is_binding() || !self.is_connected || self.lanes.is_empty() {
+                break;
+            }
+            let _ = self.advance();
+        }
+        if self.exposed.is_binding() || self.exposed.owes_keys() || self.has_work() {
+            self.has_posted = true;
+            self.worker.set_busy(true);
+            self.worker.set_awaited();
+            self.worker.wake();
+        }
+    }
+
+    /// Ends what lets the peer in, which is the fence. What does not end ends the link: the end of its queue pairs keeps the peer out.
+    pub(super) fn end_entrances(&mut self, entrances: impl IntoIterator<Item = Entrance>) {
+        for entrance in entrances {
+            match entrance {
+                Entrance::Region(region) => self.release([Arc::new(region)]),
+                Entrance::Windows(set) => {
+                    let mut regions = Vec::new();
+                    let ended = set.end(&mut regions);
+                    self.release(regions);
+                    self.keep_if_open(ended);
+                }
+            }
+        }
+    }
+
+    /// The link has fewer queue pairs than this end has made: ends windows for the others.
+    pub(super) fn end_surplus_windows(&mut self) {
+        let mut regions: Vec<Arc<MemoryRegion>> = Vec::new();
+        let surplus = self.exposed.keep_lanes(self.lanes.len());
+        let ended = end_windows(surplus, &mut regions);
+        self.release(regions);
+        self.keep_if_open(ended);
+    }
+
+    /// The link is over, and its queue pairs are in their error state, in which they carry out no bind: ends the memory windows. Returns
+    /// their regions, which requests may still name. The end of the queue pairs is the fence of a window that does not end.
+    pub(super) fn end_bound_windows(&mut self) -> Vec<Arc<MemoryRegion>> {
+        let mut regions = Vec::new();
+        for set in self.exposed.take_sets() {
+            self.keeps_memory |= set.end(&mut regions).is_err();
+        }
+        regions
+    }
+
+    fn keep_if_open(&mut self, ended: Result<(), VerbsError>) {
+        if let Err(e) = ended {
+            self.keeps_memory = true;
+            self.fail(e.into());
+        }
+    }
+
+    /// Ends windows that are over. If the bind of one is still under way after the peer's time for it, behind requests that do not
+    /// complete, the link ends.
+    pub(super) fn end_revoked(&mut self) -> bool {
+        let now = self.domain.host().now();
+        let ended = self.exposed.take_ended(now);
+        let any = !ended.is_empty();
+        self.end_entrances(ended);
+        if self.exposed.is_stuck(now) && !self.lanes.is_empty() {
+            let e = VerbsError::new("binding a window", &self.lane_name, libc::ETIMEDOUT);
+            self.fail(e.into());
+            return true;
+        }
+        any
+    }
+}

@@ -1,0 +1,30 @@
+//! Binds of windows to the queue pair of a lane: work requests like others, with a place in its send queue.
+
+use super::{Lane, LaneFailure};
+use crate::verbs::objects::{MemoryWindow, WindowRange};
+use crate::verbs::send_queue::Piece;
+
+impl Lane {
+    /// Posts a bind behind all that was pushed. Returns its number; `None` if there is no space.
+    ///
+    /// # Errors
+    /// [`LaneFailure`].
+    pub(in crate::verbs) fn bind(
+        &mut self,
+        window: &mut MemoryWindow,
+        range: WindowRange,
+    ) -> Result<Option<u64>, LaneFailure> {
+        if !self.has_space() {
+            return Ok(None);
+        }
+        self.post(true)?;
+        let Some(number) = self.queue.push(Piece::Bind, 0) else { return Ok(None) };
+        window.bind(&self.qp, number, range).map_err(LaneFailure::from)?;
+        Ok(Some(number))
+    }
+
+    /// Returns `true` if the work request of that number has completed.
+    pub(in crate::verbs) fn has_completed(&self, number: u64) -> bool {
+        number < self.queue.completed()
+    }
+}
