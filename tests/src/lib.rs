@@ -43,4 +43,5 @@ pub mod strace;
 pub mod ucx_pair;
 pub mod ucx_planes;
 pub mod verbs_planes;
+pub mod verbs_sessions;
 pub mod wrong;

@@ -8,67 +8,22 @@
     reason = "tests may panic"
 )]
 
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hmc_std::future::WaitError;
-use hmc_std::{
-    Access, ConnType, Copy, Direction, ErrorKind, Message, Peer, Progress, Session, Want,
-};
+use hmc_std::{Access, ConnType, Copy, Direction, ErrorKind, Message, Progress, Session, Want};
 use hmc_tests::child::in_child;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate, has_windows, run_ignored};
 use hmc_tests::pair::pattern;
+use hmc_tests::verbs_sessions::{BUFFER_PART as KIB64, Two};
 
 const LONG: Duration = Duration::from_secs(20);
-const KIB64: u64 = 64 << 10;
 const QP_FATAL: u32 = 1;
 
 #[test]
 fn sessions_over_the_fake_library() {
     run_ignored();
-}
-
-/// Two sessions of this process, connected over RDMA.
-struct Two {
-    target: Session,
-    source: Session,
-    peer: Peer,
-    back: Peer,
-    dir: TempDir,
-}
-
-impl Two {
-    fn new(fake: &FakeIbv, progress: Progress) -> Self {
-        Self::with_channels(fake, progress, [1, 1])
-    }
-
-    /// The source has so many queue pairs for a link, and the target.
-    fn with_channels(fake: &FakeIbv, progress: Progress, [ours, theirs]: [u32; 2]) -> Self {
-        fake.set("ticker_us", 50);
-        let dir = TempDir::new();
-        let buffer = 4 * KIB64;
-        let target = Session::builder(1).uds(dir.path()).buffer(buffer).num_channels(theirs);
-        let source = Session::builder(0).buffer(buffer).progress(progress).num_channels(ours);
-        let (target, source) = (target.start().unwrap(), source.start().unwrap());
-        let peer = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).unwrap();
-        let back = target.wait_peer(0, LONG).unwrap();
-        Self { target, source, peer, back, dir }
-    }
-
-    fn put_and_compare(&self, salt: u64) {
-        let bytes = pattern(KIB64, salt);
-        self.source.buffer().write_at(0, &bytes).unwrap();
-        self.peer.put(0, KIB64, KIB64).unwrap();
-        let mut got = vec![0; bytes.len()];
-        self.target.buffer().read_at(KIB64, &mut got).unwrap();
-        assert!(got == bytes, "the bytes differ");
-    }
-
-    fn end(self, fake: &FakeIbv) {
-        drop(self);
-        fake.await_clean();
-    }
 }
 
 #[test]
@@ -116,128 +71,6 @@ fn accesses_wait_for_keys_that_come_late() {
         });
         assert_eq!(fake.calls("bind") != 0, has_windows());
         fake.clear_rules();
-        two.end(&fake);
-    }
-}
-
-/// Nobody waits for these puts: the session's thread posts them, and their flushes.
-#[test]
-#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
-fn puts_that_nobody_waits_for_arrive() {
-    let Some(fake) = FakeIbv::take_for_sessions() else { return };
-    let two = Two::new(&fake, Progress::Thread);
-    fake.set("poll_progress", 0);
-    for round in 1..=30_u8 {
-        two.source.buffer().fill(0, 4096, round).unwrap();
-        let ops: Vec<_> = (0..40).map(|n| two.peer.put_nb(n * 64, n * 64, 64).unwrap()).collect();
-        until("the bytes arrive", LONG, || {
-            let mut got = [0; 40 * 64];
-            two.target.buffer().read_at(0, &mut got).unwrap();
-            got.iter().all(|b| *b == round).then_some(())
-        });
-        until("nothing is under way", LONG, || (fake.count("posted") == 0).then_some(()));
-        for op in ops {
-            assert_eq!(two.peer.wait(op).unwrap(), 64);
-        }
-    }
-    two.end(&fake);
-}
-
-/// Puts that nobody waits for go out at once, one by one, and share a flush once somebody asks, or before they fill the queue. Their own
-/// completions would tell nothing.
-#[test]
-#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
-fn puts_share_a_flush_when_somebody_asks() {
-    let Some(fake) = FakeIbv::take_for_sessions() else { return };
-    let two = Two::new(&fake, Progress::Manual);
-    let counted = || ["doorbells", "signalled"].map(|what| fake.count(what));
-    let put = |n: u64| two.peer.put_nb(n % 64 * 64, n % 64 * 64, 64).unwrap();
-    for round in 1..=3_u8 {
-        two.source.buffer().fill(0, 4096, round).unwrap();
-        let (before, reads) = (counted(), fake.calls("read"));
-        let ops: Vec<_> = (0..100).map(put).collect();
-        let begun = counted();
-        assert_eq!([begun[0] - before[0], begun[1] - before[1]], [100, 0], "each goes out");
-        until("the bytes arrive", LONG, || {
-            let mut got = [0; 4096];
-            two.target.buffer().read_at(0, &mut got).unwrap();
-            got.iter().all(|b| *b == round).then_some(())
-        });
-        assert_eq!(fake.calls("read") - reads, 0, "nobody has asked");
-        for op in ops {
-            assert_eq!(two.peer.wait(op).unwrap(), 64);
-        }
-        assert_eq!((fake.calls("read") - reads, counted()[1] - before[1]), (1, 1));
-    }
-    let reads = fake.calls("read");
-    let ops: Vec<_> = (0..2000).map(put).collect();
-    let flushes = fake.calls("read") - reads;
-    assert!((4..=100).contains(&flushes), "{flushes} flushes");
-    for op in ops {
-        assert_eq!(two.peer.wait(op).unwrap(), 64);
-    }
-    two.end(&fake);
-}
-
-/// A waiter sleeps on the completion channel and is woken by it: it does not poll meanwhile.
-#[test]
-#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
-fn a_waiter_sleeps_until_its_completion() {
-    let Some(fake) = FakeIbv::take_for_sessions() else { return };
-    for progress in [Progress::Thread, Progress::Manual] {
-        let two = Two::new(&fake, progress);
-        two.put_and_compare(1);
-        fake.set("poll_progress", 0);
-        fake.set("ticker_us", 20_000);
-        let (events, polls) = (fake.count("notifications"), fake.calls("ibv_poll_cq"));
-        let start = Instant::now();
-        for _ in 0..10 {
-            two.peer.put(0, 0, 64).unwrap();
-        }
-        let elapsed = start.elapsed();
-        let (events, polls) =
-            (fake.count("notifications") - events, fake.calls("ibv_poll_cq") - polls);
-        println!("{progress:?}: 10 puts, {elapsed:?}, {events} events, {polls} polls");
-        assert!((1..=12).contains(&events), "{progress:?}: {events} events");
-        // A waiter that polled would have looked some 100,000 times.
-        assert!(polls <= 2000, "{progress:?}: {polls} polls");
-        // One that is not woken sleeps for 50 ms.
-        let slept = u64::try_from(elapsed.as_millis()).unwrap();
-        println!("{slept} ms");
-        fake.set("poll_progress", 1);
-        two.end(&fake);
-    }
-}
-
-/// Another thread that waits for a message does not keep a put waiting: a leader that nobody wakes sleeps for 50 ms.
-#[test]
-#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
-fn a_put_beside_a_receive_ends_with_its_completion() {
-    let Some(fake) = FakeIbv::take_for_sessions() else { return };
-    for progress in [Progress::Thread, Progress::Manual] {
-        let two = Two::new(&fake, progress);
-        fake.set("poll_progress", 0);
-        let (begins, begun) = mpsc::channel();
-        let mut times = std::thread::scope(|s| {
-            let receives = s.spawn(|| {
-                begins.send(()).unwrap();
-                two.peer.recv(Want::Any, LONG).unwrap()
-            });
-            begun.recv().unwrap();
-            let put = |_| {
-                let start = Instant::now();
-                two.peer.put(0, 0, 64).unwrap();
-                start.elapsed()
-            };
-            let times: Vec<_> = (0..31).map(put).collect();
-            two.back.send_tag(5).unwrap();
-            assert_eq!(receives.join().unwrap(), Message::Tag(5));
-            times
-        });
-        times.sort_unstable();
-        println!("{progress:?}: {:?} in the median", times[15]);
-        assert!(times[15] < Duration::from_millis(15), "{progress:?}: {times:?}");
-        fake.set("poll_progress", 1);
         two.end(&fake);
     }
 }
