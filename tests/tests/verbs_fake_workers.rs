@@ -188,8 +188,8 @@ fn the_hosts_thread_looks_at_puts_that_nobody_waits_for() {
 #[test]
 fn the_hosts_thread_is_told_before_it_sleeps() {
     let fake = FakeIbv::take();
-    fake.set("poll_progress", 0);
     let mut all = Watched::new();
+    fake.set("poll_progress", 0);
     while !all.worker.can_sleep() {
         assert!(all.near.poll().is_empty());
     }
