@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hmc_std::future::WaitError;
 use hmc_std::{Access, ConnType, Copy, Direction, ErrorKind, Message, Progress, Session, Want};
 use hmc_tests::child::in_child;
-use hmc_tests::env::{TempDir, until};
+use hmc_tests::env::{TempDir, count_of, until};
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate, has_windows, run_ignored};
 use hmc_tests::pair::pattern;
 use hmc_tests::verbs_sessions::{BUFFER_PART as KIB64, Two};
@@ -290,24 +290,32 @@ fn a_device_that_is_gone_ends_its_links() {
 #[ignore = "`sessions_over_the_fake_library` runs it as a process"]
 fn a_child_drops_the_sessions_without_a_call() {
     let Some(fake) = FakeIbv::take_for_sessions() else { return };
-    let two = Two::new(&fake, Progress::Thread);
-    two.put_and_compare(6);
-    fake.set("ticker_us", 0);
-    let op = two.peer.put_nb(0, 0, 64).unwrap();
-    let live = fake.count("live");
-    let mut all = Some(two);
-    let said = in_child(|| {
-        drop(all.take());
-        format!("{} live", fake.count("live"))
-    });
-    assert_eq!(said, Ok(format!("{live} live")));
-    let two = all.unwrap();
-    fake.set("ticker_us", 50);
-    two.peer.wait(op).unwrap();
-    for salt in 7..12 {
-        two.put_and_compare(salt);
+    // The thread of a session that has something under way looks at it, by the library's lock, which a child could inherit.
+    for progress in [Progress::Thread, Progress::Manual] {
+        let two = Two::new(&fake, progress);
+        two.put_and_compare(6);
+        let threads = || count_of(std::process::id(), "task");
+        let before = threads();
+        fake.set("ticker_us", 0);
+        until("the ticker has ended", LONG, || (threads() < before).then_some(()));
+        let begun = (progress == Progress::Manual).then(|| two.peer.put_nb(0, 0, 64).unwrap());
+        let live = fake.count("live");
+        let mut all = Some(two);
+        let said = in_child(|| {
+            drop(all.take());
+            format!("{} live", fake.count("live"))
+        });
+        assert_eq!(said, Ok(format!("{live} live")), "{progress:?}");
+        let two = all.unwrap();
+        fake.set("ticker_us", 50);
+        if let Some(op) = begun {
+            two.peer.wait(op).unwrap();
+        }
+        for salt in 7..12 {
+            two.put_and_compare(salt);
+        }
+        two.end(&fake);
     }
-    two.end(&fake);
 }
 
 #[test]
