@@ -17,7 +17,7 @@ use hmc_tests::fake_ibv::{self, FakeIbv, VerbsFate};
 use hmc_tests::verbs_planes::{End, meet};
 
 /// Where a greeting has the number of queue pairs.
-const COUNT_AT: usize = 5;
+const COUNT_AT: usize = 2;
 /// What a greeting has of each.
 const LANE_BYTES: usize = 8;
 

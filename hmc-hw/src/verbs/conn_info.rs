@@ -19,10 +19,12 @@ pub const ENDPOINT_VERBS_KEY: u8 = 6;
 /// Kind of a note without bytes: the sender has connected its queue pairs, and serves requests.
 pub const ENDPOINT_VERBS_CONNECTED: u8 = 7;
 
-/// The version of these notes.
-const VERSION: u8 = 2;
+/// The version of the conn info.
+const VERSION: u8 = 3;
 /// Queue pairs that a link can have.
 pub(super) const MAX_LANES: usize = 16;
+/// NICs that a session can use.
+pub(super) const MAX_NICS: usize = 8;
 /// A queue pair's number, and a packet's, have 24 bits.
 const MAX_U24: u32 = 0x00ff_ffff;
 
@@ -34,22 +36,29 @@ pub(super) struct LaneInfo {
     pub(super) psn: u32,
 }
 
-/// What a peer needs to connect to this end.
+/// One NIC of the sender, by the port that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ConnInfo {
+pub(super) struct NicInfo {
     /// The sender's port.
     pub(super) end: End,
     /// The largest payload of a packet.
     pub(super) mtu: Mtu,
-    /// Gets of the peer that the sender serves at a time.
+    /// Gets of the peer that one of its queue pairs serves at a time.
     pub(super) max_gets: u8,
     pub(super) lid: u16,
+    /// By which its queue pairs read the word that flushes read.
+    pub(super) flush_key: u32,
+}
+
+/// What a peer needs to connect to this end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConnInfo {
     /// Where the peer may read at any time: the word that flushes read.
     pub(super) flush_address: u64,
-    pub(super) flush_key: u32,
-    pub(super) lanes: [LaneInfo; MAX_LANES],
-    /// How many of them there are.
-    pub(super) count: u8,
+    /// 1 to [`MAX_NICS`].
+    pub(super) nics: Vec<NicInfo>,
+    /// 1 to [`MAX_LANES`], and no fewer than NICs. They are on the NICs in turn: the one of index i on that of index i mod n.
+    pub(super) lanes: Vec<LaneInfo>,
 }
 
 /// As `ibv_port_attr.link_layer` numbers them.
@@ -66,49 +75,73 @@ fn bad(field: &'static str, value: impl Into<u64>, r: &Reader<'_>) -> WireError 
     WireError { at: r.at(), kind: WireErrorKind::Value { field, value: value.into() } }
 }
 
+/// As the last of the limits where there are more.
+fn count_of<T>(items: &[T]) -> u8 {
+    u8::try_from(items.len()).unwrap_or(u8::MAX)
+}
+
+impl LaneInfo {
+    fn parse(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let lane = Self { qp_num: r.u32_le()?, psn: r.u32_le()? };
+        if lane.qp_num > MAX_U24 {
+            return Err(bad("number of a queue pair", lane.qp_num, r));
+        }
+        if lane.psn > MAX_U24 {
+            return Err(bad("packet number", lane.psn, r));
+        }
+        Ok(lane)
+    }
+}
+
+impl NicInfo {
+    fn emit(&self, out: &mut Writer<'_>) -> Result<(), WireError> {
+        for number in [number_of(self.end.link), self.end.kind.number(), self.mtu.0] {
+            // Each is one of a few.
+            out.u8(u8::try_from(number).unwrap_or(u8::MAX))?;
+        }
+        out.u8(self.max_gets)?;
+        out.u16_le(self.lid)?;
+        out.array(&self.end.gid.0)?;
+        out.u32_le(self.flush_key)
+    }
+
+    fn parse(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (link_layer, gid_type, mtu) = (r.u8()?, r.u8()?, r.u8()?);
+        let link = LinkLayer::of(link_layer);
+        if link_layer == 0 || matches!(link, LinkLayer::Other(_)) {
+            return Err(bad("link layer", link_layer, r));
+        }
+        if gid_type > 2 {
+            return Err(bad("GID type", gid_type, r));
+        }
+        let kind = GidType::of(u32::from(gid_type));
+        let mtu = Mtu(u32::from(mtu));
+        if mtu.bytes().is_none() {
+            return Err(bad("MTU", mtu.0, r));
+        }
+        let max_gets = r.u8()?;
+        if max_gets == 0 {
+            // No put would ever be visible: a flush is a read.
+            return Err(bad("reads at a time", max_gets, r));
+        }
+        let lid = r.u16_le()?;
+        let end = End { link, kind, gid: Gid(*r.array()?) };
+        Ok(Self { end, mtu, max_gets, lid, flush_key: r.u32_le()? })
+    }
+}
+
 impl ConnInfo {
-    /// Of these queue pairs, [`MAX_LANES`] at most. The rest is to be filled in.
-    pub(super) fn new(end: End, lanes: &[LaneInfo]) -> Self {
-        let mut all = [LaneInfo::default(); MAX_LANES];
-        let mut count: u8 = 0;
-        for (place, lane) in all.iter_mut().zip(lanes) {
-            *place = *lane;
-            count = count.saturating_add(1);
-        }
-        Self {
-            end,
-            mtu: Mtu(0),
-            max_gets: 0,
-            lid: 0,
-            flush_address: 0,
-            flush_key: 0,
-            lanes: all,
-            count,
-        }
-    }
-
-    /// Returns its queue pairs.
-    pub(super) fn lanes(&self) -> &[LaneInfo] {
-        self.lanes.get(..usize::from(self.count)).unwrap_or_default()
-    }
-
     /// Writes it.
     ///
     /// # Errors
     /// `NoSpace`.
     pub(super) fn emit(&self, out: &mut Writer<'_>) -> Result<(), WireError> {
-        let (link, kind) = (number_of(self.end.link), self.end.kind.number());
-        for number in [u32::from(VERSION), link, kind, self.mtu.0] {
-            // Each is one of a few.
-            out.u8(u8::try_from(number).unwrap_or(u8::MAX))?;
+        for number in [VERSION, count_of(&self.nics), count_of(&self.lanes)] {
+            out.u8(number)?;
         }
-        out.u8(self.max_gets)?;
-        out.u8(self.count)?;
-        out.u16_le(self.lid)?;
-        out.array(&self.end.gid.0)?;
         out.u64_le(self.flush_address)?;
-        out.u32_le(self.flush_key)?;
-        for lane in self.lanes() {
+        self.nics.iter().try_for_each(|nic| nic.emit(out))?;
+        for lane in &self.lanes {
             out.u32_le(lane.qp_num)?;
             out.u32_le(lane.psn)?;
         }
@@ -125,43 +158,18 @@ impl ConnInfo {
         if version != VERSION {
             return Err(bad("version of the conn info", version, &r));
         }
-        let (link_layer, gid_type, mtu) = (r.u8()?, r.u8()?, r.u8()?);
-        let link = LinkLayer::of(link_layer);
-        if link_layer == 0 || matches!(link, LinkLayer::Other(_)) {
-            return Err(bad("link layer", link_layer, &r));
+        let (nics, lanes) = (r.u8()?, r.u8()?);
+        if nics == 0 || usize::from(nics) > MAX_NICS {
+            return Err(bad("number of NICs", nics, &r));
         }
-        if gid_type > 2 {
-            return Err(bad("GID type", gid_type, &r));
+        if lanes < nics || usize::from(lanes) > MAX_LANES {
+            return Err(bad("number of queue pairs", lanes, &r));
         }
-        let kind = GidType::of(u32::from(gid_type));
-        let mtu = Mtu(u32::from(mtu));
-        if mtu.bytes().is_none() {
-            return Err(bad("MTU", mtu.0, &r));
-        }
-        let max_gets = r.u8()?;
-        if max_gets == 0 {
-            // No put would ever be visible: a flush is a read.
-            return Err(bad("reads at a time", max_gets, &r));
-        }
-        let count = r.u8()?;
-        if count == 0 || usize::from(count) > MAX_LANES {
-            return Err(bad("number of queue pairs", count, &r));
-        }
-        let lid = r.u16_le()?;
-        let end = End { link, kind, gid: Gid(*r.array()?) };
-        let (flush_address, flush_key) = (r.u64_le()?, r.u32_le()?);
-        let mut lanes = [LaneInfo::default(); MAX_LANES];
-        for lane in lanes.iter_mut().take(usize::from(count)) {
-            *lane = LaneInfo { qp_num: r.u32_le()?, psn: r.u32_le()? };
-            if lane.qp_num > MAX_U24 {
-                return Err(bad("number of a queue pair", lane.qp_num, &r));
-            }
-            if lane.psn > MAX_U24 {
-                return Err(bad("packet number", lane.psn, &r));
-            }
-        }
+        let flush_address = r.u64_le()?;
+        let nics = (0..nics).map(|_| NicInfo::parse(&mut r)).collect::<Result<_, _>>()?;
+        let lanes = (0..lanes).map(|_| LaneInfo::parse(&mut r)).collect::<Result<_, _>>()?;
         r.end()?;
-        Ok(Self { end, mtu, max_gets, lid, flush_address, flush_key, lanes, count })
+        Ok(Self { flush_address, nics, lanes })
     }
 }
 
@@ -225,24 +233,21 @@ mod tests {
     use hmc_core::wire::cursor::{WireErrorKind, Writer};
 
     use super::{
-        ConnInfo, End, Gid, GidType, LaneInfo, LinkLayer, MAX_LANES, Mtu, WINDOW_KEY_BYTES,
-        WindowKey,
+        ConnInfo, End, Gid, GidType, LaneInfo, LinkLayer, Mtu, NicInfo, WINDOW_KEY_BYTES, WindowKey,
     };
 
+    /// Of three queue pairs on two NICs.
     fn info() -> ConnInfo {
-        let lanes = [
+        let lanes = vec![
             LaneInfo { qp_num: 0x0012_3456, psn: 0x00ab_cdef },
             LaneInfo { qp_num: 1, psn: 0x00ff_ffff },
+            LaneInfo { qp_num: 2, psn: 3 },
         ];
         let end = End { link: LinkLayer::Ethernet, kind: GidType::RoceV2, gid: Gid([9; 16]) };
-        ConnInfo {
-            mtu: Mtu(3),
-            max_gets: 16,
-            lid: 0x0708,
-            flush_address: 0x1112_1314_1516_1718,
-            flush_key: 0x2122_2324,
-            ..ConnInfo::new(end, &lanes)
-        }
+        let first = NicInfo { end, mtu: Mtu(3), max_gets: 16, lid: 0x0708, flush_key: 0x2122_2324 };
+        let end = End { link: LinkLayer::InfiniBand, kind: GidType::InfiniBand, gid: Gid([8; 16]) };
+        let second = NicInfo { end, mtu: Mtu(5), max_gets: 4, lid: 0x0506, flush_key: 7 };
+        ConnInfo { flush_address: 0x1112_1314_1516_1718, nics: vec![first, second], lanes }
     }
 
     fn bytes_of(emit: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
@@ -256,13 +261,16 @@ mod tests {
     #[test]
     fn conn_info_has_these_bytes() {
         let bytes = bytes_of(|out| info().emit(out).unwrap());
-        let mut wanted = vec![2, 2, 2, 3, 16, 2, 8, 7];
+        let mut wanted = vec![3, 2, 3, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11];
+        wanted.extend([2, 2, 3, 16, 8, 7]);
         wanted.extend([9; 16]);
-        wanted.extend([0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21]);
+        wanted.extend([0x24, 0x23, 0x22, 0x21, 1, 0, 5, 4, 6, 5]);
+        wanted.extend([8; 16]);
+        wanted.extend([7, 0, 0, 0]);
         wanted.extend([0x56, 0x34, 0x12, 0, 0xef, 0xcd, 0xab, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0]);
+        wanted.extend([2, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(bytes, wanted);
         assert_eq!(ConnInfo::parse(&bytes), Ok(info()));
-        assert_eq!(info().lanes().len(), 2);
     }
 
     #[test]
@@ -272,20 +280,31 @@ mod tests {
             assert!(ConnInfo::parse(&bytes[..len]).is_err(), "{len} bytes");
         }
         assert!(ConnInfo::parse(&[&bytes[..], &[0]].concat()).is_err());
-        for (at, value, field) in [
-            (0, 1, "version of the conn info"),
-            (0, 3, "version of the conn info"),
-            (1, 0, "link layer"),
-            (1, 3, "link layer"),
-            (2, 3, "GID type"),
-            (3, 0, "MTU"),
-            (3, 6, "MTU"),
-            (4, 0, "reads at a time"),
-            (5, 0, "number of queue pairs"),
-            (5, 17, "number of queue pairs"),
-            (39, 1, "number of a queue pair"),
-            (43, 1, "packet number"),
-        ] {
+        // Of the second NIC, too.
+        let of_nics = [11, 37].into_iter().flat_map(|at| {
+            [
+                (at, 0, "link layer"),
+                (at, 3, "link layer"),
+                (at + 1, 3, "GID type"),
+                (at + 2, 0, "MTU"),
+                (at + 2, 6, "MTU"),
+                (at + 3, 0, "reads at a time"),
+            ]
+        });
+        let others = [
+            (0, 2, "version of the conn info"),
+            (0, 4, "version of the conn info"),
+            (1, 0, "number of NICs"),
+            (1, 9, "number of NICs"),
+            (1, 4, "number of queue pairs"),
+            (2, 0, "number of queue pairs"),
+            (2, 1, "number of queue pairs"),
+            (2, 17, "number of queue pairs"),
+            (66, 1, "number of a queue pair"),
+            (70, 1, "packet number"),
+            (86, 1, "packet number"),
+        ];
+        for (at, value, field) in of_nics.chain(others) {
             let mut bad = bytes.clone();
             bad[at] = value;
             let e = ConnInfo::parse(&bad).unwrap_err();
@@ -297,9 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn more_queue_pairs_than_a_link_has_are_left_out() {
-        let many = [LaneInfo::default(); MAX_LANES + 1];
-        assert_eq!(ConnInfo::new(info().end, &many).lanes().len(), MAX_LANES);
+    fn the_longest_conn_info_fits_a_note() {
+        let (nic, lane) = (info().nics[0], info().lanes[0]);
+        let nics = vec![nic; super::MAX_NICS];
+        let longest = ConnInfo { nics, lanes: vec![lane; super::MAX_LANES], ..info() };
+        let bytes = bytes_of(|out| longest.emit(out).unwrap());
+        assert_eq!((bytes.len(), ConnInfo::parse(&bytes)), (11 + 8 * 26 + 16 * 8, Ok(longest)));
     }
 
     #[test]

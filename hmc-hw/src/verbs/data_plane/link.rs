@@ -14,7 +14,7 @@ use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
 use crate::verbs::conn_info::{
-    ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY, WindowKey,
+    ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY, NicInfo, WindowKey,
 };
 use crate::verbs::fault::VerbsFault;
 use crate::verbs::lane::{FlushWord, Lane, LaneFailure};
@@ -29,14 +29,17 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// What the peer needs to connect to this end.
     fn conn_info(&self) -> ConnInfo {
         let port = &self.port;
-        let lanes: Vec<_> = self.lanes.iter().map(Lane::info).collect();
-        ConnInfo {
+        let nic = NicInfo {
+            end: port.end(),
             mtu: port.mtu(),
             max_gets: self.domain.gets_of_peer(),
             lid: port.lid(),
-            flush_address: self.domain.flush_source().address(),
             flush_key: self.flush.source.rkey(),
-            ..ConnInfo::new(port.end(), &lanes)
+        };
+        ConnInfo {
+            flush_address: self.domain.flush_source().address(),
+            nics: vec![nic],
+            lanes: self.lanes.iter().map(Lane::info).collect(),
         }
     }
 
@@ -46,19 +49,20 @@ impl<M: Registered> VerbsDataPlane<M> {
             return Ok(());
         }
         let port = Arc::clone(&self.port);
-        reach(&port.end(), &info.end).map_err(VerbsFault::Unreachable)?;
-        self.lanes.truncate(info.lanes().len());
+        let Some(nic) = info.nics.first() else { return Ok(()) };
+        reach(&port.end(), &nic.end).map_err(VerbsFault::Unreachable)?;
+        self.lanes.truncate(info.lanes.len());
         self.end_surplus_windows();
-        let address = address_of(&port, info.end.gid, info.lid);
+        let address = address_of(&port, nic.end.gid, nic.lid);
         let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
-        for (lane, theirs) in self.lanes.iter_mut().zip(info.lanes()) {
+        for (lane, theirs) in self.lanes.iter_mut().zip(&info.lanes) {
             lane.connect(&PathTo {
                 address,
                 qp_num: theirs.qp_num,
                 their_psn: theirs.psn,
                 our_psn: 0,
-                mtu: info.mtu.min(port.mtu()).0,
-                max_rd_atomic: gets.min(info.max_gets),
+                mtu: nic.mtu.min(port.mtu()).0,
+                max_rd_atomic: gets.min(nic.max_gets),
                 max_dest_rd_atomic: gets_of_peer,
                 timeout: ACK_TIMEOUT,
             })?;
@@ -66,7 +70,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 address: self.domain.flush_sink().address(),
                 lkey: self.flush.sink.lkey(),
                 remote_address: info.flush_address,
-                rkey: info.flush_key,
+                rkey: nic.flush_key,
             };
         }
         (self.is_connected, self.owes_word) = (true, true);
