@@ -193,6 +193,7 @@ impl FakeIbv {
             counters.unsignalled += 1;
         }
         if let Some(qp) = self.qps.get_mut(id) {
+            counters.bytes[qp.device] += request.len;
             qp.queue[at] = request;
             qp.posted += 1;
         }

@@ -187,7 +187,7 @@ pub unsafe extern "C" fn hmc_fake_ibv_calls(function: *const c_char) -> u64 {
 /// that are alive; `registered` bytes; `posted`, requests of send queues that have not completed; `held` ones of them;
 /// `unpolled` completions; `staged` writes that are not visible; since the last reset, `doorbells` (calls that posted
 /// something), `signalled` and `unsignalled` and `inlined` requests, `completions`, of which `failures` and `flushed`,
-/// `overruns` (lost completions), `refused` requests, `notifications`, `queue_pairs`, `ticks`; `findings`.
+/// `overruns` (lost completions), `refused` requests, `bytes_0` to `bytes_3` of the requests of a device, `notifications`, `queue_pairs`, `ticks`; `findings`.
 ///
 /// # Safety
 /// `what` is a C string.
@@ -381,7 +381,11 @@ impl FakeIbv {
             "notifications" => return Some(c.notifications),
             "queue_pairs" => return Some(c.queue_pairs),
             "ticks" => return Some(self.tick),
-            _ => return None,
+            _ => {
+                return what
+                    .strip_prefix("bytes_")
+                    .and_then(|d| c.bytes.get(d.parse::<usize>().ok()?).copied());
+            }
         };
         Some(number as u64)
     }

@@ -27,6 +27,8 @@ pub(crate) struct Counters {
     /// Requests that were posted without one.
     pub(crate) unsignalled: u64,
     pub(crate) inlined: u64,
+    /// Bytes of the requests that were posted, of each device.
+    pub(crate) bytes: [u64; DEVICES],
     /// Completions that were put into a queue.
     pub(crate) completions: u64,
     /// Those of them that failed, flushed ones apart.
