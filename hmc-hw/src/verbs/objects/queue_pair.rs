@@ -151,7 +151,8 @@ impl QueuePair {
     ) -> Result<(), VerbsError> {
         // SAFETY: the queue pair exists; the mask says which fields are read.
         let result = unsafe { (self.device().api().ibv_modify_qp)(self.qp.as_ptr(), attr, mask) };
-        check("changing a queue pair", what, result)
+        let what = format!("{}, {what}", self.device().name());
+        check("changing a queue pair", &what, result)
     }
 
     /// Connects it: requests of both ends can be served, and sent.
