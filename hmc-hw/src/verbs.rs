@@ -15,6 +15,7 @@
 //! - [`gid_choice`] is the rule by which one is chosen.
 //! - [`reach`] says whether two ends can reach each other.
 //! - [`select`] opens the port that a user wants; `current_port` reads it again when it has changed.
+//! - [`nic_list`] opens those that a session uses.
 //! - [`survey`] reports all of them.
 //! - `objects` owns protection domains, memory regions, completion queues and queue pairs, in the order of their ends.
 //! - `chain` and `send_queue` are what is posted to one queue pair, `requests` what a link has under way, `lane` joins them. `backlog`
@@ -47,6 +48,7 @@ pub mod library;
 pub mod link_worker;
 mod locals;
 mod looks;
+pub mod nic_list;
 mod objects;
 mod ops;
 mod page;

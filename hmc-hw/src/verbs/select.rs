@@ -65,6 +65,8 @@ pub enum SelectError {
         /// The devices and ports that were looked at, each with the reason.
         tried: Vec<String>,
     },
+    /// This port was named twice.
+    Twice(String),
 }
 
 impl fmt::Display for SelectError {
@@ -74,6 +76,9 @@ impl fmt::Display for SelectError {
             Self::NoDevice => write!(f, "there is no RDMA device here: {NO_DEVICE}"),
             Self::NoPort { tried } => {
                 write!(f, "no port of an RDMA device can be used: {}", tried.join("; "))
+            }
+            Self::Twice(name) => {
+                write!(f, "the port {name} is named twice: name each NIC once (HMC_RDMA_PORT)")
             }
         }
     }
