@@ -52,6 +52,8 @@ pub mod nic_list;
 mod objects;
 mod ops;
 mod page;
+#[cfg(test)]
+mod pairing;
 mod path;
 pub mod port;
 pub mod reach;
