@@ -45,6 +45,7 @@ pub mod gid_choice;
 pub mod gid_table;
 mod lane;
 pub mod library;
+mod link_queues;
 pub mod link_worker;
 mod locals;
 mod looks;

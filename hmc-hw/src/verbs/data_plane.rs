@@ -30,6 +30,7 @@ use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
 use super::flush_regions::FlushRegions;
 use super::lane::{LANE_DEPTH, Lane, LaneFailure};
+use super::link_queues::LinkQueues;
 use super::link_worker::LinkWorker;
 use super::locals::{LocalTable, register};
 use super::objects::{CompletionQueue, ProtectionDomain};
@@ -116,7 +117,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         };
         // One entry for each work request: it cannot overrun, whatever fails.
         let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(count))?;
-        let worker = domain.new_worker(serial, &cq, notify)?;
+        let worker = domain.new_worker(serial, LinkQueues::new(&cq, Vec::new())?, notify)?;
         let flush = match domain.shared() {
             Some(shared) => shared.flush().clone(),
             None => FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?,
@@ -249,7 +250,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             return false;
         }
         self.is_put_off = false;
-        if let Some(event) = self.worker.ended_by() {
+        if let Some((_, event)) = self.worker.ended_by() {
             self.fail(LaneFailure::Event(event));
             return true;
         }

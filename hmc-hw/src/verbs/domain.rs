@@ -11,8 +11,8 @@ use super::device::Device;
 use super::error::VerbsError;
 use super::event::{EventEffect, EventType};
 use super::fault::VerbsFault;
+use super::link_queues::LinkQueues;
 use super::link_worker::{LinkWorker, WorkerOptions};
-use super::objects::CompletionQueue;
 use super::page::Page;
 use super::select::Port;
 use super::shared_regions::SharedRegions;
@@ -39,13 +39,13 @@ const MAX_GETS: u32 = 16;
 /// Asynchronous events that are taken at a time: whoever takes them has other things to do.
 const MAX_EVENTS: usize = 64;
 
-/// The worker of a link, and the completion queue by which events name it.
+/// The worker of a link, and the completion queues by which events name it.
 struct WorkerEntry {
-    cq: *mut ibv_cq,
+    cqs: Vec<*mut ibv_cq>,
     worker: Weak<LinkWorker>,
 }
 
-// SAFETY: the pointer is compared, and never followed.
+// SAFETY: the pointers are compared, and never followed.
 unsafe impl Send for WorkerEntry {}
 
 /// A session's part in RDMA verbs.
@@ -180,28 +180,29 @@ impl VerbsDomain {
         &self.flush_sink
     }
 
-    /// The worker of the link of that number, over `cq`.
+    /// The worker of the link of that number, over these queues.
     ///
     /// # Errors
     /// [`VerbsFault::Watch`].
     pub(super) fn new_worker(
         &self,
         serial: u32,
-        cq: &Arc<CompletionQueue>,
+        queues: LinkQueues,
         notify: Box<dyn Notify>,
     ) -> Result<Arc<LinkWorker>, VerbsFault> {
         let DomainOptions { first_worker, is_manual, .. } = self.options;
         let number = first_worker.wrapping_add(serial);
         let options = WorkerOptions { number, is_manual, looked_at: &self.looked_at };
-        let worker = LinkWorker::new(cq, &self.host, options, notify)?;
-        let entry = WorkerEntry { cq: cq.raw(), worker: Arc::downgrade(&worker) };
+        let cqs = queues.raw();
+        let worker = LinkWorker::new(queues, &self.host, options, notify)?;
+        let entry = WorkerEntry { cqs, worker: Arc::downgrade(&worker) };
         let mut workers = lock(&self.workers);
         workers.retain(|_, entry| entry.worker.strong_count() != 0);
         workers.insert(number, entry);
         drop(workers);
         // The device may have failed before it was in the table.
         if let Some(event) = self.failed.get() {
-            worker.end(*event);
+            worker.end(0, *event);
         }
         Ok(worker)
     }
@@ -257,7 +258,7 @@ impl VerbsDomain {
                 let worker = self.worker_of(cq);
                 drop(event);
                 if let Some(worker) = worker {
-                    worker.end(kind);
+                    worker.end(0, kind);
                 }
             }
             (Subject::Device, EventEffect::Failed) => self.fail(kind),
@@ -273,7 +274,10 @@ impl VerbsDomain {
     fn worker_of(&self, cq: *mut ibv_cq) -> Option<Arc<LinkWorker>> {
         // An entry of a link that is gone may have the address of a later queue.
         let workers = lock(&self.workers);
-        workers.values().filter(|entry| entry.cq == cq).find_map(|entry| entry.worker.upgrade())
+        workers
+            .values()
+            .filter(|entry| entry.cqs.contains(&cq))
+            .find_map(|entry| entry.worker.upgrade())
     }
 
     /// The host's thread watches the device's events no more.
@@ -290,7 +294,7 @@ impl VerbsDomain {
             // The descriptor of a device that was removed is readable for ever, and has no more events.
             self.unwatch();
         }
-        self.for_each_worker(|worker| worker.end(event));
+        self.for_each_worker(|worker| worker.end(0, event));
     }
 }
 

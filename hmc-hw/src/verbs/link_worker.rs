@@ -10,19 +10,19 @@ use hmc_mem::watch::{CompletionWatch, Next};
 
 use super::event::EventType;
 use super::fault::VerbsFault;
+use super::link_queues::LinkQueues;
 use super::looks::{Due, Looks};
-use super::objects::CompletionQueue;
 use crate::host::{Event, Host, Notify, SharedWorker};
 
-/// The completion queue of a link, and who looks at it.
+/// The completion queues of a link, and who looks at them.
 ///
 /// A caller that waits does so itself. For requests that nobody waits for the host's thread does: as soon as one completes, if someone
 /// is to hear of it, and else each millisecond, which costs whoever posts them no system call.
 ///
 /// An event tells of completions that were added after the queue was armed, and of no others: whoever arms it looks at it once more
-/// before it sleeps.
+/// before it sleeps. Queues of several NICs are armed together.
 pub struct LinkWorker {
-    cq: Arc<CompletionQueue>,
+    queues: LinkQueues,
     host: Arc<dyn Host>,
     /// The number under which the host watches the channel.
     number: u32,
@@ -33,7 +33,7 @@ pub struct LinkWorker {
     /// Who sees to completions.
     watch: CompletionWatch,
     looks: Looks,
-    /// The asynchronous event that has ended the link, plus one; 0 if none has.
+    /// The asynchronous event that has ended the link, plus one, and above its 32 bits the index of the NIC; 0 if none has.
     ended_by: AtomicU64,
     notify: Box<dyn Notify>,
 }
@@ -56,7 +56,7 @@ impl fmt::Debug for LinkWorker {
 
 impl AsFd for LinkWorker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.cq.as_fd()
+        self.queues.as_fd()
     }
 }
 
@@ -66,14 +66,14 @@ impl LinkWorker {
     /// # Errors
     /// [`VerbsFault::Watch`].
     pub(super) fn new(
-        cq: &Arc<CompletionQueue>,
+        queues: LinkQueues,
         host: &Arc<dyn Host>,
         options: WorkerOptions<'_>,
         notify: Box<dyn Notify>,
     ) -> Result<Arc<Self>, VerbsFault> {
         let WorkerOptions { number, is_manual, looked_at } = options;
         let worker = Arc::new(Self {
-            cq: Arc::clone(cq),
+            queues,
             host: Arc::clone(host),
             number,
             is_manual,
@@ -116,15 +116,15 @@ impl LinkWorker {
 
     /// Takes the events that are there.
     fn take_events(&self) {
-        if self.cq.take_events() {
+        if self.queues.take_events() {
             self.watch.disarm();
         }
     }
 
-    /// The queue is armed from now on: what has come before it makes no event, and is to be looked at. Returns `false` if the device is
+    /// The queues are armed from now on: what has come before it makes no event, and is to be looked at. Returns `false` if a device is
     /// gone, which an asynchronous event tells.
     fn arm_queue(&self) -> bool {
-        self.cq.arm().is_ok()
+        self.queues.arm()
     }
 
     /// Has the host's thread see to the requests under way, unless somebody does. Returns `true` if the link was told to look at them.
@@ -159,18 +159,20 @@ impl LinkWorker {
         }
     }
 
-    /// An asynchronous event has ended the link, whoever looks at its completions. Only the first counts.
-    pub(super) fn end(&self, event: EventType) {
-        let ended_by = u64::from(event.0).saturating_add(1);
+    /// An asynchronous event of the NIC of that index has ended the link, whoever looks at its completions. Only the first counts.
+    pub(super) fn end(&self, nic: usize, event: EventType) {
+        let nic = u64::try_from(nic).unwrap_or(0) << 32;
+        let ended_by = (nic | u64::from(event.0)).saturating_add(1);
         let _ = self.ended_by.compare_exchange(0, ended_by, Ordering::AcqRel, Ordering::Relaxed);
         self.notify.notify();
     }
 
-    /// Returns the asynchronous event that has ended the link.
+    /// Returns the asynchronous event that has ended the link, and the index of its NIC.
     #[inline]
-    pub(super) fn ended_by(&self) -> Option<EventType> {
+    pub(super) fn ended_by(&self) -> Option<(usize, EventType)> {
         let number = self.ended_by.load(Ordering::Acquire).checked_sub(1)?;
-        Some(EventType(u32::try_from(number).unwrap_or(u32::MAX)))
+        let nic = usize::try_from(number >> 32).unwrap_or(0);
+        Some((nic, EventType(u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX))))
     }
 
     /// The descriptor is readable: has the link look at its completions. A caller that waits is woken by that if it sleeps.
@@ -251,7 +253,7 @@ impl SharedWorker for LinkWorker {
 impl Drop for LinkWorker {
     fn drop(&mut self) {
         // In a forked child it is the parent's, whose descriptors the child shares: the parent goes on watching.
-        if !self.is_manual && !self.cq.is_inherited() {
+        if !self.is_manual && !self.queues.is_inherited() {
             self.host.unwatch(self.as_fd());
         }
     }

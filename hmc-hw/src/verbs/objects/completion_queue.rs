@@ -83,7 +83,7 @@ impl CompletionQueue {
     }
 
     /// Its device.
-    pub(super) fn device(&self) -> &Arc<Device> {
+    pub(in crate::verbs) fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
