@@ -58,6 +58,7 @@ mod pairing;
 mod path;
 pub mod port;
 pub mod reach;
+mod region_set;
 mod remotes;
 mod requests;
 pub mod select;

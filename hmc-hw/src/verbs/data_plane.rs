@@ -32,12 +32,12 @@ use super::flush_regions::FlushRegions;
 use super::lane::{LANE_DEPTH, Lane, LaneFailure};
 use super::link_queues::LinkQueues;
 use super::link_worker::LinkWorker;
-use super::locals::{LocalTable, register};
+use super::locals::LocalTable;
 use super::objects::{CompletionQueue, ProtectionDomain};
 use super::remotes::RemoteTable;
 use super::requests::{MAX_REQUESTS, RequestTable};
 use super::select::Port;
-use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_WC_SUCCESS, ibv_wc};
+use super::sys::{IBV_WC_SUCCESS, ibv_wc};
 use crate::host::{Event, Notify};
 
 /// Completions that are taken at a time.
@@ -174,18 +174,15 @@ impl<M: Registered> VerbsDataPlane<M> {
             return Err(PostErrorKind::UnknownRegion);
         };
         let local = memory.local();
-        let registered = match self.domain.shared() {
-            Some(shared) => shared.region_of(memory),
-            None => register(&self.pd, memory, local.extent.whole(), IBV_ACCESS_LOCAL_WRITE)
-                .map(|(region, base)| (Arc::new(region), base)),
-        };
-        match registered {
-            Ok((region, base)) => {
-                let old = self.locals.add(local.key, region, base);
+        let mut regions = Vec::new();
+        match self.regions_of(memory, &mut regions) {
+            Ok(base) => {
+                let old = self.locals.add(local.key, regions, base);
                 self.release(old);
                 Ok(())
             }
             Err(e) => {
+                self.release(regions);
                 self.domain.host().report(Event::NotRegistered(&e));
                 self.refusal = Some(e);
                 Err(PostErrorKind::Other)

@@ -6,6 +6,7 @@ use hmc_core::time::{Duration, Instant};
 use super::conn_info::WindowKey;
 use super::lane::{Lane, LaneFailure};
 use super::objects::{MemoryRegion, MemoryWindow};
+use super::region_set::RegionSet;
 use super::window_set::WindowSet;
 
 /// How long a revoked window stays open to what the peer has posted already. Accesses that come later end the connection, so this is
@@ -15,8 +16,8 @@ pub(super) const GRACE: Duration = Duration::from_millis(1000);
 /// What lets the peer in.
 #[derive(Debug)]
 pub(super) enum Entrance {
-    /// A registration of just the window's bytes, with its rights.
-    Region(MemoryRegion),
+    /// Registrations of just the window's bytes, with its rights.
+    Regions(RegionSet),
     /// Memory windows.
     Windows(WindowSet),
 }
@@ -25,7 +26,7 @@ impl Entrance {
     /// Returns `true` if it may be ended now: no bind is under way.
     fn is_settled(&self) -> bool {
         match self {
-            Self::Region(_) => true,
+            Self::Regions(_) => true,
             Self::Windows(set) => set.is_settled(),
         }
     }
@@ -51,11 +52,22 @@ impl ExposedWindow {
         self.revoked.is_some_and(|since| self.is_unused || now.since(since) >= GRACE)
     }
 
-    /// Returns `true` if the peer is to receive its keys, and they are valid.
-    fn owes_keys(&self) -> bool {
+    /// Returns what the peer receives of it on a link of so many queue pairs, 0 if that is not known yet: with the keys once they are
+    /// valid.
+    fn key(&self, lanes: usize) -> Option<WindowKey> {
+        match &self.entrance {
+            Some(Entrance::Windows(set)) => Some(set.key()),
+            Some(Entrance::Regions(set)) => Some(set.key(lanes)),
+            None => None,
+        }
+    }
+
+    /// Returns `true` if the peer is to receive its keys, and they are valid on a link of so many queue pairs.
+    fn owes_keys(&self, lanes: usize) -> bool {
         match &self.entrance {
             Some(Entrance::Windows(set)) => !self.is_told && set.is_bound(),
-            _ => false,
+            Some(Entrance::Regions(_)) => !self.is_told && lanes != 0,
+            None => false,
         }
     }
 
@@ -77,6 +89,8 @@ pub(super) struct ExposedWindows {
     owes_keys: bool,
     /// Of windows that are over, while binds are under way.
     ending: Vec<Entrance>,
+    /// Queue pairs of the link, once both ends know how many.
+    lanes: usize,
 }
 
 impl ExposedWindows {
@@ -94,14 +108,10 @@ impl ExposedWindows {
         if index >= self.windows.len() {
             self.windows.resize_with(index.saturating_add(1), || None);
         }
-        let has_windows = matches!(entrance, Some(Entrance::Windows(_)));
-        let window = ExposedWindow {
-            name: (id, epoch),
-            entrance,
-            revoked: None,
-            is_unused: false,
-            is_told: !has_windows,
-        };
+        let (has_windows, is_told) =
+            (matches!(entrance, Some(Entrance::Windows(_))), entrance.is_none());
+        let window =
+            ExposedWindow { name: (id, epoch), entrance, revoked: None, is_unused: false, is_told };
         self.is_binding |= has_windows;
         let old = self.windows.get_mut(index).and_then(|place| place.replace(window));
         self.ending.extend(old.and_then(|old| old.entrance));
@@ -180,7 +190,7 @@ impl ExposedWindows {
         for entrance in ending.into_iter().chain(open) {
             match entrance {
                 Entrance::Windows(set) => sets.push(set),
-                region @ Entrance::Region(_) => self.ending.push(region),
+                regions @ Entrance::Regions(_) => self.ending.push(regions),
             }
         }
         sets
@@ -215,23 +225,38 @@ impl ExposedWindows {
                 is_binding |= !set.is_settled();
             }
         }
-        let mut owes_keys = false;
         for window in self.windows.iter_mut().flatten() {
             let is_open = window.revoked.is_none();
             let Some(set) = window.set() else { continue };
             set.settle(lanes);
             is_binding |= if is_open { !set.is_bound() } else { !set.is_settled() };
-            owes_keys |= window.owes_keys();
         }
-        (self.is_binding, self.owes_keys) = (is_binding, owes_keys);
+        self.is_binding = is_binding;
+        self.update_owed();
     }
 
-    /// The link has that many queue pairs: takes windows for others.
-    pub(super) fn keep_lanes(&mut self, count: usize) -> Vec<MemoryWindow> {
-        self.iter_mut()
-            .filter_map(ExposedWindow::set)
-            .flat_map(|set| set.keep_lanes(count))
-            .collect()
+    fn update_owed(&mut self) {
+        let owes_keys = self.iter().any(|window| window.owes_keys(self.lanes));
+        self.owes_keys = owes_keys;
+    }
+
+    /// The link has just the queue pairs that had these indices, in that order, and the first `nics` NICs: takes what is for others.
+    pub(super) fn connect(
+        &mut self,
+        kept: &[usize],
+        nics: usize,
+    ) -> (Vec<MemoryWindow>, Vec<MemoryRegion>) {
+        let (mut windows, mut regions) = (Vec::new(), Vec::new());
+        for window in self.windows.iter_mut().flatten() {
+            match &mut window.entrance {
+                Some(Entrance::Windows(set)) => windows.append(&mut set.keep_lanes(kept)),
+                Some(Entrance::Regions(set)) => regions.append(&mut set.keep_nics(nics)),
+                None => {}
+            }
+        }
+        self.lanes = kept.len();
+        self.update_owed();
+        (windows, regions)
     }
 
     /// Returns `true` if the peer is to receive keys.
@@ -240,14 +265,13 @@ impl ExposedWindows {
         self.owes_keys
     }
 
-    /// Returns what the peer receives of a window of memory windows, with the keys if they are valid.
+    /// Returns what the peer receives of a window, with the keys if they are valid.
     pub(super) fn key_of(&mut self, id: WindowId, epoch: Epoch) -> Option<WindowKey> {
+        let lanes = self.lanes;
         let window = self.find(id, epoch)?;
-        let set = window.set()?;
-        let (key, is_bound) = (set.key(), set.is_bound());
-        window.is_told |= is_bound;
-        let owes_keys = self.iter().any(ExposedWindow::owes_keys);
-        self.owes_keys = owes_keys;
+        let key = window.key(lanes)?;
+        window.is_told |= !key.keys.is_empty();
+        self.update_owed();
         Some(key)
     }
 
@@ -256,7 +280,7 @@ impl ExposedWindows {
         if !self.owes_keys {
             return None;
         }
-        let (id, epoch) = self.iter().find(|window| window.owes_keys())?.name;
+        let (id, epoch) = self.iter().find(|window| window.owes_keys(self.lanes))?.name;
         self.key_of(id, epoch)
     }
 }

@@ -10,13 +10,15 @@ use hmc_mem::registered::{CachedHandle, Registered};
 use super::fault::VerbsFault;
 use super::objects::{MemoryRegion, ProtectionDomain};
 
-/// A region that the device knows.
+/// A region that the devices know.
 #[derive(Debug)]
 struct LocalEntry {
     key: RegionKey,
     base: u64,
+    /// On the first NIC.
     lkey: u32,
-    region: Arc<MemoryRegion>,
+    /// In the order of the link's NICs.
+    regions: Vec<Arc<MemoryRegion>>,
 }
 
 /// The regions that requests of this end may name, by their indices.
@@ -55,27 +57,28 @@ impl LocalTable {
         self.0.get(usize::from(key.index))?.as_ref().filter(|entry| entry.key == key)
     }
 
-    /// Returns address and key of a slice. The caller has checked that it lies within its memory.
+    /// Returns address of a slice, and its key on the first NIC. The caller has checked that it lies within its memory.
     #[inline]
     pub(super) fn resolve(&self, slice: LocalSlice) -> Option<(u64, u32)> {
         let entry = self.get(slice.key)?;
         Some((slice.span.address(entry.base), entry.lkey))
     }
 
-    /// Adds the region of all memory of that key, which begins at `base`. Returns the one that was in its place.
+    /// Adds the regions of all memory of that key, which begins at `base`, on each NIC. Returns those that were in their place.
     pub(super) fn add(
         &mut self,
         key: RegionKey,
-        region: Arc<MemoryRegion>,
+        regions: Vec<Arc<MemoryRegion>>,
         base: u64,
-    ) -> Option<Arc<MemoryRegion>> {
+    ) -> Vec<Arc<MemoryRegion>> {
         let index = usize::from(key.index);
         if index >= self.0.len() {
             self.0.resize_with(index.saturating_add(1), || None);
         }
-        let entry = LocalEntry { key, base, lkey: region.lkey(), region };
+        let lkey = regions.first().map_or(0, |region| region.lkey());
+        let entry = LocalEntry { key, base, lkey, regions };
         let old = self.0.get_mut(index).and_then(|place| place.replace(entry));
-        old.map(|old| old.region)
+        old.map(|old| old.regions).unwrap_or_default()
     }
 
     /// Removes those for which `is_used` returns `false`.
@@ -84,6 +87,6 @@ impl LocalTable {
             entry.as_ref().is_some_and(|entry| !is_used(entry.key))
         };
         let taken = self.0.iter_mut().filter(unused).filter_map(Option::take);
-        taken.map(|entry| entry.region).collect()
+        taken.flat_map(|entry| entry.regions).collect()
     }
 }

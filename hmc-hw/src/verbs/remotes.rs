@@ -18,6 +18,8 @@ enum RemoteKeys {
     Pending,
     /// All of it, by all queue pairs.
     One(u32),
+    /// All of it, by each queue pair.
+    Lanes(Vec<u32>),
     /// Each part, by each of so many queue pairs.
     Each(Vec<u32>, usize),
 }
@@ -39,6 +41,7 @@ impl RemoteEntry {
         match &self.keys {
             RemoteKeys::Pending => None,
             RemoteKeys::One(key) => Some(*key),
+            RemoteKeys::Lanes(keys) => keys.get(lane).copied(),
             RemoteKeys::Each(keys, lanes) => {
                 let part = usize::try_from(part_of(self.window.extent.len(), offset)).ok()?;
                 keys.chunks(*lanes).nth(part)?.get(lane).copied()
@@ -74,6 +77,7 @@ impl RemoteTable {
         let keys = match keys[..] {
             [] => RemoteKeys::Pending,
             [key] => RemoteKeys::One(key),
+            _ if keys.len() == lanes => RemoteKeys::Lanes(keys),
             _ if u64::try_from(keys.len()) == Ok(wanted) => RemoteKeys::Each(keys, lanes),
             _ => return Err(VerbsFault::Keys { count: keys.len(), wanted }),
         };

@@ -51,20 +51,21 @@ pub(super) struct WindowSet {
 }
 
 impl WindowSet {
-    /// Makes the memory windows for `lanes` queue pairs, of a region that begins at `region_base`. They let nobody in yet.
+    /// Makes the memory windows for queue pairs, of regions in the order of the NICs. `nics` has the index of each queue pair's NIC, and
+    /// `base` is the address of the window's first byte. They let nobody in yet.
     ///
     /// # Errors
     /// [`VerbsFault::TooLarge`], [`VerbsFault::Call`].
     pub(super) fn new(
-        region: &Arc<MemoryRegion>,
+        regions: &[Arc<MemoryRegion>],
         desc: WindowDesc,
         base: u64,
         access: u32,
-        lanes: usize,
+        nics: &[usize],
     ) -> Result<Self, VerbsFault> {
         let len = desc.extent.len();
         let parts = part_count(len);
-        let max = MAX_KEYS.checked_div(lanes).unwrap_or(MAX_KEYS);
+        let max = MAX_KEYS.checked_div(nics.len()).unwrap_or(MAX_KEYS);
         if !usize::try_from(parts).is_ok_and(|parts| parts <= max) {
             return Err(VerbsFault::TooLarge { len, parts, max });
         }
@@ -74,7 +75,8 @@ impl WindowSet {
             // It lies within, as `part_at` says.
             let Ok(span) = desc.extent.span(Side::Local, begin, bytes) else { continue };
             let range = WindowRange { address: span.address(base), len: bytes, access };
-            for lane in 0..lanes {
+            for (lane, nic) in nics.iter().enumerate() {
+                let Some(region) = regions.get(*nic) else { continue };
                 let window = MemoryWindow::new(region)?;
                 windows.push(LaneWindow { window, lane, range, state: BindState::Due });
             }
@@ -117,12 +119,19 @@ impl WindowSet {
         !self.windows.iter().any(|bound| matches!(bound.state, BindState::Posted(_)))
     }
 
-    /// The link has `count` queue pairs: takes the windows for others, none of which is bound.
-    pub(super) fn keep_lanes(&mut self, count: usize) -> Vec<MemoryWindow> {
-        let (kept, surplus) = self.windows.drain(..).partition(|bound| bound.lane < count);
-        self.windows = kept;
-        let surplus: Vec<LaneWindow> = surplus;
-        surplus.into_iter().map(|bound| bound.window).collect()
+    /// The link has just the queue pairs that had these indices, in that order: takes the windows for others, none of which is bound.
+    pub(super) fn keep_lanes(&mut self, kept: &[usize]) -> Vec<MemoryWindow> {
+        let mut surplus = Vec::new();
+        for mut bound in std::mem::take(&mut self.windows) {
+            match kept.iter().position(|lane| *lane == bound.lane) {
+                Some(lane) => {
+                    bound.lane = lane;
+                    self.windows.push(bound);
+                }
+                None => surplus.push(bound.window),
+            }
+        }
+        surplus
     }
 
     /// Returns what the peer receives: with the keys once all are valid.

@@ -52,7 +52,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         let Some(nic) = info.nics.first() else { return Ok(()) };
         reach(&port.end(), &nic.end).map_err(VerbsFault::Unreachable)?;
         self.lanes.truncate(info.lanes.len());
-        self.end_surplus_windows();
+        let kept: Vec<_> = (0..self.lanes.len()).collect();
+        self.end_surplus_windows(&kept, 1);
         let address = address_of(&port, nic.end.gid, nic.lid);
         let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
         for (lane, theirs) in self.lanes.iter_mut().zip(&info.lanes) {

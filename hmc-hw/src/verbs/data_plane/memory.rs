@@ -12,14 +12,30 @@ use hmc_core::work::Failure;
 use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
-use crate::verbs::conn_info::{ENDPOINT_VERBS_KEY, WindowKey};
-use crate::verbs::exposed::Entrance;
+use crate::verbs::conn_info::ENDPOINT_VERBS_KEY;
 use crate::verbs::fault::VerbsFault;
 use crate::verbs::locals::register;
 use crate::verbs::objects::MemoryRegion;
 use crate::verbs::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE};
 
 impl<M: Registered> VerbsDataPlane<M> {
+    /// Registers all of `memory` on each NIC, for requests and windows. Adds the regions to `regions`, in the order of the NICs, also
+    /// if one fails. Returns the address of the first byte.
+    pub(super) fn regions_of(
+        &self,
+        memory: &M,
+        regions: &mut Vec<Arc<MemoryRegion>>,
+    ) -> Result<u64, VerbsFault> {
+        let whole = memory.local().extent.whole();
+        let (region, base) = match self.domain.shared() {
+            Some(shared) => shared.region_of(memory)?,
+            None => register(&self.pd, memory, whole, IBV_ACCESS_LOCAL_WRITE)
+                .map(|(region, base)| (Arc::new(region), base))?,
+        };
+        regions.push(region);
+        Ok(base)
+    }
+
     /// Ends registrations. What kept their memory is dropped without the lock. One that does not end ends the link: that of its queue
     /// pairs keeps the peer out.
     /// A region that other links use as well goes on.
@@ -95,20 +111,14 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
             self.end_revoked();
             return Ok(None);
         }
-        let domain = Arc::clone(&self.domain);
-        let key = match domain.shared() {
-            Some(shared) => {
-                let access = remote_rights(window.access);
-                self.open_windows(shared, memory, local, window, access)?
-            }
-            None => {
-                let access = remote_rights(window.access) | local_rights(window.access);
-                let (region, base) = register(&self.pd, memory, local.span, access)?;
-                let key = WindowKey { window: *window, base, keys: vec![region.rkey()] };
-                self.exposed.open(id, epoch, Some(Entrance::Region(region)));
-                Some(key)
-            }
+        let access = remote_rights(window.access);
+        let opened = if self.domain.shared().is_some() {
+            self.open_windows(memory, local, window, access)
+        } else {
+            self.open_regions(memory, local, window, access | local_rights(window.access))
         };
+        opened?;
+        let key = self.exposed.key_of(id, epoch);
         self.end_revoked();
         let Some(key) = key else { return Ok(None) };
         let mut out = Writer::new(buf);

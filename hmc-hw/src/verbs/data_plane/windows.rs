@@ -6,36 +6,61 @@ use hmc_core::region::{LocalSlice, WindowDesc};
 use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
-use crate::verbs::conn_info::WindowKey;
 use crate::verbs::error::VerbsError;
 use crate::verbs::exposed::Entrance;
 use crate::verbs::fault::VerbsFault;
+use crate::verbs::locals::register;
 use crate::verbs::objects::MemoryRegion;
-use crate::verbs::shared_regions::SharedRegions;
+use crate::verbs::region_set::RegionSet;
 use crate::verbs::window_set::{WindowSet, end_windows};
 
 /// Looks for the completions of binds before the keys are sent later: a bind takes a microsecond or two where nothing is in front of it.
 const BIND_LOOKS: u32 = 256;
 
 impl<M: Registered> VerbsDataPlane<M> {
-    /// Makes memory windows for an exposed window, and binds them if the queue pairs are connected. Returns what the peer receives now.
+    /// Makes memory windows for an exposed window, and binds them if the queue pairs are connected.
     pub(super) fn open_windows(
         &mut self,
-        shared: &SharedRegions,
         memory: &M,
         local: LocalSlice,
         window: &WindowDesc,
         access: u32,
-    ) -> Result<Option<WindowKey>, VerbsFault> {
-        let (region, base) = shared.region_of(memory)?;
-        let base = local.span.address(base);
-        let set = WindowSet::new(&region, *window, base, access, self.lanes.len());
-        // If it has failed, nobody else may use the region.
-        self.release([region]);
-        let (id, epoch) = (window.window, window.epoch);
-        self.exposed.open(id, epoch, Some(Entrance::Windows(set?)));
+    ) -> Result<(), VerbsFault> {
+        let mut regions = Vec::new();
+        let set = self.regions_of(memory, &mut regions).and_then(|base| {
+            let nics = vec![0; self.lanes.len()];
+            WindowSet::new(&regions, *window, local.span.address(base), access, &nics)
+        });
+        // If it has failed, nobody else may use the regions.
+        self.release(regions);
+        self.exposed.open(window.window, window.epoch, Some(Entrance::Windows(set?)));
         self.bind_windows();
-        Ok(self.exposed.key_of(id, epoch))
+        Ok(())
+    }
+
+    /// Registers the bytes of an exposed window for the peer, on each NIC.
+    pub(super) fn open_regions(
+        &mut self,
+        memory: &M,
+        local: LocalSlice,
+        window: &WindowDesc,
+        access: u32,
+    ) -> Result<(), VerbsFault> {
+        let mut set = RegionSet { desc: *window, base: 0, regions: Vec::new() };
+        for pd in [Arc::clone(&self.pd)] {
+            match register(&pd, memory, local.span, access) {
+                Ok((region, base)) => {
+                    set.regions.push(region);
+                    set.base = base;
+                }
+                Err(e) => {
+                    self.end_entrances([Entrance::Regions(set)]);
+                    return Err(e);
+                }
+            }
+        }
+        self.exposed.open(window.window, window.epoch, Some(Entrance::Regions(set)));
+        Ok(())
     }
 
     /// Posts binds, and waits for a moment until they have completed. Otherwise the peer receives the keys later.
@@ -58,7 +83,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     pub(super) fn end_entrances(&mut self, entrances: impl IntoIterator<Item = Entrance>) {
         for entrance in entrances {
             match entrance {
-                Entrance::Region(region) => self.release([Arc::new(region)]),
+                Entrance::Regions(set) => self.release(set.regions.into_iter().map(Arc::new)),
                 Entrance::Windows(set) => {
                     let mut regions = Vec::new();
                     let ended = set.end(&mut regions);
@@ -69,12 +94,14 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
     }
 
-    /// The link has fewer queue pairs than this end has made: ends windows for the others.
-    pub(super) fn end_surplus_windows(&mut self) {
-        let mut regions: Vec<Arc<MemoryRegion>> = Vec::new();
-        let surplus = self.exposed.keep_lanes(self.lanes.len());
-        let ended = end_windows(surplus, &mut regions);
-        self.release(regions);
+    /// The link has just the queue pairs that had these indices, in that order, and the first `nics` NICs: ends windows and
+    /// registrations for the others.
+    pub(super) fn end_surplus_windows(&mut self, kept: &[usize], nics: usize) {
+        let mut ended_with: Vec<Arc<MemoryRegion>> = Vec::new();
+        let (windows, regions) = self.exposed.connect(kept, nics);
+        let ended = end_windows(windows, &mut ended_with);
+        self.release(ended_with);
+        self.release(regions.into_iter().map(Arc::new));
         self.keep_if_open(ended);
     }
 
