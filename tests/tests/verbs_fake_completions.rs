@@ -119,7 +119,7 @@ fn those_before_a_failed_one_succeed_and_those_behind_it_fail() {
                 assert_eq!(near.plane.close_reason(), Some(why));
                 let mut text = String::new();
                 near.plane.describe_close(why, &mut text).unwrap();
-                assert!(text.starts_with("the NIC gave it up: "), "{text}");
+                assert!(text.starts_with("the NIC fake_0:1 gave it up: "), "{text}");
                 assert!(text.contains("(vendor code 9)"), "{text}");
                 let put = near.put(0, &window, 8);
                 assert_eq!(near.plane.post(&put), Err(PostErrorKind::Disconnected));

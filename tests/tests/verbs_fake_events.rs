@@ -56,7 +56,7 @@ fn assert_ended(near: &mut End, kind: u32, count: usize) {
     assert!(near.poll_for(20).is_empty() && near.plane.are_requests_fenced());
     assert_eq!(near.plane.close_reason(), Some(DataCloseReason::Failed(kind.cast_signed())));
     let (text, name) = (text_of(near), EventType(kind).name().unwrap());
-    assert!(text.starts_with("the device ended it: ") && text.contains(name), "{text}");
+    assert!(text.starts_with("the NIC fake_0:1 ended it: ") && text.contains(name), "{text}");
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn a_lost_completion_ends_its_link() {
         let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
         let e = two.peer.transfer_within(Direction::Put, copy, LONG).expect_err("it is lost");
         assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
-        assert!(e.to_string().contains("the device ended it: CQ error (CQ_ERR"), "{e}");
+        assert!(e.to_string().contains("the NIC fake_0:1 ended it: CQ error (CQ_ERR"), "{e}");
         drop(two);
         until("all is given back", LONG, || (fake.count("live") == 0).then_some(()));
         fake.clear_rules();

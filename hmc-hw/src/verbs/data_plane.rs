@@ -29,7 +29,7 @@ use super::error::VerbsError;
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
 use super::flush_regions::FlushRegions;
-use super::lane::{LANE_DEPTH, Lane, LaneFailure};
+use super::lane::{LANE_DEPTH, Lane, LaneFailure, LaneName, LaneParts};
 use super::link_queues::LinkQueues;
 use super::link_worker::LinkWorker;
 use super::locals::LocalTable;
@@ -122,9 +122,13 @@ impl<M: Registered> VerbsDataPlane<M> {
             Some(shared) => shared.flush().clone(),
             None => FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?,
         };
-        let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port.number(), random_psn()?));
+        let mut lanes = Vec::new();
+        for _ in 0..count {
+            let (port, psn) = (port.number(), random_psn()?);
+            lanes.push(Lane::new(LaneParts { nic: 0, pd: &pd, cq: &cq, port, psn })?);
+        }
         Ok(Self {
-            lanes: lanes.collect::<Result<_, _>>()?,
+            lanes,
             requests: RequestTable::new(),
             backlog: Backlog::new(),
             locals: LocalTable::default(),
@@ -247,8 +251,8 @@ impl<M: Registered> VerbsDataPlane<M> {
             return false;
         }
         self.is_put_off = false;
-        if let Some((_, event)) = self.worker.ended_by() {
-            self.fail(LaneFailure::Event(event));
+        if let Some((nic, event)) = self.worker.ended_by() {
+            self.fail(LaneFailure::Event(nic, event));
             return true;
         }
         if !self.is_connected {
@@ -281,7 +285,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         for wc in self.completions.iter().take(taken) {
             // Behind a failure other queue pairs may have succeeded.
             if (first.is_none() || wc.status == IBV_WC_SUCCESS)
-                && let Err(failure) = complete(&mut self.lanes, wc, &mut self.requests)
+                && let Err(failure) = complete(&mut self.lanes, 0, wc, &mut self.requests)
             {
                 first = Some(failure);
             }
@@ -309,7 +313,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             let taken = self.completions.iter().take(taken);
             for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
                 // It is no failure.
-                let _ = complete(&mut self.lanes, wc, &mut self.requests);
+                let _ = complete(&mut self.lanes, 0, wc, &mut self.requests);
             }
         }
     }
@@ -331,14 +335,16 @@ impl<M: Registered> Drop for VerbsDataPlane<M> {
     }
 }
 
-/// A completion of one of the queue pairs.
+/// A completion of one of the queue pairs, on the NIC of that index.
 #[inline]
 fn complete(
     lanes: &mut [Lane],
+    nic: usize,
     wc: &ibv_wc,
     requests: &mut RequestTable,
 ) -> Result<(), LaneFailure> {
-    let lane = lanes.iter_mut().find(|lane| lane.number() == wc.qp_num);
+    let name = LaneName::new(nic, wc.qp_num);
+    let lane = lanes.iter_mut().find(|lane| lane.name() == name);
     lane.map_or(Ok(()), |lane| lane.complete(wc, requests))
 }
 

@@ -50,12 +50,12 @@ pub(super) struct FlushWord {
 /// Why a queue pair serves no request any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LaneFailure {
-    /// A completion had this status, and the vendor's own code.
-    Completion { status: ibv_wc_status, vendor: u32 },
+    /// A completion had this status, and the vendor's own code, on the NIC of that index.
+    Completion { nic: usize, status: ibv_wc_status, vendor: u32 },
     /// A call failed.
     Call(Box<VerbsError>),
-    /// The device has reported this.
-    Event(EventType),
+    /// The device of the NIC of that index has reported this.
+    Event(usize, EventType),
 }
 
 impl From<VerbsError> for LaneFailure {
@@ -86,22 +86,48 @@ pub(super) struct Lane {
     /// The chain has what is done with its own completion, or its part of a longer request is.
     needs_signal: bool,
     psn: u32,
+    /// The index of its NIC.
+    nic: usize,
+    name: LaneName,
     pub(super) flush: FlushWord,
 }
 
+/// What a queue pair is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaneParts<'n> {
+    /// The index of its NIC.
+    pub(super) nic: usize,
+    pub(super) pd: &'n Arc<ProtectionDomain>,
+    pub(super) cq: &'n Arc<CompletionQueue>,
+    /// The number of its port within the device.
+    pub(super) port: u8,
+    /// The number of its first packet, of 24 bits.
+    pub(super) psn: u32,
+}
+
+/// By what completions name a queue pair: devices number them by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LaneName(u64);
+
+impl LaneName {
+    /// Of the queue pair of that number, on the NIC of that index.
+    #[inline]
+    pub(super) fn new(nic: usize, number: u32) -> Self {
+        Self(u64::try_from(nic).unwrap_or(0) << 32 | u64::from(number))
+    }
+}
+
 impl Lane {
-    /// A queue pair that is not connected. `psn` is the number of its first packet, of 24 bits.
+    /// A queue pair that is not connected.
     ///
     /// # Errors
     /// [`VerbsError`].
-    pub(super) fn new(
-        pd: &Arc<ProtectionDomain>,
-        cq: &Arc<CompletionQueue>,
-        port: u8,
-        psn: u32,
-    ) -> Result<Self, VerbsError> {
+    pub(super) fn new(parts: LaneParts<'_>) -> Result<Self, VerbsError> {
         let send = u32::try_from(LANE_DEPTH).unwrap_or(u32::MAX);
-        let qp = QueuePair::new(pd, cq, port, QueueSizes { send, inline_bytes: INLINE_BYTES })?;
+        let sizes = QueueSizes { send, inline_bytes: INLINE_BYTES };
+        let LaneParts { nic, pd, cq, port, psn } = parts;
+        let qp = QueuePair::new(pd, cq, port, sizes)?;
+        let name = LaneName::new(nic, qp.number());
         let (queue, chain) = (SendQueue::new(LANE_DEPTH), Chain::new());
         Ok(Self {
             qp,
@@ -110,6 +136,8 @@ impl Lane {
             unsignalled: 0,
             needs_signal: false,
             psn,
+            nic,
+            name,
             flush: FlushWord::default(),
         })
     }
@@ -119,10 +147,10 @@ impl Lane {
         LaneInfo { qp_num: self.qp.number(), psn: self.psn }
     }
 
-    /// Its queue pair's number, which completions name.
+    /// By what completions name it.
     #[inline]
-    pub(super) fn number(&self) -> u32 {
-        self.qp.number()
+    pub(super) fn name(&self) -> LaneName {
+        self.name
     }
 
     /// Connects it.
@@ -255,7 +283,8 @@ impl Lane {
         if let Some(record) = self.queue.record(wc.wr_id) {
             requests.fail(record, failure_of(wc.status));
         }
-        Err(LaneFailure::Completion { status: wc.status, vendor: wc.vendor_err })
+        let (status, vendor) = (wc.status, wc.vendor_err);
+        Err(LaneFailure::Completion { nic: self.nic, status, vendor })
     }
 
     /// Destroys its queue pair, which is a fence.

@@ -80,6 +80,13 @@ impl<M: Registered> VerbsDataPlane<M> {
     }
 }
 
+impl<M: Registered> VerbsDataPlane<M> {
+    /// The name of the NIC of that index.
+    fn nic_name(&self, _index: usize) -> String {
+        format!("{}:{}", self.port.device().name(), self.port.number())
+    }
+}
+
 impl<M: Registered> Progress for VerbsDataPlane<M> {
     type Worker = Arc<LinkWorker>;
 
@@ -191,7 +198,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
                 DataCloseReason::Failed(i32::try_from(*status).unwrap_or(i32::MAX))
             }
             LaneFailure::Call(e) => DataCloseReason::System(e.errno),
-            LaneFailure::Event(event) => {
+            LaneFailure::Event(_, event) => {
                 DataCloseReason::Failed(i32::try_from(event.0).unwrap_or(i32::MAX))
             }
         })
@@ -269,12 +276,13 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
 
     fn describe_close(&self, why: DataCloseReason, out: &mut dyn fmt::Write) -> fmt::Result {
         match (why, &self.failure) {
-            (DataCloseReason::Failed(_), Some(LaneFailure::Completion { status, vendor })) => {
-                write!(out, "the NIC gave it up: {} (vendor code {vendor})", WcStatus(*status))
+            (DataCloseReason::Failed(_), Some(LaneFailure::Completion { nic, status, vendor })) => {
+                let (name, status) = (self.nic_name(*nic), WcStatus(*status));
+                write!(out, "the NIC {name} gave it up: {status} (vendor code {vendor})")
             }
             (DataCloseReason::System(_), Some(LaneFailure::Call(e))) => write!(out, "{e}"),
-            (DataCloseReason::Failed(_), Some(LaneFailure::Event(event))) => {
-                write!(out, "the device ended it: {event}")
+            (DataCloseReason::Failed(_), Some(LaneFailure::Event(nic, event))) => {
+                write!(out, "the NIC {} ended it: {event}", self.nic_name(*nic))
             }
             _ => write!(out, "{why}"),
         }
