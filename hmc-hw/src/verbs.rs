@@ -49,6 +49,7 @@ mod link_queues;
 pub mod link_worker;
 mod locals;
 mod looks;
+mod nic;
 pub mod nic_list;
 mod objects;
 mod ops;

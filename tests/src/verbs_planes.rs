@@ -62,10 +62,23 @@ pub fn try_domain(
 ) -> Result<Arc<VerbsDomain>, VerbsFault> {
     let library = Library::load(&Search { named: Some(file()) }).expect("a whole libibverbs");
     let port = Port::open(library, &Selector::default()).expect("a port");
+    try_domain_over(vec![port], host, lanes, is_manual)
+}
+
+/// As [`try_domain`], by these ports.
+///
+/// # Errors
+/// As [`VerbsDomain::new`].
+pub fn try_domain_over(
+    ports: Vec<Port>,
+    host: &Arc<RecordingHost>,
+    lanes: usize,
+    is_manual: bool,
+) -> Result<Arc<VerbsDomain>, VerbsFault> {
     let (events_worker, first_worker) = (EVENTS_WORKER, FIRST_WORKER);
     let options = DomainOptions { lanes, events_worker, first_worker, is_manual };
     let host: Arc<dyn Host> = Arc::<RecordingHost>::clone(host);
-    VerbsDomain::new(port, host, options)
+    VerbsDomain::new(ports, host, options)
 }
 
 /// A data plane with memory.

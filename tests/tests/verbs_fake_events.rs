@@ -175,7 +175,8 @@ fn a_device_that_fails_ends_its_links_and_begins_none() {
     assert_ended(&mut near, DEVICE_FATAL, 1);
     assert_ended(&mut opening, DEVICE_FATAL, 0);
     let fault = End::numbered(&domain, 3).expect_err("the device has failed");
-    assert_eq!(fault, VerbsFault::Device(EventType(DEVICE_FATAL)));
+    let (name, event) = ("fake_0".to_owned(), EventType(DEVICE_FATAL));
+    assert_eq!(fault, VerbsFault::Device { name, event });
     assert!(fault.to_string().contains("DEVICE_FATAL"), "{fault}");
     let reports = host.take();
     let [HostCall::DeviceFailed(text)] = &reports[..] else { panic!("{reports:?}") };

@@ -76,7 +76,7 @@ fn conn_info_that_is_changed_harms_no_other_link() {
                 );
                 connected += 1;
             }
-            Err(VerbsFault::Note(_) | VerbsFault::Unreachable(_)) => refused += 1,
+            Err(VerbsFault::Note(_) | VerbsFault::Unreachable(..)) => refused += 1,
             Err(VerbsFault::Call(e)) => panic!("byte {at}: {e}"),
             Err(fault) => panic!("byte {at}: {fault:?}"),
         }

@@ -121,7 +121,7 @@ impl Pair {
         let port = Port::open(library, &Selector::default()).map_err(text)?;
         let options =
             DomainOptions { lanes: 1, events_worker: 1, first_worker: 2, is_manual: true };
-        let domain = VerbsDomain::new(port, Arc::new(NoHost), options).map_err(text)?;
+        let domain = VerbsDomain::new(vec![port], Arc::new(NoHost), options).map_err(text)?;
         let (mut near, mut far) = (End::new(&domain, 1)?, End::new(&domain, 2)?);
         for is_first in [true, false] {
             near.tell(&mut far, is_first)?;

@@ -108,8 +108,9 @@ impl<M: Registered> VerbsDataPlane<M> {
         windows: usize,
         notify: Box<dyn Notify>,
     ) -> Result<Self, VerbsFault> {
-        let port = domain.usable_port()?;
-        let device = domain.device();
+        let _ = domain.take_events();
+        let nic = domain.nic()?;
+        let (port, device) = (nic.usable_port()?, nic.device());
         let count = domain.options().lanes.clamp(1, MAX_LANES);
         let pd = match domain.shared() {
             Some(shared) => Arc::clone(shared.pd()),

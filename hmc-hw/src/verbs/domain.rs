@@ -1,20 +1,19 @@
-//! RDMA verbs of one session: the port it uses, and the completion queues of its links.
+//! RDMA verbs of one session: the NICs it uses, and the completion queues of its links.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::async_event::{AsyncEvent, Subject};
-use super::current_port::CurrentPort;
-use super::device::Device;
 use super::error::VerbsError;
 use super::event::{EventEffect, EventType};
 use super::fault::VerbsFault;
 use super::link_queues::LinkQueues;
 use super::link_worker::{LinkWorker, WorkerOptions};
+use super::nic::Nic;
 use super::page::Page;
-use super::select::Port;
+use super::select::{Port, SelectError};
 use super::shared_regions::SharedRegions;
 use super::sys::ibv_cq;
 use super::window_probe::window_scheme;
@@ -24,9 +23,10 @@ use crate::host::{Event, Host, Notify};
 /// How a session takes part.
 #[derive(Clone, Copy, Debug)]
 pub struct DomainOptions {
-    /// Queue pairs of each link, 1 to 16, over which long transfers are spread; fewer where the peer has fewer.
+    /// Queue pairs of each link, 1 to 16 and at least one on each NIC, over which long transfers are spread; fewer where the peer has
+    /// fewer.
     pub lanes: usize,
-    /// The number of the worker that takes the device's asynchronous events.
+    /// The number of the worker that takes the devices' asynchronous events.
     pub events_worker: u32,
     /// The number of the first link's worker.
     pub first_worker: u32,
@@ -34,9 +34,7 @@ pub struct DomainOptions {
     pub is_manual: bool,
 }
 
-/// Gets under way at a time on one queue pair.
-const MAX_GETS: u32 = 16;
-/// Asynchronous events that are taken at a time: whoever takes them has other things to do.
+/// Asynchronous events that are taken at a time from a device: whoever takes them has other things to do.
 const MAX_EVENTS: usize = 64;
 
 /// The worker of a link, and the completion queues by which events name it.
@@ -50,8 +48,7 @@ unsafe impl Send for WorkerEntry {}
 
 /// A session's part in RDMA verbs.
 pub struct VerbsDomain {
-    device: Arc<Device>,
-    port: CurrentPort,
+    nics: Vec<Nic>,
     host: Arc<dyn Host>,
     options: DomainOptions,
     workers: Mutex<HashMap<u32, WorkerEntry>>,
@@ -59,21 +56,17 @@ pub struct VerbsDomain {
     live: Mutex<Vec<Arc<LinkWorker>>>,
     /// Links at which the host's thread looks each millisecond.
     looked_at: Arc<AtomicUsize>,
-    /// The event by which the device has failed.
-    failed: OnceLock<EventType>,
     /// A word that never changes: flushes of peers read it.
     flush_source: Arc<Page>,
     /// Where flushes of this end put what they read.
     flush_sink: Arc<Page>,
-    /// How the device keeps peers within their windows.
-    scheme: WindowScheme,
-    /// What links share if it does so by memory windows.
-    shared: Option<SharedRegions>,
+    /// How the devices keep peers within their windows, and the index of the NIC that decides it.
+    scheme: (WindowScheme, usize),
 }
 
 impl fmt::Debug for VerbsDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerbsDomain").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("VerbsDomain").field("nics", &self.nics).finish_non_exhaustive()
     }
 }
 
@@ -81,87 +74,74 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Returns how these ports' devices keep peers within windows, and the index of the one that decides it: by memory windows if all can.
+fn common_scheme(ports: &[Port]) -> (WindowScheme, usize) {
+    let schemes = ports.iter().map(window_scheme).zip(0..);
+    let mut without = schemes.filter(|(scheme, _)| *scheme != WindowScheme::Type2b);
+    without.next().unwrap_or((WindowScheme::Type2b, 0))
+}
+
 impl VerbsDomain {
-    /// A session's part, by this port. The host's thread watches the device's events unless only callers look at them.
+    /// A session's part, by these ports, one of each NIC. The host's thread watches the devices' events unless only callers look at
+    /// them.
     ///
     /// # Errors
     /// [`VerbsFault::Call`], [`VerbsFault::Watch`].
     pub fn new(
-        port: Port,
+        ports: Vec<Port>,
         host: Arc<dyn Host>,
         options: DomainOptions,
     ) -> Result<Arc<Self>, VerbsFault> {
-        let scheme = window_scheme(&port);
+        let scheme = common_scheme(&ports);
         let (flush_source, flush_sink) = (Arc::new(Page::new()?), Arc::new(Page::new()?));
-        let shared = match scheme {
-            WindowScheme::Type2b => {
-                Some(SharedRegions::new(port.device(), &flush_source, &flush_sink)?)
-            }
-            WindowScheme::DomainPerPeer(_) => None,
+        let nic = |port: Port| {
+            let shared = || SharedRegions::new(port.device(), &flush_source, &flush_sink);
+            let shared = (scheme.0 == WindowScheme::Type2b).then(shared).transpose()?;
+            Ok::<_, VerbsFault>(Nic::new(port, shared))
         };
+        let nics = ports.into_iter().map(nic).collect::<Result<Vec<_>, _>>()?;
         let this = Arc::new(Self {
-            device: Arc::clone(port.device()),
-            port: CurrentPort::new(port),
+            nics,
             host,
             options,
             workers: Mutex::default(),
             live: Mutex::default(),
             looked_at: Arc::default(),
-            failed: OnceLock::new(),
             flush_source,
             flush_sink,
             scheme,
-            shared,
         });
         if !options.is_manual {
-            this.host.watch(options.events_worker, this.device.event_fd())?;
+            for nic in &this.nics {
+                this.host.watch(options.events_worker, nic.device().event_fd())?;
+            }
         }
         Ok(this)
     }
 
-    /// Returns the device.
-    #[must_use]
-    pub fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    /// Returns how the device keeps peers within the windows that are exposed to them.
+    /// Returns how the devices keep peers within the windows that are exposed to them.
     #[must_use]
     pub fn window_scheme(&self) -> &WindowScheme {
-        &self.scheme
+        &self.scheme.0
+    }
+
+    /// The first NIC, which is the one that links use.
+    ///
+    /// # Errors
+    /// [`VerbsFault::Port`]: there is none.
+    pub(super) fn nic(&self) -> Result<&Nic, VerbsFault> {
+        self.nics.first().ok_or(VerbsFault::Port(SelectError::NoDevice))
     }
 
     /// What links share where they share a protection domain.
     pub(super) fn shared(&self) -> Option<&SharedRegions> {
-        self.shared.as_ref()
+        self.nics.first().and_then(Nic::shared)
     }
 
-    /// Returns the port, as it was read last.
+    /// Returns the ports of its NICs, as they were read last.
     #[must_use]
-    pub fn port(&self) -> Arc<Port> {
-        self.port.last()
-    }
-
-    /// Returns the port for a new link, as it is now.
-    ///
-    /// # Errors
-    /// [`VerbsFault::Device`], [`VerbsFault::Port`].
-    pub(super) fn usable_port(&self) -> Result<Arc<Port>, VerbsFault> {
-        let _ = self.take_events();
-        match self.failed.get() {
-            Some(event) => Err(VerbsFault::Device(*event)),
-            None => self.port.read(),
-        }
-    }
-
-    /// Gets that a queue pair of this end may have under way.
-    pub(super) fn gets(&self) -> u8 {
-        limited(self.device().attrs().max_initiator_gets)
-    }
-
-    /// Gets of a peer that a queue pair serves at a time.
-    pub(super) fn gets_of_peer(&self) -> u8 {
-        limited(self.device().attrs().max_target_gets)
+    pub fn ports(&self) -> Vec<Arc<Port>> {
+        self.nics.iter().map(|nic| nic.port.last()).collect()
     }
 
     pub(super) fn host(&self) -> &Arc<dyn Host> {
@@ -200,9 +180,11 @@ impl VerbsDomain {
         workers.retain(|_, entry| entry.worker.strong_count() != 0);
         workers.insert(number, entry);
         drop(workers);
-        // The device may have failed before it was in the table.
-        if let Some(event) = self.failed.get() {
-            worker.end(0, *event);
+        // A device may have failed before it was in the table.
+        for (index, nic) in self.nics.iter().enumerate() {
+            if let Some(event) = nic.failed() {
+                worker.end(index, event);
+            }
         }
         Ok(worker)
     }
@@ -244,13 +226,17 @@ impl VerbsDomain {
         *lock(&self.live) = live;
     }
 
-    /// Takes the device's asynchronous events, and does what follows from them. Returns `true` if there was one.
+    /// Takes the devices' asynchronous events, and does what follows from them. Returns `true` if there was one.
     pub fn take_events(&self) -> bool {
-        let events = std::iter::from_fn(|| AsyncEvent::take(&self.device)).take(MAX_EVENTS);
-        events.map(|event| self.apply(event)).count() != 0
+        let mut any = false;
+        for (index, nic) in self.nics.iter().enumerate() {
+            let events = std::iter::from_fn(|| AsyncEvent::take(nic.device())).take(MAX_EVENTS);
+            any |= events.map(|event| self.apply(index, nic, event)).count() != 0;
+        }
+        any
     }
 
-    fn apply(&self, event: AsyncEvent<'_>) {
+    fn apply(&self, index: usize, nic: &Nic, event: AsyncEvent<'_>) {
         let (kind, subject) = (event.kind(), event.subject());
         match (subject, kind.effect()) {
             (Subject::Queue(cq), EventEffect::Failed) => {
@@ -258,13 +244,13 @@ impl VerbsDomain {
                 let worker = self.worker_of(cq);
                 drop(event);
                 if let Some(worker) = worker {
-                    worker.end(0, kind);
+                    worker.end(index, kind);
                 }
             }
-            (Subject::Device, EventEffect::Failed) => self.fail(kind),
-            (Subject::Device, EventEffect::Changed) => self.port.record(kind, &*self.host),
-            (Subject::Port(number), EventEffect::Changed) if number == self.port().number() => {
-                self.port.record(kind, &*self.host);
+            (Subject::Device, EventEffect::Failed) => self.fail(index, nic, kind),
+            (Subject::Device, EventEffect::Changed) => nic.port.record(kind, &*self.host),
+            (Subject::Port(number), EventEffect::Changed) if number == nic.port.last().number() => {
+                nic.port.record(kind, &*self.host);
             }
             _ => {}
         }
@@ -280,36 +266,31 @@ impl VerbsDomain {
             .find_map(|entry| entry.worker.upgrade())
     }
 
-    /// The host's thread watches the device's events no more.
-    fn unwatch(&self) {
+    /// The host's thread watches that device's events no more.
+    fn unwatch(&self, nic: &Nic) {
         if !self.options.is_manual {
-            self.host.unwatch(self.device.event_fd());
+            self.host.unwatch(nic.device().event_fd());
         }
     }
 
-    /// The device has failed: all links end, and no more begin.
-    fn fail(&self, event: EventType) {
-        if self.failed.set(event).is_ok() {
-            self.host.report(Event::DeviceFailed(&event));
+    /// A device has failed: all links end, and no more begin.
+    fn fail(&self, index: usize, nic: &Nic, event: EventType) {
+        nic.fail(event, |what| {
+            self.host.report(Event::DeviceFailed(what));
             // The descriptor of a device that was removed is readable for ever, and has no more events.
-            self.unwatch();
-        }
-        self.for_each_worker(|worker| worker.end(0, event));
+            self.unwatch(nic);
+        });
+        self.for_each_worker(|worker| worker.end(index, event));
     }
 }
 
 impl Drop for VerbsDomain {
     fn drop(&mut self) {
         // In a forked child it is the parent's, whose descriptors the child shares: the parent goes on watching.
-        if self.failed.get().is_none() && !self.device.library().is_inherited() {
-            self.unwatch();
-        }
+        let is_watched =
+            |nic: &&Nic| nic.failed().is_none() && !nic.device().library().is_inherited();
+        self.nics.iter().filter(is_watched).for_each(|nic| self.unwatch(nic));
     }
-}
-
-/// Gets under way at a time, of a device that can have so many: more than some would only take space there.
-fn limited(count: u32) -> u8 {
-    u8::try_from(count.min(MAX_GETS)).unwrap_or(u8::MAX)
 }
 
 /// Returns a packet number that nobody can guess: what comes late from an earlier connection is not taken for one of this.

@@ -22,15 +22,20 @@ pub enum VerbsFault {
     /// The session's port cannot be used any more.
     Port(SelectError),
     /// The device has failed, as this event has reported.
-    Device(EventType),
+    Device {
+        /// Its name.
+        name: String,
+        /// What was reported.
+        event: EventType,
+    },
     /// A range does not lie in its memory.
     Memory(SharedError),
     /// The peer's conn info, or its key to a window, cannot be used.
     Note(WireError),
     /// What the peer is to receive exceeds a note.
     TooLong,
-    /// The two ends are on different fabrics.
-    Unreachable(Unreachable),
+    /// The two ends are on different fabrics: the NIC of this end, and why.
+    Unreachable(String, Unreachable),
     /// The peer sent a key to a window that no peer has.
     UnknownWindow {
         /// Its index.
@@ -65,11 +70,16 @@ impl fmt::Display for VerbsFault {
                 write!(f, "cannot watch events of a device: {e}")
             }
             Self::Port(e) => write!(f, "{e}"),
-            Self::Device(event) => write!(f, "the device has failed: {event}"),
+            Self::Device { name, event } => {
+                write!(
+                    f,
+                    "the device {name} has failed: {event}; this session begins no link any more"
+                )
+            }
             Self::Memory(e) => write!(f, "{e}"),
             Self::Note(e) => write!(f, "what the peer says of its queue pairs or windows: {e}"),
             Self::TooLong => f.write_str("conn info exceeds a note"),
-            Self::Unreachable(why) => write!(f, "{why}"),
+            Self::Unreachable(name, why) => write!(f, "NIC {name}: {why}"),
             Self::UnknownWindow { index, limit } => {
                 write!(f, "a key to window {index}: a peer has {limit} at most")
             }

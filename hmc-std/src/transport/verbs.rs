@@ -68,8 +68,10 @@ impl SessionVerbs {
             is_manual: self.progress == Progress::Manual,
         };
         let host = Arc::new(SessionHost(Arc::clone(&self.reactor)));
-        let domain = VerbsDomain::new(port, host, options)?;
-        tracing::info!(port = %domain.port(), "RDMA verbs");
+        let domain = VerbsDomain::new(vec![port], host, options)?;
+        for port in domain.ports() {
+            tracing::info!(%port, "RDMA verbs");
+        }
         *place = Some(Arc::clone(&domain));
         Ok(domain)
     }

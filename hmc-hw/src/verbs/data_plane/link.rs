@@ -27,20 +27,20 @@ use crate::verbs::window_scheme::WindowScheme;
 
 impl<M: Registered> VerbsDataPlane<M> {
     /// What the peer needs to connect to this end.
-    fn conn_info(&self) -> ConnInfo {
+    fn conn_info(&self) -> Result<ConnInfo, VerbsFault> {
         let port = &self.port;
         let nic = NicInfo {
             end: port.end(),
             mtu: port.mtu(),
-            max_gets: self.domain.gets_of_peer(),
+            max_gets: self.domain.nic()?.gets_of_peer(),
             lid: port.lid(),
             flush_key: self.flush.source.rkey(),
         };
-        ConnInfo {
+        Ok(ConnInfo {
             flush_address: self.domain.flush_source().address(),
             nics: vec![nic],
             lanes: self.lanes.iter().map(Lane::info).collect(),
-        }
+        })
     }
 
     /// The peer's conn info has come: connects the queue pairs. The end that has more of them gives up what the other one has not.
@@ -50,12 +50,14 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
         let port = Arc::clone(&self.port);
         let Some(nic) = info.nics.first() else { return Ok(()) };
-        reach(&port.end(), &nic.end).map_err(VerbsFault::Unreachable)?;
+        reach(&port.end(), &nic.end)
+            .map_err(|why| VerbsFault::Unreachable(self.nic_name(0), why))?;
         self.lanes.truncate(info.lanes.len());
         let kept: Vec<_> = (0..self.lanes.len()).collect();
         self.end_surplus_windows(&kept, 1);
         let address = address_of(&port, nic.end.gid, nic.lid);
-        let (gets, gets_of_peer) = (self.domain.gets(), self.domain.gets_of_peer());
+        let of_domain = self.domain.nic()?;
+        let (gets, gets_of_peer) = (of_domain.gets(), of_domain.gets_of_peer());
         for (lane, theirs) in self.lanes.iter_mut().zip(&info.lanes) {
             lane.connect(&PathTo {
                 address,
@@ -132,7 +134,7 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
     /// How to connect to this end.
     fn greeting<'a>(&mut self, buf: &'a mut [u8]) -> Result<Option<Note<'a>>, VerbsFault> {
         let mut out = Writer::new(buf);
-        self.conn_info().emit(&mut out)?;
+        self.conn_info()?.emit(&mut out)?;
         let len = usize::try_from(out.written()).unwrap_or(0);
         let bytes = buf.get(..len).ok_or(VerbsFault::TooLong)?;
         Ok(Some(Note { kind: ENDPOINT_VERBS, bytes }))

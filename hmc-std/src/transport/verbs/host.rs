@@ -40,7 +40,7 @@ impl From<VerbsFault> for Error {
             VerbsFault::Watch(e) => return not_watched(e),
             VerbsFault::Port(e) => return e.into(),
             VerbsFault::Memory(e) => return MemError::from(e).into(),
-            VerbsFault::Unreachable(_) | VerbsFault::Device(_) => ErrorKind::Unavailable,
+            VerbsFault::Unreachable(..) | VerbsFault::Device { .. } => ErrorKind::Unavailable,
             VerbsFault::TooLong => ErrorKind::Full,
             _ => ErrorKind::Protocol,
         };
