@@ -22,6 +22,8 @@
 //!   is what a link has still to post.
 //! - `locals` and `exposed` are registered memory and windows of this end, `remotes` the peer's windows, `conn_info` is what
 //!   the two ends tell each other.
+//! - `pairing` says which queue pairs of the two ends belong together, `nic` is one NIC of a session, `link_nic` what a link has on it,
+//!   and `link_queues` are the completion queues of a link.
 //! - [`link_worker`] wakes who waits for completions; [`domain`] is a session's part, [`data_plane`] a link's.
 
 mod async_event;
@@ -45,6 +47,7 @@ pub mod gid_choice;
 pub mod gid_table;
 mod lane;
 pub mod library;
+mod link_nic;
 mod link_queues;
 pub mod link_worker;
 mod locals;
@@ -54,7 +57,6 @@ pub mod nic_list;
 mod objects;
 mod ops;
 mod page;
-#[cfg(test)]
 mod pairing;
 mod path;
 pub mod port;

@@ -76,7 +76,8 @@ pub fn try_domain_over(
     is_manual: bool,
 ) -> Result<Arc<VerbsDomain>, VerbsFault> {
     let (events_worker, first_worker) = (EVENTS_WORKER, FIRST_WORKER);
-    let options = DomainOptions { lanes, events_worker, first_worker, is_manual };
+    let options =
+        DomainOptions { lanes, chosen: "the test", events_worker, first_worker, is_manual };
     let host: Arc<dyn Host> = Arc::<RecordingHost>::clone(host);
     VerbsDomain::new(ports, host, options)
 }

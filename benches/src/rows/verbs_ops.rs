@@ -119,8 +119,13 @@ impl Pair {
         let named = Some(beside("hmc_vendor_ibverbs")?);
         let library = Library::load(&Search { named }).map_err(text)?;
         let port = Port::open(library, &Selector::default()).map_err(text)?;
-        let options =
-            DomainOptions { lanes: 1, events_worker: 1, first_worker: 2, is_manual: true };
+        let options = DomainOptions {
+            lanes: 1,
+            chosen: "",
+            events_worker: 1,
+            first_worker: 2,
+            is_manual: true,
+        };
         let domain = VerbsDomain::new(vec![port], Arc::new(NoHost), options).map_err(text)?;
         let (mut near, mut far) = (End::new(&domain, 1)?, End::new(&domain, 2)?);
         for is_first in [true, false] {

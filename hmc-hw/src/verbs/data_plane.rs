@@ -23,20 +23,19 @@ use hmc_core::work::{Completion, Failure, SlotId, WorkRequest};
 use hmc_mem::registered::{MemoryCache, Registered};
 
 use super::backlog::Backlog;
-use super::conn_info::MAX_LANES;
 use super::domain::{VerbsDomain, random_psn};
 use super::error::VerbsError;
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
-use super::flush_regions::FlushRegions;
-use super::lane::{LANE_DEPTH, Lane, LaneFailure, LaneName, LaneParts};
+use super::lane::{Lane, LaneFailure, LaneName, LaneParts};
+use super::link_nic::LinkNic;
 use super::link_queues::LinkQueues;
 use super::link_worker::LinkWorker;
 use super::locals::LocalTable;
-use super::objects::{CompletionQueue, ProtectionDomain};
+use super::pairing::Spread;
 use super::remotes::RemoteTable;
 use super::requests::{MAX_REQUESTS, RequestTable};
-use super::select::Port;
+use super::select::SelectError;
 use super::sys::{IBV_WC_SUCCESS, ibv_wc};
 use crate::host::{Event, Notify};
 
@@ -52,17 +51,12 @@ pub struct VerbsDataPlane<M: Registered> {
     locals: LocalTable,
     exposed: ExposedWindows,
     remotes: RemoteTable,
-    flush: FlushRegions,
     known: MemoryCache<M>,
-    cq: Arc<CompletionQueue>,
+    /// The first NICs of the session: as many as both ends have.
+    nics: Vec<LinkNic>,
     /// Where completions are taken to.
     completions: Box<[ibv_wc; MAX_COMPLETIONS]>,
-    pd: Arc<ProtectionDomain>,
     domain: Arc<VerbsDomain>,
-    /// The port, as it was when the link began.
-    port: Arc<Port>,
-    /// What its queue pairs are, for people.
-    lane_name: String,
     worker: Arc<LinkWorker>,
     /// Of a data plane that no layer has a table for.
     windows: WindowTable<Box<[WindowEntry]>>,
@@ -109,24 +103,21 @@ impl<M: Registered> VerbsDataPlane<M> {
         notify: Box<dyn Notify>,
     ) -> Result<Self, VerbsFault> {
         let _ = domain.take_events();
-        let nic = domain.nic()?;
-        let (port, device) = (nic.usable_port()?, nic.device());
-        let count = domain.options().lanes.clamp(1, MAX_LANES);
-        let pd = match domain.shared() {
-            Some(shared) => Arc::clone(shared.pd()),
-            None => ProtectionDomain::new(device)?,
-        };
-        // One entry for each work request: it cannot overrun, whatever fails.
-        let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(count))?;
-        let worker = domain.new_worker(serial, LinkQueues::new(&cq, Vec::new())?, notify)?;
-        let flush = match domain.shared() {
-            Some(shared) => shared.flush().clone(),
-            None => FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?,
-        };
+        let spread = Spread::new(domain.nics().len(), domain.options().lanes);
+        let made = domain.nics().iter().zip(0..);
+        let made = made.map(|(nic, index)| LinkNic::new(domain, nic, spread.lanes_of(index)));
+        let nics = made.collect::<Result<Vec<_>, _>>()?;
+        let worker = domain.new_worker(serial, queues_of(&nics)?, notify)?;
         let mut lanes = Vec::new();
-        for _ in 0..count {
-            let (port, psn) = (port.number(), random_psn()?);
-            lanes.push(Lane::new(LaneParts { nic: 0, pd: &pd, cq: &cq, port, psn })?);
+        for nic in (0..spread.lanes).map(|lane| spread.nic_of(lane)) {
+            let Some(LinkNic { pd, cq, port, .. }) = nics.get(nic) else { continue };
+            lanes.push(Lane::new(LaneParts {
+                nic,
+                pd,
+                cq,
+                port: port.number(),
+                psn: random_psn()?,
+            })?);
         }
         Ok(Self {
             lanes,
@@ -135,14 +126,10 @@ impl<M: Registered> VerbsDataPlane<M> {
             locals: LocalTable::default(),
             exposed: ExposedWindows::default(),
             remotes: RemoteTable::default(),
-            flush,
             known: MemoryCache::default(),
-            cq,
+            nics,
             completions: Box::new([ibv_wc::default(); MAX_COMPLETIONS]),
-            pd,
             domain: Arc::clone(domain),
-            lane_name: format!("rc over {port}"),
-            port,
             worker,
             windows: WindowTable::new(vec![WindowEntry::FREE; windows].into()),
             released: Vec::new(),
@@ -206,7 +193,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// are bound to them end before.
     fn end_requests(&mut self) {
         self.lanes.iter_mut().for_each(Lane::set_error);
-        if !self.lanes.is_empty() && !self.cq.is_inherited() {
+        if !self.lanes.is_empty() && !self.is_inherited() {
             self.take_successes();
         }
         let lanes = std::mem::take(&mut self.lanes);
@@ -275,20 +262,23 @@ impl<M: Registered> VerbsDataPlane<M> {
         if self.lanes.iter().all(Lane::is_idle) {
             return any;
         }
-        let taken = match self.cq.poll(&mut *self.completions) {
-            Ok(taken) => taken,
-            Err(e) => {
-                self.fail(e.into());
-                return true;
-            }
-        };
-        let mut first = None;
-        for wc in self.completions.iter().take(taken) {
-            // Behind a failure other queue pairs may have succeeded.
-            if (first.is_none() || wc.status == IBV_WC_SUCCESS)
-                && let Err(failure) = complete(&mut self.lanes, 0, wc, &mut self.requests)
-            {
-                first = Some(failure);
+        let (mut first, mut taken) = (None, 0_usize);
+        for (index, nic) in self.nics.iter().enumerate() {
+            let count = match nic.cq.poll(&mut *self.completions) {
+                Ok(count) => count,
+                Err(e) => {
+                    first = first.or(Some(e.into()));
+                    continue;
+                }
+            };
+            taken = taken.saturating_add(count);
+            for wc in self.completions.iter().take(count) {
+                // Behind a failure other queue pairs may have succeeded.
+                if (first.is_none() || wc.status == IBV_WC_SUCCESS)
+                    && let Err(failure) = complete(&mut self.lanes, index, wc, &mut self.requests)
+                {
+                    first = Some(failure);
+                }
             }
         }
         if first.is_none() && taken != 0 && !self.backlog.is_empty() {
@@ -310,13 +300,25 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// What has completed before the end is done. The rest fails.
     fn take_successes(&mut self) {
-        while let Ok(taken @ 1..) = self.cq.poll(&mut *self.completions) {
-            let taken = self.completions.iter().take(taken);
-            for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
-                // It is no failure.
-                let _ = complete(&mut self.lanes, 0, wc, &mut self.requests);
+        for (index, nic) in self.nics.iter().enumerate() {
+            while let Ok(taken @ 1..) = nic.cq.poll(&mut *self.completions) {
+                let taken = self.completions.iter().take(taken);
+                for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
+                    // It is no failure.
+                    let _ = complete(&mut self.lanes, index, wc, &mut self.requests);
+                }
             }
         }
+    }
+
+    /// Returns `true` in a forked child: all is the parent's.
+    fn is_inherited(&self) -> bool {
+        self.nics.first().is_some_and(|nic| nic.cq.is_inherited())
+    }
+
+    /// Its NICs, for people.
+    fn nic_names(&self) -> String {
+        self.nics.iter().map(LinkNic::name).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether a queue pair has something to do without a completion.
@@ -330,10 +332,19 @@ impl<M: Registered> VerbsDataPlane<M> {
 impl<M: Registered> Drop for VerbsDataPlane<M> {
     /// Memory windows end before the queue pairs to which they are bound.
     fn drop(&mut self) {
-        if self.domain.shared().is_some() && !self.lanes.is_empty() {
+        if self.domain.shares_memory() && !self.lanes.is_empty() {
             self.end_requests();
         }
     }
+}
+
+/// The completion queues of a link's NICs.
+///
+/// # Errors
+/// [`VerbsFault`].
+fn queues_of(nics: &[LinkNic]) -> Result<LinkQueues, VerbsFault> {
+    let (first, others) = nics.split_first().ok_or(VerbsFault::Port(SelectError::NoDevice))?;
+    Ok(LinkQueues::new(&first.cq, others.iter().map(|nic| Arc::clone(&nic.cq)).collect())?)
 }
 
 /// A completion of one of the queue pairs, on the NIC of that index.
@@ -377,13 +388,16 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
             }
             Err(_) => return Err(PostErrorKind::Busy),
         };
-        let here = match self.locals.resolve(work.local) {
+        let mut here = match self.locals.resolve(work.local) {
             Some(here) => here,
             None => {
                 self.register(work)?;
                 self.locals.resolve(work.local).ok_or(PostErrorKind::UnknownRegion)?
             }
         };
+        if self.nics.len() > 1 {
+            here.1 = self.key_here(work.local.key).unwrap_or(here.1);
+        }
         self.insert(work, here, there)
     }
 

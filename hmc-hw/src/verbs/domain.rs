@@ -13,7 +13,7 @@ use super::link_queues::LinkQueues;
 use super::link_worker::{LinkWorker, WorkerOptions};
 use super::nic::Nic;
 use super::page::Page;
-use super::select::{Port, SelectError};
+use super::select::Port;
 use super::shared_regions::SharedRegions;
 use super::sys::ibv_cq;
 use super::window_probe::window_scheme;
@@ -26,6 +26,8 @@ pub struct DomainOptions {
     /// Queue pairs of each link, 1 to 16 and at least one on each NIC, over which long transfers are spread; fewer where the peer has
     /// fewer.
     pub lanes: usize,
+    /// Why just these NICs are used, for people.
+    pub chosen: &'static str,
     /// The number of the worker that takes the devices' asynchronous events.
     pub events_worker: u32,
     /// The number of the first link's worker.
@@ -125,17 +127,25 @@ impl VerbsDomain {
         &self.scheme.0
     }
 
-    /// The first NIC, which is the one that links use.
-    ///
-    /// # Errors
-    /// [`VerbsFault::Port`]: there is none.
-    pub(super) fn nic(&self) -> Result<&Nic, VerbsFault> {
-        self.nics.first().ok_or(VerbsFault::Port(SelectError::NoDevice))
+    /// Returns that for people, with the device that decides it if there are several.
+    pub(super) fn describe_windows(&self) -> String {
+        let (scheme, decides) = &self.scheme;
+        match (scheme, self.nics.get(*decides)) {
+            (WindowScheme::DomainPerPeer(_), Some(nic)) if self.nics.len() > 1 => {
+                format!("windows: {scheme}, as {} decides", nic.device().name())
+            }
+            _ => format!("windows: {scheme}"),
+        }
     }
 
-    /// What links share where they share a protection domain.
-    pub(super) fn shared(&self) -> Option<&SharedRegions> {
-        self.nics.first().and_then(Nic::shared)
+    /// Returns `true` if its links share protection domains and registrations.
+    pub(super) fn shares_memory(&self) -> bool {
+        self.scheme.0 == WindowScheme::Type2b
+    }
+
+    /// Returns its NICs.
+    pub(super) fn nics(&self) -> &[Nic] {
+        &self.nics
     }
 
     /// Returns the ports of its NICs, as they were read last.

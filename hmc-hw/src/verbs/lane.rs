@@ -153,6 +153,11 @@ impl Lane {
         self.name
     }
 
+    /// The index of its NIC.
+    pub(super) fn nic(&self) -> usize {
+        self.nic
+    }
+
     /// Connects it.
     ///
     /// # Errors

@@ -64,6 +64,11 @@ impl LocalTable {
         Some((slice.span.address(entry.base), entry.lkey))
     }
 
+    /// Returns the key of memory on the NIC of that index.
+    pub(super) fn key_on(&self, key: RegionKey, nic: usize) -> Option<u32> {
+        self.get(key)?.regions.get(nic).map(|region| region.lkey())
+    }
+
     /// Adds the regions of all memory of that key, which begins at `base`, on each NIC. Returns those that were in their place.
     pub(super) fn add(
         &mut self,

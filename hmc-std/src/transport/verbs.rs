@@ -63,6 +63,7 @@ impl SessionVerbs {
         let port = Port::open(Library::load(&search)?, &self.config.port)?;
         let options = DomainOptions {
             lanes: self.config.lanes,
+            chosen: "the first port that can be used",
             events_worker: EVENTS_WORKER,
             first_worker: FIRST_WORKER,
             is_manual: self.progress == Progress::Manual,

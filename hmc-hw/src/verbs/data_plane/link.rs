@@ -14,12 +14,14 @@ use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
 use crate::verbs::conn_info::{
-    ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY, NicInfo, WindowKey,
+    ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY, WindowKey,
 };
 use crate::verbs::fault::VerbsFault;
 use crate::verbs::lane::{FlushWord, Lane, LaneFailure};
+use crate::verbs::link_nic::LinkNic;
 use crate::verbs::link_worker::LinkWorker;
 use crate::verbs::objects::PathTo;
+use crate::verbs::pairing::{Spread, pairs};
 use crate::verbs::path::{ACK_TIMEOUT, address_of};
 use crate::verbs::reach::reach;
 use crate::verbs::status::WcStatus;
@@ -27,65 +29,67 @@ use crate::verbs::window_scheme::WindowScheme;
 
 impl<M: Registered> VerbsDataPlane<M> {
     /// What the peer needs to connect to this end.
-    fn conn_info(&self) -> Result<ConnInfo, VerbsFault> {
-        let port = &self.port;
-        let nic = NicInfo {
-            end: port.end(),
-            mtu: port.mtu(),
-            max_gets: self.domain.nic()?.gets_of_peer(),
-            lid: port.lid(),
-            flush_key: self.flush.source.rkey(),
-        };
-        Ok(ConnInfo {
+    fn conn_info(&self) -> ConnInfo {
+        let nics = self.nics.iter().zip(self.domain.nics());
+        ConnInfo {
             flush_address: self.domain.flush_source().address(),
-            nics: vec![nic],
+            nics: nics.map(|(nic, of_domain)| nic.info(of_domain)).collect(),
             lanes: self.lanes.iter().map(Lane::info).collect(),
-        })
+        }
     }
 
-    /// The peer's conn info has come: connects the queue pairs. The end that has more of them gives up what the other one has not.
+    /// The peer's conn info has come: connects the queue pairs. Each end gives up those that the other one has no partner for, and the
+    /// NICs that the other one has not.
     fn connect(&mut self, info: &ConnInfo) -> Result<(), VerbsFault> {
         if self.is_connected || self.closed.is_some() {
             return Ok(());
         }
-        let port = Arc::clone(&self.port);
-        let Some(nic) = info.nics.first() else { return Ok(()) };
-        reach(&port.end(), &nic.end)
-            .map_err(|why| VerbsFault::Unreachable(self.nic_name(0), why))?;
-        self.lanes.truncate(info.lanes.len());
-        let kept: Vec<_> = (0..self.lanes.len()).collect();
-        self.end_surplus_windows(&kept, 1);
-        let address = address_of(&port, nic.end.gid, nic.lid);
-        let of_domain = self.domain.nic()?;
-        let (gets, gets_of_peer) = (of_domain.gets(), of_domain.gets_of_peer());
-        for (lane, theirs) in self.lanes.iter_mut().zip(&info.lanes) {
+        for (nic, theirs) in self.nics.iter().zip(&info.nics) {
+            let unreachable = |why| VerbsFault::Unreachable(nic.name(), why);
+            reach(&nic.port.end(), &theirs.end).map_err(unreachable)?;
+        }
+        let ours = Spread { nics: self.nics.len(), lanes: self.lanes.len() };
+        let theirs = Spread { nics: info.nics.len(), lanes: info.lanes.len() };
+        let (kept, partners): (Vec<_>, Vec<_>) = pairs(ours, theirs).into_iter().unzip();
+        let mut index = 0..;
+        self.lanes.retain(|_| index.next().is_some_and(|index: usize| kept.contains(&index)));
+        self.end_surplus_windows(&kept, info.nics.len());
+        self.nics.truncate(info.nics.len());
+        for (lane, partner) in self.lanes.iter_mut().zip(partners) {
+            let (Some(nic), Some(of_domain)) =
+                (self.nics.get(lane.nic()), self.domain.nics().get(lane.nic()))
+            else {
+                continue;
+            };
+            let (Some(to), Some(theirs)) = (info.nics.get(lane.nic()), info.lanes.get(partner))
+            else {
+                continue;
+            };
             lane.connect(&PathTo {
-                address,
+                address: address_of(&nic.port, to.end.gid, to.lid),
                 qp_num: theirs.qp_num,
                 their_psn: theirs.psn,
                 our_psn: 0,
-                mtu: nic.mtu.min(port.mtu()).0,
-                max_rd_atomic: gets.min(nic.max_gets),
-                max_dest_rd_atomic: gets_of_peer,
+                mtu: to.mtu.min(nic.port.mtu()).0,
+                max_rd_atomic: of_domain.gets().min(to.max_gets),
+                max_dest_rd_atomic: of_domain.gets_of_peer(),
                 timeout: ACK_TIMEOUT,
             })?;
             lane.flush = FlushWord {
                 address: self.domain.flush_sink().address(),
-                lkey: self.flush.sink.lkey(),
+                lkey: nic.flush.sink.lkey(),
                 remote_address: info.flush_address,
-                rkey: nic.flush_key,
+                rkey: to.flush_key,
             };
         }
         (self.is_connected, self.owes_word) = (true, true);
         self.bind_windows();
         Ok(())
     }
-}
 
-impl<M: Registered> VerbsDataPlane<M> {
     /// The name of the NIC of that index.
-    fn nic_name(&self, _index: usize) -> String {
-        format!("{}:{}", self.port.device().name(), self.port.number())
+    fn nic_name(&self, index: usize) -> String {
+        self.nics.get(index).map_or_else(String::new, LinkNic::name)
     }
 }
 
@@ -134,7 +138,7 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
     /// How to connect to this end.
     fn greeting<'a>(&mut self, buf: &'a mut [u8]) -> Result<Option<Note<'a>>, VerbsFault> {
         let mut out = Writer::new(buf);
-        self.conn_info()?.emit(&mut out)?;
+        self.conn_info().emit(&mut out)?;
         let len = usize::try_from(out.written()).unwrap_or(0);
         let bytes = buf.get(..len).ok_or(VerbsFault::TooLong)?;
         Ok(Some(Note { kind: ENDPOINT_VERBS, bytes }))
@@ -211,7 +215,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
             return;
         }
         // What has completed is done. In a forked child it is the parent's.
-        if !self.cq.is_inherited() {
+        if !self.is_inherited() {
             let _ = self.advance();
         }
         self.closed = Some(why);
@@ -272,8 +276,15 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
     }
 
     fn lanes(&self, each: &mut dyn FnMut(&str)) {
-        each(&self.lane_name);
-        each(&format!("windows: {}", self.domain.window_scheme()));
+        for (index, nic) in self.nics.iter().enumerate() {
+            let count = self.lanes.iter().filter(|lane| lane.nic() == index).count();
+            each(&format!("rc over {} (queue pairs: {count})", nic.port));
+        }
+        let (used, all) = (self.nics.len(), self.domain.nics().len());
+        let fewer = if used < all { ", as many as the peer has" } else { "" };
+        let chosen = self.domain.options().chosen;
+        each(&format!("NICs: {used} of {all}{fewer} ({chosen})"));
+        each(&self.domain.describe_windows());
     }
 
     fn describe_close(&self, why: DataCloseReason, out: &mut dyn fmt::Write) -> fmt::Result {

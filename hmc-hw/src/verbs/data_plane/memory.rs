@@ -26,13 +26,17 @@ impl<M: Registered> VerbsDataPlane<M> {
         memory: &M,
         regions: &mut Vec<Arc<MemoryRegion>>,
     ) -> Result<u64, VerbsFault> {
-        let whole = memory.local().extent.whole();
-        let (region, base) = match self.domain.shared() {
-            Some(shared) => shared.region_of(memory)?,
-            None => register(&self.pd, memory, whole, IBV_ACCESS_LOCAL_WRITE)
-                .map(|(region, base)| (Arc::new(region), base))?,
-        };
-        regions.push(region);
+        let mut base = 0;
+        for (nic, of_domain) in self.nics.iter().zip(self.domain.nics()) {
+            let whole = memory.local().extent.whole();
+            let (region, at) = match of_domain.shared() {
+                Some(shared) => shared.region_of(memory)?,
+                None => register(&nic.pd, memory, whole, IBV_ACCESS_LOCAL_WRITE)
+                    .map(|(region, base)| (Arc::new(region), base))?,
+            };
+            regions.push(region);
+            base = at;
+        }
         Ok(base)
     }
 
@@ -112,7 +116,7 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
             return Ok(None);
         }
         let access = remote_rights(window.access);
-        let opened = if self.domain.shared().is_some() {
+        let opened = if self.domain.shares_memory() {
             self.open_windows(memory, local, window, access)
         } else {
             self.open_regions(memory, local, window, access | local_rights(window.access))

@@ -1,6 +1,7 @@
 //! Requests as pieces: what is posted at once, what waits for its turn, and what is never posted.
 
 use hmc_core::range::Extent;
+use hmc_core::region::RegionKey;
 use hmc_core::transport::{CancelOutcome, PostErrorKind};
 use hmc_core::work::{CompleteWhen, Failure, Opcode, SlotId, WorkRequest};
 use hmc_mem::registered::Registered;
@@ -100,7 +101,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 self.go_to_next_lane();
             }
             let Some((mut access, piece)) = self.backlog.take_piece() else { return Ok(()) };
-            access.rkey = self.key_for(&access, piece);
+            self.set_keys(&mut access, piece);
             let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(&access, piece));
             self.go_to_next_lane();
             pushed.transpose()?;
@@ -111,15 +112,24 @@ impl<M: Registered> VerbsDataPlane<M> {
         Ok(())
     }
 
-    /// The key for a piece that the next queue pair gets: each may have keys of its own.
-    fn key_for(&self, access: &RdmaAccess, piece: Piece) -> u32 {
+    /// Gives a piece the keys of the next queue pair, which gets it: each may have keys of its own.
+    fn set_keys(&self, access: &mut RdmaAccess, piece: Piece) {
         let (Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record)) = piece else {
-            return access.rkey;
+            return;
         };
-        let window = self.requests.work(record).map(|work| work.remote.window);
+        let Some(work) = self.requests.work(record) else { return };
         let address = access.remote_address;
-        let key = window.and_then(|id| self.remotes.key_at(id, address, self.next_lane));
-        key.unwrap_or(access.rkey)
+        if let Some(key) = self.remotes.key_at(work.remote.window, address, self.next_lane) {
+            access.rkey = key;
+        }
+        if self.nics.len() > 1 {
+            access.lkey = self.key_here(work.local.key).unwrap_or(access.lkey);
+        }
+    }
+
+    /// Returns the key of memory of this end for the next queue pair, by its NIC.
+    pub(super) fn key_here(&self, key: RegionKey) -> Option<u32> {
+        self.locals.key_on(key, self.lanes.get(self.next_lane)?.nic())
     }
 
     /// Posts what waits. Returns whether anything was posted.

@@ -9,6 +9,7 @@ use super::VerbsDataPlane;
 use crate::verbs::error::VerbsError;
 use crate::verbs::exposed::Entrance;
 use crate::verbs::fault::VerbsFault;
+use crate::verbs::lane::Lane;
 use crate::verbs::locals::register;
 use crate::verbs::objects::MemoryRegion;
 use crate::verbs::region_set::RegionSet;
@@ -28,7 +29,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     ) -> Result<(), VerbsFault> {
         let mut regions = Vec::new();
         let set = self.regions_of(memory, &mut regions).and_then(|base| {
-            let nics = vec![0; self.lanes.len()];
+            let nics: Vec<_> = self.lanes.iter().map(Lane::nic).collect();
             WindowSet::new(&regions, *window, local.span.address(base), access, &nics)
         });
         // If it has failed, nobody else may use the regions.
@@ -47,8 +48,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         access: u32,
     ) -> Result<(), VerbsFault> {
         let mut set = RegionSet { desc: *window, base: 0, regions: Vec::new() };
-        for pd in [Arc::clone(&self.pd)] {
-            match register(&pd, memory, local.span, access) {
+        for nic in &self.nics {
+            match register(&nic.pd, memory, local.span, access) {
                 Ok((region, base)) => {
                     set.regions.push(region);
                     set.base = base;
@@ -130,7 +131,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         let any = !ended.is_empty();
         self.end_entrances(ended);
         if self.exposed.is_stuck(now) && !self.lanes.is_empty() {
-            let e = VerbsError::new("binding a window", &self.lane_name, libc::ETIMEDOUT);
+            let e = VerbsError::new("binding a window", self.nic_names(), libc::ETIMEDOUT);
             self.fail(e.into());
             return true;
         }
