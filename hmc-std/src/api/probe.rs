@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use hmc_core::limits;
 use hmc_core::types::Rank;
 use hmc_hw::verbs::library::{Library, Search};
-use hmc_hw::verbs::select::{Port, SelectError};
+use hmc_hw::verbs::select::SelectError;
 use hmc_hw::verbs::survey::survey;
 use hmc_mem::os::cma;
 use hmc_mem::os::limits::HostLimits;
@@ -182,7 +182,7 @@ pub struct RdmaFacts {
     pub path: PathBuf,
     /// Each device that cannot be used, each port, and each GID, with the reason why it is used or not.
     pub devices: Vec<String>,
-    /// The port and GID that a session uses, or why it can use none.
+    /// The ports and GIDs that a session uses, and why these, or why it can use none.
     pub port: std::result::Result<String, String>,
 }
 
@@ -193,7 +193,7 @@ pub struct RdmaFacts {
 pub fn rdma() -> Result<RdmaFacts> {
     let config = Config::new(Rank(0), &Environment::read()).rdma;
     let library = Library::load(&Search { named: config.library })?;
-    let reports = survey(library, config.port.gid).map_err(SelectError::Device)?;
+    let reports = survey(library, config.nics.gid()).map_err(SelectError::Device)?;
     let mut devices = Vec::new();
     for report in reports {
         let name = report.info.name;
@@ -211,8 +211,11 @@ pub fn rdma() -> Result<RdmaFacts> {
             })),
         }
     }
-    let port = Port::open(library, &config.port);
-    let port = port.map(|port| port.to_string()).map_err(|e| e.to_string());
+    let ports = config.nics.open(library).map(|ports| {
+        let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+        format!("{} ({})", ports.join("; "), config.nics.reason())
+    });
+    let port = ports.map_err(|e| e.to_string());
     Ok(RdmaFacts { path: library.path().to_owned(), devices, port })
 }
 

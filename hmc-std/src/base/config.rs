@@ -11,7 +11,7 @@ use std::time::Duration;
 use hmc_core::limits;
 use hmc_core::types::Rank;
 use hmc_hw::ucx::settings::USER_KEYS;
-use hmc_hw::verbs::select::Selector;
+use hmc_hw::verbs::nic_list::NicList;
 
 pub(crate) use self::rdma::Rdma;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -127,8 +127,8 @@ pub struct Environment {
     pub ucx_keys: Vec<&'static str>,
     /// `HMC_VERBS_LIB`: libibverbs.
     pub verbs_lib: Option<PathBuf>,
-    /// `HMC_RDMA_PORT`: the RDMA device, or device and port (`mlx5_0:1`).
-    pub rdma_port: Option<Selector>,
+    /// `HMC_RDMA_PORT`: the RDMA device, or device and port (`mlx5_0:1`), or several with commas between.
+    pub rdma_port: Option<NicList>,
     /// `HMC_RDMA_GID`: the index of the GID in the port's table.
     pub rdma_gid: Option<u8>,
     /// Folders under which Python packages may be: `VIRTUAL_ENV`, `CONDA_PREFIX`, `$HOME/.local`.
@@ -165,9 +165,10 @@ impl Environment {
         let index = |v: &str| v.parse().ok();
         let rdma_gid = value("HMC_RDMA_GID", gid, "an index (0 to 255)", index, &mut refused);
         let port = get("HMC_RDMA_PORT").filter(|v| !v.is_empty());
-        let selector = |v: &str| v.parse().ok();
-        let form = "DEVICE or DEVICE:PORT, as in mlx5_0:1";
-        let rdma_port = value("HMC_RDMA_PORT", port, form, selector, &mut refused);
+        let nics = |v: &str| v.parse().ok();
+        let form =
+            "DEVICE or DEVICE:PORT, as in mlx5_0:1, or up to 8 of them as in mlx5_0:1,mlx5_1:1";
+        let rdma_port = value("HMC_RDMA_PORT", port, form, nics, &mut refused);
         Self {
             refused,
             uds_dir: path("HMC_UDS_DIR"),
@@ -416,7 +417,11 @@ mod tests {
             ("HMC_NO_CMA", "1 (yes) or 0 (no)", &["yes", "true", "2", " 1", "01"]),
             ("HMC_UCX", "1 (yes) or 0 (no)", &["yes", "on", "ucx"]),
             ("HMC_RDMA_GID", "an index (0 to 255)", &["-1", "256", "one", " 1"]),
-            ("HMC_RDMA_PORT", "as in mlx5_0:1", &[":1", "mlx5_0:0", "mlx5_0:", "../x"]),
+            (
+                "HMC_RDMA_PORT",
+                "as in mlx5_0:1",
+                &[":1", "mlx5_0:0", "mlx5_0:", "../x", "a,", "a,b,c,d,e,f,g,h,i"],
+            ),
         ];
         for (name, form, wrong) in cases {
             for given in wrong {

@@ -13,7 +13,6 @@ use hmc_hw::verbs::ENDPOINT_VERBS;
 use hmc_hw::verbs::data_plane::VerbsDataPlane;
 use hmc_hw::verbs::domain::{DomainOptions, VerbsDomain};
 use hmc_hw::verbs::library::{Library, Search};
-use hmc_hw::verbs::select::Port;
 
 use crate::base::config::{Progress, Rdma as Config};
 use crate::base::error::Result;
@@ -53,23 +52,23 @@ impl SessionVerbs {
         Self { config, progress, reactor, domain: Mutex::default(), rounds: AtomicU32::new(0) }
     }
 
-    /// The session's port, opened now if it was not.
+    /// The session's NICs, opened now if they were not.
     fn start(&self) -> Result<Arc<VerbsDomain>> {
         let mut place = lock(&self.domain);
         if let Some(domain) = &*place {
             return Ok(Arc::clone(domain));
         }
         let search = Search { named: self.config.library.clone() };
-        let port = Port::open(Library::load(&search)?, &self.config.port)?;
+        let ports = self.config.nics.open(Library::load(&search)?)?;
         let options = DomainOptions {
             lanes: self.config.lanes,
-            chosen: "the first port that can be used",
+            chosen: self.config.nics.reason(),
             events_worker: EVENTS_WORKER,
             first_worker: FIRST_WORKER,
             is_manual: self.progress == Progress::Manual,
         };
         let host = Arc::new(SessionHost(Arc::clone(&self.reactor)));
-        let domain = VerbsDomain::new(vec![port], host, options)?;
+        let domain = VerbsDomain::new(ports, host, options)?;
         for port in domain.ports() {
             tracing::info!(%port, "RDMA verbs");
         }
