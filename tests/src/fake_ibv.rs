@@ -124,6 +124,21 @@ pub fn run_without_windows(names: &[&str]) {
     }
 }
 
+/// Runs tests of this program once more, in a process whose sessions use these NICs of the fake libibverbs.
+///
+/// # Panics
+/// When one fails.
+pub fn run_over(nics: &str, arguments: &[&str]) {
+    let file = file();
+    run(arguments, &[(NAMES, file.as_os_str()), (NICS, OsStr::new(nics))]);
+}
+
+/// The NICs that sessions of this process use, if it is one of [`run_over`].
+#[must_use]
+pub fn named_nics() -> Option<String> {
+    std::env::var(NICS).ok()
+}
+
 fn run(arguments: &[&str], variables: &[(&str, &OsStr)]) {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
@@ -142,6 +157,8 @@ pub fn has_windows() -> bool {
 
 /// The variable that names the library of sessions.
 const NAMES: &str = "HMC_VERBS_LIB";
+/// The variable that names the NICs of sessions.
+const NICS: &str = "HMC_RDMA_PORT";
 /// The variable by which a test's process has devices with windows (1) or without (0).
 const WINDOWS: &str = "HMC_FAKE_WINDOWS";
 /// The number of devices that there can be.

@@ -240,6 +240,7 @@ fn shm_into_adopted_memory_without_cma_passes() {
 #[test]
 fn rdma_over_the_fake_library_passes() {
     let fake = FakeIbv::take();
+    fake.set("devices", 4);
     // A device goes on by itself.
     fake.set("ticker_us", 20);
     for adopted in [false, true] {
@@ -248,7 +249,14 @@ fn rdma_over_the_fake_library_passes() {
             .assert_passed_but("the fake libibverbs", &[]);
     }
     fake.assert_clean();
+    let used = ["bytes_0", "bytes_1"].map(|name| fake.count(name) != 0);
+    assert_eq!(used, [true, fake_ibv::named_nics().is_some()]);
     fake_ibv::run_without_windows(&["rdma_over_the_fake_library_passes"]);
+}
+
+#[test]
+fn rdma_over_two_nics_of_the_fake_library_passes() {
+    fake_ibv::run_over("fake_0,fake_1", &["rdma_over_the_fake_library_passes"]);
 }
 
 #[test]
@@ -261,6 +269,25 @@ fn rdma_passes() {
 #[ignore = "needs an RDMA device: `cargo xtask test-hw --vm`"]
 fn rdma_into_adopted_memory_passes() {
     passes(Wire::Rdma, true, &[]);
+}
+
+/// NIC i of the one end is connected to NIC i of the other, which is the same device here.
+#[test]
+#[ignore = "needs an RDMA device: `cargo xtask test-hw --vm`"]
+fn rdma_over_all_devices_passes() {
+    let list = std::fs::read_dir("/sys/class/infiniband").expect("RDMA devices");
+    let mut names: Vec<_> = list.map(|d| d.expect("a device").file_name()).collect();
+    names.sort();
+    let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+    let program = std::env::current_exe().expect("this program");
+    let mut command = std::process::Command::new(program);
+    command.args(["--exact", "--include-ignored", "--nocapture", "rdma_passes"]);
+    let out = command.env("HMC_RDMA_PORT", names.join(",")).output().expect("it runs");
+    let (said, errors) =
+        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    print!("{said}");
+    eprint!("{errors}");
+    assert!(out.status.success() && said.contains(" 1 passed"), "{names:?}: {said}{errors}");
 }
 
 /// What a transport says that it can do, and nothing else.
