@@ -193,6 +193,45 @@ fn a_window_that_is_forgotten_ends_when_its_bind_has_completed() {
     fake.assert_clean();
 }
 
+/// Its memory is not given back before, and the peer's time for it is that of a revoked one.
+#[test]
+fn a_window_that_is_forgotten_and_whose_bind_does_not_complete_ends_the_link() {
+    let fake = FakeIbv::take();
+    let host = Arc::<RecordingHost>::default();
+    host.set_time(BEGIN);
+    let (near, mut far, _) = meet(End::new(), End::with_host(&host, 1, true));
+    let (window, _) = expose_held(&fake, &mut far, (0, LEN));
+    let _ = far.plane.revoke(window.window, window.epoch);
+    far.plane.free_window(window.window, window.epoch);
+    for (time, is_over) in [(0, false), (GRACE.as_nanos() - 1, false), (GRACE.as_nanos(), true)] {
+        host.set_time(BEGIN.after(Duration::from_nanos(time)));
+        far.serve();
+        assert_eq!(far.plane.is_released(window.window, window.epoch), is_over, "{time}");
+        assert_eq!(far.plane.close_reason().is_some(), is_over, "{time}");
+    }
+    assert_eq!(fake.release(), 0);
+    drop((near, far));
+    fake.assert_clean();
+}
+
+#[test]
+fn keys_of_a_window_that_is_revoked_before_they_are_sent_are_owed_no_more() {
+    let fake = FakeIbv::take();
+    for is_forgotten in [false, true] {
+        let (near, mut far, _) = pair();
+        let (window, _) = expose_held(&fake, &mut far, (0, LEN));
+        let_go(&fake, &mut far, 1);
+        assert!(far.plane.interest().work, "there is something to send");
+        far.plane.revoke(window.window, window.epoch).unwrap();
+        if is_forgotten {
+            far.plane.free_window(window.window, window.epoch);
+        }
+        assert!(!far.plane.interest().work && far.notes().is_empty());
+        drop((near, far));
+        fake.assert_clean();
+    }
+}
+
 #[test]
 fn a_bind_that_fails_ends_the_link() {
     let fake = FakeIbv::take();

@@ -89,9 +89,10 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
         window: &WindowDesc,
         buf: &'a mut [u8],
     ) -> Result<Option<Note<'a>>, VerbsFault> {
-        let (id, epoch) = (window.window, window.epoch);
+        let name = (window.window, window.epoch);
+        let now = self.domain.host().now();
         if local.span.is_empty() || self.closed.is_some() {
-            self.exposed.open(id, epoch, None);
+            self.exposed.open(name, None, now);
             self.end_revoked();
             return Ok(None);
         }
@@ -105,7 +106,7 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
                 let access = remote_rights(window.access) | local_rights(window.access);
                 let (region, base) = register(&self.pd, memory, local.span, access)?;
                 let key = WindowKey { window: *window, base, keys: vec![region.rkey()] };
-                self.exposed.open(id, epoch, Some(Entrance::Region(region)));
+                self.exposed.open(name, Some(Entrance::Region(region)), now);
                 Some(key)
             }
         };
@@ -129,7 +130,7 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
     }
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
-        self.exposed.forget(id, epoch);
+        self.exposed.forget(id, epoch, self.domain.host().now());
         self.end_revoked();
     }
 }

@@ -33,7 +33,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         // If it has failed, nobody else may use the region.
         self.release([region]);
         let (id, epoch) = (window.window, window.epoch);
-        self.exposed.open(id, epoch, Some(Entrance::Windows(set?)));
+        let now = self.domain.host().now();
+        self.exposed.open((id, epoch), Some(Entrance::Windows(set?)), now);
         self.bind_windows();
         Ok(self.exposed.key_of(id, epoch))
     }
