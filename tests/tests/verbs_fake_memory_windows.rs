@@ -232,6 +232,46 @@ fn keys_of_a_window_that_is_revoked_before_they_are_sent_are_owed_no_more() {
     }
 }
 
+/// The thread that sends them may be behind the one that has exposed the next window of that index.
+#[test]
+fn late_keys_do_not_replace_those_of_the_next_window() {
+    let fake = FakeIbv::take();
+    let (mut near, mut far, _) = pair();
+    let (first, note) = expose_held(&fake, &mut far, (0, 64));
+    near.receive((note.0, &note.1));
+    let_go(&fake, &mut far, 1);
+    let late = far.notes();
+    far.plane.revoke(first.window, first.epoch).unwrap();
+    assert!(near.plane.remove_window(first.window, first.epoch));
+    far.plane.receive_release(first.window, first.epoch);
+    far.plane.free_window(first.window, first.epoch);
+    let next = far.expose_to(&mut near, (0, LEN), Access::all());
+    assert_eq!(first.window.index(), next.window.index());
+    receive_all(&mut near, &late);
+    near.post(&near.put(1, &next, 64));
+    assert_eq!(near.complete(1), [(1, Ok(64))]);
+    drop((near, far));
+    fake.assert_clean();
+}
+
+/// They were on their way when a queue pair of this end failed: that is what the link ends with.
+#[test]
+fn keys_that_come_after_the_end_are_no_fault() {
+    let fake = FakeIbv::take();
+    let end = || End::with_host(&Arc::default(), 2, true);
+    let (mut near, mut far, window) = meet(end(), end());
+    let (_, note) = far.try_expose((0, 64), Access::all()).unwrap();
+    let note = note.unwrap();
+    fake.rule("write", 0, VerbsFate::Failed(12, 0));
+    near.post(&near.put(1, &window, 64));
+    assert_eq!(near.complete(1).len(), 1);
+    let why = Some(DataCloseReason::Failed(12));
+    assert_eq!((near.try_receive((note.0, &note.1)), near.plane.close_reason()), (Ok(()), why));
+    fake.clear_rules();
+    drop((near, far));
+    fake.assert_clean();
+}
+
 #[test]
 fn a_bind_that_fails_ends_the_link() {
     let fake = FakeIbv::take();

@@ -130,6 +130,8 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
     fn receive_note(&mut self, note: Note<'_>) -> Result<(), VerbsFault> {
         match note.kind {
             ENDPOINT_VERBS => self.connect(&ConnInfo::parse(note.bytes)?),
+            // The link is over: it has no queue pairs any more.
+            ENDPOINT_VERBS_KEY if self.failure.is_some() || self.closed.is_some() => Ok(()),
             ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?, self.lanes.len()),
             ENDPOINT_VERBS_CONNECTED => {
                 self.is_peer_connected = true;
