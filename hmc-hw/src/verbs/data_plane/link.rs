@@ -155,6 +155,10 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
         Some(Note { kind: ENDPOINT_VERBS_KEY, bytes: buf.get(..len)? })
     }
 
+    fn has_notes(&self) -> bool {
+        self.exposed.owes_keys()
+    }
+
     fn has_releases(&self) -> bool {
         self.remotes.has_releases()
     }
