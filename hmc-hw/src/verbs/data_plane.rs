@@ -36,6 +36,7 @@ use super::objects::{CompletionQueue, ProtectionDomain};
 use super::remotes::RemoteTable;
 use super::requests::{MAX_REQUESTS, RequestTable};
 use super::select::Port;
+use super::shared_regions::SharedRegions;
 use super::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_WC_SUCCESS, ibv_wc};
 use crate::host::{Event, Notify};
 
@@ -57,6 +58,8 @@ pub struct VerbsDataPlane<M: Registered> {
     /// Where completions are taken to.
     completions: Box<[ibv_wc; MAX_COMPLETIONS]>,
     pd: Arc<ProtectionDomain>,
+    /// What it shares with other links, the protection domain among it, if they share one.
+    shared: Option<Arc<SharedRegions>>,
     domain: Arc<VerbsDomain>,
     /// The port, as it was when the link began.
     port: Arc<Port>,
@@ -110,20 +113,25 @@ impl<M: Registered> VerbsDataPlane<M> {
         let port = domain.usable_port()?;
         let device = domain.device();
         let count = domain.options().lanes.clamp(1, MAX_LANES);
-        let pd = match domain.shared() {
-            Some(shared) => Arc::clone(shared.pd()),
-            None => ProtectionDomain::new(device)?,
-        };
         // One entry for each work request: it cannot overrun, whatever fails.
         let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(count))?;
         let worker = domain.new_worker(serial, &cq, notify)?;
-        let flush = match domain.shared() {
-            Some(shared) => shared.flush().clone(),
-            None => FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?,
-        };
-        let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port.number(), random_psn()?));
+        let (shared, pd, flush, lanes) = domain.with_shared(|shared| {
+            let (pd, flush) = match shared {
+                Some(shared) => (Arc::clone(shared.pd()), shared.flush().clone()),
+                None => {
+                    let pd = ProtectionDomain::new(device)?;
+                    let (source, sink) = (domain.flush_source(), domain.flush_sink());
+                    let flush = FlushRegions::new(&pd, source, sink)?;
+                    (pd, flush)
+                }
+            };
+            let lanes = (0..count).map(|_| Lane::new(&pd, &cq, port.number(), random_psn()?));
+            let lanes = lanes.collect::<Result<Vec<_>, VerbsError>>()?;
+            Ok((shared.cloned(), pd, flush, lanes))
+        })?;
         Ok(Self {
-            lanes: lanes.collect::<Result<_, _>>()?,
+            lanes,
             requests: RequestTable::new(),
             backlog: Backlog::new(),
             locals: LocalTable::default(),
@@ -134,6 +142,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             cq,
             completions: Box::new([ibv_wc::default(); MAX_COMPLETIONS]),
             pd,
+            shared,
             domain: Arc::clone(domain),
             lane_name: format!("rc over {port}"),
             port,
@@ -173,7 +182,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             return Err(PostErrorKind::UnknownRegion);
         };
         let local = memory.local();
-        let registered = match self.domain.shared() {
+        let registered = match &self.shared {
             Some(shared) => shared.region_of(memory),
             None => register(&self.pd, memory, local.extent.whole(), IBV_ACCESS_LOCAL_WRITE)
                 .map(|(region, base)| (Arc::new(region), base)),
@@ -202,12 +211,12 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// Ends all requests of both ends. Destroying the queue pairs is the fence: their flushed completions are none. Memory windows that
     /// are bound to them end before.
     fn end_requests(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::set_error);
+        let executes_nothing = self.lanes.iter_mut().fold(true, |all, lane| all & lane.set_error());
         if !self.lanes.is_empty() && !self.cq.is_inherited() {
             self.take_successes();
         }
         let lanes = std::mem::take(&mut self.lanes);
-        let regions = self.end_bound_windows();
+        let regions = self.end_bound_windows(executes_nothing);
         let mut stuck = None;
         for lane in lanes {
             stuck = lane.destroy().err().or(stuck);
@@ -231,10 +240,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.is_stuck = true;
         self.domain.host().report(Event::NotDestroyed(e));
         let all = self.locals.evict(|_| false);
-        let regions: Vec<_> = all.iter().map(Arc::downgrade).collect();
-        self.release(all);
         // Those that other links use go on.
-        self.keeps_memory |= regions.iter().any(|region| region.strong_count() != 0);
+        self.keeps_memory |= !self.release(all);
     }
 
     /// The device may access memory of this link for ever: neither its queue pairs nor its registrations have ended.
@@ -327,7 +334,7 @@ impl<M: Registered> VerbsDataPlane<M> {
 impl<M: Registered> Drop for VerbsDataPlane<M> {
     /// Memory windows end before the queue pairs to which they are bound.
     fn drop(&mut self) {
-        if self.domain.shared().is_some() && !self.lanes.is_empty() {
+        if self.shared.is_some() && !self.lanes.is_empty() {
             self.end_requests();
         }
     }

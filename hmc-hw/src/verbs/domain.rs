@@ -67,8 +67,8 @@ pub struct VerbsDomain {
     flush_sink: Arc<Page>,
     /// How the device keeps peers within their windows.
     scheme: WindowScheme,
-    /// What links share if it does so by memory windows.
-    shared: Option<SharedRegions>,
+    /// What new links share if it does so by memory windows.
+    shared: Mutex<Option<Arc<SharedRegions>>>,
 }
 
 impl fmt::Debug for VerbsDomain {
@@ -93,12 +93,6 @@ impl VerbsDomain {
     ) -> Result<Arc<Self>, VerbsFault> {
         let scheme = window_scheme(&port);
         let (flush_source, flush_sink) = (Arc::new(Page::new()?), Arc::new(Page::new()?));
-        let shared = match scheme {
-            WindowScheme::Type2b => {
-                Some(SharedRegions::new(port.device(), &flush_source, &flush_sink)?)
-            }
-            WindowScheme::DomainPerPeer(_) => None,
-        };
         let this = Arc::new(Self {
             device: Arc::clone(port.device()),
             port: CurrentPort::new(port),
@@ -111,8 +105,10 @@ impl VerbsDomain {
             flush_source,
             flush_sink,
             scheme,
-            shared,
+            shared: Mutex::default(),
         });
+        // What cannot be made is told here, not by the first link.
+        this.with_shared(|_| Ok(()))?;
         if !options.is_manual {
             this.host.watch(options.events_worker, this.device.event_fd())?;
         }
@@ -131,9 +127,31 @@ impl VerbsDomain {
         &self.scheme
     }
 
-    /// What links share where they share a protection domain.
-    pub(super) fn shared(&self) -> Option<&SharedRegions> {
-        self.shared.as_ref()
+    /// Makes the queue pairs of a new link: in the protection domain that links share, if they share one. None is made in a domain
+    /// that [`Self::retire`] has retired.
+    ///
+    /// # Errors
+    /// Those of `make`, and [`VerbsFault::Call`].
+    pub(super) fn with_shared<T>(
+        &self,
+        make: impl FnOnce(Option<&Arc<SharedRegions>>) -> Result<T, VerbsFault>,
+    ) -> Result<T, VerbsFault> {
+        if self.scheme != WindowScheme::Type2b {
+            return make(None);
+        }
+        let mut shared = lock(&self.shared);
+        if shared.is_none() {
+            let new = SharedRegions::new(&self.device, &self.flush_source, &self.flush_sink)?;
+            *shared = Some(Arc::new(new));
+        }
+        make(shared.as_ref())
+    }
+
+    /// A memory window in that domain was not ended: it lets in whichever queue pair of the domain has the number of its own, which the
+    /// device may give to another one. New links share another domain.
+    pub(super) fn retire(&self, domain: &Arc<SharedRegions>) {
+        let mut shared = lock(&self.shared);
+        shared.take_if(|shared| Arc::ptr_eq(shared, domain));
     }
 
     /// Returns the port, as it was read last.

@@ -277,11 +277,10 @@ impl Trial {
     /// # Errors
     /// [`VerbsError`]: the device may still access the page, which stays.
     fn end(mut self) -> Result<(), VerbsError> {
-        for pair in &self.pairs {
-            pair.near.set_error();
-            pair.far.set_error();
-        }
         let mut result = Ok(());
+        for pair in &self.pairs {
+            result = result.and(pair.near.set_error()).and(pair.far.set_error());
+        }
         for window in self.windows.drain(..) {
             result = result.and(window.deallocate().map(drop));
         }

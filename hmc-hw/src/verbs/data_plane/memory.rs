@@ -22,9 +22,14 @@ use crate::verbs::sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCE
 impl<M: Registered> VerbsDataPlane<M> {
     /// Ends registrations. What kept their memory is dropped without the lock. One that does not end ends the link: that of its queue
     /// pairs keeps the peer out.
-    /// A region that other links use as well goes on.
-    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = Arc<MemoryRegion>>) {
-        for region in regions.into_iter().filter_map(Arc::into_inner) {
+    /// A region that other links use as well goes on: returns whether there was none.
+    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = Arc<MemoryRegion>>) -> bool {
+        let mut were_own = true;
+        for region in regions {
+            let Some(region) = Arc::into_inner(region) else {
+                were_own = false;
+                continue;
+            };
             match region.deregister() {
                 Ok(keep) => self.released.push(keep),
                 Err(e) => {
@@ -33,6 +38,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 }
             }
         }
+        were_own
     }
 }
 
@@ -96,11 +102,10 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
             self.end_revoked();
             return Ok(None);
         }
-        let domain = Arc::clone(&self.domain);
-        let key = match domain.shared() {
+        let key = match self.shared.clone() {
             Some(shared) => {
                 let access = remote_rights(window.access);
-                self.open_windows(shared, memory, local, window, access)?
+                self.open_windows(&shared, memory, local, window, access)?
             }
             None => {
                 let access = remote_rights(window.access) | local_rights(window.access);
