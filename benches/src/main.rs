@@ -16,6 +16,7 @@ mod allocations;
 mod context;
 mod error;
 mod helper;
+mod in_flight;
 mod instructions;
 mod line;
 mod machine;

@@ -14,6 +14,7 @@ use hmc_std::session::Session;
 use hmc_std::window::Window;
 
 use crate::error::{Res, text};
+use crate::in_flight::InFlight;
 use crate::machine;
 use crate::reference::cma;
 use crate::reference::pages::{SharedPages, spin};
@@ -162,8 +163,8 @@ impl PeerProcess {
         Ok(address)
     }
 
-    /// `flags RANK PEER SIZE FIRST ROUNDS both|last|begun`: answers each put of SIZE bytes at 0 with one to 8192. It is there when
-    /// its first and last word are, or when the last is, as `ucp_put_lat` has it. `begun`: the answer is waited for with the next.
+    /// `flags RANK PEER SIZE FIRST ROUNDS both|last|DEPTH`: answers each put of SIZE bytes at 0 with one to 8192. It is there when its
+    /// first and last word are, or when the last is, as `ucp_put_lat` has it. With a number, so many answers may be in flight.
     fn flags(&self, w: &mut Words<'_>) -> Res<()> {
         let session = self.of(w.number()?)?;
         let peer = session.peer(w.number()?).map_err(text)?;
@@ -172,7 +173,7 @@ impl PeerProcess {
         let rounds: u64 = w.number()?;
         let how = w.word()?;
         let both = how == "both" && size > 8;
-        let mut begun = None;
+        let mut in_flight = how.parse().ok().map(|depth| InFlight::new(&peer, depth));
         let buffer = session.buffer();
         let seen = |at: u64, seq: u64| buffer.load_flag(at).is_ok_and(|v| v == seq);
         for seq in first..first + rounds {
@@ -183,14 +184,12 @@ impl PeerProcess {
             if size > 8 {
                 buffer.store_flag(16384 + size - 8, seq).map_err(text)?;
             }
-            if how == "begun" {
-                let before = begun.replace(peer.put_nb(16384, 8192, size).map_err(text)?);
-                before.map_or(Ok(()), |op| peer.wait(op).map(drop)).map_err(text)?;
-            } else {
-                peer.put(16384, 8192, size).map_err(text)?;
+            match &mut in_flight {
+                Some(ops) => ops.begin(|peer| peer.put_nb(16384, 8192, size))?,
+                None => peer.put(16384, 8192, size).map_err(text)?,
             }
         }
-        begun.map_or(Ok(()), |op| peer.wait(op).map(drop)).map_err(text)
+        in_flight.map_or(Ok(()), InFlight::finish)
     }
 
     /// `flagref SIZE FIRST ROUNDS`: the same with plain copies in the shared pages.

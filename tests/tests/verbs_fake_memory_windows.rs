@@ -193,6 +193,85 @@ fn a_window_that_is_forgotten_ends_when_its_bind_has_completed() {
     fake.assert_clean();
 }
 
+/// Its memory is not given back before, and the peer's time for it is that of a revoked one.
+#[test]
+fn a_window_that_is_forgotten_and_whose_bind_does_not_complete_ends_the_link() {
+    let fake = FakeIbv::take();
+    let host = Arc::<RecordingHost>::default();
+    host.set_time(BEGIN);
+    let (near, mut far, _) = meet(End::new(), End::with_host(&host, 1, true));
+    let (window, _) = expose_held(&fake, &mut far, (0, LEN));
+    let _ = far.plane.revoke(window.window, window.epoch);
+    far.plane.free_window(window.window, window.epoch);
+    for (time, is_over) in [(0, false), (GRACE.as_nanos() - 1, false), (GRACE.as_nanos(), true)] {
+        host.set_time(BEGIN.after(Duration::from_nanos(time)));
+        far.serve();
+        assert_eq!(far.plane.is_released(window.window, window.epoch), is_over, "{time}");
+        assert_eq!(far.plane.close_reason().is_some(), is_over, "{time}");
+    }
+    assert_eq!(fake.release(), 0);
+    drop((near, far));
+    fake.assert_clean();
+}
+
+#[test]
+fn keys_of_a_window_that_is_revoked_before_they_are_sent_are_owed_no_more() {
+    let fake = FakeIbv::take();
+    for is_forgotten in [false, true] {
+        let (near, mut far, _) = pair();
+        let (window, _) = expose_held(&fake, &mut far, (0, LEN));
+        let_go(&fake, &mut far, 1);
+        assert!(far.plane.interest().work, "there is something to send");
+        far.plane.revoke(window.window, window.epoch).unwrap();
+        if is_forgotten {
+            far.plane.free_window(window.window, window.epoch);
+        }
+        assert!(!far.plane.interest().work && far.notes().is_empty());
+        drop((near, far));
+        fake.assert_clean();
+    }
+}
+
+/// The thread that sends them may be behind the one that has exposed the next window of that index.
+#[test]
+fn late_keys_do_not_replace_those_of_the_next_window() {
+    let fake = FakeIbv::take();
+    let (mut near, mut far, _) = pair();
+    let (first, note) = expose_held(&fake, &mut far, (0, 64));
+    near.receive((note.0, &note.1));
+    let_go(&fake, &mut far, 1);
+    let late = far.notes();
+    far.plane.revoke(first.window, first.epoch).unwrap();
+    assert!(near.plane.remove_window(first.window, first.epoch));
+    far.plane.receive_release(first.window, first.epoch);
+    far.plane.free_window(first.window, first.epoch);
+    let next = far.expose_to(&mut near, (0, LEN), Access::all());
+    assert_eq!(first.window.index(), next.window.index());
+    receive_all(&mut near, &late);
+    near.post(&near.put(1, &next, 64));
+    assert_eq!(near.complete(1), [(1, Ok(64))]);
+    drop((near, far));
+    fake.assert_clean();
+}
+
+/// They were on their way when a queue pair of this end failed: that is what the link ends with.
+#[test]
+fn keys_that_come_after_the_end_are_no_fault() {
+    let fake = FakeIbv::take();
+    let end = || End::with_host(&Arc::default(), 2, true);
+    let (mut near, mut far, window) = meet(end(), end());
+    let (_, note) = far.try_expose((0, 64), Access::all()).unwrap();
+    let note = note.unwrap();
+    fake.rule("write", 0, VerbsFate::Failed(12, 0));
+    near.post(&near.put(1, &window, 64));
+    assert_eq!(near.complete(1).len(), 1);
+    let why = Some(DataCloseReason::Failed(12));
+    assert_eq!((near.try_receive((note.0, &note.1)), near.plane.close_reason()), (Ok(()), why));
+    fake.clear_rules();
+    drop((near, far));
+    fake.assert_clean();
+}
+
 #[test]
 fn a_bind_that_fails_ends_the_link() {
     let fake = FakeIbv::take();

@@ -25,10 +25,15 @@ pub trait Notes: Target {
     }
 
     /// Returns what the counterpart is to receive beside the greeting and the notes of windows, written to `buf`, once. The link
-    /// sends it; it asks after each note that came.
+    /// sends it; it asks after each note that came, and when [`Self::has_notes`].
     fn next_note<'a>(&mut self, buf: &'a mut [u8]) -> Option<Note<'a>> {
         let _ = buf;
         None
+    }
+
+    /// Whether [`Self::next_note`] returns a note though none of the counterpart's came. The link asks with each poll.
+    fn has_notes(&self) -> bool {
+        false
     }
 
     /// Whether revoked windows of the peer are still used by requests in flight.

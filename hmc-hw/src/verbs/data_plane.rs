@@ -104,6 +104,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     ) -> Result<Self, VerbsFault> {
         let _ = domain.take_events();
         let spread = Spread::new(domain.nics().len(), domain.options().lanes);
+        let making = domain.making();
         let made = domain.nics().iter().zip(0..);
         let made = made.map(|(nic, index)| LinkNic::new(domain, nic, spread.lanes_of(index)));
         let nics = made.collect::<Result<Vec<_>, _>>()?;
@@ -119,6 +120,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 psn: random_psn()?,
             })?);
         }
+        drop(making);
         Ok(Self {
             lanes,
             requests: RequestTable::new(),
@@ -192,12 +194,12 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// Ends all requests of both ends. Destroying the queue pairs is the fence: their flushed completions are none. Memory windows that
     /// are bound to them end before.
     fn end_requests(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::set_error);
+        let executes_nothing = self.lanes.iter_mut().fold(true, |all, lane| all & lane.set_error());
         if !self.lanes.is_empty() && !self.is_inherited() {
             self.take_successes();
         }
         let lanes = std::mem::take(&mut self.lanes);
-        let regions = self.end_bound_windows();
+        let regions = self.end_bound_windows(executes_nothing);
         let mut stuck = None;
         for lane in lanes {
             stuck = lane.destroy().err().or(stuck);
@@ -221,10 +223,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.is_stuck = true;
         self.domain.host().report(Event::NotDestroyed(e));
         let all = self.locals.evict(|_| false);
-        let regions: Vec<_> = all.iter().map(Arc::downgrade).collect();
-        self.release(all);
         // Those that other links use go on.
-        self.keeps_memory |= regions.iter().any(|region| region.strong_count() != 0);
+        self.keeps_memory |= !self.release(all);
     }
 
     /// The device may access memory of this link for ever: neither its queue pairs nor its registrations have ended.

@@ -64,6 +64,8 @@ pub struct VerbsDomain {
     flush_sink: Arc<Page>,
     /// How the devices keep peers within their windows, and the index of the NIC that decides it.
     scheme: (WindowScheme, usize),
+    /// See [`Self::making`].
+    making: Mutex<()>,
 }
 
 impl fmt::Debug for VerbsDomain {
@@ -96,14 +98,8 @@ impl VerbsDomain {
     ) -> Result<Arc<Self>, VerbsFault> {
         let scheme = common_scheme(&ports);
         let (flush_source, flush_sink) = (Arc::new(Page::new()?), Arc::new(Page::new()?));
-        let nic = |port: Port| {
-            let shared = || SharedRegions::new(port.device(), &flush_source, &flush_sink);
-            let shared = (scheme.0 == WindowScheme::Type2b).then(shared).transpose()?;
-            Ok::<_, VerbsFault>(Nic::new(port, shared))
-        };
-        let nics = ports.into_iter().map(nic).collect::<Result<Vec<_>, _>>()?;
         let this = Arc::new(Self {
-            nics,
+            nics: ports.into_iter().map(Nic::new).collect(),
             host,
             options,
             workers: Mutex::default(),
@@ -112,7 +108,10 @@ impl VerbsDomain {
             flush_source,
             flush_sink,
             scheme,
+            making: Mutex::default(),
         });
+        // What cannot be made is told here, not by the first link.
+        this.nics.iter().try_for_each(|nic| this.shared_on(nic).map(drop))?;
         if !options.is_manual {
             for nic in &this.nics {
                 this.host.watch(options.events_worker, nic.device().event_fd())?;
@@ -141,6 +140,29 @@ impl VerbsDomain {
     /// Returns `true` if its links share protection domains and registrations.
     pub(super) fn shares_memory(&self) -> bool {
         self.scheme.0 == WindowScheme::Type2b
+    }
+
+    /// Held while a link makes its queue pairs, and while a protection domain is retired: none is made in one that was.
+    pub(super) fn making(&self) -> MutexGuard<'_, ()> {
+        lock(&self.making)
+    }
+
+    /// What new links share on that NIC, if they share memory.
+    ///
+    /// # Errors
+    /// [`VerbsFault::Call`].
+    pub(super) fn shared_on(&self, nic: &Nic) -> Result<Option<Arc<SharedRegions>>, VerbsFault> {
+        let (source, sink) = (&self.flush_source, &self.flush_sink);
+        let make = || SharedRegions::new(nic.device(), source, sink);
+        let shared = self.shares_memory().then(|| nic.shared_or(make)).transpose();
+        shared.map_err(VerbsFault::from)
+    }
+
+    /// A memory window in that domain was not ended: it lets in whichever queue pair of the domain has the number of its own, which the
+    /// device may give to another one. New links share another domain.
+    pub(super) fn retire(&self, nic: &Nic, domain: &Arc<SharedRegions>) {
+        let _making = self.making();
+        nic.retire(domain);
     }
 
     /// Returns its NICs.

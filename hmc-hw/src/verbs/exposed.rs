@@ -23,6 +23,13 @@ pub(super) enum Entrance {
 }
 
 impl Entrance {
+    fn into_set(self) -> Option<WindowSet> {
+        match self {
+            Self::Regions(_) => None,
+            Self::Windows(set) => Some(set),
+        }
+    }
+
     /// Returns `true` if it may be ended now: no bind is under way.
     fn is_settled(&self) -> bool {
         match self {
@@ -52,6 +59,15 @@ impl ExposedWindow {
         self.revoked.is_some_and(|since| self.is_unused || now.since(since) >= GRACE)
     }
 
+    /// Returns `true` if a bind of it is to be posted, or under way.
+    fn is_binding(&self) -> bool {
+        match &self.entrance {
+            Some(Entrance::Windows(set)) if self.revoked.is_none() => !set.is_bound(),
+            Some(entrance) => !entrance.is_settled(),
+            None => false,
+        }
+    }
+
     /// Returns what the peer receives of it on a link of so many queue pairs, 0 if that is not known yet: with the keys once they are
     /// valid.
     fn key(&self, lanes: usize) -> Option<WindowKey> {
@@ -79,6 +95,15 @@ impl ExposedWindow {
     }
 }
 
+/// A window that is over, and whose index may be another one's already.
+#[derive(Debug)]
+struct EndingWindow {
+    name: (WindowId, Epoch),
+    entrance: Entrance,
+    /// When it was revoked, forgotten or replaced.
+    since: Instant,
+}
+
 /// The windows that are exposed to one peer, by their indices.
 #[derive(Debug, Default)]
 pub(super) struct ExposedWindows {
@@ -87,8 +112,8 @@ pub(super) struct ExposedWindows {
     is_binding: bool,
     /// The peer is to receive keys.
     owes_keys: bool,
-    /// Of windows that are over, while binds are under way.
-    ending: Vec<Entrance>,
+    /// Windows whose binds are under way may be among them.
+    ending: Vec<EndingWindow>,
     /// Queue pairs of the link, once both ends know how many.
     lanes: usize,
 }
@@ -103,18 +128,37 @@ impl ExposedWindows {
     }
 
     /// Adds a window. What lets the peer into the one that was in its place ends with [`Self::take_ended`].
-    pub(super) fn open(&mut self, id: WindowId, epoch: Epoch, entrance: Option<Entrance>) {
+    pub(super) fn open(
+        &mut self,
+        (id, epoch): (WindowId, Epoch),
+        entrance: Option<Entrance>,
+        now: Instant,
+    ) {
         let index = usize::from(id.index());
         if index >= self.windows.len() {
             self.windows.resize_with(index.saturating_add(1), || None);
         }
-        let (has_windows, is_told) =
-            (matches!(entrance, Some(Entrance::Windows(_))), entrance.is_none());
+        let is_told = entrance.is_none();
         let window =
             ExposedWindow { name: (id, epoch), entrance, revoked: None, is_unused: false, is_told };
-        self.is_binding |= has_windows;
         let old = self.windows.get_mut(index).and_then(|place| place.replace(window));
-        self.ending.extend(old.and_then(|old| old.entrance));
+        self.add_ending(old, now);
+    }
+
+    /// That window is over.
+    fn add_ending(&mut self, window: Option<ExposedWindow>, now: Instant) {
+        if let Some(ExposedWindow { name, entrance: Some(entrance), revoked, .. }) = window {
+            self.ending.push(EndingWindow { name, entrance, since: revoked.unwrap_or(now) });
+        }
+        self.recount();
+    }
+
+    /// Looks again at what is due, after a change of the windows.
+    fn recount(&mut self) {
+        let ending = self.ending.iter().any(|ending| !ending.entrance.is_settled());
+        self.is_binding = ending || self.iter().any(ExposedWindow::is_binding);
+        let owes_keys = self.iter().any(|window| window.owes_keys(self.lanes));
+        self.owes_keys = owes_keys;
     }
 
     fn find(&mut self, id: WindowId, epoch: Epoch) -> Option<&mut ExposedWindow> {
@@ -128,6 +172,7 @@ impl ExposedWindows {
             window.revoked.get_or_insert(now);
             window.is_told = true;
         }
+        self.recount();
     }
 
     /// The peer says that it uses a revoked window no more: it is closed with [`Self::take_ended`].
@@ -139,19 +184,22 @@ impl ExposedWindows {
 
     /// Takes what still lets the peer into windows that are over. Its end is the fence.
     pub(super) fn take_ended(&mut self, now: Instant) -> Vec<Entrance> {
-        let (ended, ending) = self.ending.drain(..).partition(Entrance::is_settled);
+        let (settled, ending): (Vec<_>, Vec<_>) =
+            self.ending.drain(..).partition(|ending| ending.entrance.is_settled());
         self.ending = ending;
-        let mut ended: Vec<_> = ended;
+        let mut ended: Vec<_> = settled.into_iter().map(|ending| ending.entrance).collect();
         for window in self.iter_mut().filter(|window| window.is_due(now)) {
             ended.extend(window.entrance.take_if(|entrance| entrance.is_settled()));
         }
         ended
     }
 
-    /// Returns `true` if some window was revoked [`GRACE`] ago, and a bind of it is still under way.
+    /// Returns `true` if some window has been over for [`GRACE`], and a bind of it is still under way.
     pub(super) fn is_stuck(&self, now: Instant) -> bool {
         let is_over = |since| now.since(since) >= GRACE;
-        self.iter().any(|w| w.revoked.is_some_and(is_over) && w.entrance.is_some())
+        let mut revoked = self.iter().filter(|window| window.entrance.is_some());
+        revoked.any(|window| window.revoked.is_some_and(is_over))
+            || self.ending.iter().any(|ending| is_over(ending.since))
     }
 
     /// Returns `true` if some window is over and can still be accessed.
@@ -163,37 +211,34 @@ impl ExposedWindows {
     /// Returns `true` if nobody can access that window any more.
     pub(super) fn is_closed(&self, id: WindowId, epoch: Epoch) -> bool {
         let entry = self.windows.get(usize::from(id.index())).and_then(Option::as_ref);
-        entry.is_none_or(|window| window.name != (id, epoch) || window.entrance.is_none())
+        let is_open = entry.is_some_and(|w| w.name == (id, epoch) && w.entrance.is_some());
+        !is_open && !self.ending.iter().any(|ending| ending.name == (id, epoch))
     }
 
     /// Removes a window. What lets the peer in, if anything, ends with [`Self::take_ended`].
-    pub(super) fn forget(&mut self, id: WindowId, epoch: Epoch) {
+    pub(super) fn forget(&mut self, id: WindowId, epoch: Epoch, now: Instant) {
         let entry = self.windows.get_mut(usize::from(id.index()));
         let window = entry.and_then(|entry| entry.take_if(|window| window.name == (id, epoch)));
-        self.ending.extend(window.and_then(|window| window.entrance));
+        self.add_ending(window, now);
     }
 
     /// Takes all that lets the peer in.
     pub(super) fn take_all(&mut self) -> Vec<Entrance> {
-        let ending = std::mem::take(&mut self.ending);
+        let ending = std::mem::take(&mut self.ending).into_iter().map(|ending| ending.entrance);
         (self.is_binding, self.owes_keys) = (false, false);
-        ending.into_iter().chain(self.iter_mut().filter_map(|w| w.entrance.take())).collect()
+        ending.chain(self.iter_mut().filter_map(|w| w.entrance.take())).collect()
     }
 
     /// Takes all memory windows: the link is over.
     pub(super) fn take_sets(&mut self) -> Vec<WindowSet> {
         (self.is_binding, self.owes_keys) = (false, false);
-        let is_set = |entrance: &mut Entrance| matches!(entrance, Entrance::Windows(_));
-        let ending = std::mem::take(&mut self.ending);
-        let open = self.windows.iter_mut().flatten().filter_map(|w| w.entrance.take_if(is_set));
-        let mut sets = Vec::new();
-        for entrance in ending.into_iter().chain(open) {
-            match entrance {
-                Entrance::Windows(set) => sets.push(set),
-                regions @ Entrance::Regions(_) => self.ending.push(regions),
-            }
-        }
-        sets
+        let is_set = |entrance: &Entrance| matches!(entrance, Entrance::Windows(_));
+        let (ending, others): (Vec<_>, Vec<_>) =
+            self.ending.drain(..).partition(|ending| is_set(&ending.entrance));
+        self.ending = others;
+        let ending = ending.into_iter().map(|ending| ending.entrance);
+        let open = self.iter_mut().filter_map(|w| w.entrance.take_if(|entrance| is_set(entrance)));
+        ending.chain(open).filter_map(Entrance::into_set).collect()
     }
 
     /// Returns `true` if any can be accessed.
@@ -218,26 +263,14 @@ impl ExposedWindows {
 
     /// Takes note of binds that have completed.
     pub(super) fn settle(&mut self, lanes: &[Lane]) {
-        let mut is_binding = false;
-        for entrance in &mut self.ending {
+        let ending = self.ending.iter_mut().map(|ending| &mut ending.entrance);
+        let open = self.windows.iter_mut().flatten().filter_map(|w| w.entrance.as_mut());
+        for entrance in ending.chain(open) {
             if let Entrance::Windows(set) = entrance {
                 set.settle(lanes);
-                is_binding |= !set.is_settled();
             }
         }
-        for window in self.windows.iter_mut().flatten() {
-            let is_open = window.revoked.is_none();
-            let Some(set) = window.set() else { continue };
-            set.settle(lanes);
-            is_binding |= if is_open { !set.is_bound() } else { !set.is_settled() };
-        }
-        self.is_binding = is_binding;
-        self.update_owed();
-    }
-
-    fn update_owed(&mut self) {
-        let owes_keys = self.iter().any(|window| window.owes_keys(self.lanes));
-        self.owes_keys = owes_keys;
+        self.recount();
     }
 
     /// The link has just the queue pairs that had these indices, in that order, and the first `nics` NICs: takes what is for others.
@@ -255,7 +288,7 @@ impl ExposedWindows {
             }
         }
         self.lanes = kept.len();
-        self.update_owed();
+        self.recount();
         (windows, regions)
     }
 
@@ -271,7 +304,7 @@ impl ExposedWindows {
         let window = self.find(id, epoch)?;
         let key = window.key(lanes)?;
         window.is_told |= !key.keys.is_empty();
-        self.update_owed();
+        self.recount();
         Some(key)
     }
 

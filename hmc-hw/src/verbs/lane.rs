@@ -300,9 +300,9 @@ impl Lane {
         self.qp.destroy()
     }
 
-    /// Nothing more is executed, whoever asks for it.
-    pub(super) fn set_error(&mut self) {
+    /// Nothing more is executed, whoever asks for it. Returns `false` if the queue pair goes on until it is destroyed.
+    pub(super) fn set_error(&mut self) -> bool {
         self.chain.clear();
-        self.qp.set_error();
+        self.qp.set_error().is_ok()
     }
 }

@@ -225,15 +225,23 @@ impl Library {
         }
     }
 
-    /// Returns how the device of that name and GUID enforces windows: as `find` found it at the first use. Another thread that asks
-    /// waits for that.
+    /// Returns how the device of that name and GUID enforces windows: as `find` found it, unless that may be otherwise the next time.
+    /// Another thread that asks waits for that.
     pub(super) fn window_scheme(
         &self,
         (name, guid): (&str, u64),
         find: impl FnOnce() -> WindowScheme,
     ) -> WindowScheme {
         let mut schemes = self.schemes.lock().unwrap_or_else(PoisonError::into_inner);
-        schemes.entry((name.to_owned(), guid)).or_insert_with(find).clone()
+        let device = (name.to_owned(), guid);
+        if let Some(scheme) = schemes.get(&device) {
+            return scheme.clone();
+        }
+        let scheme = find();
+        if scheme.is_lasting() {
+            schemes.insert(device, scheme.clone());
+        }
+        scheme
     }
 
     /// Returns the library's own text for a status, or `None` if it has none.

@@ -10,6 +10,7 @@ use super::lane::LANE_DEPTH;
 use super::nic::Nic;
 use super::objects::{CompletionQueue, ProtectionDomain};
 use super::select::Port;
+use super::shared_regions::SharedRegions;
 
 /// A NIC of a link.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct LinkNic {
     pub(super) pd: Arc<ProtectionDomain>,
     pub(super) cq: Arc<CompletionQueue>,
     pub(super) flush: FlushRegions,
+    /// What it shares with other links, the protection domain among it, if they share one.
+    pub(super) shared: Option<Arc<SharedRegions>>,
 }
 
 impl LinkNic {
@@ -29,17 +32,18 @@ impl LinkNic {
     pub(super) fn new(domain: &VerbsDomain, nic: &Nic, lanes: usize) -> Result<Self, VerbsFault> {
         let port = nic.usable_port()?;
         let device = nic.device();
-        let pd = match nic.shared() {
+        let shared = domain.shared_on(nic)?;
+        let pd = match &shared {
             Some(shared) => Arc::clone(shared.pd()),
             None => ProtectionDomain::new(device)?,
         };
         // One entry for each work request: it cannot overrun, whatever fails.
         let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(lanes))?;
-        let flush = match nic.shared() {
+        let flush = match &shared {
             Some(shared) => shared.flush().clone(),
             None => FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?,
         };
-        Ok(Self { port, pd, cq, flush })
+        Ok(Self { port, pd, cq, flush, shared })
     }
 
     /// Its name, for people.

@@ -1,10 +1,11 @@
 //! One NIC of a session: the port that it uses, and what links share on it.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::current_port::CurrentPort;
 use super::device::Device;
+use super::error::VerbsError;
 use super::event::EventType;
 use super::fault::VerbsFault;
 use super::select::Port;
@@ -19,8 +20,8 @@ pub(super) struct Nic {
     pub(super) port: CurrentPort,
     /// The event by which the device has failed.
     failed: OnceLock<EventType>,
-    /// What links share if the devices of the session enforce memory windows.
-    shared: Option<SharedRegions>,
+    /// What new links share if the devices of the session enforce memory windows.
+    shared: Mutex<Option<Arc<SharedRegions>>>,
 }
 
 impl fmt::Debug for Nic {
@@ -39,18 +40,35 @@ impl fmt::Display for DeviceEvent<'_> {
 }
 
 impl Nic {
-    pub(super) fn new(port: Port, shared: Option<SharedRegions>) -> Self {
+    pub(super) fn new(port: Port) -> Self {
         let device = Arc::clone(port.device());
-        Self { device, port: CurrentPort::new(port), failed: OnceLock::new(), shared }
+        let port = CurrentPort::new(port);
+        Self { device, port, failed: OnceLock::new(), shared: Mutex::default() }
     }
 
     pub(super) fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// What links share where they share a protection domain.
-    pub(super) fn shared(&self) -> Option<&SharedRegions> {
-        self.shared.as_ref()
+    /// What new links share: made, if there is nothing.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn shared_or(
+        &self,
+        make: impl FnOnce() -> Result<SharedRegions, VerbsError>,
+    ) -> Result<Arc<SharedRegions>, VerbsError> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*shared {
+            Some(shared) => Ok(Arc::clone(shared)),
+            None => Ok(Arc::clone(shared.insert(Arc::new(make()?)))),
+        }
+    }
+
+    /// New links share something else than that.
+    pub(super) fn retire(&self, domain: &Arc<SharedRegions>) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.take_if(|shared| Arc::ptr_eq(shared, domain));
     }
 
     /// Returns the port for a new link, as it is now.

@@ -50,6 +50,11 @@ impl RemoteEntry {
     }
 }
 
+/// Returns `true` if `epoch` came before `other`. The epochs of an index count up, and around.
+fn is_before(epoch: Epoch, other: Epoch) -> bool {
+    other.0.wrapping_sub(epoch.0).cast_signed() > 0
+}
+
 /// The windows of one peer, by their indices.
 #[derive(Debug, Default)]
 pub(super) struct RemoteTable {
@@ -83,6 +88,10 @@ impl RemoteTable {
         };
         if let Some(entry) = self.entries.get_mut(index) {
             let name = (window.window, window.epoch);
+            // What was there before: the thread that sends keys later may be behind the one that has exposed the next window.
+            if entry.as_ref().is_some_and(|now| is_before(name.1, now.window.epoch)) {
+                return Ok(());
+            }
             let old = entry.as_ref().filter(|old| (old.window.window, old.window.epoch) == name);
             // Keys that come late do not undo that it is revoked.
             let is_revoked = old.is_some_and(|old| old.is_revoked);

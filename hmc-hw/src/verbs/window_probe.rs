@@ -18,34 +18,37 @@ use super::path::{ACK_TIMEOUT, address_of};
 use super::select::Port;
 use super::status::WcStatus;
 use super::sys::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_WRITE, IBV_WC_REM_ACCESS_ERR,
-    IBV_WC_SUCCESS, ibv_wc,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
+    IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS, ibv_wc,
 };
 use super::window_scheme::{NoWindows, WindowCheck, WindowScheme};
 
-/// How long all that is tried may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long all that is tried may take. The session's thread may wait for it, and must not be silent for so long that its peers take it
+/// for dead.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the event of a completion is waited for before the queue is looked at all the same, in milliseconds.
 const LOOK_MS: i32 = 1;
 /// What is written, from the beginning of the page to its other places.
 const PATTERN: [u8; 8] = *b"hmc test";
 const SOURCE: u64 = 0;
-/// The two windows, and the places in the page of what is written. Two of these are inside a window and written by its queue pair.
+/// The windows, and the places in the page of what is written. Two of these are inside a window and written by its queue pair.
 const WINDOW_BYTES: u64 = 64;
 const WINDOW: u64 = 1024;
 const OTHER_QUEUE_PAIR: u64 = 1032;
 const OUTSIDE: u64 = 2048;
 const SECOND_WINDOW: u64 = 3072;
 const ENDED: u64 = 3080;
+const READ_WINDOW: u64 = 3584;
 /// Queue pairs at each side, and work requests of one.
-const PAIRS: usize = 3;
+const PAIRS: usize = 4;
 const DEPTH: u32 = 8;
 /// Entries of the completion queue: one for each work request.
-const COMPLETIONS: usize = 48;
+const COMPLETIONS: usize = 64;
 /// The number of the first packet of each queue pair: they are connected to each other only.
 const FIRST_PACKET: u32 = 0x0010_0000;
 
-/// Returns how the device of `port` enforces windows: it is tried at the first use of the device by this process.
+/// Returns how the device of `port` enforces windows: it is tried at the first use of the device by this process, and at the next one
+/// if a call failed or something did not complete in time.
 #[must_use]
 pub fn window_scheme(port: &Port) -> WindowScheme {
     let device = port.device();
@@ -76,6 +79,7 @@ pub fn try_windows(port: &Port) -> Result<(), NoWindows> {
     for (at, check) in [
         (OUTSIDE, WindowCheck::Outside),
         (OTHER_QUEUE_PAIR, WindowCheck::OtherQueuePair),
+        (READ_WINDOW, WindowCheck::ReadOnly),
         (ENDED, WindowCheck::Ended),
     ] {
         let mut bytes = [0; PATTERN.len()];
@@ -170,13 +174,15 @@ impl Trial {
     }
 
     fn run(&mut self) -> Result<(), NoWindows> {
-        let [first, other, second] = [0, 1, 2];
-        let key = self.bind(first, WINDOW)?;
+        let [first, other, second, third] = [0, 1, 2, 3];
+        let key = self.bind(first, WINDOW, IBV_ACCESS_REMOTE_WRITE)?;
         self.check(first, WINDOW, key, WindowCheck::Inside)?;
         // Another queue pair of the same domain: a refusal ends the connection of whoever is refused.
         self.check(other, OTHER_QUEUE_PAIR, key, WindowCheck::OtherQueuePair)?;
         self.check(first, OUTSIDE, key, WindowCheck::Outside)?;
-        let key = self.bind(second, SECOND_WINDOW)?;
+        let key = self.bind(third, READ_WINDOW, IBV_ACCESS_REMOTE_READ)?;
+        self.check(third, READ_WINDOW, key, WindowCheck::ReadOnly)?;
+        let key = self.bind(second, SECOND_WINDOW, IBV_ACCESS_REMOTE_WRITE)?;
         self.check(second, SECOND_WINDOW, key, WindowCheck::Inside)?;
         if let Some(window) = self.windows.pop() {
             window.deallocate()?;
@@ -185,11 +191,11 @@ impl Trial {
     }
 
     /// Binds a new window to a queue pair. Returns its key.
-    fn bind(&mut self, pair: usize, at: u64) -> Result<u32, NoWindows> {
+    fn bind(&mut self, pair: usize, at: u64, access: u32) -> Result<u32, NoWindows> {
         let mut window = MemoryWindow::new(&self.region)?;
         let number = self.number();
         let address = in_page(at, WINDOW_BYTES).address(self.base);
-        let range = WindowRange { address, len: WINDOW_BYTES, access: IBV_ACCESS_REMOTE_WRITE };
+        let range = WindowRange { address, len: WINDOW_BYTES, access };
         if let Some(pair) = self.pairs.get(pair) {
             window.bind(&pair.far, number, range)?;
         }
@@ -277,11 +283,10 @@ impl Trial {
     /// # Errors
     /// [`VerbsError`]: the device may still access the page, which stays.
     fn end(mut self) -> Result<(), VerbsError> {
-        for pair in &self.pairs {
-            pair.near.set_error();
-            pair.far.set_error();
-        }
         let mut result = Ok(());
+        for pair in &self.pairs {
+            result = result.and(pair.near.set_error()).and(pair.far.set_error());
+        }
         for window in self.windows.drain(..) {
             result = result.and(window.deallocate().map(drop));
         }

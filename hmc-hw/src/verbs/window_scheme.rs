@@ -18,6 +18,8 @@ pub enum WindowCheck {
     Outside,
     /// A write by another queue pair than the one to which it is bound.
     OtherQueuePair,
+    /// A write to a window that may only be read.
+    ReadOnly,
     /// A write after the end of the window.
     Ended,
 }
@@ -29,6 +31,7 @@ impl fmt::Display for WindowCheck {
             Self::Inside => "a write inside a window",
             Self::Outside => "a write outside a window",
             Self::OtherQueuePair => "a write by another queue pair than a window's",
+            Self::ReadOnly => "a write to a window for reads",
             Self::Ended => "a write after the end of a window",
         })
     }
@@ -73,6 +76,13 @@ impl From<VerbsError> for NoWindows {
     }
 }
 
+impl NoWindows {
+    /// Returns `true` if the device would do the same again: it was neither out of something nor slow.
+    pub(super) fn is_lasting(&self) -> bool {
+        !matches!(self, Self::Call(_) | Self::NoCompletion(_))
+    }
+}
+
 /// How the device keeps a peer within the windows that are exposed to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WindowScheme {
@@ -81,6 +91,16 @@ pub enum WindowScheme {
     Type2b,
     /// A protection domain for each peer, in which just the windows are registered that are exposed to it.
     DomainPerPeer(NoWindows),
+}
+
+impl WindowScheme {
+    /// Returns `true` if a trial would find the same again.
+    pub(super) fn is_lasting(&self) -> bool {
+        match self {
+            Self::Type2b => true,
+            Self::DomainPerPeer(why) => why.is_lasting(),
+        }
+    }
 }
 
 impl fmt::Display for WindowScheme {
@@ -121,6 +141,10 @@ mod tests {
             (
                 NoWindows::LetThrough(WindowCheck::OtherQueuePair),
                 "the device let a write by another queue pair than a window's through",
+            ),
+            (
+                NoWindows::LetThrough(WindowCheck::ReadOnly),
+                "the device let a write to a window for reads through",
             ),
             (
                 NoWindows::LetThrough(WindowCheck::Ended),

@@ -144,9 +144,14 @@ impl WindowSet {
     /// Ends all windows, which is the fence.
     ///
     /// # Errors
-    /// [`VerbsError`]: some window may still let the peer in. The end of its queue pair is the fence then.
+    /// [`VerbsError`]: some window may still let its queue pair in.
     pub(super) fn end(self, regions: &mut Vec<Arc<MemoryRegion>>) -> Result<(), VerbsError> {
         end_windows(self.windows.into_iter().map(|bound| bound.window), regions)
+    }
+
+    /// Keeps all windows for ever, with their region: a bind may be carried out at any time.
+    pub(super) fn keep(self) {
+        self.windows.into_iter().for_each(std::mem::forget);
     }
 }
 

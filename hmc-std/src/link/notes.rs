@@ -49,9 +49,10 @@ impl Link {
             let Some(Note { kind, bytes }) = data.plane().next_note(&mut space) else { return };
             let note = Note { kind, bytes };
             drop(data);
-            if self.send_note(note).is_err() {
-                // The link is over, or the peer takes nothing: then it falls silent.
-                return;
+            if let Err(e) = self.send_note(note) {
+                // The transport gives a note once: without it the peer would wait for ever.
+                return self
+                    .close(false, &format!("a note of its transport could not be sent: {e}"));
             }
         }
     }

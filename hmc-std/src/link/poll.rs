@@ -27,7 +27,7 @@ impl Link {
     pub(crate) fn poll_data(&self, as_leader: bool) -> bool {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
-        let (busy, has_work, claimed, down, became_ready, leaves, copies) = {
+        let (busy, work, down, became_ready, owes, copies) = {
             let mut data = if as_leader { self.data() } else { self.data_fairly() };
             let busy = if as_leader || !data.is_claimed() {
                 data.poll(self.clock.now(), &mut after)
@@ -37,9 +37,10 @@ impl Link {
             };
             self.update_data_interest(&mut data);
             let copies = data.copy_piece(&mut after);
-            let (has_work, leaves) = (data.has_work(), data.plane().has_releases());
-            let (down, claimed) = (data.plane().close_reason(), data.is_claimed());
-            (busy, has_work, claimed, down, data.take_became_ready(), leaves, copies)
+            let work = data.has_work() && !data.is_claimed();
+            let owes = data.plane().has_releases() || data.plane().has_notes();
+            let (down, became_ready) = (data.plane().close_reason(), data.take_became_ready());
+            (busy, work, down, became_ready, owes, copies)
         };
         let copied = copies && self.copy_pieces(as_leader, &mut after);
         let ended = after.finished || after.delivered;
@@ -47,7 +48,7 @@ impl Link {
             self.idle_waits.reset();
         }
         self.run_deferred(&mut after);
-        if leaves || has_work {
+        if owes {
             self.send_releases();
             self.send_notes();
         }
@@ -57,7 +58,7 @@ impl Link {
             }
             self.resume_worker();
         }
-        if has_work && !claimed {
+        if work {
             self.schedule();
         }
         if became_ready {

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use super::{Rig, pairs, with_interval};
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::in_flight::InFlight;
 use crate::line::Line;
 use crate::reference::ibv_perftest::Test;
 use crate::reference::pages::spin;
@@ -12,6 +13,8 @@ use crate::row::Row;
 
 const LEN: u64 = 8;
 const WARM_ROUNDS: u64 = 10;
+/// Puts of an end that nobody has waited for: the oldest is waited for when there are more, and a flush covers all.
+const DEPTH: usize = 64;
 /// Rounds of a sample, and messages of a run of perftest.
 const ROUNDS: u32 = 300;
 
@@ -59,19 +62,19 @@ impl Row for RdmaLatency {
     }
 }
 
-/// A round trip of a ping-pong: neither end waits for its put before it looks for the answer.
+/// A round trip of a ping-pong: neither end waits for its put before it looks for the answer. `ib_write_lat` does not flush at all.
 fn seen(context: &Context, rig: &mut Rig, seq: &Cell<u64>) -> Res<f64> {
     let first = seq.get();
     let rounds = WARM_ROUNDS + u64::from(ROUNDS);
     seq.set(first + rounds);
-    rig.pair.helper.send(&format!("flags 1 0 {LEN} {first} {rounds} begun"))?;
+    rig.pair.helper.send(&format!("flags 1 0 {LEN} {first} {rounds} {DEPTH}"))?;
     let (buffer, peer) = (rig.pair.session.buffer(), &rig.pair.peer);
     let mut n = first;
+    let mut puts = InFlight::new(peer, DEPTH);
     let mut round = || {
         buffer.store_flag(0, n).map_err(text)?;
-        let op = peer.put_nb(0, 0, LEN).map_err(text)?;
+        puts.begin(|peer| peer.put_nb(0, 0, LEN))?;
         spin(|| buffer.load_flag(8192).is_ok_and(|v| v == n))?;
-        peer.wait(op).map_err(text)?;
         n += 1;
         Ok(())
     };
@@ -79,6 +82,7 @@ fn seen(context: &Context, rig: &mut Rig, seq: &Cell<u64>) -> Res<f64> {
         round()?;
     }
     let ns = context.delay.timed(ROUNDS, round)?;
+    puts.finish()?;
     rig.pair.helper.receive()?;
     Ok(ns)
 }

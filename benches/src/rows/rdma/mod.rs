@@ -9,14 +9,13 @@ pub(crate) mod latency;
 pub(crate) mod list;
 pub(crate) mod rate;
 
-use std::collections::VecDeque;
-
 use hmc_core::types::ConnType;
 use hmc_std::OpId;
 use hmc_std::peer::Peer;
 
 use crate::context::{Context, SessionPair};
-use crate::error::{Res, text};
+use crate::error::Res;
+use crate::in_flight::InFlight;
 use crate::line::Line;
 use crate::measure::{Pairs, interleave};
 use crate::reference::ibv_perftest::Perftest;
@@ -64,13 +63,9 @@ fn flood(
     depth: usize,
     begin: impl Fn(&Peer) -> hmc_std::Result<OpId>,
 ) -> Res<()> {
-    let mut flying = VecDeque::with_capacity(depth);
+    let mut ops = InFlight::new(peer, depth);
     for _ in 0..times {
-        if flying.len() == depth {
-            let op = flying.pop_front().ok_or("nothing in flight")?;
-            peer.wait(op).map_err(text)?;
-        }
-        flying.push_back(begin(peer).map_err(text)?);
+        ops.begin(&begin)?;
     }
-    flying.into_iter().try_for_each(|op| peer.wait(op).map(drop).map_err(text))
+    ops.finish()
 }

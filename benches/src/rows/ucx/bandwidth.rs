@@ -8,6 +8,7 @@ use hmc_hw::ucx::testing::RawCalls;
 use super::{RUNS, Rig};
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::in_flight::InFlight;
 use crate::line::Line;
 use crate::measure::{interleave, timed};
 use crate::row::{Row, size};
@@ -135,23 +136,16 @@ fn timed_ours(
             Direction::Get => context.delay.timed(count, || peer.get(0, 0, len).map_err(text)),
         };
     }
-    let mut flying = VecDeque::new();
+    let depth = usize::try_from(depth).map_err(text)?;
     let ns = context.delay.timed(1, || {
+        let mut ops = InFlight::new(peer, depth);
         for _ in 0..times {
-            if flying.len() as u64 == depth {
-                let op = flying.pop_front().ok_or("nothing in flight")?;
-                peer.wait(op).map_err(text)?;
-            }
-            let op = match direction {
+            ops.begin(|peer| match direction {
                 Direction::Put => peer.put_nb(0, 0, len),
                 Direction::Get => peer.get_nb(0, 0, len),
-            };
-            flying.push_back(op.map_err(text)?);
+            })?;
         }
-        for op in flying.drain(..) {
-            peer.wait(op).map_err(text)?;
-        }
-        Ok(())
+        ops.finish()
     })?;
     Ok(ns / f64::from(count))
 }

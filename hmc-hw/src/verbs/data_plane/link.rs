@@ -148,6 +148,8 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
     fn receive_note(&mut self, note: Note<'_>) -> Result<(), VerbsFault> {
         match note.kind {
             ENDPOINT_VERBS => self.connect(&ConnInfo::parse(note.bytes)?),
+            // The link is over: it has no queue pairs any more.
+            ENDPOINT_VERBS_KEY if self.failure.is_some() || self.closed.is_some() => Ok(()),
             ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?, self.lanes.len()),
             ENDPOINT_VERBS_CONNECTED => {
                 self.is_peer_connected = true;
@@ -169,6 +171,10 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
         key.emit(&mut out).ok()?;
         let len = usize::try_from(out.written()).unwrap_or(0);
         Some(Note { kind: ENDPOINT_VERBS_KEY, bytes: buf.get(..len)? })
+    }
+
+    fn has_notes(&self) -> bool {
+        self.exposed.owes_keys()
     }
 
     fn has_releases(&self) -> bool {

@@ -27,9 +27,9 @@ impl<M: Registered> VerbsDataPlane<M> {
         regions: &mut Vec<Arc<MemoryRegion>>,
     ) -> Result<u64, VerbsFault> {
         let mut base = 0;
-        for (nic, of_domain) in self.nics.iter().zip(self.domain.nics()) {
+        for nic in &self.nics {
             let whole = memory.local().extent.whole();
-            let (region, at) = match of_domain.shared() {
+            let (region, at) = match &nic.shared {
                 Some(shared) => shared.region_of(memory)?,
                 None => register(&nic.pd, memory, whole, IBV_ACCESS_LOCAL_WRITE)
                     .map(|(region, base)| (Arc::new(region), base))?,
@@ -42,9 +42,14 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// Ends registrations. What kept their memory is dropped without the lock. One that does not end ends the link: that of its queue
     /// pairs keeps the peer out.
-    /// A region that other links use as well goes on.
-    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = Arc<MemoryRegion>>) {
-        for region in regions.into_iter().filter_map(Arc::into_inner) {
+    /// A region that other links use as well goes on: returns whether there was none.
+    pub(super) fn release(&mut self, regions: impl IntoIterator<Item = Arc<MemoryRegion>>) -> bool {
+        let mut were_own = true;
+        for region in regions {
+            let Some(region) = Arc::into_inner(region) else {
+                were_own = false;
+                continue;
+            };
             match region.deregister() {
                 Ok(keep) => self.released.push(keep),
                 Err(e) => {
@@ -53,6 +58,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 }
             }
         }
+        were_own
     }
 }
 
@@ -111,7 +117,8 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
     ) -> Result<Option<Note<'a>>, VerbsFault> {
         let (id, epoch) = (window.window, window.epoch);
         if local.span.is_empty() || self.closed.is_some() {
-            self.exposed.open(id, epoch, None);
+            let now = self.domain.host().now();
+            self.exposed.open((id, epoch), None, now);
             self.end_revoked();
             return Ok(None);
         }
@@ -143,7 +150,7 @@ impl<M: Registered> Target for VerbsDataPlane<M> {
     }
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
-        self.exposed.forget(id, epoch);
+        self.exposed.forget(id, epoch, self.domain.host().now());
         self.end_revoked();
     }
 }

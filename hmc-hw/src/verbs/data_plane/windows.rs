@@ -34,7 +34,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         });
         // If it has failed, nobody else may use the regions.
         self.release(regions);
-        self.exposed.open(window.window, window.epoch, Some(Entrance::Windows(set?)));
+        self.open_entrance(window, Entrance::Windows(set?));
         self.bind_windows();
         Ok(())
     }
@@ -60,8 +60,13 @@ impl<M: Registered> VerbsDataPlane<M> {
                 }
             }
         }
-        self.exposed.open(window.window, window.epoch, Some(Entrance::Regions(set)));
+        self.open_entrance(window, Entrance::Regions(set));
         Ok(())
+    }
+
+    fn open_entrance(&mut self, window: &WindowDesc, entrance: Entrance) {
+        let now = self.domain.host().now();
+        self.exposed.open((window.window, window.epoch), Some(entrance), now);
     }
 
     /// Posts binds, and waits for a moment until they have completed. Otherwise the peer receives the keys later.
@@ -80,11 +85,14 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
     }
 
-    /// Ends what lets the peer in, which is the fence. What does not end ends the link: the end of its queue pairs keeps the peer out.
+    /// Ends what lets the peer in, which is the fence. What does not end ends the link: the end of its queue pairs keeps the peer out, as
+    /// long as no other one of the domain has the number of one of them.
     pub(super) fn end_entrances(&mut self, entrances: impl IntoIterator<Item = Entrance>) {
         for entrance in entrances {
             match entrance {
-                Entrance::Regions(set) => self.release(set.regions.into_iter().map(Arc::new)),
+                Entrance::Regions(set) => {
+                    self.release(set.regions.into_iter().map(Arc::new));
+                }
                 Entrance::Windows(set) => {
                     let mut regions = Vec::new();
                     let ended = set.end(&mut regions);
@@ -106,20 +114,39 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.keep_if_open(ended);
     }
 
-    /// The link is over, and its queue pairs are in their error state, in which they carry out no bind: ends the memory windows. Returns
-    /// their regions, which requests may still name. The end of the queue pairs is the fence of a window that does not end.
-    pub(super) fn end_bound_windows(&mut self) -> Vec<Arc<MemoryRegion>> {
+    /// The link is over: ends the memory windows. Returns their regions, which requests may still name. The end of the queue pairs is
+    /// the fence of a window that does not end. `executes_nothing`: these are in their error state. Otherwise a window whose bind is
+    /// under way is not ended.
+    pub(super) fn end_bound_windows(&mut self, executes_nothing: bool) -> Vec<Arc<MemoryRegion>> {
         let mut regions = Vec::new();
         for set in self.exposed.take_sets() {
-            self.keeps_memory |= set.end(&mut regions).is_err();
+            let has_ended = if executes_nothing || set.is_settled() {
+                set.end(&mut regions).is_ok()
+            } else {
+                set.keep();
+                false
+            };
+            if !has_ended {
+                self.keep_windows();
+            }
         }
         regions
     }
 
     fn keep_if_open(&mut self, ended: Result<(), VerbsError>) {
         if let Err(e) = ended {
-            self.keeps_memory = true;
+            self.keep_windows();
             self.fail(e.into());
+        }
+    }
+
+    /// Some memory window stays. New links have no queue pair in its domain.
+    fn keep_windows(&mut self) {
+        self.keeps_memory = true;
+        for (nic, of_domain) in self.nics.iter().zip(self.domain.nics()) {
+            if let Some(shared) = &nic.shared {
+                self.domain.retire(of_domain, shared);
+            }
         }
     }
 

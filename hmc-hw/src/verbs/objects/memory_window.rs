@@ -114,7 +114,7 @@ impl MemoryWindow {
     ///
     /// # Errors
     /// [`VerbsError`]: the peer may still be let in. The window stays for ever, as do its region and its domain. The end of its queue
-    /// pair is the fence then.
+    /// pair is the fence then, as long as no other one of the domain gets its number.
     pub(in crate::verbs) fn deallocate(self) -> Result<Arc<MemoryRegion>, VerbsError> {
         let mut this = ManuallyDrop::new(self);
         this.end()?;

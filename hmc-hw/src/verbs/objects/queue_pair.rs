@@ -197,15 +197,17 @@ impl QueuePair {
     }
 
     /// Nothing more of either end is executed; what was posted completes with an error.
-    pub(in crate::verbs) fn set_error(&self) {
+    ///
+    /// # Errors
+    /// [`VerbsError`]: the device is gone, or the queue pair goes on until it is destroyed.
+    pub(in crate::verbs) fn set_error(&self) -> Result<(), VerbsError> {
         // In a forked child it is the parent's.
         if self.device().library().is_inherited() {
-            return;
+            return Ok(());
         }
         let qp_state: ibv_qp_state = IBV_QPS_ERR;
         let mut attr = ibv_qp_attr { qp_state, ..ibv_qp_attr::default() };
-        // An error: the device is gone, and with it the queue pair.
-        let _ = self.modify(&mut attr, IBV_QP_STATE, "to ERR");
+        self.modify(&mut attr, IBV_QP_STATE, "to ERR")
     }
 
     /// Posts a chain of work requests.

@@ -140,6 +140,8 @@ pub(crate) struct Device {
     pub(crate) checks_window_range: bool,
     /// An access through a window is checked against the queue pair to which the window is bound.
     pub(crate) checks_window_qp: bool,
+    /// A window for reads refuses writes, and the other way round.
+    pub(crate) checks_window_rights: bool,
     /// An invalidation takes effect.
     pub(crate) invalidates: bool,
     /// The end of a window takes effect.
@@ -178,6 +180,7 @@ impl Device {
             windows: Windows::Full,
             checks_window_range: true,
             checks_window_qp: true,
+            checks_window_rights: true,
             invalidates: true,
             frees_windows: true,
             has_dmabuf: false,
@@ -237,6 +240,7 @@ impl Device {
             }
             "window_range" => self.checks_window_range = value != 0,
             "window_qp" => self.checks_window_qp = value != 0,
+            "window_rights" => self.checks_window_rights = value != 0,
             "invalidation" => self.invalidates = value != 0,
             "window_end" => self.frees_windows = value != 0,
             "dmabuf" => self.has_dmabuf = value != 0,

@@ -109,7 +109,7 @@ pub unsafe extern "C" fn hmc_fake_ibv_set(name: *const c_char, value: u64) -> c_
 
 /// Sets a number of a device, which counts from 0: `ports` (1 or 2, made anew); `windows` (0 none, 1 type 2B; as 1 in
 /// its attributes, but 2 without calls, 3 `ibv_alloc_mw` fails, 4 binds fail); `window_range` (0: not checked, as rxe);
-/// `window_qp` (0: a key lets each queue pair in); `invalidation` and `window_end`, that is `ibv_dealloc_mw` (0: without
+/// `window_qp` (0: a key lets each queue pair in); `window_rights` (0: a window for reads takes writes); `invalidation` and `window_end`, that is `ibv_dealloc_mw` (0: without
 /// effect); `dmabuf` (1: registers descriptors); or a limit by its name in `ibv_device_attr`, or `max_inline_data`.
 /// Returns 0, or -1 if there is no such device or number.
 ///

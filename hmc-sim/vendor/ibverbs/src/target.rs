@@ -109,7 +109,8 @@ impl FakeIbv {
         let inside = addr
             .checked_sub(window.iova)
             .is_some_and(|at| at <= window.len && len <= window.len - at);
-        if !is_own || window.access & right == 0 || !inside && device.checks_window_range {
+        let has_right = window.access & right != 0 || !device.checks_window_rights;
+        if !is_own || !has_right || !inside && device.checks_window_range {
             return None;
         }
         let mr = self.mrs.get(window.mr)?;

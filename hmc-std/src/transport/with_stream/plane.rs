@@ -177,6 +177,10 @@ impl<P: BareDataPlane> Notes for WithStream<P> {
         self.plane.next_note(buf)
     }
 
+    fn has_notes(&self) -> bool {
+        self.plane.has_notes()
+    }
+
     fn has_releases(&self) -> bool {
         self.plane.has_releases()
     }

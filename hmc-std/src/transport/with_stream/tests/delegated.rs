@@ -60,9 +60,10 @@ fn notes_and_releases_are_those_of_the_data_plane() {
     let greeting = layer.greeting(&mut buf).expect("a note");
     assert_eq!(greeting, Some(Note { kind: 8, bytes: &[2; 3] }));
     layer.plane.notes.push_back(9);
-    let notes =
-        [(); 2].map(|()| layer.next_note(&mut buf).map(|note| (note.kind, note.bytes.len())));
-    assert_eq!(notes, [Some((9, 1)), None]);
+    let notes = [(); 2].map(|()| {
+        (layer.has_notes(), layer.next_note(&mut buf).map(|note| (note.kind, note.bytes.len())))
+    });
+    assert_eq!(notes, [(true, Some((9, 1))), (false, None)]);
     assert_eq!((layer.has_releases(), layer.next_release()), (false, None));
     layer.plane.releases.push_back(OF);
     assert!(layer.has_releases());

@@ -233,6 +233,10 @@ impl Notes for Scripted {
         buf.get(..1).map(|bytes| Note { kind, bytes })
     }
 
+    fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
     fn has_releases(&self) -> bool {
         !self.releases.is_empty()
     }
