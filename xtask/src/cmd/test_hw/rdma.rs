@@ -6,7 +6,7 @@
 use super::python::Python;
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
 use super::suites::{ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS, SHORT};
-use crate::cmd::demo::{self, Via};
+use crate::cmd::demo::{self, Hosts, Via};
 use crate::shell;
 use crate::step_result::{Counts, Line, StepResult, summary, verdict};
 use crate::tree;
@@ -169,7 +169,7 @@ const SUITES: &[(&str, Suite)] = &[
         suite(options, &RDMA_TESTS, Which::Ignored, until, tested)
     }),
     ("hmc serve and hmc put", |options, _, _| {
-        let verdict = demo::moved_by(&options.hmc, Via::Rdma, FILE_BYTES);
+        let verdict = demo::moved_by(&options.hmc, Via::Rdma, FILE_BYTES, &Hosts::default());
         let passed = u64::from(verdict == Verdict::Passed);
         StepResult { verdict, counts: Counts { passed, ..Counts::default() } }
     }),
