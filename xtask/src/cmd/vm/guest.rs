@@ -33,10 +33,15 @@ pub(crate) struct Options {
     folder: PathBuf,
 }
 
+/// Returns `true` if this process is in the guest of a VM.
+pub(crate) fn is_here() -> bool {
+    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    line.split_whitespace().any(|word| word == GUEST)
+}
+
 /// Runs the task and powers the guest off. Returns only if this process is not process 1 of a guest.
 pub(crate) fn run(options: &Options) -> Verdict {
-    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    if std::process::id() != 1 || !line.split_whitespace().any(|word| word == GUEST) {
+    if std::process::id() != 1 || !is_here() {
         return Verdict::failed("this process is not in the guest of a VM; use `cargo xtask vm`");
     }
     let ending = run_folder::task(&options.folder)
