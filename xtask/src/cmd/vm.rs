@@ -19,6 +19,7 @@ mod merged_usr;
 mod modules;
 mod packages;
 pub(crate) mod qemu;
+mod qemu_option;
 mod run_folder;
 mod stream;
 mod task;

@@ -4,13 +4,13 @@ use super::accelerator::Accelerator;
 use super::ending::Ending;
 use super::image::Image;
 use super::qemu::ends_within;
+use super::qemu_option::with_paths;
 use super::run_folder::RunFolder;
 use super::stream::Reader;
 use super::task::Task;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -111,7 +111,8 @@ impl Machine {
         file("-kernel", &self.image.kernel());
         file("-initrd", &self.image.initramfs());
         all.extend(["-serial".into(), "chardev:console".into()]);
-        all.extend(["-chardev".into(), with_path("file,id=console", &folder.console(), "")]);
+        let console = with_paths("file,id=console", &[("path", &folder.console())], "");
+        all.extend(["-chardev".into(), console]);
         let tools = self.image.tools();
         for (name, path, more) in [
             ("run", folder.path(), ""),
@@ -120,35 +121,10 @@ impl Machine {
             ("tools", &tools, ",readonly=on"),
         ] {
             let start = format!("local,id={name},security_model=none,multidevs=remap");
-            all.extend(["-fsdev".into(), with_path(&start, path, more)]);
+            all.extend(["-fsdev".into(), with_paths(&start, &[("path", path)], more)]);
             let device = format!("virtio-9p-pci,fsdev={name},mount_tag={name}");
             all.extend(["-device".into(), device.into()]);
         }
         all
-    }
-}
-
-/// Returns an option of QEMU with a path; commas of the path are doubled.
-fn with_path(start: &str, path: &Path, end: &str) -> OsString {
-    let mut bytes = format!("{start},path=").into_bytes();
-    for byte in path.as_os_str().as_bytes() {
-        bytes.push(*byte);
-        if *byte == b',' {
-            bytes.push(b',');
-        }
-    }
-    bytes.extend_from_slice(end.as_bytes());
-    OsString::from_vec(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::with_path;
-    use std::path::Path;
-
-    #[test]
-    fn commas_of_a_path_are_doubled() {
-        let option = with_path("local,id=x", Path::new("/a,b c/d"), ",readonly=on");
-        assert_eq!(option, "local,id=x,path=/a,,b c/d,readonly=on");
     }
 }
