@@ -11,6 +11,7 @@ mod compression;
 mod devices;
 mod ending;
 pub(crate) mod guest;
+mod guest_id;
 mod image;
 mod initramfs;
 mod kernel;
@@ -28,6 +29,7 @@ use crate::tree;
 use crate::verdict::Verdict;
 use accelerator::Accelerator;
 use ending::{Ending, TIMED_OUT, VM_FAILED};
+use guest_id::GuestId;
 use image::Image;
 use machine::{Machine, RunResult};
 use run_folder::RunFolder;
@@ -163,7 +165,7 @@ fn start(options: &Options, machine: &Machine) -> Result<RunResult, String> {
     if options.keep {
         eprintln!("vm: the run folder is {}", folder.path().display());
     }
-    let mut task = Task::here(&options.command)?;
+    let mut task = Task::here(&options.command, GuestId { number: 0, count: 1 })?;
     task.extend_path();
     task.set(OUT, &out);
     machine.run(&folder, &task, &out, (std::io::stdout(), std::io::stderr()))
