@@ -7,6 +7,8 @@
 mod accelerator;
 mod apt;
 mod apt_state;
+#[cfg_attr(not(test), expect(dead_code, reason = "a run has one guest yet"))]
+mod cable;
 mod compression;
 mod devices;
 mod ending;
@@ -19,6 +21,8 @@ mod machine;
 mod merged_usr;
 mod modules;
 mod packages;
+#[cfg_attr(not(test), expect(dead_code, reason = "a run has one guest yet"))]
+mod prefixed;
 pub(crate) mod qemu;
 mod qemu_option;
 mod run_folder;
