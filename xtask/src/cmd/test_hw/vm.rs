@@ -91,7 +91,7 @@ impl Work {
         }
         // Those of an earlier run are not those of this one.
         let _ = std::fs::remove_file(&results);
-        let status = vm::status_of(&out, time, |emulated| command(emulated, &results));
+        let ends = vm::ends_of(1, &out, time, |emulated| command(emulated, &results));
         if let Some(file) = json
             && results.exists()
             && let Err(e) = std::fs::copy(&results, file)
@@ -99,7 +99,7 @@ impl Work {
             return failed(file, e);
         }
         let name = self.name;
-        match status {
+        match ends.map(|ends| ends.first().map_or(0, |ended| ended.status)) {
             Ok(0) => Verdict::Passed,
             Ok(1) => Verdict::failed(format!("{name} failed in the VM")),
             Ok(77) => {

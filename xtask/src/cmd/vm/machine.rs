@@ -1,7 +1,7 @@
 //! A run of the VM: start of QEMU, copy of the outputs, end.
 
 use super::accelerator::Accelerator;
-use super::ending::Ending;
+use super::ending::{Ending, TIMED_OUT};
 use super::image::Image;
 use super::qemu::ends_within;
 use super::qemu_option::with_paths;
@@ -47,8 +47,16 @@ pub(crate) struct RunResult {
     pub(super) time: Duration,
 }
 
+impl RunResult {
+    /// Returns the exit status of the command, or [`TIMED_OUT`].
+    pub(super) fn status(&self) -> u8 {
+        self.ending.as_ref().map_or(TIMED_OUT, Ending::status)
+    }
+}
+
 impl Machine {
-    /// Runs a task and copies its outputs to `outputs` as they arrive. `out` is the output folder.
+    /// Runs a task and copies its outputs to `outputs` as they arrive. `out` is the output folder, and `nic` has the arguments
+    /// of QEMU for a NIC. The VM is killed once `stop` is set.
     ///
     /// # Errors
     /// A message if the VM ends before the command does, or an output cannot be written.
@@ -57,12 +65,14 @@ impl Machine {
         folder: &RunFolder,
         task: &Task,
         out: &Path,
+        nic: &[OsString],
         mut outputs: (impl Write + Send, impl Write + Send),
+        stop: &AtomicBool,
     ) -> Result<RunResult, String> {
         folder.prepare(task, out).map_err(|e| format!("{}: {e}", folder.path().display()))?;
         let log = File::create(folder.qemu_log()).map_err(|e| format!("the log of QEMU: {e}"))?;
         let mut command = self.image.qemu.command()?;
-        command.args(self.arguments(folder, out));
+        command.args(self.arguments(folder, out)).args(nic);
         let second = log.try_clone().map_err(|e| format!("the log of QEMU: {e}"))?;
         command.stdin(Stdio::null()).stdout(second).stderr(log);
         let started = Instant::now();
@@ -75,7 +85,12 @@ impl Machine {
             let second = scope.spawn(|| second.copy(&mut outputs.1, &over));
             // A thread ends before the VM only if it fails.
             let is_copying = || !first.is_finished() && !second.is_finished();
-            while is_copying() && folder.ending().is_none() && started.elapsed() < self.limit {
+            let is_stopped = || stop.load(Ordering::Acquire);
+            while is_copying()
+                && !is_stopped()
+                && folder.ending().is_none()
+                && started.elapsed() < self.limit
+            {
                 if ends_within(&qemu, INTERVAL) {
                     break;
                 }
@@ -92,7 +107,7 @@ impl Machine {
         let time = started.elapsed();
         copied.map_err(|e| format!("an output of the command cannot be copied: {e}"))?;
         let ending = folder.ending();
-        if ending.is_none() && time < self.limit {
+        if ending.is_none() && time < self.limit && !stop.load(Ordering::Acquire) {
             let what = "the VM ended before the command; its last output:";
             return Err(format!("{what}\n{}", folder.tail()));
         }
