@@ -4,6 +4,7 @@
 //! A test is counted as passed only if UCX (or RDMA verbs) moved bytes for it, and nothing else did in its place ([`single`]); tests
 //! of the Python package count as pytest counts them ([`python`]).
 
+mod counters;
 mod namespaces;
 mod python;
 pub(crate) mod rdma;
