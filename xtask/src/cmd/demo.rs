@@ -268,7 +268,7 @@ fn build() -> Result<PathBuf, String> {
 }
 
 /// Fills a file with so many random bytes: a stream of BLAKE3 from a seed of the system.
-fn make_file(path: &Path, bytes: u64) -> Result<PathBuf, String> {
+pub(super) fn make_file(path: &Path, bytes: u64) -> Result<PathBuf, String> {
     let failed = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
     let mut seed = [0; 32];
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
@@ -295,7 +295,7 @@ fn number(value: &Value, name: &str) -> f64 {
 }
 
 /// Prints the transport, the reason for it, and the rate.
-fn explain(via: Via, sent: &Value, received: &Value) -> Result<(), String> {
+pub(super) fn explain(via: Via, sent: &Value, received: &Value) -> Result<(), String> {
     let (here, there) = (text(sent, "transport"), text(received, "transport"));
     println!(
         "transport  {here}, as told by the transport that moved the bytes (receiver: {there})"
@@ -326,7 +326,7 @@ fn explain(via: Via, sent: &Value, received: &Value) -> Result<(), String> {
 }
 
 /// Holds the receiver's checksum against the sender's, and the files against each other.
-fn verify(source: &Path, sent: &Value, received: &Value) -> Result<(), String> {
+pub(super) fn verify(source: &Path, sent: &Value, received: &Value) -> Result<(), String> {
     let (theirs, ours) = (text(received, "crc32c"), text(sent, "crc32c"));
     println!("receiver   crc32c {theirs}, computed from its own region");
     println!("sender     crc32c {ours}");

@@ -111,6 +111,8 @@ fn status(results: &[RunResult]) -> u8 {
 pub(super) struct Ended {
     /// Its exit status, or [`TIMED_OUT`].
     pub(super) status: u8,
+    /// The time from the start of the VM.
+    pub(super) time: Duration,
 }
 
 /// Runs a command of another command of xtask in `guests` VMs, with its outputs copied to this process's; `command` is told
@@ -140,7 +142,7 @@ pub(super) fn ends_of(
     let results = start(&options, &machine).map_err(Verdict::Failed)?;
     let ended = |result: RunResult| match result.ending {
         Some(Ending::Failed(why)) => Err(Verdict::Failed(why)),
-        _ => Ok(Ended { status: result.status() }),
+        _ => Ok(Ended { status: result.status(), time: result.time }),
     };
     results.into_iter().map(ended).collect()
 }

@@ -73,6 +73,11 @@ impl Options {
         Ok(Self { hmc, limit: LIMIT.as_secs(), time: 0, json: None, short, python, programs })
     }
 
+    /// The program hmc.
+    pub(super) fn hmc(&self) -> &Path {
+        &self.hmc
+    }
+
     /// Sets the limits, and the file of the results.
     pub(super) fn within(self, limit: Duration, time: Duration, json: Option<&Path>) -> Self {
         let (limit, time) = (limit.as_secs(), time.as_secs());
@@ -187,7 +192,7 @@ const SUITES: &[(&str, Suite)] = &[
 ];
 
 /// The result of a step that is one test.
-fn one_test(verdict: Verdict) -> StepResult {
+pub(super) fn one_test(verdict: Verdict) -> StepResult {
     let passed = u64::from(verdict == Verdict::Passed);
     StepResult { verdict, counts: Counts { passed, ..Counts::default() } }
 }
@@ -240,7 +245,7 @@ fn test(Tested { name, seen, time }: &Tested) -> Value {
 }
 
 /// A step with its tests.
-fn report(line: &Line, tests: &[Value]) -> Value {
+pub(super) fn report(line: &Line, tests: &[Value]) -> Value {
     let Line { name, result, time } = line;
     json!({
         "name": name,
