@@ -10,6 +10,7 @@ use crate::shell;
 use crate::tree;
 use crate::verdict::Verdict;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,18 +61,47 @@ pub(crate) struct Options {
 
 /// Moves the file and prints what happened.
 pub(crate) fn run(options: &Options) -> Verdict {
+    let hosts = Hosts::default();
     let moved = build()
         .and_then(|program| {
-            demonstrate(&program, options.via, options.file.as_deref(), USUAL_BYTES)
+            demonstrate(&program, options.via, options.file.as_deref(), USUAL_BYTES, &hosts)
                 .map(|()| program)
         })
         .and_then(|program| small_puts(&program, options.via));
     Verdict::from_result(moved)
 }
 
-/// Moves `bytes` random bytes with that program, as a demo does.
-pub(super) fn moved_by(program: &Path, via: Via, bytes: u64) -> Verdict {
-    Verdict::from_result(demonstrate(program, via, None, bytes))
+/// Moves `bytes` random bytes with that program between two hosts, as a demo does.
+pub(super) fn moved_by(program: &Path, via: Via, bytes: u64, hosts: &Hosts) -> Verdict {
+    Verdict::from_result(demonstrate(program, via, None, bytes, hosts))
+}
+
+/// Two hosts that share a file system. The default is this host, twice.
+#[derive(Default)]
+pub(super) struct Hosts {
+    pub(super) receiver: Host,
+    pub(super) sender: Host,
+    /// The IP address of the receiver. Without one the sender uses the control socket, or 127.0.0.1.
+    pub(super) address: Option<&'static str>,
+}
+
+/// How a program is started on a host.
+#[derive(Default)]
+pub(super) struct Host {
+    /// The words before the program.
+    pub(super) prefix: Vec<&'static str>,
+    /// Variables of its environment.
+    pub(super) variables: Vec<(&'static str, &'static str)>,
+}
+
+impl Host {
+    /// A command that starts `program` there.
+    fn command(&self, program: &Path) -> Command {
+        let mut words = self.prefix.iter().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).envs(self.variables.iter().copied());
+        command
+    }
 }
 
 /// A folder that is removed when the demo ends.
@@ -153,7 +183,13 @@ impl Drop for Process {
     }
 }
 
-fn demonstrate(program: &Path, via: Via, file: Option<&Path>, bytes: u64) -> Result<(), String> {
+fn demonstrate(
+    program: &Path,
+    via: Via,
+    file: Option<&Path>,
+    bytes: u64,
+    hosts: &Hosts,
+) -> Result<(), String> {
     let scratch = Scratch::new()?;
     let dir = &scratch.0;
     let (source, from) = match file {
@@ -167,9 +203,13 @@ fn demonstrate(program: &Path, via: Via, file: Option<&Path>, bytes: u64) -> Res
     std::fs::create_dir(&inbox).map_err(|e| format!("cannot make {}: {e}", inbox.display()))?;
     let uds = dir.join("uds");
 
-    let mut serve = Command::new(program);
+    let mut serve = hosts.receiver.command(program);
     serve.args(["serve", "--json", "--once", "--into"]).arg(&inbox);
-    serve.args(["--listen", "127.0.0.1:0", "--uds"]).arg(&uds);
+    serve.args(["--listen", &format!("{}:0", hosts.address.unwrap_or("127.0.0.1"))]);
+    match hosts.address {
+        Some(_) => serve.arg("--insecure"),
+        None => serve.arg("--uds").arg(&uds),
+    };
     if via == Via::Ucx {
         serve.arg("--ucx");
     }
@@ -177,22 +217,25 @@ fn demonstrate(program: &Path, via: Via, file: Option<&Path>, bytes: u64) -> Res
     let listening = receiver.line()?;
     let tcp = text(&listening, "tcp");
 
-    let mut put = Command::new(program);
+    let mut put = hosts.sender.command(program);
     put.args(["put", "--json", "--via", via.name()]);
-    if via == Via::Tcp {
+    if via == Via::Tcp || hosts.address.is_some() {
         put.arg("--to").arg(format!("tcp://{tcp}"));
     } else {
         put.arg("--uds").arg(&uds);
+    }
+    if hosts.address.is_some() {
+        put.arg("--insecure");
     }
     put.arg("--").arg(&source);
     let mut sender = Process::start(&mut put)?;
     println!("file       {} ({size} bytes, {from})", source.display());
     println!("sender     process {}, `hmc put --via {}`", sender.child.id(), via.name());
-    println!(
-        "receiver   process {}, `hmc serve` at tcp://{tcp} and in {}",
-        receiver.child.id(),
-        uds.display()
-    );
+    let folder = match hosts.address {
+        Some(_) => String::new(),
+        None => format!(" and in {}", uds.display()),
+    };
+    println!("receiver   process {}, `hmc serve` at tcp://{tcp}{folder}", receiver.child.id());
     let sent = sender.line()?;
     let received = receiver.line()?;
     sender.end()?;
@@ -225,7 +268,7 @@ fn build() -> Result<PathBuf, String> {
 }
 
 /// Fills a file with so many random bytes: a stream of BLAKE3 from a seed of the system.
-fn make_file(path: &Path, bytes: u64) -> Result<PathBuf, String> {
+pub(super) fn make_file(path: &Path, bytes: u64) -> Result<PathBuf, String> {
     let failed = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
     let mut seed = [0; 32];
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
@@ -252,7 +295,7 @@ fn number(value: &Value, name: &str) -> f64 {
 }
 
 /// Prints the transport, the reason for it, and the rate.
-fn explain(via: Via, sent: &Value, received: &Value) -> Result<(), String> {
+pub(super) fn explain(via: Via, sent: &Value, received: &Value) -> Result<(), String> {
     let (here, there) = (text(sent, "transport"), text(received, "transport"));
     println!(
         "transport  {here}, as told by the transport that moved the bytes (receiver: {there})"
@@ -283,7 +326,7 @@ fn explain(via: Via, sent: &Value, received: &Value) -> Result<(), String> {
 }
 
 /// Holds the receiver's checksum against the sender's, and the files against each other.
-fn verify(source: &Path, sent: &Value, received: &Value) -> Result<(), String> {
+pub(super) fn verify(source: &Path, sent: &Value, received: &Value) -> Result<(), String> {
     let (theirs, ours) = (text(received, "crc32c"), text(sent, "crc32c"));
     println!("receiver   crc32c {theirs}, computed from its own region");
     println!("sender     crc32c {ours}");

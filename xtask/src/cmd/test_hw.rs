@@ -4,6 +4,9 @@
 //! A test is counted as passed only if UCX (or RDMA verbs) moved bytes for it, and nothing else did in its place ([`single`]); tests
 //! of the Python package count as pytest counts them ([`python`]).
 
+mod counters;
+mod namespaces;
+mod pair;
 mod python;
 pub(crate) mod rdma;
 mod single;
@@ -50,7 +53,7 @@ pub(crate) struct Options {
     /// Measure beside perftest in the VM instead: ratios only, since its processor may be emulated
     #[arg(long, requires = "vm", conflicts_with = "short")]
     perf: bool,
-    /// Time limit of the suites over RDMA verbs in seconds [default: 1200, build included; 360 after the build with --short]
+    /// Time limit of the suites over RDMA verbs in seconds [default: 1800, build included; 360 after the build with --short]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(60..))]
     time: Option<u64>,
     /// Write the results over RDMA verbs as JSON
@@ -74,7 +77,7 @@ pub(crate) struct Options {
 }
 
 /// Seconds of the suites over RDMA verbs, build included.
-const USUAL_SECS: u64 = 1200;
+const USUAL_SECS: u64 = 1800;
 /// Seconds of their short form, from the end of the build on.
 const SHORT_SECS: u64 = 360;
 

@@ -1,12 +1,14 @@
-//! The suites over RDMA verbs: the conformance suite, the process tests, a file between two processes of `hmc`, and the tests of the
-//! Python package.
+//! The suites over RDMA verbs: the conformance suite, the process tests, a file between two processes of `hmc`, also in two network
+//! namespaces, and the tests of the Python package.
 //!
 //! The programs are built before, since a VM has no use for a compiler: `test-hw --vm` runs this file's command in the guest.
 
+use super::namespaces;
 use super::python::Python;
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
 use super::suites::{ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS, SHORT};
-use crate::cmd::demo::{self, Via};
+use crate::cmd::demo::{self, Hosts, Via};
+use crate::cmd::vm::guest;
 use crate::shell;
 use crate::step_result::{Counts, Line, StepResult, summary, verdict};
 use crate::tree;
@@ -69,6 +71,11 @@ impl Options {
         let hmc = shell::built(&mut command, "hmc-cli", &["hmc"])?;
         let python = if short { Python::default() } else { Python::built(root)? };
         Ok(Self { hmc, limit: LIMIT.as_secs(), time: 0, json: None, short, python, programs })
+    }
+
+    /// The program hmc.
+    pub(super) fn hmc(&self) -> &Path {
+        &self.hmc
     }
 
     /// Sets the limits, and the file of the results.
@@ -140,7 +147,12 @@ pub(crate) fn run(options: &Options) -> Verdict {
     println!("RDMA devices: {}", devices.join(", "));
     let until = Instant::now().checked_add(Duration::from_secs(options.time));
     let (mut table, mut steps) = (Vec::new(), Vec::new());
-    let is_wanted = |name: &str| name != PYTHON || !options.short;
+    let is_wanted = |name: &str| match name {
+        PYTHON => !options.short,
+        // It changes the network of the machine.
+        NAMESPACES => !options.short && guest::is_here(),
+        _ => true,
+    };
     for (name, step) in SUITES.iter().filter(|(name, _)| is_wanted(name)) {
         let mut tested = Vec::new();
         let line = Line::of((*name).to_owned(), || step(options, until, &mut tested));
@@ -161,23 +173,29 @@ pub(crate) fn run(options: &Options) -> Verdict {
 /// Runs a suite, and adds its tests to the list.
 type Suite = fn(&Options, Option<Instant>, &mut Vec<Value>) -> StepResult;
 
-/// The suite that the short form does not run.
+/// The suites that the short form does not run.
 const PYTHON: &str = "Python package";
+const NAMESPACES: &str = "two network namespaces";
 
 const SUITES: &[(&str, Suite)] = &[
     ("conformance", |options, until, tested| {
         suite(options, &RDMA_TESTS, Which::Ignored, until, tested)
     }),
     ("hmc serve and hmc put", |options, _, _| {
-        let verdict = demo::moved_by(&options.hmc, Via::Rdma, FILE_BYTES);
-        let passed = u64::from(verdict == Verdict::Passed);
-        StepResult { verdict, counts: Counts { passed, ..Counts::default() } }
+        one_test(demo::moved_by(&options.hmc, Via::Rdma, FILE_BYTES, &Hosts::default()))
     }),
+    (NAMESPACES, |options, _, _| one_test(namespaces::move_file(&options.hmc, FILE_BYTES))),
     ("process tests", |options, until, tested| {
         suite(options, &process_tests(options.short), Which::All, until, tested)
     }),
     (PYTHON, |options, until, tested| options.python.tests(&tree::root(), until, tested)),
 ];
+
+/// The result of a step that is one test.
+pub(super) fn one_test(verdict: Verdict) -> StepResult {
+    let passed = u64::from(verdict == Verdict::Passed);
+    StepResult { verdict, counts: Counts { passed, ..Counts::default() } }
+}
 
 fn suite(
     options: &Options,
@@ -227,7 +245,7 @@ fn test(Tested { name, seen, time }: &Tested) -> Value {
 }
 
 /// A step with its tests.
-fn report(line: &Line, tests: &[Value]) -> Value {
+pub(super) fn report(line: &Line, tests: &[Value]) -> Value {
     let Line { name, result, time } = line;
     json!({
         "name": name,

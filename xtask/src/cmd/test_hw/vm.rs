@@ -1,9 +1,12 @@
 //! The suites over RDMA verbs in a VM with soft-RoCE devices: built here, run there, in one boot.
 
-use super::rdma::{LIMIT, Options};
+use super::pair::{self, Victim};
+use super::rdma::{LIMIT, Options, one_test, report};
 use crate::cmd::vm;
 use crate::shell;
+use crate::step_result::{Line, StepResult, summary, verdict};
 use crate::verdict::Verdict;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,8 +24,18 @@ pub(super) fn run(root: &Path, time: Duration, json: Option<&Path>, short: bool)
         Ok(options) => options,
         Err(why) => return Verdict::Failed(why),
     };
-    let time = if short { time } else { time.saturating_sub(begun.elapsed()) };
-    let verdict = in_vm(root, options, time, json);
+    let hmc = options.hmc().to_path_buf();
+    let left = || time.saturating_sub(begun.elapsed());
+    let verdict = if short {
+        in_vm(root, options, time, json)
+    } else {
+        // The two VMs come first, since their time is short.
+        let (pairs, steps) = in_two_vms(root, &hmc, left);
+        let suites = StepResult::from(in_vm(root, options, left(), json));
+        let added = json.map_or(Ok(()), |file| add_steps(file, steps));
+        let added = StepResult::from(Verdict::from_result(added));
+        suites.and(pairs.into()).and(added).verdict
+    };
     println!("{:.0} s in all, build and boot included", begun.elapsed().as_secs_f64());
     verdict
 }
@@ -47,6 +60,30 @@ pub(super) fn measure(root: &Path, time: Duration, json: Option<&Path>) -> Verdi
         words.push(results.into());
         words
     })
+}
+
+/// Runs the steps that take two VMs. Returns their verdict and the report of each.
+fn in_two_vms(root: &Path, hmc: &Path, left: impl Fn() -> Duration) -> (Verdict, Vec<Value>) {
+    let out = root.join("target/vm/test-hw");
+    let steps = [
+        ("two VMs, receiver killed", Victim::Receiver),
+        ("two VMs, sender killed", Victim::Sender),
+    ];
+    let table = steps.map(|(name, victim)| {
+        Line::of(name.to_owned(), || one_test(pair::run(hmc, &out, victim, left())))
+    });
+    let skipped = table.iter().any(|l| matches!(l.result.verdict, Verdict::Skipped { .. }));
+    (verdict(summary(&table), skipped), table.iter().map(|line| report(line, &[])).collect())
+}
+
+/// Adds steps to the results in a JSON file.
+fn add_steps(file: &Path, steps: Vec<Value>) -> Result<(), String> {
+    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|e| failed(&e))?;
+    let mut value: Value = serde_json::from_str(&text).map_err(|e| failed(&e))?;
+    let list = value.get_mut("steps").and_then(Value::as_array_mut);
+    list.ok_or_else(|| failed(&"no steps"))?.extend(steps);
+    std::fs::write(file, format!("{value:#}\n")).map_err(|e| failed(&e))
 }
 
 fn in_vm(root: &Path, options: Options, time: Duration, json: Option<&Path>) -> Verdict {
@@ -91,7 +128,7 @@ impl Work {
         }
         // Those of an earlier run are not those of this one.
         let _ = std::fs::remove_file(&results);
-        let status = vm::status_of(&out, time, |emulated| command(emulated, &results));
+        let ends = vm::ends_of(1, &out, time, |emulated| command(emulated, &results));
         if let Some(file) = json
             && results.exists()
             && let Err(e) = std::fs::copy(&results, file)
@@ -99,7 +136,7 @@ impl Work {
             return failed(file, e);
         }
         let name = self.name;
-        match status {
+        match ends.map(|ends| ends.first().map_or(0, |ended| ended.status)) {
             Ok(0) => Verdict::Passed,
             Ok(1) => Verdict::failed(format!("{name} failed in the VM")),
             Ok(77) => {

@@ -1,8 +1,10 @@
-//! The two RDMA devices of the guest: soft-RoCE on both ends of a veth pair.
+//! The RDMA devices of the guest: soft-RoCE on both ends of a veth pair; with two guests, on the NIC that the other
+//! guest is connected to.
 //!
-//! Both addresses are local, so the kernel would deliver packets between them without the pair. Routing rules for the two
+//! Both addresses of the pair are local, so the kernel would deliver packets between them without the pair. Routing rules for the two
 //! addresses precede the rule for local delivery and send these packets across the pair.
 
+use super::guest_id::GuestId;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -35,13 +37,35 @@ link add rxe0 type rxe netdev hmc0
 link add rxe1 type rxe netdev hmc1
 ";
 
-/// Creates both devices.
+/// Returns the commands of ip(8) for the NIC of one of two guests.
+fn nic(guest: GuestId) -> String {
+    format!(
+        "\
+link set lo up
+link set eth0 name hmc0
+link set hmc0 mtu 4500
+addr add 10.77.0.{}/24 dev hmc0
+link set hmc0 up
+",
+        guest.host_number()
+    )
+}
+
+/// The command of rdma(8) for it.
+const NIC_DEVICE: &str = "link add rxe0 type rxe netdev hmc0\n";
+
+/// Creates the devices of a guest.
 ///
 /// # Errors
 /// A message of the kernel or of the tools.
-pub(super) fn create() -> Result<(), String> {
-    // Addresses are valid at once, and packets with a local source address are accepted.
+pub(super) fn create(guest: GuestId) -> Result<(), String> {
+    // Addresses are valid at once.
     set("net/ipv6/conf/default/accept_dad", "0")?;
+    if guest.has_peer() {
+        batch("ip", &nic(guest))?;
+        return batch("rdma", NIC_DEVICE);
+    }
+    // Packets with a local source address are accepted.
     set("net/ipv4/conf/all/accept_local", "1")?;
     batch("ip", ADDRESSES)?;
     for interface in INTERFACES {

@@ -33,10 +33,15 @@ pub(crate) struct Options {
     folder: PathBuf,
 }
 
+/// Returns `true` if this process is in the guest of a VM.
+pub(crate) fn is_here() -> bool {
+    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    line.split_whitespace().any(|word| word == GUEST)
+}
+
 /// Runs the task and powers the guest off. Returns only if this process is not process 1 of a guest.
 pub(crate) fn run(options: &Options) -> Verdict {
-    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    if std::process::id() != 1 || !line.split_whitespace().any(|word| word == GUEST) {
+    if std::process::id() != 1 || !is_here() {
         return Verdict::failed("this process is not in the guest of a VM; use `cargo xtask vm`");
     }
     let ending = run_folder::task(&options.folder)
@@ -66,7 +71,7 @@ fn prepare(task: &Task) -> Result<(), String> {
     devices::set("fs/file-max", "10000000")?;
     let files = |number: u64| Some(number.min(1_073_741_816));
     limit(Resource::Nofile, files(task.files.0), files(task.files.1))?;
-    devices::create()
+    devices::create(task.guest)
 }
 
 /// Runs the task; its outputs go to the run folder.
@@ -171,6 +176,7 @@ fn ending_of(status: WaitStatus) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::{Ending, drain, run_task};
+    use crate::cmd::vm::guest_id::GuestId;
     use crate::cmd::vm::stream::Reader;
     use crate::cmd::vm::task::Task;
     use std::io::Write;
@@ -181,7 +187,7 @@ mod tests {
     fn run(name: &str, change: impl FnOnce(&mut Task)) -> (Ending, String, String) {
         let folder = std::env::temp_dir().join(format!("hmc-vm-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let mut task = Task::here(&["sh".into()]).unwrap();
+        let mut task = Task::here(&["sh".into()], GuestId { number: 0, count: 1 }).unwrap();
         change(&mut task);
         let ending = run_task(&task, &folder).unwrap();
         let [out, err] = ["stdout", "stderr"].map(|name| {

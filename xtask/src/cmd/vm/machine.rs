@@ -1,16 +1,16 @@
 //! A run of the VM: start of QEMU, copy of the outputs, end.
 
 use super::accelerator::Accelerator;
-use super::ending::Ending;
+use super::ending::{Ending, TIMED_OUT};
 use super::image::Image;
 use super::qemu::ends_within;
+use super::qemu_option::with_paths;
 use super::run_folder::RunFolder;
 use super::stream::Reader;
 use super::task::Task;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +47,16 @@ pub(crate) struct RunResult {
     pub(super) time: Duration,
 }
 
+impl RunResult {
+    /// Returns the exit status of the command, or [`TIMED_OUT`].
+    pub(super) fn status(&self) -> u8 {
+        self.ending.as_ref().map_or(TIMED_OUT, Ending::status)
+    }
+}
+
 impl Machine {
-    /// Runs a task and copies its outputs to `outputs` as they arrive. `out` is the output folder.
+    /// Runs a task and copies its outputs to `outputs` as they arrive. `out` is the output folder, and `nic` has the arguments
+    /// of QEMU for a NIC. The VM is killed once `stop` is set.
     ///
     /// # Errors
     /// A message if the VM ends before the command does, or an output cannot be written.
@@ -57,12 +65,14 @@ impl Machine {
         folder: &RunFolder,
         task: &Task,
         out: &Path,
+        nic: &[OsString],
         mut outputs: (impl Write + Send, impl Write + Send),
+        stop: &AtomicBool,
     ) -> Result<RunResult, String> {
         folder.prepare(task, out).map_err(|e| format!("{}: {e}", folder.path().display()))?;
         let log = File::create(folder.qemu_log()).map_err(|e| format!("the log of QEMU: {e}"))?;
         let mut command = self.image.qemu.command()?;
-        command.args(self.arguments(folder, out));
+        command.args(self.arguments(folder, out)).args(nic);
         let second = log.try_clone().map_err(|e| format!("the log of QEMU: {e}"))?;
         command.stdin(Stdio::null()).stdout(second).stderr(log);
         let started = Instant::now();
@@ -75,7 +85,12 @@ impl Machine {
             let second = scope.spawn(|| second.copy(&mut outputs.1, &over));
             // A thread ends before the VM only if it fails.
             let is_copying = || !first.is_finished() && !second.is_finished();
-            while is_copying() && folder.ending().is_none() && started.elapsed() < self.limit {
+            let is_stopped = || stop.load(Ordering::Acquire);
+            while is_copying()
+                && !is_stopped()
+                && folder.ending().is_none()
+                && started.elapsed() < self.limit
+            {
                 if ends_within(&qemu, INTERVAL) {
                     break;
                 }
@@ -92,7 +107,7 @@ impl Machine {
         let time = started.elapsed();
         copied.map_err(|e| format!("an output of the command cannot be copied: {e}"))?;
         let ending = folder.ending();
-        if ending.is_none() && time < self.limit {
+        if ending.is_none() && time < self.limit && !stop.load(Ordering::Acquire) {
             let what = "the VM ended before the command; its last output:";
             return Err(format!("{what}\n{}", folder.tail()));
         }
@@ -111,7 +126,8 @@ impl Machine {
         file("-kernel", &self.image.kernel());
         file("-initrd", &self.image.initramfs());
         all.extend(["-serial".into(), "chardev:console".into()]);
-        all.extend(["-chardev".into(), with_path("file,id=console", &folder.console(), "")]);
+        let console = with_paths("file,id=console", &[("path", &folder.console())], "");
+        all.extend(["-chardev".into(), console]);
         let tools = self.image.tools();
         for (name, path, more) in [
             ("run", folder.path(), ""),
@@ -120,35 +136,10 @@ impl Machine {
             ("tools", &tools, ",readonly=on"),
         ] {
             let start = format!("local,id={name},security_model=none,multidevs=remap");
-            all.extend(["-fsdev".into(), with_path(&start, path, more)]);
+            all.extend(["-fsdev".into(), with_paths(&start, &[("path", path)], more)]);
             let device = format!("virtio-9p-pci,fsdev={name},mount_tag={name}");
             all.extend(["-device".into(), device.into()]);
         }
         all
-    }
-}
-
-/// Returns an option of QEMU with a path; commas of the path are doubled.
-fn with_path(start: &str, path: &Path, end: &str) -> OsString {
-    let mut bytes = format!("{start},path=").into_bytes();
-    for byte in path.as_os_str().as_bytes() {
-        bytes.push(*byte);
-        if *byte == b',' {
-            bytes.push(b',');
-        }
-    }
-    bytes.extend_from_slice(end.as_bytes());
-    OsString::from_vec(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::with_path;
-    use std::path::Path;
-
-    #[test]
-    fn commas_of_a_path_are_doubled() {
-        let option = with_path("local,id=x", Path::new("/a,b c/d"), ",readonly=on");
-        assert_eq!(option, "local,id=x,path=/a,,b c/d,readonly=on");
     }
 }

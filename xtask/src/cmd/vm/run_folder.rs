@@ -168,6 +168,7 @@ fn quoted(text: &OsStr) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::{Ending, RunFolder, quoted, task, write_ending};
+    use crate::cmd::vm::guest_id::GuestId;
     use crate::cmd::vm::task::Task;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
@@ -193,7 +194,8 @@ mod tests {
     fn the_guest_reads_the_task_and_the_host_the_ending() {
         let runs = runs("a folder's");
         let folder = RunFolder::create(&runs, false).unwrap();
-        let given = Task::here(&["a b".into(), "'".into()]).unwrap();
+        let given =
+            Task::here(&["a b".into(), "'".into()], GuestId { number: 0, count: 1 }).unwrap();
         folder.prepare(&given, Path::new("/out")).unwrap();
         assert_eq!(task(folder.path()), Ok(given));
         assert!(folder.path().join("guest").is_file());

@@ -1,5 +1,6 @@
 //! The command that the guest runs, with its arguments, environment, working directory and limits, and their file format.
 
+use super::guest_id::GuestId;
 use rustix::process::{Resource, getrlimit};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,14 +22,16 @@ pub(crate) struct Task {
     pub(super) host: OsString,
     /// The soft and the hard limit of open files.
     pub(super) files: (u64, u64),
+    /// The guest that runs it.
+    pub(super) guest: GuestId,
 }
 
 impl Task {
-    /// Returns the command with the environment, working directory and limits of this process.
+    /// Returns the command for a guest, with the environment, working directory and limits of this process.
     ///
     /// # Errors
     /// A message if the working directory was removed.
-    pub(crate) fn here(arguments: &[OsString]) -> Result<Self, String> {
+    pub(super) fn here(arguments: &[OsString], guest: GuestId) -> Result<Self, String> {
         let folder = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
         let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
         let files = getrlimit(Resource::Nofile);
@@ -38,6 +41,7 @@ impl Task {
             folder,
             host: OsStr::from_bytes(host.trim_ascii()).to_owned(),
             files: (files.current.unwrap_or(u64::MAX), files.maximum.unwrap_or(u64::MAX)),
+            guest,
         })
     }
 
@@ -65,8 +69,13 @@ impl Task {
 
     /// Returns the content of the task file: a list of fields, each with a NUL byte at its end. No field can contain one.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let numbers =
-            [self.files.0.to_string(), self.files.1.to_string(), self.arguments.len().to_string()];
+        let numbers = [
+            self.files.0.to_string(),
+            self.files.1.to_string(),
+            self.guest.number.to_string(),
+            self.guest.count.to_string(),
+            self.arguments.len().to_string(),
+        ];
         let mut bytes = Vec::new();
         let mut field = |parts: &[&[u8]]| {
             parts.iter().for_each(|part| bytes.extend_from_slice(part));
@@ -90,6 +99,8 @@ impl Task {
         let folder = PathBuf::from(text(fields.next()?));
         let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse::<u64>().ok();
         let files = (number()?, number()?);
+        let mut byte = || u8::try_from(number()?).ok();
+        let guest = GuestId { number: byte()?, count: byte()? };
         let count = number()?;
         let arguments: Vec<_> = (0..count).map_while(|_| fields.next().map(text)).collect();
         if u64::try_from(arguments.len()).ok()? != count {
@@ -103,13 +114,13 @@ impl Task {
                 Some((text(name), text(value.get(1..)?)))
             })
             .collect::<Option<_>>()?;
-        Some(Self { arguments, environment, folder, host, files })
+        Some(Self { arguments, environment, folder, host, files, guest })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Task;
+    use super::{GuestId, Task};
     use std::ffi::{OsStr, OsString};
     use std::os::unix::ffi::OsStrExt;
 
@@ -135,6 +146,7 @@ mod tests {
             folder: "/a folder/with\nlines".into(),
             host: "host".into(),
             files: (1024, u64::MAX),
+            guest: GuestId { number: 1, count: 2 },
         }
     }
 
@@ -155,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_task_has_the_state_of_this_process() {
-        let here = Task::here(&["x".into()]).unwrap();
+        let here = Task::here(&["x".into()], GuestId { number: 0, count: 1 }).unwrap();
         assert_eq!(here.folder, std::env::current_dir().unwrap());
         assert_eq!(here.environment, std::env::vars_os().collect::<Vec<_>>());
         assert!(here.files.0 > 0 && here.files.0 <= here.files.1);
