@@ -74,8 +74,10 @@ fn tags_of_the_dead_are_received_from_any() {
     let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096 redial=0");
     actor.request(&format!("connect 0 {} shm 20000", dir.address()));
     session.wait_peer(1, LONG).expect("it came");
+    assert!(session.control().is_connected(1) && !session.control().is_connected(2));
     actor.send("tags 0 0 3 exit");
     until("the link is over", LONG, || (session.stats().peers_lost == 1).then_some(()));
+    assert!(!session.control().is_connected(1));
     for tag in 0..3 {
         let (from, message) = session.control().recv_any(Want::Tag, LONG).expect("it was sent");
         assert_eq!((from.0, message), (1, Message::Tag(tag)));

@@ -47,3 +47,31 @@ impl From<VerbsFault> for Error {
         Self::new(kind, format!("RDMA verbs: {fault}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hmc_hw::verbs::port::LinkLayer;
+    use hmc_hw::verbs::reach::Unreachable;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_has_the_kind_of_what_went_wrong() {
+        let call = |errno: Errno| {
+            VerbsFault::Call(VerbsError::new("making a queue", "mlx5_0", errno.raw_os_error()))
+        };
+        let fabrics = Unreachable::Link(LinkLayer::Ethernet, LinkLayer::InfiniBand);
+        for (fault, kind, words) in [
+            (call(Errno::NOMEM), ErrorKind::NoSpace, "making a queue"),
+            (call(Errno::NODEV), ErrorKind::Unavailable, "mlx5_0"),
+            (call(Errno::INVAL), ErrorKind::Io, "making a queue"),
+            (VerbsFault::Unreachable(fabrics), ErrorKind::Unavailable, "InfiniBand"),
+            (VerbsFault::TooLong, ErrorKind::Full, "RDMA verbs"),
+            (VerbsFault::UnknownWindow { index: 9, limit: 8 }, ErrorKind::Protocol, "RDMA verbs"),
+        ] {
+            let e = Error::from(fault);
+            assert_eq!(e.kind(), kind, "{e}");
+            assert!(e.to_string().contains(words), "{e}");
+        }
+    }
+}
