@@ -1,4 +1,4 @@
-//! Copies between both ends: those of the seeds' blocking calls, and objects as ends of others.
+//! Copies between both ends: those of the blocking calls of the C++ HMC, and objects as ends of others.
 
 use hmc_std::{Address, ConnBuffer, Copy, Direction, OpId, Peer};
 use pyo3::prelude::*;

@@ -266,7 +266,7 @@ impl Core {
         self.parts.end(py, key, ip, timeout)
     }
 
-    /// The peer of a place of the seeds.
+    /// The peer of a place of the C++ HMC.
     fn _at(slf: &Bound<'_, Self>, ip: &str, port: Port, conn: Conn) -> PyResult<Py<Peer>> {
         let (peer, _) = slf.get().at(slf.py(), ip, port, conn)?;
         Self::wrap(slf, peer)
@@ -341,7 +341,7 @@ impl Core {
         signature = (ip, port, local_off = Count(0), remote_off = Count(0), nbytes = Count(0), conn = Conn(0), timeout = None),
         text_signature = "($self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=0, timeout=None)"
     )]
-    #[allow(clippy::too_many_arguments, reason = "the seeds' signature")]
+    #[allow(clippy::too_many_arguments, reason = "the C++ HMC's signature")]
     fn put_remote(
         &self,
         py: Python<'_>,
@@ -362,7 +362,7 @@ impl Core {
         signature = (ip, port, local_off = Count(0), remote_off = Count(0), nbytes = Count(0), conn = Conn(0), timeout = None),
         text_signature = "($self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=0, timeout=None)"
     )]
-    #[allow(clippy::too_many_arguments, reason = "the seeds' signature")]
+    #[allow(clippy::too_many_arguments, reason = "the C++ HMC's signature")]
     fn get_remote(
         &self,
         py: Python<'_>,
@@ -383,7 +383,7 @@ impl Core {
         signature = (ip, port, local_off = Count(0), remote_off = Count(0), nbytes = Count(0), conn = Conn(0)),
         text_signature = "($self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=0)"
     )]
-    #[allow(clippy::too_many_arguments, reason = "the seeds' signature")]
+    #[allow(clippy::too_many_arguments, reason = "the C++ HMC's signature")]
     fn put_nb(
         &self,
         py: Python<'_>,
@@ -404,7 +404,7 @@ impl Core {
         signature = (ip, port, local_off = Count(0), remote_off = Count(0), nbytes = Count(0), conn = Conn(0)),
         text_signature = "($self, ip, port, local_off=0, remote_off=0, nbytes=0, conn=0)"
     )]
-    #[allow(clippy::too_many_arguments, reason = "the seeds' signature")]
+    #[allow(clippy::too_many_arguments, reason = "the C++ HMC's signature")]
     fn get_nb(
         &self,
         py: Python<'_>,

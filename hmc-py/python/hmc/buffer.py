@@ -1,4 +1,4 @@
-"""The staged path of the seeds: one buffer of a session, with copies in and out by offset.
+"""The staged path of the C++ HMC: one buffer of a session, with copies in and out by offset.
 
 :class:`IOBuffer` has the names of the C++ HMC's Python package, :class:`ConnBuffer` those of its binding. Both are the same
 memory, that of a session to be: ``Session(buf)`` makes it reachable. Offsets are called ``offset``; ``bias`` means the same.

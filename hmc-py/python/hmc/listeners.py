@@ -1,4 +1,4 @@
-"""Where sessions listen and dial, in the terms of the seeds: addresses, folders, and what to say when a plane is missing."""
+"""Where sessions listen and dial, in the terms of the C++ HMC: addresses, folders, and what to say when a plane is missing."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def default_dir() -> str:
 def private(path: StrPath) -> str:
     """A folder that belongs to this user alone: ``path`` itself, or one in it named after the user.
 
-    The seeds put their sockets straight into ``/tmp``, where anybody can take their names.
+    The C++ HMC puts its sockets straight into ``/tmp``, where anybody can take their names.
     """
     path = os.fspath(path)
     try:
@@ -106,7 +106,7 @@ def meant_another(error: HMCStatusError) -> bool:
 
 
 def warn_once(ips: Iterable[str], insecure: bool) -> bool:
-    """Whether connections beyond this host are allowed. The seeds' calls allow them, and warn once in a process."""
+    """Whether connections beyond this host are allowed. The C++ HMC's calls allow them, and warn once in a process."""
     if insecure:
         return True
     beyond = [ip for ip in ips if not _is_loopback(ip)]

@@ -1,4 +1,4 @@
-"""Memory in the terms of the seeds: an object with bytes, or an address with a size."""
+"""Memory in the terms of the C++ HMC: an object with bytes, or an address with a size."""
 
 from __future__ import annotations
 

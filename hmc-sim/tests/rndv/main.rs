@@ -127,7 +127,7 @@ proptest! {
 }
 
 /// A model of the half-buffers must be able to fail: a receiver that gives its credit before it
-/// copied out, as the seeds' does, is found.
+/// copied out, as the C++ HMC's does, is found.
 #[test]
 fn a_credit_before_the_copy_corrupts_in_this_model() {
     let corrupted = (0..200).any(|seed| {

@@ -1,4 +1,4 @@
-//! Transfers and messages by rank: the seeds' Communicator.
+//! Transfers and messages by rank: the C++ HMC's Communicator.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -192,7 +192,7 @@ impl Communicator {
         self.shared.links().into_iter().filter(opening).map(|l| l.peer.0).collect()
     }
 
-    /// Whether `rank` is connected now (the seeds' checkConn).
+    /// Whether `rank` is connected now (the C++ HMC's checkConn).
     #[must_use]
     pub fn check_conn(&self, rank: u32) -> bool {
         self.shared.link(Rank(rank)).is_some_and(|l| l.is_ready_now())

@@ -1,4 +1,4 @@
-//! Messages by rank: the seeds' CtrlSocketManager, owned by a communicator and never global.
+//! Messages by rank: the C++ HMC's CtrlSocketManager, owned by a communicator and never global.
 
 use std::sync::Arc;
 use std::time::Duration;

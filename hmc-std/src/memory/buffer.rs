@@ -1,4 +1,4 @@
-//! The staged path of the seeds: one region with offset-addressed copies in and out.
+//! The staged path of the C++ HMC: one region with offset-addressed copies in and out.
 
 use super::region::Region;
 use crate::base::error::Result;
@@ -7,7 +7,7 @@ use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 use std::ptr::NonNull;
 
-/// One registered region with offset-addressed copies in and out: the seeds' ConnBuffer.
+/// One registered region with offset-addressed copies in and out: the C++ HMC's ConnBuffer.
 ///
 /// The session's own is exposed for reading and writing to every peer that connects; others
 /// ([`Communicator::share`](crate::communicator::Communicator::share)) are exposed by range. Either way several may access

@@ -1,4 +1,4 @@
-//! Messages of any size: the seeds' sendDataTo and recvDataFrom, from and to any memory.
+//! Messages of any size: the C++ HMC's sendDataTo and recvDataFrom, from and to any memory.
 
 use std::sync::Arc;
 use std::time::Duration;
