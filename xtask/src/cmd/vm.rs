@@ -109,7 +109,7 @@ fn status(results: &[RunResult]) -> u8 {
 
 /// The end of a command in a guest.
 pub(super) struct Ended {
-    /// Its exit status, or [`TIMED_OUT`].
+    /// Its exit status, or [`ending::TIMED_OUT`].
     pub(super) status: u8,
     /// The time from the start of the VM.
     pub(super) time: Duration,

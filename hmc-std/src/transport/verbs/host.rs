@@ -65,7 +65,11 @@ mod tests {
             (call(Errno::NOMEM), ErrorKind::NoSpace, "making a queue"),
             (call(Errno::NODEV), ErrorKind::Unavailable, "mlx5_0"),
             (call(Errno::INVAL), ErrorKind::Io, "making a queue"),
-            (VerbsFault::Unreachable(fabrics), ErrorKind::Unavailable, "InfiniBand"),
+            (
+                VerbsFault::Unreachable("mlx5_0:1".to_owned(), fabrics),
+                ErrorKind::Unavailable,
+                "InfiniBand",
+            ),
             (VerbsFault::TooLong, ErrorKind::Full, "RDMA verbs"),
             (VerbsFault::UnknownWindow { index: 9, limit: 8 }, ErrorKind::Protocol, "RDMA verbs"),
         ] {
