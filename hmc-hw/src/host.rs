@@ -36,6 +36,15 @@ pub trait Notify: Send + Sync {
     fn notify(&self);
 }
 
+/// Where the tags of one peer's puts are delivered: a bounded inbox.
+pub trait TagSink: Send + Sync {
+    /// Returns `true` if it takes one more. If not, the session has the data plane asked again once it does.
+    fn has_space(&self) -> bool;
+
+    /// Delivers one. At the end of a link those that have come are delivered though there is no space.
+    fn push(&self, tag: u64);
+}
+
 /// A session: it has the clock, and a thread that watches descriptors.
 pub trait Host: Send + Sync {
     /// Returns the time by the session's clock.

@@ -70,6 +70,7 @@ mod shared_regions;
 pub mod status;
 pub mod survey;
 mod sys;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod window_parts;
