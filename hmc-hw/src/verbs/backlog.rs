@@ -131,6 +131,7 @@ mod tests {
         let (pieces, piece_bytes) = pieces(len, lanes);
         let first = RdmaAccess {
             is_read: false,
+            immediate: None,
             address: 1 << 40,
             lkey: 1,
             len: piece_bytes,

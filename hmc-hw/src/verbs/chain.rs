@@ -6,8 +6,9 @@ use std::ptr::{self, NonNull};
 use super::error::VerbsError;
 use super::objects::QueuePair;
 use super::sys::{
-    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, ibv_mw_bind_info,
-    ibv_send_wr, ibv_send_wr_bind_mw, ibv_send_wr_rdma, ibv_send_wr_wr, ibv_sge,
+    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_mw_bind_info, ibv_send_wr,
+    ibv_send_wr_bind_mw, ibv_send_wr_rdma, ibv_send_wr_wr, ibv_sge,
 };
 
 /// Work requests of one chain: each chain costs a call, a ring of the doorbell and a completion.
@@ -25,6 +26,8 @@ pub(super) struct RdmaAccess {
     pub(super) len: u32,
     pub(super) remote_address: u64,
     pub(super) rkey: u32,
+    /// The peer receives this once the bytes are in its memory. None of a read.
+    pub(super) immediate: Option<u32>,
 }
 
 /// How a work request is carried out.
@@ -34,6 +37,18 @@ pub(super) struct SendFlags {
     pub(super) is_inline: bool,
     /// It completes with an entry of the completion queue, though others follow it in its chain.
     pub(super) is_signalled: bool,
+    /// What the peer receives with it wakes whoever sleeps there.
+    pub(super) is_solicited: bool,
+}
+
+impl SendFlags {
+    #[inline]
+    fn bits(self) -> u32 {
+        let inline = if self.is_inline { IBV_SEND_INLINE } else { 0 };
+        let signalled = if self.is_signalled { IBV_SEND_SIGNALED } else { 0 };
+        let solicited = if self.is_solicited { IBV_SEND_SOLICITED } else { 0 };
+        inline | signalled | solicited
+    }
 }
 
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
@@ -107,25 +122,49 @@ impl Chain {
     /// Appends one, whose completion names `number`. A chain that is full is left as it is: see [`MAX_CHAIN`].
     #[inline]
     pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, flags: SendFlags) {
-        let at = self.len;
-        if at >= MAX_CHAIN {
-            return;
-        }
-        let (requests, elements) = (self.requests.as_ptr(), self.elements.as_ptr());
-        // SAFETY: a place of the array; the chain is borrowed mutably, and nothing is posted meanwhile.
-        let element = unsafe { &mut *elements.wrapping_add(at) };
-        *element = ibv_sge { addr: access.address, length: access.len, lkey: access.lkey };
-        // SAFETY: as above.
-        let request = unsafe { &mut *requests.wrapping_add(at) };
+        let element = ibv_sge { addr: access.address, length: access.len, lkey: access.lkey };
+        let Some(request) = self.next(element) else { return };
         request.wr_id = number;
-        request.opcode = if access.is_read { IBV_WR_RDMA_READ } else { IBV_WR_RDMA_WRITE };
-        let inline = if flags.is_inline { IBV_SEND_INLINE } else { 0 };
-        let signalled = if flags.is_signalled { IBV_SEND_SIGNALED } else { 0 };
-        request.send_flags = inline | signalled;
+        request.opcode = match (access.is_read, access.immediate) {
+            (true, _) => IBV_WR_RDMA_READ,
+            (false, None) => IBV_WR_RDMA_WRITE,
+            (false, Some(immediate)) => {
+                request.imm_data = immediate.to_be();
+                IBV_WR_RDMA_WRITE_WITH_IMM
+            }
+        };
+        request.send_flags = flags.bits();
         request.wr = ibv_send_wr_wr {
             rdma: ibv_send_wr_rdma { remote_addr: access.remote_address, rkey: access.rkey },
         };
+    }
+
+    /// Appends a message without bytes, as [`Self::push`]. It takes a receive of the peer.
+    pub(super) fn push_message(&mut self, number: u64, immediate: Option<u32>, flags: SendFlags) {
+        let Some(request) = self.next(NO_SGE) else { return };
+        request.wr_id = number;
+        request.imm_data = immediate.unwrap_or(0).to_be();
+        request.opcode = if immediate.is_some() { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND };
+        request.send_flags = flags.bits();
+    }
+
+    /// Takes the next place, for a work request with that element: none, if it has no bytes.
+    #[inline]
+    fn next(&mut self, element: ibv_sge) -> Option<&mut ibv_send_wr> {
+        let at = self.len;
+        if at >= MAX_CHAIN {
+            return None;
+        }
         self.len = at.wrapping_add(1);
+        let (requests, elements) = (self.requests.as_ptr(), self.elements.as_ptr());
+        // SAFETY: a place of the array; the chain is borrowed mutably, and nothing is posted meanwhile.
+        let place = unsafe { &mut *elements.wrapping_add(at) };
+        *place = element;
+        // SAFETY: as above.
+        let request = unsafe { &mut *requests.wrapping_add(at) };
+        // For some devices an element of 0 bytes has 2 GiB.
+        request.num_sge = i32::from(element.length != 0);
+        Some(request)
     }
 
     /// Posts all, and empties the chain. If `is_signalled`, the last one completes with an entry of the completion queue.

@@ -118,6 +118,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 cq,
                 port: port.number(),
                 psn: random_psn()?,
+                receives: 0,
             })?);
         }
         drop(making);

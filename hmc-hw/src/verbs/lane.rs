@@ -18,6 +18,8 @@ use super::sys::{
     IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_status,
 };
 
+/// What completions of receives name. Work requests are numbered from 0 on.
+pub(super) const RECEIVE: u64 = u64::MAX;
 /// Work requests under way on one queue pair.
 pub(super) const LANE_DEPTH: usize = 256;
 /// Work requests after which the first chain of a queue pair that has nothing under way is posted: the device begins while the rest
@@ -103,6 +105,8 @@ pub(super) struct LaneParts<'n> {
     pub(super) port: u8,
     /// The number of its first packet, of 24 bits.
     pub(super) psn: u32,
+    /// Receives that it has space for.
+    pub(super) receives: u32,
 }
 
 /// By what completions name a queue pair: devices number them by themselves.
@@ -124,8 +128,8 @@ impl Lane {
     /// [`VerbsError`].
     pub(super) fn new(parts: LaneParts<'_>) -> Result<Self, VerbsError> {
         let send = u32::try_from(LANE_DEPTH).unwrap_or(u32::MAX);
-        let sizes = QueueSizes { send, inline_bytes: INLINE_BYTES };
-        let LaneParts { nic, pd, cq, port, psn } = parts;
+        let LaneParts { nic, pd, cq, port, psn, receives } = parts;
+        let sizes = QueueSizes { send, receive: receives, inline_bytes: INLINE_BYTES };
         let qp = QueuePair::new(pd, cq, port, sizes)?;
         let name = LaneName::new(nic, qp.number());
         let (queue, chain) = (SendQueue::new(LANE_DEPTH), Chain::new());
@@ -166,10 +170,24 @@ impl Lane {
         self.qp.connect(&PathTo { our_psn: self.psn, ..*path })
     }
 
+    /// Posts so many receives without memory, for messages and immediates.
+    ///
+    /// # Errors
+    /// [`VerbsError`].
+    pub(super) fn post_receives(&self, count: u32) -> Result<(), VerbsError> {
+        self.qp.post_receives(RECEIVE, count)
+    }
+
     /// Returns `true` if one more work request may be under way.
     #[inline]
     pub(super) fn has_space(&self) -> bool {
-        self.queue.space() != 0
+        self.has_space_for(1)
+    }
+
+    /// Returns `true` if so many more work requests may be under way.
+    #[inline]
+    pub(super) fn has_space_for(&self, count: u32) -> bool {
+        self.queue.space() >= u64::from(count)
     }
 
     /// Returns `true` if an access of that length may be pushed.
@@ -196,7 +214,27 @@ impl Lane {
             if is_signalled {
                 self.unsignalled = 0;
             }
-            self.chain.push(number, access, SendFlags { is_inline, is_signalled });
+            let is_solicited = access.immediate.is_some();
+            let flags = SendFlags { is_inline, is_signalled, is_solicited };
+            self.chain.push(number, access, flags);
+        }
+        Ok(())
+    }
+
+    /// Appends a message without bytes, of no request, to the next chain; see [`Self::has_space_for`]. One without an immediate wakes
+    /// whoever sleeps at the other end.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub(super) fn push_message(&mut self, immediate: Option<u32>) -> Result<(), LaneFailure> {
+        if self.chain.len() >= FIRST_CHAIN {
+            self.post_long()?;
+        }
+        self.needs_signal = true;
+        if let Some(number) = self.queue.push(Piece::Own, 0) {
+            let is_solicited = immediate.is_none();
+            let flags = SendFlags { is_inline: false, is_signalled: false, is_solicited };
+            self.chain.push_message(number, immediate, flags);
         }
         Ok(())
     }
@@ -222,7 +260,16 @@ impl Lane {
     pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {
         if self.queue.may_flush() {
             let FlushWord { address, lkey, remote_address, rkey } = self.flush;
-            let access = RdmaAccess { is_read: true, address, lkey, len: 1, remote_address, rkey };
+            let immediate = None;
+            let access = RdmaAccess {
+                is_read: true,
+                address,
+                lkey,
+                len: 1,
+                remote_address,
+                rkey,
+                immediate,
+            };
             self.push(&access, Piece::Flush)?;
         }
         if self.chain.is_empty() {

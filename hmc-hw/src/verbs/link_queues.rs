@@ -53,9 +53,17 @@ impl LinkQueues {
     pub(super) fn arm(&self) -> bool {
         let mut all = true;
         for cq in self.iter() {
-            all &= cq.arm().is_ok();
+            all &= cq.arm(false).is_ok();
         }
         all
+    }
+
+    /// The queue to which the peer's tags come is armed for those and for failures from now on, if it is not armed for all.
+    ///
+    /// # Errors
+    /// [`VerbsError`].
+    pub(super) fn arm_for_peer(&self) -> Result<(), VerbsError> {
+        self.first.arm(true)
     }
 
     /// Takes the events that are there. Returns `true` if there was one.

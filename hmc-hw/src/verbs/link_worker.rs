@@ -114,10 +114,22 @@ impl LinkWorker {
         self.notify.notify();
     }
 
-    /// Takes the events that are there.
-    fn take_events(&self) {
-        if self.queues.take_events() {
+    /// Takes the events that are there. Returns whether there was one: the queues are to be looked at then.
+    fn take_events(&self) -> bool {
+        let any = self.queues.take_events();
+        if any {
+            // In this order: whoever arms them for all does so later, and it stays so.
+            self.arm_for_peer();
             self.watch.disarm();
+        }
+        any
+    }
+
+    /// What the peer sends makes an event from now on, as do failures. What has come before makes none.
+    pub(super) fn arm_for_peer(&self) {
+        if !self.is_manual {
+            // A device that is gone tells by an asynchronous event.
+            let _ = self.queues.arm_for_peer();
         }
     }
 
@@ -153,9 +165,12 @@ impl LinkWorker {
             self.host.unwatch(self.as_fd());
             return;
         }
-        self.take_events();
+        let any = self.take_events();
         if let Err(e) = self.host.watch(self.number, self.as_fd()) {
             self.host.report(Event::NotWatched(e));
+        }
+        if any {
+            self.notify.notify();
         }
     }
 
@@ -178,7 +193,7 @@ impl LinkWorker {
     /// The descriptor is readable: has the link look at its completions. A caller that waits is woken by that if it sleeps.
     pub(super) fn service(&self) {
         if !self.is_manual {
-            self.take_events();
+            let _ = self.take_events();
             let _ = self.go_on();
             self.notify.notify();
         }
@@ -240,7 +255,7 @@ impl SharedWorker for LinkWorker {
         if !self.is_manual {
             self.set_watched(false);
         }
-        self.take_events();
+        let _ = self.take_events();
         self.watch.arm() || !self.arm_queue()
     }
 

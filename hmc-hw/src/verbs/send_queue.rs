@@ -16,8 +16,8 @@ pub(super) enum Piece {
     Part(u16),
     /// A flush.
     Flush,
-    /// A bind of a window; done when it completes.
-    Bind,
+    /// Of no request: a bind of a window, or a message to the peer's end. Done when it completes.
+    Own,
     /// It was done before those in front of it.
     Done,
 }
@@ -101,7 +101,7 @@ impl SendQueue {
                 (self.wants_flush, self.has_parts) = (false, false);
                 self.flushes = self.flushes.wrapping_add(1);
             }
-            Piece::Plain(_) | Piece::Bind | Piece::Done => {}
+            Piece::Plain(_) | Piece::Own | Piece::Done => {}
         }
         *self.place(number)? = Posted { piece, bytes };
         self.next = number.wrapping_add(1);
@@ -170,7 +170,7 @@ impl SendQueue {
                     self.flushes = self.flushes.wrapping_sub(1);
                     flushed = self.completed;
                 }
-                Piece::Bind => *piece = Piece::Done,
+                Piece::Own => *piece = Piece::Done,
                 Piece::NeedsFlush(_) | Piece::Part(_) | Piece::Done => {}
             }
             self.bytes = self.bytes.wrapping_sub(bytes);
@@ -195,7 +195,7 @@ impl SendQueue {
         }
         match self.place(number)?.piece {
             Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
-            Piece::Flush | Piece::Bind | Piece::Done => None,
+            Piece::Flush | Piece::Own | Piece::Done => None,
         }
     }
 

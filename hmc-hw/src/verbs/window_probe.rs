@@ -117,7 +117,7 @@ impl Loopback {
         cq: &Arc<CompletionQueue>,
         port: &Port,
     ) -> Result<Self, VerbsError> {
-        let sizes = QueueSizes { send: DEPTH, inline_bytes: 0 };
+        let sizes = QueueSizes { send: DEPTH, receive: 0, inline_bytes: 0 };
         let new = || QueuePair::new(pd, cq, port.number(), sizes);
         let pair = Self { near: new()?, far: new()? };
         let attrs = port.device().attrs();
@@ -241,9 +241,14 @@ impl Trial {
             len: u32::try_from(PATTERN.len()).unwrap_or(0),
             remote_address: part(at).address(self.base),
             rkey,
+            immediate: None,
         };
         let mut chain = Chain::new();
-        chain.push(number, &access, SendFlags { is_inline: false, is_signalled: true });
+        chain.push(
+            number,
+            &access,
+            SendFlags { is_inline: false, is_signalled: true, is_solicited: false },
+        );
         if let Some(pair) = self.pairs.get(pair) {
             // SAFETY: the region is registered with the queue pairs' domain, and ends after them.
             unsafe { chain.post(&pair.near, true) }?;
@@ -260,7 +265,7 @@ impl Trial {
     fn wait(&self, number: u64, check: WindowCheck) -> Result<WcStatus, NoWindows> {
         loop {
             // An error: the queue is looked at each millisecond.
-            let _ = self.cq.arm();
+            let _ = self.cq.arm(false);
             let mut completions = [ibv_wc::default(); 4];
             let taken = self.cq.poll(&mut completions)?;
             let mut taken = completions.iter().take(taken);

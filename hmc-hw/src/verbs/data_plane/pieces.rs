@@ -44,6 +44,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             len: piece_bytes,
             remote_address: there.0,
             rkey: there.1,
+            immediate: None,
         };
         self.has_posted = true;
         self.worker.set_busy(true);

@@ -18,7 +18,7 @@ impl Lane {
             return Ok(None);
         }
         self.post(true)?;
-        let Some(number) = self.queue.push(Piece::Bind, 0) else { return Ok(None) };
+        let Some(number) = self.queue.push(Piece::Own, 0) else { return Ok(None) };
         window.bind(&self.qp, number, range).map_err(LaneFailure::from)?;
         Ok(Some(number))
     }

@@ -106,13 +106,14 @@ impl CompletionQueue {
         })
     }
 
-    /// The next completion that is added makes an event. Those that are there make none: poll after this.
+    /// The next completion that is added makes an event; `solicited_only`: the next of a receive whose sender asks for one, or of a
+    /// failure. A queue that is armed for all stays so. Completions that are there make none: poll after this.
     ///
     /// # Errors
     /// [`VerbsError`].
-    pub(in crate::verbs) fn arm(&self) -> Result<(), VerbsError> {
+    pub(in crate::verbs) fn arm(&self, solicited_only: bool) -> Result<(), VerbsError> {
         // SAFETY: the queue exists.
-        let returned = unsafe { ops::req_notify_cq(self.cq.as_ptr(), false) };
+        let returned = unsafe { ops::req_notify_cq(self.cq.as_ptr(), solicited_only) };
         check("arming a completion queue", self.device.name(), returned)
     }
 

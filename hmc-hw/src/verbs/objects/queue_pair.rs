@@ -15,7 +15,7 @@ use crate::verbs::sys::{
     IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
     IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT,
     IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, ibv_ah_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-    ibv_qp_init_attr, ibv_qp_state, ibv_send_wr,
+    ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr,
 };
 
 /// How often a packet is sent again before the connection is given up. For soft-RoCE 7 is without end.
@@ -25,11 +25,16 @@ const RNR_RETRIES: u8 = 6;
 /// What a sender waits before, by the table of the InfiniBand specification (volume 1, 9.7.5.2.8): 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
+const NO_RECEIVE: ibv_recv_wr =
+    ibv_recv_wr { wr_id: 0, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 0 };
+
 /// What a queue pair has space for.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct QueueSizes {
     /// Work requests that are under way.
     pub(in crate::verbs) send: u32,
+    /// Receives that are under way.
+    pub(in crate::verbs) receive: u32,
     /// Bytes that a work request can carry itself; less where the device cannot.
     pub(in crate::verbs) inline_bytes: u32,
 }
@@ -92,7 +97,7 @@ impl QueuePair {
             srq: ptr::null_mut(),
             cap: ibv_qp_cap {
                 max_send_wr: sizes.send,
-                max_recv_wr: 1,
+                max_recv_wr: sizes.receive.max(1),
                 max_send_sge: 1,
                 max_recv_sge: 1,
                 max_inline_data: sizes.inline_bytes,
@@ -224,6 +229,25 @@ impl QueuePair {
         // SAFETY: the queue pair exists; the chain is as the caller promises.
         let result = unsafe { ops::post_send(self.qp.as_ptr(), first, &mut refused) };
         check("posting requests", self.device().name(), result)
+    }
+
+    /// Posts so many receives without memory, whose completions name `number`.
+    ///
+    /// # Errors
+    /// [`VerbsError`]: some may have been posted.
+    pub(in crate::verbs) fn post_receives(
+        &self,
+        number: u64,
+        count: u32,
+    ) -> Result<(), VerbsError> {
+        for _ in 0..count {
+            let mut receive = ibv_recv_wr { wr_id: number, ..NO_RECEIVE };
+            let mut refused = ptr::null_mut();
+            // SAFETY: the queue pair exists; the receive names no memory.
+            let result = unsafe { ops::post_recv(self.qp.as_ptr(), &mut receive, &mut refused) };
+            check("posting receives", self.device().name(), result)?;
+        }
+        Ok(())
     }
 }
 
