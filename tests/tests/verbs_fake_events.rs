@@ -228,20 +228,20 @@ fn new_links_use_the_new_addresses_of_a_port() {
     let (before, calls) = (near.greeting(), fake.calls("ibv_query_port"));
     drop(End::numbered(&domain, 2).unwrap());
     assert_eq!(fake.calls("ibv_query_port"), calls, "nothing has changed");
-    let old = <[u8; 16]>::try_from(&before.1[17..33]).unwrap();
+    let old = <[u8; 16]>::try_from(&before.1[18..34]).unwrap();
     let mut gid = old;
     gid[15] ^= 0x55;
     let set_all = |gid| (0..8).for_each(|index| fake.set_gid(0, 1, index, Some((2, gid))));
     set_all(gid);
     fake.event(0, GID_CHANGE, 1);
     let after = End::numbered(&domain, 2).unwrap().greeting();
-    assert_eq!((&after.1[..17], &after.1[17..33]), (&before.1[..17], &gid[..]));
+    assert_eq!((&after.1[..18], &after.1[18..34]), (&before.1[..18], &gid[..]));
     assert_eq!(near.greeting(), before, "the link goes on as it began");
     for (kind, value) in [(LID_CHANGE, 0x1234), (SPEED_CHANGE, 0x0077)] {
         fake.set_port(0, 1, "lid", value);
         fake.event(0, kind, 1);
         let after = End::numbered(&domain, 2).unwrap().greeting();
-        assert_eq!(u64::from(u16::from_le_bytes([after.1[15], after.1[16]])), value);
+        assert_eq!(u64::from(u16::from_le_bytes([after.1[16], after.1[17]])), value);
     }
     let reports = host.take();
     assert_eq!(reports.len(), 3, "{reports:?}");

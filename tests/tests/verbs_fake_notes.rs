@@ -121,7 +121,7 @@ fn a_peer_that_serves_no_reads_is_refused() {
     let fake = FakeIbv::take();
     let (mut near, mut far) = (End::new(), End::new());
     let (kind, mut bytes) = far.greeting();
-    bytes[14] = 0;
+    bytes[15] = 0;
     let fault = near.try_receive((kind, &bytes)).expect_err("it serves no reads");
     let VerbsFault::Note(e) = &fault else { panic!("{fault:?}") };
     assert!(matches!(e.kind, WireErrorKind::Value { field: "reads at a time", value: 0 }), "{e:?}");

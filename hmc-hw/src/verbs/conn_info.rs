@@ -10,6 +10,7 @@ use hmc_core::wire::cursor::{Reader, WireError, WireErrorKind, Writer};
 use super::gid::{Gid, GidType};
 use super::port::{LinkLayer, Mtu};
 use super::reach::End;
+use super::tags::MIN_RECEIVED;
 
 /// Kind of a note with conn info: how to connect to the sender.
 pub const ENDPOINT_VERBS: u8 = 5;
@@ -20,7 +21,7 @@ pub const ENDPOINT_VERBS_KEY: u8 = 6;
 pub const ENDPOINT_VERBS_CONNECTED: u8 = 7;
 
 /// The version of the conn info.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// Queue pairs that a link can have.
 pub(super) const MAX_LANES: usize = 16;
 /// NICs that a session can use.
@@ -59,6 +60,8 @@ pub(super) struct ConnInfo {
     pub(super) nics: Vec<NicInfo>,
     /// 1 to [`MAX_LANES`], and no fewer than NICs. They are on the NICs in turn: the one of index i on that of index i mod n.
     pub(super) lanes: Vec<LaneInfo>,
+    /// Receives that the first queue pair has for tags, [`MIN_RECEIVED`] at least.
+    pub(super) tags: u8,
 }
 
 /// As `ibv_port_attr.link_layer` numbers them.
@@ -136,7 +139,7 @@ impl ConnInfo {
     /// # Errors
     /// `NoSpace`.
     pub(super) fn emit(&self, out: &mut Writer<'_>) -> Result<(), WireError> {
-        for number in [VERSION, count_of(&self.nics), count_of(&self.lanes)] {
+        for number in [VERSION, count_of(&self.nics), count_of(&self.lanes), self.tags] {
             out.u8(number)?;
         }
         out.u64_le(self.flush_address)?;
@@ -165,11 +168,16 @@ impl ConnInfo {
         if lanes < nics || usize::from(lanes) > MAX_LANES {
             return Err(bad("number of queue pairs", lanes, &r));
         }
+        let tags = r.u8()?;
+        if tags < MIN_RECEIVED {
+            // Some tag would never be sent.
+            return Err(bad("receives for tags", tags, &r));
+        }
         let flush_address = r.u64_le()?;
         let nics = (0..nics).map(|_| NicInfo::parse(&mut r)).collect::<Result<_, _>>()?;
         let lanes = (0..lanes).map(|_| LaneInfo::parse(&mut r)).collect::<Result<_, _>>()?;
         r.end()?;
-        Ok(Self { flush_address, nics, lanes })
+        Ok(Self { flush_address, nics, lanes, tags })
     }
 }
 
@@ -247,7 +255,12 @@ mod tests {
         let first = NicInfo { end, mtu: Mtu(3), max_gets: 16, lid: 0x0708, flush_key: 0x2122_2324 };
         let end = End { link: LinkLayer::InfiniBand, kind: GidType::InfiniBand, gid: Gid([8; 16]) };
         let second = NicInfo { end, mtu: Mtu(5), max_gets: 4, lid: 0x0506, flush_key: 7 };
-        ConnInfo { flush_address: 0x1112_1314_1516_1718, nics: vec![first, second], lanes }
+        ConnInfo {
+            flush_address: 0x1112_1314_1516_1718,
+            nics: vec![first, second],
+            lanes,
+            tags: 32,
+        }
     }
 
     fn bytes_of(emit: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
@@ -261,7 +274,7 @@ mod tests {
     #[test]
     fn conn_info_has_these_bytes() {
         let bytes = bytes_of(|out| info().emit(out).unwrap());
-        let mut wanted = vec![3, 2, 3, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11];
+        let mut wanted = vec![4, 2, 3, 32, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11];
         wanted.extend([2, 2, 3, 16, 8, 7]);
         wanted.extend([9; 16]);
         wanted.extend([0x24, 0x23, 0x22, 0x21, 1, 0, 5, 4, 6, 5]);
@@ -281,7 +294,7 @@ mod tests {
         }
         assert!(ConnInfo::parse(&[&bytes[..], &[0]].concat()).is_err());
         // Of the second NIC, too.
-        let of_nics = [11, 37].into_iter().flat_map(|at| {
+        let of_nics = [12, 38].into_iter().flat_map(|at| {
             [
                 (at, 0, "link layer"),
                 (at, 3, "link layer"),
@@ -292,17 +305,19 @@ mod tests {
             ]
         });
         let others = [
-            (0, 2, "version of the conn info"),
-            (0, 4, "version of the conn info"),
+            (0, 3, "version of the conn info"),
+            (0, 5, "version of the conn info"),
             (1, 0, "number of NICs"),
             (1, 9, "number of NICs"),
             (1, 4, "number of queue pairs"),
             (2, 0, "number of queue pairs"),
             (2, 1, "number of queue pairs"),
             (2, 17, "number of queue pairs"),
-            (66, 1, "number of a queue pair"),
-            (70, 1, "packet number"),
-            (86, 1, "packet number"),
+            (3, 0, "receives for tags"),
+            (3, 3, "receives for tags"),
+            (67, 1, "number of a queue pair"),
+            (71, 1, "packet number"),
+            (87, 1, "packet number"),
         ];
         for (at, value, field) in of_nics.chain(others) {
             let mut bad = bytes.clone();
@@ -321,7 +336,7 @@ mod tests {
         let nics = vec![nic; super::MAX_NICS];
         let longest = ConnInfo { nics, lanes: vec![lane; super::MAX_LANES], ..info() };
         let bytes = bytes_of(|out| longest.emit(out).unwrap());
-        assert_eq!((bytes.len(), ConnInfo::parse(&bytes)), (11 + 8 * 26 + 16 * 8, Ok(longest)));
+        assert_eq!((bytes.len(), ConnInfo::parse(&bytes)), (12 + 8 * 26 + 16 * 8, Ok(longest)));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::verbs::pairing::{Spread, pairs};
 use crate::verbs::path::{ACK_TIMEOUT, address_of};
 use crate::verbs::reach::reach;
 use crate::verbs::status::WcStatus;
+use crate::verbs::tags::MAX_RECEIVED;
 use crate::verbs::window_scheme::WindowScheme;
 
 impl<M: Registered> VerbsDataPlane<M> {
@@ -35,6 +36,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             flush_address: self.domain.flush_source().address(),
             nics: nics.map(|(nic, of_domain)| nic.info(of_domain)).collect(),
             lanes: self.lanes.iter().map(Lane::info).collect(),
+            tags: MAX_RECEIVED,
         }
     }
 
