@@ -40,6 +40,7 @@ pub mod rogue;
 pub mod small_transfers;
 pub mod soak;
 pub mod strace;
+pub mod tag_list;
 pub mod ucx_pair;
 pub mod ucx_planes;
 pub mod verbs_planes;

@@ -22,6 +22,7 @@ use hmc_hw::verbs::select::{Port, Selector};
 use hmc_mem::registered::Registered as _;
 
 use crate::fake_ibv::{file, has_windows};
+use crate::tag_list::TagList;
 use crate::ucx_pair::CountingNotify;
 pub use crate::ucx_planes::{LEN, Pages, RecordingHost, TURNS};
 
@@ -93,6 +94,8 @@ pub struct End {
     pub domain: Arc<VerbsDomain>,
     /// The number of notifications.
     pub notifications: CountingNotify,
+    /// Tags of the other end's puts.
+    pub tags: TagList,
 }
 
 impl End {
@@ -161,9 +164,10 @@ impl End {
     ) -> Result<Self, VerbsFault> {
         let notifications = CountingNotify::default();
         let notify = Box::new(notifications.clone());
-        let mut plane = VerbsDataPlane::new(domain, serial, 8, notify)?;
+        let tags = TagList::default();
+        let mut plane = VerbsDataPlane::new(domain, serial, 8, notify, Box::new(tags.clone()))?;
         plane.add_memory(&memory);
-        Ok(Self { plane, memory, domain: Arc::clone(domain), notifications })
+        Ok(Self { plane, memory, domain: Arc::clone(domain), notifications, tags })
     }
 
     /// What the other end must receive first.

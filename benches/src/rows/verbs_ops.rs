@@ -12,7 +12,7 @@ use hmc_core::time::Instant;
 use hmc_core::transport::{Note, Notes as _, Registration as _, Target as _, Transport as _};
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
-use hmc_hw::host::{Event, Host, Notify, WatchError};
+use hmc_hw::host::{Event, Host, Notify, TagSink, WatchError};
 use hmc_hw::verbs::data_plane::VerbsDataPlane;
 use hmc_hw::verbs::domain::{DomainOptions, VerbsDomain};
 use hmc_hw::verbs::library::{Library, Search};
@@ -61,6 +61,16 @@ impl Notify for NoNotify {
     fn notify(&self) {}
 }
 
+struct NoTags;
+
+impl TagSink for NoTags {
+    fn has_space(&self) -> bool {
+        true
+    }
+
+    fn push(&self, _: u64) {}
+}
+
 /// Memory of a data plane.
 #[derive(Clone, Debug)]
 struct Pages(Arc<Mapping>);
@@ -89,7 +99,8 @@ struct End(VerbsDataPlane<Pages>, Pages);
 
 impl End {
     fn new(domain: &Arc<VerbsDomain>, serial: u32) -> Res<Self> {
-        let mut plane = VerbsDataPlane::new(domain, serial, 1, Box::new(NoNotify)).map_err(text)?;
+        let (notify, tags) = (Box::new(NoNotify), Box::new(NoTags));
+        let mut plane = VerbsDataPlane::new(domain, serial, 1, notify, tags).map_err(text)?;
         let memory = Pages(Arc::new(Mapping::create(BYTES).map_err(text)?));
         plane.add_memory(&memory);
         Ok(Self(plane, memory))

@@ -25,13 +25,13 @@ pub enum PeerAccess {
 /// [`Target::forget_window`]: super::Target::forget_window
 /// [`Caps::NOTIFY`]: crate::types::Caps::NOTIFY
 pub trait NeedsStream: DataPlane {
-    /// Puts with a tag that can be under way.
+    /// Puts with a tag that can be under way whose tags the layer sends.
     const MAX_NOTIFIES: usize;
 
     /// How the peer accesses memory of this end.
     fn peer_access(&self) -> PeerAccess;
 
-    /// Returns a put whose bytes are visible and whose tag is to be sent, once. The layer completes it.
+    /// Returns a put whose bytes are visible and whose tag the layer is to send, once. The layer completes it.
     fn take_notify(&mut self) -> Option<WorkRequest>;
 
     /// Whether nothing that this end has begun is under way, as far as is known without progress.

@@ -1,6 +1,6 @@
 //! RDMA verbs as a link's data plane: puts and gets by the NIC, windows that it enforces, and what the two ends tell each other.
 //!
-//! Tags and the peer's end are not the NIC's: a layer with a stream beside it adds them ([`NeedsStream`]). Where the device enforces
+//! The peer's end is not the NIC's, nor are tags without bytes: a layer with a stream beside it adds them ([`NeedsStream`]). Where the device enforces
 //! memory windows of type 2B, the links of a session share a protection domain without remote rights, and an exposed window is a memory
 //! window for each queue pair. Elsewhere each link has a protection domain of its own, in which just the windows are registered that
 //! are exposed to its peer, with their range and rights. The NIC refuses all else. The end of a window's memory windows or registration
@@ -8,6 +8,7 @@
 
 mod link;
 mod memory;
+mod notify;
 mod pieces;
 mod windows;
 
@@ -19,7 +20,7 @@ use hmc_core::transport::{
 };
 use hmc_core::types::Caps;
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
-use hmc_core::work::{Completion, Failure, SlotId, WorkRequest};
+use hmc_core::work::{Completion, Failure, Opcode, SlotId, WorkRequest};
 use hmc_mem::registered::{MemoryCache, Registered};
 
 use super::backlog::Backlog;
@@ -27,17 +28,18 @@ use super::domain::{VerbsDomain, random_psn};
 use super::error::VerbsError;
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
-use super::lane::{Lane, LaneFailure, LaneName, LaneParts};
+use super::lane::{Lane, LaneFailure, LaneName, LaneParts, RECEIVE};
 use super::link_nic::LinkNic;
 use super::link_queues::LinkQueues;
 use super::link_worker::LinkWorker;
 use super::locals::LocalTable;
 use super::pairing::Spread;
 use super::remotes::RemoteTable;
-use super::requests::{MAX_REQUESTS, RequestTable};
+use super::requests::RequestTable;
 use super::select::SelectError;
 use super::sys::{IBV_WC_SUCCESS, ibv_wc};
-use crate::host::{Event, Notify};
+use super::tags::{RECEIVES, Tags};
+use crate::host::{Event, Notify, TagSink};
 
 /// Completions that are taken at a time.
 const MAX_COMPLETIONS: usize = 16;
@@ -47,6 +49,7 @@ pub struct VerbsDataPlane<M: Registered> {
     /// The queue pairs. They are destroyed before the registrations that their requests name.
     lanes: Vec<Lane>,
     requests: RequestTable,
+    tags: Tags,
     backlog: Backlog,
     locals: LocalTable,
     exposed: ExposedWindows,
@@ -92,7 +95,7 @@ impl<M: Registered> fmt::Debug for VerbsDataPlane<M> {
 
 impl<M: Registered> VerbsDataPlane<M> {
     /// The data plane of the link of that number. `windows` can be exposed by its own table: none, where a layer has one. `notify` is
-    /// called when there are completions and no caller waits.
+    /// called when there are completions and no caller waits; `tags` gets what the peer's puts carry.
     ///
     /// # Errors
     /// [`VerbsFault`].
@@ -101,6 +104,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         serial: u32,
         windows: usize,
         notify: Box<dyn Notify>,
+        tags: Box<dyn TagSink>,
     ) -> Result<Self, VerbsFault> {
         let _ = domain.take_events();
         let spread = Spread::new(domain.nics().len(), domain.options().lanes);
@@ -110,7 +114,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         let nics = made.collect::<Result<Vec<_>, _>>()?;
         let worker = domain.new_worker(serial, queues_of(&nics)?, notify)?;
         let mut lanes = Vec::new();
-        for nic in (0..spread.lanes).map(|lane| spread.nic_of(lane)) {
+        for lane in 0..spread.lanes {
+            let nic = spread.nic_of(lane);
             let Some(LinkNic { pd, cq, port, .. }) = nics.get(nic) else { continue };
             lanes.push(Lane::new(LaneParts {
                 nic,
@@ -118,13 +123,15 @@ impl<M: Registered> VerbsDataPlane<M> {
                 cq,
                 port: port.number(),
                 psn: random_psn()?,
-                receives: 0,
+                // The first carries tags.
+                receives: if lane == 0 { RECEIVES } else { 0 },
             })?);
         }
         drop(making);
         Ok(Self {
             lanes,
             requests: RequestTable::new(),
+            tags: Tags::new(tags),
             backlog: Backlog::new(),
             locals: LocalTable::default(),
             exposed: ExposedWindows::default(),
@@ -233,9 +240,15 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.is_stuck && self.keeps_memory
     }
 
-    /// Posts what waits, and takes completions. Returns whether anything happened.
+    /// Posts what waits, and takes completions of this end's requests. Returns whether anything happened.
     #[inline]
     fn advance(&mut self) -> bool {
+        self.advance_with(false)
+    }
+
+    /// As [`Self::advance`]. `receives`: also if there can only be some of the peer's.
+    #[inline]
+    fn advance_with(&mut self, receives: bool) -> bool {
         if self.lanes.is_empty() {
             return false;
         }
@@ -253,6 +266,9 @@ impl<M: Registered> VerbsDataPlane<M> {
             self.fail(failure);
             return true;
         }
+        if self.tags.is_paused() {
+            self.tags.deliver(false);
+        }
         let any = match self.submit() {
             Ok(any) => any,
             Err(failure) => {
@@ -260,7 +276,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 return true;
             }
         };
-        if self.lanes.iter().all(Lane::is_idle) {
+        if !receives && self.lanes.iter().all(Lane::is_idle) {
             return any;
         }
         let (mut first, mut taken) = (None, 0_usize);
@@ -276,13 +292,17 @@ impl<M: Registered> VerbsDataPlane<M> {
             for wc in self.completions.iter().take(count) {
                 // Behind a failure other queue pairs may have succeeded.
                 if (first.is_none() || wc.status == IBV_WC_SUCCESS)
-                    && let Err(failure) = complete(&mut self.lanes, index, wc, &mut self.requests)
+                    && let Err(failure) =
+                        complete(&mut self.lanes, index, wc, &mut self.requests, &mut self.tags)
                 {
                     first = Some(failure);
                 }
             }
         }
-        if first.is_none() && taken != 0 && !self.backlog.is_empty() {
+        if taken != 0 && first.is_none() {
+            first = self.end_receives().err();
+        }
+        if first.is_none() && taken != 0 && (!self.backlog.is_empty() || self.has_messages()) {
             // What has space now. After it only completions make space.
             first = self.submit().err();
         }
@@ -306,7 +326,8 @@ impl<M: Registered> VerbsDataPlane<M> {
                 let taken = self.completions.iter().take(taken);
                 for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
                     // It is no failure.
-                    let _ = complete(&mut self.lanes, index, wc, &mut self.requests);
+                    let _ =
+                        complete(&mut self.lanes, index, wc, &mut self.requests, &mut self.tags);
                 }
             }
         }
@@ -326,7 +347,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     fn has_work(&self) -> bool {
         let waits = || self.is_connected && self.lanes.iter().any(Lane::has_work);
         let has_any = self.requests.has_any_done() || self.exposed.owes_keys();
-        has_any || !self.is_put_off && waits()
+        has_any || self.has_messages() || !self.is_put_off && waits()
     }
 }
 
@@ -355,10 +376,11 @@ fn complete(
     nic: usize,
     wc: &ibv_wc,
     requests: &mut RequestTable,
+    tags: &mut Tags,
 ) -> Result<(), LaneFailure> {
     let name = LaneName::new(nic, wc.qp_num);
-    let lane = lanes.iter_mut().find(|lane| lane.name() == name);
-    lane.map_or(Ok(()), |lane| lane.complete(wc, requests))
+    let Some(lane) = lanes.iter_mut().find(|lane| lane.name() == name) else { return Ok(()) };
+    if wc.wr_id == RECEIVE { lane.receive(wc, tags) } else { lane.complete(wc, requests) }
 }
 
 impl<M: Registered> Transport for VerbsDataPlane<M> {
@@ -378,6 +400,10 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         }
         if !self.serves() {
             return Err(PostErrorKind::Busy);
+        }
+        if matches!(work.opcode, Opcode::PutNotify { .. }) {
+            // The queue pair that carries tags.
+            self.next_lane = 0;
         }
         let there = match self.remotes.resolve(work.opcode, work.remote, self.next_lane) {
             Ok(Some(there)) => there,
@@ -415,7 +441,7 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
 }
 
 impl<M: Registered> NeedsStream for VerbsDataPlane<M> {
-    const MAX_NOTIFIES: usize = MAX_REQUESTS;
+    const MAX_NOTIFIES: usize = 0;
 
     /// Through the NIC, as soon as the peer can have this end's conn info.
     fn peer_access(&self) -> PeerAccess {
@@ -426,9 +452,10 @@ impl<M: Registered> NeedsStream for VerbsDataPlane<M> {
         }
     }
 
+    /// None: the NIC carries tags, too.
     #[inline]
     fn take_notify(&mut self) -> Option<WorkRequest> {
-        self.requests.take_notify()
+        None
     }
 
     fn is_idle(&self) -> bool {

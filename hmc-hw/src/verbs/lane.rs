@@ -17,6 +17,7 @@ use super::sys::{
     IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_status,
 };
+use super::tags::{ReceiveError, Tags};
 
 /// What completions of receives name. Work requests are numbered from 0 on.
 pub(super) const RECEIVE: u64 = u64::MAX;
@@ -56,6 +57,8 @@ pub(super) enum LaneFailure {
     Completion { nic: usize, status: ibv_wc_status, vendor: u32 },
     /// A call failed.
     Call(Box<VerbsError>),
+    /// The peer broke the protocol.
+    Peer(&'static str),
     /// The device of the NIC of that index has reported this.
     Event(usize, EventType),
 }
@@ -337,6 +340,19 @@ impl Lane {
         }
         let (status, vendor) = (wc.status, wc.vendor_err);
         Err(LaneFailure::Completion { nic: self.nic, status, vendor })
+    }
+
+    /// A receive of this queue pair has completed.
+    ///
+    /// # Errors
+    /// [`LaneFailure`].
+    pub(super) fn receive(&self, wc: &ibv_wc, tags: &mut Tags) -> Result<(), LaneFailure> {
+        tags.receive(wc).map_err(|e| match e {
+            ReceiveError::Peer(what) => LaneFailure::Peer(what),
+            ReceiveError::Status(status) => {
+                LaneFailure::Completion { nic: self.nic, status, vendor: wc.vendor_err }
+            }
+        })
     }
 
     /// Destroys its queue pair, which is a fence.

@@ -11,6 +11,7 @@ use super::nic::Nic;
 use super::objects::{CompletionQueue, ProtectionDomain};
 use super::select::Port;
 use super::shared_regions::SharedRegions;
+use super::tags::RECEIVES;
 
 /// A NIC of a link.
 #[derive(Debug)]
@@ -37,8 +38,10 @@ impl LinkNic {
             Some(shared) => Arc::clone(shared.pd()),
             None => ProtectionDomain::new(device)?,
         };
-        // One entry for each work request: it cannot overrun, whatever fails.
-        let cq = CompletionQueue::new(device, LANE_DEPTH.saturating_add(1).saturating_mul(lanes))?;
+        // One entry for each work request, and for each receive: it cannot overrun, whatever fails.
+        let receives = usize::try_from(RECEIVES).unwrap_or(0);
+        let entries = LANE_DEPTH.saturating_add(1).saturating_mul(lanes).saturating_add(receives);
+        let cq = CompletionQueue::new(device, entries)?;
         let flush = match &shared {
             Some(shared) => shared.flush().clone(),
             None => FlushRegions::new(&pd, domain.flush_source(), domain.flush_sink())?,

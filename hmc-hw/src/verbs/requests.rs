@@ -17,6 +17,18 @@ struct Request {
     /// Work requests of the device that it still waits for, posted or not.
     pieces: usize,
     failure: Option<Failure>,
+    carries: Carries,
+}
+
+/// What the work requests of a request carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carries {
+    /// Its bytes. Its tag, if it has one, follows.
+    Bytes,
+    /// Its bytes and its tag.
+    All,
+    /// Its tag. Its bytes are there.
+    Tag,
 }
 
 /// Requests that are finished and not taken, [`MAX_REQUESTS`] at most.
@@ -24,7 +36,7 @@ struct Request {
 struct Finished {
     /// The oldest first.
     done: Box<Deque<Completion, MAX_REQUESTS>>,
-    /// Puts whose tags the owner has to send.
+    /// Puts whose bytes are there, and whose tags are to be sent.
     notifies: VecDeque<WorkRequest>,
     /// Bytes of payload that have moved.
     bytes: u64,
@@ -39,12 +51,15 @@ impl Finished {
     }
 
     #[inline]
-    fn add(&mut self, work: &WorkRequest, failure: Option<Failure>) {
+    fn add(&mut self, work: &WorkRequest, carries: Carries, failure: Option<Failure>) {
         let len = work.local.span.len();
         match failure {
             None => {
-                self.bytes = self.bytes.wrapping_add(len);
-                if matches!(work.opcode, Opcode::PutNotify { .. }) {
+                if carries != Carries::Tag {
+                    self.bytes = self.bytes.wrapping_add(len);
+                }
+                let is_tagged = matches!(work.opcode, Opcode::PutNotify { .. });
+                if is_tagged && carries == Carries::Bytes {
                     self.notifies.push_back(*work);
                 } else {
                     self.push(work.op, Ok(len));
@@ -87,10 +102,15 @@ impl RequestTable {
 
     /// Inserts a request that waits for `pieces` work requests of the device. Returns its record.
     #[inline]
-    pub(super) fn insert(&mut self, work: &WorkRequest, pieces: usize) -> Option<u16> {
+    pub(super) fn insert(
+        &mut self,
+        work: &WorkRequest,
+        carries: Carries,
+        pieces: usize,
+    ) -> Option<u16> {
         let record = self.free.pop()?;
         let entry = self.records.get_mut(usize::from(record))?;
-        *entry = Some(Request { work: *work, pieces, failure: None });
+        *entry = Some(Request { work: *work, pieces, failure: None, carries });
         Some(record)
     }
 
@@ -132,7 +152,7 @@ impl RequestTable {
         if request.pieces != 0 {
             return;
         }
-        self.finished.add(&request.work, request.failure);
+        self.finished.add(&request.work, request.carries, request.failure);
         *entry = None;
         self.free.push(record);
     }
@@ -148,10 +168,13 @@ impl RequestTable {
     pub(super) fn fail_all(&mut self, why: impl Fn(&WorkRequest) -> Failure) {
         for record in (0..).take(self.records.len()) {
             let entry = self.records.get_mut(usize::from(record)).and_then(Option::take);
-            if let Some(Request { work, failure, .. }) = entry {
+            if let Some(Request { work, failure, carries, .. }) = entry {
                 self.free.push(record);
-                self.finished.add(&work, Some(failure.unwrap_or_else(|| why(&work))));
+                self.finished.add(&work, carries, Some(failure.unwrap_or_else(|| why(&work))));
             }
+        }
+        while let Some(work) = self.finished.notifies.pop_front() {
+            self.finished.push(work.op, Err(why(&work)));
         }
     }
 
@@ -167,48 +190,59 @@ impl RequestTable {
         n
     }
 
-    /// Takes a finished put whose tag is to be sent now.
+    /// Returns the oldest put whose bytes are there and whose tag is to be sent.
     #[inline]
-    pub(super) fn take_notify(&mut self) -> Option<WorkRequest> {
-        self.finished.notifies.pop_front()
+    pub(super) fn next_notify(&self) -> Option<&WorkRequest> {
+        self.finished.notifies.front()
+    }
+
+    /// Inserts a request for the tag of that put, of one work request of the device. Returns its record.
+    pub(super) fn insert_next_tag(&mut self) -> Option<u16> {
+        let work = self.finished.notifies.pop_front()?;
+        self.insert(&work, Carries::Tag, 1)
     }
 
     /// Returns `true` if a finished request was not taken yet.
     #[inline]
     pub(super) fn has_any_done(&self) -> bool {
-        !self.finished.done.is_empty() || !self.finished.notifies.is_empty()
+        !self.finished.done.is_empty()
     }
 
-    /// Returns `true` if no request is under way.
+    /// Returns `true` if no work request of the device is under way. Tags may wait until the peer takes some.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.free.len() == self.records.len()
     }
 
-    fn iter(&self) -> impl Iterator<Item = &WorkRequest> {
-        self.records.iter().flatten().map(|request| &request.work)
+    fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.records.iter().flatten()
+    }
+
+    /// Those whose bytes are under way.
+    fn moving(&self) -> impl Iterator<Item = &WorkRequest> {
+        self.iter().filter(|request| request.carries != Carries::Tag).map(|request| &request.work)
     }
 
     /// Returns `true` if a request of that operation is not taken yet.
     pub(super) fn has_op(&self, op: SlotId) -> bool {
-        self.uses_memory_of(op)
+        self.iter().any(|request| request.work.op == op)
             || self.finished.done.iter().any(|completion| completion.op == op)
             || self.finished.notifies.iter().any(|work| work.op == op)
     }
 
-    /// Returns `true` if a request of that operation is under way.
+    /// Returns `true` if bytes of that operation are under way.
     pub(super) fn uses_memory_of(&self, op: SlotId) -> bool {
-        self.iter().any(|work| work.op == op)
+        self.moving().any(|work| work.op == op)
     }
 
     /// Returns `true` if a request under way names that memory.
     pub(super) fn uses_memory(&self, key: RegionKey) -> bool {
-        self.iter().any(|work| work.local.key == key)
+        self.moving().any(|work| work.local.key == key)
     }
 
     /// Returns `true` if a request under way names that window of the peer.
     pub(super) fn uses_window(&self, id: WindowId) -> bool {
-        self.iter().any(|work| work.remote.window == id)
+        self.moving().any(|work| work.remote.window == id)
     }
 
     /// Bytes of payload that have moved.
@@ -223,9 +257,9 @@ mod tests {
     use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
     use hmc_core::slots::SlotId;
     use hmc_core::types::{Access, MemoryKind};
-    use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
+    use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-    use super::RequestTable;
+    use super::{Carries, RequestTable};
 
     fn work(index: u16, opcode: Opcode) -> WorkRequest {
         let (extent, kind) = (Extent::new(64), MemoryKind::Cpu);
@@ -250,13 +284,54 @@ mod tests {
             let [one, other] = [1, 2].map(|index| work(index, opcode));
             let has = |table: &RequestTable| [one, other].map(|work| table.has_op(work.op));
             assert_eq!(has(&table), [false, false]);
-            let record = table.insert(&one, 1).expect("space");
+            let record = table.insert(&one, Carries::Bytes, 1).expect("space");
             assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], true));
             table.complete_piece(record);
             assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
             let mut out = [Completion { op: other.op, result: Ok(0) }; 2];
-            assert_eq!(table.take_done(&mut out) + usize::from(table.take_notify().is_some()), 1);
+            if opcode != Opcode::Put {
+                assert_eq!(table.take_done(&mut out), 0);
+                assert_eq!(table.next_notify(), Some(&one));
+                let record = table.insert_next_tag().expect("space");
+                assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
+                assert_eq!(table.next_notify(), None);
+                table.complete_piece(record);
+            }
+            assert_eq!((table.take_done(&mut out), table.bytes()), (1, 8));
+            assert_eq!(out[0], Completion { op: one.op, result: Ok(8) });
             assert_eq!(has(&table), [false, false]);
+        }
+    }
+
+    /// One whose tag goes along is done with its bytes.
+    #[test]
+    fn a_tag_that_goes_along_does_not_wait() {
+        let mut table = RequestTable::new();
+        let one = work(1, Opcode::PutNotify { tag: 1 });
+        let record = table.insert(&one, Carries::All, 1).expect("space");
+        table.complete_piece(record);
+        let mut out = [Completion { op: one.op, result: Ok(0) }];
+        assert_eq!(table.next_notify(), None);
+        assert_eq!(table.take_done(&mut out), 1);
+        assert_eq!(out[0].result, Ok(8));
+    }
+
+    /// The end of a link ends a put whose tag was to be sent.
+    #[test]
+    fn tags_that_wait_fail_with_the_rest() {
+        let mut table = RequestTable::new();
+        let works = [1, 2].map(|index| work(index, Opcode::PutNotify { tag: 1 }));
+        for work in &works {
+            let record = table.insert(work, Carries::Bytes, 1).expect("space");
+            table.complete_piece(record);
+        }
+        assert!(table.insert_next_tag().is_some() && table.next_notify() == Some(&works[1]));
+        table.fail_all(|_| Failure::PeerDead);
+        let mut out = [Completion { op: works[0].op, result: Ok(0) }; 3];
+        assert_eq!(table.take_done(&mut out), 2);
+        assert_eq!(table.next_notify(), None);
+        for (got, work) in out.iter().zip(&works) {
+            assert_eq!(*got, Completion { op: work.op, result: Err(Failure::PeerDead) });
         }
     }
 }

@@ -4,13 +4,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use hmc_core::time::Instant;
-use hmc_hw::host::{Event, Host, Notify, WatchError};
+use hmc_hw::host::{Event, Host, Notify, TagSink, WatchError};
 use rustix::io::Errno;
 
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::io::reactor::{Reactor, cannot_watch};
 use crate::transport::link_waker::LinkWaker;
+use crate::transport::tag_inbox::TagInbox;
 
 /// A descriptor cannot be watched.
 pub(crate) fn not_watched(e: WatchError) -> Error {
@@ -61,5 +62,15 @@ pub(crate) struct NotifyLink(pub(crate) Arc<LinkWaker>);
 impl Notify for NotifyLink {
     fn notify(&self) {
         self.0.notify();
+    }
+}
+
+impl TagSink for TagInbox {
+    fn has_space(&self) -> bool {
+        Self::has_space(self)
+    }
+
+    fn push(&self, tag: u64) {
+        Self::push(self, tag);
     }
 }

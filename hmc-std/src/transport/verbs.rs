@@ -129,11 +129,12 @@ impl Domain for SessionVerbs {
 
     fn data_plane(&self, params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
         let (serial, near) = (params.serial, params.near);
+        let tags = Box::new(params.tags());
         let stream = params.stream(Side::Either);
         let waker = LinkWaker::new(serial, Arc::clone(&self.reactor))?;
         let notify = Box::new(NotifyLink(Arc::clone(&waker)));
         // The layer has the table of windows.
-        let plane = VerbsDataPlane::new(&self.start()?, serial, 0, notify)?;
+        let plane = VerbsDataPlane::new(&self.start()?, serial, 0, notify, tags)?;
         let shared: Arc<dyn SharedWorker> = plane.link_worker();
         let worker = Worker { shared, waker };
         Ok(AnyDataPlane::new(WithStream::new(plane, stream, Some(worker), near)))

@@ -84,6 +84,9 @@ impl<M: Registered> VerbsDataPlane<M> {
                 rkey: to.flush_key,
             };
         }
+        self.tags.set_announced(info.tags);
+        self.begin_receiving()?;
+        self.worker.arm_for_peer();
         (self.is_connected, self.owes_word) = (true, true);
         self.bind_windows();
         Ok(())
@@ -102,12 +105,15 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
         self.serves()
     }
 
-    /// The NIC serves the peer. What this end has to do is to close windows whose time is over, and to end requests that use windows
-    /// which the peer revokes.
+    /// The NIC serves the peer. What this end has to do is to take tags, to close windows whose time is over, and to end requests that use
+    /// windows which the peer revokes.
     fn poll_peer(&mut self, _claimed: bool) -> bool {
         let has_ended = !self.lanes.is_empty() && self.worker.ended_by().is_some();
         let has_own = self.remotes.has_releases() || self.exposed.is_binding();
-        let mut any = (has_own || has_ended) && self.advance();
+        // Else whoever asks for completions takes what has come with them.
+        let only_receives = self.is_connected && self.requests.is_idle();
+        let mut any = (has_own || has_ended || only_receives || self.tags.is_paused())
+            && self.advance_with(only_receives);
         if self.exposed.has_revoked() {
             any |= self.end_revoked();
         }
@@ -117,6 +123,14 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
     fn interest(&mut self) -> Interest {
         let work = self.closed.is_none() && self.has_work();
         Interest { work, ..Interest::default() }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.tags.is_paused()
+    }
+
+    fn take_delivered(&mut self) -> bool {
+        self.tags.take_delivered()
     }
 
     fn worker(&self) -> Option<Arc<LinkWorker>> {
@@ -212,6 +226,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
                 DataCloseReason::Failed(i32::try_from(*status).unwrap_or(i32::MAX))
             }
             LaneFailure::Call(e) => DataCloseReason::System(e.errno),
+            LaneFailure::Peer(what) => DataCloseReason::Protocol(what),
             LaneFailure::Event(_, event) => {
                 DataCloseReason::Failed(i32::try_from(event.0).unwrap_or(i32::MAX))
             }
@@ -224,10 +239,11 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
         }
         // What has completed is done. In a forked child it is the parent's.
         if !self.is_inherited() {
-            let _ = self.advance();
+            let _ = self.advance_with(true);
         }
         self.closed = Some(why);
         self.end_requests();
+        self.tags.deliver(true);
         self.remotes.clear();
         let windows = self.exposed.take_all();
         self.end_entrances(windows);

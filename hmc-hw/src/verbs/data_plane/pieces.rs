@@ -10,7 +10,9 @@ use super::VerbsDataPlane;
 use crate::verbs::backlog::{Unposted, pieces};
 use crate::verbs::chain::RdmaAccess;
 use crate::verbs::lane::{Lane, LaneFailure, SMALL_BYTES};
+use crate::verbs::requests::Carries;
 use crate::verbs::send_queue::Piece;
+use crate::verbs::tags::TagParts;
 
 impl<M: Registered> VerbsDataPlane<M> {
     /// Inserts a request between those addresses and keys. One of a single piece is posted at once, unless others wait for their
@@ -32,7 +34,12 @@ impl<M: Registered> VerbsDataPlane<M> {
             Ok(small) if bytes <= SMALL_BYTES => (1, small),
             _ => pieces(bytes, self.lanes.len()),
         };
-        let Some(record) = self.requests.insert(work, count) else {
+        let has_turn = bytes <= SMALL_BYTES || self.backlog.is_empty();
+        let is_whole = count == 1 && has_turn && self.lane_admits(bytes);
+        let along = if is_whole { TagParts::of(work.opcode) } else { None };
+        let along = along.filter(|tag| self.can_send_now(*tag));
+        let carries = if along.is_some() { Carries::All } else { Carries::Bytes };
+        let Some(record) = self.requests.insert(work, carries, count) else {
             return Err(PostErrorKind::Busy);
         };
         let is_read = work.opcode == Opcode::Get;
@@ -44,7 +51,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             len: piece_bytes,
             remote_address: there.0,
             rkey: there.1,
-            immediate: None,
+            immediate: along.map(|tag| tag.low),
         };
         self.has_posted = true;
         self.worker.set_busy(true);
@@ -53,11 +60,15 @@ impl<M: Registered> VerbsDataPlane<M> {
             // There is more to do once it completes, or it takes long.
             self.worker.set_awaited();
         }
-        let has_turn = bytes <= SMALL_BYTES || self.backlog.is_empty();
         let lane = self.lanes.get_mut(self.next_lane);
-        if let Some(lane) = lane.filter(|lane| count == 1 && has_turn && lane.admits(bytes)) {
+        if let Some(lane) = lane.filter(|_| is_whole) {
             let piece = if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
-            let pushed = lane.push(&access, piece);
+            let high = along.and_then(|tag| tag.high);
+            let pushed = match high {
+                Some(high) => lane.push_message(Some(high)),
+                None => Ok(()),
+            };
+            let pushed = pushed.and_then(|()| lane.push(&access, piece));
             self.go_to_next_lane();
             if let Err(failure) = pushed {
                 self.fail(failure);
@@ -73,6 +84,12 @@ impl<M: Registered> VerbsDataPlane<M> {
             });
         }
         Ok(())
+    }
+
+    /// Whether the next queue pair takes an access of that length now.
+    #[inline]
+    fn lane_admits(&self, bytes: u64) -> bool {
+        self.lanes.get(self.next_lane).is_some_and(|lane| lane.admits(bytes))
     }
 
     #[inline]
@@ -138,6 +155,9 @@ impl<M: Registered> VerbsDataPlane<M> {
     pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {
         if !self.backlog.is_empty() {
             self.push_pieces()?;
+        }
+        if self.has_messages() {
+            self.push_messages()?;
         }
         let mut any = false;
         for lane in &mut self.lanes {

@@ -137,11 +137,11 @@ impl<P: BareDataPlane> Progress for WithStream<P> {
     }
 
     fn is_paused(&self) -> bool {
-        self.stream.is_paused()
+        self.stream.is_paused() || self.plane.is_paused()
     }
 
     fn take_delivered(&mut self) -> bool {
-        self.stream.take_delivered()
+        self.stream.take_delivered() | self.plane.take_delivered()
     }
 
     fn worker(&self) -> Option<Worker> {
