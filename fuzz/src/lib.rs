@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 pub mod bodies;
 #[path = "../../hmc-std/tests/bodies/config.rs"]
 pub mod config;
+#[path = "../../hmc-hw/tests/bodies/verbs_note.rs"]
+pub mod verbs_note;
 
 /// Runs a body; against the subject with the planted bug if `HMC_FUZZ_PLANTED=1`.
 pub fn drive(body: Body, bytes: &[u8]) {

@@ -78,4 +78,6 @@ pub mod window_probe;
 pub mod window_scheme;
 mod window_set;
 
+#[doc(hidden)]
+pub use conn_info::reread;
 pub use conn_info::{ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY};

@@ -233,6 +233,19 @@ impl WindowKey {
     }
 }
 
+/// Reads a note of that kind as a data plane does, and writes what was read to `out`. Returns its length; `None` for a note of RDMA
+/// verbs without bytes, and of another transport.
+#[doc(hidden)]
+pub fn reread(kind: u8, bytes: &[u8], out: &mut [u8]) -> Option<Result<usize, WireError>> {
+    let mut out = Writer::new(out);
+    let emitted = match kind {
+        ENDPOINT_VERBS => ConnInfo::parse(bytes).and_then(|info| info.emit(&mut out)),
+        ENDPOINT_VERBS_KEY => WindowKey::parse(bytes).and_then(|key| key.emit(&mut out)),
+        _ => return None,
+    };
+    Some(emitted.map(|()| usize::try_from(out.written()).unwrap_or(0)))
+}
+
 #[cfg(test)]
 mod tests {
     use hmc_core::range::Extent;
