@@ -311,6 +311,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 self.exposed.settle(&self.lanes);
             }
             self.worker.set_busy(!self.requests.is_idle() || self.exposed.is_binding());
+            self.worker.note_progress();
         }
         if let Some(failure) = first {
             self.fail(failure);

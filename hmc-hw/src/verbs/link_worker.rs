@@ -95,6 +95,12 @@ impl LinkWorker {
         if is_busy { self.watch.set_busy() } else { self.watch.set_idle() }
     }
 
+    /// Requests have completed.
+    #[inline]
+    pub(super) fn note_progress(&self) {
+        self.looks.note_progress();
+    }
+
     /// Someone is to hear of the completions of requests that are under way as they come: see [`SharedWorker::resume`]. Called under the
     /// lock of the link.
     #[inline]

@@ -1,13 +1,13 @@
 //! When the host's thread looks at requests that nobody waits for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use hmc_core::time::{Duration, Instant};
 
 /// At least so long lies between two looks. The thread wakes each millisecond.
 const BETWEEN: Duration = Duration::from_nanos(900_000);
-/// After so long the thread sleeps until a completion comes.
+/// After so long without a completion the thread sleeps until one comes.
 const AT_MOST: Duration = Duration::from_millis(2);
 /// Of `since`: it does not look.
 const NEVER: u64 = 0;
@@ -25,8 +25,10 @@ pub(super) enum Due {
 /// Whether the host's thread looks each millisecond at the requests of one link.
 #[derive(Debug)]
 pub(super) struct Looks {
-    /// When it began, in nanoseconds by the host's clock, plus one.
+    /// When it began, or saw that some had completed, in nanoseconds by the host's clock, plus one.
     since: AtomicU64,
+    /// Some have completed since then.
+    has_progressed: AtomicBool,
     /// When it looked last.
     last: AtomicU64,
     /// Links of the domain that are looked at.
@@ -37,13 +39,14 @@ impl Looks {
     /// Counts in `count` while it looks.
     pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
         let [since, last] = [NEVER; 2].map(AtomicU64::new);
-        Self { since, last, count: Arc::clone(count) }
+        Self { since, has_progressed: AtomicBool::new(false), last, count: Arc::clone(count) }
     }
 
     /// The thread looks from now on. It does not yet.
     pub(super) fn begin(&self, now: Instant) {
         let now = now.as_nanos();
         self.last.store(now, Ordering::Relaxed);
+        self.has_progressed.store(false, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::AcqRel);
         self.since.store(now.saturating_add(1), Ordering::Release);
     }
@@ -55,13 +58,23 @@ impl Looks {
         }
     }
 
+    /// Requests have completed, whoever has looked: those that are under way do not take long.
+    #[inline]
+    pub(super) fn note_progress(&self) {
+        self.has_progressed.store(true, Ordering::Relaxed);
+    }
+
     /// Returns what the thread is to do now.
     pub(super) fn due(&self, now: Instant) -> Due {
-        let Some(since) = self.since.load(Ordering::Acquire).checked_sub(1) else {
-            return Due::Nothing;
-        };
+        let begun = self.since.load(Ordering::Acquire);
+        let Some(since) = begun.checked_sub(1) else { return Due::Nothing };
         if now.since(Instant::from_nanos(since)) >= AT_MOST {
-            return Due::Sleep;
+            if !self.has_progressed.swap(false, Ordering::Relaxed) {
+                return Due::Sleep;
+            }
+            let again = now.as_nanos().saturating_add(1);
+            // It may have ended, and begun once more, meanwhile.
+            let _ = self.since.compare_exchange(begun, again, Ordering::AcqRel, Ordering::Relaxed);
         }
         let last = Instant::from_nanos(self.last.load(Ordering::Relaxed));
         if now.since(last) < BETWEEN {
@@ -116,6 +129,26 @@ mod tests {
             looks.end();
             assert_eq!((looks.due(at(begin + 5000)), counted()), (Due::Nothing, 0));
         }
+    }
+
+    /// Requests of which some complete again and again are looked at for as long as that goes on.
+    #[test]
+    fn looks_go_on_while_requests_complete() {
+        let count = Arc::<AtomicUsize>::default();
+        let at = |us: u64| Instant::from_nanos(us * US);
+        let looks = Looks::new(&count);
+        looks.begin(at(0));
+        for us in 1..100 {
+            looks.note_progress();
+            assert_eq!(looks.due(at(us * 1000)), Due::Look, "after {us} ms");
+        }
+        // The last one was seen at 99 ms at the latest.
+        let due = [100, 101, 102].map(|ms| looks.due(at(ms * 1000)));
+        assert_eq!(due[2], Due::Sleep, "{due:?}");
+        looks.end();
+        looks.note_progress();
+        looks.begin(at(200_000));
+        assert_eq!(looks.due(at(202_000)), Due::Sleep, "that was before it began");
     }
 
     #[test]
