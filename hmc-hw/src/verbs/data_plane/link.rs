@@ -237,13 +237,16 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
         if self.closed.is_some() {
             return;
         }
-        // What has completed is done. In a forked child it is the parent's.
-        if !self.is_inherited() {
+        // What has completed is done, and what has come is delivered. In a forked child both are the parent's.
+        let is_ours = !self.is_inherited();
+        if is_ours {
             let _ = self.advance_with(true);
         }
         self.closed = Some(why);
         self.end_requests();
-        self.tags.deliver(true);
+        if is_ours {
+            self.tags.deliver(true);
+        }
         self.remotes.clear();
         let windows = self.exposed.take_all();
         self.end_entrances(windows);
