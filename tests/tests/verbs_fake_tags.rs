@@ -211,6 +211,29 @@ fn the_end_of_a_link_loses_no_tag_that_has_come() {
     fake.assert_clean();
 }
 
+/// A link that is about to be over delivers what has come before anybody can find it over, and goes on meanwhile.
+#[test]
+fn what_has_come_is_delivered_before_the_end() {
+    let fake = FakeIbv::take();
+    let (mut near, mut far, window) = pair();
+    far.tags.set_limit(3);
+    (0..RECEIVES).for_each(|index| post(&mut near, &window, index, number(index)));
+    assert_eq!(near.complete(RECEIVES).len(), RECEIVES);
+    far.plane.deliver_rest();
+    assert!(far.plane.take_delivered());
+    assert!(far.tags.take_all().into_iter().eq((0..RECEIVES).map(number)));
+    let _ = far.serve();
+    post(&mut near, &window, 1, 7);
+    assert_eq!(near.complete(1), [(1, Ok(8))]);
+    let _ = far.serve();
+    assert_eq!(far.tags.take_all(), [7]);
+    near.plane.close(DataCloseReason::Silent);
+    far.plane.close(DataCloseReason::Eof);
+    far.plane.deliver_rest();
+    drop((near, far));
+    fake.assert_clean();
+}
+
 /// The end of a link ends a put whose bytes are there and whose tag is not.
 #[test]
 fn a_tag_that_waits_ends_with_the_link() {

@@ -50,6 +50,10 @@ pub trait Progress {
         false
     }
 
+    /// The link is about to be over: delivers the tags that have come, though the inbox has no space. Whoever finds the link over then
+    /// finds them as well. One that reads a stream to its end first has nothing to do.
+    fn deliver_rest(&mut self) {}
+
     /// Beats once through memory that both ends map, and returns whether the peer did since the last call. `None`: heartbeats
     /// travel by the control connection.
     fn heartbeat(&mut self) -> Option<bool> {

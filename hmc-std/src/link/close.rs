@@ -191,6 +191,8 @@ impl Link {
             return;
         }
         let _ = self.reason.set(why.to_owned());
+        // Whoever finds the link over finds all that came before.
+        self.data_fairly().plane().deliver_rest();
         self.advance(LinkState::Dead);
         self.ctrl().machine.close();
         self.ctrl_socket.shutdown();

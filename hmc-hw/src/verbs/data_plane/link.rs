@@ -12,12 +12,12 @@ use hmc_core::wire::cursor::Writer;
 use hmc_core::work::SlotId;
 use hmc_mem::registered::Registered;
 
-use super::VerbsDataPlane;
+use super::{MAX_COMPLETIONS, VerbsDataPlane};
 use crate::verbs::conn_info::{
     ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY, WindowKey,
 };
 use crate::verbs::fault::VerbsFault;
-use crate::verbs::lane::{FlushWord, Lane, LaneFailure};
+use crate::verbs::lane::{FlushWord, LANE_DEPTH, Lane, LaneFailure};
 use crate::verbs::link_nic::LinkNic;
 use crate::verbs::link_worker::LinkWorker;
 use crate::verbs::objects::PathTo;
@@ -131,6 +131,17 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
 
     fn take_delivered(&mut self) -> bool {
         self.tags.take_delivered()
+    }
+
+    /// In a forked child they are the parent's.
+    fn deliver_rest(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
+        // As often as it takes for all that the queue has space for; a peer that goes on sending is not waited for.
+        let most = self.lanes.len().saturating_add(1).saturating_mul(LANE_DEPTH / MAX_COMPLETIONS);
+        let _ = (0..most).all(|_| self.advance_with(true));
+        self.tags.deliver(true);
     }
 
     fn worker(&self) -> Option<Arc<LinkWorker>> {

@@ -144,6 +144,10 @@ impl<P: BareDataPlane> Progress for WithStream<P> {
         self.stream.take_delivered() | self.plane.take_delivered()
     }
 
+    fn deliver_rest(&mut self) {
+        self.plane.deliver_rest();
+    }
+
     fn worker(&self) -> Option<Worker> {
         self.worker.clone()
     }
