@@ -11,6 +11,7 @@ mod python;
 pub(crate) mod rdma;
 mod single;
 mod suites;
+mod ucx_lanes;
 mod vm;
 
 pub(crate) use suites::runs;

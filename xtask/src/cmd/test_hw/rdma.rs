@@ -7,6 +7,7 @@ use super::namespaces;
 use super::python::Python;
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
 use super::suites::{ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS, SHORT};
+use super::ucx_lanes;
 use crate::cmd::demo::{self, Hosts, Via};
 use crate::cmd::vm::guest;
 use crate::shell;
@@ -151,6 +152,8 @@ pub(crate) fn run(options: &Options) -> Verdict {
         PYTHON => !options.short,
         // It changes the network of the machine.
         NAMESPACES => !options.short && guest::is_here(),
+        // The VM has a libucx with a module for RDMA devices.
+        UCX_LANES => !options.short && guest::is_here(),
         _ => true,
     };
     for (name, step) in SUITES.iter().filter(|(name, _)| is_wanted(name)) {
@@ -176,6 +179,7 @@ type Suite = fn(&Options, Option<Instant>, &mut Vec<Value>) -> StepResult;
 /// The suites that the short form does not run.
 const PYTHON: &str = "Python package";
 const NAMESPACES: &str = "two network namespaces";
+const UCX_LANES: &str = "UCX over its own queue pairs";
 
 const SUITES: &[(&str, Suite)] = &[
     ("conformance", |options, until, tested| {
@@ -185,6 +189,7 @@ const SUITES: &[(&str, Suite)] = &[
         one_test(demo::moved_by(&options.hmc, Via::Rdma, FILE_BYTES, &Hosts::default()))
     }),
     (NAMESPACES, |options, _, _| one_test(namespaces::move_file(&options.hmc, FILE_BYTES))),
+    (UCX_LANES, |options, _, _| one_test(ucx_lanes::move_file(&options.hmc, FILE_BYTES))),
     ("process tests", |options, until, tested| {
         suite(options, &process_tests(options.short), Which::All, until, tested)
     }),

@@ -10,13 +10,14 @@ const FORMAT: u32 = 1;
 /// The package of QEMU; its dependencies follow.
 const QEMU: [&str; 1] = ["qemu-system-x86"];
 /// Packages of the guest's tools; their dependencies follow.
-const TOOLS: [&str; 7] = [
+const TOOLS: [&str; 8] = [
     "ibverbs-utils",
     "rdmacm-utils",
     "ibverbs-providers",
     "libibverbs1",
     "librdmacm1",
     "perftest",
+    "libucx0",
     "iproute2",
 ];
 /// The package of busybox, which runs `/init`.
