@@ -1,7 +1,13 @@
-//! An allocator that counts what all threads of its process ask for.
+//! An allocator that counts what all threads of its process ask for, and each of them.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+thread_local! {
+    /// Allocations and re-allocations of this thread. Without a destructor: it is there until the thread's end.
+    static HERE: Cell<u64> = const { Cell::new(0) };
+}
 
 /// The system's allocator, counted. Declare it as the `#[global_allocator]` of a program.
 #[derive(Debug)]
@@ -23,6 +29,17 @@ impl Counting {
         self.calls.load(Ordering::SeqCst)
     }
 
+    /// Those of the thread that asks. The harness of a test has a thread of its own, which allocates while the test begins.
+    #[must_use]
+    pub fn count_here(&self) -> u64 {
+        HERE.get()
+    }
+
+    fn add(&self) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        HERE.set(HERE.get().wrapping_add(1));
+    }
+
     /// Bytes that are allocated now.
     #[must_use]
     pub fn live(&self) -> usize {
@@ -36,10 +53,10 @@ impl Default for Counting {
     }
 }
 
-// SAFETY: every call is passed on to `System` as it is; counting touches an atomic only.
+// SAFETY: every call is passed on to `System` as it is; counting touches an atomic and a number of the thread only.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.add();
         self.live.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`, which are `System`'s.
         unsafe { System.alloc(layout) }
@@ -52,7 +69,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.add();
         self.live.fetch_add(size.wrapping_sub(layout.size()), Ordering::Relaxed);
         // SAFETY: as for `dealloc`; the new size is the caller's promise.
         unsafe { System.realloc(at, layout, size) }
