@@ -211,7 +211,7 @@ impl Lane {
         }
         self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
         if let Some(number) = self.queue.push(piece, access.len) {
-            let is_inline = !access.is_read && access.len <= self.qp.inline_bytes();
+            let is_inline = !access.is_read && (1..=self.qp.inline_bytes()).contains(&access.len);
             self.unsignalled = self.unsignalled.saturating_add(access.len);
             let is_signalled = self.unsignalled >= SIGNAL_BYTES;
             if is_signalled {
