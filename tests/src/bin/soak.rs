@@ -1,4 +1,4 @@
-//! A soak over one transport; see `hmc_tests::soak`. `cargo xtask test-hw --soak SECONDS` runs it over UCX's lanes.
+//! A soak over one transport; see `hmc_tests::soak`. `cargo xtask test-hw --soak SECONDS` runs it over UCX's lanes, `--vm` over RDMA verbs.
 //!
 //! Exit status 0 when nothing went wrong; 1 otherwise, with the command that makes the same choices again.
 
@@ -14,7 +14,7 @@ use hmc_tests::soak::{KillableArgs, Settings, run, serve};
 #[derive(Parser)]
 #[command(name = "soak", version)]
 struct Arguments {
-    /// The transport: shm, tcp or ucx
+    /// The transport: shm, tcp, ucx or rdma
     #[arg(long, default_value = "ucx", value_parser = via)]
     via: Via,
     /// UCX's lanes, as in UCX_TLS
@@ -38,10 +38,10 @@ struct Arguments {
 }
 
 fn via(name: &str) -> Result<Via, String> {
-    [Via::Shm, Via::Tcp, Via::Ucx]
+    [Via::Shm, Via::Tcp, Via::Ucx, Via::Rdma]
         .into_iter()
         .find(|via| via.conn().name() == name)
-        .ok_or_else(|| "shm, tcp or ucx".to_owned())
+        .ok_or_else(|| "shm, tcp, ucx or rdma".to_owned())
 }
 
 fn main() -> ExitCode {

@@ -3,10 +3,13 @@
 //!
 //! The programs are built before, since a VM has no use for a compiler: `test-hw --vm` runs this file's command in the guest.
 
+use super::link_down;
 use super::namespaces;
 use super::python::Python;
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
-use super::suites::{ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS, SHORT};
+use super::suites::{
+    CONFORMANCE, ELSEWHERE, NOT_BY_SOFT_ROCE, OF_UCX, PROCESS_TESTS, RDMA_TESTS, SHORT, SOAK,
+};
 use super::ucx_lanes;
 use crate::cmd::demo::{self, Hosts, Via};
 use crate::cmd::vm::guest;
@@ -149,11 +152,11 @@ pub(crate) fn run(options: &Options) -> Verdict {
     let until = Instant::now().checked_add(Duration::from_secs(options.time));
     let (mut table, mut steps) = (Vec::new(), Vec::new());
     let is_wanted = |name: &str| match name {
-        PYTHON => !options.short,
+        PYTHON | SOAK => !options.short,
         // It changes the network of the machine.
         NAMESPACES => !options.short && guest::is_here(),
         // The VM has a libucx with a module for RDMA devices.
-        UCX_LANES => !options.short && guest::is_here(),
+        UCX_LANES | LINK_DOWN => !options.short && guest::is_here(),
         _ => true,
     };
     for (name, step) in SUITES.iter().filter(|(name, _)| is_wanted(name)) {
@@ -179,20 +182,23 @@ type Suite = fn(&Options, Option<Instant>, &mut Vec<Value>) -> StepResult;
 /// The suites that the short form does not run.
 const PYTHON: &str = "Python package";
 const NAMESPACES: &str = "two network namespaces";
+const LINK_DOWN: &str = "the link goes down";
 const UCX_LANES: &str = "UCX over its own queue pairs";
 
 const SUITES: &[(&str, Suite)] = &[
-    ("conformance", |options, until, tested| {
-        suite(options, &RDMA_TESTS, Which::Ignored, until, tested)
+    (CONFORMANCE, |options, until, tested| {
+        suite(options, &[CONFORMANCE], Which::Ignored, until, tested)
     }),
     ("hmc serve and hmc put", |options, _, _| {
         one_test(demo::moved_by(&options.hmc, Via::Rdma, FILE_BYTES, &Hosts::default()))
     }),
     (NAMESPACES, |options, _, _| one_test(namespaces::move_file(&options.hmc, FILE_BYTES))),
+    (LINK_DOWN, |options, _, _| one_test(link_down::run(&options.hmc))),
     (UCX_LANES, |options, _, _| one_test(ucx_lanes::move_file(&options.hmc, FILE_BYTES))),
     ("process tests", |options, until, tested| {
         suite(options, &process_tests(options.short), Which::All, until, tested)
     }),
+    (SOAK, |options, until, tested| suite(options, &[SOAK], Which::Ignored, until, tested)),
     (PYTHON, |options, until, tested| options.python.tests(&tree::root(), until, tested)),
 ];
 

@@ -62,7 +62,9 @@ pub(super) const SHORT: [&str; 2] = [
 pub(super) const NOT_BY_SOFT_ROCE: &[(&str, &str)] = &[];
 
 /// Other tests that are ignored elsewhere since they need an RDMA device.
-pub(super) const RDMA_TESTS: [&str; 1] = ["conformance"];
+pub(super) const RDMA_TESTS: [&str; 2] = [CONFORMANCE, SOAK];
+pub(super) const CONFORMANCE: &str = "conformance";
+pub(super) const SOAK: &str = "soak_rdma";
 
 /// Tests that are ignored elsewhere since they need UCX.
 pub(super) const UCX_TESTS: [&str; 9] = [
