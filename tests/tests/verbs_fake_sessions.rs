@@ -233,6 +233,31 @@ fn a_call_that_fails_is_named_by_the_error() {
     }
 }
 
+/// A status that ends a link is told with its meaning and its NIC, by what waits for the put and by its name alike.
+#[test]
+#[ignore = "`sessions_over_the_fake_library` runs it as a process"]
+fn a_status_that_ends_a_link_is_named_by_the_error() {
+    /// IBV_WC_LOC_QP_OP_ERR.
+    const STATUS: u8 = 2;
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    for is_named in [false, true] {
+        let two = Two::new(&fake, Progress::Thread);
+        fake.rule("write", 1, VerbsFate::Failed(STATUS, 77));
+        let e = if is_named {
+            two.peer.wait(two.peer.put_nb(0, 0, 64).unwrap()).map(drop)
+        } else {
+            two.peer.put(0, 0, 64)
+        };
+        let e = e.expect_err("its completion has failed");
+        assert_eq!(e.kind(), ErrorKind::Io, "{e}");
+        for words in ["the NIC fake_0:1", "LOC_QP_OP_ERR", "77"] {
+            assert!(e.to_string().contains(words), "{e}");
+        }
+        fake.clear_rules();
+        two.end(&fake);
+    }
+}
+
 /// A completion that is lost is reported as an event of its completion queue: the operation does not wait for its deadline.
 #[test]
 #[ignore = "`sessions_over_the_fake_library` runs it as a process"]

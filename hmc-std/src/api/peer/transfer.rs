@@ -95,6 +95,12 @@ impl Peer {
             self.link.end_if_gone();
             return Error::peer_dead(self.rank(), self.link.why());
         }
+        if e.kind() == ErrorKind::Io
+            && let Some(why) = self.link.data_fairly().plane().why_closed()
+        {
+            // A status of the transport's own says nothing to a user.
+            return Error::new(ErrorKind::Io, format!("{e}: {why}")).with_peer(self.rank());
+        }
         e.with_peer(self.rank())
     }
 
