@@ -48,13 +48,18 @@ const SLOTS: usize = 8;
 pub(crate) struct EventCounts {
     pub(crate) events: AtomicU32,
     pub(crate) over: AtomicU32,
+    /// Events of threads that a leader does not wait for.
+    unawaited: AtomicU32,
     wakers: Arc<Wakers>,
     tally: Arc<Tally>,
 }
 
 impl LinkObserver for EventCounts {
-    fn on_event(&self, _: &Link) {
+    fn on_event(&self, link: &Link) {
         self.events.fetch_add(1, Ordering::Relaxed);
+        if link.follow_ups.is_empty() {
+            self.unawaited.fetch_add(1, Ordering::Relaxed);
+        }
     }
     fn on_closed(&self, _: &Link) {
         self.over.fetch_add(1, Ordering::Relaxed);
@@ -79,13 +84,19 @@ pub(crate) struct End {
 
 impl End {
     fn new(parts: impl FnOnce(Weak<dyn LinkObserver>) -> LinkInit) -> Self {
-        let (events, over) = (AtomicU32::new(0), AtomicU32::new(0));
+        let [events, over, unawaited] = [(); 3].map(|()| AtomicU32::new(0));
         // What is woken is woken in the test's own calls.
         let wakers = Wakers::new(true);
-        let counts = Arc::new(EventCounts { events, over, wakers, tally: Arc::default() });
+        let counts =
+            Arc::new(EventCounts { events, over, unawaited, wakers, tally: Arc::default() });
         let owner: Arc<dyn LinkObserver> = Arc::<EventCounts>::clone(&counts);
         let link = Link::new(parts(Arc::downgrade(&owner)));
         Self { link, counts, regions: Arc::default() }
+    }
+
+    /// Events that it reported while a leader would have slept.
+    pub(crate) fn unawaited_events(&self) -> u32 {
+        self.counts.unawaited.load(Ordering::Relaxed)
     }
 
     /// A region of this end, all of which the peer may read and write.

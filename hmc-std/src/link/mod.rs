@@ -15,6 +15,7 @@ pub(crate) mod deferred;
 #[cfg(test)]
 pub(crate) mod ends;
 mod fairness;
+mod follow_ups;
 mod idle_waits;
 mod notes;
 pub(crate) mod op_resources;
@@ -139,6 +140,7 @@ pub(crate) struct Link {
     data_socket: OnceLock<Arc<Socket>>,
     inbox: SharedInbox,
     leader_lock: LeaderLock,
+    follow_ups: follow_ups::FollowUps,
     /// Of callers that wait for several links.
     pub(crate) park_wakers: park_waker::WakerList,
     rndv: rndv::Rndv,
@@ -206,6 +208,7 @@ impl Link {
             data_socket,
             inbox: parts.inbox,
             leader_lock: LeaderLock::new(),
+            follow_ups: follow_ups::FollowUps::default(),
             park_wakers: park_waker::WakerList::default(),
             rndv: rndv::Rndv::default(),
             space: space_waiters::SpaceWaiters::default(),

@@ -27,7 +27,7 @@ impl Link {
     pub(crate) fn poll_data(&self, as_leader: bool) -> bool {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
-        let (busy, work, down, became_ready, owes, copies) = {
+        let (busy, work, down, became_ready, owes, copies, _follow_up) = {
             let mut data = if as_leader { self.data() } else { self.data_fairly() };
             let busy = if as_leader || !data.is_claimed() {
                 data.poll(self.clock.now(), &mut after)
@@ -40,7 +40,9 @@ impl Link {
             let work = data.has_work() && !data.is_claimed();
             let owes = data.plane().has_releases() || data.plane().has_notes();
             let (down, became_ready) = (data.plane().close_reason(), data.take_became_ready());
-            (busy, work, down, became_ready, owes, copies)
+            let acts = !as_leader && (after.finished || after.delivered || became_ready || owes);
+            let follow_up = acts.then(|| self.follow_ups.begin());
+            (busy, work, down, became_ready, owes, copies, follow_up)
         };
         let copied = copies && self.copy_pieces(as_leader, &mut after);
         let ended = after.finished || after.delivered;
@@ -75,14 +77,15 @@ impl Link {
     /// leader receives while there is one.
     pub(crate) fn poll_ctrl(&self, as_leader: bool) -> bool {
         let mut received = Received::default();
-        let ended = {
+        let (ended, _follow_up) = {
             let mut ctrl = self.ctrl();
             if ctrl.is_claimed() && !as_leader {
                 return false;
             }
             ctrl.poll(self.clock.now(), self, &mut received);
             self.update_ctrl_interest(&mut ctrl);
-            ctrl.machine.ended()
+            let follow_up = (!as_leader).then(|| self.follow_ups.begin());
+            (ctrl.machine.ended(), follow_up)
         };
         let busy = received.messages
             || received.adverts
@@ -113,7 +116,7 @@ impl Link {
         self.end_if_marked();
         let beat = self.data_fairly().beat();
         let mut came = Received::default();
-        let ended = {
+        let (ended, _follow_up) = {
             let mut ctrl = self.ctrl();
             if let Some(peer_beat) = beat {
                 ctrl.machine.note_beat(peer_beat, now);
@@ -121,7 +124,7 @@ impl Link {
             ctrl.machine.adapt_deadlines(late, spread, now);
             ctrl.tick(now, self, &mut came);
             self.update_ctrl_interest(&mut ctrl);
-            ctrl.machine.ended()
+            (ctrl.machine.ended(), self.follow_ups.begin())
         };
         self.apply_received(came);
         self.end_ctrl(ended);

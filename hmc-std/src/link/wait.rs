@@ -21,6 +21,9 @@ use crate::transport::worker::{WORKER_POLL, Worker};
 /// The longest sleep of a leader between two looks at what it waits for.
 pub(super) const MAX_PARK_NS: u64 = 50_000_000;
 
+/// The same while another thread acts on what it has taken.
+pub(super) const ACTING_PARK_NS: u64 = 200_000;
+
 /// Of so many looks of a waiter that spins one goes to a data plane that has been idle.
 pub(super) const RARE: u8 = 8;
 
@@ -123,6 +126,8 @@ impl Link {
             if watch != WaitScope::Data {
                 busy |= self.poll_ctrl(true);
             }
+            // Before the look: what is done after it would wake nobody.
+            let others_act = !self.follow_ups.is_empty();
             if let Some(r) = look(self) {
                 if slept_out {
                     increment(&self.counters.overslept);
@@ -163,7 +168,7 @@ impl Link {
                     continue;
                 }
             }
-            slept_out = self.park(watch, deadline, worker, &mut hung_up);
+            slept_out = self.park((watch, others_act), deadline, worker, &mut hung_up);
             if let Some(worker) = worker {
                 worker.waker.unpark();
             }
@@ -173,10 +178,10 @@ impl Link {
 
     /// Sleeps until a socket is ready, the link dies (its sockets are shut down then), an operation's
     /// deadline comes or ours does. No lock is held. Whether a whole park passed without anything. `hung_up` is for later
-    /// calls: the control connection has ended, and tells no more.
+    /// calls: the control connection has ended, and tells no more. `others_act`: on what they took; it sleeps for a short time only.
     fn park(
         &self,
-        watch: WaitScope,
+        (watch, others_act): (WaitScope, bool),
         deadline: Instant,
         worker: Option<&Worker>,
         hung_up: &mut bool,
@@ -188,7 +193,11 @@ impl Link {
         };
         // What another thread ends while we sleep (a cancellation) no socket tells of.
         let restless = worker.is_some_and(|w| w.shared.must_poll());
-        let pause = if restless { WORKER_POLL } else { Duration::from_nanos(MAX_PARK_NS) };
+        let pause = if restless {
+            WORKER_POLL
+        } else {
+            Duration::from_nanos(if others_act { ACTING_PARK_NS } else { MAX_PARK_NS })
+        };
         let soon = clock::now().after(pause);
         let timeout = clock::timespec(clock::left(deadline.min(earlier).min(soon)));
         // One that has ended would wake at once, time and again.
@@ -215,7 +224,7 @@ impl Link {
         let nothing = rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0);
         let ctrl = fds.first().filter(|_| has_ctrl);
         *hung_up |= ctrl.is_some_and(|c| c.revents().contains(PollFlags::HUP));
-        nothing && !restless && soon <= deadline.min(earlier)
+        nothing && !restless && !others_act && soon <= deadline.min(earlier)
     }
 
     /// Takes the sockets from the background thread, or gives them back.

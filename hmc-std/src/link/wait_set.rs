@@ -9,7 +9,7 @@ use hmc_mem::leader::{Handoff, LeaderGuard};
 use rustix::event::{PollFd, PollFlags};
 
 use super::park_waker::ParkWaker;
-use super::wait::{MAX_PARK_NS, RARE};
+use super::wait::{ACTING_PARK_NS, MAX_PARK_NS, RARE};
 use super::{Link, WaitScope, increment};
 use crate::base::clock;
 use crate::io::reactor::flags;
@@ -64,12 +64,14 @@ pub(crate) struct WaitSet<'a> {
     held: Vec<WaitEntry<'a>>,
     parked: bool,
     slept_out: bool,
+    /// At the last poll another thread acted on what it had taken.
+    others_act: bool,
 }
 
 impl<'a> WaitSet<'a> {
     /// None yet. `waker` must be registered with all links whose events matter.
     pub(crate) fn new(waker: &'a ParkWaker) -> Self {
-        Self { waker, held: Vec::new(), parked: false, slept_out: false }
+        Self { waker, held: Vec::new(), parked: false, slept_out: false, others_act: false }
     }
 
     /// Waits for this one too, from the next poll on.
@@ -89,6 +91,8 @@ impl<'a> WaitSet<'a> {
             }
         }
         self.slept_out &= !busy;
+        let led = self.held.iter().filter(|held| held.lead.is_some());
+        self.others_act = led.map(|held| &held.link.follow_ups).any(|acting| !acting.is_empty());
         busy
     }
 
@@ -126,7 +130,8 @@ impl<'a> WaitSet<'a> {
 
     /// Whether a whole park passed without anything.
     fn sleep(&self, deadline: Instant, pause: Duration) -> bool {
-        let pause = pause.min(Duration::from_nanos(MAX_PARK_NS));
+        let most = if self.others_act { ACTING_PARK_NS } else { MAX_PARK_NS };
+        let pause = pause.min(Duration::from_nanos(most));
         let soon = clock::now().after(pause);
         let mut fds = Vec::with_capacity(self.held.len().saturating_mul(2).saturating_add(1));
         fds.push(PollFd::new(&self.waker.fd, PollFlags::IN));
@@ -148,7 +153,7 @@ impl<'a> WaitSet<'a> {
         let timeout = clock::timespec(clock::left(deadline.min(soon)));
         // EINTR is one more reason to look again.
         let nothing = rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0);
-        nothing && soon <= deadline
+        nothing && !self.others_act && soon <= deadline
     }
 }
 
@@ -341,6 +346,16 @@ mod tests {
         assert!(several.poll());
         several.note_missed_wakeup();
         assert_eq!(overslept(&near), 1);
+        // Another thread acts on what it took: it reports that later.
+        let follow_up = near.link.follow_ups.begin();
+        let begun = std::time::Instant::now();
+        sleep(&mut several);
+        let long = Duration::from_millis(20_000);
+        several.park(Instant::NEVER, long);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+        several.note_missed_wakeup();
+        assert_eq!(overslept(&near), 1);
+        drop(follow_up);
         // The waker was called since.
         sleep(&mut several);
         near.link.park_wakers.register(&waker);

@@ -67,6 +67,24 @@ fn only_the_leader_receives_while_there_is_one() {
     assert!(!far.link.is_running(op));
 }
 
+/// A leader that looks after bytes were taken and before they have had their effect must not sleep.
+#[test]
+fn a_poll_that_no_leader_makes_counts_as_acting_until_its_events_are_reported() {
+    let (near, far) = pair(ConnType::Tcp);
+    let (_region, window) = near.expose(1);
+    far.link.send(&ControlMessage::Tag(1)).expect("sent");
+    assert!(near.link.poll(Channel::Ctrl));
+    far.put_notify(&window, 2);
+    assert!(near.link.poll(Channel::Data));
+    // The second poll found the link ready, too.
+    assert_eq!((near.link.state(), near.event_counts().0), (LinkState::Ready, 3));
+    assert_eq!(near.unawaited_events(), 0);
+    // A leader does not wait for itself.
+    far.link.send(&ControlMessage::Tag(3)).expect("sent");
+    assert!(near.link.poll_ctrl(true));
+    assert_eq!((near.event_counts().0, near.unawaited_events()), (4, 1));
+}
+
 /// Whether the background thread was asked to run the link since the last call.
 fn is_queued(end: &End) -> bool {
     let mut queue = VecDeque::new();

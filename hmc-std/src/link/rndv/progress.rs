@@ -44,6 +44,8 @@ impl Link {
         if !rndv.live.load(Ordering::SeqCst) {
             return;
         }
+        // Who finds the state taken sleeps only when the thread that has it has looked again.
+        let _follow_up = self.follow_ups.begin();
         rndv.mark();
         loop {
             let Ok(mut state) = rndv.state.try_lock() else {

@@ -281,3 +281,25 @@ fn a_followers_look_ends_its_wait() {
     drop(lead);
     assert_eq!((waited, looks), (Ok(7), 2));
 }
+
+/// What another thread has taken from a socket wakes nobody; what follows from it is not there yet.
+#[test]
+fn a_waiter_sleeps_for_a_short_time_while_another_thread_acts_on_what_it_took() {
+    for watch in [WaitScope::Data, WaitScope::Both, WaitScope::Ctrl] {
+        let (near, _far) = pair(ConnType::Tcp);
+        let follow_up = near.link.follow_ups.begin();
+        let looks = looks_within(&near, watch);
+        assert!((20..500).contains(&looks), "{watch:?}: {looks} looks");
+        // What it finds then was not to be reported before.
+        let mut looks = 0;
+        let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |_| {
+            looks += 1;
+            (looks == 4).then_some(())
+        });
+        let overslept = near.link.counters.overslept.load(Ordering::Relaxed);
+        assert_eq!((waited, overslept), (Ok(()), 0));
+        drop(follow_up);
+        let looks = looks_within(&near, watch);
+        assert!((3..20).contains(&looks), "{watch:?}: {looks} looks when it has acted");
+    }
+}
