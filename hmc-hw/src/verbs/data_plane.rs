@@ -299,7 +299,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 }
             }
         }
-        if taken != 0 && first.is_none() {
+        if taken != 0 && first.is_none() && self.tags.has_work() {
             first = self.end_receives().err();
         }
         if first.is_none() && taken != 0 && (!self.backlog.is_empty() || self.has_messages()) {

@@ -173,7 +173,14 @@ impl Tags {
         }
     }
 
+    /// Returns `true` if a tag waits for space, or receives are to be posted without a word to the peer.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        self.is_paused() || self.spent != 0
+    }
+
     /// Returns `true` if a tag waits for space.
+    #[inline]
     pub(super) fn is_paused(&self) -> bool {
         !self.received.is_empty()
     }
