@@ -5,7 +5,7 @@
 //! of the Python package count as pytest counts them ([`python`]).
 
 mod counters;
-mod link_down;
+mod fabric_failure;
 mod namespaces;
 mod pair;
 mod python;

@@ -3,7 +3,7 @@
 //!
 //! The programs are built before, since a VM has no use for a compiler: `test-hw --vm` runs this file's command in the guest.
 
-use super::link_down;
+use super::fabric_failure::{self, FabricFailure};
 use super::namespaces;
 use super::python::Python;
 use super::single::{RDMA, Run, Seen, Tested, Which, build};
@@ -156,7 +156,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
         // It changes the network of the machine.
         NAMESPACES => !options.short && guest::is_here(),
         // The VM has a libucx with a module for RDMA devices.
-        UCX_LANES | LINK_DOWN => !options.short && guest::is_here(),
+        UCX_LANES | LINK_DOWN | SILENCE => !options.short && guest::is_here(),
         _ => true,
     };
     for (name, step) in SUITES.iter().filter(|(name, _)| is_wanted(name)) {
@@ -183,6 +183,7 @@ type Suite = fn(&Options, Option<Instant>, &mut Vec<Value>) -> StepResult;
 const PYTHON: &str = "Python package";
 const NAMESPACES: &str = "two network namespaces";
 const LINK_DOWN: &str = "the link goes down";
+const SILENCE: &str = "packets are lost";
 const UCX_LANES: &str = "UCX over its own queue pairs";
 
 const SUITES: &[(&str, Suite)] = &[
@@ -193,7 +194,8 @@ const SUITES: &[(&str, Suite)] = &[
         one_test(demo::moved_by(&options.hmc, Via::Rdma, FILE_BYTES, &Hosts::default()))
     }),
     (NAMESPACES, |options, _, _| one_test(namespaces::move_file(&options.hmc, FILE_BYTES))),
-    (LINK_DOWN, |options, _, _| one_test(link_down::run(&options.hmc))),
+    (LINK_DOWN, |options, _, _| one_test(fabric_failure::run(&options.hmc, FabricFailure::Down))),
+    (SILENCE, |options, _, _| one_test(fabric_failure::run(&options.hmc, FabricFailure::Silent))),
     (UCX_LANES, |options, _, _| one_test(ucx_lanes::move_file(&options.hmc, FILE_BYTES))),
     ("process tests", |options, until, tested| {
         suite(options, &process_tests(options.short), Which::All, until, tested)
