@@ -52,10 +52,10 @@ pub(crate) struct Options {
     /// Of the suites over RDMA verbs only the short form: conformance, a file, a killed peer, revoked windows
     #[arg(long, requires = "verbs")]
     short: bool,
-    /// Measure beside perftest in the VM instead: ratios only, since its processor may be emulated
+    /// Only measure beside perftest in the VM: ratios, since its processor may be emulated
     #[arg(long, requires = "vm", conflicts_with = "short")]
     perf: bool,
-    /// Time limit of the suites over RDMA verbs in seconds [default: 1800, build included; 360 after the build with --short]
+    /// Time limit of the suites over RDMA verbs in seconds [default: 2400, build included; 360 after the build with --short]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(60..))]
     time: Option<u64>,
     /// Write the results over RDMA verbs as JSON
@@ -79,7 +79,7 @@ pub(crate) struct Options {
 }
 
 /// Seconds of the suites over RDMA verbs, build included.
-const USUAL_SECS: u64 = 1800;
+const USUAL_SECS: u64 = 2400;
 /// Seconds of their short form, from the end of the build on.
 const SHORT_SECS: u64 = 360;
 

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How many times longer a test may take on an emulated processor.
 const EMULATED: u32 = 5;
 
+/// The file of the figures, in the output folder: one in each line.
+const FIGURES: &str = "test-hw-perf.json";
+
 /// Time of the boot, of a test that is killed at its end, and of the end.
 const BOOT: Duration = Duration::from_secs(30);
 
@@ -30,11 +33,11 @@ pub(super) fn run(root: &Path, time: Duration, json: Option<&Path>, short: bool)
         in_vm(root, options, time, json)
     } else {
         // The two VMs come first, since their time is short.
-        let (pairs, steps) = in_two_vms(root, &hmc, left);
+        let (own, steps) = in_own_vms(root, &hmc, left);
         let suites = StepResult::from(in_vm(root, options, left(), json));
         let added = json.map_or(Ok(()), |file| add_steps(file, steps));
         let added = StepResult::from(Verdict::from_result(added));
-        suites.and(pairs.into()).and(added).verdict
+        suites.and(own.into()).and(added).verdict
     };
     println!("{:.0} s in all, build and boot included", begun.elapsed().as_secs_f64());
     verdict
@@ -49,7 +52,7 @@ pub(super) fn measure(root: &Path, time: Duration, json: Option<&Path>) -> Verdi
         Ok(program) => program,
         Err(why) => return Verdict::Failed(why),
     };
-    let what = Work { name: "the measurement", results: "test-hw-perf.json" };
+    let what = Work { name: "the measurement", results: FIGURES };
     what.run(root, time, json, |emulated, results| {
         if emulated {
             println!("the processor is emulated: only the ratios are figures");
@@ -62,18 +65,24 @@ pub(super) fn measure(root: &Path, time: Duration, json: Option<&Path>) -> Verdi
     })
 }
 
-/// Runs the steps that take two VMs. Returns their verdict and the report of each.
-fn in_two_vms(root: &Path, hmc: &Path, left: impl Fn() -> Duration) -> (Verdict, Vec<Value>) {
+/// Runs the steps that take VMs of their own. Returns their verdict and the report of each.
+fn in_own_vms(root: &Path, hmc: &Path, left: impl Fn() -> Duration) -> (Verdict, Vec<Value>) {
     let out = root.join("target/vm/test-hw");
-    let steps = [
-        ("two VMs, receiver killed", Victim::Receiver),
-        ("two VMs, sender killed", Victim::Sender),
-    ];
-    let table = steps.map(|(name, victim)| {
+    let killed = |name: &str, victim| {
         Line::of(name.to_owned(), || one_test(pair::run(hmc, &out, victim, left())))
-    });
+    };
+    let table = [
+        killed("two VMs, receiver killed", Victim::Receiver),
+        killed("two VMs, sender killed", Victim::Sender),
+        Line::of("figures beside perftest".to_owned(), || one_test(measure(root, left(), None))),
+    ];
+    let figures = std::fs::read_to_string(out.join(FIGURES)).unwrap_or_default();
+    let figures: Vec<Value> =
+        figures.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let tests: [&[Value]; 3] = [&[], &[], &figures];
     let skipped = table.iter().any(|l| matches!(l.result.verdict, Verdict::Skipped { .. }));
-    (verdict(summary(&table), skipped), table.iter().map(|line| report(line, &[])).collect())
+    let steps = table.iter().zip(tests).map(|(line, tests)| report(line, tests)).collect();
+    (verdict(summary(&table), skipped), steps)
 }
 
 /// Adds steps to the results in a JSON file.
