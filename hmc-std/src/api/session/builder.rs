@@ -154,8 +154,9 @@ impl SessionBuilder {
         self
     }
 
-    /// How long a waiter spins before it sleeps; default 20 us, 0 for never. A waiter for one operation or message
-    /// whose link's waits outlast the spin time after time sleeps at once, and tries again now and then.
+    /// How long a waiter spins before it sleeps; default 20 us, 0 for never. A waiter for one operation or message spins ten
+    /// times as long on a link whose answers come within that. Where spins are in vain time after time it sleeps at once, and tries
+    /// again ever more rarely.
     pub fn spin(mut self, spin: Duration) -> Self {
         self.config.spin = spin;
         self
