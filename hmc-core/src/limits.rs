@@ -36,6 +36,10 @@ pub const MAX_WINDOWS_PER_PEER: usize = 256;
 pub const MAX_LEFT_BYTES: usize = 64 << 20;
 /// Rendezvous (messages of `send_data`) that one end may have in flight to a peer.
 pub const MAX_RNDV: u32 = 64;
+/// Bytes that a message may have to be sent with its offer.
+pub const MAX_EAGER_BYTES: usize = 4096;
+/// Such messages that may wait to be processed: as many as may be in flight, and the one that is too many.
+pub const MAX_EAGER_MSGS: usize = 65;
 /// Messages of such rendezvous that may wait to be processed. Each end sends at most four for each before the other replies.
 pub const MAX_RNDV_MSGS: usize = 1024;
 /// Longest half-buffer that a peer may name for a rendezvous, in bytes.
@@ -89,7 +93,7 @@ const _: () = {
     assert!(DEFAULT_SLOTS <= MAX_SLOTS);
     assert!(MAX_REGIONS <= 1 << 16, "a region key's index is 16 bits");
     assert!(RNDV_HALF_BYTES > 0 && RNDV_HALF_BYTES <= MAX_RNDV_HALF_BYTES);
-    assert!(MAX_RNDV == 64 && MAX_RNDV_MSGS >= 2 * 4 * 64);
+    assert!(MAX_RNDV == 64 && MAX_EAGER_MSGS == 65 && MAX_RNDV_MSGS >= 2 * 4 * 64);
     assert!(MAX_HELLO_BYTES <= MAX_FRAME_BYTES);
     assert!(MAX_HELLO_FRAME_BYTES == FRAME_HEADER_BYTES + 512 && MAX_HELLO_BYTES == 512);
     assert!(PEER_DEAD_NS >= 3 * HEARTBEAT_NS, "three beats may be missed");

@@ -13,7 +13,8 @@ mod common;
 use bodies::Subject;
 use bodies::wire::text;
 use common::unhex;
-use hmc_core::limits::{MAX_FRAME_BYTES, MAX_HELLO_BYTES};
+use hmc_core::limits::{MAX_EAGER_BYTES, MAX_FRAME_BYTES, MAX_HELLO_BYTES};
+use hmc_core::rndv::RndvId;
 use hmc_core::wire::cursor::WireError;
 use hmc_core::wire::data::DataFrame;
 use hmc_core::wire::header::Header;
@@ -54,6 +55,21 @@ fn every_malformed_data_frame_is_classified() {
     for (name, bytes, want) in cases {
         let bytes: [u8; 56] = bytes.try_into().unwrap();
         assert_eq!(text(DataFrame::parse(&bytes).unwrap_err()), want, "{name}");
+    }
+}
+
+#[test]
+fn an_eager_message_has_a_page_at_most() {
+    for len in [MAX_EAGER_BYTES, MAX_EAGER_BYTES + 1] {
+        let bytes = vec![7; len];
+        let frame = common::encode(&ControlMessage::Eager { id: RndvId(3), bytes: &bytes });
+        let parsed = parse(&frame).map_err(text);
+        if len == MAX_EAGER_BYTES {
+            assert_eq!(parsed, Ok(()));
+        } else {
+            assert_eq!(parsed, Err("13 TooLong { len: 4097, limit: 4096 }".to_owned()));
+        }
+        bodies::wire::message(&frame, Subject::Real);
     }
 }
 

@@ -41,7 +41,7 @@ pub enum ControlEvent<'a> {
     /// The peer refused us.
     Refused(RejectReason),
     /// A message for the owner: `Int32`, `Tag`, `Struct`, `Endpoint`, `Advert`, `Notify`, `Revoke`,
-    /// `Revoked` or `Rndv`.
+    /// `Revoked`, `Rndv` or `Eager`.
     Deliver(ControlMessage<'a>),
     /// The peer posts nothing new. Finish what was posted, then say `bye`.
     PeerBye,

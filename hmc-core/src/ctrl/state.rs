@@ -163,10 +163,10 @@ impl ControlState {
             (Self::Ready | Self::ReadyCxx | Self::Draining, M::Int32 | M::Tag | M::Struct)
             | (
                 Self::Ready | Self::Draining,
-                M::Endpoint | M::Advert | M::Notify | M::Revoke | M::Revoked | M::Rndv,
+                M::Endpoint | M::Advert | M::Notify | M::Revoke | M::Revoked | M::Rndv | M::Eager,
             ) => Ok((self, Action::Deliver)),
             // After its BYE a peer finishes what it posted, and takes its windows back.
-            (Self::Leaving, M::Notify | M::Revoke | M::Revoked | M::Rndv) => {
+            (Self::Leaving, M::Notify | M::Revoke | M::Revoked | M::Rndv | M::Eager) => {
                 Ok((Self::Leaving, Action::Deliver))
             }
 
@@ -276,7 +276,7 @@ mod tests {
                 .unwrap();
             }
         }
-        assert_eq!(text.lines().count(), 15 * (20 + 8));
+        assert_eq!(text.lines().count(), 15 * (21 + 8));
         assert_eq!(text, include_str!("../../tests/ctrl_table.txt"));
     }
 }

@@ -4,13 +4,15 @@
 //! Every kind has a row: one without does not compile. Tables that grow with frames take their sizes from here, and a test
 //! sends each kind at full rate.
 
-use crate::limits::{MAX_ENDPOINT_BYTES, MAX_RNDV_MSGS, MAX_STREAM_REQUESTS, MAX_WINDOWS_PER_PEER};
+use crate::limits::{
+    MAX_EAGER_BYTES, MAX_EAGER_MSGS, MAX_ENDPOINT_BYTES, MAX_RNDV_MSGS, MAX_STREAM_REQUESTS,
+    MAX_WINDOWS_PER_PEER,
+};
 use crate::wire::data::DataKind;
 use crate::wire::message::ControlKind;
 
 /// Bytes that one line of a table takes at most.
 pub const LINE_BYTES: usize = 256;
-
 /// The most that frames of one kind make their receiver hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
@@ -81,6 +83,11 @@ pub const fn of_message(kind: ControlKind) -> Held {
             Held::Inbox
         }
         ControlKind::Rndv => Held::lines(MAX_RNDV_MSGS),
+        // Those that are processed, and those that wait.
+        ControlKind::Eager => Held::Lines {
+            count: MAX_EAGER_MSGS.saturating_mul(2),
+            bytes: LINE_BYTES.saturating_add(MAX_EAGER_BYTES),
+        },
     }
 }
 

@@ -7,9 +7,9 @@
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
-use crate::limits::{FRAME_HEADER_BYTES, MAX_FRAME_BYTES, MAX_PEERS};
+use crate::limits::{FRAME_HEADER_BYTES, MAX_EAGER_BYTES, MAX_FRAME_BYTES, MAX_PEERS};
 use crate::region::{Epoch, WindowId};
-use crate::rndv::RndvMsg;
+use crate::rndv::{RndvId, RndvMsg};
 use crate::types::Rank;
 use crate::wire::advert::{ADVERT_BYTES, EndpointBlob, RegionAdvert};
 use crate::wire::cursor::{Reader, WireError, WireErrorKind, Writer, to_u32};
@@ -47,6 +47,8 @@ pub mod code {
     pub const REVOKED: u8 = 20;
     /// A note of a message of `send_data`.
     pub const RNDV: u8 = 24;
+    /// The offer of a short message of `send_data`, with its bytes.
+    pub const EAGER: u8 = 25;
     /// A heartbeat.
     pub const PING: u8 = 32;
     /// The answer to a heartbeat.
@@ -124,6 +126,13 @@ pub enum ControlMessage<'a> {
     },
     /// A message of a rendezvous (`send_data`): [`crate::rndv`].
     Rndv(RndvMsg),
+    /// The offer of a short rendezvous, with its bytes.
+    Eager {
+        /// The rendezvous.
+        id: RndvId,
+        /// At most [`MAX_EAGER_BYTES`].
+        bytes: &'a [u8],
+    },
     /// No new operations follow from the sender.
     Bye,
 }
@@ -155,6 +164,7 @@ pub enum ControlKind {
     Revoke,
     Revoked,
     Rndv,
+    Eager,
     Bye,
 }
 
@@ -231,6 +241,7 @@ impl<'a> ControlMessage<'a> {
             Self::Revoke { .. } => ControlKind::Revoke,
             Self::Revoked { .. } => ControlKind::Revoked,
             Self::Rndv(_) => ControlKind::Rndv,
+            Self::Eager { .. } => ControlKind::Eager,
             Self::Bye => ControlKind::Bye,
         }
     }
@@ -303,6 +314,7 @@ impl<'a> ControlMessage<'a> {
                 Self::Revoked { window, epoch: Epoch(r.u32_le()?) }
             }
             code::RNDV => Self::Rndv(parse_rndv(&mut r)?),
+            code::EAGER => return Self::parse_eager(r),
             code::PING => Self::Ping(r.u64_le()?),
             code::PONG => Self::Pong(r.u64_le()?),
             code::BYE => Self::Bye,
@@ -310,6 +322,18 @@ impl<'a> ControlMessage<'a> {
         };
         r.end()?;
         Ok(message)
+    }
+
+    fn parse_eager(mut r: Reader<'a>) -> Result<Self, WireError> {
+        let id = RndvId(r.u32_le()?);
+        let at = r.at();
+        let bytes = r.rest();
+        if bytes.len() > MAX_EAGER_BYTES {
+            let (len, limit) = (to_u32(bytes.len()), to_u32(MAX_EAGER_BYTES));
+            let kind = WireErrorKind::TooLong { len, limit };
+            return Err(WireError::new(at, kind));
+        }
+        Ok(Self::Eager { id, bytes })
     }
 
     /// Bytes of the payload.
@@ -335,6 +359,7 @@ impl<'a> ControlMessage<'a> {
             Self::Notify { .. } => 17,
             Self::Revoke { .. } | Self::Revoked { .. } => 13,
             Self::Rndv(note) => rndv_len(note).saturating_add(1),
+            Self::Eager { bytes, .. } => bytes.len().saturating_add(5),
             Self::Ping(_) | Self::Pong(_) => 9,
             Self::AttachAck | Self::Bye => 1,
         }
@@ -445,6 +470,11 @@ impl<'a> ControlMessage<'a> {
             Self::Rndv(ref note) => {
                 start(out, code::RNDV)?;
                 emit_rndv(note, out)
+            }
+            Self::Eager { id, bytes } => {
+                start(out, code::EAGER)?;
+                out.u32_le(id.0)?;
+                out.bytes(bytes)
             }
             Self::Ping(n) => {
                 start(out, code::PING)?;

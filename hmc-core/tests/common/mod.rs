@@ -174,6 +174,9 @@ pub fn samples(list: &EndpointList) -> Vec<(&'static str, ControlMessage<'_>)> {
         ("revoked", ControlMessage::Revoked { window, epoch }),
         ("bye", ControlMessage::Bye),
     ];
+    let id = RndvId(0xC1C2_C3C4);
+    all.push(("eager", ControlMessage::Eager { id, bytes: b"short" }));
+    all.push(("eager_empty", ControlMessage::Eager { id, bytes: b"" }));
     all.extend(notes().map(|(name, note)| (name, ControlMessage::Rndv(note))));
     all
 }

@@ -98,6 +98,10 @@ pub fn message(kind: ControlKind, n: u32) -> Vec<u8> {
         ControlKind::Revoke => frame(&ControlMessage::Revoke { window, epoch }),
         ControlKind::Revoked => frame(&ControlMessage::Revoked { window, epoch }),
         ControlKind::Rndv => frame(&ControlMessage::Rndv(note)),
+        ControlKind::Eager => frame(&ControlMessage::Eager {
+            id: RndvId(n),
+            bytes: &long[..usize::try_from(n % 4097).expect("small")],
+        }),
         ControlKind::Bye => frame(&ControlMessage::Bye),
     }
 }
