@@ -1,9 +1,10 @@
 //! Rendezvous protocol: moves one message of any size from a sender to a receiver, whichever is ready first.
 //!
-//! The receiver chooses the mode: *direct*, by one put into a window over its destination, or *staged*,
+//! A short message is *eager*: its bytes come with its offer, and the receiver's END is all that follows.
+//! Of others the receiver chooses the mode: *direct*, by one put into a window over its destination, or *staged*,
 //! through two half-buffers. A half is written again only after a credit reported that it was copied
 //! out; FILLED and CREDIT carry sequence numbers. Each end sends END exactly once, and a rendezvous
-//! is finished when both have. [`Sender`](sender::Sender) and [`Receiver`](receiver::Receiver) are
+//! is finished when both have; the good END of an eager message's receiver stands for both. [`Sender`](sender::Sender) and [`Receiver`](receiver::Receiver) are
 //! state machines of one rendezvous each: their inputs are messages of the peer, completions and
 //! failures, their outputs what to put, copy, send and release. They release memory only after its
 //! fence, and accept a message only if it follows from the ones before.
@@ -335,6 +336,16 @@ impl OfferCounter {
         self.next = self.next.wrapping_add(1);
         self.live = self.live.saturating_add(1);
         Ok(())
+    }
+
+    /// Returns `true` for the failure of a sender that may have crossed with the good END of an eager message, which stands for both
+    /// ends' and after which that message is forgotten. Eager messages end in the order of their offers, so it is one of
+    /// the last.
+    #[must_use]
+    pub const fn is_late(&self, note: &RndvMsg) -> bool {
+        let RndvMsg::End { id, from: RndvRole::Sender, how: Err(_) } = *note else { return false };
+        let age = self.next.wrapping_sub(id.0);
+        age != 0 && age <= MAX_RNDV
     }
 
     /// One of them is finished.

@@ -7,6 +7,9 @@
     reason = "tests may panic"
 )]
 
+#[path = "common/rndv_eager.rs"]
+mod rndv_eager;
+
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
@@ -86,7 +89,7 @@ fn senders() -> Vec<(&'static str, Sender)> {
     let mut put = after(&[]);
     put.receive(&direct).unwrap();
     sender_outputs(&mut put);
-    vec![
+    let mut all = vec![
         ("fresh", Sender::new(ID, LEN)),
         ("offered", after(&[])),
         ("two_puts_fly", flying),
@@ -101,7 +104,9 @@ fn senders() -> Vec<(&'static str, Sender)> {
         ("withdrawn", withdrawn),
         ("taken", after(&[direct, taken])),
         ("refused", after(&[end(RndvRole::Receiver, Err(AbortReason::TooLong { capacity: 3 }))])),
-    ]
+    ];
+    all.extend(rndv_eager::senders());
+    all
 }
 
 fn receivers() -> Vec<(&'static str, Receiver)> {
@@ -140,7 +145,7 @@ fn receivers() -> Vec<(&'static str, Receiver)> {
     receiver_outputs(&mut closing);
     closing.receive(&there).unwrap();
     receiver_outputs(&mut closing);
-    vec![
+    let mut all = vec![
         ("waiting", make(None, &[], true)),
         ("answered", answered),
         ("ready", make(s, &[], true)),
@@ -158,7 +163,9 @@ fn receivers() -> Vec<(&'static str, Receiver)> {
         ("taken_direct", make(d, &[there], true)),
         ("withdrawn", make(s, &[end(RndvRole::Sender, Err(AbortReason::Cancelled))], true)),
         ("never_wanted", make(None, &[end(RndvRole::Sender, Err(AbortReason::Cancelled))], true)),
-    ]
+    ];
+    all.extend(rndv_eager::receivers());
+    all
 }
 
 fn every_note() -> Vec<(&'static str, RndvMsg)> {
@@ -252,7 +259,7 @@ fn over(is: bool) -> &'static str {
 #[test]
 fn every_phase_takes_every_note_as_stored() {
     let (got, stored) = (table(), include_str!("rndv_table.txt"));
-    assert_eq!(got.lines().count(), (14 + 17) * 16);
+    assert_eq!(got.lines().count(), (17 + 21) * 16);
     for (got, stored) in got.lines().zip(stored.lines()) {
         assert_eq!(got, stored);
     }
@@ -284,7 +291,7 @@ fn run(
                     puts.push(put);
                     s.put_done(put.seq, Ok(()));
                 }
-                SenderOutput::Withdraw => panic!("nothing flies here"),
+                SenderOutput::SendEager | SenderOutput::Withdraw => panic!("nothing flies here"),
                 SenderOutput::Ended(how) => assert!(outcome.sender.replace(how).is_none()),
                 SenderOutput::Free => outcome.free += 1,
             }

@@ -11,7 +11,8 @@ use crate::work::Failure;
 /// A chunk to copy out of a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyOut {
-    /// Which piece; even ones lie in the first half, odd ones in the second, from its start.
+    /// Which piece; even ones lie in the first half, odd ones in the second, from its start. An eager message is one piece, and lies
+    /// where its owner has it.
     pub seq: u64,
     /// The range of the message that it is.
     pub to: ByteRange,
@@ -52,11 +53,15 @@ pub enum ReceiverPhase {
 pub struct Receiver {
     id: RndvId,
     len: u64,
+    /// Its bytes came with the offer.
+    eager: bool,
     /// What no copy was asked for yet.
     rest: ByteRange,
     target: Option<RecvTarget>,
     /// Somebody wants it.
     wanted: bool,
+    /// There is space for its bytes, which have come.
+    taken: bool,
     ready: bool,
     pieces: u64,
     /// Pieces told as filled, copied out, credits told: each runs ahead of the next.
@@ -78,12 +83,24 @@ impl Receiver {
     /// number.
     #[must_use]
     pub const fn new(id: RndvId, len: u64) -> Self {
+        Self::with(id, len, false)
+    }
+
+    /// As [`Self::new`], of a message whose bytes came with the offer.
+    #[must_use]
+    pub const fn eager(id: RndvId, len: u64) -> Self {
+        Self::with(id, len, true)
+    }
+
+    const fn with(id: RndvId, len: u64, eager: bool) -> Self {
         Self {
             id,
             len,
+            eager,
             rest: Extent::new(len).whole(),
             target: None,
             wanted: false,
+            taken: false,
             ready: false,
             pieces: 0,
             filled: 0,
@@ -125,8 +142,8 @@ impl Receiver {
             (Some(true), None, _) if self.end_sent.is_none() => ReceiverPhase::Closing,
             (Some(_), ..) => ReceiverPhase::Over,
             (None, Some(_), _) => ReceiverPhase::Failing,
-            (None, None, None) => ReceiverPhase::Waiting,
-            (None, None, Some(_)) => ReceiverPhase::Moving,
+            (None, None, None) if !self.taken => ReceiverPhase::Waiting,
+            (None, None, _) => ReceiverPhase::Moving,
         }
     }
 
@@ -151,9 +168,9 @@ impl Receiver {
     /// The caller wants the message and has space for `capacity` bytes; the sender is to put it to `target`,
     /// whose area, if direct, has the message's length. A longer message is refused on both ends
     /// ([`AbortReason::TooLong`]), and so is a place that does not fit; no byte is written then. Does nothing
-    /// unless [`Receiver::is_open`].
+    /// unless [`Receiver::is_open`], and for a message whose bytes have come.
     pub fn answer(&mut self, capacity: u64, target: RecvTarget) {
-        if !self.is_open() {
+        if !self.is_open() || self.eager {
             return;
         }
         self.wanted = true;
@@ -164,6 +181,29 @@ impl Receiver {
         } else {
             self.pieces = target.pieces(self.len);
             self.target = Some(target);
+        }
+    }
+
+    /// Whether its bytes came with its offer: [`Receiver::take`] it.
+    #[must_use]
+    pub const fn is_eager(&self) -> bool {
+        self.eager
+    }
+
+    /// The caller wants the message, whose bytes have come, and has space for `capacity` bytes. A longer message is refused
+    /// ([`AbortReason::TooLong`]). Does nothing unless [`Receiver::is_open`], and for a message that is to be
+    /// [answered](Receiver::answer).
+    pub fn take(&mut self, capacity: u64) {
+        if !self.is_open() || !self.eager {
+            return;
+        }
+        self.wanted = true;
+        if self.len > capacity {
+            self.failure = Some(RndvError::Here(AbortReason::TooLong { capacity }));
+        } else {
+            self.taken = true;
+            self.pieces = if self.len == 0 { 0 } else { 1 };
+            self.filled = self.pieces;
         }
     }
 
@@ -181,7 +221,11 @@ impl Receiver {
     /// [`Violation`]; nothing changed.
     pub fn receive(&mut self, note: &RndvMsg) -> Result<(), Violation> {
         if self.end_received.is_some() {
-            return Err(Violation::NotNow);
+            // A failure of the sender may have crossed with the END that stood for both.
+            let crossed = self.eager
+                && matches!(note, RndvMsg::End { from: RndvRole::Sender, how: Err(_), .. });
+            let crossed = crossed && self.end_sent == Some(true);
+            return if crossed { Ok(()) } else { Err(Violation::NotNow) };
         }
         let mode = if self.ready { self.target.map(|p| p.mode()) } else { None };
         match (*note, mode) {
@@ -283,7 +327,28 @@ impl Receiver {
         self.target.is_some_and(|p| p.mode() == RndvMode::Staged)
     }
 
+    /// What is next of a message whose bytes have come.
+    fn move_eager_on(&mut self) -> Option<ReceiverOutput> {
+        if !self.taken || self.end_sent.is_some() {
+            return None;
+        }
+        if self.copied < self.filled {
+            if self.copying {
+                return None;
+            }
+            self.copying = true;
+            return Some(ReceiverOutput::Copy(CopyOut { seq: 0, to: self.rest }));
+        }
+        // It stands for the sender's, too.
+        (self.end_sent, self.end_received) = (Some(true), Some(true));
+        let (id, how) = (self.id, Ok(()));
+        Some(ReceiverOutput::Send(RndvMsg::End { id, from: RndvRole::Receiver, how }))
+    }
+
     fn move_on(&mut self) -> Option<ReceiverOutput> {
+        if self.eager {
+            return self.move_eager_on();
+        }
         let (id, target) = (self.id, self.target?);
         if !self.ready {
             self.ready = true;

@@ -28,6 +28,8 @@ pub struct PutChunk {
 pub enum SenderOutput {
     /// Send this message to the peer.
     Send(RndvMsg),
+    /// Send the bytes of the message to the peer, as its offer.
+    SendEager,
     /// Put these bytes, and say [`Sender::put_done`] when the put has passed its fence.
     Put(PutChunk),
     /// Cancel the puts that run.
@@ -58,6 +60,8 @@ pub enum SenderPhase {
 pub struct Sender {
     id: RndvId,
     len: u64,
+    /// Its bytes go with the offer.
+    eager: bool,
     /// What no put was asked for yet.
     rest: ByteRange,
     target: Option<RecvTarget>,
@@ -85,9 +89,21 @@ impl Sender {
     /// The sender of a message of `len` bytes. Number `id` must be the next of the link's.
     #[must_use]
     pub const fn new(id: RndvId, len: u64) -> Self {
+        Self::with(id, len, false)
+    }
+
+    /// The sender of a message of `len` bytes that go with its offer: at most
+    /// [`MAX_EAGER_BYTES`](crate::limits::MAX_EAGER_BYTES), and only to a peer that takes them.
+    #[must_use]
+    pub const fn eager(id: RndvId, len: u64) -> Self {
+        Self::with(id, len, true)
+    }
+
+    const fn with(id: RndvId, len: u64, eager: bool) -> Self {
         Self {
             id,
             len,
+            eager,
             rest: Extent::new(len).whole(),
             target: None,
             pieces: 0,
@@ -140,7 +156,7 @@ impl Sender {
             return Err(Violation::NotNow);
         }
         match (*note, self.target) {
-            (RndvMsg::Ready { target, .. }, None) => self.start(target),
+            (RndvMsg::Ready { target, .. }, None) if !self.eager => self.start(target),
             (RndvMsg::Credit { seq, .. }, Some(target)) if target.mode() == RndvMode::Staged => {
                 self.credit(seq)
             }
@@ -154,6 +170,12 @@ impl Sender {
                     && (target.mode() == RndvMode::Direct || self.credited == self.pieces) =>
             {
                 self.end_received = Some(true);
+                Ok(())
+            }
+            (RndvMsg::End { from: RndvRole::Receiver, how: Ok(()), .. }, None) if self.eager => {
+                self.end_received = Some(true);
+                // It stands for both.
+                self.end_sent = self.end_sent.or(Some(true));
                 Ok(())
             }
             _ => Err(Violation::NotNow),
@@ -217,7 +239,8 @@ impl Sender {
         let id = self.id;
         if !self.offered {
             self.offered = true;
-            return Some(SenderOutput::Send(RndvMsg::Offer { id, len: self.len }));
+            let offer = SenderOutput::Send(RndvMsg::Offer { id, len: self.len });
+            return Some(if self.eager { SenderOutput::SendEager } else { offer });
         }
         if self.failure.is_none()
             && !self.refused

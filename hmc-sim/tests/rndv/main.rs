@@ -18,6 +18,7 @@ use world::{End, Target, Trouble, World};
 
 fn play(seed: u64, trouble: Trouble) -> usize {
     let mut w = World::new(seed, trouble);
+    w.ends.iter_mut().for_each(|end| end.sends_eagerly = true);
     let steps = 200 + w.rng.below(600);
     let death = if trouble.death { w.rng.below(steps) } else { u64::MAX };
     for step in 0..steps {

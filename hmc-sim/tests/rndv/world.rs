@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use hmc_core::limits::MAX_EAGER_BYTES;
 use hmc_core::queue::{QueueError, Transfer, WorkQueue};
 use hmc_core::region::{LocalRegion, LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::rndv::receiver::{CopyOut, Receiver, ReceiverOutput};
@@ -33,6 +34,8 @@ pub(crate) struct Target {
     pub(crate) machine: Receiver,
     /// The receiver's memory, after the message was matched.
     pub(crate) memory: Option<Memory>,
+    /// What came with its offer.
+    pub(crate) eager: Vec<u8>,
     pub(crate) copy: Option<CopyOut>,
     pub(crate) revoking: bool,
     pub(crate) ended: Option<Result<u64, RndvError>>,
@@ -43,7 +46,14 @@ pub(crate) struct Memory {
     /// The destination; in direct mode the sender puts here.
     pub(crate) dest: LocalRegion,
     pub(crate) halves: Option<LocalRegion>,
-    pub(crate) window: WindowDesc,
+    /// None for a message that came with its offer.
+    pub(crate) window: Option<WindowDesc>,
+}
+
+/// What one end says to the other.
+pub(crate) enum Note {
+    Step(RndvMsg),
+    Eager(RndvId, Vec<u8>),
 }
 
 /// One process: sources of its messages, targets of the peer's, and received control messages.
@@ -52,11 +62,13 @@ pub(crate) struct End {
     pub(crate) sources: Vec<Source>,
     pub(crate) targets: Vec<Target>,
     pub(crate) incoming: OfferCounter,
-    pub(crate) received: VecDeque<RndvMsg>,
-    pub(crate) outgoing: VecDeque<RndvMsg>,
+    pub(crate) received: VecDeque<Note>,
+    pub(crate) outgoing: VecDeque<Note>,
     /// Receives that have no message yet: capacity in bytes and the half's length, zero for direct.
     pub(crate) wants: VecDeque<(u64, u64)>,
     pub(crate) alive: bool,
+    /// Of short messages, each second goes with its offer.
+    pub(crate) sends_eagerly: bool,
 }
 
 impl End {
@@ -70,6 +82,7 @@ impl End {
             outgoing: VecDeque::new(),
             wants: VecDeque::new(),
             alive: true,
+            sends_eagerly: false,
         }
     }
 
@@ -82,7 +95,8 @@ impl End {
         let region = self.nic().register(len).unwrap();
         assert!(self.nic().write(region, 0, &bytes));
         let id = RndvId(self.sources.len() as u32);
-        let machine = Sender::new(id, len);
+        let eager = self.sends_eagerly && bytes.len() <= MAX_EAGER_BYTES && id.0.is_multiple_of(2);
+        let machine = if eager { Sender::eager(id, len) } else { Sender::new(id, len) };
         let (wanted, running) = (VecDeque::new(), Vec::new());
         let source = Source { machine, region, bytes, wanted, running, ended: None, freed: false };
         self.sources.push(source);
@@ -98,6 +112,13 @@ impl End {
             self.wants.pop_front();
             let len = self.targets[at].machine.len();
             let dest = self.nic().register(capacity.max(len)).unwrap();
+            if self.targets[at].machine.is_eager() {
+                let t = &mut self.targets[at];
+                t.memory = Some(Memory { dest, halves: None, window: None });
+                t.machine.take(capacity);
+                self.run_target(at);
+                continue;
+            }
             let (halves, slice) = if half == 0 {
                 (None, dest.slice(0, len).unwrap())
             } else {
@@ -112,7 +133,7 @@ impl End {
                 RecvTarget::staged(area).unwrap()
             };
             let t = &mut self.targets[at];
-            t.memory = Some(Memory { dest, halves, window });
+            t.memory = Some(Memory { dest, halves, window: Some(window) });
             t.machine.answer(capacity, place);
             self.run_target(at);
         }
@@ -122,7 +143,10 @@ impl End {
         let s = &mut self.sources[at];
         while let Some(output) = s.machine.poll() {
             match output {
-                SenderOutput::Send(note) => self.outgoing.push_back(note),
+                SenderOutput::Send(note) => self.outgoing.push_back(Note::Step(note)),
+                SenderOutput::SendEager => {
+                    self.outgoing.push_back(Note::Eager(s.machine.id(), s.bytes.clone()));
+                }
                 SenderOutput::Put(put) => {
                     assert!(!s.freed, "a put from a source that was given back");
                     s.wanted.push_back(put);
@@ -153,7 +177,7 @@ impl End {
         let t = &mut self.targets[at];
         while let Some(output) = t.machine.poll() {
             match output {
-                ReceiverOutput::Send(note) => self.outgoing.push_back(note),
+                ReceiverOutput::Send(note) => self.outgoing.push_back(Note::Step(note)),
                 ReceiverOutput::Copy(copy) => assert!(t.copy.replace(copy).is_none()),
                 ReceiverOutput::Revoke => t.revoking = true,
                 ReceiverOutput::Ended(how) => {
@@ -219,36 +243,43 @@ impl End {
         }
     }
 
-    pub(crate) fn receive(&mut self, note: RndvMsg) {
+    fn offered(&mut self, id: RndvId, machine: Receiver, eager: Vec<u8>) {
+        self.incoming.offer(id).unwrap();
+        let (memory, copy) = (None, None);
+        let (revoking, ended, freed) = (false, None, false);
+        self.targets.push(Target { machine, memory, eager, copy, revoking, ended, freed });
+    }
+
+    pub(crate) fn receive(&mut self, note: Note) {
+        match note {
+            Note::Eager(id, bytes) => {
+                self.offered(id, Receiver::eager(id, bytes.len() as u64), bytes);
+            }
+            Note::Step(RndvMsg::Offer { id, len }) => {
+                self.offered(id, Receiver::new(id, len), Vec::new());
+            }
+            Note::Step(note) => self.receive_step(&note),
+        }
+        self.pair_up();
+    }
+
+    fn receive_step(&mut self, note: &RndvMsg) {
         let at = note.id().0 as usize;
-        match (note, note.from()) {
-            (RndvMsg::Offer { id, len }, _) => {
-                self.incoming.offer(id).unwrap();
-                let machine = Receiver::new(id, len);
-                let (memory, copy) = (None, None);
-                self.targets.push(Target {
-                    machine,
-                    memory,
-                    copy,
-                    revoking: false,
-                    ended: None,
-                    freed: false,
-                });
-            }
-            (_, RndvRole::Sender) => {
-                let t = &mut self.targets[at];
-                t.machine.receive(&note).unwrap();
-                self.run_target(at);
-                if self.targets[at].machine.is_finished() {
-                    self.incoming.offer_finished();
+        match note.from() {
+            RndvRole::Sender => {
+                let was_finished = self.targets[at].machine.is_finished();
+                if was_finished {
+                    assert!(self.incoming.is_late(note), "{note:?} of a message that is over");
+                    return;
                 }
+                self.targets[at].machine.receive(note).unwrap();
+                self.run_target(at);
             }
-            (_, RndvRole::Receiver) => {
-                self.sources[at].machine.receive(&note).unwrap();
+            RndvRole::Receiver => {
+                self.sources[at].machine.receive(note).unwrap();
                 self.run_source(at);
             }
         }
-        self.pair_up();
     }
 
     pub(crate) fn copy(&mut self, at: usize) {
@@ -259,10 +290,13 @@ impl End {
         };
         assert!(!t.freed, "a copy after the memory was given back");
         let m = t.memory.as_ref().unwrap();
-        let halves = m.halves.unwrap();
-        let from = if copy.seq % 2 == 0 { 0 } else { halves.extent.len() / 2 };
         let mut bytes = vec![0; copy.to.len() as usize];
-        assert!(nic.read(halves, from, &mut bytes));
+        if let Some(halves) = m.halves {
+            let from = if copy.seq % 2 == 0 { 0 } else { halves.extent.len() / 2 };
+            assert!(nic.read(halves, from, &mut bytes));
+        } else {
+            bytes.copy_from_slice(&t.eager);
+        }
         assert!(nic.write(m.dest, copy.to.offset(), &bytes));
         t.machine.copied(Ok(()));
         self.run_target(at);
@@ -271,7 +305,8 @@ impl End {
     pub(crate) fn fence(&mut self, at: usize) {
         let t = &mut self.targets[at];
         if std::mem::take(&mut t.revoking) {
-            self.queue.transport_mut().revoke_now(&t.memory.as_ref().unwrap().window);
+            let window = t.memory.as_ref().unwrap().window.unwrap();
+            self.queue.transport_mut().revoke_now(&window);
             t.machine.fenced();
             self.run_target(at);
         }

@@ -186,6 +186,8 @@ impl RndvState {
             };
             match output {
                 SenderOutput::Send(note) => self.outgoing.push_back(note),
+                // No sender of this end is eager.
+                SenderOutput::SendEager => {}
                 SenderOutput::Put(put) => {
                     m.runs.push(ChunkedPut::new(&put));
                     // The caller has to copy its borrowed memory.

@@ -18,6 +18,7 @@ pub(crate) fn call() {
     done(RndvMsg::from(&n));
     let mut i = any(OfferCounter::new());
     done(OfferCounter::offer(&mut i, RndvId(small())));
+    done(OfferCounter::is_late(&i, &n));
     done(&mut i);
     OfferCounter::offer_finished(&mut i);
     done(i);

@@ -13,6 +13,10 @@ pub(crate) fn call() {
     done(Receiver::is_finished(&r));
     done(Receiver::is_open(&r));
     done(Receiver::is_failed(&r));
+    done(Receiver::eager(RndvId(small()), number()));
+    done(Receiver::is_eager(&r));
+    Receiver::take(&mut r, number());
+    done(&mut r);
     Receiver::answer(&mut r, number(), target());
     done(&mut r);
     Receiver::refuse(&mut r, any(RndvError::PeerDead));

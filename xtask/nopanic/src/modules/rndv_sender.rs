@@ -5,6 +5,7 @@ use hmc_core::rndv::sender::Sender;
 use hmc_core::rndv::{RndvError, RndvId};
 
 pub(crate) fn call() {
+    done(Sender::eager(RndvId(small()), number()));
     let mut s = any(Sender::new(RndvId(small()), number()));
     done(Sender::id(&s));
     done(Sender::phase(&s));
