@@ -42,6 +42,7 @@ use std::task::Waker;
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Incarnation, Rank};
+use hmc_core::wire::hello::Features;
 use hmc_mem::leader::LeaderLock;
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::slot::SlotWord;
@@ -144,6 +145,8 @@ pub(crate) struct Link {
     /// Of callers that wait for several links.
     pub(crate) park_wakers: park_waker::WakerList,
     rndv: rndv::Rndv,
+    /// The peer takes the bytes of a short message with its offer.
+    takes_eager: bool,
     space: space_waiters::SpaceWaiters,
     state: AtomicU8,
     queued: AtomicBool,
@@ -171,6 +174,7 @@ impl Link {
     fn new_at(mut parts: LinkInit, address: Option<SocketAddr>) -> Arc<Self> {
         let has_worker = parts.data.plane().worker().is_some();
         let clock = parts.owner.upgrade().map_or_else(Clock::default, |owner| owner.clock());
+        let takes_eager = parts.ctrl.machine.features().contains(Features::EAGER);
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
             let _ = data_socket.set(socket);
@@ -211,6 +215,7 @@ impl Link {
             follow_ups: follow_ups::FollowUps::default(),
             park_wakers: park_waker::WakerList::default(),
             rndv: rndv::Rndv::default(),
+            takes_eager,
             space: space_waiters::SpaceWaiters::default(),
             state: AtomicU8::new(0),
             queued: AtomicBool::new(false),

@@ -103,7 +103,7 @@ mod tests {
             end.link.has_worker.store(has_worker, Ordering::Relaxed);
             assert_eq!(unfenced(&end).may_end_before(), has_worker);
             // A message under way ends when its puts do.
-            assert!(end.link.rndv_receive(RndvMsg::Offer { id: RndvId(0), len: 1 }));
+            assert!(end.link.rndv_receive(RndvMsg::Offer { id: RndvId(0), len: 1 }.into()));
             assert!(unfenced(&end).may_end_before(), "{has_worker}");
         }
     }

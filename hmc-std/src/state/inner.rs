@@ -214,7 +214,7 @@ impl SessionInner {
         incarnation: Incarnation,
         expected: Option<Rank>,
     ) -> Result<Hello<'a>> {
-        let mut features = Features::BATCHED_ACKS;
+        let mut features = Features::BATCHED_ACKS | Features::EAGER;
         features.set(Features::CMA, self.config.cma);
         features |= self.domains.features();
         Ok(Hello {

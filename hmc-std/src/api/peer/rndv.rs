@@ -9,6 +9,7 @@ use hmc_core::region::WindowDesc;
 use hmc_core::rndv::AbortReason;
 use hmc_core::types::{Access, ConnType};
 use hmc_core::wire::advert::WindowRole;
+use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
 use super::Peer;
@@ -53,13 +54,19 @@ impl Peer {
         let until = self.shared.until(timeout);
         self.check_rndv()?;
         let len = bytes.extent().len();
-        let half = half_for(len);
-        let bounce = match self.link.with_rndv(|rndv| rndv.take_bounce(half)) {
-            Some(bounce) => bounce,
-            None => self.shared.regions.allocate(half.saturating_mul(2))?,
+        let handle = if self.link.sends_eagerly(len) {
+            let (borrowed, copy) =
+                (MessageBuffer::Borrowed(None), copy_of(&bytes, bytes.extent().whole())?);
+            self.link.with_rndv(|rndv| rndv.send_eager(borrowed, copy, until.at))
+        } else {
+            let half = half_for(len);
+            let bounce = match self.link.with_rndv(|rndv| rndv.take_bounce(half)) {
+                Some(bounce) => bounce,
+                None => self.shared.regions.allocate(half.saturating_mul(2))?,
+            };
+            let borrowed = MessageBuffer::Borrowed(Some(bounce));
+            self.link.with_rndv(|rndv| rndv.send(borrowed, len, until.at))
         };
-        let borrowed = MessageBuffer::Borrowed(Some(bounce));
-        let handle = self.link.with_rndv(|rndv| rndv.send(borrowed, len, until.at));
         let handle = handle.map_err(|(e, _)| e.with_peer(self.rank()))?;
         let found = self.wait_rndv(&handle, until, "sending a message", || {
             self.link.rndv_send_borrowed(&handle, &bytes);
@@ -184,10 +191,19 @@ impl Peer {
         if let Err(error) = self.check_rndv().and_then(|()| self.shared.check_own(&region)) {
             return Err(OpError { error, span });
         }
-        let bytes = MessageBuffer::Registered { region, range, span };
         let len = range.len();
+        let eager = self.link.sends_eagerly(len).then(|| copy_of(&region.bytes(), range));
+        let eager = match eager.transpose() {
+            Ok(eager) => eager,
+            Err(error) => return Err(OpError { error, span }),
+        };
+        let bytes = MessageBuffer::Registered { region, range, span };
         let deadline = self.shared.clock.deadline_in(self.shared.config.deadline);
-        match self.link.with_rndv(|rndv| rndv.send(bytes, len, deadline)) {
+        let begun = self.link.with_rndv(|rndv| match eager {
+            Some(copy) => rndv.send_eager(bytes, copy, deadline),
+            None => rndv.send(bytes, len, deadline),
+        });
+        match begun {
             Ok(handle) => Ok(Delivery::new(self.clone(), handle)),
             Err((e, bytes)) => {
                 let span =
@@ -302,4 +318,11 @@ impl Peer {
         }
         self.link.drive(WaitScope::Both, until, |_: &Link| look())
     }
+}
+
+/// A copy of a range of bytes that others may write meanwhile, each read once.
+fn copy_of(bytes: &SharedBytes<'_>, range: ByteRange) -> Result<Box<[u8]>> {
+    let mut copy = vec![0; usize::try_from(range.len()).unwrap_or(0)];
+    bytes.read_at(range, &mut copy).map_err(MemError::from)?;
+    Ok(copy.into())
 }

@@ -10,6 +10,7 @@ use super::CtrlState;
 use crate::base::error::{Error, ErrorKind};
 use crate::link::Link;
 use crate::link::received::Received;
+use crate::link::rndv::note::Note;
 use crate::node::inbox::Message;
 
 /// Receive calls of one poll, before others get theirs.
@@ -105,6 +106,16 @@ fn execute(
     None
 }
 
+/// A note of a message: nothing but its link's rendezvous state looks at it. No window needs a release ack.
+fn receive_note(note: Note, link: &Link, received: &mut Received) -> Option<(WindowId, Epoch)> {
+    if !link.rndv_receive(note) {
+        let what = "more notes of messages than may be under way";
+        received.failed = Some(Error::new(ErrorKind::Protocol, what));
+    }
+    received.rndv = true;
+    None
+}
+
 fn deliver(
     m: ControlMessage<'_>,
     link: &Link,
@@ -115,13 +126,9 @@ fn deliver(
         ControlMessage::Int32(n) => Message::Int(n),
         ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
         ControlMessage::Notify { tag, .. } => Message::Notify(tag),
-        ControlMessage::Rndv(note) => {
-            if !link.rndv_receive(note) {
-                let what = "more notes of messages than may be under way";
-                received.failed = Some(Error::new(ErrorKind::Protocol, what));
-            }
-            received.rndv = true;
-            return None;
+        ControlMessage::Rndv(note) => return receive_note(Note::Step(note), link, received),
+        ControlMessage::Eager { id, bytes } => {
+            return receive_note(Note::Eager { id, bytes: bytes.into() }, link, received);
         }
         ControlMessage::Advert(advert) => {
             link.data_fairly().add_peer_window(&advert);

@@ -163,7 +163,7 @@ fn each_thing_received_has_its_own_consequence() {
     // Notes are looked at, also when there is space to answer again.
     for set in [|h: &mut Received| h.rndv = true, |h: &mut Received| h.space = true] {
         let (near, _far) = pair(ConnType::Tcp);
-        assert!(near.link.rndv_receive(RndvMsg::Offer { id: RndvId(0), len: 1 }));
+        assert!(near.link.rndv_receive(RndvMsg::Offer { id: RndvId(0), len: 1 }.into()));
         assert!(near.link.is_rndv_idle(), "nobody has looked");
         let mut received = Received::default();
         set(&mut received);

@@ -81,19 +81,23 @@ impl RndvState {
     ) -> Result<()> {
         let is = |w: &PostedRecv| Arc::ptr_eq(&w.handle, handle);
         let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
-        let Some(RecvOp { machine, want: Some(want) }) = found else {
+        let Some(RecvOp { machine, want: Some(want), eager }) = found else {
             return Ok(());
         };
         let Some(copy) = want.copy.take() else {
             return Ok(());
         };
-        let done = want.half(&copy).zip(out.part(copy.to).ok()).ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "a piece of a message leaves the place for it")
-        });
-        let done = done.and_then(|((region, range), part)| {
+        let outside =
+            || Error::new(ErrorKind::Protocol, "a piece of a message leaves the place for it");
+        let done = out.part(copy.to).map_err(|_| outside()).and_then(|part| {
             let whole = part.extent().whole();
-            region.bytes().copy_to(range, &part, whole).map_err(MemError::from)?;
-            Ok(())
+            let copied = if eager.is_empty() {
+                let (region, range) = want.half(&copy).ok_or_else(outside)?;
+                region.bytes().copy_to(range, &part, whole)
+            } else {
+                part.write_at(whole, eager)
+            };
+            Ok(copied.map_err(MemError::from)?)
         });
         machine.copied(if done.is_ok() { Ok(()) } else { Err(Failure::UnknownRegion) });
         done

@@ -1,12 +1,12 @@
 //! What the messages of a link need of it while they are moved on: puts, windows, notes to the peer, words for errors.
 
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
-use hmc_core::rndv::RndvMsg;
 use hmc_core::slots::SlotId;
 use hmc_core::types::Rank;
 use hmc_core::work::Failure;
 use hmc_mem::shared::SharedBytes;
 
+use super::note::Note;
 use crate::base::error::Error;
 use crate::memory::Region;
 use crate::transport::data_plane::Fence;
@@ -48,7 +48,7 @@ pub(super) trait Host {
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool;
 
     /// Sends a note.
-    fn send(&mut self, note: RndvMsg) -> NoteOutcome;
+    fn send(&mut self, note: &Note) -> NoteOutcome;
 
     /// The peer.
     fn peer(&self) -> Rank;

@@ -11,6 +11,7 @@ mod actions;
 mod borrowed;
 pub(crate) mod handle;
 mod host;
+pub(crate) mod note;
 mod on_link;
 mod progress;
 mod run;
@@ -19,14 +20,13 @@ pub(crate) mod state;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_core::rndv::RndvMsg;
-
+use note::Note;
 use state::RndvState;
 
 /// The rendezvous of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Rndv {
-    received: Mutex<Vec<RndvMsg>>,
+    received: Mutex<Vec<Note>>,
     state: Mutex<RndvState>,
     /// There is something to be done under the lock of `state`. Changed by read-modify-writes alone: these have one
     /// order, and each sees all that happened before the earlier ones. One thread marks it and finds the lock taken,

@@ -2,16 +2,15 @@
 
 use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
-use hmc_core::rndv::RndvMsg;
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{ConnType, Rank};
-use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_mem::shared::SharedBytes;
 
 use super::host::{Host, NoteOutcome};
+use super::note::Note;
 use crate::base::error::Error;
 use crate::link::Link;
 use crate::link::ctrl::machine::Ended;
@@ -128,15 +127,15 @@ impl Host for OnLink<'_> {
         passed
     }
 
-    fn send(&mut self, note: RndvMsg) -> NoteOutcome {
+    fn send(&mut self, note: &Note) -> NoteOutcome {
         let link = self.link;
         if link.conn() == Some(ConnType::Loopback) {
-            link.rndv_receive(note);
+            link.rndv_receive(note.clone());
             link.rndv.mark();
             return NoteOutcome::Sent;
         }
         let mut ctrl = link.ctrl();
-        let sent = ctrl.send_if_idle(&ControlMessage::Rndv(note), link.clock.now());
+        let sent = ctrl.send_if_idle(&note.frame(), link.clock.now());
         link.update_ctrl_interest(&mut ctrl);
         if !sent {
             return NoteOutcome::Later;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 
-use hmc_core::rndv::{AbortReason, RndvError, RndvMsg};
+use hmc_core::limits::{MAX_EAGER_BYTES, MAX_EAGER_MSGS};
+use hmc_core::rndv::{AbortReason, RndvError};
 use hmc_core::types::ConnType;
 use hmc_core::wire::held;
 use hmc_core::wire::message::{ControlKind, ControlMessage};
@@ -11,6 +12,7 @@ use hmc_mem::shared::SharedBytes;
 
 use super::actions::RndvActions;
 use super::handle::MessageHandle;
+use super::note::Note;
 use super::on_link::OnLink;
 use super::state::RndvState;
 use crate::base::error::Result;
@@ -26,9 +28,10 @@ const MAX_NOTES: usize = held::of_message(ControlKind::Rndv).count();
 impl Link {
     /// Received a note of the peer. Called under the control lock: it is only put aside. `false`: no peer that keeps to the
     /// rules has so many notes.
-    pub(crate) fn rndv_receive(&self, note: RndvMsg) -> bool {
+    pub(crate) fn rndv_receive(&self, note: Note) -> bool {
         let mut received = lock(&self.rndv.received);
-        if received.len() >= MAX_NOTES {
+        let eager = || received.iter().filter(|note| note.is_eager()).count();
+        if received.len() >= MAX_NOTES || note.is_eager() && eager() >= MAX_EAGER_MSGS {
             return false;
         }
         received.push(note);
@@ -188,6 +191,13 @@ impl Link {
         if self.rndv.live.load(Ordering::SeqCst) {
             self.with_rndv(RndvState::leave);
         }
+    }
+
+    /// Whether a message of so many bytes goes with its offer.
+    pub(crate) fn sends_eagerly(&self, len: u64) -> bool {
+        // A link to oneself has no control connection.
+        let takes = self.takes_eager || self.conn() == Some(ConnType::Loopback);
+        takes && usize::try_from(len).is_ok_and(|len| len <= MAX_EAGER_BYTES)
     }
 
     /// Whether certainly no message is under way. Call it without locks, as [`Link::run_rndv`].

@@ -3,12 +3,13 @@
 use hmc_core::region::WindowDesc;
 use hmc_core::rndv::receiver::{CopyOut, Receiver, ReceiverOutput};
 use hmc_core::rndv::sender::SenderOutput;
-use hmc_core::rndv::{AbortReason, RndvError, RndvMsg, RndvRole, Violation};
+use hmc_core::rndv::{AbortReason, RndvError, RndvId, RndvMsg, RndvRole, Violation};
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
 use super::actions::RndvActions;
 use super::host::{Host, NoteOutcome};
+use super::note::Note;
 use super::state::{ChunkedPut, MessageBuffer, PostedRecv, RecvOp, RndvState, SendOp, local};
 use crate::base::error::{Error, ErrorKind};
 use crate::memory::Span;
@@ -29,11 +30,10 @@ impl RndvState {
         after: &mut RndvActions,
     ) {
         let mut received = std::mem::take(&mut self.received);
-        let result = received.iter().try_for_each(|note| self.receive_note(note));
+        let result = received.drain(..).try_for_each(|note| self.receive_note(note));
         if let Err(v) = result {
             after.broken = Some(v.to_string());
         }
-        received.clear();
         received.shrink_to(KEPT_NOTES);
         self.received = received;
         if is_dead {
@@ -71,19 +71,39 @@ impl RndvState {
         }
     }
 
-    fn receive_note(&mut self, note: &RndvMsg) -> Result<(), Violation> {
-        let id = note.id();
-        if let RndvMsg::Offer { len, .. } = *note {
-            self.incoming.offer(id)?;
-            self.inbound.push(RecvOp { machine: Receiver::new(id, len), want: None });
-            return Ok(());
+    fn receive_note(&mut self, note: Note) -> Result<(), Violation> {
+        match note {
+            Note::Step(RndvMsg::Offer { id, len }) => {
+                self.receive_offer(id, Receiver::new(id, len), Box::default())
+            }
+            Note::Eager { id, bytes } => {
+                let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                self.receive_offer(id, Receiver::eager(id, len), bytes)
+            }
+            Note::Step(note) => self.receive_step(&note),
         }
+    }
+
+    fn receive_offer(
+        &mut self,
+        id: RndvId,
+        machine: Receiver,
+        eager: Box<[u8]>,
+    ) -> Result<(), Violation> {
+        self.incoming.offer(id)?;
+        self.inbound.push(RecvOp { machine, want: None, eager });
+        Ok(())
+    }
+
+    fn receive_step(&mut self, note: &RndvMsg) -> Result<(), Violation> {
+        let id = note.id();
         let unknown = Violation::Unknown { id };
         match note.from() {
-            RndvRole::Sender => {
-                let m = self.inbound.iter_mut().find(|m| m.machine.id() == id).ok_or(unknown)?;
-                m.machine.receive(note)
-            }
+            RndvRole::Sender => match self.inbound.iter_mut().find(|m| m.machine.id() == id) {
+                Some(m) => m.machine.receive(note),
+                None if self.incoming.is_late(note) => Ok(()),
+                None => Err(unknown),
+            },
             RndvRole::Receiver => {
                 let m = self.outbound.iter_mut().find(|m| m.machine.id() == id).ok_or(unknown)?;
                 m.machine.receive(note)
@@ -166,7 +186,7 @@ impl RndvState {
     /// Sends the notes of the machines, in their order: with the rendezvous state's lock held.
     fn send_notes(&mut self, host: &mut impl Host) {
         while let Some(note) = self.outgoing.front() {
-            match host.send(*note) {
+            match host.send(note) {
                 NoteOutcome::Sent => _ = self.outgoing.pop_front(),
                 // The poll that finds space sends it.
                 NoteOutcome::Later => return,
@@ -185,9 +205,11 @@ impl RndvState {
                 return;
             };
             match output {
-                SenderOutput::Send(note) => self.outgoing.push_back(note),
-                // No sender of this end is eager.
-                SenderOutput::SendEager => {}
+                SenderOutput::Send(note) => self.outgoing.push_back(note.into()),
+                SenderOutput::SendEager => {
+                    let (id, bytes) = (m.machine.id(), std::mem::take(&mut m.eager));
+                    self.outgoing.push_back(Note::Eager { id, bytes });
+                }
                 SenderOutput::Put(put) => {
                     m.runs.push(ChunkedPut::new(&put));
                     // The caller has to copy its borrowed memory.
@@ -219,7 +241,7 @@ impl RndvState {
     }
 
     fn run_inbound(&mut self, host: &mut impl Host, i: usize, after: &mut RndvActions) {
-        let Some(RecvOp { machine, want }) = self.inbound.get_mut(i) else {
+        let Some(RecvOp { machine, want, eager }) = self.inbound.get_mut(i) else {
             return;
         };
         loop {
@@ -241,14 +263,14 @@ impl RndvState {
             };
             let Some(w) = want.as_mut() else {
                 if let ReceiverOutput::Send(note) = output {
-                    self.outgoing.push_back(note);
+                    self.outgoing.push_back(note.into());
                 }
                 continue;
             };
             match output {
-                ReceiverOutput::Send(note) => self.outgoing.push_back(note),
+                ReceiverOutput::Send(note) => self.outgoing.push_back(note.into()),
                 ReceiverOutput::Copy(copy) => match &w.bytes {
-                    MessageBuffer::Registered { .. } => machine.copied(copy_out(w, &copy)),
+                    MessageBuffer::Registered { .. } => machine.copied(copy_out(w, eager, &copy)),
                     MessageBuffer::Borrowed(_) => {
                         w.copy = Some(copy);
                         after.events = true;
@@ -340,11 +362,14 @@ fn has_passed(host: &mut impl Host, fence: &mut Option<Fence>, window: &WindowDe
     true
 }
 
-fn copy_out(w: &PostedRecv, copy: &CopyOut) -> Result<(), Failure> {
+fn copy_out(w: &PostedRecv, eager: &[u8], copy: &CopyOut) -> Result<(), Failure> {
     let MessageBuffer::Registered { region, range, .. } = &w.bytes else {
         return Err(Failure::Unsupported);
     };
     let to = local(region, *range, copy.to).ok_or(Failure::UnknownRegion)?;
+    if !eager.is_empty() {
+        return region.bytes().write_at(to.span, eager).map_err(|_| Failure::UnknownRegion);
+    }
     let (half, from) = w.half(copy).ok_or(Failure::UnknownRegion)?;
     half.bytes().copy_to(from, &region.bytes(), to.span).map_err(|_| Failure::UnknownRegion)
 }

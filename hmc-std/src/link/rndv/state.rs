@@ -8,12 +8,13 @@ use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::rndv::receiver::{CopyOut, Receiver};
 use hmc_core::rndv::sender::{PutChunk, Sender, SenderPhase};
-use hmc_core::rndv::{AbortReason, OfferCounter, RecvTarget, RndvError, RndvId, RndvMsg};
+use hmc_core::rndv::{AbortReason, OfferCounter, RecvTarget, RndvError, RndvId};
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
 use super::handle::MessageHandle;
+use super::note::Note;
 use crate::base::error::{Error, ErrorKind};
 use crate::memory::{Region, Span};
 use crate::transport::data_plane::Fence;
@@ -92,6 +93,8 @@ pub(crate) struct SendOp {
     pub(super) runs: Vec<ChunkedPut>,
     pub(super) handle: Arc<MessageHandle>,
     pub(super) deadline: Instant,
+    /// What goes with the offer, until it is sent.
+    pub(super) eager: Box<[u8]>,
 }
 
 /// A receive: what its owner gave for a message to come.
@@ -175,6 +178,22 @@ impl PostedRecv {
 pub(crate) struct RecvOp {
     pub(super) machine: Receiver,
     pub(super) want: Option<PostedRecv>,
+    /// What came with the offer, until it is copied.
+    pub(super) eager: Box<[u8]>,
+}
+
+impl RecvOp {
+    /// Gives it, whose bytes have come, to a receive, whose window the peer is not told.
+    fn take_eager(&mut self, mut want: PostedRecv, spare: &mut Vec<BounceBuffers>) {
+        if want.takes(self.machine.len()) {
+            self.machine.take(want.space);
+        } else {
+            self.machine.refuse(RndvError::Here(AbortReason::TooLong { capacity: want.space }));
+        }
+        want.untold = want.staging.is_none();
+        spare.extend(want.staging.take());
+        self.want = Some(want);
+    }
 }
 
 /// The length of each half of buffers for a message of up to `len` bytes: as long as it is, in powers of two,
@@ -200,8 +219,8 @@ pub(crate) struct RndvState {
     pub(super) fencing_recvs: Vec<PostedRecv>,
     pub(super) incoming: OfferCounter,
     /// Notes of the peer, to be looked at in the next poll; storage at other times.
-    pub(super) received: Vec<RndvMsg>,
-    pub(super) outgoing: VecDeque<RndvMsg>,
+    pub(super) received: Vec<Note>,
+    pub(super) outgoing: VecDeque<Note>,
     pub(super) spare: Vec<BounceBuffers>,
     /// Half-buffers that are not needed any more, until the peer is out of them.
     pub(super) fencing_buffers: Vec<(BounceBuffers, Option<Fence>)>,
@@ -229,15 +248,40 @@ impl RndvState {
     /// # Errors
     /// `Full`.
     pub(crate) fn send(&mut self, bytes: MessageBuffer, len: u64, by: Instant) -> SendResult {
+        self.send_with(bytes, by, Box::default(), |id| Sender::new(id, len), len)
+    }
+
+    /// Offers a short message together with its bytes. `bytes` are given back with its end.
+    ///
+    /// # Errors
+    /// `Full`.
+    pub(crate) fn send_eager(
+        &mut self,
+        bytes: MessageBuffer,
+        copy: Box<[u8]>,
+        by: Instant,
+    ) -> SendResult {
+        let len = u64::try_from(copy.len()).unwrap_or(u64::MAX);
+        self.send_with(bytes, by, copy, |id| Sender::eager(id, len), len)
+    }
+
+    fn send_with(
+        &mut self,
+        bytes: MessageBuffer,
+        by: Instant,
+        eager: Box<[u8]>,
+        machine: impl FnOnce(RndvId) -> Sender,
+        len: u64,
+    ) -> SendResult {
         if self.outbound.len() >= usize::try_from(MAX_RNDV).unwrap_or(usize::MAX) {
             let what = format!("{MAX_RNDV} messages to this peer are under way; wait for some");
             return Err((Error::new(ErrorKind::Full, what), bytes));
         }
-        let machine = Sender::new(RndvId(self.next), len);
+        let machine = machine(RndvId(self.next));
         self.next = self.next.wrapping_add(1);
         let handle = Arc::<MessageHandle>::default();
         let (runs, mine) = (Vec::new(), Arc::clone(&handle));
-        self.outbound.push(SendOp { machine, len, bytes, runs, handle: mine, deadline: by });
+        self.outbound.push(SendOp { machine, len, bytes, runs, handle: mine, deadline: by, eager });
         Ok(handle)
     }
 
@@ -255,6 +299,10 @@ impl RndvState {
                 return;
             };
             let len = m.machine.len();
+            if m.machine.is_eager() {
+                m.take_eager(want, &mut self.spare);
+                continue;
+            }
             // Of a message that does not fit, the machine only needs some place to refuse.
             match want.place(len.min(want.space)) {
                 Some(_) if !want.takes(len) => {

@@ -1,5 +1,7 @@
 //! The rendezvous state of two ends over hosts that copy in memory: no link, no socket, no thread, no clock.
 
+mod eager;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::link::rndv::actions::RndvActions;
 use crate::link::rndv::handle::MessageHandle;
 use crate::link::rndv::host::{Host, NoteOutcome};
+use crate::link::rndv::note::Note;
 use crate::link::rndv::state::{BounceBuffers, MessageBuffer, PostedRecv, RndvState};
 use crate::memory::{Region, RegionTable};
 use crate::transport::data_plane::Fence;
@@ -30,7 +33,7 @@ struct Fake {
     /// The memory behind the windows of the peer.
     windows: Rc<RefCell<Vec<Region>>>,
     /// Notes that were sent.
-    sent: Vec<RndvMsg>,
+    sent: Vec<Note>,
     /// Puts under way.
     puts: Vec<SlotId>,
     /// The end of each put; `None` while they run.
@@ -96,10 +99,10 @@ impl Host for Fake {
         !self.inside
     }
 
-    fn send(&mut self, note: RndvMsg) -> NoteOutcome {
+    fn send(&mut self, note: &Note) -> NoteOutcome {
         let outcome = self.outgoing.unwrap_or(NoteOutcome::Sent);
         if outcome == NoteOutcome::Sent {
-            self.sent.push(note);
+            self.sent.push(note.clone());
         }
         outcome
     }
@@ -402,6 +405,6 @@ fn an_unexpected_note_breaks_the_protocol() {
     near.send(&[1]);
     run_until_idle(&mut near, &mut far);
     let id = near.state.outbound.first().expect("it is offered").machine.id();
-    near.state.received.push(RndvMsg::Credit { id, seq: 0 });
+    near.state.received.push(RndvMsg::Credit { id, seq: 0 }.into());
     assert!(near.poll().broken.is_some());
 }

@@ -43,7 +43,7 @@ fn want(space: u64) -> PostedRecv {
 }
 
 fn inbound(id: u32, len: u64, want: Option<PostedRecv>) -> RecvOp {
-    RecvOp { machine: Receiver::new(RndvId(id), len), want }
+    RecvOp { machine: Receiver::new(RndvId(id), len), want, eager: Box::default() }
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn what_is_under_way_and_what_is_held_is_counted_by_all_its_places() {
             8202,
         ),
         (
-            |d| d.outgoing.push_back(RndvMsg::Credit { id: RndvId(0), seq: 0 }),
+            |d| d.outgoing.push_back(RndvMsg::Credit { id: RndvId(0), seq: 0 }.into()),
             false,
             false,
             false,
