@@ -143,12 +143,13 @@ impl Drop for TempDir {
 }
 
 /// The bound that a time has to keep: three times as long on a machine that is busy with other
-/// things, as /proc/loadavg says.
+/// things, as /proc/loadavg says, and `HMC_TEST_SLOWDOWN` times as long where that is set.
 #[must_use]
 pub fn bound(time: Duration) -> Duration {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: f64 = text.split(' ').next().and_then(|t| t.parse().ok()).unwrap_or(0.0);
-    if load > 4.0 { time * 3 } else { time }
+    let times = u32::try_from(number("HMC_TEST_SLOWDOWN", 1)).unwrap_or(1);
+    time * if load > 4.0 { 3 } else { 1 } * times
 }
 
 /// Looks until `look` finds something.

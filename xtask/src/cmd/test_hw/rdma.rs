@@ -218,12 +218,17 @@ fn suite(
     tested: &mut Vec<Value>,
 ) -> StepResult {
     let is_short = options.short && which == Which::All;
+    // The limit is longer where the processor is emulated.
+    let slowdown = options.limit.checked_div(LIMIT.as_secs()).unwrap_or(1).max(1).to_string();
     let run = Run {
         over: RDMA,
         root: &tree::root(),
         programs: names,
         which,
-        environment: vec![("HMC_TEST_VIA", Some("rdma".into()))],
+        environment: vec![
+            ("HMC_TEST_VIA", Some("rdma".into())),
+            ("HMC_TEST_SLOWDOWN", Some(slowdown.into())),
+        ],
         only: if is_short { &SHORT } else { &[] },
         elsewhere: match which {
             Which::All if !is_short => [&ELSEWHERE[..], &OF_UCX].concat(),
