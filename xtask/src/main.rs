@@ -63,6 +63,8 @@ enum Command {
     Bindings(cmd::bindings::Options),
     /// Build the Python package, and test it in a fresh virtual environment
     Wheel(cmd::wheel::Options),
+    /// Package the libraries, and run a program that is built against the packages alone
+    Packages,
     /// Check the stated minimum Rust version
     Msrv,
     /// Run a command of this machine in a small VM with two RDMA devices, without privileges
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => cmd::bench::run(&options),
         Command::Bindings(options) => cmd::bindings::run(&options),
         Command::Wheel(options) => cmd::wheel::run(&options),
+        Command::Packages => cmd::packages::run(),
         Command::Msrv => cmd::msrv::run(),
         Command::Vm(options) => return cmd::vm::run(&options),
         Command::VmGuest(options) => cmd::vm::guest::run(&options),
