@@ -10,26 +10,22 @@
 
 #[path = "../../hmc-core/tests/bodies/mod.rs"]
 mod bodies;
+#[path = "../../hmc-core/tests/bodies/corpus.rs"]
+mod corpus;
 #[path = "bodies/verbs_note.rs"]
 mod verbs_note;
 
-use bodies::Subject;
-use bodies::mutate::{self, Rng};
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use corpus::{Corpus, Seed};
 
-const RANDOM: usize = 20_000;
+const CORPUS: Corpus =
+    Corpus { name: "verbs_note", body: verbs_note::verbs_note, class: verbs_note::class };
+
 /// Bytes of conn info before its NICs, of each NIC, and of each queue pair.
 const HEAD: usize = 12;
 const NIC: usize = 26;
 const LANE: usize = 8;
 /// Bytes of a window's keys before the keys themselves.
 const KEY_HEAD: usize = 31;
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
-}
 
 fn conn_info(nics: u8, lanes: u8) -> Vec<u8> {
     let mut bytes = vec![5, 4, nics, lanes, 64];
@@ -55,7 +51,7 @@ fn keys(count: u8) -> Vec<u8> {
 }
 
 /// The seeds: name, bytes, what the class begins with.
-fn seeds() -> Vec<(String, Vec<u8>, &'static str)> {
+fn seeds() -> Vec<Seed> {
     let mut all = vec![
         ("nothing".to_owned(), vec![], "nothing"),
         ("connected".to_owned(), vec![7], "another kind"),
@@ -113,62 +109,19 @@ fn seeds() -> Vec<(String, Vec<u8>, &'static str)> {
     all
 }
 
-fn corpus() -> BTreeMap<String, Vec<u8>> {
-    std::fs::read_dir(root().join("corpus/verbs_note"))
-        .unwrap()
-        .map(|e| e.unwrap())
-        .map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap()))
-        .collect()
-}
-
-fn table() -> String {
-    corpus().iter().map(|(name, b)| format!("{name}: {}\n", verbs_note::class(b))).collect()
-}
-
 #[test]
 fn every_committed_input_keeps_its_class() {
-    let stored = std::fs::read_to_string(root().join("classes/verbs_note.txt")).unwrap();
-    assert_eq!(table(), stored);
-    for (name, bytes, want) in seeds() {
-        assert_eq!(corpus().get(&name), Some(&bytes), "{name}: run `write_corpus`");
-        let class = verbs_note::class(&bytes);
-        assert!(class.starts_with(want), "{name}: {class}");
-    }
+    CORPUS.keeps_its_classes(seeds());
 }
 
 #[test]
 fn random_inputs_break_nothing_and_find_the_planted_bug() {
-    let inputs: Vec<_> = corpus().into_values().collect();
-    let mut rng = Rng::announced(1);
-    let fails = |b: &[u8], subject| {
-        catch_unwind(AssertUnwindSafe(|| verbs_note::verbs_note(b, subject))).is_err()
-    };
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let by_corpus = inputs.iter().filter(|b| fails(b, Subject::Broken)).count();
-    let (mut wrong, mut found) = (None, 0);
-    for _ in 0..RANDOM {
-        let bytes = mutate::input(&inputs, &mut rng);
-        if fails(&bytes, Subject::Real) {
-            wrong = Some(bytes);
-            break;
-        }
-        found += usize::from(fails(&bytes, Subject::Broken));
-    }
-    std::panic::set_hook(hook);
-    assert_eq!(wrong, None, "run this input through the body");
-    println!("verbs_note: {by_corpus} inputs of the corpus find the bug, {found} random ones");
-    assert!(by_corpus > 0 && found > 0);
+    CORPUS.finds_the_planted_bug(20_000);
 }
 
 /// Writes the seeds and the classes, after a deliberate change.
 #[test]
 #[ignore = "writes the corpus anew: `cargo test -p hmc-hw --test verbs_note_corpus -- --ignored`"]
 fn write_corpus() {
-    let folder = root().join("corpus/verbs_note");
-    std::fs::create_dir_all(&folder).unwrap();
-    for (name, bytes, _) in seeds() {
-        std::fs::write(folder.join(name), bytes).unwrap();
-    }
-    std::fs::write(root().join("classes/verbs_note.txt"), table()).unwrap();
+    CORPUS.write(seeds());
 }

@@ -12,14 +12,12 @@
 mod bodies;
 #[path = "bodies/config.rs"]
 mod config;
+#[path = "../../hmc-core/tests/bodies/corpus.rs"]
+mod corpus;
 
-use bodies::Subject;
-use bodies::mutate::{self, Rng};
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use corpus::{Corpus, Seed};
 
-const RANDOM: usize = 10_000;
+const CORPUS: Corpus = Corpus { name: "config", body: config::config, class: config::class };
 
 /// Addresses that must be refused.
 const REFUSED: [&str; 39] = [
@@ -87,12 +85,8 @@ const GOOD: [&str; 19] = [
     "uds:///run/a#b",
 ];
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
-}
-
 /// The seeds: name, bytes, what the class begins with.
-fn seeds() -> Vec<(String, Vec<u8>, &'static str)> {
+fn seeds() -> Vec<Seed> {
     let text = |kind: u8, body: &[u8]| [&[kind][..], body].concat();
     let mut all = Vec::new();
     for (i, s) in REFUSED.iter().enumerate() {
@@ -137,63 +131,19 @@ fn seeds() -> Vec<(String, Vec<u8>, &'static str)> {
     all
 }
 
-fn corpus() -> BTreeMap<String, Vec<u8>> {
-    std::fs::read_dir(root().join("corpus/config"))
-        .unwrap()
-        .map(|e| e.unwrap())
-        .map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap()))
-        .collect()
-}
-
-fn table() -> String {
-    corpus().iter().map(|(name, b)| format!("{name}: {}\n", config::class(b))).collect()
-}
-
 #[test]
 fn every_committed_input_keeps_its_class() {
-    let stored = std::fs::read_to_string(root().join("classes/config.txt")).unwrap();
-    assert_eq!(table(), stored);
-    for (name, bytes, want) in seeds() {
-        assert_eq!(corpus().get(&name), Some(&bytes), "{name}: run `write_corpus`");
-        assert!(config::class(&bytes).starts_with(want), "{name}: {}", config::class(&bytes));
-    }
+    CORPUS.keeps_its_classes(seeds());
 }
 
 #[test]
 fn random_inputs_break_nothing_and_find_the_planted_bug() {
-    let inputs: Vec<_> = corpus().into_values().collect();
-    let mut rng = Rng::announced(1);
-    let mut found = 0;
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let broken =
-        |b: &[u8]| catch_unwind(AssertUnwindSafe(|| config::config(b, Subject::Broken))).is_err();
-    let by_corpus = inputs.iter().filter(|b| broken(b)).count();
-    let mut wrong = None;
-    for _ in 0..RANDOM {
-        let bytes = mutate::input(&inputs, &mut rng);
-        if catch_unwind(AssertUnwindSafe(|| config::config(&bytes, Subject::Real))).is_err() {
-            wrong = Some(bytes);
-            break;
-        }
-        found += usize::from(broken(&bytes));
-    }
-    std::panic::set_hook(hook);
-    assert_eq!(wrong, None, "run this input through the body");
-    println!(
-        "config: {by_corpus} inputs of the corpus find the bug, {found} of {RANDOM} random ones"
-    );
-    assert!(by_corpus > 0 && found > 0);
+    CORPUS.finds_the_planted_bug(10_000);
 }
 
 /// Writes the seeds and the classes, after a deliberate change.
 #[test]
 #[ignore = "writes the corpus anew: `cargo test -p hmc-std --test config_corpus -- --ignored`"]
 fn write_corpus() {
-    let folder = root().join("corpus/config");
-    std::fs::create_dir_all(&folder).unwrap();
-    for (name, bytes, _) in seeds() {
-        std::fs::write(folder.join(name), bytes).unwrap();
-    }
-    std::fs::write(root().join("classes/config.txt"), table()).unwrap();
+    CORPUS.write(seeds());
 }
