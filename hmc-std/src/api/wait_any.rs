@@ -17,6 +17,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
 use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor;
+use crate::link::spin_policy::WaitOutcome;
 use crate::state::wait_pool::{WaitSpace, Waited};
 
 /// A waker registered with operations, deregistered on drop: it must not be woken for another call's wait.
@@ -144,22 +145,37 @@ impl Communicator {
         space: &mut WaitSpace,
     ) -> Result<(usize, Result<u64>)> {
         let mut timer = self.shared.until(timeout).timer();
-        let spin_until = clock::now().after(clock::from_std(self.shared.config.spin));
         for (i, op) in ops.iter().enumerate() {
             match self.peer_of(*op) {
                 Ok(peer) => space.ops.push((Arc::clone(&peer.link), *op)),
                 Err(e) => return Ok((i, Err(e))),
             }
         }
+        let short = self.shared.config.spin;
+        // Of one of the links: what is waited for comes by any.
+        let first = space.ops.first().map(|(link, _)| Arc::clone(link));
+        let spin = first.as_ref().map_or(short, |link| link.spin_policy.spin(short));
+        let spin_until = clock::now().after(clock::from_std(spin));
+        let mut outcome = WaitOutcome::Found;
         loop {
             for (i, (link, op)) in space.ops.iter().enumerate() {
                 if has_ended(link, *op)? {
+                    if let Some(first) = first {
+                        first.spin_policy.record(outcome, short);
+                    }
                     return Ok((i, self.peer_over(Arc::clone(link)).wait(*op)));
                 }
             }
             let what = "waiting for any of several operations";
-            timer.check().map_err(|stop| stop.error(what))?;
-            if clock::now() < spin_until {
+            if let Err(stop) = timer.check() {
+                if let Some(first) = first {
+                    first.spin_policy.record(outcome, short);
+                }
+                return Err(stop.error(what));
+            }
+            let now = clock::now();
+            if now < spin_until {
+                outcome.spun();
                 std::hint::spin_loop();
                 continue;
             }
@@ -168,6 +184,7 @@ impl Communicator {
                 let manual = self.shared.config.progress == Progress::Manual;
                 let until = unwatched(timer.park_until(), armed.is_shared, clock::now());
                 park(links, waker, manual, until);
+                outcome.slept(clock::now().since(now));
                 drop(armed);
                 waker.clear();
             }
@@ -187,8 +204,9 @@ mod tests {
     use hmc_core::time::Instant;
     use hmc_hw::host::SharedWorker;
 
-    use super::{Armed, EventfdWaker, OpId, UNWATCHED_PARK, unwatched};
+    use super::{Armed, ErrorKind, EventfdWaker, OpId, UNWATCHED_PARK, unwatched};
     use crate::api::session::Session;
+    use crate::base::address::Address;
     use crate::base::config::Progress;
     use crate::io::reactor::Reactor;
     use crate::link::ends::pair_with_worker;
@@ -259,5 +277,29 @@ mod tests {
         assert_eq!(unwatched(at(10 * park), true, at(5)), at(5 + park));
         assert_eq!(unwatched(at(7), true, at(5)), at(7), "the deadline comes first");
         assert_eq!(unwatched(at(10 * park), false, at(5)), at(10 * park));
+    }
+
+    /// A peer that makes no progress answers nothing.
+    #[test]
+    fn waits_that_spin_in_vain_stop_to_spin() {
+        let quiet = Session::builder(1).buffer(4096).tcp("127.0.0.1:0");
+        let quiet = quiet.progress(Progress::Manual).start().expect("a target");
+        let source = Session::builder(0).buffer(4096).start().expect("a source");
+        let address = Address::Tcp(quiet.tcp_addr().expect("it listens"));
+        let peer = std::thread::scope(|s| {
+            let connecting = s.spawn(|| source.connect(1, &address));
+            while !connecting.is_finished() {
+                quiet.progress();
+            }
+            connecting.join().expect("no panic").expect("connected")
+        });
+        let op = peer.put_nb(0, 0, 8).expect("posted");
+        let short = std::time::Duration::from_micros(20);
+        for _ in 0..4 {
+            assert!(!peer.link.spin_policy.spin(short).is_zero());
+            let e = source.wait_any(&[op], std::time::Duration::from_millis(5)).map(drop);
+            assert_eq!(e.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
+        }
+        assert!(peer.link.spin_policy.spin(short).is_zero());
     }
 }

@@ -27,7 +27,7 @@ pub(crate) mod rndv;
 mod schedule;
 mod send;
 mod space_waiters;
-mod spin_policy;
+pub(crate) mod spin_policy;
 mod types;
 mod unfenced;
 mod wait;
@@ -120,7 +120,7 @@ pub(crate) struct Link {
     /// How late its ticks were since, in all, if the peer is one of this system.
     late_ns: AtomicU64,
     pub(crate) spin: std::time::Duration,
-    spin_policy: spin_policy::SpinPolicy,
+    pub(crate) spin_policy: spin_policy::SpinPolicy,
     idle_waits: idle_waits::IdleWaits,
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) owner: Weak<dyn LinkObserver>,

@@ -43,7 +43,7 @@ impl Default for SpinPolicy {
 
 impl SpinPolicy {
     /// For how long the next waiter spins, where `short` is a short spin.
-    pub(super) fn spin(&self, short: StdDuration) -> StdDuration {
+    pub(crate) fn spin(&self, short: StdDuration) -> StdDuration {
         if self.futile.load(Ordering::Relaxed) < FUTILE {
             let times = if self.is_long.load(Ordering::Relaxed) { LONG } else { 1 };
             return short.saturating_mul(times);
@@ -61,7 +61,7 @@ impl SpinPolicy {
     }
 
     /// Records a wait that is over; `short` is a short spin.
-    pub(super) fn record(&self, outcome: WaitOutcome, short: StdDuration) {
+    pub(crate) fn record(&self, outcome: WaitOutcome, short: StdDuration) {
         match outcome {
             WaitOutcome::Found => {}
             WaitOutcome::Spun => {
@@ -87,7 +87,7 @@ impl SpinPolicy {
 
 /// How one wait went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WaitOutcome {
+pub(crate) enum WaitOutcome {
     /// What it waited for was there at the first look.
     Found,
     /// It came during the spin.
@@ -98,13 +98,13 @@ pub(super) enum WaitOutcome {
 
 impl WaitOutcome {
     /// Goes round once more without a sleep.
-    pub(super) fn spun(&mut self) {
+    pub(crate) fn spun(&mut self) {
         if *self == Self::Found {
             *self = Self::Spun;
         }
     }
 
-    pub(super) fn slept(&mut self, pause: Duration) {
+    pub(crate) fn slept(&mut self, pause: Duration) {
         let before = if let Self::Slept(before) = self { before.as_nanos() } else { 0 };
         *self = Self::Slept(Duration::from_nanos(before.saturating_add(pause.as_nanos())));
     }

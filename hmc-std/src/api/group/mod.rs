@@ -37,6 +37,7 @@ use crate::api::peer::Peer;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::link::park_waker::ParkWaker;
+use crate::link::spin_policy::SpinPolicy;
 use crate::state::inner::SessionInner;
 
 pub use element::{Element, Reduce};
@@ -95,6 +96,8 @@ struct Members {
     waker: Arc<ParkWaker>,
     /// Held while a collective runs.
     state: Mutex<State>,
+    /// Whether its waits spin.
+    spin_policy: SpinPolicy,
 }
 
 impl Members {
@@ -165,7 +168,9 @@ impl Communicator {
             peer.link.park_wakers.register(&waker);
         }
         let (shared, ranks, state) = (Arc::clone(&self.shared), ranks.to_vec(), Mutex::default());
-        let members = Arc::new(Members { shared, ranks, position, peers, waker, state });
+        let spin_policy = SpinPolicy::default();
+        let members =
+            Arc::new(Members { shared, ranks, position, peers, waker, state, spin_policy });
         Ok(Group { members, deadline })
     }
 }

@@ -6,7 +6,6 @@
 //! members that it exchanges nothing with: the death of one is the end of all.
 
 use std::sync::Arc;
-use std::time::Duration as StdDuration;
 
 use hmc_core::rndv::AbortReason;
 use hmc_core::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use crate::base::wait_limit::WaitLimit;
 use crate::link::LinkState;
 use crate::link::rndv::handle::MessageHandle;
 use crate::link::rndv::state::{MessageBuffer, PostedRecv, half_for};
+use crate::link::spin_policy::WaitOutcome;
 use crate::link::wait_set::WaitSet;
 
 /// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
@@ -279,7 +279,9 @@ impl Members {
     ) -> Result<R> {
         let manual = self.shared.config.progress == Progress::Manual;
         let pause = if manual { MANUAL_POLL_NS } else { u64::MAX };
-        let spin = clock::from_std(self.spin());
+        let short = self.shared.config.spin;
+        let spin = clock::from_std(self.spin_policy.spin(short));
+        let mut outcome = WaitOutcome::Found;
         let mut spin_until = clock::now().after(spin);
         let mut timer = WaitLimit::new(by, self.shared.config.interrupt).timer();
         loop {
@@ -289,6 +291,7 @@ impl Members {
                 busy |= self.shared.run_data_planes();
             }
             if let Some(found) = look(links)? {
+                self.spin_policy.record(outcome, short);
                 return Ok(found);
             }
             timer.check().map_err(|stop| stop.error("waiting for other members"))?;
@@ -297,10 +300,12 @@ impl Members {
                 spin_until = now.after(spin);
             }
             if busy || now < spin_until {
+                outcome.spun();
                 links.unpark();
                 std::hint::spin_loop();
             } else {
                 links.park(timer.park_until(), Duration::from_nanos(pause));
+                outcome.slept(clock::now().since(now));
             }
         }
     }
@@ -316,10 +321,5 @@ impl Members {
         let is_dead = |p: &&Peer| p.link.state() == LinkState::Dead && !p.link.was_leaving();
         let dead = self.peers.iter().flatten().find(is_dead)?;
         Some(dead.link.gone())
-    }
-
-    /// For how long a wait spins before it sleeps.
-    fn spin(&self) -> StdDuration {
-        self.shared.config.spin
     }
 }
