@@ -288,14 +288,13 @@ fn a_waiter_sleeps_for_a_short_time_while_another_thread_acts_on_what_it_took() 
     for watch in [WaitScope::Data, WaitScope::Both, WaitScope::Ctrl] {
         let (near, _far) = pair(ConnType::Tcp);
         let follow_up = near.link.follow_ups.begin();
-        let looks = looks_within(&near, watch);
-        assert!((20..500).contains(&looks), "{watch:?}: {looks} looks");
-        // What it finds then was not to be reported before.
-        let mut looks = 0;
+        // By whole parks that would take 5 s. What it finds then was not to be reported before.
+        let (begun, mut looks) = (std::time::Instant::now(), 0);
         let waited = near.link.drive(watch, WaitLimit::time(Instant::NEVER), |_| {
             looks += 1;
-            (looks == 4).then_some(())
+            (looks == 100).then_some(())
         });
+        assert!(begun.elapsed() < StdDuration::from_secs(4), "{watch:?}: {:?}", begun.elapsed());
         let overslept = near.link.counters.overslept.load(Ordering::Relaxed);
         assert_eq!((waited, overslept), (Ok(()), 0));
         drop(follow_up);
