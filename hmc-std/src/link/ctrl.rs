@@ -101,15 +101,19 @@ impl CtrlState {
         Ok(())
     }
 
-    /// Sends a message of the protocol unless earlier ones wait for the peer to read: then nothing is queued behind them, and
-    /// the poll that finds space reports it. Whether it was taken.
-    pub(crate) fn send_if_idle(&mut self, m: &ControlMessage<'_>, now: Instant) -> bool {
+    /// Sends messages of the protocol together, so that the peer is woken once, unless earlier ones wait for the peer to read: then
+    /// nothing is queued behind them, and the poll that finds space reports it. How many were taken: all, or none.
+    pub(crate) fn send_all_if_idle<'m>(
+        &mut self,
+        messages: impl Iterator<Item = ControlMessage<'m>>,
+        now: Instant,
+    ) -> usize {
         self.flush(now);
-        let idle = self.machine.offer(m);
-        if idle {
+        let taken = self.machine.offer_all(messages);
+        if taken != 0 {
             self.flush(now);
         }
-        idle
+        taken
     }
 
     /// Sends a message of the application, if the system takes any of it now. Gives the mark at which it [has

@@ -381,6 +381,16 @@ impl ControlMachine {
         idle
     }
 
+    /// As [`Self::offer`], for several. How many were queued: all, or none.
+    pub(super) fn offer_all<'m>(
+        &mut self,
+        messages: impl Iterator<Item = ControlMessage<'m>>,
+    ) -> usize {
+        let idle = self.is_idle();
+        self.full |= !idle;
+        messages.take_while(|_| idle).map(|m| self.append(&m)).count()
+    }
+
     /// Bytes that the system took, in all.
     pub(super) fn taken(&self) -> u64 {
         self.taken

@@ -79,13 +79,14 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     let window = |n| (WindowId(n), Epoch(1));
     {
         let mut ctrl = near.link.ctrl();
-        assert!(ctrl.send_if_idle(&ControlMessage::Int32(1), NOW));
+        assert_eq!(ctrl.send_all_if_idle([1, 2].map(ControlMessage::Int32).into_iter(), NOW), 2);
         ctrl.send_release(window(1).0, window(1).1, NOW);
         assert!(!ctrl.machine.answer(NOW), "sent at once");
         assert!(!awaits_space(&ctrl));
     }
     far.run_until_idle();
-    assert_eq!(far.link.inbox().take(Want::Any), Some(Message::Int(1)));
+    let first = [(); 2].map(|()| far.link.inbox().take(Want::Any));
+    assert_eq!(first, [1, 2].map(|n| Some(Message::Int(n))));
     let whole = {
         let mut ctrl = near.link.ctrl();
         // A frame that the system took half of.
@@ -94,7 +95,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
         ctrl.flush(NOW);
         let left = ctrl.machine.transmit().len();
         assert!(left != 0 && left < whole);
-        assert!(!ctrl.send_if_idle(&ControlMessage::Int32(2), NOW));
+        assert_eq!(ctrl.send_all_if_idle([3, 4].map(ControlMessage::Int32).into_iter(), NOW), 0);
         ctrl.send_release(window(2).0, window(2).1, NOW);
         assert_eq!(ctrl.machine.transmit().len(), left);
         assert!(

@@ -1,5 +1,7 @@
 //! What the messages of a link need of it while they are moved on: puts, windows, notes to the peer, words for errors.
 
+use std::collections::VecDeque;
+
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::types::Rank;
@@ -11,12 +13,12 @@ use crate::base::error::Error;
 use crate::memory::Region;
 use crate::transport::data_plane::Fence;
 
-/// What became of a note that was to be sent.
+/// What became of notes that were to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoteOutcome {
-    /// It was sent.
+    /// They were sent.
     Sent,
-    /// The peer reads too slowly: it is to be sent when there is space.
+    /// The peer reads too slowly: they are to be sent when there is space.
     Later,
     /// The control connection has ended.
     Over,
@@ -47,8 +49,8 @@ pub(super) trait Host {
     /// Whether the peer is out of a window that was taken back, which is gone then.
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool;
 
-    /// Sends a note.
-    fn send(&mut self, note: &Note) -> NoteOutcome;
+    /// Sends the first notes of the list, and removes them.
+    fn send(&mut self, notes: &mut VecDeque<Note>) -> NoteOutcome;
 
     /// The peer.
     fn peer(&self) -> Rank;

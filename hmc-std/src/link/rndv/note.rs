@@ -4,7 +4,7 @@ use hmc_core::rndv::{RndvId, RndvMsg};
 use hmc_core::wire::message::ControlMessage;
 
 /// A note of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     /// A step of its rendezvous.
     Step(RndvMsg),

@@ -1,5 +1,7 @@
 //! A link as the host of its rendezvous state: what is posted, taken back and sent there.
 
+use std::collections::VecDeque;
+
 use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
 use hmc_core::slots::SlotId;
@@ -18,6 +20,9 @@ use crate::link::deferred::Deferred;
 use crate::link::op_resources::OpResources;
 use crate::memory::Region;
 use crate::transport::data_plane::Fence;
+
+/// Notes that are sent by one call at most.
+const TOGETHER: usize = 16;
 
 /// A link, and what calls of its rendezvous state lead to, once the rendezvous state's lock is free.
 pub(super) struct OnLink<'a> {
@@ -127,19 +132,21 @@ impl Host for OnLink<'_> {
         passed
     }
 
-    fn send(&mut self, note: &Note) -> NoteOutcome {
+    fn send(&mut self, notes: &mut VecDeque<Note>) -> NoteOutcome {
         let link = self.link;
         if link.conn() == Some(ConnType::Loopback) {
-            link.rndv_receive(note.clone());
+            notes.drain(..).for_each(|note| _ = link.rndv_receive(note));
             link.rndv.mark();
             return NoteOutcome::Sent;
         }
         let mut ctrl = link.ctrl();
-        let sent = ctrl.send_if_idle(&note.frame(), link.clock.now());
+        let frames = notes.iter().take(TOGETHER).map(Note::frame);
+        let sent = ctrl.send_all_if_idle(frames, link.clock.now());
         link.update_ctrl_interest(&mut ctrl);
-        if !sent {
+        if sent == 0 {
             return NoteOutcome::Later;
         }
+        notes.drain(..sent);
         self.ended = ctrl.machine.ended();
         if self.ended.is_some() { NoteOutcome::Over } else { NoteOutcome::Sent }
     }

@@ -185,9 +185,9 @@ impl RndvState {
 
     /// Sends the notes of the machines, in their order: with the rendezvous state's lock held.
     fn send_notes(&mut self, host: &mut impl Host) {
-        while let Some(note) = self.outgoing.front() {
-            match host.send(note) {
-                NoteOutcome::Sent => _ = self.outgoing.pop_front(),
+        while !self.outgoing.is_empty() {
+            match host.send(&mut self.outgoing) {
+                NoteOutcome::Sent => {}
                 // The poll that finds space sends it.
                 NoteOutcome::Later => return,
                 NoteOutcome::Over => self.outgoing.clear(),

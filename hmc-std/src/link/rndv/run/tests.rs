@@ -3,6 +3,7 @@
 mod eager;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -99,10 +100,10 @@ impl Host for Fake {
         !self.inside
     }
 
-    fn send(&mut self, note: &Note) -> NoteOutcome {
+    fn send(&mut self, notes: &mut VecDeque<Note>) -> NoteOutcome {
         let outcome = self.outgoing.unwrap_or(NoteOutcome::Sent);
         if outcome == NoteOutcome::Sent {
-            self.sent.push(note.clone());
+            self.sent.extend(notes.pop_front());
         }
         outcome
     }
