@@ -84,10 +84,13 @@ fn operations_that_nobody_waits_for_are_limited() {
         assert!(e.to_string().contains("65536 have ended that nobody waited for"), "{e}");
         assert!(ops.len() >= KEPT, "{via:?}: {}", ops.len());
         if via == Via::Tcp {
-            // Nor does a part of a message, which says why.
+            // Nor does a part of a message, which says why. One that goes with its offer needs none.
             let other = b.wait_peer(0, LONG).expect("connected");
-            let receive = other.recv_data_nb(0, 100).expect("nothing else is received");
-            let e = peer.send_data_within(&[5; 100], SHORT).expect_err("no slot");
+            let receive = other.recv_data_nb(0, 4096).expect("a receive");
+            peer.send_data_within(&[5; 4096], LONG).expect("it goes with its offer");
+            assert_eq!(receive.wait(LONG).expect("received").0, 4096);
+            let receive = other.recv_data_nb(0, 4097).expect("nothing else is received");
+            let e = peer.send_data_within(&[5; 4097], SHORT).expect_err("no slot");
             assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
             assert!(e.to_string().contains("have ended that nobody waited for"), "{e}");
             drop(receive);
