@@ -338,14 +338,15 @@ impl OfferCounter {
         Ok(())
     }
 
-    /// Returns `true` for the failure of a sender that may have crossed with the good END of an eager message, which stands for both
-    /// ends' and after which that message is forgotten. Eager messages end in the order of their offers, so it is one of
-    /// the last.
+    /// Returns `true` for the failure of a message that was offered, of its sender: it may have crossed with the good END of an eager
+    /// message, which stands for both ends' and after which that message is forgotten. Others of its sender may have been
+    /// offered and withdrawn since, any number of them.
     #[must_use]
     pub const fn is_late(&self, note: &RndvMsg) -> bool {
         let RndvMsg::End { id, from: RndvRole::Sender, how: Err(_) } = *note else { return false };
         let age = self.next.wrapping_sub(id.0);
-        age != 0 && age <= MAX_RNDV
+        // Numbers wrap: those of the other half are to come.
+        age != 0 && age <= u32::MAX / 2
     }
 
     /// One of them is finished.

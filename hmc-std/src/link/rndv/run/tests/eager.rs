@@ -124,11 +124,32 @@ fn a_withdrawal_that_crosses_with_the_end_of_an_eager_message_changes_nothing() 
     assert_eq!(result(&received), Some(Ok(3)));
     assert!(near.state.is_empty() && far.state.is_empty());
     // One of a message that was never offered breaks the protocol.
-    for id in [1, MAX_RNDV] {
+    for id in [0, 1, MAX_RNDV] {
         let mut far = two().1;
         far.state.received.push(withdrawn(id));
         assert!(far.poll().broken.is_some(), "{id}");
     }
+}
+
+/// While it waits others are offered and withdrawn, more than may be under way at a time.
+#[test]
+fn a_withdrawal_may_cross_long_after_its_offer() {
+    let (mut near, mut far) = two();
+    let sent = near.send_eager(&pattern(3));
+    for _ in 0..2 * MAX_RNDV {
+        let other = near.send_eager(&pattern(1));
+        run_until_idle(&mut near, &mut far);
+        near.state.end(&other, RndvError::Here(AbortReason::Cancelled));
+        run_until_idle(&mut near, &mut far);
+        assert_eq!(result(&other), Some(Err(ErrorKind::Cancelled)));
+    }
+    let (received, _region) = far.receive(8, true);
+    far.poll();
+    near.state.end(&sent, RndvError::Here(AbortReason::Cancelled));
+    run_until_idle(&mut near, &mut far);
+    assert_eq!(result(&sent), Some(Err(ErrorKind::Cancelled)));
+    assert_eq!(result(&received), Some(Ok(3)));
+    assert!(near.state.is_empty() && far.state.is_empty());
 }
 
 #[test]
