@@ -174,8 +174,11 @@ impl Sender {
             }
             (RndvMsg::End { from: RndvRole::Receiver, how: Ok(()), .. }, None) if self.eager => {
                 self.end_received = Some(true);
-                // It stands for both.
-                self.end_sent = self.end_sent.or(Some(true));
+                if self.end_sent.is_none() {
+                    // It stands for both. A failure of which nobody was told comes too late.
+                    (self.end_sent, self.failure) =
+                        (Some(true), self.failure.filter(|_| self.ended));
+                }
                 Ok(())
             }
             _ => Err(Violation::NotNow),
