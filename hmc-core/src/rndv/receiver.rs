@@ -150,7 +150,13 @@ impl Receiver {
     /// Returns `true` if both ends sent END and the memory is free: the machine can be dropped.
     #[must_use]
     pub const fn is_finished(&self) -> bool {
-        self.end_sent.is_some() && self.end_received.is_some() && (self.released || !self.wanted)
+        self.has_ended() && (self.released || !self.wanted)
+    }
+
+    /// Returns `true` if both ends sent END: the peer may offer another in its place.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        self.end_sent.is_some() && self.end_received.is_some()
     }
 
     /// Whether it can be answered: nobody has yet, and the sender has not ended it.

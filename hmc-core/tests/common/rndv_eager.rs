@@ -79,7 +79,7 @@ fn an_eager_message_is_over_with_the_receivers_end() {
     r.copied(Ok(()));
     let said = [ReceiverOutput::Send(good()), ReceiverOutput::Ended(Ok(LEN)), ReceiverOutput::Free];
     assert_eq!(receiver_outputs(&mut r), said);
-    assert!(r.is_finished());
+    assert!(r.is_finished() && r.has_ended());
     s.receive(&good()).unwrap();
     assert_eq!(sender_outputs(&mut s), [SenderOutput::Ended(Ok(LEN)), SenderOutput::Free]);
     assert!(s.is_finished());
@@ -124,6 +124,16 @@ fn an_eager_message_that_was_withdrawn_is_received_or_answered_but_not_both() {
     assert_eq!(receiver_outputs(&mut r), []);
     s.receive(&good()).unwrap();
     assert_eq!(sender_outputs(&mut s), []);
+    assert!(s.is_finished());
+}
+
+/// Nobody was told of the failure, and the receiver has the message.
+#[test]
+fn a_failure_that_was_not_told_gives_way_to_the_receivers_end() {
+    let mut s = sent();
+    s.end(CANCELLED);
+    s.receive(&good()).unwrap();
+    assert_eq!(sender_outputs(&mut s), [SenderOutput::Ended(Ok(LEN)), SenderOutput::Free]);
     assert!(s.is_finished());
 }
 

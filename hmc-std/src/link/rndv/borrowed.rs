@@ -81,7 +81,7 @@ impl RndvState {
     ) -> Result<()> {
         let is = |w: &PostedRecv| Arc::ptr_eq(&w.handle, handle);
         let found = self.inbound.iter_mut().find(|m| m.want.as_ref().is_some_and(is));
-        let Some(RecvOp { machine, want: Some(want), eager }) = found else {
+        let Some(RecvOp { machine, want: Some(want), eager, .. }) = found else {
             return Ok(());
         };
         let Some(copy) = want.copy.take() else {

@@ -48,6 +48,8 @@ impl RndvState {
         for i in 0..self.inbound.len() {
             self.run_inbound(host, i, after);
         }
+        // Before the notes that say so are sent: the peer may offer another at once.
+        self.inbound.iter_mut().for_each(|m| m.count_end(&mut self.incoming));
         self.close_unmatched(host, after);
         self.trim(host, after);
         self.send_notes(host);
@@ -63,11 +65,9 @@ impl RndvState {
         }
         if self.inbound.iter().any(|m| m.machine.is_finished()) {
             let borrowed = |m: &RecvOp| m.want.as_ref().is_none_or(|w| w.bytes.is_borrowed());
-            let before = self.inbound.len();
             let owned = |m: &RecvOp| m.machine.is_finished() && !borrowed(m);
             after.over.1.extend(self.inbound.extract_if(.., |m| owned(m)));
             self.inbound.retain(|m| !m.machine.is_finished());
-            (self.inbound.len()..before).for_each(|_| self.incoming.offer_finished());
         }
     }
 
@@ -91,7 +91,7 @@ impl RndvState {
         eager: Box<[u8]>,
     ) -> Result<(), Violation> {
         self.incoming.offer(id)?;
-        self.inbound.push(RecvOp { machine, want: None, eager });
+        self.inbound.push(RecvOp { machine, want: None, has_ended: false, eager });
         Ok(())
     }
 
@@ -100,7 +100,11 @@ impl RndvState {
         let unknown = Violation::Unknown { id };
         match note.from() {
             RndvRole::Sender => match self.inbound.iter_mut().find(|m| m.machine.id() == id) {
-                Some(m) => m.machine.receive(note),
+                Some(m) => {
+                    m.machine.receive(note)?;
+                    m.count_end(&mut self.incoming);
+                    Ok(())
+                }
                 None if self.incoming.is_late(note) => Ok(()),
                 None => Err(unknown),
             },
@@ -241,7 +245,7 @@ impl RndvState {
     }
 
     fn run_inbound(&mut self, host: &mut impl Host, i: usize, after: &mut RndvActions) {
-        let Some(RecvOp { machine, want, eager }) = self.inbound.get_mut(i) else {
+        let Some(RecvOp { machine, want, eager, .. }) = self.inbound.get_mut(i) else {
             return;
         };
         loop {

@@ -178,11 +178,21 @@ impl PostedRecv {
 pub(crate) struct RecvOp {
     pub(super) machine: Receiver,
     pub(super) want: Option<PostedRecv>,
+    /// Both ends have said END: the peer may offer another.
+    pub(super) has_ended: bool,
     /// What came with the offer, until it is copied.
     pub(super) eager: Box<[u8]>,
 }
 
 impl RecvOp {
+    /// Counts it once both ends have said END. Its memory may wait for a fence still.
+    pub(super) fn count_end(&mut self, offers: &mut OfferCounter) {
+        if !self.has_ended && self.machine.has_ended() {
+            self.has_ended = true;
+            offers.offer_finished();
+        }
+    }
+
     /// Gives it, whose bytes have come, to a receive, whose window the peer is not told.
     fn take_eager(&mut self, mut want: PostedRecv, spare: &mut Vec<BounceBuffers>) {
         if want.takes(self.machine.len()) {

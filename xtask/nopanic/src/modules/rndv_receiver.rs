@@ -15,6 +15,7 @@ pub(crate) fn call() {
     done(Receiver::is_failed(&r));
     done(Receiver::eager(RndvId(small()), number()));
     done(Receiver::is_eager(&r));
+    done(Receiver::has_ended(&r));
     Receiver::take(&mut r, number());
     done(&mut r);
     Receiver::answer(&mut r, number(), target());

@@ -43,7 +43,12 @@ fn want(space: u64) -> PostedRecv {
 }
 
 fn inbound(id: u32, len: u64, want: Option<PostedRecv>) -> RecvOp {
-    RecvOp { machine: Receiver::new(RndvId(id), len), want, eager: Box::default() }
+    RecvOp {
+        machine: Receiver::new(RndvId(id), len),
+        want,
+        has_ended: false,
+        eager: Box::default(),
+    }
 }
 
 #[test]

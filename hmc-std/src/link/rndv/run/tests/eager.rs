@@ -152,6 +152,40 @@ fn a_withdrawal_may_cross_long_after_its_offer() {
     assert!(near.state.is_empty() && far.state.is_empty());
 }
 
+/// Its sender knows that it is over, and offers one more at once; both notes are read by one poll.
+#[test]
+fn a_message_that_is_over_makes_place_for_the_next_of_as_many_as_may_be_under_way() {
+    let (mut near, mut far) = two();
+    let sent: Vec<_> = (0..MAX_RNDV).map(|_| near.send_eager(&pattern(8))).collect();
+    run_until_idle(&mut near, &mut far);
+    let (short, _region) = far.receive(7, true);
+    far.poll();
+    near.state.received.append(&mut far.host.sent);
+    near.poll();
+    near.send_eager(&pattern(8));
+    near.poll();
+    assert_eq!(near.host.sent.len(), 2, "its END, and an offer");
+    run_until_idle(&mut near, &mut far);
+    for handle in [sent.first().expect("many"), &short] {
+        assert_eq!(result(handle), Some(Err(ErrorKind::Length)));
+    }
+    assert_eq!(far.state.inbound.len(), sent.len());
+}
+
+/// Its sender may offer another before the window of the last one has been given up.
+#[test]
+fn a_message_whose_memory_waits_for_a_fence_makes_place_for_the_next() {
+    let (mut near, mut far) = two();
+    let sent: Vec<_> = (0..MAX_RNDV).map(|_| near.send(&pattern(10))).collect();
+    far.host.inside = true;
+    let (received, _region) = far.receive(10, false);
+    run_until_idle(&mut near, &mut far);
+    assert_eq!((result(sent.first().expect("many")), result(&received)), (Some(Ok(10)), None));
+    near.send(&pattern(10));
+    run_until_idle(&mut near, &mut far);
+    assert_eq!(far.state.inbound.len(), sent.len() + 1);
+}
+
 #[test]
 fn borrowed_memory_gets_the_bytes_of_an_eager_message_from_its_caller() {
     let (mut near, mut far) = two();
