@@ -40,7 +40,8 @@ impl Link {
             let work = data.has_work() && !data.is_claimed();
             let owes = data.plane().has_releases() || data.plane().has_notes();
             let (down, became_ready) = (data.plane().close_reason(), data.take_became_ready());
-            let acts = !as_leader && (after.finished || after.delivered || became_ready || owes);
+            let ends = after.finished || after.delivered || copies;
+            let acts = !as_leader && (ends || became_ready || owes);
             let follow_up = acts.then(|| self.follow_ups.begin());
             (busy, work, down, became_ready, owes, copies, follow_up)
         };

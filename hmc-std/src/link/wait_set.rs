@@ -98,17 +98,19 @@ impl<'a> WaitSet<'a> {
 
     /// Nothing was found. Sleeps until there may be something: a socket is ready, the waker wakes, or `pause` or `deadline`
     /// is over. The first call after something happened returns at once, since the waker may have been called before it parked.
-    pub(crate) fn park(&mut self, deadline: Instant, pause: Duration) {
+    /// Returns whether it slept.
+    pub(crate) fn park(&mut self, deadline: Instant, pause: Duration) -> bool {
         self.held.iter_mut().for_each(|held| held.passes = 0);
         if !self.parked {
             self.parked = true;
             self.waker.park();
-            return;
+            return false;
         }
         self.slept_out = self.sleep(deadline, pause);
         if !self.slept_out {
             self.unpark();
         }
+        true
     }
 
     /// Something was found, or there is no time to sleep.

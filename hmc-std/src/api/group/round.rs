@@ -304,8 +304,9 @@ impl Members {
                 links.unpark();
                 std::hint::spin_loop();
             } else {
-                links.park(timer.park_until(), Duration::from_nanos(pause));
-                outcome.slept(clock::now().since(now));
+                if links.park(timer.park_until(), Duration::from_nanos(pause)) {
+                    outcome.slept(clock::now().since(now));
+                }
             }
         }
     }

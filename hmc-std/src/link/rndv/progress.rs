@@ -133,6 +133,7 @@ impl Link {
 
     /// Changes the rendezvous state and has it run.
     pub(crate) fn with_rndv<R>(&self, change: impl FnOnce(&mut RndvState) -> R) -> R {
+        let _follow_up = self.follow_ups.begin();
         let r = change(&mut self.live_rndv());
         self.run_rndv();
         r
@@ -148,6 +149,7 @@ impl Link {
 
     /// Asks something at the rendezvous state, unless somebody is at it.
     fn glance(&self, ask: impl FnOnce(&RndvState) -> bool) -> Option<bool> {
+        let _follow_up = self.follow_ups.begin();
         let answer = ask(&*self.rndv.state.try_lock().ok()?);
         // Who came meanwhile found the rendezvous state taken, as in `run_rndv`.
         if self.rndv.is_marked() {
@@ -164,6 +166,7 @@ impl Link {
     /// Sends what may be sent now of the borrowed memory of `handle`.
     pub(crate) fn rndv_send_borrowed(&self, handle: &Arc<MessageHandle>, bytes: &SharedBytes<'_>) {
         if self.rndv.borrow_ready.load(Ordering::SeqCst) {
+            let _follow_up = self.follow_ups.begin();
             let mut host = OnLink::new(self);
             self.live_rndv().copy_from_borrowed(&mut host, handle, bytes);
             self.follow_up_puts(host.later);
