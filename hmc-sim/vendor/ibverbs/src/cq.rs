@@ -8,7 +8,7 @@ use crate::event::wait;
 use crate::faults::Call;
 use crate::object::{Element, EventCount};
 use crate::queue::{Armed, Cq};
-use crate::state::{fail, state, structure};
+use crate::state::{FakeIbv, await_acknowledged, fail, state, structure};
 
 /// Completions for which a queue has capacity from the start.
 const CAPACITY: usize = 4096;
@@ -95,7 +95,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         return libc::EBUSY;
     }
     let (context, channel) = (queue.context, queue.channel);
-    if !queue.events.is_even() || !queue.async_events.is_even() {
+    let is_even = |w: &FakeIbv| {
+        let queue = w.cqs.get(id);
+        queue.is_none_or(|queue| queue.events.is_even() && queue.async_events.is_even())
+    };
+    let (mut w, acknowledged) = await_acknowledged(w, is_even);
+    if !acknowledged {
         w.misuse(call, "events of this queue are not acknowledged: the call would never return");
     }
     w.forget_async(context, Element::Cq(id));

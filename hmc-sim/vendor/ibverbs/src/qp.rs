@@ -11,7 +11,7 @@ use crate::faults::Call;
 use crate::object::{Element, EventCount, Mw};
 use crate::queue::{Piece, Receives};
 use crate::queue_pair::{Qp, Request};
-use crate::state::{fail, state, structure};
+use crate::state::{FakeIbv, await_acknowledged, fail, state, structure};
 
 /// Returns `true` if a device has queue pairs of that size.
 fn fits(cap: &ibv_qp_cap, limits: &Limits) -> bool {
@@ -187,13 +187,13 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         return errno;
     }
     let Some(id) = w.known(call, |w| &w.qps, qp) else { return libc::EINVAL };
-    let Some(own) = w.qps.get(id) else { return libc::EINVAL };
-    let events = own.async_events;
     let is_bound = |mw: &Mw| mw.binding.is_some_and(|b| b.qp == id && !b.is_invalidated);
     if w.mws.values().any(|mw| is_bound(mw) && !mw.is_refused) {
         w.misuse(call, "windows are bound to this queue pair: rxe waits 50 seconds here");
     }
-    if !events.is_even() {
+    let is_even = |w: &FakeIbv| w.qps.get(id).is_none_or(|own| own.async_events.is_even());
+    let (mut w, acknowledged) = await_acknowledged(w, is_even);
+    if !acknowledged {
         w.misuse(
             call,
             "events of this queue pair are not acknowledged: the call would never return",

@@ -6,7 +6,7 @@ use crate::abi::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_srq, ibv_srq_attr, i
 use crate::faults::Call;
 use crate::object::{Element, EventCount};
 use crate::queue::{Owner, Receives, Srq};
-use crate::state::{fail, state, structure};
+use crate::state::{FakeIbv, await_acknowledged, fail, state, structure};
 
 // SAFETY: the name is libibverbs' own, and a process has one. The pointers are valid, as libibverbs asks.
 #[unsafe(no_mangle)]
@@ -131,7 +131,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         return libc::EBUSY;
     }
     let (context, domain) = (queue.context, queue.pd);
-    if !queue.async_events.is_even() {
+    let is_even = |w: &FakeIbv| w.srqs.get(id).is_none_or(|own| own.async_events.is_even());
+    let (mut w, acknowledged) = await_acknowledged(w, is_even);
+    if !acknowledged {
         w.misuse(call, "events of this queue are not acknowledged: the call would never return");
     }
     w.free_receives(Owner::Srq(id));

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::device::{DEVICES, Device};
 use crate::faults::{CALLS, Call, Script};
@@ -104,6 +105,27 @@ static STATE: LazyLock<Mutex<FakeIbv>> = LazyLock::new(|| {
 
 pub(crate) fn state() -> MutexGuard<'static, FakeIbv> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long a destroying call waits for an acknowledgement. The library waits without end.
+const ACKNOWLEDGED: Duration = Duration::from_secs(2);
+
+/// Waits until the events of an object are acknowledged: another thread that has taken one may be about to. What `is` finds
+/// false after that time is a misuse, for the caller to report.
+pub(crate) fn await_acknowledged(
+    mut w: MutexGuard<'static, FakeIbv>,
+    is: impl Fn(&FakeIbv) -> bool,
+) -> (MutexGuard<'static, FakeIbv>, bool) {
+    let begun = Instant::now();
+    while !is(&w) {
+        if begun.elapsed() > ACKNOWLEDGED {
+            return (w, false);
+        }
+        drop(w);
+        std::thread::yield_now();
+        w = state();
+    }
+    (w, true)
 }
 
 impl FakeIbv {
