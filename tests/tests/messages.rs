@@ -223,11 +223,11 @@ fn a_receiver_with_less_space_refuses_on_both_ends_and_nothing_is_written() {
             let span = span.unwrap_or_else(|| until("it is back", LONG, || dst.take_all().ok()));
             assert!(span.as_slice().iter().all(|b| *b == 0));
             // The next message is not disturbed.
-            let (sent, got) =
-                both(false, || p.a.send_data(&bytes[..7]), || p.b.recv_data(&mut out));
+            let next = &bytes[..len as usize - 1];
+            let (sent, got) = both(false, || p.a.send_data(next), || p.b.recv_data(&mut out));
             sent.unwrap();
-            assert_eq!(got.unwrap(), 7);
-            assert_eq!(out[..7], bytes[..7]);
+            assert_eq!(got.unwrap(), len - 1);
+            assert_eq!(out, next);
         }
     }
 }
@@ -265,12 +265,12 @@ fn a_delivery_is_a_future_that_is_woken() {
 
 #[test]
 fn no_more_than_the_limit_are_under_way() {
-    let p = Pair::new(Via::Tcp.or_requested().conn(), 4096);
-    let sends: Vec<_> = (0..MAX_RNDV).map(|_| p.a.send_data_nb(0, 8).unwrap()).collect();
+    let p = Pair::new(Via::Tcp.or_requested().conn(), 8192);
+    let sends: Vec<_> = (0..MAX_RNDV).map(|_| p.a.send_data_nb(0, 5000).unwrap()).collect();
     let e = p.a.send_data_nb(0, 8).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Full, "{e}");
     for _ in 0..MAX_RNDV {
-        assert_eq!(p.b.recv_data_at(0, 8).unwrap(), 8);
+        assert_eq!(p.b.recv_data_at(0, 5000).unwrap(), 5000);
     }
     for s in sends {
         s.wait(LONG).unwrap();
@@ -339,17 +339,19 @@ fn two_pairs_at_once() {
 
 #[test]
 fn by_rank_too() {
-    let p = Pair::new(Via::Tcp.or_requested().conn(), 4096);
+    let p = Pair::new(Via::Tcp.or_requested().conn(), 16_384);
+    // One that goes by puts, and one that goes with its offer.
+    let long = pattern(5000, 1);
     let (sent, got) = both(
         true,
-        || p.sender().send_data(1, b"by rank"),
+        || p.sender().send_data(1, &long),
         || {
-            let mut out = [0; 16];
+            let mut out = [0; 6000];
             p.receiver().recv_data(0, &mut out).map(|n| out[..n as usize].to_vec())
         },
     );
     sent.unwrap();
-    assert_eq!(got.unwrap(), b"by rank");
+    assert_eq!(got.unwrap(), long);
     p.sender().buffer().write_at(10, b"offset").unwrap();
     let (sent, got) =
         both(false, || p.sender().send_data_at(1, 10, 6), || p.receiver().recv_data_at(0, 20, 6));
@@ -359,6 +361,6 @@ fn by_rank_too() {
     p.receiver().buffer().read_at(20, &mut out).unwrap();
     assert_eq!(&out, b"offset");
     assert_eq!(p.sender().send_data(9, b"").unwrap_err().kind(), ErrorKind::NotFound);
-    let e = p.sender().send_data_at(1, 4000, 97).unwrap_err();
+    let e = p.sender().send_data_at(1, 16_000, 385).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Range);
 }
