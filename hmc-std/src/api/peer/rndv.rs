@@ -31,7 +31,8 @@ impl Peer {
     /// `Length` when the receiver has space for less (both ends are told, nothing is written),
     /// `DeadlineExceeded` after the session's deadline (default 30 s), `Interrupted`, `PeerDead`,
     /// `Cancelled` when the receiver withdrew, `Full` with 64 messages under way. After a failure the receiver's bytes
-    /// are old, new or mixed.
+    /// are old, new or mixed. A message of up to 4 KiB goes with its offer: when its sending was interrupted or its time passed
+    /// the peer may nevertheless receive all of it.
     pub fn send_data(&self, bytes: &[u8]) -> Result<()> {
         self.send_data_within(bytes, self.shared.config.deadline)
     }
