@@ -6,4 +6,5 @@ pub mod file;
 pub mod future;
 pub mod op;
 pub(crate) mod peer_handle;
+pub(crate) mod post;
 pub mod window;

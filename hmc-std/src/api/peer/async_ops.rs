@@ -2,7 +2,6 @@
 
 use super::Peer;
 use super::binding::{Begun, Binding as _};
-use super::transfer::Then;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
@@ -13,6 +12,7 @@ use crate::link::op_resources::OpResources;
 use crate::link::{Link, LinkState, WaitScope};
 use crate::ops::batch::{Batch, Copy, Direction};
 use crate::ops::future::OpFuture;
+use crate::ops::post::Then;
 use hmc_core::pipeline::{Pipeline, PipelineStatus};
 use hmc_core::time::Duration;
 use hmc_core::work::Opcode;

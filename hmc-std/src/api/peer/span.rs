@@ -1,13 +1,13 @@
 //! Transfers that own their memory, and windows.
 
 use super::Peer;
-use super::transfer::Then;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::link::op_resources::OpResources;
 use crate::link::{LinkState, WaitScope};
 use crate::memory::{ConnBuffer, Region, Span};
 use crate::ops::future::Op;
 use crate::ops::op::OpError;
+use crate::ops::post::Then;
 use crate::ops::window::{Exposure, RemoteWindow, SharedWindow, Window};
 use hmc_core::queue::Transfer;
 use hmc_core::types::Access;

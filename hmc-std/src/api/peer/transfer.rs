@@ -4,29 +4,12 @@ use super::Peer;
 use super::binding::Binding as _;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_id::OpId;
-use crate::base::process::forked;
-use crate::base::wait_limit::{WaitLimit, WaitStopped};
-use crate::link::data::stored_outcomes::MAX_STORED;
-use crate::link::data::{Begun, DataState};
+use crate::link::Link;
 use crate::link::deferred::Deferred;
-use crate::link::op_resources::OpResources;
-use crate::link::{Link, WaitScope, increment};
 use crate::ops::batch::{Copy, Direction};
-use hmc_core::queue::{QueueError, Transfer};
-use hmc_core::slots::{self, Outcome};
-use hmc_core::time::Instant;
-use hmc_core::transport::PostErrorKind;
+use hmc_core::slots;
 use hmc_core::work::Opcode;
 use std::time::Duration;
-
-/// What a caller does once it has begun an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    /// It waits for it: what it needs to complete goes out at once.
-    Wait,
-    /// Something else, and tells the link's worker: the transport may hold it back until then, and its completion until somebody asks.
-    GoOn,
-}
 
 impl Peer {
     /// Puts `len` bytes from `local_offset` of our buffer to `remote_offset` of the peer's, and
@@ -88,178 +71,8 @@ impl Peer {
         self.transfer(code, local_offset, remote_offset, len, None)
     }
 
-    /// The error of an operation that has failed, which is counted. The caller holds no lock of the link.
-    pub(crate) fn failed(&self, e: Error) -> Error {
-        increment(&self.link.counters.failures);
-        if e.kind() == ErrorKind::PeerDead {
-            self.link.end_if_gone();
-            return Error::peer_dead(self.rank(), self.link.why());
-        }
-        if e.kind() == ErrorKind::Io
-            && let Some(why) = self.link.data_fairly().plane().why_closed()
-        {
-            // A status of the transport's own says nothing to a user.
-            return Error::new(ErrorKind::Io, format!("{e}: {why}")).with_peer(self.rank());
-        }
-        e.with_peer(self.rank())
-    }
-
-    /// Posts one transfer, waiting for space if there is none.
-    pub(crate) fn post(
-        &self,
-        t: &Transfer,
-        until: WaitLimit,
-        mut hold: OpResources,
-    ) -> Result<slots::SlotId> {
-        self.submit(t.opcode, Then::GoOn, until, |data| data.post(t, until.at, &mut hold))
-    }
-
-    /// As [`Peer::post`], for a caller that waits for it.
-    pub(crate) fn post_awaited(
-        &self,
-        t: &Transfer,
-        until: WaitLimit,
-        mut hold: OpResources,
-    ) -> Result<slots::SlotId> {
-        self.submit(t.opcode, Then::Wait, until, |data| data.post(t, until.at, &mut hold))
-    }
-
-    /// As [`Peer::post`] if there is space now; `None` when there is none.
-    pub(crate) fn try_post(
-        &self,
-        t: &Transfer,
-        deadline: Instant,
-        mut hold: OpResources,
-    ) -> Option<Result<slots::SlotId>> {
-        self.attempt(t.opcode, Then::GoOn, &mut |data| data.post(t, deadline, &mut hold))
-    }
-
-    /// Begins an operation, waiting for space if there is none.
-    pub(super) fn submit(
-        &self,
-        code: Opcode,
-        then: Then,
-        until: WaitLimit,
-        mut begin: impl FnMut(&mut DataState) -> Begun,
-    ) -> Result<slots::SlotId> {
-        let op = self
-            .link
-            .drive(WaitScope::Data, until, |_| self.attempt(code, then, &mut begin))
-            .unwrap_or_else(|stop| Err(stop.error("waiting for space to post")))
-            .map_err(|e| e.with_peer(self.rank()))?;
-        Ok(op)
-    }
-
-    /// Begins an operation if there is space; `None` when there is none.
-    fn attempt(
-        &self,
-        code: Opcode,
-        then: Then,
-        begin: &mut impl FnMut(&mut DataState) -> Begun,
-    ) -> Option<Result<slots::SlotId>> {
-        let link = &self.link;
-        if let Err(e) = self.shared.check_process().and_then(|()| link.check_open()) {
-            return Some(Err(e));
-        }
-        let mut after = Deferred::default();
-        let (begun, why, store_full, copies) = {
-            let mut data = link.data_fairly();
-            let begun = begin(&mut data);
-            let (mut why, mut copies) = (None, false);
-            if begun.is_ok() {
-                data.count(code);
-                if then == Then::Wait || !data.can_wait() {
-                    data.progress(&mut after);
-                }
-                copies = data.copy_piece(&mut after);
-                link.update_data_interest(&mut data);
-            } else {
-                why = data.plane().take_refusal();
-            }
-            let full = matches!(begun, Err(QueueError::Full { .. }));
-            (begun, why, full && data.is_outcome_store_full(), copies)
-        };
-        if copies {
-            link.copy_pieces(false, &mut after);
-        }
-        link.run_deferred(&mut after);
-        match begun {
-            Ok(op) => Some(Ok(op)),
-            // Whatever runs makes space when it ends.
-            Err(QueueError::Full { .. }) if !store_full => None,
-            Err(e) => Some(Err(why.unwrap_or_else(|| self.refused(e)))),
-        }
-    }
-
-    fn refused(&self, e: QueueError<PostErrorKind>) -> Error {
-        match e {
-            QueueError::Full { limit } => Error::new(
-                ErrorKind::Full,
-                format!(
-                    "{limit} operations to this peer run, and {MAX_STORED} have ended that nobody waited for, \
-                     which is the limit; wait for some"
-                ),
-            ),
-            QueueError::Length { local, remote } => Error::new(
-                ErrorKind::Length,
-                format!("{local} local bytes against {remote} remote ones"),
-            ),
-            QueueError::Transport(PostErrorKind::Disconnected) => {
-                self.link.end_if_gone();
-                Error::peer_dead(self.rank(), self.link.why())
-            }
-            QueueError::Transport(PostErrorKind::Unsupported) => Error::new(
-                ErrorKind::Unsupported,
-                "this peer has no data plane (upstream dialect); connect natively",
-            ),
-            other => Error::new(
-                ErrorKind::Io,
-                format!("{other}; look at what `explain()` says of it, or connect by another one"),
-            ),
-        }
-    }
-
     pub(crate) fn name(&self, op: slots::SlotId) -> OpId {
         OpId { link: self.link.id(), op }
-    }
-
-    /// Waits for an operation of this link to end.
-    pub(crate) fn finish(
-        &self,
-        op: slots::SlotId,
-        until: WaitLimit,
-    ) -> Result<(Outcome, OpResources)> {
-        let stop = match self.link.drive(WaitScope::Data, until, |_| self.taken(op)) {
-            Ok(r) => return r,
-            Err(WaitStopped::Forked) => return Err(forked()),
-            Err(stop) => stop,
-        };
-        // If the deadline passed: end it, if it is its own deadline too.
-        let mut after = Deferred::default();
-        let ended = {
-            let mut data = self.link.data();
-            data.expire(self.shared.clock.now(), &mut after);
-            data.take(op)
-        };
-        self.link.run_deferred(&mut after);
-        match ended {
-            Ok(Some(r)) => Ok(r),
-            Ok(None) => Err(stop.error("waiting").with_op(self.name(op)).with_peer(self.rank())),
-            Err(_) => Err(self.stale(op)),
-        }
-    }
-
-    fn stale(&self, op: slots::SlotId) -> Error {
-        Error::new(ErrorKind::Stale, "the operation was already waited for").with_op(self.name(op))
-    }
-
-    /// The outcome of an operation and what it still holds, once it has ended.
-    #[inline]
-    fn taken(&self, op: slots::SlotId) -> Option<Result<(Outcome, OpResources)>> {
-        if self.link.is_running(op) {
-            return None;
-        }
-        self.link.data().take(op).transpose().map(|r| r.map_err(|_| self.stale(op)))
     }
 
     /// Begins a put and returns at once, with its name. The bytes of our buffer must not change
@@ -362,19 +175,6 @@ impl Peer {
         };
         self.link.run_deferred(&mut after);
         r.map_err(|_| Error::new(ErrorKind::Stale, "already waited for").with_op(op))
-    }
-
-    pub(crate) fn abandon(&self, op: slots::SlotId) {
-        if self.shared.origin.is_child() {
-            return;
-        }
-        let mut after = Deferred::default();
-        {
-            let mut data = self.link.data();
-            data.abandon(op, &mut after);
-            data.progress(&mut after);
-        }
-        self.link.run_deferred(&mut after);
     }
 
     pub(super) fn check_name(&self, op: OpId) -> Result<()> {
