@@ -380,6 +380,12 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
         self.slot(op).map(|slot| (slot.unposted, slot.posted))
     }
 
+    /// Whether a part of an operation has failed.
+    #[must_use]
+    pub fn has_failed(&self, op: SlotId) -> bool {
+        self.slot(op).is_ok_and(|slot| slot.result.is_err())
+    }
+
     /// One completion arrived. Bytes are summed (saturating); the first failure stays.
     ///
     /// # Errors

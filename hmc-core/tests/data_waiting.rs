@@ -255,3 +255,55 @@ fn a_refused_part_fails_its_list_with_the_reason() {
         assert_eq!(queue.try_wait(op), Ok(Some(failed)));
     }
 }
+
+/// A list of puts, of which the last has a tag.
+fn notified(queue: &mut Queue, lens: &[u64]) -> SlotId {
+    let mut list: Vec<_> = lens.iter().map(|len| put(*len)).collect();
+    list.last_mut().unwrap().opcode = Opcode::PutNotify { tag: 7 };
+    let parts = list.len().try_into().unwrap();
+    queue.post_list(parts, Instant::NEVER, &mut Kept::list(list)).unwrap()
+}
+
+#[test]
+fn a_tag_is_posted_when_all_before_it_are_complete() {
+    let mut queue = queue(5, usize::MAX);
+    let ops = [notified(&mut queue, &[1, 2, 3]), notified(&mut queue, &[4, 5])];
+    assert_eq!(seen(&queue), [1, 2, 4]);
+    // Others pass by.
+    post(&mut queue, 6);
+    let passes = list(&mut queue, &[7, 8]);
+    queue.progress();
+    assert_eq!(seen(&queue), [1, 2, 4, 6, 7, 8]);
+    queue.transport_mut().finish(1);
+    queue.progress();
+    assert_eq!(queue.slots().parts(ops[0]), Ok((1, 1)), "one part is still out");
+    queue.transport_mut().finish(1);
+    queue.progress();
+    assert_eq!(seen(&queue).split_off(6), [5]);
+    queue.transport_mut().finish_all();
+    queue.progress();
+    assert_eq!(seen(&queue).split_off(6), [5, 3]);
+    queue.transport_mut().finish_all();
+    queue.progress();
+    assert!(!queue.has_waiting());
+    for (op, bytes) in [(ops[0], 6), (ops[1], 9), (passes, 15)] {
+        assert_eq!(queue.try_wait(op), Ok(Some(done(bytes))));
+    }
+    // Without anything before it there is nothing to wait for.
+    let alone = notified(&mut queue, &[9]);
+    assert_eq!(seen(&queue).last(), Some(&9));
+    assert_eq!(queue.slots().parts(alone), Ok((0, 1)));
+}
+
+#[test]
+fn a_tag_does_not_follow_bytes_that_failed() {
+    let mut queue = queue(2, usize::MAX);
+    let op = notified(&mut queue, &[1, 2, 3]);
+    queue.transport_mut().fail(0, Failure::PeerDead);
+    queue.transport_mut().finish(0);
+    queue.progress();
+    assert_eq!(seen(&queue), [1, 2]);
+    let failed = Outcome { result: Err(Failure::PeerDead), fenced: true };
+    assert_eq!(queue.try_wait(op), Ok(Some(failed)));
+    assert!(!queue.has_waiting());
+}

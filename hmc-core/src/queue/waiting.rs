@@ -4,7 +4,7 @@ use crate::queue::{Hold, QueueError, Transfer, WorkQueue, failure_of};
 use crate::slots::{Full, Slot};
 use crate::time::Instant;
 use crate::transport::{PostErrorKind, Transport, TransportError};
-use crate::work::{Failure, SlotId};
+use crate::work::{Failure, Opcode, SlotId};
 
 /// Transfers of one operation that are posted before the next operation that waits has its turn.
 const POSTS: usize = 16;
@@ -15,6 +15,8 @@ enum PostStep {
     Busy,
     /// The operation has more to be posted.
     More,
+    /// The next is a notification, and transfers before it are under way.
+    Held,
     /// The operation waits no more.
     Over,
 }
@@ -22,7 +24,7 @@ enum PostStep {
 impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T, S, X> {
     /// Begins an operation of the last `parts` transfers that `hold` keeps ([`Hold::transfer`]), and takes `hold`. They wait in
     /// its record until the transport takes them. The operation is done when all of them are, and fails when one of them is refused; with no
-    /// parts it is done at once.
+    /// parts it is done at once. A put with a tag is posted when all before it are complete, and not at all if one of them failed.
     ///
     /// # Errors
     /// `Full`, and `hold` is as it was.
@@ -88,13 +90,16 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
     #[cold]
     #[inline(never)]
     pub(super) fn post_waiting(&mut self) {
-        // Ends: each turn posts a transfer or takes an operation off the list.
-        while let Some(op) = self.slots.first_waiting() {
+        // The first of the operations that were held since a transfer was posted.
+        let mut held = None;
+        // Ends: each turn posts a transfer or takes an operation off the list, or comes to the first one that was held again.
+        while let Some(op) = self.slots.first_waiting().filter(|op| held != Some(*op)) {
             match self.post_some(op) {
                 PostStep::Busy => return,
-                PostStep::More => {
+                step @ (PostStep::More | PostStep::Held) => {
                     self.slots.pop_waiting();
                     self.slots.push_waiting(op.index);
+                    held = if matches!(step, PostStep::Held) { held.or(Some(op)) } else { None };
                 }
                 PostStep::Over => self.slots.pop_waiting(),
             }
@@ -103,7 +108,7 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
 
     fn post_some(&mut self, op: SlotId) -> PostStep {
         for _ in 0..POSTS {
-            let Ok((left @ 1.., _)) = self.slots.parts(op) else {
+            let Ok((left @ 1.., due)) = self.slots.parts(op) else {
                 return PostStep::Over;
             };
             let next = self.slots.hold(op).ok().and_then(|hold| hold.transfer(left));
@@ -112,6 +117,15 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
                 let _ = self.slots.reduce(op, left, Some(Failure::Unsupported));
                 return PostStep::Over;
             };
+            if matches!(t.opcode, Opcode::PutNotify { .. }) {
+                if due != 0 {
+                    return PostStep::Held;
+                }
+                if self.slots.has_failed(op) {
+                    let _ = self.slots.reduce(op, left, None);
+                    return PostStep::Over;
+                }
+            }
             let handed = if t.is_nothing() { Ok(()) } else { self.transport.post(&t.work(op)) };
             let failure = match handed.map_err(|e| e.kind()) {
                 Ok(()) => None,

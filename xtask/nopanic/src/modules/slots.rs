@@ -27,6 +27,7 @@ fn table<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>>(mut s: Slots<S, X>)
     done(&mut s);
     done(Slots::mark_posted(&mut s, op(), small()));
     done(Slots::parts(&s, op()));
+    done(Slots::has_failed(&s, op()));
     done(&mut s);
     done(Slots::complete(&mut s, op(), result()));
     done(&mut s);
