@@ -9,11 +9,11 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::ThreadId;
 
-use hmc_core::time::Duration;
+use hmc_core::time::{Duration, Instant};
 
 use crate::base::clock;
 use crate::base::error::Result;
@@ -55,6 +55,8 @@ enum Task {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Task>,
+    /// Wakers of futures whose time ends, and when.
+    timers: Vec<(Instant, Waker)>,
     /// Owners of memory in the queue, and the one that is being dropped.
     owners: usize,
     thread: Option<ThreadId>,
@@ -62,6 +64,19 @@ struct State {
     closed: bool,
     /// No thread is ever started.
     stays: bool,
+}
+
+impl State {
+    /// When the first timer is due; never without one.
+    fn next_timer(&self) -> Instant {
+        self.timers.iter().map(|(at, _)| *at).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// The wakers whose time has come are to be called.
+    fn queue_timers(&mut self, now: Instant) {
+        let due = self.timers.extract_if(.., |(at, _)| *at <= now);
+        self.queue.extend(due.map(|(_, waker)| Task::Wake(waker)));
+    }
 }
 
 /// The wakers of one session that are to be called, and the owners that are to be dropped.
@@ -149,6 +164,28 @@ impl Wakers {
         self.changed.notify_one();
     }
 
+    /// Calls a waker when `at` has come, by the thread that was started for it. It may be called for nothing then: what it waited
+    /// for may have come before.
+    pub(crate) fn wake_at(&self, at: Instant, waker: &Waker) {
+        if at == Instant::NEVER {
+            return;
+        }
+        let waker = waker.clone();
+        let mut state = lock(&self.state);
+        let known = state.timers.iter_mut().find(|(when, w)| *when >= at && w.will_wake(&waker));
+        let replaced = match known {
+            Some(timer) => Some(std::mem::replace(timer, (at, waker)).1),
+            None => {
+                state.timers.push((at, waker));
+                None
+            }
+        };
+        drop(state);
+        self.changed.notify_one();
+        // Code of the application's: without the lock.
+        drop(replaced);
+    }
+
     fn call(&self, task: Task) {
         let code = || match task {
             Task::Wake(waker) => waker.wake(),
@@ -224,7 +261,17 @@ impl Wakers {
                 state.thread = None;
                 return;
             } else {
-                state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+                let next = state.next_timer();
+                if next == Instant::NEVER {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                let left = std::time::Duration::from_nanos(clock::left(next).as_nanos());
+                if !left.is_zero() {
+                    let waited = self.changed.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                state.queue_timers(clock::now());
             }
         }
     }
@@ -242,7 +289,7 @@ mod tests {
     use crate::base::clock;
     use crate::base::error::{Error, ErrorKind};
     use crate::memory::{HeapBytes, StableBytes};
-    use hmc_core::time::Duration;
+    use hmc_core::time::{Duration, Instant};
 
     const LONG: StdDuration = StdDuration::from_secs(20);
 
@@ -389,6 +436,25 @@ mod tests {
         }
         assert!(start.elapsed() < StdDuration::from_secs(10), "{:?}", start.elapsed());
         assert_eq!(wakers.panics(), 0);
+        wakers.close();
+    }
+
+    #[test]
+    fn wakers_are_called_when_their_time_has_come() {
+        let wakers = Wakers::new(false);
+        wakers.start();
+        let ((late, later), (soon, first)) = (reporter(false), reporter(false));
+        let in_ms = |ms| clock::now().after(Duration::from_millis(ms));
+        wakers.wake_at(Instant::NEVER, &late);
+        wakers.wake_at(in_ms(60_000), &late);
+        // Asked again it is the earlier time that counts.
+        wakers.wake_at(in_ms(60_000), &soon);
+        let at = in_ms(20);
+        wakers.wake_at(at, &soon);
+        first.recv_timeout(LONG).expect("it is called");
+        assert!(clock::now() >= at, "too early");
+        assert!(later.try_recv().is_err() && first.try_recv().is_err(), "once, and nobody else");
+        assert_eq!(lock(&wakers.state).timers.len(), 1);
         wakers.close();
     }
 }

@@ -26,7 +26,6 @@ mod rest;
 pub(crate) mod rndv;
 mod schedule;
 mod send;
-mod space_waiters;
 pub(crate) mod spin_policy;
 mod types;
 mod unfenced;
@@ -51,6 +50,7 @@ use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::op_id::LinkId;
+use crate::callbacks::waker_set::WakerSet;
 use crate::callbacks::wakers::Wakers;
 use crate::io::reactor::Reactor;
 use crate::io::socket::Socket;
@@ -147,7 +147,7 @@ pub(crate) struct Link {
     rndv: rndv::Rndv,
     /// The peer takes the bytes of a short message with its offer.
     takes_eager: bool,
-    space: space_waiters::SpaceWaiters,
+    space: WakerSet,
     state: AtomicU8,
     queued: AtomicBool,
     reason: OnceLock<String>,
@@ -216,7 +216,7 @@ impl Link {
             park_wakers: park_waker::WakerList::default(),
             rndv: rndv::Rndv::default(),
             takes_eager,
-            space: space_waiters::SpaceWaiters::default(),
+            space: WakerSet::default(),
             state: AtomicU8::new(0),
             queued: AtomicBool::new(false),
             reason: OnceLock::new(),

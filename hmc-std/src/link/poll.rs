@@ -174,7 +174,7 @@ impl Link {
             self.rndv_leave();
             self.answer_bye();
         }
-        if (received.messages || received.bye || received.revoked)
+        if (received.messages || received.adverts || received.bye || received.revoked)
             && let Some(owner) = self.owner.upgrade()
         {
             owner.on_event(self);

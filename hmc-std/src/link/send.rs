@@ -91,6 +91,10 @@ impl Link {
             ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
             ControlMessage::Advert(advert) => {
                 self.data().add_peer_window(advert);
+                self.leader_lock.notify();
+                if let Some(owner) = self.owner.upgrade() {
+                    owner.on_event(self);
+                }
                 return Ok(());
             }
             ControlMessage::Revoke { window, epoch } => {
@@ -186,7 +190,7 @@ mod tests {
         assert_eq!(end.link.data().named_remote(3), Some(region));
         end.link.send(&ControlMessage::Revoke { window, epoch }).expect("forgotten");
         assert_eq!(end.link.data().named_remote(3), None);
-        assert_eq!((end.link.inbox().len(), sent(&end), events()), (0, 3, 3));
+        assert_eq!((end.link.inbox().len(), sent(&end), events()), (0, 3, 4));
         for _ in 0..INBOX.0 {
             end.link.send(&ControlMessage::Int32(1)).expect("it has space");
         }

@@ -22,6 +22,7 @@ use crate::base::private_ranks::FIRST_PRIVATE;
 use crate::base::process::Origin;
 use crate::base::secret::KeptSecret;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
+use crate::callbacks::waker_set::WakerSet;
 use crate::callbacks::wakers::Wakers;
 use crate::io::reactor::Reactor;
 use crate::io::rest_socket::RestSocket;
@@ -94,6 +95,8 @@ pub(crate) struct SessionInner {
     pub(crate) stopping_links: AtomicBool,
     /// A link changed its state, or a message came.
     pub(crate) events: EventCount,
+    /// Futures that wait for events.
+    pub(crate) event_wakers: WakerSet,
     pub(crate) peers_lost: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) origin: Origin,
@@ -164,6 +167,7 @@ impl SessionInner {
             over: AtomicBool::new(false),
             stopping_links: AtomicBool::new(false),
             events: EventCount::default(),
+            event_wakers: WakerSet::default(),
             peers_lost: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             origin: parts.origin,
@@ -398,9 +402,10 @@ impl SessionInner {
         })
     }
 
-    /// Tells those in `wait_for_event` to look again.
+    /// Tells those in `wait_for_event`, and futures, to look again.
     pub(crate) fn notify_waiters(&self) {
         self.events.notify_all();
+        self.event_wakers.wake(&self.wakers);
     }
 
     /// One round over all data planes, for `Progress::Manual`. Returns whether anything happened.

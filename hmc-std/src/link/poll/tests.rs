@@ -146,7 +146,7 @@ fn each_thing_received_has_its_own_consequence() {
     let cases: [(Set, bool, u32); 7] = [
         (|_| (), false, 0),
         (|h| h.messages = true, true, 1),
-        (|h| h.adverts = true, true, 0),
+        (|h| h.adverts = true, true, 1),
         (|h| h.left = true, true, 0),
         (|h| h.space = true, true, 0),
         (|h| h.revoked = true, false, 1),

@@ -1,4 +1,4 @@
-//! Futures that wait for space to begin their operation: woken when any operation of the link has ended.
+//! Futures that wait for something that any of many events may bring: all are woken, and look again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,18 +6,18 @@ use std::task::Waker;
 
 use crate::callbacks::wakers::Wakers;
 
-/// The wakers of one link.
+/// The wakers of those that wait.
 #[derive(Debug, Default)]
-pub(super) struct SpaceWaiters {
-    /// Whether there may be wakers: operations end often, and seldom is anybody waiting.
+pub(crate) struct WakerSet {
+    /// Whether there may be wakers: events are frequent, and seldom is anybody waiting.
     waited_for: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
-impl SpaceWaiters {
+impl WakerSet {
     /// Wakes all, without a lock.
-    pub(super) fn wake(&self, session: &Wakers) {
-        // Who sets it looks for space afterwards, under the lock under which the operation ended before: a load is enough.
+    pub(crate) fn wake(&self, session: &Wakers) {
+        // Who sets it looks afterwards, under the lock under which what it waits for came before: a load is enough.
         if self.waited_for.load(Ordering::Acquire) {
             self.waited_for.store(false, Ordering::Release);
             let all = {
@@ -28,8 +28,8 @@ impl SpaceWaiters {
         }
     }
 
-    /// Has `waker` woken when an operation ends: look for space after this.
-    pub(super) fn add(&self, waker: &Waker) {
+    /// Has `waker` woken by the next event: look after this.
+    pub(crate) fn add(&self, waker: &Waker) {
         let waker = waker.clone();
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         let extra = if wakers.iter().any(|w| w.will_wake(&waker)) {
@@ -50,7 +50,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::{Wake, Waker};
 
-    use super::SpaceWaiters;
+    use super::WakerSet;
     use crate::callbacks::wakers::Wakers;
 
     #[derive(Default)]
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn each_who_waits_for_space_is_woken_once() {
-        let (space, wakers) = (SpaceWaiters::default(), Wakers::closed());
+        let (space, wakers) = (WakerSet::default(), Wakers::closed());
         let counts = [Arc::<Count>::default(), Arc::default()];
         let woken = || counts.each_ref().map(|c| c.0.load(Ordering::Relaxed));
         space.wake(&wakers);
