@@ -131,6 +131,11 @@ impl DataState {
         self.queue.slots_in_use()
     }
 
+    /// How many operations may run at a time.
+    pub(crate) fn slots(&self) -> usize {
+        self.queue.capacity()
+    }
+
     /// Whether no more outcomes are kept beside the slots.
     pub(crate) fn is_outcome_store_full(&self) -> bool {
         self.queue.is_outcome_store_full()
@@ -247,9 +252,7 @@ impl DataState {
         deadline: Instant,
         hold: &mut OpResources,
     ) -> Begun {
-        if let Some(region) = hold.held_region() {
-            self.add_memory(region);
-        }
+        hold.held_regions().iter().for_each(|region| self.add_memory(region));
         self.queue.post(t, deadline, hold)
     }
 
@@ -260,9 +263,7 @@ impl DataState {
         deadline: Instant,
         hold: &mut OpResources,
     ) -> Begun {
-        if let Some(region) = hold.held_region() {
-            self.add_memory(region);
-        }
+        hold.held_regions().iter().for_each(|region| self.add_memory(region));
         self.queue.post_list(u32::try_from(parts).unwrap_or(u32::MAX), deadline, hold)
     }
 
@@ -380,7 +381,7 @@ impl DataState {
     /// What operations hold that have not passed their fence, and what is exposed, by size and reason.
     pub(super) fn unfenced_bytes(&mut self, each: &mut dyn FnMut(u64, &'static str)) {
         let reason = self.queue.transport().unfenced_reason();
-        for region in self.queue.unfenced().filter_map(OpResources::held_region) {
+        for region in self.queue.unfenced().flat_map(OpResources::held_regions) {
             each(region.len(), reason);
         }
         if let Some(reason) = self.plane().unfenced_window_reason() {

@@ -63,6 +63,7 @@ mod tests {
     use crate::callbacks::wakers::{Notice, Wakers};
     use crate::io::eventfd::EventfdWaker;
     use crate::link::op_resources::OpResources;
+    use crate::link::transfer_list::TransferList;
     use crate::memory::RegionTable;
     use rustix::event::{PollFd, PollFlags, poll};
 
@@ -72,9 +73,9 @@ mod tests {
         let span = Arc::new(RegionTable::default()).allocate(1).expect("memory").take_all();
         let waker = Some(Notice::User(Waker::noop().clone()));
         let holds = [
-            OpResources::region(region.clone()),
+            OpResources::region(region),
             OpResources::span(span.expect("a span")),
-            OpResources::list(region, Arc::new([])),
+            OpResources::list(Arc::default()),
             OpResources::waker(waker),
         ];
         let kept = |after: &Deferred| after.holds.as_ref().map_or(0, |h| h.len());
@@ -92,13 +93,12 @@ mod tests {
     #[test]
     fn what_was_kept_is_woken_and_dropped_when_it_is_released() {
         let mut after = Deferred::default();
-        let list: Arc<[_]> = Arc::new([]);
-        let region = Arc::new(RegionTable::default()).allocate(1).expect("memory");
+        let list = Arc::<TransferList>::default();
         let waker = EventfdWaker::new().expect("a descriptor");
         for n in 0..MAX_DEFERRED {
             assert!(!after.is_full(), "{n} are kept");
             let waker = (n == 0).then(|| Notice::Own(Arc::clone(&waker)));
-            let mut hold = OpResources::list(region.clone(), Arc::clone(&list));
+            let mut hold = OpResources::list(Arc::clone(&list));
             hold.waker = waker;
             after.keep(hold);
         }

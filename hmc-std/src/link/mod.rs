@@ -27,6 +27,7 @@ pub(crate) mod rndv;
 mod schedule;
 mod send;
 pub(crate) mod spin_policy;
+pub(crate) mod transfer_list;
 mod types;
 mod unfenced;
 mod wait;

@@ -8,6 +8,7 @@ use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::work::{CompleteWhen, Opcode};
 
+use super::transfer_list::TransferList;
 use crate::callbacks::wakers::Notice;
 use crate::memory::{Region, Span};
 
@@ -28,13 +29,14 @@ enum Memory {
     /// A region, and the range of it that a transfer that waits reads or writes.
     Region(Region, ByteRange, Kind, Epoch),
     Span(Span, Kind, Epoch),
-    /// A region, and transfers out of it or into it.
-    List(Region, Arc<[Transfer]>),
+    List(Arc<TransferList>),
+    /// A list, of which the last transfer carries the tag.
+    NotifyingList(Arc<TransferList>),
 }
 
 /// What one operation keeps alive until its fence.
 #[derive(Debug, Default)]
-pub(crate) struct OpResources {
+pub struct OpResources {
     memory: Memory,
     /// The rest of the transfer that waits: its tag, its window and the offset in that.
     tag: u64,
@@ -58,20 +60,26 @@ impl OpResources {
         Self { memory: Memory::Span(span, Kind::None, Epoch(0)), ..Self::default() }
     }
 
-    /// A region, and transfers out of it or into it.
-    pub(crate) fn list(region: Region, list: Arc<[Transfer]>) -> Self {
-        Self { memory: Memory::List(region, list), ..Self::default() }
+    /// Transfers, and with them the regions that they read or write.
+    pub(crate) fn list(list: Arc<TransferList>) -> Self {
+        Self { memory: Memory::List(list), ..Self::default() }
+    }
+
+    /// The same of puts, the last of which carries a tag.
+    pub(crate) fn notifying_list(list: Arc<TransferList>, tag: u64) -> Self {
+        Self { memory: Memory::NotifyingList(list), tag, ..Self::default() }
     }
 
     pub(crate) fn waker(waker: Option<Notice>) -> Self {
         Self { waker, ..Self::default() }
     }
 
-    pub(crate) fn held_region(&self) -> Option<&Region> {
+    pub(crate) fn held_regions(&self) -> &[Region] {
         match &self.memory {
-            Memory::None => None,
-            Memory::Region(region, ..) | Memory::List(region, _) => Some(region),
-            Memory::Span(span, ..) => Some(span.region()),
+            Memory::None => &[],
+            Memory::Region(region, ..) => std::slice::from_ref(region),
+            Memory::List(list) | Memory::NotifyingList(list) => list.regions(),
+            Memory::Span(span, ..) => std::slice::from_ref(span.region()),
         }
     }
 
@@ -97,7 +105,7 @@ impl OpResources {
                 (LocalSlice { key: region.key(), span: *span }, *kind, *epoch)
             }
             Memory::Span(span, kind, epoch) => (span.slice(), *kind, *epoch),
-            Memory::None | Memory::List(..) => return None,
+            Memory::None | Memory::List(_) | Memory::NotifyingList(_) => return None,
         };
         let opcode = match kind {
             Kind::None => return None,
@@ -115,11 +123,17 @@ impl OpResources {
 
 impl queue::Hold for OpResources {
     fn transfer(&self, left: u32) -> Option<Transfer> {
-        if let Memory::List(_, list) = &self.memory {
-            let at = list.len().checked_sub(usize::try_from(left).ok()?)?;
-            return list.get(at).copied();
-        }
-        self.one().filter(|_| left == 1)
+        let (list, notifies) = match &self.memory {
+            Memory::List(list) => (list.transfers(), false),
+            Memory::NotifyingList(list) => (list.transfers(), left == 1),
+            Memory::None | Memory::Region(..) | Memory::Span(..) => {
+                return self.one().filter(|_| left == 1);
+            }
+        };
+        let at = list.len().checked_sub(usize::try_from(left).ok()?)?;
+        let t = *list.get(at)?;
+        let opcode = if notifies { Opcode::PutNotify { tag: self.tag } } else { t.opcode };
+        Some(Transfer { opcode, ..t })
     }
 
     fn keep(&mut self, t: &Transfer) -> bool {
@@ -137,7 +151,7 @@ impl queue::Hold for OpResources {
                 (*span, *does, *epoch) = (t.local.span, kind, t.remote.epoch);
             }
             Memory::Span(_, does, epoch) => (*does, *epoch) = (kind, t.remote.epoch),
-            Memory::None | Memory::List(..) => {}
+            Memory::None | Memory::List(_) | Memory::NotifyingList(_) => {}
         }
         // All do: each operation holds the memory that it reads or writes, and ends when its bytes are visible.
         self.one() == Some(*t)
@@ -155,7 +169,7 @@ mod tests {
     use hmc_core::region::{Epoch, WindowId, WindowSlice};
     use hmc_core::work::{CompleteWhen, Opcode};
 
-    use super::OpResources;
+    use super::{OpResources, TransferList};
     use crate::memory::RegionTable;
 
     #[test]
@@ -186,8 +200,17 @@ mod tests {
         let span = regions.allocate(64).expect("memory").take(16, 8).expect("free");
         let (local, remote) = (span.slice(), window(0));
         kept(OpResources::span(span), &Transfer { local, remote, ..all[2] });
-        let hold = OpResources::list(region.clone(), Arc::new(all));
+        let list = || {
+            let mut list = TransferList::with_capacity(3);
+            all.iter().for_each(|t| list.push(&region, *t));
+            Arc::new(list)
+        };
+        assert_eq!((list().regions().len(), list().bytes()), (1, 24));
+        let hold = OpResources::list(list());
         assert_eq!([3, 2, 1].map(|left| hold.transfer(left)), all.map(Some));
+        let notifies = OpResources::notifying_list(list(), 9);
+        let last = Transfer { opcode: Opcode::PutNotify { tag: 9 }, ..all[2] };
+        assert_eq!([3, 2, 1].map(|left| notifies.transfer(left)), [all[0], all[1], last].map(Some));
         assert_eq!((hold.transfer(4), hold.transfer(0)), (None, None));
         // What it could not give again.
         assert!(!OpResources::default().keep(&all[0]));

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use hmc_core::queue::Transfer;
 use hmc_core::work::Opcode;
 
 use crate::base::op_id::LinkId;
-use crate::memory::Region;
+use crate::link::transfer_list::TransferList;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,24 +41,21 @@ pub struct Copy {
 /// ([`crate::peer::Peer::prepare`]).
 #[derive(Clone, Debug)]
 pub struct Batch {
-    pub(crate) list: Arc<[Transfer]>,
-    pub(crate) region: Region,
+    pub(crate) list: Arc<TransferList>,
     pub(crate) direction: Direction,
     pub(crate) link: LinkId,
-    /// In all of its copies; saturating.
-    pub(crate) bytes: u64,
 }
 
 impl Batch {
     /// Copies in the list.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.list.transfers().len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list.transfers().is_empty()
     }
 }

@@ -102,9 +102,9 @@ impl Peer {
             )
             .with_peer(self.rank()));
         }
-        let mut hold = OpResources::list(batch.region.clone(), Arc::clone(&batch.list));
+        let mut hold = OpResources::list(Arc::clone(&batch.list));
         let op = self.submit(batch.direction.opcode(), Then::GoOn, until, |data| {
-            data.post_list(batch.list.len(), until.at, &mut hold)
+            data.post_list(batch.len(), until.at, &mut hold)
         })?;
         self.link.resume_background();
         Ok(self.name(op))
@@ -127,7 +127,7 @@ impl Peer {
         self.shared.check_process()?;
         if batch.link == self.link.id() && self.link.state() == LinkState::Ready {
             let mut data = self.link.data();
-            if data.transfer_list_now(&batch.region, &batch.list, batch.bytes) {
+            if data.transfer_list_now(&batch.list) {
                 data.count(batch.direction.opcode());
                 return Ok(());
             }

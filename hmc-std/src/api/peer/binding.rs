@@ -8,6 +8,7 @@ use crate::link::LinkState;
 use crate::link::data::DataState;
 use crate::link::data::now::Copied;
 use crate::link::op_resources::OpResources;
+use crate::link::transfer_list::TransferList;
 use crate::memory::Region;
 use crate::ops::batch::{Batch, Copy, Direction};
 use hmc_core::limits::MAX_CHUNK_BYTES;
@@ -297,20 +298,17 @@ pub(super) trait Binding {
 
     fn list(&self, direction: Direction, copies: &[Copy]) -> Result<Batch> {
         let (region, window) = (self.region(), self.window_now()?);
-        let bytes = copies.iter().fold(0u64, |sum, c| sum.saturating_add(c.len));
-        let list: Result<Vec<Transfer>> = copies
-            .iter()
-            .map(|c| {
-                Ok(Transfer {
-                    opcode: direction.opcode(),
-                    when: CompleteWhen::Visible,
-                    local: region.slice(c.local_offset, c.len)?,
-                    remote: window.slice(c.remote_offset, c.len)?,
-                })
-            })
-            .collect();
-        let (link, region) = (self.peer().link.id(), region.clone());
-        Ok(Batch { list: list?.into(), region, direction, link, bytes })
+        let mut list = TransferList::with_capacity(copies.len());
+        for c in copies {
+            let t = Transfer {
+                opcode: direction.opcode(),
+                when: CompleteWhen::Visible,
+                local: region.slice(c.local_offset, c.len)?,
+                remote: window.slice(c.remote_offset, c.len)?,
+            };
+            list.push(region, t);
+        }
+        Ok(Batch { list: Arc::new(list), direction, link: self.peer().link.id() })
     }
 }
 

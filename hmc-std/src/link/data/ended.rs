@@ -40,6 +40,10 @@ impl OpQueue {
         slots.in_use() >= slots.capacity() && !self.free_slots()
     }
 
+    pub(super) fn capacity(&self) -> usize {
+        self.queue.slots().capacity()
+    }
+
     #[cfg(test)]
     pub(super) fn slots_in_use(&self) -> usize {
         self.queue.slots().in_use()

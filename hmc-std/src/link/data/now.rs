@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
+use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::work::Opcode;
@@ -11,6 +12,7 @@ use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::shared::SharedBytes;
 
 use super::DataState;
+use crate::link::transfer_list::TransferList;
 use crate::memory::Region;
 
 /// How a copy that was tried in the call was done.
@@ -83,20 +85,28 @@ impl DataState {
         copied.is_ok()
     }
 
-    /// A put of at most 1 MiB of bytes that are in no region, into memory that can be reached directly, done here and
-    /// now; `false` when it must be posted from a region.
-    pub(crate) fn write_now(&mut self, bytes: &SharedBytes<'_>, remote: WindowSlice) -> bool {
-        let len = remote.span.len();
-        let Some(window) = self.queue.transport().mapped(remote.window, remote.epoch) else {
-            return false;
+    /// A put or get of at most 1 MiB of bytes that are in no region, into memory that can be reached directly or out of it, done
+    /// here and now; `false` when it must be posted from a region.
+    pub(crate) fn copy_lent(
+        &mut self,
+        code: Opcode,
+        bytes: SharedBytes<'_>,
+        range: ByteRange,
+        remote: WindowSlice,
+    ) -> bool {
+        let (at, len) = (remote.span.offset(), range.len());
+        let window = self.queue.transport().mapped(remote.window, remote.epoch);
+        let Some(window) = window.filter(|_| len <= MAX_CHUNK_BYTES) else { return false };
+        let copied = match code {
+            Opcode::Put => window.write(at, bytes, range, len),
+            Opcode::Get => window.read(at, bytes, range, len),
+            Opcode::PutNotify { .. } => return false,
         };
-        let (at, all) = (remote.span.offset(), bytes.extent().whole());
-        if len > MAX_CHUNK_BYTES || window.write(at, *bytes, all, len).is_err() {
-            return false;
+        if copied.is_ok() {
+            self.bytes_now = self.bytes_now.saturating_add(len);
+            self.count(code);
         }
-        self.bytes_now = self.bytes_now.saturating_add(len);
-        self.count(Opcode::Put);
-        true
+        copied.is_ok()
     }
 
     /// As [`Self::transfer_now`], with a name by which its outcome is taken later. `None` when it must be posted. Always inlined:
@@ -121,22 +131,20 @@ impl DataState {
         Some((op, copied))
     }
 
-    /// A list of small copies, of so many bytes in all, into memory that can be reached directly, done here and now; `false`
+    /// A list of small copies into memory that can be reached directly, done here and now; `false`
     /// when it must be posted, all of it: some copies may have been done, and are done again.
-    pub(crate) fn transfer_list_now(
-        &mut self,
-        region: &Region,
-        list: &[Transfer],
-        bytes: u64,
-    ) -> bool {
-        if bytes > MAX_CHUNK_BYTES {
+    pub(crate) fn transfer_list_now(&mut self, list: &TransferList) -> bool {
+        if list.bytes() > MAX_CHUNK_BYTES {
             return false;
         }
-        if self.queue.transport_mut().try_transfer_list(list) {
+        if self.queue.transport_mut().try_transfer_list(list.transfers()) {
             return true;
         }
-        let mut copy = |t: &Transfer| self.copy_mapped(region, t.opcode, t.local, t.remote);
-        !list.is_empty() && list.iter().all(&mut copy)
+        let mut copy = |t: &Transfer| {
+            let region = list.region(t.local.key);
+            region.is_some_and(|region| self.copy_mapped(region, t.opcode, t.local, t.remote))
+        };
+        !list.transfers().is_empty() && list.transfers().iter().all(&mut copy)
     }
 }
 
@@ -151,6 +159,7 @@ mod tests {
 
     use super::Copied;
     use crate::link::ends::{End, pair};
+    use crate::link::transfer_list::TransferList;
     use crate::memory::Region;
 
     /// One byte more than is copied in one piece.
@@ -211,13 +220,14 @@ mod tests {
             let bytes_of_it = vec![1; usize::try_from(len).expect("small")];
             bytes.bytes().write_at(bytes.extent().whole(), &bytes_of_it).expect("in range");
             let remote = window.slice(0, len).expect("in range");
+            let (view, whole) = (bytes.bytes(), bytes.extent().whole());
             let mut data = near.link.data();
-            assert_eq!(data.write_now(&bytes.bytes(), remote), at_once, "{len} bytes");
+            assert_eq!(data.copy_lent(Opcode::Put, view, whole, remote), at_once, "{len} bytes");
             moved += if at_once { len } else { 0 };
             assert!(ones(&target, if at_once { len } else { 0 }), "{len} bytes");
             assert_eq!(data.bytes_moved(), (moved, 0));
             let other = WindowSlice { window: WindowId(window.window.0 ^ (1 << 20)), ..remote };
-            assert!(!data.write_now(&bytes.bytes(), other), "not that window");
+            assert!(!data.copy_lent(Opcode::Put, view, whole, other), "not that window");
         }
     }
 
@@ -226,25 +236,30 @@ mod tests {
         let (near, far) = pair(ConnType::Shm);
         let (source, _) = near.expose(LONG);
         let (target, window) = target(&near, &far);
-        for (bytes, at_once) in [(2, true), (MAX_CHUNK_BYTES, true), (LONG, false)] {
+        let named = |list: &[Transfer]| {
+            let mut all = TransferList::default();
+            list.iter().for_each(|t| all.push(&source, *t));
+            all
+        };
+        for (len, at_once) in [(1, true), (MAX_CHUNK_BYTES / 2, true), (LONG / 2 + 1, false)] {
             fill(&source, 1);
             fill(&target, 0);
-            let list = [0, 1].map(|at| Transfer {
+            let list = [0, LONG - len].map(|at| Transfer {
                 opcode: Opcode::Put,
                 when: CompleteWhen::Visible,
-                local: source.slice(at, 1).expect("in range"),
-                remote: window.slice(at, 1).expect("in range"),
+                local: source.slice(at, len).expect("in range"),
+                remote: window.slice(at, len).expect("in range"),
             });
-            let done = near.link.data().transfer_list_now(&source, &list, bytes);
-            assert_eq!(done, at_once, "{bytes} bytes");
-            assert!(ones(&target, if at_once { 2 } else { 0 }), "{bytes} bytes");
+            let done = near.link.data().transfer_list_now(&named(&list));
+            assert_eq!(done, at_once, "2 x {len} bytes");
+            assert_eq!(ones(&target, 0), !at_once, "2 x {len} bytes");
             let other = window.window.0 ^ (1 << 20);
             let lost = list.map(|t| Transfer {
                 remote: WindowSlice { window: WindowId(other), ..t.remote },
                 ..t
             });
-            assert!(!near.link.data().transfer_list_now(&source, &lost, bytes), "no such window");
-            assert!(!near.link.data().transfer_list_now(&source, &[], bytes), "nothing");
+            assert!(!near.link.data().transfer_list_now(&named(&lost)), "no such window");
+            assert!(!near.link.data().transfer_list_now(&named(&[])), "nothing");
         }
     }
 }

@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(pipe.advance(&mut pieces, Instant::ZERO), PipelineStatus::Pending);
         assert_eq!(pipe.in_flight(), 3);
         let holders =
-            |data: &DataState| data.queue.unfenced().filter_map(OpResources::held_region).count();
+            |data: &DataState| data.queue.unfenced().flat_map(OpResources::held_regions).count();
         assert_eq!(holders(&data), 3, "each of the pieces under way holds its memory");
         // A peer that is gone, and with it the pieces.
         let mut after = Deferred::default();
@@ -120,7 +120,7 @@ mod tests {
         let held = |data: &DataState| {
             (
                 data.queue.in_flight(),
-                data.queue.unfenced().filter_map(OpResources::held_region).count(),
+                data.queue.unfenced().flat_map(OpResources::held_regions).count(),
             )
         };
         assert!(data.queue.has_waiting());

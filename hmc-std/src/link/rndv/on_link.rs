@@ -71,7 +71,8 @@ impl Host for OnLink<'_> {
     }
 
     fn write_now(&mut self, bytes: &SharedBytes<'_>, target: WindowSlice) -> bool {
-        self.link.data().write_now(bytes, target)
+        let whole = bytes.extent().whole();
+        self.link.data().copy_lent(Opcode::Put, *bytes, whole, target)
     }
 
     fn take_end(&mut self, op: SlotId) -> Option<Result<(), Failure>> {

@@ -10,16 +10,15 @@ use hmc_core::work::Failure;
 use super::actions::RndvActions;
 use super::host::{Host, NoteOutcome};
 use super::note::Note;
-use super::state::{ChunkedPut, MessageBuffer, PostedRecv, RecvOp, RndvState, SendOp, local};
+use super::state::{
+    ChunkedPut, MAX_SPARE, MessageBuffer, PostedRecv, RecvOp, RndvState, SendOp, keep_spare, local,
+};
 use crate::base::error::{Error, ErrorKind};
 use crate::memory::Span;
 use crate::transport::data_plane::Fence;
 
 /// Notes for which storage is kept.
 const KEPT_NOTES: usize = 64;
-
-/// Half-buffers and bounce buffers of each kind that are kept for the next messages.
-const MAX_SPARE: usize = 8;
 
 impl RndvState {
     pub(super) fn poll(
@@ -235,9 +234,9 @@ impl RndvState {
                     after.wakers.extend(m.handle.released(span_of(&mut m.bytes)));
                     after.events = true;
                     if let MessageBuffer::Borrowed(bounce) = &mut m.bytes
-                        && self.bounces.len() < MAX_SPARE
+                        && let Some(bounce) = bounce.take()
                     {
-                        self.bounces.extend(bounce.take());
+                        keep_spare(&mut self.bounces, bounce);
                     }
                 }
             }

@@ -219,6 +219,16 @@ fn smallest(lens: impl Iterator<Item = u64>, half: u64) -> Option<usize> {
     fits.min_by_key(|(_, len)| *len).map(|(at, _)| at)
 }
 
+/// Half-buffers and bounce buffers of each kind that are kept for the next messages.
+pub(super) const MAX_SPARE: usize = 8;
+
+/// Keeps bounce buffers for the next messages, unless there are enough.
+pub(super) fn keep_spare(spare: &mut Vec<Region>, bounce: Region) {
+    if spare.len() < MAX_SPARE {
+        spare.push(bounce);
+    }
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct RndvState {
@@ -251,6 +261,11 @@ impl RndvState {
     pub(crate) fn take_bounce(&mut self, half: u64) -> Option<Region> {
         let at = smallest(self.bounces.iter().map(Region::len), half)?;
         Some(self.bounces.swap_remove(at))
+    }
+
+    /// Keeps bounce buffers that are not needed any more for later ones.
+    pub(crate) fn give_bounce(&mut self, bounce: Region) {
+        keep_spare(&mut self.bounces, bounce);
     }
 
     /// Offers a message.
