@@ -7,12 +7,14 @@
 
 pub mod buffer;
 pub mod owner;
+pub mod range;
 pub(crate) mod region;
 pub mod span;
 pub(crate) mod stable;
 
 pub use buffer::ConnBuffer;
 pub use hmc_mem::shared::SharedBytes;
+pub use range::LocalRange;
 pub use region::Region;
 pub(crate) use region::{RegionTable, check_writable};
 pub use span::Span;

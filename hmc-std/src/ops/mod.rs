@@ -1,10 +1,12 @@
-//! Operations, and the objects that an application holds of them: futures, batches, windows, messages.
+//! Operations, and the objects that an application holds of them: requests, operations under way, windows, messages.
 
 pub mod batch;
+pub(crate) mod carried;
 pub mod delivery;
 pub mod file;
 pub mod future;
 pub mod op;
 pub(crate) mod peer_handle;
 pub(crate) mod post;
+pub(crate) mod posted;
 pub mod window;
