@@ -9,4 +9,8 @@ pub mod op;
 pub(crate) mod peer_handle;
 pub(crate) mod post;
 pub(crate) mod posted;
+pub(crate) mod reclaim;
+pub(crate) mod request;
+pub(crate) mod sources;
+pub(crate) mod started;
 pub mod window;

@@ -1,0 +1,143 @@
+//! Requests: what is to be done, before anything is.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::ops::carried::Carried;
+use crate::ops::started::Op;
+
+/// Something that can be asked of a peer. Nothing happens before it is finished, in one of three ways:
+///
+/// - [`Request::wait`] does it and returns when it is done;
+/// - [`Request::start`] begins it and gives an [`Op`], to be waited for later;
+/// - `.await` does it without blocking, on any executor. Nothing is done before the first poll. A future that is dropped after
+///   that detaches what it began, which runs on.
+#[derive(Debug)]
+#[must_use = "nothing happens before .wait(), .start() or .await"]
+pub struct Request<V> {
+    verb: V,
+    within: Option<Duration>,
+}
+
+/// What a request does. The library implements it.
+pub trait Verb: sealed::Sealed + Sized {
+    /// What it gives.
+    type Output;
+    /// How it fails.
+    type Error;
+    #[doc(hidden)]
+    type Pending: Future<Output = Result<Self::Output, Self::Error>> + Unpin + std::fmt::Debug;
+
+    #[doc(hidden)]
+    fn wait(self, within: Option<Duration>) -> Result<Self::Output, Self::Error>;
+
+    #[doc(hidden)]
+    fn pending(self, within: Option<Duration>) -> Self::Pending;
+}
+
+/// What can be started: its memory goes with it.
+pub trait Start: Verb {
+    /// What the operation has, and gives back.
+    type Memory: Carried;
+
+    #[doc(hidden)]
+    fn start(
+        self,
+        within: Option<Duration>,
+        waits: bool,
+    ) -> Result<Op<Self::Memory>, <Self::Memory as Carried>::Error>;
+}
+
+/// A put, whose bytes a notification may follow.
+pub trait Notify: Verb {
+    #[doc(hidden)]
+    fn set_tag(&mut self, tag: u64);
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+impl<V> Request<V> {
+    #[inline(always)]
+    pub(crate) fn new(verb: V) -> Self {
+        Self { verb, within: None }
+    }
+
+    pub(crate) fn into_verb(self) -> V {
+        self.verb
+    }
+
+    /// Ends the operation when `time` has passed since it began, with `DeadlineExceeded`; its memory comes back at its fence.
+    /// Without it the session's deadline counts (30 s if nothing else is set).
+    #[inline]
+    pub fn within(self, time: Duration) -> Self {
+        Self { within: Some(time), ..self }
+    }
+}
+
+impl<V: Verb> Request<V> {
+    /// Does it, and returns when it is done.
+    ///
+    /// # Errors
+    /// As the method says that made the request; `DeadlineExceeded`, `Interrupted`, `Forked`.
+    #[inline(always)]
+    pub fn wait(self) -> Result<V::Output, V::Error> {
+        self.verb.wait(self.within)
+    }
+}
+
+impl<V: Start> Request<V> {
+    /// Begins it, and waits for nothing.
+    ///
+    /// # Errors
+    /// As the method says that made the request. `Full`, with the memory, when as many operations to this peer run as it has
+    /// slots.
+    #[inline(always)]
+    pub fn start(self) -> Result<Op<V::Memory>, <V::Memory as Carried>::Error> {
+        self.verb.start(self.within, false)
+    }
+
+    /// As [`Request::start`], but where that is refused as `Full` it waits until one of the operations has ended. The time of
+    /// the request counts from the call.
+    ///
+    /// # Errors
+    /// As [`Request::start`]; `DeadlineExceeded`, `Interrupted`.
+    #[inline(always)]
+    pub fn start_blocking(self) -> Result<Op<V::Memory>, <V::Memory as Carried>::Error> {
+        self.verb.start(self.within, true)
+    }
+}
+
+impl<V: Notify> Request<V> {
+    /// Delivers `tag` to the peer's inbox after all bytes: who receives it can read them.
+    #[inline]
+    pub fn notify(mut self, tag: u64) -> Self {
+        self.verb.set_tag(tag);
+        self
+    }
+}
+
+/// A request that is awaited.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Pending<V: Verb>(V::Pending);
+
+impl<V: Verb> Future for Pending<V> {
+    type Output = Result<V::Output, V::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<V: Verb> IntoFuture for Request<V> {
+    type Output = Result<V::Output, V::Error>;
+    type IntoFuture = Pending<V>;
+
+    fn into_future(self) -> Pending<V> {
+        Pending(self.verb.pending(self.within))
+    }
+}
