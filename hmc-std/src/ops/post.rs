@@ -89,7 +89,7 @@ impl Peer {
     }
 
     /// Begins an operation if there is space; `None` when there is none.
-    fn attempt(
+    pub(crate) fn attempt(
         &self,
         code: Opcode,
         then: Then,
@@ -189,6 +189,16 @@ impl Peer {
 
     /// The outcome of an operation and what it still holds, once it has ended.
     #[inline]
+    /// Why an operation is not begun: all slots are in use by operations that run.
+    #[cold]
+    pub(crate) fn no_space(&self) -> Error {
+        let limit = self.link.data().slots();
+        let what = format!(
+            "{limit} operations to this peer run, which is the limit; wait for one, or use `start_blocking`, which does"
+        );
+        Error::new(ErrorKind::Full, what).with_peer(self.rank())
+    }
+
     pub(crate) fn taken(&self, op: slots::SlotId) -> Option<Result<(Outcome, OpResources)>> {
         if self.link.is_running(op) {
             return None;

@@ -1,0 +1,151 @@
+//! A window of a peer.
+
+use std::sync::{Arc, OnceLock};
+
+use hmc_core::limits::MAX_CHUNK_BYTES;
+use hmc_core::queue::Transfer;
+use hmc_core::range::ByteRange;
+use hmc_core::region::{LocalSlice, WindowDesc, WindowSlice};
+use hmc_core::work::{CompleteWhen, Opcode};
+use hmc_mem::os::mapped_window::MappedWindow;
+use hmc_mem::shared::SharedBytes;
+
+use crate::base::error::Result;
+use crate::link::LinkState;
+use crate::link::data::DataState;
+use crate::link::data::now::Copied;
+use crate::memory::Region;
+use crate::ops::peer_handle::Peer;
+
+/// A window of a peer: memory of its, which it exposed to this process. Transfers name bytes in it by their offset.
+///
+/// Cheap to clone; all methods may be called from any thread, for the same bytes too. It belongs to one life of the peer and to
+/// one exposure: when either is over every operation answers so (`PeerDead`, `Revoked`).
+#[derive(Clone, Debug)]
+pub struct Remote {
+    pub(crate) peer: Peer,
+    pub(crate) window: WindowDesc,
+    /// The window, once a copy has found its pages mapped here.
+    direct: OnceLock<Arc<MappedWindow>>,
+}
+
+impl Remote {
+    pub(crate) fn new(peer: Peer, window: WindowDesc) -> Self {
+        Self { peer, window, direct: OnceLock::new() }
+    }
+
+    /// Bytes in the window.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.window.extent.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.window.extent.is_empty()
+    }
+
+    /// Whose window it is.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Copies at most a chunk into the mapped window or out of it. `false` if something else has to do it, even if it fails.
+    /// No lock of the link is taken: the window's gate, the mark of a peer that ended and the link's state say whether its
+    /// memory may be used.
+    #[inline(always)]
+    pub(crate) fn copy_direct(
+        &self,
+        code: Opcode,
+        at: u64,
+        local: SharedBytes<'_>,
+        range: ByteRange,
+    ) -> bool {
+        let Some(window) = self.direct.get() else { return false };
+        if self.peer.shared.check_process().is_err()
+            || range.len() > MAX_CHUNK_BYTES
+            || self.peer.link.state() != LinkState::Ready
+        {
+            return false;
+        }
+        match code {
+            Opcode::Put => window.put(at, local, range),
+            Opcode::Get => window.get(at, local, range),
+            // A tag goes through the link's sockets.
+            Opcode::PutNotify { .. } => false,
+        }
+    }
+
+    /// The bytes at `at`, as the peer's window has them.
+    ///
+    /// # Errors
+    /// `Range`, `Forked`.
+    pub(crate) fn slice(&self, at: u64, len: u64) -> Result<WindowSlice> {
+        self.peer.shared.check_process()?;
+        Ok(self.window.slice(at, len)?)
+    }
+
+    /// Does a small copy into memory that is mapped here, or out of it, under the lock of the link's data half. Gives the
+    /// transfer if it has to be posted.
+    ///
+    /// # Errors
+    /// `Range`; `InvalidConfig` for memory of another session.
+    pub(crate) fn copy_locked(
+        &self,
+        code: Opcode,
+        at: u64,
+        region: &Region,
+        local: LocalSlice,
+    ) -> Result<Option<Transfer>> {
+        let remote = self.slice(at, local.span.len())?;
+        self.peer.shared.check_own(region)?;
+        if self.peer.link.state() == LinkState::Ready {
+            let mut data = self.peer.link.data();
+            let copied = data.transfer_now(region, code, local, remote);
+            if copied != Copied::Not {
+                data.count(code);
+                if copied == Copied::Mapped {
+                    self.keep_direct(&data, remote);
+                }
+                return Ok(None);
+            }
+        }
+        Ok(Some(Transfer { opcode: code, when: CompleteWhen::Visible, local, remote }))
+    }
+
+    /// As [`Self::copy_locked`], for bytes that are in no region; whether it was done.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub(crate) fn copy_lent(
+        &self,
+        code: Opcode,
+        at: u64,
+        local: SharedBytes<'_>,
+        range: ByteRange,
+    ) -> Result<bool> {
+        let remote = self.slice(at, range.len())?;
+        if self.peer.link.state() != LinkState::Ready {
+            return Ok(false);
+        }
+        let mut data = self.peer.link.data();
+        let done = data.copy_lent(code, local, range, remote);
+        if done {
+            self.keep_direct(&data, remote);
+        }
+        Ok(done)
+    }
+
+    /// Keeps the window that a copy found mapped, unless one is kept.
+    #[cold]
+    fn keep_direct(&self, data: &DataState, remote: WindowSlice) {
+        if self.direct.get().is_none()
+            && let Some(window) = data.mapped(remote.window, remote.epoch)
+        {
+            // Another thread may have been faster, with the same one.
+            let _ = self.direct.set(window);
+        }
+    }
+}
