@@ -1,0 +1,178 @@
+//! Transfers of bytes that are lent for the call: they are in no region, so that only this process copies them, and only in the
+//! caller's own calls. Nothing of them is under way when a call returns.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hmc_core::limits::{MAX_CHUNK_BYTES, RNDV_HALF_BYTES};
+use hmc_core::range::Side;
+use hmc_core::time::Instant;
+use hmc_core::work::Opcode;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
+
+use crate::base::clock;
+use crate::base::error::{Error, Result};
+use crate::link::rndv::state::half_for;
+use crate::memory::{Span, check_writable};
+use crate::ops::carried::Done;
+use crate::ops::remote::Remote;
+use crate::ops::transfer::{Move, PendingMove};
+
+/// Bytes of a slice, which a transfer or message reads or fills in the caller's own calls.
+#[derive(Debug)]
+pub struct Lent<'b>(pub(crate) SharedBytes<'b>);
+
+/// A transfer of lent bytes, and how far it is.
+#[derive(Debug)]
+pub(crate) struct LentMove<'a, 'b> {
+    remote: &'a Remote,
+    code: Opcode,
+    at: u64,
+    bytes: Lent<'b>,
+    within: Option<Duration>,
+    /// Bytes that are where they belong.
+    done: u64,
+    /// A piece was posted with the tag.
+    is_tagged: bool,
+}
+
+impl<'a, 'b> From<Move<'a, Lent<'b>>> for LentMove<'a, 'b> {
+    fn from(m: Move<'a, Lent<'b>>) -> Self {
+        let Move { remote, code, at, bytes, within } = m;
+        Self { remote, code, at, bytes, within, done: 0, is_tagged: false }
+    }
+}
+
+impl<'a, 'b> LentMove<'a, 'b> {
+    /// Copies what can be copied straight from or to the mapped window. Gives a piece of the rest, in memory of its own, that
+    /// has to be transferred; `None` when all is done.
+    fn next(&mut self) -> Result<Option<(Opcode, u64, Span)>> {
+        let view = self.bytes.0;
+        let whole = view.extent();
+        loop {
+            let left = whole.len().saturating_sub(self.done);
+            let (code, at) = (self.code, self.at.saturating_add(self.done));
+            let has_tag = matches!(code, Opcode::PutNotify { .. });
+            // Without bytes there is the tag alone.
+            if left == 0 && (self.done != 0 || self.is_tagged || !has_tag) {
+                return Ok(None);
+            }
+            let chunk = whole.span(Side::Local, self.done, left.min(MAX_CHUNK_BYTES))?;
+            // The tag goes with the last piece.
+            let is_last = chunk.len() == left;
+            let plain = if has_tag && !is_last { Opcode::Put } else { code };
+            if self.remote.copy_direct(plain, at, view, chunk)
+                || self.remote.copy_lent(plain, at, view, chunk)?
+            {
+                self.done = self.done.saturating_add(chunk.len());
+                continue;
+            }
+            let piece = whole.span(Side::Local, self.done, left.min(RNDV_HALF_BYTES))?;
+            let plain = if has_tag && piece.len() < left { Opcode::Put } else { code };
+            let span = self.remote.bounce(piece.len())?;
+            if plain != Opcode::Get {
+                let bounce = span.region().bytes();
+                view.copy_to(piece, &bounce, span.slice().span).map_err(MemError::from)?;
+            }
+            self.is_tagged |= matches!(plain, Opcode::PutNotify { .. });
+            return Ok(Some((plain, at, span)));
+        }
+    }
+
+    /// A piece was transferred.
+    fn landed(&mut self, span: Span) -> Result<()> {
+        let view = self.bytes.0;
+        let piece = view.extent().span(Side::Local, self.done, span.len())?;
+        if self.code == Opcode::Get {
+            span.region()
+                .bytes()
+                .copy_to(span.slice().span, &view, piece)
+                .map_err(MemError::from)?;
+        }
+        self.done = self.done.saturating_add(span.len());
+        self.remote.peer.link.with_rndv(|rndv| rndv.give_bounce(span.region().clone()));
+        Ok(())
+    }
+
+    /// Checks all of it before anything is done.
+    fn check(&self) -> Result<()> {
+        let r = self.remote.slice(self.at, self.bytes.0.extent().len()).map(drop);
+        let r = if self.code == Opcode::Get { r.and(check_writable(&self.bytes.0)) } else { r };
+        r.map_err(|e| e.with_peer(self.remote.peer.rank()))
+    }
+
+    fn all_done(&self) -> Done {
+        Done { bytes: self.done, memory: () }
+    }
+
+    pub(crate) fn wait(mut self) -> Result<Done> {
+        self.check()?;
+        let until = self.remote.until(self.within);
+        while let Some((code, at, bytes)) = self.next()? {
+            let left = Duration::from_nanos(clock::left(until.at).as_nanos());
+            let within = if self.done == 0 { self.within } else { Some(left) };
+            let piece = Move { remote: self.remote, code, at, bytes, within };
+            let moved = piece.wait().map_err(Error::from)?;
+            self.landed(moved.memory)?;
+        }
+        Ok(self.all_done())
+    }
+
+    pub(crate) fn pending(self) -> PendingLent<'a, 'b> {
+        PendingLent { rest: self, piece: None, deadline: None }
+    }
+}
+
+impl Remote {
+    /// Memory for `len` bytes on their way.
+    fn bounce(&self, len: u64) -> Result<Span> {
+        let half = half_for(len);
+        let kept = self.peer.link.with_rndv(|rndv| rndv.take_bounce(half));
+        let region = match kept {
+            Some(region) => region,
+            None => self.peer.shared.regions.allocate(half.saturating_mul(2))?,
+        };
+        region.take(0, len)
+    }
+}
+
+/// A transfer of lent bytes as a future, which copies them in its own polls.
+#[derive(Debug)]
+pub struct PendingLent<'a, 'b> {
+    rest: LentMove<'a, 'b>,
+    /// The piece that is under way.
+    piece: Option<PendingMove<'a, Span>>,
+    /// Of all of it, from the first poll on.
+    deadline: Option<Instant>,
+}
+
+impl Future for PendingLent<'_, '_> {
+    type Output = Result<Done>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let deadline = match this.deadline {
+            Some(deadline) => deadline,
+            None => {
+                this.rest.check()?;
+                *this.deadline.insert(this.rest.remote.until(this.rest.within).at)
+            }
+        };
+        loop {
+            if let Some(piece) = &mut this.piece {
+                let moved = ready!(Pin::new(piece).poll(cx));
+                this.piece = None;
+                this.rest.landed(moved.map_err(Error::from)?.memory)?;
+            }
+            let Some((code, at, bytes)) = this.rest.next()? else {
+                return Poll::Ready(Ok(this.rest.all_done()));
+            };
+            let within = Some(Duration::from_nanos(clock::left(deadline).as_nanos()));
+            let piece = Move { remote: this.rest.remote, code, at, bytes, within };
+            this.piece = Some(piece.pending());
+        }
+    }
+}

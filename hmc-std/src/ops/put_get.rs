@@ -1,0 +1,132 @@
+//! Puts and gets between memory of ours and a window of a peer.
+
+use std::time::Duration;
+
+use hmc_core::work::Opcode;
+
+use crate::base::error::{Error, Result};
+use crate::ops::carried::{Carried, Done, LocalBytes};
+use crate::ops::lent::{Lent, LentMove, PendingLent};
+use crate::ops::remote::Remote;
+use crate::ops::request::sealed::Sealed;
+use crate::ops::request::{Notify, Request, Start, Verb};
+use crate::ops::sources::{Sink, Source};
+use crate::ops::started::{OpResult, Started};
+use crate::ops::transfer::{Move, PendingMove};
+
+/// A put ([`Remote::put`]) of memory of that type.
+#[derive(Debug)]
+pub struct Put<'a, B> {
+    remote: &'a Remote,
+    at: u64,
+    bytes: B,
+    tag: Option<u64>,
+}
+
+/// A get ([`Remote::get`]) into memory of that type.
+#[derive(Debug)]
+pub struct Get<'a, B> {
+    remote: &'a Remote,
+    at: u64,
+    bytes: B,
+}
+
+impl Remote {
+    /// Puts all bytes of `source` to offset `at` of the window. It is done when the peer can read them.
+    ///
+    /// # Errors
+    /// Of the request: `Range` when they exceed the window (nothing is written), `Access` when it is for reading only, `PeerDead`,
+    /// `Revoked` if the peer takes the window back meanwhile, `NotFound` if it has forgotten it by then, `InvalidConfig` for
+    /// memory of another session. After a failure the peer's bytes are old, new or mixed.
+    #[inline(always)]
+    pub fn put<S: Source>(&self, at: u64, source: S) -> Request<Put<'_, S::Bytes>> {
+        Request::new(Put { remote: self, at, bytes: source.into_bytes(), tag: None })
+    }
+
+    /// Fills all of `sink` from offset `at` of the window.
+    ///
+    /// # Errors
+    /// As [`Remote::put`]; after a failure the bytes of `sink` are old, new or mixed.
+    #[inline(always)]
+    pub fn get<S: Sink>(&self, at: u64, sink: S) -> Request<Get<'_, S::Bytes>> {
+        Request::new(Get { remote: self, at, bytes: sink.into_bytes() })
+    }
+}
+
+impl<B> Put<'_, B> {
+    #[inline(always)]
+    fn code(&self) -> Opcode {
+        self.tag.map_or(Opcode::Put, |tag| Opcode::PutNotify { tag })
+    }
+}
+
+impl<'a, B> Put<'a, B> {
+    #[inline(always)]
+    fn described(self, within: Option<Duration>) -> Move<'a, B> {
+        Move { remote: self.remote, code: self.code(), at: self.at, bytes: self.bytes, within }
+    }
+}
+
+impl<'a, B> Get<'a, B> {
+    #[inline(always)]
+    fn described(self, within: Option<Duration>) -> Move<'a, B> {
+        Move { remote: self.remote, code: Opcode::Get, at: self.at, bytes: self.bytes, within }
+    }
+}
+
+/// Both are finished alike.
+macro_rules! transfers {
+    ($verb:ident) => {
+        impl<B> Sealed for $verb<'_, B> {}
+
+        impl<'a, B: LocalBytes> Verb for $verb<'a, B> {
+            type Output = Done<B::Memory>;
+            type Error = <B::Memory as Carried>::Error;
+            type Pending = PendingMove<'a, B>;
+
+            #[inline(always)]
+            fn wait(self, within: Option<Duration>) -> OpResult<B::Memory> {
+                self.described(within).wait()
+            }
+
+            fn pending(self, within: Option<Duration>) -> PendingMove<'a, B> {
+                self.described(within).pending()
+            }
+        }
+
+        impl<B: LocalBytes> Start for $verb<'_, B> {
+            type Memory = B::Memory;
+
+            #[inline(always)]
+            fn start(self, within: Option<Duration>, waits: bool) -> Started<B::Memory> {
+                self.described(within).start(waits)
+            }
+        }
+
+        impl<'a, 'b> Verb for $verb<'a, Lent<'b>> {
+            type Output = Done;
+            type Error = Error;
+            type Pending = PendingLent<'a, 'b>;
+
+            fn wait(self, within: Option<Duration>) -> Result<Done> {
+                LentMove::from(self.described(within)).wait()
+            }
+
+            fn pending(self, within: Option<Duration>) -> PendingLent<'a, 'b> {
+                LentMove::from(self.described(within)).pending()
+            }
+        }
+    };
+}
+
+transfers!(Put);
+transfers!(Get);
+
+impl<B> Notify for Put<'_, B>
+where
+    Self: Verb,
+{
+    fn set_tag(&mut self, tag: u64) {
+        self.tag = Some(tag);
+    }
+}
