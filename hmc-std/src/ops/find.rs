@@ -1,0 +1,120 @@
+//! Finding a window of a peer by its label.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hmc_core::time::Instant;
+use hmc_core::types::ConnType;
+
+use crate::base::error::{Error, Result};
+use crate::link::{LinkState, WaitScope};
+use crate::ops::peer_handle::Peer;
+use crate::ops::remote::Remote;
+use crate::ops::request::sealed::Sealed;
+use crate::ops::request::{Request, Verb};
+
+/// A window that is looked for ([`Peer::window`]).
+#[derive(Debug)]
+pub struct Find<'a> {
+    peer: &'a Peer,
+    label: u64,
+}
+
+impl Peer {
+    /// The window that the peer exposes to this process under `label`, waiting until it does.
+    ///
+    /// # Errors
+    /// Of the request: `PeerDead`, `Closed`; `DeadlineExceeded` when it exposes none in time.
+    pub fn window(&self, label: u64) -> Request<Find<'_>> {
+        Request::new(Find { peer: self, label })
+    }
+
+    /// The peer's session buffer, which it exposes for reading and writing.
+    ///
+    /// # Errors
+    /// `NotFound` when it has none; `PeerDead`, `Closed`.
+    pub fn buffer(&self) -> Result<Remote> {
+        self.shared.check_process()?;
+        self.link.check_open()?;
+        Ok(Remote::new(self.clone(), self.default_remote()?))
+    }
+}
+
+impl Find<'_> {
+    fn look(&self) -> Option<Result<Remote>> {
+        let link = &self.peer.link;
+        // In this order: nothing comes after the end.
+        let is_dead = link.state() == LinkState::Dead;
+        let found = link.data().named_remote(self.label);
+        match found {
+            Some(window) => Some(Ok(Remote::new(self.peer.clone(), window))),
+            None => is_dead.then(|| Err(link.gone())),
+        }
+    }
+
+    fn what(&self) -> String {
+        format!("waiting for the window labelled {}", self.label)
+    }
+}
+
+impl Sealed for Find<'_> {}
+
+impl<'a> Verb for Find<'a> {
+    type Output = Remote;
+    type Error = Error;
+    type Pending = PendingFind<'a>;
+
+    fn wait(self, within: Option<Duration>) -> Result<Remote> {
+        let shared = &self.peer.shared;
+        shared.check_process()?;
+        let until = shared.until(within.unwrap_or(shared.config.deadline));
+        // What a session exposes to itself comes through no socket.
+        let found = if self.peer.link.conn() == Some(ConnType::Loopback) {
+            shared.wait_for_event(until, |_| self.look())
+        } else {
+            self.peer.link.drive(WaitScope::Both, until, |_| self.look())
+        };
+        found.unwrap_or_else(|stop| Err(stop.error(self.what()).with_peer(self.peer.rank())))
+    }
+
+    fn pending(self, within: Option<Duration>) -> PendingFind<'a> {
+        PendingFind { find: self, within, deadline: None }
+    }
+}
+
+/// It as a future.
+#[derive(Debug)]
+pub struct PendingFind<'a> {
+    find: Find<'a>,
+    within: Option<Duration>,
+    /// From the first poll on.
+    deadline: Option<Instant>,
+}
+
+impl Future for PendingFind<'_> {
+    type Output = Result<Remote>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let within = self.within;
+        let Self { find, deadline, .. } = &mut *self;
+        let shared = &find.peer.shared;
+        shared.check_process()?;
+        if let Some(found) = find.look() {
+            return Poll::Ready(found);
+        }
+        let deadline = *deadline.get_or_insert_with(|| {
+            shared.clock.deadline_in(within.unwrap_or(shared.config.deadline))
+        });
+        if shared.clock.now() >= deadline {
+            let e = Error::deadline(find.what()).with_peer(find.peer.rank());
+            return Poll::Ready(Err(e));
+        }
+        shared.wakers.start();
+        shared.wakers.wake_at(deadline, cx.waker());
+        shared.event_wakers.add(cx.waker());
+        // What came before the waker was set woke nobody.
+        find.look().map_or(Poll::Pending, Poll::Ready)
+    }
+}

@@ -1,0 +1,316 @@
+//! Lists of transfers: checked once, posted as one operation.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hmc_core::queue::Transfer;
+use hmc_core::work::{CompleteWhen, Opcode};
+
+use crate::base::error::{Error, Result};
+use crate::link::LinkState;
+use crate::link::op_resources::OpResources;
+use crate::link::transfer_list::TransferList;
+use crate::memory::LocalRange;
+use crate::ops::carried::{Done, LocalBytes as _};
+use crate::ops::job::{Job, PendingJob, Work};
+use crate::ops::remote::Remote;
+use crate::ops::request::sealed::Sealed;
+use crate::ops::request::{Notify, Request, Start, Verb};
+use crate::ops::started::{Op, given};
+
+/// One piece of a list: a range here, and the offset in the peer's window to which it goes or from which it comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'m> {
+    here: LocalRange<'m>,
+    at: u64,
+}
+
+impl<'m> Piece<'m> {
+    /// The bytes of `here`, and as many at offset `at` of the window.
+    #[must_use]
+    pub const fn new(here: LocalRange<'m>, at: u64) -> Self {
+        Self { here, at }
+    }
+}
+
+/// Lists whose bytes go to the peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Puts {}
+
+/// Lists whose bytes come from the peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Gets {}
+
+/// Which way the bytes of a list go.
+pub trait ListKind: Sealed + Unpin + std::fmt::Debug {
+    #[doc(hidden)]
+    const OPCODE: Opcode;
+}
+
+impl Sealed for Puts {}
+impl Sealed for Gets {}
+
+impl ListKind for Puts {
+    const OPCODE: Opcode = Opcode::Put;
+}
+
+impl ListKind for Gets {
+    const OPCODE: Opcode = Opcode::Get;
+}
+
+/// A list of pieces, as a request ([`Remote::put_list`], [`Remote::get_list`]).
+#[derive(Debug)]
+pub struct List<'a, K> {
+    remote: &'a Remote,
+    pieces: &'a [Piece<'a>],
+    tag: Option<u64>,
+    kind: PhantomData<K>,
+}
+
+/// A list that was checked against both ends and can be run again and again: [`Request::prepare`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Plan<K> {
+    remote: Remote,
+    list: Arc<TransferList>,
+    kind: PhantomData<K>,
+}
+
+/// A run of a prepared list, as a request ([`Plan::again`]).
+#[derive(Debug)]
+pub struct Again<'a, K> {
+    plan: &'a Plan<K>,
+    tag: Option<u64>,
+}
+
+/// A list that is to be run.
+#[derive(Debug)]
+pub struct Run<'a> {
+    remote: &'a Remote,
+    list: Arc<TransferList>,
+    opcode: Opcode,
+    tag: Option<u64>,
+    within: Option<Duration>,
+}
+
+impl Remote {
+    /// Puts all pieces, as one operation, which is done when the peer can read all of them. They are put in any order: where two
+    /// overlap in the window, their bytes may be mixed.
+    ///
+    /// # Errors
+    /// Of the request: `Range` for the first piece that exceeds the window (nothing is written); else as [`Remote::put`]: then
+    /// some pieces may have been written.
+    pub fn put_list<'a>(&'a self, pieces: &'a [Piece<'a>]) -> Request<List<'a, Puts>> {
+        Request::new(List { remote: self, pieces, tag: None, kind: PhantomData })
+    }
+
+    /// Gets all pieces, as one operation.
+    ///
+    /// # Errors
+    /// As [`Remote::put_list`].
+    pub fn get_list<'a>(&'a self, pieces: &'a [Piece<'a>]) -> Request<List<'a, Gets>> {
+        Request::new(List { remote: self, pieces, tag: None, kind: PhantomData })
+    }
+}
+
+impl<K: ListKind> List<'_, K> {
+    fn check(&self) -> Result<Arc<TransferList>> {
+        let peer = &self.remote.peer;
+        let mut list = TransferList::with_capacity(self.pieces.len());
+        let mut last = None;
+        for piece in self.pieces {
+            let (region, local) = (piece.here.region(), piece.here.slice());
+            if last.replace(local.key) != Some(local.key) {
+                peer.shared.check_own(region)?;
+            }
+            let remote = self.remote.slice(piece.at, piece.here.len())?;
+            let when = CompleteWhen::Visible;
+            list.push(region, Transfer { opcode: K::OPCODE, when, local, remote });
+        }
+        Ok(Arc::new(list))
+    }
+}
+
+impl<K: ListKind> Request<List<'_, K>> {
+    /// Checks the pieces once, for any number of runs. A tag and a time of this request are not kept.
+    ///
+    /// # Errors
+    /// `Range` for the first piece that exceeds the window; `InvalidConfig` for memory of another session; `Forked`.
+    pub fn prepare(self) -> Result<Plan<K>> {
+        let verb = self.into_verb();
+        let list = verb.check().map_err(|e| e.with_peer(verb.remote.peer.rank()))?;
+        Ok(Plan { remote: verb.remote.clone(), list, kind: PhantomData })
+    }
+}
+
+impl<K: ListKind> Plan<K> {
+    /// One run of the list. Allocates nothing.
+    ///
+    /// # Errors
+    /// Of the request: as [`Remote::put`]; some pieces may have been written.
+    pub fn again(&self) -> Request<Again<'_, K>> {
+        Request::new(Again { plan: self, tag: None })
+    }
+
+    /// Pieces in the list.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.transfers().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Run<'_> {
+    /// Does small copies into mapped memory, or out of it, here and now.
+    fn is_done(&self) -> Result<bool> {
+        let peer = &self.remote.peer;
+        peer.shared.check_process()?;
+        if self.tag.is_some() || peer.link.state() != LinkState::Ready {
+            return Ok(false);
+        }
+        let mut data = peer.link.data();
+        let done = data.transfer_list_now(&self.list);
+        if done {
+            data.count(self.opcode);
+        }
+        Ok(done)
+    }
+
+    fn done(&self) -> Done {
+        Done { bytes: self.list.bytes(), memory: () }
+    }
+
+    fn job(self) -> Result<Job> {
+        let Self { list, opcode, tag, remote, .. } = self;
+        let parts = list.transfers().len();
+        Ok(match tag {
+            None => Job { work: Work::List(parts, opcode), held: OpResources::list(list) },
+            Some(tag) if parts != 0 => {
+                let held = OpResources::notifying_list(list, tag);
+                Job { work: Work::List(parts, opcode), held }
+            }
+            // The tag alone. Each window and region has a range without bytes.
+            Some(tag) => {
+                let region = remote.peer.shared.buffer.region();
+                let (local, remote) = (region.slice(0, 0)?, remote.slice(0, 0)?);
+                let (opcode, when) = (Opcode::PutNotify { tag }, CompleteWhen::Visible);
+                let held = OpResources::region(region.clone());
+                Job { work: Work::One(Transfer { opcode, when, local, remote }), held }
+            }
+        })
+    }
+
+    fn wait(self) -> Result<Done> {
+        if self.is_done()? {
+            return Ok(self.done());
+        }
+        let (peer, until) = (&self.remote.peer, self.remote.until(self.within));
+        self.job()?.wait(peer, until)
+    }
+
+    fn start(self, waits: bool) -> Result<Op> {
+        if self.is_done()? {
+            return Ok(Op::over(self.done()));
+        }
+        let (peer, until) = (&self.remote.peer, self.remote.until(self.within));
+        self.job()?.start(peer, until, waits)
+    }
+}
+
+/// What can be described as a run of a list.
+pub trait AsRun<'a>: Unpin + std::fmt::Debug {
+    #[doc(hidden)]
+    fn run(&self, within: Option<Duration>) -> Result<Run<'a>>;
+}
+
+impl<'a, K: ListKind> AsRun<'a> for List<'a, K> {
+    fn run(&self, within: Option<Duration>) -> Result<Run<'a>> {
+        let list = self.check().map_err(|e| e.with_peer(self.remote.peer.rank()))?;
+        Ok(Run { remote: self.remote, list, opcode: K::OPCODE, tag: self.tag, within })
+    }
+}
+
+impl<'a, K: ListKind> AsRun<'a> for Again<'a, K> {
+    fn run(&self, within: Option<Duration>) -> Result<Run<'a>> {
+        let (remote, list) = (&self.plan.remote, Arc::clone(&self.plan.list));
+        Ok(Run { remote, list, opcode: K::OPCODE, tag: self.tag, within })
+    }
+}
+
+/// A run of a list as a future. Nothing is done before it is polled; then its time begins.
+#[derive(Debug)]
+pub struct PendingRun<'a, R>(State<'a, R>);
+
+#[derive(Debug)]
+enum State<'a, R> {
+    New(R, Option<Duration>),
+    Posting(PendingJob<'a, ()>),
+    Over,
+}
+
+impl<'a, R: AsRun<'a>> Future for PendingRun<'a, R> {
+    type Output = Result<Done>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::New(described, within) = &self.0 {
+            let run = described.run(*within);
+            self.0 = State::Over;
+            let run = run?;
+            if run.is_done()? {
+                return Poll::Ready(Ok(run.done()));
+            }
+            let (peer, until) = (&run.remote.peer, run.remote.until(run.within));
+            self.0 = State::Posting(run.job()?.pending(peer, until));
+        }
+        match &mut self.0 {
+            State::Posting(job) => Pin::new(job).poll(cx),
+            State::New(..) | State::Over => Poll::Ready(Err(given())),
+        }
+    }
+}
+
+/// Both are finished alike.
+macro_rules! runs {
+    ($verb:ident) => {
+        impl<K> Sealed for $verb<'_, K> {}
+
+        impl<'a, K: ListKind> Verb for $verb<'a, K> {
+            type Output = Done;
+            type Error = Error;
+            type Pending = PendingRun<'a, Self>;
+
+            fn wait(self, within: Option<Duration>) -> Result<Done> {
+                self.run(within)?.wait()
+            }
+
+            fn pending(self, within: Option<Duration>) -> PendingRun<'a, Self> {
+                PendingRun(State::New(self, within))
+            }
+        }
+
+        impl<K: ListKind> Start for $verb<'_, K> {
+            type Memory = ();
+
+            fn start(self, within: Option<Duration>, waits: bool) -> Result<Op> {
+                self.run(within)?.start(waits)
+            }
+        }
+
+        impl Notify for $verb<'_, Puts> {
+            fn set_tag(&mut self, tag: u64) {
+                self.tag = Some(tag);
+            }
+        }
+    };
+}
+
+runs!(List);
+runs!(Again);
