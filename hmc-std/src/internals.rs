@@ -21,8 +21,9 @@ use crate::base::entropy;
 use crate::base::error::Result;
 use crate::io::listener;
 use crate::io::reactor::Reactor;
-use crate::memory::{Region, RegionTable};
+use crate::memory::{ConnBuffer, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
+use crate::ops::peer_handle::Peer;
 use crate::transport::data_plane::{AnyDataPlane, Fence};
 use crate::transport::domain::{DataPlaneParams, Domain};
 use crate::transport::gate::Gate;
@@ -30,6 +31,12 @@ use crate::transport::loopback::LoopbackDataPlane;
 use crate::transport::shm::ShmDataPlane;
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
 use crate::transport::verbs::SessionVerbs;
+
+/// The buffer of the session whose peer it is.
+#[must_use]
+pub fn own_buffer(peer: &Peer) -> ConnBuffer {
+    peer.shared.buffer.clone()
+}
 
 /// Where a data plane delivers the tags of its peer.
 #[derive(Clone, Debug)]

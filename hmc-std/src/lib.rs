@@ -87,13 +87,31 @@ pub use base::private_ranks::rank_of;
 pub use base::process::Origin;
 pub use hmc_core::types::{Access, ConnType, MemoryKind, Rank, Status};
 pub use link::Choice;
-pub use memory::{ConnBuffer, Region, Span};
+pub use memory::{ConnBuffer, LocalRange, Region, Span};
 pub use node::inbox::{Message, Want};
 pub use ops::batch::{Batch, Copy, Direction};
+pub use ops::carried::{Done, Failed};
 pub use ops::delivery::Delivery;
+pub use ops::list::{Piece, Plan};
 pub use ops::op::{OpError, OpId};
+pub use ops::remote::Remote;
+pub use ops::request::Request;
+pub use ops::started::{Op, Waited};
+pub use ops::wait_any::wait_any;
 pub use ops::window::{RemoteWindow, SharedWindow, Window};
 pub use quarantine::{Held, held};
+
+/// Requests by type: what they do, what they take and give. Programs seldom name these.
+pub mod request {
+    pub use crate::ops::carried::Carried;
+    pub use crate::ops::find::Find;
+    pub use crate::ops::lent::Lent;
+    pub use crate::ops::list::{Again, Gets, List, ListKind, Puts};
+    pub use crate::ops::put_get::{Get, Put};
+    pub use crate::ops::reclaim::Reclaim;
+    pub use crate::ops::request::{Notify, Pending, Start, Verb};
+    pub use crate::ops::sources::{Sink, Source};
+}
 
 /// The program of the README, compiled and run.
 #[cfg(doctest)]

@@ -18,11 +18,11 @@ use crate::base::op_id::OpId;
 use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor;
 use crate::link::spin_policy::WaitOutcome;
-use crate::state::wait_pool::{WaitSpace, Waited};
+use crate::state::wait_pool::{LinkOp, WaitSpace};
 
 /// A waker registered with operations, deregistered on drop: it must not be woken for another call's wait.
 struct Armed<'a> {
-    ops: &'a [Waited],
+    ops: &'a [LinkOp],
     waker: &'a Arc<EventfdWaker>,
     /// Another call waits for one of them, too: its waker is the one that is woken.
     is_shared: bool,
@@ -31,14 +31,14 @@ struct Armed<'a> {
 impl<'a> Armed<'a> {
     /// Registers `waker` with every operation. Returns `None` if there is something to do first: one has ended, or this process
     /// itself has bytes to copy.
-    fn put(ops: &'a [Waited], waker: &'a Arc<EventfdWaker>) -> Option<Self> {
+    fn put(ops: &'a [LinkOp], waker: &'a Arc<EventfdWaker>) -> Option<Self> {
         let mut armed = Armed { ops, waker, is_shared: false };
         for (link, op) in ops {
             let mut data = link.data();
-            if data.has_work() || data.test(op.op) != Ok(false) {
+            if data.has_work() || data.test(*op) != Ok(false) {
                 return None;
             }
-            let added = data.add_waker(op.op, Arc::clone(waker));
+            let added = data.add_waker(*op, Arc::clone(waker));
             drop(data);
             link.wake_on_completion();
             armed.is_shared |= added.is_err();
@@ -52,7 +52,7 @@ impl<'a> Armed<'a> {
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
         for (link, op) in self.ops {
-            let waker = link.data().take_waker(op.op, self.waker);
+            let waker = link.data().take_waker(*op, self.waker);
             drop(waker);
         }
     }
@@ -65,7 +65,7 @@ const WATCHED: usize = 128;
 const UNWATCHED_PARK: NanoDuration = NanoDuration::from_millis(1);
 
 /// Parks until the waker is woken, a socket is ready, or the deadline of an operation or of the caller has come.
-fn park(ops: &[Waited], waker: &EventfdWaker, manual: bool, deadline: Instant) {
+fn park(ops: &[LinkOp], waker: &EventfdWaker, manual: bool, deadline: Instant) {
     let mut until = deadline;
     let mut fds: heapless::Vec<PollFd<'_>, WATCHED> = heapless::Vec::new();
     let _ = fds.push(PollFd::new(waker, PollFlags::IN));
@@ -147,7 +147,7 @@ impl Communicator {
         let mut timer = self.shared.until(timeout).timer();
         for (i, op) in ops.iter().enumerate() {
             match self.peer_of(*op) {
-                Ok(peer) => space.ops.push((Arc::clone(&peer.link), *op)),
+                Ok(peer) => space.ops.push((Arc::clone(&peer.link), op.op)),
                 Err(e) => return Ok((i, Err(e))),
             }
         }
@@ -158,7 +158,7 @@ impl Communicator {
         let spin_until = clock::now().after(clock::from_std(spin));
         let mut outcome = WaitOutcome::Found;
         loop {
-            for (i, (link, op)) in space.ops.iter().enumerate() {
+            for (i, ((link, _), op)) in space.ops.iter().zip(ops).enumerate() {
                 if has_ended(link, *op)? {
                     if let Some(first) = first {
                         first.spin_policy.record(outcome, short);
@@ -204,7 +204,7 @@ mod tests {
     use hmc_core::time::Instant;
     use hmc_hw::host::SharedWorker;
 
-    use super::{Armed, ErrorKind, EventfdWaker, OpId, UNWATCHED_PARK, unwatched};
+    use super::{Armed, ErrorKind, EventfdWaker, UNWATCHED_PARK, unwatched};
     use crate::api::session::Session;
     use crate::base::address::Address;
     use crate::base::config::Progress;
@@ -262,7 +262,6 @@ mod tests {
             let mut future = pin!(OpFuture::new(peer.clone(), op));
             assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             assert_eq!(sleepers(), 1);
-            let op = OpId { link: near.link.id(), op };
             let eventfd = EventfdWaker::new().expect("a descriptor");
             let links = [(Arc::clone(&near.link), op)];
             assert!(Armed::put(&links, &eventfd).is_some());

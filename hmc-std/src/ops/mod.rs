@@ -20,4 +20,5 @@ pub(crate) mod request;
 pub(crate) mod sources;
 pub(crate) mod started;
 pub(crate) mod transfer;
+pub(crate) mod wait_any;
 pub mod window;

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use hmc_core::slots::SlotId;
+
 use crate::base::error::Result;
-use crate::base::op_id::OpId;
 use crate::io::eventfd::EventfdWaker;
 use crate::link::Link;
 
@@ -15,12 +16,12 @@ pub(crate) struct WaitPool(Mutex<heapless::Vec<Box<WaitSpace>, KEPT>>);
 const KEPT: usize = 16;
 
 /// An operation and its link.
-pub(crate) type Waited = (Arc<Link>, OpId);
+pub(crate) type LinkOp = (Arc<Link>, SlotId);
 
 /// The operations that a call looks at, with their links, and the waker with which it parks, once it has to.
 #[derive(Debug, Default)]
 pub(crate) struct WaitSpace {
-    pub(crate) ops: Vec<Waited>,
+    pub(crate) ops: Vec<LinkOp>,
     waker: Option<Arc<EventfdWaker>>,
 }
 
@@ -48,7 +49,7 @@ impl WaitSpace {
     ///
     /// # Errors
     /// `SystemLimit` if the system has no descriptor left.
-    pub(crate) fn waker(&mut self) -> Result<(&[Waited], &Arc<EventfdWaker>)> {
+    pub(crate) fn waker(&mut self) -> Result<(&[LinkOp], &Arc<EventfdWaker>)> {
         let waker = match &mut self.waker {
             Some(waker) => waker,
             none => none.insert(EventfdWaker::new()?),
