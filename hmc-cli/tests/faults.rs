@@ -354,10 +354,10 @@ fn slots_that_make_no_sense_end_the_transfer_only() {
         let reply = rogue.request(&request(b"x", 1000));
         let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
         let label = reply["ready"]["label"].as_u64().unwrap_or_else(|| panic!("{reply}"));
-        let window = rogue.peer.remote_window(label, PATIENCE).unwrap();
+        let window = rogue.peer.window(label).within(PATIENCE).wait().unwrap();
         let mut span = rogue.session.allocate(64).unwrap().take_all().unwrap();
         span.write_at(0, &bytes).unwrap();
-        rogue.peer.put_span(span, &window, 4096 - 64).unwrap().wait(PATIENCE).unwrap();
+        window.put(4096 - 64, span).within(PATIENCE).wait().unwrap();
         rogue.peer.send_tag(FULL).unwrap();
         let Message::Tag(tag) = rogue.peer.recv(Want::Tag, PATIENCE).unwrap() else { panic!() };
         assert_eq!(tag >> 56, ABORT >> 56, "{tag:#x}");

@@ -211,7 +211,8 @@ fn moved(conn: ConnType) -> Result<Moved> {
     };
     let pattern: Vec<u8> = (0..TRIAL_BYTES).map(|i| (i % 251) as u8).collect();
     source.buffer().write_at(0, &pattern)?;
-    peer.put(0, TRIAL_BYTES, TRIAL_BYTES)?;
+    let sent = source.buffer().range(0, TRIAL_BYTES)?;
+    peer.buffer()?.put(TRIAL_BYTES, sent).wait()?;
     let there = target.as_ref().unwrap_or(&source).buffer();
     if there.crc32c(TRIAL_BYTES, TRIAL_BYTES)? != source.buffer().crc32c(0, TRIAL_BYTES)? {
         return Err(Failure::new("other bytes arrived than were sent"));

@@ -60,6 +60,7 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
             short(largest)
         )));
     }
+    let remote = peer.buffer()?;
     let mut rows = Vec::new();
     let ops: &[&'static str] = match options.op {
         Op::Put => &["put"],
@@ -78,7 +79,11 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
             if stop.is_set() {
                 return Err(Failure::interrupted());
             }
-            let row = measure::row(&peer, op, *size, options.depth, options.iters)
+            let row = session
+                .buffer()
+                .range(0, *size)
+                .map_err(Failure::from)
+                .and_then(|range| measure::row(&remote, range, op, options.depth, options.iters))
                 .map_err(|f| f.during(format_args!("{op} of {} bytes", size)))?;
             if people {
                 output::text(&row.line())?;

@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hmc_std::future::{Op, WaitError};
-use hmc_std::window::RemoteWindow;
-use hmc_std::{Peer, Session, Span};
+use hmc_std::{Done, Op, Peer, Remote, Session, Span, Waited};
 
 use crate::crc::Crc32c;
 use crate::failure::{Failure, Result};
@@ -50,14 +48,14 @@ struct Slot {
 #[derive(Debug)]
 struct InFlight {
     seq: u64,
-    op: Op,
+    op: Op<Span>,
     /// What of the slot's bytes is not in the put.
     rest: Span,
 }
 
 struct Sender<'a> {
     peer: &'a Peer,
-    window: RemoteWindow,
+    window: Remote,
     layout: Layout,
     timeout: Duration,
     slots: Vec<Option<Slot>>,
@@ -108,14 +106,14 @@ fn wait_final_step(peer: &Peer, timeout: Duration) -> hmc_std::Result<()> {
     Ok(())
 }
 
-fn is_over(size: u64, window: &RemoteWindow) -> Failure {
+fn is_over(size: u64, window: &Remote) -> Failure {
     Failure::new(format!("the peer's ring needs {size} bytes, its window has {}", window.len()))
 }
 
 impl<'a> Sender<'a> {
     fn new(session: &Session, peer: &'a Peer, ring: RingInfo, timeout: Duration) -> Result<Self> {
         let layout = ring.layout.check()?;
-        let window = peer.remote_window(ring.label, timeout)?;
+        let window = peer.window(ring.label).within(timeout).wait()?;
         if layout.bytes() > window.len() {
             return Err(is_over(layout.bytes(), &window));
         }
@@ -149,7 +147,7 @@ impl<'a> Sender<'a> {
         sum.zeros(size - at);
         meter.reached(size);
         while !self.in_flight.is_empty() {
-            self.land(self.timeout)?;
+            self.land()?;
         }
         protocol::send_step(self.peer, TransferStep::End(sum.get()))?;
         loop {
@@ -169,12 +167,12 @@ impl<'a> Sender<'a> {
         let seq = self.next;
         self.land_ready()?;
         while self.in_flight.len() >= IN_FLIGHT.min(self.slots.len()) {
-            self.land(self.timeout)?;
+            self.land()?;
         }
         while seq - self.emptied >= u64::from(self.layout.slots) {
             // The receiver empties only slots that were announced.
             while !self.in_flight.is_empty() {
-                self.land(self.timeout)?;
+                self.land()?;
             }
             self.recv_emptied()?;
         }
@@ -184,10 +182,8 @@ impl<'a> Sender<'a> {
         let crc = data.crc32c();
         note.write_at(0, &SlotHeader { offset: at, len, crc }.to_bytes())?;
         let both = note.join(data).map_err(|_| AbortCode::Protocol)?;
-        let op = self
-            .peer
-            .put_span(both, &self.window, self.layout.note_at(seq))
-            .map_err(|e| EarlyEnd::Link(e.into()))?;
+        let put = self.window.put(self.layout.note_at(seq), both).within(self.timeout);
+        let op = put.start_blocking().map_err(|e| EarlyEnd::Link(e.into()))?;
         self.in_flight.push_back(InFlight { seq, op, rest });
         self.next += 1;
         self.land_ready()?;
@@ -201,33 +197,22 @@ impl<'a> Sender<'a> {
 
     /// Announces all puts that have ended.
     fn land_ready(&mut self) -> std::result::Result<(), EarlyEnd> {
-        while !self.in_flight.is_empty() && self.land(Duration::ZERO)? {}
+        let ended = |put: &InFlight| matches!(put.op.wait_for(Duration::ZERO), Waited::Ended(_));
+        while self.in_flight.front().is_some_and(ended) {
+            self.land()?;
+        }
         Ok(())
     }
 
-    /// Waits for the oldest put and announces it. `false` when it has not ended and `timeout` is zero.
-    fn land(&mut self, timeout: Duration) -> std::result::Result<bool, EarlyEnd> {
-        let Some(InFlight { seq, op, rest }) = self.in_flight.pop_front() else { return Ok(true) };
-        match op.wait(timeout) {
-            Ok((_, both)) => {
-                let (note, data) = both.split_at(NOTE).map_err(|_| AbortCode::Protocol)?;
-                let data = data.join(rest).map_err(|_| AbortCode::Protocol)?;
-                *self.slot(seq)? = Some(Slot { note, data });
-                protocol::send_step(self.peer, TransferStep::Full(seq))?;
-                Ok(true)
-            }
-            Err(WaitError::Running(op)) if timeout.is_zero() => {
-                self.in_flight.push_front(InFlight { seq, op, rest });
-                Ok(false)
-            }
-            Err(WaitError::Running(op) | WaitError::Interrupted(op)) => {
-                op.cancel();
-                let text =
-                    "a put was not done in time; wait longer (--timeout) or look at the peer";
-                Err(hmc_std::Error::new(hmc_std::ErrorKind::DeadlineExceeded, text).into())
-            }
-            Err(WaitError::Failed(e)) => Err(EarlyEnd::Link(e.into())),
-        }
+    /// Waits for the oldest put and announces it.
+    fn land(&mut self) -> std::result::Result<(), EarlyEnd> {
+        let Some(InFlight { seq, op, rest }) = self.in_flight.pop_front() else { return Ok(()) };
+        let Done { memory, .. } = op.wait().map_err(|e| EarlyEnd::Link(e.into()))?;
+        let (note, data) = memory.split_at(NOTE).map_err(|_| AbortCode::Protocol)?;
+        let data = data.join(rest).map_err(|_| AbortCode::Protocol)?;
+        *self.slot(seq)? = Some(Slot { note, data });
+        protocol::send_step(self.peer, TransferStep::Full(seq))?;
+        Ok(())
     }
 
     fn recv_emptied(&mut self) -> std::result::Result<(), EarlyEnd> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use hmc_std::{OpId, Peer};
+use hmc_std::{LocalRange, Op, Remote};
 
 use super::row::Row;
 use crate::failure::Result;
@@ -18,19 +18,22 @@ const MOST: u32 = 200_000;
 /// The fewest.
 const FEWEST: u32 = 5;
 
-/// Measures one size.
+/// Measures one size: transfers between `range` and the start of the peer's window.
 pub(super) fn row(
-    peer: &Peer,
+    remote: &Remote,
+    range: LocalRange<'_>,
     op: &'static str,
-    size: u64,
     depth: u16,
     iters: Option<u32>,
 ) -> Result<Row> {
-    let one = |peer: &Peer| if op == "put" { peer.put(0, 0, size) } else { peer.get(0, 0, size) };
+    let size = range.len();
+    let one = || {
+        if op == "put" { remote.put(0, range).wait() } else { remote.get(0, range).wait() }
+    };
     let mut slowest = Duration::ZERO;
     for _ in 0..WARM_UP {
         let begun = Instant::now();
-        one(peer)?;
+        one()?;
         slowest = begun.elapsed();
         // A large size is warm after one.
         if slowest > SHARE / WARM_UP {
@@ -43,7 +46,7 @@ pub(super) fn row(
     let mut times = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
     for _ in 0..count {
         let begun = Instant::now();
-        one(peer)?;
+        one()?;
         times.push(begun.elapsed());
     }
     times.sort_unstable();
@@ -56,7 +59,7 @@ pub(super) fn row(
         p99_us: at_percent(&times, 99),
         bandwidth_iters: flood,
         depth,
-        gb_per_s: bandwidth(peer, op, size, depth, flood)?,
+        gb_per_s: bandwidth(remote, range, op, depth, flood)?,
     })
 }
 
@@ -66,24 +69,34 @@ fn at_percent(times: &[Duration], percent: usize) -> f64 {
     times.get(at).map_or(0.0, |t| t.as_nanos() as f64 / 1e3)
 }
 
-fn bandwidth(peer: &Peer, op: &str, size: u64, depth: u16, count: u32) -> Result<f64> {
-    let post = |peer: &Peer| -> hmc_std::Result<OpId> {
-        if op == "put" { peer.put_nb(0, 0, size) } else { peer.get_nb(0, 0, size) }
+fn bandwidth(
+    remote: &Remote,
+    range: LocalRange<'_>,
+    op: &str,
+    depth: u16,
+    count: u32,
+) -> Result<f64> {
+    let start = || -> hmc_std::Result<Op> {
+        if op == "put" {
+            remote.put(0, range).start_blocking()
+        } else {
+            remote.get(0, range).start_blocking()
+        }
     };
-    let mut in_flight = VecDeque::with_capacity(usize::from(depth));
+    let mut in_flight: VecDeque<Op> = VecDeque::with_capacity(usize::from(depth));
     let begun = Instant::now();
     for _ in 0..count {
         if in_flight.len() >= usize::from(depth)
             && let Some(oldest) = in_flight.pop_front()
         {
-            peer.wait(oldest)?;
+            oldest.wait()?;
         }
-        in_flight.push_back(post(peer)?);
+        in_flight.push_back(start()?);
     }
     for op in in_flight {
-        peer.wait(op)?;
+        op.wait()?;
     }
-    Ok(gb_per_s(size.saturating_mul(u64::from(count)), begun.elapsed().as_secs_f64()))
+    Ok(gb_per_s(range.len().saturating_mul(u64::from(count)), begun.elapsed().as_secs_f64()))
 }
 
 #[cfg(test)]
@@ -112,10 +125,12 @@ mod tests {
         let counts = || here.stats().peers.first().map(|p| (p.puts, p.gets)).unwrap();
         let least = u64::from(2 * ITERS) + 1;
         let most = least - 1 + u64::from(WARM_UP);
-        let put = row(&peer, "put", 8, 4, Some(ITERS)).unwrap();
+        let remote = peer.buffer().unwrap();
+        let range = here.buffer().range(0, 8).unwrap();
+        let put = row(&remote, range, "put", 4, Some(ITERS)).unwrap();
         let (puts, gets) = counts();
         assert!((least..=most).contains(&puts) && gets == 0, "{puts} puts, {gets} gets");
-        let get = row(&peer, "get", 8, 4, Some(ITERS)).unwrap();
+        let get = row(&remote, range, "get", 4, Some(ITERS)).unwrap();
         let (after, gets) = counts();
         assert!(after == puts && (least..=most).contains(&gets), "{after} puts, {gets} gets");
         for row in [put, get] {
