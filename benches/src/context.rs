@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hmc_core::types::ConnType;
-use hmc_std::address::Address;
-use hmc_std::peer::Peer;
-use hmc_std::session::Session;
+use hmc_std::{Address, LocalRange, Peer, Remote, Session};
 use std::time::Duration;
 
 use crate::error::{Res, text};
@@ -77,6 +75,18 @@ pub(crate) struct SessionPair {
     /// The other process. It also serves the reference.
     pub(crate) helper: Helper,
     _folder: Folder,
+}
+
+impl SessionPair {
+    /// The other's buffer.
+    pub(crate) fn remote(&self) -> Res<Remote> {
+        self.peer.buffer().map_err(text)
+    }
+
+    /// The first `len` bytes of our buffer.
+    pub(crate) fn first(&self, len: u64) -> Res<LocalRange<'_>> {
+        self.session.buffer().range(0, len).map_err(text)
+    }
 }
 
 impl Context {

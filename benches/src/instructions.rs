@@ -19,11 +19,11 @@ const MANY: u32 = 22_000;
 pub(crate) enum Over {
     /// A work queue over the simulated NIC.
     Sim,
-    /// Two sessions over shared memory: put.
+    /// Two sessions over shared memory: puts of one range.
     SessionPut,
-    /// The same by a binding.
+    /// The same of a range that is made for each put.
     SessionRoute,
-    /// The same by `put_nb` and `wait`.
+    /// As the first, started and then waited for.
     SessionNamed,
     /// UCX's transport over the fake libucp, put by put.
     UcxTransport,

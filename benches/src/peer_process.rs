@@ -173,8 +173,10 @@ impl PeerProcess {
         let rounds: u64 = w.number()?;
         let how = w.word()?;
         let both = how == "both" && size > 8;
-        let mut in_flight = how.parse().ok().map(|depth| InFlight::new(&peer, depth));
+        let mut in_flight = how.parse().ok().map(InFlight::new);
         let buffer = session.buffer();
+        let (remote, answer) =
+            (peer.buffer().map_err(text)?, buffer.range(16384, size).map_err(text)?);
         let seen = |at: u64, seq: u64| buffer.load_flag(at).is_ok_and(|v| v == seq);
         for seq in first..first + rounds {
             spin(|| seen(size - 8, seq) && (!both || seen(0, seq)))?;
@@ -185,8 +187,8 @@ impl PeerProcess {
                 buffer.store_flag(16384 + size - 8, seq).map_err(text)?;
             }
             match &mut in_flight {
-                Some(ops) => ops.begin(|peer| peer.put_nb(16384, 8192, size))?,
-                None => peer.put(16384, 8192, size).map_err(text)?,
+                Some(ops) => ops.begin(|| remote.put(8192, answer).start_blocking())?,
+                None => remote.put(8192, answer).wait().map(drop).map_err(text)?,
             }
         }
         in_flight.map_or(Ok(()), InFlight::finish)

@@ -1,7 +1,7 @@
 //! One batch of 1,024 scattered ranges of 4 KiB over shared memory, against the same `memcpy`s.
 
 use hmc_core::types::ConnType;
-use hmc_std::batch::{Copy, Direction};
+use hmc_std::{Op, Piece};
 
 use crate::context::Context;
 use crate::error::{Res, text};
@@ -55,22 +55,10 @@ impl Row for Batches {
             SharedPages::of_process(pair.helper.pid(), fd.parse().map_err(text)?, BUFFER_BYTES)?;
         let here = SharedPages::create(BUFFER_BYTES)?;
         here.warm()?;
-        let copies: Vec<Copy> = places(1)
-            .into_iter()
-            .zip(places(77))
-            .map(|(local_offset, remote_offset)| Copy {
-                local_offset,
-                remote_offset,
-                len: RANGE_BYTES,
-            })
-            .collect();
-        let pairs_of = |c: &Copy| {
-            Res::Ok((
-                usize::try_from(c.local_offset).map_err(text)?,
-                usize::try_from(c.remote_offset).map_err(text)?,
-            ))
-        };
-        let offsets: Vec<(usize, usize)> = copies.iter().map(pairs_of).collect::<Res<_>>()?;
+        let places: Vec<(u64, u64)> = places(1).into_iter().zip(places(77)).collect();
+        let number = |at: u64| usize::try_from(at).map_err(text);
+        let offsets = places.iter().map(|(from, to)| Ok((number(*from)?, number(*to)?)));
+        let offsets: Vec<(usize, usize)> = offsets.collect::<Res<_>>()?;
         let reference = || {
             timed(TIMES, || {
                 for (from, to) in &offsets {
@@ -79,25 +67,29 @@ impl Row for Batches {
                 Ok(())
             })
         };
-        let peer = &pair.peer;
+        let (remote, buffer) = (pair.remote()?, pair.session.buffer());
+        let piece = |(from, to): &(u64, u64)| {
+            Ok(Piece::new(buffer.range(*from, RANGE_BYTES).map_err(text)?, *to))
+        };
+        let pieces: Vec<Piece<'_>> = places.iter().map(piece).collect::<Res<_>>()?;
         let count = context.pick(41, 161);
         let plain = interleave(
             count,
             || {
                 context.delay.timed(TIMES, || {
-                    let op = peer.put_batch(&copies).map_err(text)?;
-                    peer.wait(op).map(drop).map_err(text)
+                    let done = remote.put_list(&pieces).start().and_then(Op::wait);
+                    done.map(drop).map_err(text)
                 })
             },
             reference,
         )?;
-        let prepared = peer.prepare(Direction::Put, &copies).map_err(text)?;
+        let prepared = remote.put_list(&pieces).prepare().map_err(text)?;
         let again = interleave(
             count,
             || {
                 context.delay.timed(TIMES, || {
-                    let op = peer.post_batch(&prepared).map_err(text)?;
-                    peer.wait(op).map(drop).map_err(text)
+                    let done = prepared.again().start().and_then(Op::wait);
+                    done.map(drop).map_err(text)
                 })
             },
             reference,

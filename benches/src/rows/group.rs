@@ -105,7 +105,9 @@ impl Member {
         for step in 1..n {
             let to = (me + step) % n;
             let (from, into) = (to * block, MOST + me * block);
-            peer(to)?.put(from as u64, into as u64, block as u64).map_err(text)?;
+            let range = self.session.buffer().range(from as u64, block as u64).map_err(text)?;
+            let remote = peer(to)?.buffer().map_err(text)?;
+            remote.put(into as u64, range).wait().map_err(text)?;
             peer(to)?.send_tag(1).map_err(text)?;
         }
         for step in 1..n {

@@ -58,12 +58,18 @@ fn start_hub(rank: u32, folder: &Path, helper: &mut Helper, peers: (u32, u32)) -
     Ok(Hub { session, shm, tcp })
 }
 
-fn shm_put(peer: &Peer) -> Res<f64> {
-    timed(2_000, || peer.put(0, 0, 8).map_err(text))
+fn shm_put(hub: &Hub) -> Res<f64> {
+    put(hub, &hub.shm, 2_000, 8)
 }
 
-fn tcp_put(peer: &Peer) -> Res<f64> {
-    timed(200, || peer.put(0, 0, 64).map_err(text))
+fn tcp_put(hub: &Hub) -> Res<f64> {
+    put(hub, &hub.tcp, 200, 64)
+}
+
+fn put(hub: &Hub, peer: &Peer, times: u32, len: u64) -> Res<f64> {
+    let remote = peer.buffer().map_err(text)?;
+    let range = hub.session.buffer().range(0, len).map_err(text)?;
+    timed(times, || remote.put(0, range).wait().map(drop).map_err(text))
 }
 
 impl Row for IdlePeers {
@@ -89,12 +95,12 @@ impl Row for IdlePeers {
         let mut helper = context.helper()?;
         let alone = start_hub(0, folder.path(), &mut helper, (10, 11))?;
         let crowded = start_hub(1, folder.path(), &mut helper, (20, 21))?;
-        let sampled = |put: fn(&Peer) -> Res<f64>, peer: &Peer| -> Res<f64> {
-            put(peer)?;
-            let all: Vec<f64> = (0..count).map(|_| put(peer)).collect::<Res<_>>()?;
+        let sampled = |put: fn(&Hub) -> Res<f64>, hub: &Hub| -> Res<f64> {
+            put(hub)?;
+            let all: Vec<f64> = (0..count).map(|_| put(hub)).collect::<Res<_>>()?;
             Ok(median(&all))
         };
-        let before = (sampled(shm_put, &crowded.shm)?, sampled(tcp_put, &crowded.tcp)?);
+        let before = (sampled(shm_put, &crowded)?, sampled(tcp_put, &crowded)?);
         let bytes_before = machine::resident_bytes()?;
         let begun = Instant::now();
         let mut crowd = gather(&crowded, folder.path())?;
@@ -105,15 +111,15 @@ impl Row for IdlePeers {
         let begun = Instant::now();
         helper.stay_quiet(IDLE_TIME)?;
         let share = (machine::cpu_ns() - cpu) / begun.elapsed().as_nanos() as f64 * 100.0;
-        let shm = interleave(count, || shm_put(&crowded.shm), || shm_put(&alone.shm))?;
-        let tcp = interleave(count, || tcp_put(&crowded.tcp), || tcp_put(&alone.tcp))?;
-        let during = (sampled(shm_put, &crowded.shm)?, sampled(tcp_put, &crowded.tcp)?);
+        let shm = interleave(count, || shm_put(&crowded), || shm_put(&alone))?;
+        let tcp = interleave(count, || tcp_put(&crowded), || tcp_put(&alone))?;
+        let during = (sampled(shm_put, &crowded)?, sampled(tcp_put, &crowded)?);
         let still = crowded.session.peers().len();
         if still < (PEERS + 2) as usize {
             return Err(format!("only {still} of {} peers are still connected", PEERS + 2));
         }
         crowd.get_mut().clear();
-        let after = (sampled(shm_put, &alone.shm)?, sampled(tcp_put, &alone.tcp)?);
+        let after = (sampled(shm_put, &alone)?, sampled(tcp_put, &alone)?);
         let each = bytes_after.saturating_sub(bytes_before) as f64 / f64::from(PEERS) / 1024.0;
         let than = |name: &str, with: f64, without: [f64; 2]| {
             Line::ratio(name, with / 1e3, median(&without) / 1e3, "us", None)

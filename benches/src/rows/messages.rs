@@ -40,9 +40,11 @@ impl Row for Messages {
         let mut lines = Vec::new();
         for via in [ConnType::Shm, ConnType::Tcp] {
             let mut pair = context.pair(16 * MIB, via)?;
-            let peer = pair.peer.clone();
+            let (peer, remote) = (pair.peer.clone(), pair.remote()?);
+            let buffer = pair.session.buffer();
             for len in [8, 64 << 10, MIB, 16 * MIB] {
                 let count = (SAMPLE_BYTES / len).min(MOST);
+                let range = buffer.range(0, len).map_err(text)?;
                 let helper = RefCell::new(&mut pair.helper);
                 let pairs = interleave(
                     context.pick(3, 7),
@@ -55,7 +57,8 @@ impl Row for Messages {
                         Ok(ns / count as f64)
                     },
                     || {
-                        let puts = || (0..count).try_for_each(|_| peer.put(0, 0, len));
+                        let put = || remote.put(0, range).wait().map(drop);
+                        let puts = || (0..count).try_for_each(|_| put());
                         Ok(timed(1, || puts().map_err(text))? / count as f64)
                     },
                 )?;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use hmc_core::types::ConnType;
 use hmc_std::address::Address;
-use hmc_std::peer::{Peer, Route};
-use hmc_std::session::Session;
+use hmc_std::{Op, Remote, Session};
 
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
@@ -24,10 +23,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// Two sessions of this process, connected over shared memory.
 struct Pair {
-    peer: Peer,
-    route: Route,
+    remote: Remote,
     // Dropped in this order: the end that dialed first.
-    _near: Session,
+    near: Session,
     _far: Session,
     _folder: Folder,
 }
@@ -43,22 +41,23 @@ impl Pair {
         let (far, near) = (start(1, true)?, start(0, false)?);
         let at = Address::Uds(folder.path().to_path_buf());
         let peer = near.connect_with(1, &at, ConnType::Shm, LIMIT).map_err(text)?;
-        let window = peer.remote_buffer().map_err(text)?;
-        let route = peer.between(near.buffer(), &window).map_err(text)?;
-        Ok(Self { peer, route, _near: near, _far: far, _folder: folder })
+        let remote = peer.buffer().map_err(text)?;
+        Ok(Self { remote, near, _far: far, _folder: folder })
     }
 
     fn rounds(&self, over: Over, count: u32) -> Res<()> {
+        let (remote, buffer) = (&self.remote, self.near.buffer());
+        let range = buffer.range(0, 8).map_err(text)?;
         for n in 0..count {
             let at = u64::from(n % 512) * 64;
             match over {
-                Over::SessionRoute => self.route.put(at, at, 8).map_err(text)?,
-                Over::SessionNamed => {
-                    let op = self.peer.put_nb(at, at, 8).map_err(text)?;
-                    self.peer.wait(op).map_err(text)?;
+                Over::SessionRoute => {
+                    buffer.range(at, 8).and_then(|range| remote.put(at, range).wait())
                 }
-                _ => self.peer.put(at, at, 8).map_err(text)?,
+                Over::SessionNamed => remote.put(at, range).start().and_then(Op::wait),
+                _ => remote.put(at, range).wait(),
             }
+            .map_err(text)?;
         }
         Ok(())
     }

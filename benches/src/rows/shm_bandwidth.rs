@@ -16,6 +16,7 @@ const MIB: u64 = 1 << 20;
 const SAMPLE_BYTES: u64 = 8 * MIB;
 /// Bytes of the line about fresh memory.
 const FRESH_BYTES: u64 = 64 * MIB;
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The row. The self-test uses its first line alone.
 pub(crate) struct ShmBandwidth {
@@ -56,9 +57,11 @@ impl Row for ShmBandwidth {
             let times = u32::try_from((SAMPLE_BYTES / len).clamp(1, 64)).map_err(text)?;
             let count = context.pick(15, if len > 16 * MIB { 21 } else { 61 });
             let n = usize::try_from(len).map_err(text)?;
+            let (remote, range) = (pair.remote()?, pair.first(len)?);
+            let put = || remote.put(0, range).wait().map(drop).map_err(text);
             let puts = interleave(
                 count,
-                || context.delay.timed(times, || pair.peer.put(0, 0, len).map_err(text)),
+                || context.delay.timed(times, put),
                 || {
                     timed(times, || {
                         there.copy_from(0, &here, 0, n);
@@ -70,9 +73,10 @@ impl Row for ShmBandwidth {
             if self.first_size_only {
                 return Ok(lines);
             }
+            let get = || remote.get(0, range).wait().map(drop).map_err(text);
             let gets = interleave(
                 count,
-                || context.delay.timed(times, || pair.peer.get(0, 0, len).map_err(text)),
+                || context.delay.timed(times, get),
                 || {
                     timed(times, || {
                         here.copy_from(0, &there, 0, n);
@@ -106,14 +110,14 @@ fn fresh(pair: &mut SessionPair, count: usize) -> Res<Pairs> {
             let pair = &mut *cell.borrow_mut();
             label += 1;
             pair.helper.request(&format!("window 1 0 {label} {FRESH_BYTES} memfd cold"))?;
-            let window = pair.peer.remote_window(label, Duration::from_secs(10)).map_err(text)?;
+            let window = pair.peer.window(label).within(Duration::from_secs(10)).wait();
+            let window = window.map_err(text)?;
             let region = pair.session.allocate(FRESH_BYTES).map_err(text)?;
             let span = region.take_all().map_err(text)?;
             let mut span = Some(span);
             let ns = timed(1, || {
                 let span = span.take().ok_or("put twice")?;
-                let op = pair.peer.put_span(span, &window, 0).map_err(text)?;
-                op.wait(Duration::from_secs(30)).map(drop).map_err(text)
+                window.put(0, span).within(LIMIT).wait().map(drop).map_err(text)
             })?;
             pair.helper.request("unwindow")?;
             Ok(ns)

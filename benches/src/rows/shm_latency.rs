@@ -61,8 +61,10 @@ impl Row for ShmLatency {
                 Some(1.5),
             ));
         }
-        let call = || timed(1_000, || pair.borrow().peer.put(0, 0, 8).map_err(text));
-        let calls = alone(context.pick(101, 501), call)?;
+        let pair = pair.into_inner();
+        let (remote, range) = (pair.remote()?, pair.first(8)?);
+        let put = || remote.put(0, range).wait().map(drop).map_err(text);
+        let calls = alone(context.pick(101, 501), || timed(1_000, put))?;
         lines.push(
             Line::alone("shm put 8 B, the call alone", &calls, ("ns", 1.0), None)
                 .noted("nobody reads what is written"),
@@ -77,13 +79,14 @@ fn ours(context: &Context, pair: &mut SessionPair, seq: &mut u64, len: u64) -> R
     pair.helper.send(&format!("flags 1 0 {len} {first} {} both", WARM_ROUNDS + ROUNDS))?;
     let buffer = pair.session.buffer();
     let seen = |at: u64, n: u64| buffer.load_flag(at).is_ok_and(|v| v == n);
+    let (remote, range) = (pair.peer.buffer().map_err(text)?, buffer.range(0, len).map_err(text)?);
     let mut n = first;
     let mut round = || {
         buffer.store_flag(0, n).map_err(text)?;
         if len > 8 {
             buffer.store_flag(len - 8, n).map_err(text)?;
         }
-        pair.peer.put(0, 0, len).map_err(text)?;
+        remote.put(0, range).wait().map_err(text)?;
         spin(|| seen(8192 + len - 8, n) && seen(8192, n))?;
         n += 1;
         Ok(())

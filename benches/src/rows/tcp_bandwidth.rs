@@ -1,12 +1,12 @@
 //! Puts over TCP, several in flight, against a bare socket stream between the same two processes.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
 use hmc_core::types::ConnType;
 
 use crate::context::{Context, SessionPair};
 use crate::error::{Res, text};
+use crate::in_flight::InFlight;
 use crate::line::Line;
 use crate::measure::{Delay, interleave, timed};
 use crate::reference::socket::{PageBytes, Stream};
@@ -81,18 +81,12 @@ impl Row for TcpBandwidth {
 /// Nanoseconds for `count` puts, as many in flight as fit the limit.
 fn ours(pair: &SessionPair, len: u64, count: u64, delay: Delay) -> Res<f64> {
     let depth = usize::try_from((IN_FLIGHT_BYTES / len).max(2)).map_err(text)?;
-    let mut flying = VecDeque::with_capacity(depth);
+    let (remote, range) = (pair.remote()?, pair.first(len)?);
     delay.timed(1, || {
+        let mut ops = InFlight::new(depth);
         for _ in 0..count {
-            if flying.len() == depth {
-                let op = flying.pop_front().ok_or("nothing in flight")?;
-                pair.peer.wait(op).map_err(text)?;
-            }
-            flying.push_back(pair.peer.put_nb(0, 0, len).map_err(text)?);
+            ops.begin(|| remote.put(0, range).start_blocking())?;
         }
-        for op in flying.drain(..) {
-            pair.peer.wait(op).map_err(text)?;
-        }
-        Ok(())
+        ops.finish()
     })
 }

@@ -40,10 +40,11 @@ impl Row for TcpLatency {
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let mut pair = context.pair(4096, ConnType::Tcp)?;
         let mut bare = PingPong::open(&mut pair.helper, None, BYTES)?;
-        let peer = pair.peer.clone();
         let rounds = if self.first_line_only { FEW_ROUNDS } else { ROUNDS };
+        let remote = pair.remote()?;
+        let range = pair.session.buffer().range(0, BYTES as u64).map_err(text)?;
         let put = || {
-            let once = || peer.put(0, 0, BYTES as u64).map_err(text);
+            let once = || remote.put(0, range).wait().map(drop).map_err(text);
             timed(WARM_ROUNDS, once)?;
             context.delay.timed(rounds, once)
         };

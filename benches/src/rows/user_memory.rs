@@ -7,10 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use hmc_core::types::ConnType;
-use hmc_std::future::Op;
-use hmc_std::memory::Span;
-use hmc_std::peer::Peer;
-use hmc_std::window::RemoteWindow;
+use hmc_std::{Op, Remote, Span};
 
 use crate::context::{Context, SessionPair};
 use crate::error::{Res, text};
@@ -24,6 +21,7 @@ const SAMPLE_BYTES: u64 = 8 * MIB;
 /// Puts under way at a time where bandwidth is measured, at the most, and bytes.
 const DEPTH: u64 = 16;
 const DEPTH_BYTES: u64 = 128 * MIB;
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The row.
 pub(crate) struct UserMemory;
@@ -63,17 +61,15 @@ fn vector(pair: &SessionPair, len: u64) -> Res<Span> {
     region.take_all().map_err(text)
 }
 
-fn window(pair: &mut SessionPair, label: u64, len: u64, kind: &str) -> Res<RemoteWindow> {
+fn window(pair: &mut SessionPair, label: u64, len: u64, kind: &str) -> Res<Remote> {
     pair.helper.request(&format!("window 1 0 {label} {len} {kind} warm"))?;
-    pair.peer.remote_window(label, Duration::from_secs(10)).map_err(text)
+    pair.peer.window(label).within(Duration::from_secs(10)).wait().map_err(text)
 }
 
 /// Puts the span and takes it back.
-fn put(peer: &Peer, span: &mut Option<Span>, window: &RemoteWindow) -> Res<()> {
+fn put(span: &mut Option<Span>, window: &Remote) -> Res<()> {
     let mine = span.take().ok_or("the span is gone")?;
-    let op = peer.put_span(mine, window, 0).map_err(text)?;
-    let (_, back) = op.wait(Duration::from_secs(30)).map_err(text)?;
-    *span = Some(back);
+    *span = Some(window.put(0, mine).within(LIMIT).wait().map_err(text)?.memory);
     Ok(())
 }
 
@@ -87,7 +83,7 @@ fn outwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Line> {
     let times = u32::try_from((SAMPLE_BYTES / len).max(1)).map_err(text)?;
     let pairs = interleave(
         context.pick(15, 41),
-        || context.delay.timed(times, || put(&pair.peer, &mut span, &window)),
+        || context.delay.timed(times, || put(&mut span, &window)),
         || {
             timed(times, || {
                 there.copy_in(0, &source);
@@ -113,9 +109,8 @@ fn inwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Vec<Line>
     let address = |s: &Span| s.as_slice().as_ptr().expose_provenance().to_string();
     let sources: Vec<_> = spans.iter().map(address).collect();
     let pid = std::process::id();
-    let peer = pair.peer.clone();
-    let begin = |span: Span| peer.put_span(span, &window, 0).map_err(text);
-    let end = |op: Op| op.wait(Duration::from_secs(30)).map(|(_, back)| back).map_err(text);
+    let begin = |span: Span| window.put(0, span).within(LIMIT).start_blocking().map_err(text);
+    let end = |op: Op<Span>| op.wait().map(|done| done.memory).map_err(text);
     let count = context.pick(15, 41);
     let mut bare = |sources: &[String], times: u32| {
         let told =
@@ -150,7 +145,7 @@ fn inwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Vec<Line>
     let times = u32::try_from(SAMPLE_BYTES / len).map_err(text)?.max(1);
     let single = interleave(
         count,
-        || context.delay.timed(times, || put(&peer, &mut one, &window)),
+        || context.delay.timed(times, || put(&mut one, &window)),
         || bare(&sources[..1], times),
     )?;
     pair.helper.request("unwindow")?;

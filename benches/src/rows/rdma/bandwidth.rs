@@ -32,16 +32,17 @@ impl Row for RdmaBandwidth {
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let rig = Rig::new(context, BULK.iter().map(|(len, _)| *len).max().unwrap_or(1))?;
-        let peer = &rig.pair.peer;
+        let remote = rig.pair.remote()?;
         let mut lines = Vec::new();
         for (verb, program) in [("put", "ib_write_bw"), ("get", "ib_read_bw")] {
             for (len, times) in BULK {
                 let test = Test { program, len, messages: times, depth: Some(DEPTH) };
+                let range = rig.pair.first(len)?;
                 let ours = || {
                     let begun = || {
-                        flood(peer, times, DEPTH as usize, |peer| match verb {
-                            "put" => peer.put_nb(0, 0, len),
-                            _ => peer.get_nb(0, 0, len),
+                        flood(times, DEPTH as usize, || match verb {
+                            "put" => remote.put(0, range).start_blocking(),
+                            _ => remote.get(0, range).start_blocking(),
                         })
                     };
                     Ok(context.delay.timed(1, begun)? / f64::from(times))

@@ -49,8 +49,9 @@ impl Row for RdmaLatency {
         let ours = || Ok(seen(context, &mut rig.borrow_mut(), &seq)? / 2.0);
         let until_seen = pairs(context, ours, || lat("ib_write_lat"))?;
         let ours = || {
-            let peer = &rig.borrow().pair.peer;
-            context.delay.timed(ROUNDS, || peer.put(0, 0, LEN).map_err(text))
+            let pair = &rig.borrow().pair;
+            let (remote, range) = (pair.remote()?, pair.first(LEN)?);
+            context.delay.timed(ROUNDS, || remote.put(0, range).wait().map(drop).map_err(text))
         };
         let waited = pairs(context, ours, || Ok(lat("ib_write_lat")? + lat("ib_read_lat")?))?;
         let first = Line::latency("rdma put 8 B until seen", 1.0, &until_seen, Some(1.1));
@@ -68,12 +69,13 @@ fn seen(context: &Context, rig: &mut Rig, seq: &Cell<u64>) -> Res<f64> {
     let rounds = WARM_ROUNDS + u64::from(ROUNDS);
     seq.set(first + rounds);
     rig.pair.helper.send(&format!("flags 1 0 {LEN} {first} {rounds} {DEPTH}"))?;
-    let (buffer, peer) = (rig.pair.session.buffer(), &rig.pair.peer);
+    let buffer = rig.pair.session.buffer();
+    let (remote, range) = (rig.pair.remote()?, buffer.range(0, LEN).map_err(text)?);
     let mut n = first;
-    let mut puts = InFlight::new(peer, DEPTH);
+    let mut puts = InFlight::new(DEPTH);
     let mut round = || {
         buffer.store_flag(0, n).map_err(text)?;
-        puts.begin(|peer| peer.put_nb(0, 0, LEN))?;
+        puts.begin(|| remote.put(0, range).start_blocking())?;
         spin(|| buffer.load_flag(8192).is_ok_and(|v| v == n))?;
         n += 1;
         Ok(())

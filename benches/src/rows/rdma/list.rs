@@ -1,6 +1,6 @@
 //! A list of many pieces as one operation.
 
-use hmc_std::batch::{Copy, Direction};
+use hmc_std::Piece;
 
 use super::{Rig, pairs, with_interval};
 use crate::context::Context;
@@ -36,17 +36,19 @@ impl Row for RdmaList {
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let bytes = PIECES * PIECE_BYTES;
         let rig = Rig::new(context, bytes)?;
-        let peer = &rig.pair.peer;
+        let (remote, buffer) = (rig.pair.remote()?, rig.pair.session.buffer());
         // The last of ours is the first there: no two pieces lie together at both ends.
-        let copy = |n| Copy {
-            local_offset: n * PIECE_BYTES,
-            remote_offset: (PIECES - 1 - n) * PIECE_BYTES,
-            len: PIECE_BYTES,
+        let piece = |n| {
+            let here = buffer.range(n * PIECE_BYTES, PIECE_BYTES).map_err(text)?;
+            Ok(Piece::new(here, (PIECES - 1 - n) * PIECE_BYTES))
         };
-        let copies: Vec<_> = (0..PIECES).map(copy).collect();
-        let list = peer.prepare(Direction::Put, &copies).map_err(text)?;
-        let lists = || context.delay.timed(TIMES, || peer.run_batch(&list).map_err(text));
-        let one = || context.delay.timed(TIMES, || peer.put(0, 0, bytes).map_err(text));
+        let pieces = (0..PIECES).map(piece).collect::<Res<Vec<_>>>()?;
+        let plan = remote.put_list(&pieces).prepare().map_err(text)?;
+        let run = || plan.again().wait().map(drop).map_err(text);
+        let lists = || context.delay.timed(TIMES, run);
+        let range = rig.pair.first(bytes)?;
+        let put = || remote.put(0, range).wait().map(drop).map_err(text);
+        let one = || context.delay.timed(TIMES, put);
         let all = pairs(context, lists, one)?;
         let line = Line::bandwidth("rdma list of 1,024 x 4 KiB", bytes, &all, Some(0.9));
         Ok(vec![with_interval(line, &all, true, "a put of 4 MiB")])

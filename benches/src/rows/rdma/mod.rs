@@ -10,8 +10,7 @@ pub(crate) mod list;
 pub(crate) mod rate;
 
 use hmc_core::types::ConnType;
-use hmc_std::OpId;
-use hmc_std::peer::Peer;
+use hmc_std::{Op, Result};
 
 use crate::context::{Context, SessionPair};
 use crate::error::Res;
@@ -57,13 +56,8 @@ fn with_interval(line: Line, pairs: &Pairs, is_rate: bool, reference: &str) -> L
 }
 
 /// Does `times` operations, `depth` of them in flight.
-fn flood(
-    peer: &Peer,
-    times: u32,
-    depth: usize,
-    begin: impl Fn(&Peer) -> hmc_std::Result<OpId>,
-) -> Res<()> {
-    let mut ops = InFlight::new(peer, depth);
+fn flood(times: u32, depth: usize, begin: impl Fn() -> Result<Op>) -> Res<()> {
+    let mut ops = InFlight::new(depth);
     for _ in 0..times {
         ops.begin(&begin)?;
     }

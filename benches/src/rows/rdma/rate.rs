@@ -1,6 +1,6 @@
 //! Puts of 8 bytes, 64 in flight.
 
-use hmc_std::batch::{Copy, Direction};
+use hmc_std::Piece;
 
 use super::{Rig, flood, pairs, with_interval};
 use crate::context::Context;
@@ -36,18 +36,19 @@ impl Row for RdmaRate {
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let rig = Rig::new(context, 1 << 20)?;
-        let peer = &rig.pair.peer;
+        let (remote, range) = (rig.pair.remote()?, rig.pair.first(LEN)?);
         let test = Test { program: "ib_write_bw", len: LEN, messages: PUTS, depth: Some(DEPTH) };
         let perftest = || rig.perftest.run(context, test);
         let named = || {
-            let begun = || flood(peer, PUTS, DEPTH as usize, |peer| peer.put_nb(0, 0, LEN));
+            let put = || remote.put(0, range).start_blocking();
+            let begun = || flood(PUTS, DEPTH as usize, put);
             Ok(context.delay.timed(1, begun)? / f64::from(PUTS))
         };
-        let copy = Copy { local_offset: 0, remote_offset: 0, len: LEN };
-        let copies = [copy; DEPTH as usize];
-        let list = peer.prepare(Direction::Put, &copies).map_err(text)?;
+        let pieces = [Piece::new(range, 0); DEPTH as usize];
+        let plan = remote.put_list(&pieces).prepare().map_err(text)?;
+        let run = || plan.again().wait().map(drop).map_err(text);
         let lists = || {
-            let ns = context.delay.timed(PUTS / DEPTH, || peer.run_batch(&list).map_err(text))?;
+            let ns = context.delay.timed(PUTS / DEPTH, run)?;
             Ok(ns / f64::from(DEPTH))
         };
         let (first, second) = (pairs(context, named, perftest)?, pairs(context, lists, perftest)?);

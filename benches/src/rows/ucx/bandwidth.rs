@@ -127,22 +127,24 @@ fn timed_ours(
     times: u64,
     depth: u64,
 ) -> Res<f64> {
-    let peer = &rig.peer;
-    debug_assert_eq!(peer.conn(), Some(ConnType::Ucx));
+    debug_assert_eq!(rig.peer.conn(), Some(ConnType::Ucx));
     let count = u32::try_from(times).map_err(text)?;
+    let (remote, range) = (rig.remote()?, rig.first(len)?);
     if depth == 1 {
+        let put = || remote.put(0, range).wait().map(drop).map_err(text);
+        let get = || remote.get(0, range).wait().map(drop).map_err(text);
         return match direction {
-            Direction::Put => context.delay.timed(count, || peer.put(0, 0, len).map_err(text)),
-            Direction::Get => context.delay.timed(count, || peer.get(0, 0, len).map_err(text)),
+            Direction::Put => context.delay.timed(count, put),
+            Direction::Get => context.delay.timed(count, get),
         };
     }
     let depth = usize::try_from(depth).map_err(text)?;
     let ns = context.delay.timed(1, || {
-        let mut ops = InFlight::new(peer, depth);
+        let mut ops = InFlight::new(depth);
         for _ in 0..times {
-            ops.begin(|peer| match direction {
-                Direction::Put => peer.put_nb(0, 0, len),
-                Direction::Get => peer.get_nb(0, 0, len),
+            ops.begin(|| match direction {
+                Direction::Put => remote.put(0, range).start_blocking(),
+                Direction::Get => remote.get(0, range).start_blocking(),
             })?;
         }
         ops.finish()

@@ -120,10 +120,11 @@ fn ours_seen(context: &Context, rig: &Rig, seq: &Cell<u64>, len: u64) -> Res<f64
     pair.helper.send(&format!("flags 1 0 {len} {first} {} last", WARM_ROUNDS + ROUNDS))?;
     let buffer = pair.session.buffer();
     let seen = |at: u64, n: u64| buffer.load_flag(at).is_ok_and(|v| v == n);
+    let (remote, range) = (rig.remote()?, rig.first(len)?);
     let mut n = first;
     let mut round = || {
         buffer.store_flag(len - 8, n).map_err(text)?;
-        rig.peer.put(0, 0, len).map_err(text)?;
+        remote.put(0, range).wait().map_err(text)?;
         spin(|| seen(8192 + len - 8, n))?;
         n += 1;
         Ok(())
@@ -170,7 +171,8 @@ pub(crate) fn answer(end: &End, len: usize, first: u64, rounds: u64) -> Res<()> 
 }
 
 fn ours_alone(context: &Context, rig: &Rig, len: u64, times: u32) -> Res<f64> {
-    context.delay.timed(times, || rig.peer.put(0, 0, len).map_err(text))
+    let (remote, range) = (rig.remote()?, rig.first(len)?);
+    context.delay.timed(times, || remote.put(0, range).wait().map(drop).map_err(text))
 }
 
 /// Puts that nobody reads, with their flushes, of both.

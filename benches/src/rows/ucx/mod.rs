@@ -11,10 +11,10 @@ pub(crate) mod registration;
 use std::cell::RefCell;
 
 use hmc_core::types::ConnType;
-use hmc_std::peer::Peer;
+use hmc_std::{ConnBuffer, LocalRange, Peer, Remote};
 
 use crate::context::{Context, SessionPair};
-use crate::error::Res;
+use crate::error::{Res, text};
 use crate::reference::perftest::Perftest;
 use crate::reference::ucx_raw::{End, only_tcp};
 
@@ -27,6 +27,7 @@ struct Rig {
     raw: RefCell<End>,
     pair: RefCell<SessionPair>,
     peer: Peer,
+    buffer: ConnBuffer,
     perftest: Res<Perftest>,
     /// Over TCP alone.
     tcp: bool,
@@ -37,8 +38,18 @@ impl Rig {
         let mut pair = context.pair(bytes, ConnType::Ucx)?;
         let raw = RefCell::new(End::pair(&mut pair.helper, bytes)?);
         let perftest = Perftest::of(&library()?);
-        let peer = pair.peer.clone();
-        Ok(Self { pair: RefCell::new(pair), peer, raw, perftest, tcp: only_tcp() })
+        let (peer, buffer) = (pair.peer.clone(), pair.session.buffer().clone());
+        Ok(Self { pair: RefCell::new(pair), peer, buffer, raw, perftest, tcp: only_tcp() })
+    }
+
+    /// The other's buffer.
+    fn remote(&self) -> Res<Remote> {
+        self.peer.buffer().map_err(text)
+    }
+
+    /// The first `len` bytes of our buffer.
+    fn first(&self, len: u64) -> Res<LocalRange<'_>> {
+        self.buffer.range(0, len).map_err(text)
     }
 
     /// The lanes, for names of lines.
@@ -49,5 +60,5 @@ impl Rig {
 
 /// The library that sessions use.
 fn library() -> Res<std::path::PathBuf> {
-    hmc_std::probe::ucx().map(|facts| facts.path).map_err(crate::error::text)
+    hmc_std::probe::ucx().map(|facts| facts.path).map_err(text)
 }

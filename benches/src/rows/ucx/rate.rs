@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
-use hmc_std::batch::{Copy, Direction};
+use hmc_std::Piece;
 
 use super::{RUNS, Rig};
 use crate::context::Context;
 use crate::error::{Res, text};
+use crate::in_flight::InFlight;
 use crate::line::Line;
 use crate::measure::{interleave, timed};
 use crate::row::Row;
@@ -40,7 +41,8 @@ impl Row for UcxRate {
 
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let rig = Rig::new(context, 1 << 20)?;
-        let peer = &rig.peer;
+        let (remote, range) = (rig.remote()?, rig.first(LEN)?);
+        let put = || remote.put(0, range).start_blocking();
         let per_put = |ns: f64| ns / f64::from(PUTS);
         let raw = || {
             let pair = &mut *rig.pair.borrow_mut();
@@ -63,19 +65,12 @@ impl Row for UcxRate {
             })
         };
         let ours = || {
-            let mut flying = VecDeque::with_capacity(DEPTH as usize);
             let ns = context.delay.timed(1, || {
+                let mut ops = InFlight::new(DEPTH as usize);
                 for _ in 0..PUTS {
-                    if flying.len() == DEPTH as usize {
-                        let op = flying.pop_front().ok_or("nothing in flight")?;
-                        peer.wait(op).map_err(text)?;
-                    }
-                    flying.push_back(peer.put_nb(0, 0, LEN).map_err(text)?);
+                    ops.begin(put)?;
                 }
-                for op in flying.drain(..) {
-                    peer.wait(op).map_err(text)?;
-                }
-                Ok(())
+                ops.finish()
             })?;
             Ok(per_put(ns))
         };
@@ -85,12 +80,11 @@ impl Row for UcxRate {
         let name = format!("{} puts of 8 B, 64 named ones in flight", rig.lanes());
         let pairs = interleave(count, ours, raw)?;
         let mut lines = vec![Line::rate(&name, &pairs, bound).noted("bare ucp_put_nbx")];
-        let copies: Vec<Copy> = (0..u64::from(DEPTH))
-            .map(|_| Copy { local_offset: 0, remote_offset: 0, len: LEN })
-            .collect();
-        let list = peer.prepare(Direction::Put, &copies).map_err(text)?;
+        let pieces = [Piece::new(range, 0); DEPTH as usize];
+        let plan = remote.put_list(&pieces).prepare().map_err(text)?;
+        let run = || plan.again().wait().map(drop).map_err(text);
         let batches = || {
-            let ns = context.delay.timed(PUTS / DEPTH, || peer.run_batch(&list).map_err(text))?;
+            let ns = context.delay.timed(PUTS / DEPTH, run)?;
             Ok(ns / f64::from(DEPTH))
         };
         let name = format!("{} puts of 8 B, prepared lists of 64", rig.lanes());
@@ -106,7 +100,8 @@ impl Row for UcxRate {
             Err(why) => Line::missing(name, "M/s", why),
         });
         if !rig.tcp {
-            let one = || context.delay.timed(PUTS, || peer.put(0, 0, LEN).map_err(text));
+            let put = || remote.put(0, range).wait().map(drop).map_err(text);
+            let one = || context.delay.timed(PUTS, put);
             let name = format!("{} puts of 8 B, each waited for", rig.lanes());
             lines.push(Line::rate(name, &interleave(count, one, raw)?, None));
         }

@@ -39,14 +39,14 @@ impl Row for UcxRegistration {
     fn run(&self, context: &Context) -> Res<Vec<Line>> {
         let mut pair = context.pair(1 << 20, ConnType::Ucx)?;
         pair.helper.request(&format!("window 1 0 {LABEL} 65536 memfd warm"))?;
-        let window = pair.peer.remote_window(LABEL, Duration::from_secs(10)).map_err(text)?;
+        let window =
+            pair.peer.window(LABEL).within(Duration::from_secs(10)).wait().map_err(text)?;
         let bytes = vec![7u8; usize::try_from(GIB).map_err(text)?];
         let region = pair.session.register_vec(bytes).map_err(text)?;
         let before = pair.session.stats().ucx_registrations;
         let put = |at: u64| -> Res<()> {
             let span = region.take(at, PUT_BYTES).map_err(text)?;
-            let op = pair.peer.put_span(span, &window, 0).map_err(text)?;
-            op.wait(Duration::from_secs(30)).map(drop).map_err(text)
+            window.put(0, span).within(Duration::from_secs(30)).wait().map(drop).map_err(text)
         };
         let first = timed(1, || put(0))?;
         for n in 1..USES {
