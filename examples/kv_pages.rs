@@ -11,7 +11,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use hmc_std::{Access, Address, Error, ErrorKind, Session};
+use hmc_std::{Access, Address, Error, ErrorKind, Piece, Session};
 
 const PAGE: u64 = 64 * 1024;
 const PAGES: u64 = 32;
@@ -48,21 +48,18 @@ fn decoder_dir(session: &Session) -> Result<std::path::PathBuf, Error> {
 fn prefill(decoder: &Address) -> Result<(), Error> {
     let session = Session::builder(0).start()?;
     let peer = session.connect(1, decoder)?;
-    let window = peer.remote_window(WINDOW, PATIENCE)?;
+    let window = peer.window(WINDOW).within(PATIENCE).wait()?;
     // The model's own memory, registered in place: no staging copy.
     let cache = session.register_vec((0..PAGES).flat_map(page).collect())?;
-    let mut ops = Vec::new();
-    for n in 0..PAGES {
-        let src = cache.take(n.saturating_mul(PAGE), PAGE)?;
+    let cache = session.share(cache)?;
+    let piece = |n: u64| -> Result<Piece<'_>, Error> {
         // Pages land in reverse, to show that each goes where it is told.
         let to = PAGES.saturating_sub(n).saturating_sub(1).saturating_mul(PAGE);
-        ops.push(peer.put_span(src, &window, to)?);
-    }
-    for op in ops {
-        op.wait(PATIENCE).map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?;
-    }
-    // All pages are visible at the decoder: whoever receives the tag may read them.
-    peer.send_tag(READY)?;
+        Ok(Piece::new(cache.range(n.saturating_mul(PAGE), PAGE)?, to))
+    };
+    let pieces = (0..PAGES).map(piece).collect::<Result<Vec<_>, _>>()?;
+    // One operation. Its tag comes when all pages are visible at the decoder.
+    window.put_list(&pieces).notify(READY).within(PATIENCE).wait()?;
     println!("prefill: {PAGES} pages of {PAGE} bytes over {}", peer.explain());
     session.shutdown(PATIENCE)
 }
@@ -71,7 +68,7 @@ fn decode(session: &Session) -> Result<(), Error> {
     let peer = session.wait_peer(0, PATIENCE)?;
     let memory = session.allocate(PAGE.saturating_mul(PAGES))?;
     let window = peer.expose(memory.take_all()?, Access::WRITE, WINDOW).map_err(|(e, _)| e)?;
-    let tag = peer.recv_tag()?;
+    let tag = peer.recv_notify()?;
     // From here on the peer cannot write any more, and the bytes can be borrowed.
     let pages = window.revoke(PATIENCE)?;
     let expected: Vec<u8> = (0..PAGES).rev().flat_map(page).collect();
