@@ -1,6 +1,7 @@
 //! Lists of copies that were checked once.
 
-use hmc_std::{Batch as StdBatch, Peer as StdPeer};
+use hmc_std::request::{Gets, Puts};
+use hmc_std::{Peer as StdPeer, Plan};
 use pyo3::prelude::*;
 
 use crate::data::DropDeferred;
@@ -22,20 +23,29 @@ use crate::time;
 #[pyclass(module = "hmc._hmc", frozen)]
 pub(crate) struct Batch {
     peer: StdPeer,
-    batch: StdBatch,
+    list: List,
     _deferred: DropDeferred,
 }
 
+/// The list, by the way that its bytes go.
+pub(crate) enum List {
+    Put(Plan<Puts>),
+    Get(Plan<Gets>),
+}
+
 impl Batch {
-    pub(crate) fn new(peer: StdPeer, batch: StdBatch) -> Self {
-        Self { peer, batch, _deferred: DropDeferred }
+    pub(crate) fn new(peer: StdPeer, list: List) -> Self {
+        Self { peer, list, _deferred: DropDeferred }
     }
 }
 
 #[pymethods]
 impl Batch {
     fn __len__(&self) -> usize {
-        self.batch.len()
+        match &self.list {
+            List::Put(plan) => plan.len(),
+            List::Get(plan) => plan.len(),
+        }
     }
 
     /// Does all copies and returns when they are done, puts visible to the peer.
@@ -44,12 +54,20 @@ impl Batch {
     #[pyo3(signature = (timeout = None))]
     fn run(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.peer.deadline())?;
-        py.detach(|| self.peer.run_batch_within(&self.batch, timeout)).or_raise(py)
+        py.detach(|| match &self.list {
+            List::Put(plan) => plan.again().within(timeout).wait(),
+            List::Get(plan) => plan.again().within(timeout).wait(),
+        })
+        .map(drop)
+        .or_raise(py)
     }
 
     /// Begins all copies as one operation.
     fn post(&self, py: Python<'_>) -> PyResult<Op> {
-        let op = py.detach(|| self.peer.post_batch(&self.batch)).or_raise(py)?;
-        Ok(Op::transfer(self.peer.clone(), op))
+        let op = py.detach(|| match &self.list {
+            List::Put(plan) => plan.again().start_blocking(),
+            List::Get(plan) => plan.again().start_blocking(),
+        });
+        Ok(Op::transfer(self.peer.clone(), op.or_raise(py)?))
     }
 }

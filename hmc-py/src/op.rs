@@ -1,43 +1,47 @@
 //! Operations that were begun: to be waited for, asked, withdrawn, or awaited.
 
-use std::future::Future as _;
-use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use hmc_std::delivery::Delivery;
-use hmc_std::future::OpFuture;
-use hmc_std::{Error, ErrorKind, OpId, Peer};
+use hmc_std::{Error, ErrorKind, Op as StdOp, Peer, Waited};
 use pyo3::prelude::*;
 
 use crate::data::DropDeferred;
 use crate::errors::{OrRaise, interrupted, raise};
 use crate::loop_waker::{LoopWaker, LoopWakerInner};
+use crate::op_table::unfinished;
 use crate::time;
 
 /// How often a thread that leaves the waiting to another one looks for signals.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// What an operation is at the moment.
-enum State {
-    /// A transfer, known by its name.
-    Posted(OpId),
-    /// A transfer that tells the listeners when it ends.
-    Watched(OpFuture),
-    /// A message under way.
-    Message(Arc<Delivery>),
-    /// It is over.
-    Over(Result<u64, Error>),
+/// What an operation is.
+enum Kind {
+    Transfer(StdOp),
+    Message(Message),
+}
+
+/// A message under way. Its result is given once: one thread waits for it, and tells the others.
+struct Message {
+    inner: Mutex<Inner>,
+    /// The state is another one, or nobody waits any more.
+    changed: Condvar,
 }
 
 struct Inner {
     state: State,
-    /// One thread waits for it. A result is given once: all others leave it to that one, and are told.
+    /// One thread waits for it. All others leave it to that one, and are told.
     led: bool,
 }
 
-/// Event loops that want to hear of an operation.
+enum State {
+    Running(Arc<Delivery>),
+    Over(Result<u64, Error>),
+}
+
+/// Event loops that wait for an operation.
 #[derive(Default)]
 struct Listeners(Mutex<Vec<Waker>>);
 
@@ -72,80 +76,88 @@ impl Wake for Listeners {
 #[pyclass(module = "hmc._hmc", frozen, subclass)]
 pub(crate) struct Op {
     peer: Peer,
-    inner: Mutex<Inner>,
-    /// The state is another one, or nobody waits any more.
-    changed: Condvar,
+    kind: Kind,
     listeners: Arc<Listeners>,
     _deferred: DropDeferred,
 }
 
-/// What the one who waits waits for.
-enum Lead {
-    Transfer(OpId),
-    Message(Arc<Delivery>),
-}
-
 impl Op {
-    fn new(peer: Peer, state: State) -> Self {
-        let (inner, listeners) = (Inner { state, led: false }, Arc::default());
-        Self {
-            peer,
-            inner: Mutex::new(inner),
-            changed: Condvar::new(),
-            listeners,
-            _deferred: DropDeferred,
-        }
+    fn new(peer: Peer, kind: Kind) -> Self {
+        Self { peer, kind, listeners: Arc::default(), _deferred: DropDeferred }
     }
 
-    pub(crate) fn transfer(peer: Peer, op: OpId) -> Self {
-        Self::new(peer, State::Posted(op))
+    pub(crate) fn transfer(peer: Peer, op: StdOp) -> Self {
+        Self::new(peer, Kind::Transfer(op))
     }
 
     pub(crate) fn message(peer: Peer, delivery: Delivery) -> Self {
-        Self::new(peer, State::Message(Arc::new(delivery)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        let inner = Inner { state: State::Running(Arc::new(delivery)), led: false };
+        let message = Message { inner: Mutex::new(inner), changed: Condvar::new() };
+        Self::new(peer, Kind::Message(message))
     }
 
     /// Waits without the GIL, and without a lock: others may cancel it. `None`: it has not ended in time.
     fn finish(&self, timeout: Duration) -> Result<Option<u64>, Error> {
+        match &self.kind {
+            Kind::Transfer(op) => match op.wait_for(timeout) {
+                Waited::Ended(result) => result.map(Some),
+                Waited::Limit => Ok(None),
+                Waited::Interrupted => {
+                    Err(unfinished(op, ErrorKind::Interrupted, "the wait was interrupted"))
+                }
+            },
+            Kind::Message(message) => message.finish(timeout, &self.listeners),
+        }
+    }
+
+    /// Looks whether it has ended; if not, `listener` is told when it has.
+    fn look(&self, listener: Option<Waker>) -> bool {
+        self.listeners.list().extend(listener);
+        let waker = Waker::from(Arc::clone(&self.listeners));
+        let mut cx = Context::from_waker(&waker);
+        match &self.kind {
+            Kind::Transfer(op) => op.poll_ended(&mut cx).is_ready(),
+            Kind::Message(message) => message.look(&mut cx, &self.listeners),
+        }
+    }
+}
+
+fn wait_interrupted() -> Error {
+    Error::new(ErrorKind::Interrupted, "the wait was interrupted")
+}
+
+impl Message {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, timeout: Duration, listeners: &Arc<Listeners>) -> Result<Option<u64>, Error> {
         let end = Instant::now().checked_add(timeout);
         let left = || end.map_or(Duration::MAX, |e| e.saturating_duration_since(Instant::now()));
-        let lead = loop {
+        let delivery = loop {
             let mut inner = self.lock();
-            if let State::Over(result) = &inner.state {
-                return result.clone().map(Some);
-            }
+            let delivery = match &inner.state {
+                State::Over(result) => return result.clone().map(Some),
+                State::Running(delivery) => Arc::clone(delivery),
+            };
             if !inner.led {
-                let Some(lead) = inner.state.lead() else { return Ok(None) };
                 inner.led = true;
-                break lead;
+                break delivery;
             }
             let left = left();
-            if left.is_zero() && !self.has_ended(&inner.state) {
+            if left.is_zero() {
                 return Ok(None);
             }
             let park = left.clamp(Duration::from_millis(1), SLICE);
             drop(self.changed.wait_timeout(inner, park));
             // Without the lock: the handler may use this operation.
             if interrupted() {
-                return Err(Error::new(ErrorKind::Interrupted, "the wait was interrupted"));
+                return Err(wait_interrupted());
             }
         };
-        let ended = match lead {
-            Lead::Transfer(op) => match self.peer.wait_within(op, left()) {
-                // The wait ended, not the operation.
-                Err(e) if is_wait_over(&e) && self.peer.test(op).is_ok() => {
-                    if e.kind() == ErrorKind::Interrupted { Err(e) } else { Ok(None) }
-                }
-                result => Ok(Some(result)),
-            },
-            Lead::Message(message) => message
-                .wait_for(left())
-                .map(|found| found.map(|delivered| delivered.map(|(n, _)| n).map_err(Error::from))),
-        };
+        let ended = delivery
+            .wait_for(left())
+            .map(|found| found.map(|delivered| delivered.map(|(n, _)| n).map_err(Error::from)));
         {
             let mut inner = self.lock();
             inner.led = false;
@@ -153,86 +165,37 @@ impl Op {
                 inner.state = State::Over(result.clone());
             }
         }
-        self.notify_waiters();
+        self.notify_waiters(listeners);
         ended?.transpose()
     }
 
     /// Those who wait, and those who listen, look again.
-    fn notify_waiters(&self) {
+    fn notify_waiters(&self, listeners: &Arc<Listeners>) {
         self.changed.notify_all();
-        self.listeners.wake_by_ref();
+        listeners.wake_by_ref();
     }
 
-    /// Whether a transfer has ended, of which another thread takes the result.
-    fn has_ended(&self, state: &State) -> bool {
-        // One that is unknown has been taken.
-        matches!(state, State::Posted(op) if self.peer.test(*op).unwrap_or(true))
-    }
-
-    /// Looks whether it has ended; if not, `listener` is told when it has.
-    fn look(&self, listener: Option<Waker>) -> bool {
+    fn look(&self, cx: &mut Context<'_>, listeners: &Arc<Listeners>) -> bool {
         let mut inner = self.lock();
-        if matches!(inner.state, State::Over(_)) {
-            return true;
-        }
-        self.listeners.list().extend(listener);
         if inner.led {
-            return false;
+            return matches!(inner.state, State::Over(_));
         }
-        if let State::Posted(op) = &inner.state {
-            match self.peer.watch(*op) {
-                Ok(future) => inner.state = State::Watched(future),
-                Err(e) => inner.state = State::Over(Err(e)),
-            }
-        }
-        let waker = Waker::from(Arc::clone(&self.listeners));
-        let mut cx = Context::from_waker(&waker);
-        let ended = match &mut inner.state {
-            State::Over(_) | State::Posted(_) => return true,
-            State::Watched(future) => Pin::new(future).poll(&mut cx),
-            State::Message(delivery) => {
-                delivery.poll_ref(&mut cx).map(|r| r.map(|(n, _)| n).map_err(Error::from))
-            }
+        let ended = match &inner.state {
+            State::Over(_) => return true,
+            State::Running(delivery) => delivery.poll_ref(cx),
         };
-        let Poll::Ready(result) = ended else { return false };
-        inner.state = State::Over(result);
+        let Poll::Ready(delivered) = ended else { return false };
+        inner.state = State::Over(delivered.map(|(n, _)| n).map_err(Error::from));
         drop(inner);
-        self.notify_waiters();
+        self.notify_waiters(listeners);
         true
     }
-}
 
-impl Drop for Op {
-    fn drop(&mut self) {
-        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let State::Posted(op) = inner.state {
-            // As a future that is dropped: nobody can wait for it any more, and it leaves its slot when it ends.
-            drop(self.peer.watch(op));
+    fn cancel(&self) {
+        if let State::Running(delivery) = &self.lock().state {
+            delivery.cancel();
         }
     }
-}
-
-impl State {
-    /// What is to be waited for. A transfer goes by its name then.
-    fn lead(&mut self) -> Option<Lead> {
-        if let Self::Watched(_) = self {
-            let gone = Error::new(ErrorKind::Stale, "the operation is over");
-            if let Self::Watched(future) = std::mem::replace(self, Self::Over(Err(gone)))
-                && let Some(op) = future.into_id()
-            {
-                *self = Self::Posted(op);
-            }
-        }
-        match self {
-            Self::Posted(op) => Some(Lead::Transfer(*op)),
-            Self::Message(delivery) => Some(Lead::Message(Arc::clone(delivery))),
-            Self::Watched(_) | Self::Over(_) => None,
-        }
-    }
-}
-
-fn is_wait_over(e: &Error) -> bool {
-    matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::Interrupted)
 }
 
 #[pymethods]
@@ -258,18 +221,9 @@ impl Op {
     /// Whether it has ended. Waits for nothing.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
         self.peer.check_process().or_raise(py)?;
-        Ok(py.detach(|| {
-            let name = match &self.lock().state {
-                State::Over(_) => return true,
-                State::Posted(op) => Some(*op),
-                State::Watched(future) => future.id(),
-                State::Message(_) => None,
-            };
-            match name {
-                // One that is unknown: another thread is about to say how it ended.
-                Some(op) => self.peer.test(op).unwrap_or(true),
-                None => self.look(None),
-            }
+        Ok(py.detach(|| match &self.kind {
+            Kind::Transfer(op) => matches!(op.wait_for(Duration::ZERO), Waited::Ended(_)),
+            Kind::Message(_) => self.look(None),
         }))
     }
 
@@ -277,20 +231,11 @@ impl Op {
     /// may still arrive at the peer, over UCX or RDMA with several channels even after a later transfer of the same bytes.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.peer.check_process().or_raise(py)?;
-        let cancelled = py.detach(|| match &self.lock().state {
-            State::Over(_) => Ok(()),
-            State::Posted(op) => self.peer.cancel(*op),
-            State::Watched(future) => future.id().map_or(Ok(()), |op| self.peer.cancel(op)),
-            State::Message(delivery) => {
-                delivery.cancel();
-                Ok(())
-            }
+        py.detach(|| match &self.kind {
+            Kind::Transfer(op) => op.cancel(),
+            Kind::Message(message) => message.cancel(),
         });
-        match cancelled {
-            // It had ended: another thread is about to say how.
-            Err(e) if e.kind() == ErrorKind::Stale => Ok(()),
-            other => other.or_raise(py),
-        }
+        Ok(())
     }
 
     fn __await__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {

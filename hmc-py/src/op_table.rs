@@ -1,48 +1,42 @@
 //! Transfers that calls of the C++ HMC's API posted, which names them by numbers. The sessions over one buffer share them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmc_std::error::Result;
 use hmc_std::identity;
-use hmc_std::{Error, ErrorKind, OpId, Session};
+use hmc_std::{Error, ErrorKind, Op, Session, Waited};
 
 use crate::peer_table::PeerKey;
+use crate::session_state::closed;
 
 /// Time limit for the completion of a cancelled operation.
 const CANCELLED: Duration = Duration::from_secs(1);
 
-/// Time within which a thread that took the outcome of a transfer reports it.
-const REPORTED: Duration = Duration::from_secs(1);
-
 /// Transfers that no call has waited for.
-pub(crate) struct OpTable {
-    table: Mutex<HashMap<u64, State>>,
-    /// Notified whenever a transfer is no longer open.
-    ended: Condvar,
-}
+pub(crate) struct OpTable(Mutex<HashMap<u64, State>>);
 
 enum State {
-    /// Posted at the session of that number for that key. A peer here would keep a closed link, and its descriptors.
-    Open(OpId, u64, PeerKey),
-    /// Its key was ended: the outcome.
+    /// Started at the session of that number for that key.
+    Open(Arc<Op>, u64, PeerKey),
+    /// Its key was ended: the outcome. The operation would keep the memory of a closed link.
     Over(Result<()>),
 }
 
 impl OpTable {
     pub(crate) fn new() -> Self {
-        Self { table: Mutex::default(), ended: Condvar::new() }
+        Self(Mutex::default())
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<u64, State>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Inserts a transfer and returns its number; never 0, and unique in the process.
-    pub(crate) fn insert(&self, op: OpId, session: u64, key: PeerKey) -> u64 {
+    pub(crate) fn insert(&self, op: Op, session: u64, key: PeerKey) -> u64 {
         let n = identity::next();
-        self.table().insert(n, State::Open(op, session, key));
+        self.table().insert(n, State::Open(Arc::new(op), session, key));
         n
     }
 
@@ -85,33 +79,38 @@ impl OpTable {
         let (op, session) = {
             let mut table = self.table();
             match table.get(&n) {
-                Some(State::Open(op, session, _)) => (*op, *session),
+                Some(State::Open(op, session, _)) => (Arc::clone(op), *session),
                 Some(State::Over(_)) | None => return taken(&mut table, n),
             }
         };
-        let session = find(session).inspect_err(|_| self.set(n, None))?;
-        let ended = session.wait_within(op, timeout).map(drop);
-        if is_taken(&ended) {
-            // By another thread that waits for it or ends its key, which now updates the table.
-            let open =
-                |table: &mut HashMap<u64, State>| matches!(table.get(&n), Some(State::Open(..)));
-            let reported =
-                self.ended.wait_timeout_while(self.table(), REPORTED, |table| open(table));
-            let (mut table, _) = reported.unwrap_or_else(PoisonError::into_inner);
-            return if open(&mut table) { ended } else { taken(&mut table, n) };
-        }
-        if !runs_on(&session, op, &ended) {
+        find(session).inspect_err(|_| self.set(n, None))?;
+        let ended = outcome(&op, timeout);
+        if !matches!(ended, Waited::Limit | Waited::Interrupted) {
             self.set(n, None);
         }
-        ended
+        result(&op, ended)
     }
 
     /// Marks a transfer as no longer open: its outcome can be taken once, or it was waited for.
     fn set(&self, n: u64, over: Option<State>) {
         let mut table = self.table();
         let known = table.remove(&n);
-        table.extend(known.and(over).map(|over| (n, over)));
-        self.ended.notify_all();
+        table.extend(known.is_some().then_some(over).flatten().map(|over| (n, over)));
+        drop(table);
+        // The last handle of the operation may be there.
+        drop(known);
+    }
+
+    /// A session was closed: its operations would keep its links, and their descriptors.
+    pub(crate) fn close(&self, session: u64) {
+        let mut ended = Vec::new();
+        for state in self.table().values_mut() {
+            if matches!(state, State::Open(_, at, _) if *at == session) {
+                ended.push(std::mem::replace(state, State::Over(Err(closed()))));
+            }
+        }
+        // Without the lock.
+        drop(ended);
     }
 
     /// Waits until the transfers of a session and a key have completed, and cancels those that have not before the deadline. The
@@ -120,32 +119,63 @@ impl OpTable {
     /// # Errors
     /// `Interrupted`.
     pub(crate) fn end(&self, session: &Session, key: PeerKey, timeout: Duration) -> Result<()> {
-        let open: Vec<(u64, OpId)> = {
+        let open: Vec<(u64, Arc<Op>)> = {
             let table = self.table();
             let of = |(n, state): (&u64, &State)| match state {
-                State::Open(op, at, by) if *by == key && *at == session.id() => Some((*n, *op)),
+                State::Open(op, at, by) if *by == key && *at == session.id() => {
+                    Some((*n, Arc::clone(op)))
+                }
                 State::Open(..) | State::Over(_) => None,
             };
             table.iter().filter_map(of).collect()
         };
         let left = time_left(timeout);
         for (n, op) in open {
-            let mut ended = session.wait_within(op, left()).map(drop);
-            if runs_on(session, op, &ended) {
-                if let Err(e) = &ended
-                    && e.kind() == ErrorKind::Interrupted
-                {
-                    return ended;
-                }
-                let _ = session.cancel(op);
-                ended = session.wait_within(op, CANCELLED).map(drop);
+            let mut ended = outcome(&op, left());
+            if matches!(ended, Waited::Interrupted) {
+                return result(&op, ended);
             }
-            // An outcome that another thread took goes to that thread's caller.
-            if !is_taken(&ended) {
-                self.set(n, Some(State::Over(ended)));
+            if matches!(ended, Waited::Limit) {
+                op.cancel();
+                ended = outcome(&op, CANCELLED);
             }
+            self.set(n, Some(State::Over(result(&op, ended))));
         }
         Ok(())
+    }
+}
+
+/// Waits for the end of a transfer.
+fn outcome(op: &Op, timeout: Duration) -> Waited<Result<()>> {
+    match op.wait_for(timeout) {
+        Waited::Ended(moved) => Waited::Ended(moved.map(drop)),
+        Waited::Limit => Waited::Limit,
+        Waited::Interrupted => Waited::Interrupted,
+    }
+}
+
+/// The error of a wait that ended before its operation.
+pub(crate) fn unfinished(op: &Op, kind: ErrorKind, what: &str) -> Error {
+    let error = Error::new(kind, what);
+    match op.name() {
+        Some(name) => error.with_op(name),
+        None => error,
+    }
+}
+
+/// What a caller is told of it.
+fn result(op: &Op, waited: Waited<Result<()>>) -> Result<()> {
+    match waited {
+        Waited::Ended(result) => result,
+        Waited::Limit => Err(unfinished(
+            op,
+            ErrorKind::DeadlineExceeded,
+            "waiting: the deadline passed; wait longer or look at the peer",
+        )),
+        Waited::Interrupted => {
+            let what = "waiting: the interrupt hook ended the wait";
+            Err(unfinished(op, ErrorKind::Interrupted, what))
+        }
     }
 }
 
@@ -156,19 +186,6 @@ fn taken(table: &mut HashMap<u64, State>, n: u64) -> Result<()> {
         Some(State::Over(ended)) => ended,
         Some(State::Open(..)) | None => Ok(()),
     }
-}
-
-/// Returns `true` if another thread has the operation's outcome.
-fn is_taken(ended: &Result<()>) -> bool {
-    ended.as_ref().is_err_and(|e| e.kind() == ErrorKind::Stale)
-}
-
-/// Returns `true` if a wait returned before the operation's completion.
-fn runs_on(session: &Session, op: OpId, ended: &Result<()>) -> bool {
-    ended.as_ref().is_err_and(|e| {
-        matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::Interrupted)
-            && session.test(op).is_ok()
-    })
 }
 
 /// Returns a function that gives the rest of a time limit.

@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use hmc_std::{
-    Access, ConnBuffer, Copy, Direction, ErrorKind, Message, Peer as StdPeer, Route, Want,
+    Access, ConnBuffer, Error, ErrorKind, LocalRange, Message, Peer as StdPeer, Piece,
+    Remote as StdRemote, Want,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, List};
 use crate::data::{self, DropDeferred};
 use crate::errors::{OrRaise, refuse};
 use crate::names::int_of;
@@ -40,7 +41,8 @@ pub(crate) struct Peer {
 
 /// What moves between our memory and the peer's.
 struct Ends {
-    route: Route,
+    buffer: ConnBuffer,
+    window: StdRemote,
     local: u64,
     remote: u64,
     len: u64,
@@ -73,6 +75,15 @@ impl Peer {
         self.session.get().share(py, bytes)
     }
 
+    /// A window, if it is this peer's, in this life of it.
+    fn own_window(&self, window: &Remote) -> Result<StdRemote, Error> {
+        if *window.inner.peer() == self.inner {
+            return Ok(window.inner.clone());
+        }
+        let what = "the window belongs to another peer, life or session; ask this peer for it";
+        Err(Error::new(ErrorKind::Stale, what).with_peer(self.inner.rank()))
+    }
+
     fn ends(
         &self,
         py: Python<'_>,
@@ -83,12 +94,12 @@ impl Peer {
     ) -> PyResult<Ends> {
         let buffer = self.local(py, local, writes)?;
         let len = nbytes.unwrap_or_else(|| buffer.len().saturating_sub(local_offset));
-        let remote = match window {
-            Some(window) => window.inner,
-            None => self.inner.remote_buffer().or_raise(py)?,
+        let window = match window {
+            Some(window) => self.own_window(window).or_raise(py)?,
+            None => self.inner.buffer().or_raise(py)?,
         };
-        let route = self.inner.between(&buffer, &remote).or_raise(py)?;
-        Ok(Ends { route, local: local_offset, remote: remote_offset, len, _deferred: DropDeferred })
+        let (local, remote) = (local_offset, remote_offset);
+        Ok(Ends { buffer, window, local, remote, len, _deferred: DropDeferred })
     }
 }
 
@@ -160,10 +171,11 @@ impl Peer {
     ) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let ends = self.ends(py, src, (local_offset, remote_offset, nbytes), window, false)?;
-        py.detach(|| match notify {
-            Some(tag) => ends.route.put_notify_within(ends.copy(), tag, timeout),
-            None => ends.route.transfer_within(Direction::Put, ends.copy(), timeout),
+        py.detach(|| {
+            let put = ends.window.put(ends.remote, ends.range()?).within(timeout);
+            if let Some(tag) = notify { put.notify(tag).wait() } else { put.wait() }
         })
+        .map(drop)
         .or_raise(py)
     }
 
@@ -183,7 +195,9 @@ impl Peer {
     ) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let ends = self.ends(py, dst, (local_offset, remote_offset, nbytes), window, true)?;
-        py.detach(|| ends.route.transfer_within(Direction::Get, ends.copy(), timeout)).or_raise(py)
+        py.detach(|| ends.window.get(ends.remote, ends.range()?).within(timeout).wait())
+            .map(drop)
+            .or_raise(py)
     }
 
     /// Begins a put and returns it as an ``Op``. The bytes of ``src`` must not change until it has ended. While as many
@@ -202,9 +216,13 @@ impl Peer {
         notify: Option<u64>,
     ) -> PyResult<Op> {
         let ends = self.ends(py, src, (local_offset, remote_offset, nbytes), window, false)?;
-        let op = py.detach(|| match notify {
-            Some(tag) => ends.route.put_notify_nb(ends.local, ends.remote, ends.len, tag),
-            None => ends.route.put_nb(ends.local, ends.remote, ends.len),
+        let op = py.detach(|| {
+            let put = ends.window.put(ends.remote, ends.range()?);
+            if let Some(tag) = notify {
+                put.notify(tag).start_blocking()
+            } else {
+                put.start_blocking()
+            }
         });
         Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
     }
@@ -221,7 +239,7 @@ impl Peer {
         window: Option<&Remote>,
     ) -> PyResult<Op> {
         let ends = self.ends(py, dst, (local_offset, remote_offset, nbytes), window, true)?;
-        let op = py.detach(|| ends.route.get_nb(ends.local, ends.remote, ends.len));
+        let op = py.detach(|| ends.window.get(ends.remote, ends.range()?).start_blocking());
         Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
     }
 
@@ -251,7 +269,7 @@ impl Peer {
         src: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
-        self.prepare(py, Direction::Put, &copies, src, window)
+        self.prepare(py, false, &copies, src, window)
     }
 
     /// As :meth:`prepare_put`, for copies from the peer to ``dst``.
@@ -263,7 +281,7 @@ impl Peer {
         dst: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
-        self.prepare(py, Direction::Get, &copies, dst, window)
+        self.prepare(py, true, &copies, dst, window)
     }
 
     /// Exposes ``nbytes`` bytes at ``offset`` of a region to this peer, who finds them by ``label`` (0 to 2**64-1). What it
@@ -299,7 +317,7 @@ impl Peer {
     #[pyo3(signature = (label, timeout = None))]
     fn window(&self, py: Python<'_>, label: u64, timeout: Option<f64>) -> PyResult<Remote> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        let found = py.detach(|| self.inner.remote_window(label, timeout));
+        let found = py.detach(|| self.inner.window(label).within(timeout).wait());
         Ok(Remote { inner: found.or_raise(py)? })
     }
 
@@ -434,7 +452,11 @@ impl Peer {
     ) -> PyResult<f64> {
         let ends = self.ends(py, src, (0, 0, Some(nbytes)), None, false)?;
         let begun = Instant::now();
-        py.detach(|| (0..count).try_for_each(|_| ends.route.put(0, 0, nbytes))).or_raise(py)?;
+        py.detach(|| {
+            let range = ends.range()?;
+            (0..count).try_for_each(|_| ends.window.put(0, range).wait().map(drop))
+        })
+        .or_raise(py)?;
         Ok(begun.elapsed().as_secs_f64() / f64::from(count.max(1)))
     }
 
@@ -450,27 +472,29 @@ impl Peer {
     fn prepare(
         &self,
         py: Python<'_>,
-        direction: Direction,
+        gets: bool,
         copies: &[(u64, u64, u64)],
         local: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
-        let ends = self.ends(py, local, (0, 0, None), window, direction == Direction::Get)?;
-        let copies: Vec<Copy> = copies
-            .iter()
-            .map(|(local_offset, remote_offset, len)| Copy {
-                local_offset: *local_offset,
-                remote_offset: *remote_offset,
-                len: *len,
+        let ends = self.ends(py, local, (0, 0, None), window, gets)?;
+        let prepare = || {
+            let piece = |(here, there, len): &(u64, u64, u64)| {
+                Ok(Piece::new(ends.buffer.range(*here, *len)?, *there))
+            };
+            let pieces = copies.iter().map(piece).collect::<Result<Vec<_>, Error>>()?;
+            Ok(if gets {
+                List::Get(ends.window.get_list(&pieces).prepare()?)
+            } else {
+                List::Put(ends.window.put_list(&pieces).prepare()?)
             })
-            .collect();
-        let batch = ends.route.prepare(direction, &copies).or_raise(py)?;
-        Ok(Batch::new(self.inner.clone(), batch))
+        };
+        Ok(Batch::new(self.inner.clone(), prepare().or_raise(py)?))
     }
 }
 
 impl Ends {
-    fn copy(&self) -> Copy {
-        Copy { local_offset: self.local, remote_offset: self.remote, len: self.len }
+    fn range(&self) -> Result<LocalRange<'_>, Error> {
+        self.buffer.range(self.local, self.len)
     }
 }

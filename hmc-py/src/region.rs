@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hmc_std::{ConnBuffer, Error, ErrorKind, Origin, RemoteWindow, SharedWindow};
+use hmc_std::{ConnBuffer, Error, ErrorKind, Origin, Remote as StdRemote, SharedWindow};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -380,7 +380,7 @@ impl Window {
 #[pyclass(module = "hmc._hmc", frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct Remote {
-    pub(crate) inner: RemoteWindow,
+    pub(crate) inner: StdRemote,
 }
 
 #[pymethods]

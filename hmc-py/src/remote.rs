@@ -1,6 +1,8 @@
 //! Copies between both ends: those of the blocking calls of the C++ HMC, and objects as ends of others.
 
-use hmc_std::{Address, ConnBuffer, Copy, Direction, OpId, Peer};
+use std::time::Duration;
+
+use hmc_std::{Address, ConnBuffer, ErrorKind, Op, Peer, Waited};
 use pyo3::prelude::*;
 
 use crate::args::Count;
@@ -11,9 +13,24 @@ use crate::native::Core;
 /// Copies of at most so many bytes are over before another thread could have the interpreter.
 const SHORT: u64 = 4 << 10;
 
+/// A copy between the two ends' buffers. All in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Ranges {
+    local: u64,
+    remote: u64,
+    len: u64,
+}
+
+/// Which way the bytes go.
+#[derive(Clone, Copy)]
+pub(crate) enum Direction {
+    Put,
+    Get,
+}
+
 /// Places and lengths of a copy between the two ends' buffers.
-pub(crate) fn copy((local, remote, len): (Count, Count, Count)) -> Copy {
-    Copy { local_offset: local.0, remote_offset: remote.0, len: len.0 }
+pub(crate) fn copy((local, remote, len): (Count, Count, Count)) -> Ranges {
+    Ranges { local: local.0, remote: remote.0, len: len.0 }
 }
 
 pub(crate) fn address_of(py: Python<'_>, text: &str) -> PyResult<Address> {
@@ -27,14 +44,42 @@ impl Core {
         py: Python<'_>,
         peer: &Peer,
         way: Direction,
-        copy: Copy,
+        copy: Ranges,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        if copy.len <= SHORT && peer.transfer_now(way, copy).or_raise(py)? {
-            return Ok(());
+        let buffer = self.buffer(py)?;
+        let remote = peer.buffer().or_raise(py)?;
+        if copy.len <= SHORT && remote.is_mapped() {
+            let range = buffer.range(copy.local, copy.len).or_raise(py)?;
+            // It waits for nothing.
+            let started = match way {
+                Direction::Put => remote.put(copy.remote, range).start(),
+                Direction::Get => remote.get(copy.remote, range).start(),
+            };
+            match started {
+                // As many operations run as there are slots: as a long one.
+                Err(e) if e.kind() == ErrorKind::Full => {}
+                Err(e) => return Err(e).or_raise(py),
+                Ok(op) => {
+                    return match op.wait_for(Duration::ZERO) {
+                        Waited::Ended(result) => result.map(drop).or_raise(py),
+                        Waited::Limit | Waited::Interrupted => {
+                            py.detach(|| op.wait()).map(drop).or_raise(py)
+                        }
+                    };
+                }
+            }
         }
         let timeout = self.waits.cxx(py, timeout)?;
-        py.detach(|| peer.transfer_within(way, copy, timeout)).or_raise(py)
+        py.detach(|| {
+            let range = buffer.range(copy.local, copy.len)?;
+            match way {
+                Direction::Put => remote.put(copy.remote, range).within(timeout).wait(),
+                Direction::Get => remote.get(copy.remote, range).within(timeout).wait(),
+            }
+        })
+        .map(drop)
+        .or_raise(py)
     }
 
     /// Begins a transfer for the C++ HMC's calls.
@@ -43,10 +88,18 @@ impl Core {
         py: Python<'_>,
         peer: &Peer,
         way: Direction,
-        copy: Copy,
-    ) -> PyResult<OpId> {
+        copy: Ranges,
+    ) -> PyResult<Op> {
         let timeout = self.waits.cxx(py, None)?;
-        py.detach(|| peer.begin_within(way, copy, timeout)).or_raise(py)
+        let (buffer, remote) = (self.buffer(py)?, peer.buffer().or_raise(py)?);
+        py.detach(|| {
+            let range = buffer.range(copy.local, copy.len)?;
+            match way {
+                Direction::Put => remote.put(copy.remote, range).within(timeout).start_blocking(),
+                Direction::Get => remote.get(copy.remote, range).within(timeout).start_blocking(),
+            }
+        })
+        .or_raise(py)
     }
 
     /// A region over an object's bytes, for spans of it.

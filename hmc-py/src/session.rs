@@ -1,6 +1,6 @@
 //! The methods of a session for Python: its buffer, its listeners and peers, and the calls of the C++ HMC.
 
-use hmc_std::{Direction, ErrorKind, Message, Peer as StdPeer, Want};
+use hmc_std::{ErrorKind, Message, Peer as StdPeer, Want};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt};
 
@@ -12,7 +12,7 @@ use crate::parts::Parts;
 use crate::peer::Peer;
 use crate::peer_table::{PeerKey, PeerTable, conn_of};
 use crate::region::Region;
-use crate::remote::{address_of, copy};
+use crate::remote::{Direction, address_of, copy};
 use crate::session_state::SessionState;
 use crate::settings::Who;
 use crate::{data, dicts, settings};
@@ -471,7 +471,12 @@ impl Core {
         py.detach(|| {
             self.parts.own.places.clear();
             self.parts.own.names.clear();
-            self.parts.own.state.close(timeout)
+            let session = self.parts.own.state.running().map(|session| session.id());
+            let ended = self.parts.own.state.close(timeout);
+            if let Some(session) = session {
+                self.parts.begun.close(session);
+            }
+            ended
         })
         .or_raise(py)
     }

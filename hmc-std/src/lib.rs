@@ -10,11 +10,10 @@
 //! # fn main() -> Result<(), hmc_std::Error> {
 //! # let dir = std::env::temp_dir().join(format!("hmc-doc-{}", std::process::id()));
 //! let target = Session::builder(1).uds(&dir).buffer(1 << 20).start()?;
-//! let source = Session::builder(0).buffer(1 << 20).start()?;
+//! let source = Session::builder(0).start()?;
 //!
 //! let peer = source.connect(1, &Address::Uds(dir.clone()))?;
-//! source.buffer().write_at(0, b"hello")?;
-//! peer.put(0, 4096, 5)?; // when this returns, the target can read the bytes
+//! peer.buffer()?.put(4096, b"hello").wait()?; // when this returns, the target can read the bytes
 //! peer.send_tag(42)?;
 //!
 //! assert_eq!(target.ctrl_recv(0)?, 42);
@@ -25,16 +24,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Public modules: [`session`] and [`communicator`] have the calls by rank, [`peer`] those for one peer, [`memory`] registered
-//! memory, [`window`] exposed memory, [`control`] small messages, [`group`] collectives, and [`transport`] the interface that an
-//! application's own transport implements.
+//! A [`Remote`] is a window of a peer: its session buffer ([`Peer::buffer`]) or one that it exposed ([`Peer::window`]). Each
+//! transfer is a [`Request`], which is finished in one of three ways: `.wait()`, `.start()`, `.await`.
+//!
+//! Public modules: [`session`] and [`communicator`] have the peers of a session, [`peer`] the calls for one peer, [`request`] the
+//! types of requests, [`memory`] registered memory, [`window`] exposed memory, [`control`] small messages, [`group`]
+//! collectives, and [`transport`] the interface that an application's own transport implements.
 //!
 //! Each folder of the source is one layer, with dependencies downward only:
 //!
 //! | folder | what it holds |
 //! | --- | --- |
 //! | `api` | the calls of an application: sessions, communicators, peers, groups |
-//! | `ops` | operations, and the objects that an application holds of them: futures, batches, windows, messages |
+//! | `ops` | requests, operations, and the objects that an application holds of them: remotes, lists, windows, messages |
 //! | `progress` | the progress thread, and the reactions to ready sockets, queued links and timers |
 //! | `conn` | how links begin and end: accept, handshake, dial, reconnect, shutdown |
 //! | `state` | the state of one session: links, listeners, pending connections, counters |
@@ -70,35 +72,34 @@ pub use api::{communicator, control, group, peer, probe, session};
 #[doc(hidden)]
 pub use base::identity;
 pub use base::{address, config, error, process};
-pub use ops::{batch, delivery, file, future, op, window};
+pub use ops::{delivery, file, window};
 pub use state::metrics;
 
 // The facade: what an application names most. Everything else is reached through its module.
 pub use api::communicator::Communicator;
 pub use api::control::Control;
 pub use api::group::{Element, Exchange, Group, Reduce};
-pub use api::peer::{Explanation, Peer, Route};
+pub use api::peer::{Explanation, Peer};
 pub use api::prepared::Prepared;
 pub use api::session::{Session, SessionBuilder};
 pub use base::address::Address;
 pub use base::config::Progress;
 pub use base::error::{Error, ErrorKind, Result};
+pub use base::op_name::OpName;
 pub use base::private_ranks::rank_of;
 pub use base::process::Origin;
 pub use hmc_core::types::{Access, ConnType, MemoryKind, Rank, Status};
 pub use link::Choice;
 pub use memory::{ConnBuffer, LocalRange, Region, Span};
 pub use node::inbox::{Message, Want};
-pub use ops::batch::{Batch, Copy, Direction};
 pub use ops::carried::{Done, Failed};
-pub use ops::delivery::Delivery;
+pub use ops::delivery::{Delivery, OpError};
 pub use ops::list::{Piece, Plan};
-pub use ops::op::{OpError, OpId};
 pub use ops::remote::Remote;
 pub use ops::request::Request;
 pub use ops::started::{Op, Waited};
 pub use ops::wait_any::wait_any;
-pub use ops::window::{RemoteWindow, SharedWindow, Window};
+pub use ops::window::{SharedWindow, Window};
 pub use quarantine::{Held, held};
 
 /// Requests by type: what they do, what they take and give. Programs seldom name these.

@@ -16,7 +16,8 @@ use hmc_sim::world::node::{
     BatchPart, Cluster, ConnId, MemoryArea, Node, NodeConfig, NodeInput, NodeMessage, NodeOutput,
     Outsider, OutsiderBytes, Request, RequestError, RequestResult,
 };
-use hmc_std::{Copy, Direction, Error, ErrorKind};
+use hmc_std::{Error, ErrorKind};
+use hmc_testkit::buffers::{Copy, Direction};
 use hmc_testkit::node as driven;
 
 use crate::metered;

@@ -1,10 +1,11 @@
-//! Many small transfers at once, over any transport: prepared lists that are run, and operations that are named.
+//! Many small transfers at once, over any transport: prepared lists that are run, and operations that are started.
 
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, has_ended, wait};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, Copy, Direction, ErrorKind, Message, SessionBuilder, Want};
+use hmc_std::{ConnType, ErrorKind, Message, Op, SessionBuilder, Waited, Want, wait_any};
 
 use crate::pair::{Pair, pattern};
 
@@ -26,7 +27,7 @@ fn read(session: &hmc_std::Session, at: u64, len: u64) -> Vec<u8> {
     out
 }
 
-/// `run_batch` moves every byte of its list, both ways, however long it is, and nothing else.
+/// A run of a prepared list moves every byte of its list, both ways, however long it is, and nothing else.
 ///
 /// # Panics
 /// When it does not.
@@ -48,8 +49,8 @@ pub fn lists_are_run_whole(conn: ConnType) {
             copies.iter().map(|c| Copy { remote_offset: c.remote_offset + shift, ..*c }).collect();
         near.buffer().write_at(0, &source).expect("within the buffer");
         far.buffer().fill(shift, BUFFER - shift, 0xEE).expect("within the buffer");
-        let put = pair.a.prepare(Direction::Put, &copies).expect("it fits");
-        pair.a.run_batch(&put).expect("a living peer");
+        let put = pair.a.prepare_at(Direction::Put, &copies).expect("it fits");
+        put.run().expect("a living peer");
         let mut whole = vec![0xEE; source.len()];
         for c in &copies {
             let (to, from) = (range(c.remote_offset, len), range(c.local_offset, len));
@@ -62,15 +63,15 @@ pub fn lists_are_run_whole(conn: ConnType) {
         if shift != 0 {
             near.buffer().write_at(shift, &whole[range(shift, BUFFER - shift)]).expect("it fits");
         }
-        let get = pair.a.prepare(Direction::Get, &copies).expect("it fits");
-        pair.a.run_batch(&get).expect("a living peer");
+        let get = pair.a.prepare_at(Direction::Get, &copies).expect("it fits");
+        get.run().expect("a living peer");
         for c in &copies {
             let want = &source[range(c.local_offset, len)];
             assert!(read(near, c.local_offset, len) == want, "{conn:?}: {count} x {len}, back");
         }
     }
     let outside = Copy { local_offset: 0, remote_offset: BUFFER - 4, len: 8 };
-    let e = pair.a.prepare(Direction::Put, &[outside]).expect_err("outside");
+    let e = pair.a.prepare_at(Direction::Put, &[outside]).expect_err("outside");
     assert_eq!(e.kind(), ErrorKind::Range, "{e}");
 }
 
@@ -99,7 +100,7 @@ pub fn nobody_oversleeps(conn: ConnType, more: impl Fn(SessionBuilder) -> Sessio
                     return;
                 }
                 let len = [8, 4 * KIB, 100 * KIB][n % 3];
-                a.put(MIB, MIB, len).expect("a living peer");
+                a.put_at(MIB, MIB, len).expect("a living peer");
                 gate.wait();
             }
         });
@@ -110,11 +111,11 @@ pub fn nobody_oversleeps(conn: ConnType, more: impl Fn(SessionBuilder) -> Sessio
             if over.load(Ordering::Acquire) {
                 return;
             }
-            let op = a.put_nb(2 * MIB, 2 * MIB, 64).expect("a living peer");
-            while !a.test(op).expect("not waited for") {
+            let op = a.start_put_at(2 * MIB, 2 * MIB, 64).expect("a living peer");
+            while !has_ended(&op) {
                 std::hint::spin_loop();
             }
-            a.wait(op).expect("a living peer");
+            wait(op).expect("a living peer");
             gate.wait();
         }
     });
@@ -123,7 +124,7 @@ pub fn nobody_oversleeps(conn: ConnType, more: impl Fn(SessionBuilder) -> Sessio
         let begun = Instant::now();
         threads.spawn(move || {
             while begun.elapsed() < TIME {
-                a.put(MIB, MIB, 4 * KIB).expect("a living peer");
+                a.put_at(MIB, MIB, 4 * KIB).expect("a living peer");
             }
         });
         threads.spawn(|| {
@@ -162,42 +163,46 @@ fn range(at: u64, len: u64) -> std::ops::Range<usize> {
 /// When not.
 pub fn lists_of_another_life_are_refused(conn: ConnType) {
     let pair = Pair::new(conn, 64 * KIB);
-    let list = pair.a.prepare(Direction::Put, &scattered(4, 8)).expect("it fits");
+    let list = pair.a.prepare_at(Direction::Put, &scattered(4, 8)).expect("it fits");
     pair.a.disconnect(LONG).expect("connected");
     let again = pair.sender().connect_with(1, &pair.dir.address(), conn, LONG).expect("again");
-    let e = again.run_batch(&list).expect_err("of another life");
-    assert_eq!(e.kind(), ErrorKind::Stale, "{conn:?}: {e}");
-    assert!(e.to_string().contains("prepare it anew"), "{e}");
-    let e = pair.a.run_batch(&list).expect_err("of a life that is over");
+    let e = list.run().expect_err("of a life that is over");
     assert_eq!(e.kind(), ErrorKind::PeerDead, "{conn:?}: {e}");
+    let anew = again.prepare_at(Direction::Put, &scattered(4, 8)).expect("it fits");
+    anew.run().expect("a living peer");
 }
 
-/// An operation has a name until it is waited for, done or not, and no longer; there are as many as slots.
+/// An operation keeps its result until it is waited for, and its slot no longer than it runs; they may be waited for in any
+/// order.
 ///
 /// # Panics
 /// When not.
-pub fn names_are_given_and_taken(conn: ConnType) {
+pub fn operations_are_waited_for_in_any_order(conn: ConnType) {
     let pair = Pair::new(conn, 64 * KIB);
     let (near, far, peer) = (pair.sender(), pair.receiver(), &pair.a);
     let source = pattern(16 * KIB, 8);
     near.buffer().write_at(0, &source).expect("within the buffer");
     for round in 0..3 {
         let mut ops: Vec<_> = (0..64)
-            .map(|n| peer.put_nb(n * 64, 32 * KIB + n * 64, 64 - round).expect("there is space"))
+            .map(|n| {
+                peer.start_put_at(n * 64, 32 * KIB + n * 64, 64 - round).expect("there is space")
+            })
             .collect();
         // The last one first, and one of them by any.
         let last = ops.pop().expect("64");
-        assert_eq!(peer.wait(last).expect("a living peer"), 64 - round);
-        let (at, moved) = near.wait_any(&ops, LONG).expect("one of them ends");
-        assert_eq!(moved.expect("a living peer"), 64 - round);
-        let _ = ops.swap_remove(at);
-        for op in &ops {
-            assert_eq!(peer.wait(*op).expect("a living peer"), 64 - round);
-        }
-        for op in [last, ops[0]] {
-            assert_eq!(peer.wait(op).expect_err("waited for").kind(), ErrorKind::Stale);
-            assert_eq!(peer.test(op).expect_err("waited for").kind(), ErrorKind::Stale);
-            assert_eq!(peer.cancel(op).expect_err("waited for").kind(), ErrorKind::Stale);
+        assert_eq!(wait(last).expect("a living peer"), 64 - round);
+        let by_reference: Vec<&Op> = ops.iter().collect();
+        let Waited::Ended(at) = wait_any(&by_reference, LONG).expect("descriptors") else {
+            panic!("{conn:?}: none of them ends");
+        };
+        assert_eq!(wait(ops.swap_remove(at)).expect("a living peer"), 64 - round);
+        for op in ops {
+            // Asked by reference, it keeps its result.
+            let ended = op.wait_for(LONG).ended().expect("it ends").expect("a living peer");
+            assert_eq!(ended, 64 - round);
+            assert!(has_ended(&op));
+            op.cancel();
+            assert_eq!(wait(op).expect("a living peer"), 64 - round);
         }
         for n in 0..64 {
             let want = &source[range(n * 64, 64 - round)];
@@ -205,13 +210,13 @@ pub fn names_are_given_and_taken(conn: ConnType) {
         }
     }
     // More than there are slots, and none waited for meanwhile.
-    let begin = |_| peer.put_nb(0, 32 * KIB, 8).expect("completed operations free slots");
-    let names: Vec<_> = (0..1000).map(begin).collect();
-    for op in names {
-        assert_eq!(peer.wait(op).expect("a living peer"), 8);
+    let begin = |_| peer.start_put_at(0, 32 * KIB, 8).expect("completed operations free slots");
+    let many: Vec<_> = (0..1000).map(begin).collect();
+    for op in many {
+        assert_eq!(wait(op).expect("a living peer"), 8);
     }
-    let op = peer.put_nb(0, 32 * KIB, 8).expect("space");
-    assert_eq!(peer.wait(op).expect("a living peer"), 8);
+    let op = peer.start_put_at(0, 32 * KIB, 8).expect("space");
+    assert_eq!(wait(op).expect("a living peer"), 8);
     let puts = near.stats().peers.iter().map(|p| p.puts).sum::<u64>();
     assert!(puts > 3 * 64, "{puts} puts were counted");
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::time::Duration;
 
 use hmc_std::{ConnType, Peer, Progress, Session};
@@ -63,7 +64,7 @@ impl Two {
     pub fn put_and_compare(&self, salt: u64) {
         let bytes = pattern(BUFFER_PART, salt);
         self.source.buffer().write_at(0, &bytes).unwrap();
-        self.peer.put(0, BUFFER_PART, BUFFER_PART).unwrap();
+        self.peer.put_at(0, BUFFER_PART, BUFFER_PART).unwrap();
         let mut got = vec![0; bytes.len()];
         self.target.buffer().read_at(BUFFER_PART, &mut got).unwrap();
         assert!(got == bytes, "the bytes differ");

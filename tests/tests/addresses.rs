@@ -8,6 +8,7 @@
     reason = "tests may panic"
 )]
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -113,5 +114,5 @@ fn connections_of_one_address_keep_no_other_out() {
         assert!(took < bound(Duration::from_secs(1)), "{ip} was let in after {took:?}");
     }
     let honest = Session::builder(2).buffer(65536).start().unwrap();
-    honest.connect(0, &Address::Tcp(asked.at)).unwrap().put(0, 0, 64).unwrap();
+    honest.connect(0, &Address::Tcp(asked.at)).unwrap().put_at(0, 0, 64).unwrap();
 }

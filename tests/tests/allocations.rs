@@ -3,9 +3,10 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, Ends, wait};
 use std::time::Duration;
 
-use hmc_std::{Copy, Direction, Peer, Route, Session};
+use hmc_std::{Peer, Session, Waited, wait_any};
 use hmc_tests::actor::Actor;
 use hmc_tests::counting::Counting;
 use hmc_tests::env::{TempDir, Via};
@@ -35,61 +36,75 @@ fn all_kinds(session: &Session, peer: &Peer, rounds: u32) {
             Copy { local_offset: at, remote_offset: at, len: 512 }
         })
         .collect();
-    let batch = peer.prepare(Direction::Put, &copies).unwrap();
-    measured("put", || peer.put(0, 64, 64).unwrap(), rounds);
-    measured("get", || peer.get(0, 64, 4096).unwrap(), rounds);
+    let batch = peer.prepare_at(Direction::Put, &copies).unwrap();
+    measured("put", || peer.put_at(0, 64, 64).unwrap(), rounds);
+    measured("get", || peer.get_at(0, 64, 4096).unwrap(), rounds);
     measured(
-        "put_nb and wait",
+        "start and wait",
         || {
-            let a = peer.put_nb(0, 0, 300).unwrap();
-            let b = peer.put_nb(4096, 4096, 70_000).unwrap();
-            peer.wait(b).unwrap();
-            peer.wait(a).unwrap();
+            let a = peer.start_put_at(0, 0, 300).unwrap();
+            let b = peer.start_put_at(4096, 4096, 70_000).unwrap();
+            wait(b).unwrap();
+            wait(a).unwrap();
         },
         rounds / 4,
     );
     measured(
         "prepared batch",
         || {
-            let op = peer.post_batch(&batch).unwrap();
-            peer.wait(op).unwrap();
+            let op = batch.start().unwrap();
+            wait(op).unwrap();
         },
         rounds / 4,
     );
-    measured("put by rank", || session.put(1, 0, 64, 64).unwrap(), rounds);
-    // The first `wait_any` that sleeps makes what it sleeps on. Over TCP this one does: it moves more than a socket holds.
-    let long = peer.get_nb(0, 0, BUFFER).unwrap();
-    session.wait_any(&[long], LONG).unwrap().1.unwrap();
     measured(
-        "put_nb and wait_any",
+        "put to a peer by its rank",
+        || session.peer(1).unwrap().put_at(0, 64, 64).unwrap(),
+        rounds,
+    );
+    // The first `wait_any` that sleeps makes what it sleeps on. Over TCP this one does: it moves more than a socket holds.
+    let long = peer.start_get_at(0, 0, BUFFER).unwrap();
+    assert_eq!(wait_any(&[&long], LONG).unwrap(), Waited::Ended(0));
+    wait(long).unwrap();
+    measured(
+        "start and wait_any",
         || {
-            let (a, b) =
-                (peer.put_nb(0, 0, 300).unwrap(), peer.get_nb(4096, 4096, 70_000).unwrap());
-            let (first, done) = session.wait_any(&[a, b], LONG).unwrap();
-            done.unwrap();
-            session.wait(if first == 0 { b } else { a }).unwrap();
+            let (a, b) = (
+                peer.start_put_at(0, 0, 300).unwrap(),
+                peer.start_get_at(4096, 4096, 70_000).unwrap(),
+            );
+            let first = wait_any(&[&a, &b], LONG).unwrap().ended().unwrap();
+            for op in if first == 0 { [a, b] } else { [b, a] } {
+                wait(op).unwrap();
+            }
         },
         rounds / 4,
     );
-    measured("put of 2 MiB", || peer.put(0, 0, 2 << 20).unwrap(), rounds / 240);
+    // A window that is kept finds its mapped pages once.
+    let (remote, buffer) = (peer.buffer().unwrap(), session.buffer());
+    let put = || {
+        remote.put(64, buffer.range(0, 64).unwrap()).wait().unwrap();
+    };
+    measured("put by a window that is kept", put, rounds);
+    measured("put of 2 MiB", || peer.put_at(0, 0, 2 << 20).unwrap(), rounds / 240);
 }
 
 /// The same beside the sessions' own buffers.
-fn by_route(peer: &Peer, route: &Route, rounds: u32) {
+fn between(ends: &Ends, rounds: u32) {
     let copies = [0, 8192].map(|at| Copy { local_offset: at, remote_offset: at, len: 512 });
-    let batch = route.prepare(Direction::Put, &copies).unwrap();
-    measured("put by a route", || route.put(0, 64, 64).unwrap(), rounds);
+    let batch = ends.prepare_at(Direction::Put, &copies).unwrap();
+    measured("put from another buffer", || ends.put_at(0, 64, 64).unwrap(), rounds);
     measured(
-        "get_nb by a route and wait",
+        "start between other buffers and wait",
         || {
-            let a = route.get_nb(0, 0, 300).unwrap();
-            let b = route.put_nb(4096, 4096, 70_000).unwrap();
-            peer.wait(b).unwrap();
-            peer.wait(a).unwrap();
+            let a = ends.start_get_at(0, 0, 300).unwrap();
+            let b = ends.start_put_at(4096, 4096, 70_000).unwrap();
+            wait(b).unwrap();
+            wait(a).unwrap();
         },
         rounds,
     );
-    measured("batch by a route", || peer.run_batch(&batch).unwrap(), rounds);
+    measured("batch between other buffers", || batch.run().unwrap(), rounds);
 }
 
 fn measured(what: &str, mut op: impl FnMut(), rounds: u32) {
@@ -120,24 +135,24 @@ fn the_data_path_allocates_nothing_in_either_process() {
         let mapped = session.allocate(1 << 20).unwrap();
         let adopted = session.register_vec(vec![0; 1 << 20]).unwrap();
         // Both live until the end: to let go of a region takes a place in the list of free keys.
-        let routes = [mapped, adopted].map(|region| {
+        let pairs = [mapped, adopted].map(|region| {
             let buffer = session.share(region).unwrap();
-            peer.between(&buffer, &peer.remote_buffer().unwrap()).unwrap()
+            Ends { local: buffer, remote: peer.buffer().unwrap() }
         });
-        for route in &routes {
-            by_route(&peer, route, 200);
-            let n = abroad(&mut actor, || by_route(&peer, route, ROUNDS / 20));
-            assert!(n <= 2, "{via:?}: {n} allocations in the target's process, by a route");
+        for ends in &pairs {
+            between(ends, 200);
+            let n = abroad(&mut actor, || between(ends, ROUNDS / 20));
+            assert!(n <= 2, "{via:?}: {n} allocations in the target's process, other buffers");
         }
         // Tags are messages: each may cost its place in the inbox, none costs more.
         let tags = 1000;
         for tag in 0..tags {
-            peer.put_notify(0, 0, 256, tag).unwrap();
+            peer.put_notify_at(0, 0, 256, tag).unwrap();
             actor.request("recv 0 20000");
         }
         let before = ALLOCATOR.count();
         for tag in 0..tags {
-            peer.put_notify(0, 0, 256, tag).unwrap();
+            peer.put_notify_at(0, 0, 256, tag).unwrap();
         }
         let n = ALLOCATOR.count() - before;
         assert_eq!(n, 0, "{via:?}: {n} allocations for {tags} put_notify");

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use hmc_testkit::buffers::{BufferTransfers as _, Ends, wait};
 use std::time::Duration;
 
 use hmc_std::{Address, ConnType, Peer, Prepared, Session, rank_of};
@@ -46,8 +47,8 @@ fn both_share_the_memory(conn: ConnType, first: &mut Prepared) {
 
     // What a peer of one puts, a peer of the other gets.
     ca.buffer().write_at(0, b"by the first").unwrap();
-    to_a.put(0, 100, 12).unwrap();
-    to_b.get(0, 100, 12).unwrap();
+    to_a.put_at(0, 100, 12).unwrap();
+    to_b.get_at(0, 100, 12).unwrap();
     assert!(holds(&cb, 0, b"by the first"), "{conn}");
     // Tags are of the one that they were sent to.
     to_a.send_tag(1).unwrap();
@@ -58,28 +59,29 @@ fn both_share_the_memory(conn: ConnType, first: &mut Prepared) {
     let region = a.share(a.allocate(KIB).unwrap()).unwrap();
     region.fill(0, KIB, 0x5A).unwrap();
     let back = b.wait_peer(11, LONG).unwrap();
-    back.between(&region, &back.remote_buffer().unwrap()).unwrap().put(0, 0, KIB).unwrap();
+    let ends = Ends { local: region, remote: back.buffer().unwrap() };
+    ends.put_at(0, 0, KIB).unwrap();
     back.send_tag(3).unwrap();
     assert_eq!(to_b.recv_tag().unwrap(), 3);
     assert!(holds(&cb, 0, &[0x5A; 1024]), "{conn}");
 
     // One ends, with all of its links, while a peer of the other writes.
-    let op = to_b.put_nb(0, 0, 64 * KIB).unwrap();
+    let op = to_b.start_put_at(0, 0, 64 * KIB).unwrap();
     a.shutdown(LONG).unwrap();
-    assert_eq!(to_b.wait(op).unwrap(), 64 * KIB, "{conn}");
+    assert_eq!(wait(op).unwrap(), 64 * KIB, "{conn}");
     until("the other end knows", LONG, || (!to_a.is_connected()).then_some(()));
     cb.buffer().write_at(0, b"after that").unwrap();
-    to_b.put(0, 32 * KIB, 10).unwrap();
-    back.get(0, 0, 10).unwrap();
+    to_b.put_at(0, 32 * KIB, 10).unwrap();
+    back.get_at(0, 0, 10).unwrap();
     assert!(holds(&b, 32 * KIB, b"after that") && holds(&b, 0, b"after that"), "{conn}");
     // And comes again, as another rank.
     let a = start(first, 5, &dir);
     let (c, to_a) = client(10, &a, &dir, conn);
-    to_a.get(0, 32 * KIB, 10).unwrap();
+    to_a.get_at(0, 32 * KIB, 10).unwrap();
     assert!(holds(&c, 0, b"after that"), "{conn}");
     drop(b);
     until("the other end knows", LONG, || (!to_b.is_connected()).then_some(()));
-    to_a.put(0, 0, 64 * KIB).unwrap();
+    to_a.put_at(0, 0, 64 * KIB).unwrap();
     assert!(holds(&a, 0, b"after that"), "{conn}");
 }
 
@@ -115,7 +117,7 @@ fn the_memory_outlives_the_session_that_made_it() {
     drop(first);
     let b = start(&mut second, 2, &dir);
     let (c, to_b) = client(3, &b, &dir, ConnType::Shm);
-    to_b.get(8, 0, 4).unwrap();
+    to_b.get_at(8, 0, 4).unwrap();
     assert!(holds(&c, 8, b"kept"));
 }
 
@@ -129,15 +131,15 @@ fn the_memory_of_ucx_outlives_the_session_that_made_it() {
     second.use_ucx(true);
     let a = start(&mut first, 1, &dir);
     let (ca, to_a) = client(4, &a, &dir, ConnType::Ucx);
-    to_a.put(0, 0, 64 * KIB).unwrap();
+    to_a.put_at(0, 0, 64 * KIB).unwrap();
     let b = start(&mut second, 2, &dir);
     b.buffer().write_at(0, b"kept").unwrap();
     drop((a, first, to_a, ca));
     let (c, to_b) = client(3, &b, &dir, ConnType::Ucx);
-    to_b.get(8, 0, 4).unwrap();
+    to_b.get_at(8, 0, 4).unwrap();
     assert!(holds(&c, 8, b"kept"));
-    to_b.put(0, 32 * KIB, 16 * KIB).unwrap();
-    b.wait_peer(3, LONG).unwrap().put(0, 0, 64 * KIB).unwrap();
+    to_b.put_at(0, 32 * KIB, 16 * KIB).unwrap();
+    b.wait_peer(3, LONG).unwrap().put_at(0, 0, 64 * KIB).unwrap();
     assert!(holds(&c, 0, b"kept"));
 }
 

@@ -1,4 +1,4 @@
-//! Buffers beside the sessions' own: shared, aliased, exposed by range, and the routes between them, over every transport.
+//! Buffers beside the sessions' own: shared, aliased, exposed by range, and transfers between them, over every transport.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -8,17 +8,17 @@
     reason = "tests may panic"
 )]
 
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, Ends, has_ended, wait};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmc_std::config::Progress;
-use hmc_std::future::WaitError;
 use hmc_std::memory::StableBytes;
 use hmc_std::{
-    Access, ConnBuffer, ConnType, Copy, Direction, ErrorKind, Message, RemoteWindow, Route,
-    Session, SharedWindow, Want,
+    Access, ConnBuffer, ConnType, ErrorKind, Message, Peer, Remote, Session, SharedWindow, Waited,
+    Want,
 };
 use hmc_tests::env::{TempDir, Via, until};
 use hmc_tests::pair::{ALL, Pair, pattern, transports};
@@ -37,14 +37,13 @@ fn shared(session: &Session, adopted: bool, len: u64) -> ConnBuffer {
     session.share(region.unwrap()).unwrap()
 }
 
-/// Two sessions, a buffer of each beside its own, and the route between them.
+/// Two sessions, a buffer of each beside its own, and both as the ends of transfers.
 struct Two {
     pair: Pair,
     near: ConnBuffer,
     far: ConnBuffer,
     window: SharedWindow,
-    remote: RemoteWindow,
-    route: Route,
+    ends: Ends,
 }
 
 impl Two {
@@ -53,10 +52,13 @@ impl Two {
         let near = shared(pair.sender(), adopted.0, LEN);
         let far = shared(pair.receiver(), adopted.1, LEN);
         let window = pair.b.expose_buffer(&far, 0, LEN, Access::all(), 7).unwrap();
-        let remote = pair.a.remote_window(7, LONG).unwrap();
-        let route = pair.a.between(&near, &remote).unwrap();
-        Self { pair, near, far, window, remote, route }
+        let ends = Ends { local: near.clone(), remote: find(&pair.a, 7) };
+        Self { pair, near, far, window, ends }
     }
+}
+
+fn find(peer: &Peer, label: u64) -> Remote {
+    peer.window(label).within(LONG).wait().unwrap()
 }
 
 fn bytes_of(buffer: &ConnBuffer, at: u64, len: u64) -> Vec<u8> {
@@ -77,9 +79,9 @@ fn everywhere(test: impl Fn(&str, &Two)) {
 #[test]
 fn every_kind_of_transfer_moves_its_bytes_and_no_others() {
     everywhere(|what, t| {
-        let (peer, route) = (&t.pair.a, &t.route);
-        assert_eq!((route.local_len(), route.remote_len(), t.window.len()), (LEN, LEN, LEN));
-        assert_eq!(route.peer().rank(), peer.rank());
+        let ends = &t.ends;
+        assert_eq!((ends.local.len(), ends.remote.len(), t.window.len()), (LEN, LEN, LEN));
+        assert_eq!(ends.remote.peer().rank(), t.pair.a.rank());
         let mut ours = pattern(LEN, 1);
         let mut theirs = pattern(LEN, 2);
         t.near.write_at(0, &ours).unwrap();
@@ -90,47 +92,46 @@ fn every_kind_of_transfer_moves_its_bytes_and_no_others() {
         };
         for (i, len) in [0, 1, 8, 4096, MIB, 2 * MIB + 3].into_iter().enumerate() {
             let (lo, ro) = (i as u64 * 17, MIB + i as u64 * 31);
-            route.put(lo, ro, len).unwrap();
+            ends.put_at(lo, ro, len).unwrap();
             put(&mut theirs, &ours, lo, ro, len);
-            route.get(ro + 5, lo + 3, len).unwrap();
+            ends.get_at(ro + 5, lo + 3, len).unwrap();
             put(&mut ours, &theirs, lo + 3, ro + 5, len);
-            let op = route.put_nb(lo + 1, ro, len).unwrap();
-            assert_eq!(peer.wait(op).unwrap(), len, "{what}");
+            let op = ends.start_put_at(lo + 1, ro, len).unwrap();
+            assert_eq!(wait(op).unwrap(), len, "{what}");
             put(&mut theirs, &ours, lo + 1, ro, len);
-            let op = route.get_nb(ro, lo, len).unwrap();
-            assert_eq!(peer.wait(op).unwrap(), len, "{what}");
+            let op = ends.start_get_at(ro, lo, len).unwrap();
+            assert_eq!(wait(op).unwrap(), len, "{what}");
             put(&mut ours, &theirs, lo, ro, len);
             for (direction, at) in [(Direction::Put, 100), (Direction::Get, 200)] {
                 let copy = Copy { local_offset: at, remote_offset: at + 7, len };
-                route.transfer_within(direction, copy, LONG).unwrap();
+                ends.transfer_within(direction, copy, LONG).unwrap();
                 match direction {
                     Direction::Put => put(&mut theirs, &ours, at, at + 7, len),
                     Direction::Get => put(&mut ours, &theirs, at + 7, at, len),
                 }
             }
-            route.put_notify(0, ro, len, i as u64).unwrap();
+            ends.put_notify_at(0, ro, len, i as u64).unwrap();
             put(&mut theirs, &ours, 0, ro, len);
             assert_eq!(t.pair.b.recv(Want::Notify, LONG).unwrap(), Message::Notify(i as u64));
-            let op = route.put_notify_nb(9, ro, len, 100 + i as u64).unwrap();
+            let op = ends.start_put_notify_at(9, ro, len, 100 + i as u64).unwrap();
             put(&mut theirs, &ours, 9, ro, len);
             assert_eq!(t.pair.b.recv(Want::Notify, LONG).unwrap(), Message::Notify(100 + i as u64));
-            peer.wait(op).unwrap();
+            wait(op).unwrap();
         }
         for small in [true, false] {
             let len = if small { 512 } else { 300_000 };
             let copies: Vec<Copy> = (0..4)
                 .map(|n| Copy { local_offset: n * len, remote_offset: LEN - (n + 1) * len, len })
                 .collect();
-            let batch = route.prepare(Direction::Put, &copies).unwrap();
+            let batch = ends.prepare_at(Direction::Put, &copies).unwrap();
             for run in [true, false] {
                 let value = if run { 0x21 } else { 0x43 };
                 t.near.fill(0, 4 * len, value).unwrap();
                 ours[..4 * len as usize].fill(value);
                 if run {
-                    peer.run_batch(&batch).unwrap();
+                    batch.run().unwrap();
                 } else {
-                    let op = peer.post_batch(&batch).unwrap();
-                    peer.wait(op).unwrap();
+                    wait(batch.start().unwrap()).unwrap();
                 }
                 for c in &copies {
                     put(&mut theirs, &ours, c.local_offset, c.remote_offset, c.len);
@@ -147,22 +148,23 @@ fn every_kind_of_transfer_moves_its_bytes_and_no_others() {
 fn the_sessions_own_buffers_are_ends_like_others() {
     for conn in transports() {
         let p = Pair::new(conn, 3 * MIB);
-        let (own, all) = (p.sender().buffer(), p.a.remote_buffer().unwrap());
+        let (own, all) = (p.sender().buffer(), p.a.buffer().unwrap());
         assert_eq!(all.len(), 3 * MIB);
-        let both = p.a.between(own, &all).unwrap();
-        own.write_at(0, b"by route").unwrap();
-        both.put(0, MIB, 8).unwrap();
-        assert_eq!(bytes_of(p.receiver().buffer(), MIB, 8), b"by route");
+        let both = Ends { local: own.clone(), remote: all.clone() };
+        own.write_at(0, b"the ends").unwrap();
+        both.put_at(0, MIB, 8).unwrap();
+        assert_eq!(bytes_of(p.receiver().buffer(), MIB, 8), b"the ends");
         // Mixed: from a shared buffer into the peer's own, and from there into ours.
         let near = shared(p.sender(), true, MIB);
         near.write_at(0, b"from beside").unwrap();
-        p.a.between(&near, &all).unwrap().put(0, 2 * MIB, 11).unwrap();
-        p.a.get(100, 2 * MIB, 11).unwrap();
+        Ends { local: near, remote: all }.put_at(0, 2 * MIB, 11).unwrap();
+        p.a.get_at(100, 2 * MIB, 11).unwrap();
         assert_eq!(bytes_of(own, 100, 11), b"from beside");
         let far = shared(p.receiver(), false, MIB);
         let window = p.b.expose_buffer(&far, 4096, 8192, Access::all(), 1).unwrap();
-        let remote = p.a.remote_window(1, LONG).unwrap();
-        p.a.between(own, &remote).unwrap().put(100, 1, 11).unwrap();
+        let remote = find(&p.a, 1);
+        let ends = Ends { local: own.clone(), remote: remote.clone() };
+        ends.put_at(100, 1, 11).unwrap();
         assert_eq!(bytes_of(&far, 4097, 11), b"from beside");
         assert_eq!((window.len(), remote.len()), (8192, 8192));
         window.revoke(LONG).unwrap();
@@ -176,7 +178,7 @@ fn the_address_is_that_of_the_bytes() {
         let (near, far) = (t.near.as_ptr(), t.far.as_ptr());
         // SAFETY: the buffer has those bytes, and no other thread touches them now.
         unsafe { near.wrapping_add(10).write_bytes(0xA5, 32) };
-        t.route.put(0, 0, 4096).unwrap();
+        t.ends.put_at(0, 0, 4096).unwrap();
         let mut got = [0u8; 32];
         // SAFETY: as above: the put is over.
         unsafe { far.wrapping_add(10).copy_to_nonoverlapping(got.as_mut_ptr(), 32) };
@@ -204,20 +206,19 @@ fn the_same_bytes_serve_several_at_once() {
                 let down = root.wait_peer(leaf.rank().0, LONG).unwrap();
                 let sink = shared(leaf, adopted, 2 * MIB);
                 let sunk = up.expose_buffer(&sink, 0, 2 * MIB, Access::all(), 1).unwrap();
-                let to = down.between(&source, &down.remote_window(1, LONG).unwrap()).unwrap();
+                let to = Ends { local: source.clone(), remote: find(&down, 1) };
                 // The source is exposed to everybody, too: all of it, and a part twice.
                 let all = down.expose_buffer(&source, 0, 2 * MIB, Access::READ, 2).unwrap();
                 let part = down.expose_buffer(&source, MIB, 4096, Access::READ, 3).unwrap();
-                let remote = up.remote_window(2, LONG).unwrap();
-                let from = up.between(&sink, &remote).unwrap();
+                let from = Ends { local: sink.clone(), remote: find(&up, 2) };
                 (sink, to, from, (up, sunk, all, part))
             })
             .collect();
         for len in [512, 2 * MIB] {
             std::thread::scope(|s| {
                 for (_, to, from, _) in &ends {
-                    s.spawn(move || (0..20).for_each(|_| to.put(0, 0, len).unwrap()));
-                    s.spawn(move || (0..20).for_each(|_| from.get(0, 0, len).unwrap()));
+                    s.spawn(move || (0..20).for_each(|_| to.put_at(0, 0, len).unwrap()));
+                    s.spawn(move || (0..20).for_each(|_| from.get_at(0, 0, len).unwrap()));
                 }
             });
             for (sink, ..) in &ends {
@@ -228,15 +229,15 @@ fn the_same_bytes_serve_several_at_once() {
         let mut ends = ends.into_iter();
         let (_, _, from, (up, _, all, part)) = ends.next().unwrap();
         all.revoke(LONG).unwrap();
-        let e = from.get(0, 0, 8).unwrap_err();
+        let e = from.get_at(0, 0, 8).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Revoked | ErrorKind::NotFound), "{conn:?}: {e}");
         let sink = shared(&leaves[0], false, 4096);
-        let remote = up.remote_window(3, LONG).unwrap();
-        up.between(&sink, &remote).unwrap().get(0, 0, 4096).unwrap();
+        let ends_of_part = Ends { local: sink.clone(), remote: find(&up, 3) };
+        ends_of_part.get_at(0, 0, 4096).unwrap();
         assert!(bytes_of(&sink, 0, 4096) == bytes[MIB as usize..MIB as usize + 4096]);
         drop(part);
         for (_, _, from, _) in ends {
-            from.get(0, 0, MIB).unwrap();
+            from.get_at(0, 0, MIB).unwrap();
         }
     }
 }
@@ -250,27 +251,26 @@ fn what_is_not_allowed_is_reported() {
             [(LEN, 0, 1), (0, LEN, 1), (u64::MAX, 0, 2), (0, LEN - 3, 4), (0, 1, LEN)]
         {
             for kind in [
-                t.route.put(lo, ro, len).unwrap_err().kind(),
-                t.route.get(lo, ro, len).unwrap_err().kind(),
-                t.route.put_nb(lo, ro, len).unwrap_err().kind(),
-                t.route.get_nb(lo, ro, len).unwrap_err().kind(),
-                t.route.put_notify_nb(lo, ro, len, 1).unwrap_err().kind(),
+                t.ends.put_at(lo, ro, len).unwrap_err().kind(),
+                t.ends.get_at(lo, ro, len).unwrap_err().kind(),
+                t.ends.start_put_at(lo, ro, len).unwrap_err().kind(),
+                t.ends.start_get_at(lo, ro, len).unwrap_err().kind(),
+                t.ends.start_put_notify_at(lo, ro, len, 1).unwrap_err().kind(),
             ] {
                 assert_eq!(kind, ErrorKind::Range, "{what}: {lo} {ro} {len}");
             }
             let copy = Copy { local_offset: lo, remote_offset: ro, len };
-            let e = t.route.prepare(Direction::Put, &[copy]).unwrap_err();
+            let e = t.ends.prepare_at(Direction::Put, &[copy]).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Range);
         }
         let e = b.expose_buffer(&t.far, LEN - 1, 2, Access::all(), 9).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Range, "{what}: {e}");
         // A window for reading, a part of the buffer.
         let _look = b.expose_buffer(&t.far, 4096, 4096, Access::READ, 8).unwrap();
-        let remote = a.remote_window(8, LONG).unwrap();
-        let look = a.between(&t.near, &remote).unwrap();
-        look.get(0, 0, 4096).unwrap();
-        assert_eq!(look.put(0, 0, 8).unwrap_err().kind(), ErrorKind::Access, "{what}");
-        assert_eq!(look.get(0, 4090, 8).unwrap_err().kind(), ErrorKind::Range, "{what}");
+        let look = Ends { local: t.near.clone(), remote: find(a, 8) };
+        look.get_at(0, 0, 4096).unwrap();
+        assert_eq!(look.put_at(0, 0, 8).unwrap_err().kind(), ErrorKind::Access, "{what}");
+        assert_eq!(look.get_at(0, 4090, 8).unwrap_err().kind(), ErrorKind::Range, "{what}");
         assert!(bytes_of(&t.far, 0, LEN).iter().all(|b| *b == 1), "{what}: a stray byte");
         // Shared is for good, and only what is free.
         let session = t.pair.sender();
@@ -289,13 +289,24 @@ fn what_is_not_allowed_is_reported() {
 
 /// Keys of memory are counted by each session: what belongs to another one is refused, not mistaken for ours.
 #[test]
-fn memory_and_windows_of_others_are_refused() {
+fn memory_of_others_is_refused() {
     for conn in Via::all().into_iter().map(Via::conn) {
         let t = Two::new(conn, (false, false));
         let foreign = Session::builder(9).buffer(4096).start().unwrap();
         let other = shared(&foreign, false, LEN);
-        let e = t.pair.a.between(&other, &t.remote).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+        let remote = &t.ends.remote;
+        let mixed = Ends { local: other.clone(), remote: remote.clone() };
+        let copy = Copy { local_offset: 0, remote_offset: 0, len: 8 };
+        for e in [
+            mixed.put_at(0, 0, 8).unwrap_err(),
+            mixed.get_at(0, 0, LEN).unwrap_err(),
+            mixed.put_notify_at(0, 0, 8, 1).unwrap_err(),
+            mixed.start_put_at(0, 0, LEN).unwrap_err(),
+            mixed.start_get_at(0, 0, 8).unwrap_err(),
+            mixed.prepare_at(Direction::Put, &[copy]).unwrap_err(),
+        ] {
+            assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+        }
         let e = t.pair.a.expose_buffer(&other, 0, 8, Access::all(), 1).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         let e = t.pair.sender().share(foreign.allocate(64).unwrap()).unwrap_err();
@@ -303,19 +314,17 @@ fn memory_and_windows_of_others_are_refused() {
         let span = foreign.allocate(64).unwrap().take_all().unwrap();
         let (e, span) = t.pair.a.expose(span, Access::all(), 3).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-        let e = t.pair.a.put_span(span, &t.remote, 0).unwrap_err();
-        assert_eq!(e.error.kind(), ErrorKind::InvalidConfig, "{e}");
-        let e = t.pair.a.send_data_span(e.span.unwrap()).unwrap_err();
+        let e = remote.put(0, span).start().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+        let e = remote.get(0, e.reclaim().wait().unwrap()).wait().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+        let e = t.pair.a.send_data_span(e.reclaim().wait().unwrap()).unwrap_err();
         assert_eq!(e.error.kind(), ErrorKind::InvalidConfig, "{e}");
         let e = t.pair.a.recv_data_span(e.span.unwrap()).unwrap_err();
         assert_eq!(e.error.kind(), ErrorKind::InvalidConfig, "{e}");
-        // A window of another link.
-        let me = t.pair.sender().loopback().unwrap();
-        let e = me.between(&t.near, &t.remote).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Stale, "{e}");
         // The link that refused all this is as good as before.
         t.near.write_at(0, b"ours").unwrap();
-        t.route.put(0, LEN - 4, 4).unwrap();
+        t.ends.put_at(0, LEN - 4, 4).unwrap();
         assert_eq!(bytes_of(&t.far, LEN - 4, 4), b"ours");
     }
 }
@@ -326,14 +335,13 @@ fn a_window_that_was_taken_back_is_out_of_reach() {
         for dropped in [false, true] {
             let label = 20 + u64::from(dropped);
             let window = t.pair.b.expose_buffer(&t.far, 0, MIB, Access::all(), label).unwrap();
-            let remote = t.pair.a.remote_window(label, LONG).unwrap();
-            let route = t.pair.a.between(&t.near, &remote).unwrap();
+            let ends = Ends { local: t.near.clone(), remote: find(&t.pair.a, label) };
             t.near.fill(0, MIB, 5).unwrap();
-            route.put(0, 0, MIB).unwrap();
+            ends.put_at(0, 0, MIB).unwrap();
             if dropped {
                 drop(window);
                 // Where the peer's word is the fence, that comes in a moment.
-                until("it is out of reach", LONG, || route.put(0, 0, 8).err());
+                until("it is out of reach", LONG, || ends.put_at(0, 0, 8).err());
                 until("its place is free", LONG, || {
                     (t.pair.receiver().stats().quarantined_bytes == 0).then_some(())
                 });
@@ -342,35 +350,37 @@ fn a_window_that_was_taken_back_is_out_of_reach() {
             }
             t.far.fill(0, MIB, 6).unwrap();
             for len in [8, MIB] {
-                let e = route.put(0, 0, len).unwrap_err();
+                let e = ends.put_at(0, 0, len).unwrap_err();
                 let gone = matches!(e.kind(), ErrorKind::Revoked | ErrorKind::NotFound);
                 assert!(gone, "{what} {dropped}: {e}");
             }
             assert!(bytes_of(&t.far, 0, MIB).iter().all(|b| *b == 6), "{what}: a late byte");
             assert_eq!(t.pair.receiver().stats().quarantined_bytes, 0);
-            t.route.put(0, 0, 64).unwrap();
+            t.ends.put_at(0, 0, 64).unwrap();
         }
     });
 }
 
 #[test]
-fn routes_end_with_the_life_of_their_peer() {
+fn windows_and_plans_end_with_the_life_of_their_peer() {
     for conn in Via::all().into_iter().map(Via::conn) {
-        let Two { mut pair, near, far, window, remote, route } = Two::new(conn, (true, false));
-        let batch = route.prepare(Direction::Put, &[]).unwrap();
+        let Two { mut pair, near, far, window, ends } = Two::new(conn, (true, false));
+        let batch = ends.prepare_at(Direction::Put, &[]).unwrap();
         drop((far, window, pair.b));
         let dir = &pair.dir;
         let sender = pair.sessions.pop().unwrap();
         drop(pair.sessions);
         until("the death is known", LONG, || {
-            let kind = route.put(0, 0, 8).map_err(|e| e.kind());
+            let kind = ends.put_at(0, 0, 8).map_err(|e| e.kind());
             (kind == Err(ErrorKind::PeerDead)).then_some(())
         });
         for e in [
-            route.put(0, 0, 8).unwrap_err(),
-            route.get(0, 0, 8).unwrap_err(),
-            route.put_nb(0, 0, MIB).unwrap_err(),
-            pair.a.remote_buffer().unwrap_err(),
+            ends.put_at(0, 0, 8).unwrap_err(),
+            ends.get_at(0, 0, 8).unwrap_err(),
+            ends.start_put_at(0, 0, MIB).unwrap_err(),
+            batch.run().unwrap_err(),
+            batch.start().unwrap_err(),
+            pair.a.buffer().unwrap_err(),
         ] {
             assert_eq!(e.kind(), ErrorKind::PeerDead, "{conn:?}: {e}");
         }
@@ -378,12 +388,11 @@ fn routes_end_with_the_life_of_their_peer() {
         let again = Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(4096);
         let again = again.start().unwrap();
         let peer = sender.connect_with(1, &dir.address(), conn, LONG).unwrap();
-        assert_eq!(route.put(0, 0, 8).unwrap_err().kind(), ErrorKind::PeerDead);
-        assert_eq!(peer.between(&near, &remote).unwrap_err().kind(), ErrorKind::Stale);
-        assert_eq!(peer.post_batch(&batch).unwrap_err().kind(), ErrorKind::Stale);
-        let all = peer.remote_buffer().unwrap();
+        assert_eq!(ends.put_at(0, 0, 8).unwrap_err().kind(), ErrorKind::PeerDead);
+        assert_eq!(batch.run().unwrap_err().kind(), ErrorKind::PeerDead);
+        assert_eq!(batch.start().unwrap_err().kind(), ErrorKind::PeerDead);
         near.write_at(0, b"again").unwrap();
-        peer.between(&near, &all).unwrap().put(0, 0, 5).unwrap();
+        Ends { local: near, remote: peer.buffer().unwrap() }.put_at(0, 0, 5).unwrap();
         assert_eq!(bytes_of(again.buffer(), 0, 5), b"again");
     }
 }
@@ -407,7 +416,7 @@ impl Drop for Watched {
     }
 }
 
-/// What is under way keeps its memory, whoever has dropped buffer and route; then it goes.
+/// What is under way keeps its memory, whoever has dropped buffer and window; then it goes.
 #[test]
 fn memory_stays_until_what_uses_it_is_over() {
     let dir = TempDir::new();
@@ -427,23 +436,22 @@ fn memory_stays_until_what_uses_it_is_over() {
         let bytes = vec![3; 4096].into_boxed_slice();
         let region = source.register(Watched { bytes, gone: Arc::clone(&gone) }).unwrap();
         let buffer = source.share(region).unwrap();
-        let route = peer.between(&buffer, &peer.remote_buffer().unwrap()).unwrap();
-        let op = route.get_nb(0, 0, 4096).unwrap();
+        let ends = Ends { local: buffer.clone(), remote: peer.buffer().unwrap() };
+        let op = ends.start_get_at(0, 0, 4096).unwrap();
         let window = label.map(|l| peer.expose_buffer(&buffer, 0, 8, Access::READ, l).unwrap());
         (gone, op, window)
     };
     let is = |gone: &AtomicBool| gone.load(Ordering::Acquire);
     let (exposed, op, window) = get(Some(1));
     let (plain, other, _) = get(None);
-    let e = peer.wait_within(op, Duration::from_millis(600)).unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::DeadlineExceeded);
+    assert!(matches!(op.wait_for(Duration::from_millis(600)), Waited::Limit));
     assert!(!is(&exposed) && !is(&plain), "freed under a get");
     for op in [op, other] {
         until("the get is over", LONG, || {
             target.progress();
-            peer.test(op).unwrap().then_some(())
+            has_ended(&op).then_some(())
         });
-        assert_eq!(peer.wait(op).unwrap(), 4096);
+        assert_eq!(wait(op).unwrap(), 4096);
     }
     until("it is let go", LONG, || is(&plain).then_some(()));
     assert!(!is(&exposed), "freed under a window");
@@ -453,19 +461,15 @@ fn memory_stays_until_what_uses_it_is_over() {
 
 /// Transfers of spans and of shared memory go side by side.
 #[test]
-fn spans_and_routes_share_a_window() {
+fn spans_and_shared_memory_have_a_window_in_common() {
     for conn in transports() {
         let t = Two::new(conn, (false, false));
         let mut span = t.pair.sender().allocate(4096).unwrap().take_all().unwrap();
         span.fill(0x77);
-        let op = t.pair.a.put_span(span, &t.remote, MIB).unwrap();
+        let op = t.ends.remote.put(MIB, span).start().unwrap();
         t.near.fill(0, 4096, 0x66).unwrap();
-        t.route.put(0, MIB + 4096, 4096).unwrap();
-        match op.wait(LONG) {
-            Ok((n, _)) => assert_eq!(n, 4096),
-            Err(WaitError::Failed(e)) => panic!("{e}"),
-            Err(_) => panic!("it never ended"),
-        }
+        t.ends.put_at(0, MIB + 4096, 4096).unwrap();
+        assert_eq!(op.wait().unwrap().bytes, 4096);
         let got = bytes_of(&t.far, MIB, 8192);
         assert!(got[..4096].iter().all(|b| *b == 0x77) && got[4096..].iter().all(|b| *b == 0x66));
     }
@@ -476,16 +480,20 @@ fn what_can_be_done_at_once_is_done_and_nothing_else() {
     for conn in ALL {
         let p = Pair::new(conn, 1 << 16);
         p.sender().buffer().write_at(0, b"at once").unwrap();
-        let copy = Copy { local_offset: 0, remote_offset: 100, len: 7 };
-        let done = p.a.transfer_now(Direction::Put, copy).unwrap();
+        let got = || bytes_of(p.receiver().buffer(), 100, 7);
+        let remote = p.a.buffer().unwrap();
+        let op = remote.put(100, p.sender().buffer().range(0, 7).unwrap()).start().unwrap();
         // With UCX the buffer is its own: only its lanes of shared memory map that.
         if !hmc_std::config::Environment::read().ucx {
-            assert_eq!(done, conn == ConnType::Shm, "{conn:?}");
+            assert_eq!(remote.is_mapped(), conn == ConnType::Shm, "{conn:?}");
         }
-        let mut got = [0; 7];
-        p.receiver().buffer().read_at(100, &mut got).unwrap();
-        assert_eq!(&got == b"at once", done, "{conn:?}");
-        let e = p.a.transfer_now(Direction::Get, Copy { remote_offset: 1 << 16, ..copy });
-        assert_eq!(e.unwrap_err().kind(), ErrorKind::Range, "{conn:?}");
+        if remote.is_mapped() {
+            assert_eq!(p.sender().stats().peers[0].in_flight, 0, "{conn:?}: it has a slot");
+            assert_eq!(got(), b"at once", "{conn:?}: before anybody waits for it");
+        }
+        assert_eq!(wait(op).unwrap(), 7, "{conn:?}");
+        assert_eq!(got(), b"at once", "{conn:?}");
+        let e = p.a.start_get_at(0, 1 << 16, 7).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Range, "{conn:?}");
     }
 }

@@ -8,6 +8,7 @@
     reason = "tests may panic"
 )]
 
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, wait};
 use std::time::{Duration, Instant};
 
 use hmc_core::region::{LocalRegion, WindowDesc};
@@ -16,8 +17,7 @@ use hmc_core::transport::{CancelOutcome, Transport as _};
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_std::config::Progress;
-use hmc_std::future::WaitError;
-use hmc_std::{ConnType, Copy, Direction, ErrorKind, OpId, Peer, Session, Want};
+use hmc_std::{ConnType, ErrorKind, Op, Peer, Session, Want};
 use hmc_testkit::ends::{self, End};
 use hmc_testkit::wire::Wire;
 use hmc_tests::env::{TempDir, until};
@@ -52,11 +52,6 @@ impl Ends {
         Self { source, target, peer, _dir: dir }
     }
 
-    fn cancel(&self, op: OpId) -> ErrorKind {
-        self.peer.cancel(op).unwrap();
-        self.peer.wait_within(op, LONG).unwrap_err().kind()
-    }
-
     /// Nothing of the ended transfer is copied after its memory is used again, although all that was queued after it is.
     fn assert_still(&self, what: &str, session: &Session) {
         let before = bytes_of(session);
@@ -70,14 +65,20 @@ impl Ends {
         let other = if std::ptr::eq(session, &self.target) { &self.source } else { &self.target };
         other.buffer().fill(0, LEN, REUSED).unwrap();
         // Queued transfers are copied in their order.
-        self.peer.put(LEN, LEN, LEN).unwrap();
-        self.peer.get(LEN, LEN, LEN).unwrap();
+        self.peer.put_at(LEN, LEN, LEN).unwrap();
+        self.peer.get_at(LEN, LEN, LEN).unwrap();
         let after = bytes_of(session);
         let late = || before.iter().zip(&after).position(|(b, a)| b != a);
         assert!(before == after.as_slice(), "{what}: byte {:?} was copied after the end", late());
         self.target.buffer().fill(0, LEN, 0).unwrap();
         self.source.buffer().fill(0, LEN, OURS).unwrap();
     }
+}
+
+/// Cancels an operation. How it ended.
+fn cancel(op: Op) -> ErrorKind {
+    op.cancel();
+    wait(op).unwrap_err().kind()
 }
 
 fn bytes_of(session: &Session) -> Vec<u8> {
@@ -89,25 +90,25 @@ fn bytes_of(session: &Session) -> Vec<u8> {
 #[test]
 fn a_cancelled_put_copies_nothing_more() {
     let e = Ends::new();
-    let op = e.peer.put_nb(0, 0, LEN).unwrap();
-    assert_eq!(e.cancel(op), ErrorKind::Cancelled);
-    e.assert_still("put_nb", &e.target);
+    let op = e.peer.start_put_at(0, 0, LEN).unwrap();
+    assert_eq!(cancel(op), ErrorKind::Cancelled);
+    e.assert_still("put", &e.target);
     let copies: Vec<Copy> = (0..4)
         .map(|i| Copy { local_offset: i * 3 * MIB, remote_offset: i * 3 * MIB, len: 3 * MIB })
         .collect();
-    let op = e.peer.put_batch(&copies).unwrap();
-    assert_eq!(e.cancel(op), ErrorKind::Cancelled);
-    e.assert_still("put_batch", &e.target);
+    let op = e.peer.prepare_at(Direction::Put, &copies).unwrap().start().unwrap();
+    assert_eq!(cancel(op), ErrorKind::Cancelled);
+    e.assert_still("list", &e.target);
     assert_eq!(e.source.stats().peers[0].in_flight, 0);
 }
 
 #[test]
 fn a_cancelled_put_with_a_tag_delivers_none() {
     let e = Ends::new();
-    let op = e.peer.put_notify_nb(0, 0, LEN, 1).unwrap();
-    assert_eq!(e.cancel(op), ErrorKind::Cancelled);
-    e.assert_still("put_notify_nb", &e.target);
-    e.peer.put_notify(0, LEN, 8, 2).unwrap();
+    let op = e.peer.start_put_notify_at(0, 0, LEN, 1).unwrap();
+    assert_eq!(cancel(op), ErrorKind::Cancelled);
+    e.assert_still("put with a tag", &e.target);
+    e.peer.put_notify_at(0, LEN, 8, 2).unwrap();
     let first = e.target.peer(0).unwrap().recv(Want::Notify, LONG).unwrap();
     assert_eq!(first, hmc_std::Message::Notify(2));
 }
@@ -116,26 +117,27 @@ fn a_cancelled_put_with_a_tag_delivers_none() {
 fn a_put_whose_deadline_has_passed_copies_nothing_more() {
     let e = Ends::new();
     let copy = Copy { local_offset: 0, remote_offset: 0, len: LEN };
-    let op = e.peer.begin_within(Direction::Put, copy, Duration::from_nanos(1)).unwrap();
-    let error = e.peer.wait_within(op, LONG).unwrap_err();
+    let op = e.peer.start_within(Direction::Put, copy, Duration::from_nanos(1)).unwrap();
+    let error = wait(op).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
-    e.assert_still("begin_within", &e.target);
+    e.assert_still("put with a time of its own", &e.target);
 }
 
 #[test]
 fn a_cancelled_put_gives_its_span_back_and_reads_it_no_more() {
     let e = Ends::new();
-    let window = e.peer.remote_buffer().unwrap();
+    let window = e.peer.buffer().unwrap();
     let region = e.source.allocate(LEN).unwrap();
     let mut span = region.take_all().unwrap();
     span.fill(OURS);
-    let op = e.peer.put_span(span, &window, 0).unwrap();
+    let op = window.put(0, span).start().unwrap();
     op.cancel();
-    let Err(WaitError::Failed(error)) = op.wait(LONG) else { panic!("it was not cancelled") };
-    assert_eq!(error.error.kind(), ErrorKind::Cancelled, "{error}");
+    let failed = op.wait().expect_err("it was cancelled");
+    assert_eq!(failed.kind(), ErrorKind::Cancelled, "{failed}");
     // The span is back: its owner writes other bytes there.
-    error.span.expect("nothing was under way").fill(REUSED);
-    e.assert_still("put_span", &e.target);
+    let back = failed.reclaim().within(Duration::ZERO).wait();
+    back.expect("nothing was under way").fill(REUSED);
+    e.assert_still("put of a span", &e.target);
     drop(region.take_all().expect("nobody holds the range"));
 }
 
@@ -144,9 +146,9 @@ fn a_cancelled_get_writes_nothing_more() {
     let e = Ends::new();
     e.source.buffer().fill(0, LEN, 0).unwrap();
     e.target.buffer().fill(0, LEN, OURS).unwrap();
-    let op = e.peer.get_nb(0, 0, LEN).unwrap();
-    assert_eq!(e.cancel(op), ErrorKind::Cancelled);
-    e.assert_still("get_nb", &e.source);
+    let op = e.peer.start_get_at(0, 0, LEN).unwrap();
+    assert_eq!(cancel(op), ErrorKind::Cancelled);
+    e.assert_still("get", &e.source);
 }
 
 /// The session's own thread copies while another one cancels: who waits learns the end when no piece is under way.
@@ -155,14 +157,14 @@ fn a_put_that_another_thread_copies_is_cancelled_after_its_piece() {
     let e = Ends::driven_by(Progress::Thread);
     let mut cancelled = 0;
     for round in 0..60 {
-        let op = e.peer.put_nb(0, 0, LEN).unwrap();
+        let op = e.peer.start_put_at(0, 0, LEN).unwrap();
         // The call has copied four pieces; the thread copies the others from some time on, for about a millisecond.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_micros(round * 15) {
             std::hint::spin_loop();
         }
-        e.peer.cancel(op).unwrap();
-        match e.peer.wait_within(op, LONG) {
+        op.cancel();
+        match wait(op) {
             Ok(len) => assert_eq!(len, LEN),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
@@ -170,7 +172,7 @@ fn a_put_that_another_thread_copies_is_cancelled_after_its_piece() {
                 cancelled += 1;
             }
         }
-        e.assert_unchanged("put_nb", &e.target, &bytes_of(&e.target));
+        e.assert_unchanged("put", &e.target, &bytes_of(&e.target));
     }
     assert!(cancelled > 0, "each was over before it was cancelled");
     assert_eq!(e.source.stats().peers[0].in_flight, 0);

@@ -7,6 +7,7 @@
     reason = "tests may panic"
 )]
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -174,7 +175,7 @@ fn a_dialer_tries_again_until_its_deadline() {
     let relay = moody_relay(at, 5);
     let peer =
         s.connect_with(0, &Address::Tcp(relay), ConnType::Tcp, LONG).expect("the 6th gets in");
-    peer.put(0, 0, 64).expect("a put");
+    peer.put_at(0, 0, 64).expect("a put");
     // Whoever is asked for its rank too.
     let s = session(2);
     let relay = moody_relay(at, 3);

@@ -7,17 +7,15 @@
     reason = "tests may panic"
 )]
 
-use std::future::Future;
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, Ends, wait};
+use std::future::{Future, IntoFuture as _};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use hmc_std::future::WaitError;
 use hmc_std::metrics::PeerStats;
-use hmc_std::{
-    Access, Address, ConnType, Copy, Direction, ErrorKind, Message, Rank, Session, Want,
-};
+use hmc_std::{Access, Address, ConnType, ErrorKind, Message, Rank, Session, Want};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::pair::{ALL, Pair, both};
@@ -61,29 +59,34 @@ struct Seen {
 fn transfers(p: &Pair) -> Seen {
     let (a, far) = (&p.a, BUFFER / 2);
     // At once, and in pieces.
-    a.put(0, far, 100).unwrap();
-    a.put(0, far, 3 * MIB).unwrap();
-    a.put(0, far, 0).unwrap();
-    assert_eq!(a.wait(a.put_nb(0, far, 1000).unwrap()).unwrap(), 1000);
+    a.put_at(0, far, 100).unwrap();
+    a.put_at(0, far, 3 * MIB).unwrap();
+    a.put_at(0, far, 0).unwrap();
+    assert_eq!(wait(a.start_put_at(0, far, 1000).unwrap()).unwrap(), 1000);
     let lists = [copy(10), copy(20), copy(30)];
-    assert_eq!(a.wait(a.put_batch(&lists).unwrap()).unwrap(), 60);
-    a.run_batch(&a.prepare(Direction::Put, &[copy(5), copy(6)]).unwrap()).unwrap();
-    a.put_notify(0, far, 64, 7).unwrap();
-    assert_eq!(result_of(a.put_async(0, far, 9).unwrap()).unwrap(), 9);
-    a.put_pipeline(copy(MIB), 65_536, 4).unwrap();
+    let list = a.prepare_at(Direction::Put, &lists).unwrap();
+    assert_eq!(wait(list.start().unwrap()).unwrap(), 60);
+    a.prepare_at(Direction::Put, &[copy(5), copy(6)]).unwrap().run().unwrap();
+    a.put_notify_at(0, far, 64, 7).unwrap();
+    let (remote, buffer) = (a.buffer().unwrap(), p.sender().buffer());
+    let put = remote.put(far, buffer.range(0, 9).unwrap());
+    assert_eq!(result_of(put.into_future()).unwrap().bytes, 9);
     let span = p.sender().allocate(33).unwrap().take_all().unwrap();
-    a.put_span(span, &a.remote_buffer().unwrap(), far).unwrap().wait(LONG).unwrap();
-    a.get(0, far, 200).unwrap();
-    a.get(0, far, 2 * MIB).unwrap();
-    assert_eq!(a.wait(a.get_nb(0, far, 300).unwrap()).unwrap(), 300);
-    assert_eq!(a.wait(a.get_batch(&[copy(7), copy(8)]).unwrap()).unwrap(), 15);
-    a.get_pipeline(copy(MIB), 65_536, 4).unwrap();
-    assert_eq!(result_of(a.get_async(0, far, 11).unwrap()).unwrap(), 11);
+    remote.put(far, span).start().unwrap().wait().unwrap();
+    remote.put(far, &[1; 21]).wait().unwrap();
+    a.get_at(0, far, 200).unwrap();
+    a.get_at(0, far, 2 * MIB).unwrap();
+    assert_eq!(wait(a.start_get_at(0, far, 300).unwrap()).unwrap(), 300);
+    let list = a.prepare_at(Direction::Get, &[copy(7), copy(8)]).unwrap();
+    assert_eq!(wait(list.start().unwrap()).unwrap(), 15);
+    let get = remote.get(far, buffer.range(0, 11).unwrap());
+    assert_eq!(result_of(get.into_future()).unwrap().bytes, 11);
+    remote.get(far, &mut [0; 22]).wait().unwrap();
     Seen {
         puts: 10,
         gets: 6,
-        put_bytes: 100 + 3 * MIB + 1000 + 60 + 11 + 64 + 9 + MIB + 33,
-        got_bytes: 200 + 2 * MIB + 300 + 15 + MIB + 11,
+        put_bytes: 100 + 3 * MIB + 1000 + 60 + 11 + 64 + 9 + 33 + 21,
+        got_bytes: 200 + 2 * MIB + 300 + 15 + 11 + 22,
     }
 }
 
@@ -123,9 +126,9 @@ fn messages_are_counted_once_at_each_end() {
         p.a.send_struct(b"three").unwrap();
         // As many tags of puts as may come at once.
         let ops: Vec<_> =
-            (0..20).map(|tag| p.a.put_notify_nb(0, BUFFER / 2, 8, tag).unwrap()).collect();
+            (0..20).map(|tag| p.a.start_put_notify_at(0, BUFFER / 2, 8, tag).unwrap()).collect();
         for op in ops {
-            p.a.wait(op).unwrap();
+            wait(op).unwrap();
         }
         let all = || (of(p.receiver()).inbox == 23).then_some(());
         until("all of them are there", LONG, all);
@@ -133,7 +136,7 @@ fn messages_are_counted_once_at_each_end() {
         let region = p.receiver().allocate(4096).unwrap();
         let window = p.b.expose(region.take_all().unwrap(), Access::all(), 1);
         let window = window.map_err(|(e, _)| e).unwrap();
-        p.a.remote_window(1, LONG).unwrap();
+        p.a.window(1).within(LONG).wait().unwrap();
         window.revoke(LONG).unwrap();
         let mut got = vec![0; 5 << 20];
         let sent = vec![1; 5 << 20];
@@ -161,27 +164,27 @@ fn failures_are_counted_once_however_they_are_waited_for() {
         let p = Pair::new(conn, BUFFER);
         let buffer = p.receiver().share(p.receiver().allocate(4096).unwrap()).unwrap();
         let _window = p.b.expose_buffer(&buffer, 0, 4096, Access::WRITE, 1).unwrap();
-        let window = p.a.remote_window(1, LONG).unwrap();
+        let window = p.a.window(1).within(LONG).wait().unwrap();
         let here = p.sender().share(p.sender().allocate(4096).unwrap()).unwrap();
-        let route = p.a.between(&here, &window).unwrap();
+        let ends = Ends { local: here, remote: window.clone() };
         let span = || p.sender().allocate(8).unwrap().take_all().unwrap();
-        // In the call, by name, with a span, and as futures.
-        assert_eq!(route.get(0, 0, 8).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
-        let op = route.get_nb(0, 0, 8).unwrap();
-        assert_eq!(p.a.wait(op).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
-        let op = p.a.get_span(span(), &window, 0).unwrap();
-        let Err(WaitError::Failed(e)) = op.wait(LONG) else { panic!("{conn:?}: not refused") };
-        assert_eq!((e.error.kind(), e.error.peer()), (ErrorKind::Access, Some(p.a.rank())));
-        let e = result_of(p.a.get_span(span(), &window, 0).unwrap()).unwrap_err();
-        assert_eq!(e.error.kind(), ErrorKind::Access, "{conn:?}");
-        let watched = p.a.watch(route.get_nb(0, 0, 8).unwrap()).unwrap();
+        // In the call, started, with a span, and as futures.
+        assert_eq!(ends.get_at(0, 0, 8).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
+        let op = ends.start_get_at(0, 0, 8).unwrap();
+        assert_eq!(wait(op).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
+        let op = window.get(0, span()).start().unwrap();
+        let e = op.wait().expect_err("refused");
+        assert_eq!((e.kind(), e.error().peer()), (ErrorKind::Access, Some(p.a.rank())));
+        let e = result_of(window.get(0, span()).start().unwrap()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Access, "{conn:?}");
+        let watched = ends.start_get_at(0, 0, 8).unwrap();
         assert_eq!(result_of(watched).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
         let stats = of(p.sender());
         assert_eq!((stats.failures, stats.gets, stats.puts), (5, 5, 0), "{conn:?}");
         assert_eq!((stats.bytes_out, stats.bytes_in), (0, 0), "{conn:?}");
         // What was never begun did not fail.
-        p.a.put(0, BUFFER, 1).unwrap_err();
-        p.a.get_nb(BUFFER, 0, 1).unwrap_err();
+        p.a.put_at(0, BUFFER, 1).unwrap_err();
+        p.a.start_get_at(BUFFER, 0, 1).unwrap_err();
         let stats = of(p.sender());
         assert_eq!((stats.failures, stats.gets, stats.puts), (5, 5, 0), "{conn:?}");
     }
@@ -266,7 +269,7 @@ fn connections_that_are_refused_are_counted_once() {
     until("six are counted", LONG, || (count() == 6).then_some(()));
     // Who gets in is not among them.
     let friend = Session::builder(2).buffer(4096).start().unwrap();
-    friend.connect(0, &Address::Tcp(at)).unwrap().put(0, 0, 8).unwrap();
+    friend.connect(0, &Address::Tcp(at)).unwrap().put_at(0, 0, 8).unwrap();
     assert_eq!(count(), 6);
     let (near, far) = (session.stats(), friend.stats());
     assert_eq!((near.peers.len(), far.peers.len()), (1, 1));

@@ -2,6 +2,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::fmt::Debug;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -53,7 +54,7 @@ fn talks(server: &Session, rank: u8, s: &mut (impl std::io::Read + std::io::Writ
     let mut heard = vec![0; TAG.len() + INT.len() + STRUCT.len() + EMPTY.len()];
     s.read_exact(&mut heard).unwrap();
     assert_eq!(heard, [TAG, INT, STRUCT, EMPTY].concat());
-    let e = peer.put(0, 0, 8).expect_err("no data plane");
+    let e = peer.put_at(0, 0, 8).expect_err("no data plane");
     assert!(matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unsupported), "{e}");
 }
 

@@ -7,14 +7,16 @@
     reason = "tests may panic"
 )]
 
+use hmc_testkit::buffers::{BufferTransfers as _, Ends, has_ended, wait};
+use std::future::Future as _;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hmc_core::types::Access;
 use hmc_sim::rng::Rng;
-use hmc_std::peer::Route;
-use hmc_std::window::RemoteWindow;
-use hmc_std::{ConnBuffer, ConnType, ErrorKind, Peer, Session};
+use hmc_std::{ConnBuffer, ConnType, ErrorKind, Op, Remote, Session, wait_any};
 use hmc_tests::env::{seed, until};
 use hmc_tests::pair::Pair;
 
@@ -33,12 +35,12 @@ fn buffer(session: &Session, byte: u8) -> ConnBuffer {
 }
 
 /// Gets all of the window until that fails: why. A get that is a success has the peer's bytes.
-fn get_until_it_ends(route: &Route, into: &ConnBuffer, begun: &AtomicU32) -> ErrorKind {
+fn get_until_it_ends(ends: &Ends, begun: &AtomicU32) -> ErrorKind {
     let (mut bytes, ours) = (vec![0; BYTES], vec![OURS; BYTES]);
     for n in 0.. {
-        into.write_at(0, &ours).unwrap();
-        match route.get(0, 0, LEN) {
-            Ok(()) => into.read_at(0, &mut bytes).unwrap(),
+        ends.local.write_at(0, &ours).unwrap();
+        match ends.get_at(0, 0, LEN) {
+            Ok(()) => ends.local.read_at(0, &mut bytes).unwrap(),
             Err(e) => return e.kind(),
         }
         let wrong = bytes.iter().position(|b| *b != THEIRS);
@@ -52,8 +54,8 @@ fn get_until_it_ends(route: &Route, into: &ConnBuffer, begun: &AtomicU32) -> Err
 
 /// Threads get, and after a while `end` ends what they get from. Why their gets ended.
 fn while_threads_get(
-    (from, peer): (&Session, &Peer),
-    window: &RemoteWindow,
+    from: &Session,
+    window: &Remote,
     rng: &mut Rng,
     end: impl FnOnce(),
 ) -> Vec<ErrorKind> {
@@ -61,9 +63,9 @@ fn while_threads_get(
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|_| {
-                let (into, begun) = (buffer(from, OURS), &begun);
-                let route = peer.between(&into, window).unwrap();
-                scope.spawn(move || get_until_it_ends(&route, &into, begun))
+                let begun = &begun;
+                let ends = Ends { local: buffer(from, OURS), remote: window.clone() };
+                scope.spawn(move || get_until_it_ends(&ends, begun))
             })
             .collect();
         until("all have got something", LONG, || {
@@ -85,8 +87,8 @@ fn a_get_that_a_revocation_meets_gives_bytes_of_the_window_or_fails() {
     let theirs = buffer(p.receiver(), THEIRS);
     for round in 1..=100 {
         let window = p.b.expose_buffer(&theirs, 0, LEN, Access::all(), round).unwrap();
-        let remote = p.a.remote_window(round, LONG).unwrap();
-        let ends = while_threads_get((p.sender(), &p.a), &remote, &mut rng, || {
+        let remote = p.a.window(round).within(LONG).wait().unwrap();
+        let ends = while_threads_get(p.sender(), &remote, &mut rng, || {
             window.revoke(LONG).expect("the threads get out");
         });
         let is_gone = |e: &ErrorKind| {
@@ -103,9 +105,9 @@ fn a_get_that_the_end_of_a_link_meets_gives_bytes_of_the_window_or_fails() {
         let Pair { mut sessions, a, b, dir: _dir } = Pair::new(ConnType::Shm, 4096);
         let theirs = buffer(&sessions[0], THEIRS);
         let _window = b.expose_buffer(&theirs, 0, LEN, Access::all(), 7).unwrap();
-        let remote = a.remote_window(7, LONG).unwrap();
+        let remote = a.window(7).within(LONG).wait().unwrap();
         let receiver = sessions.remove(0);
-        let ends = while_threads_get((&sessions[0], &a), &remote, &mut rng, || {
+        let ends = while_threads_get(&sessions[0], &remote, &mut rng, || {
             receiver.shutdown(LONG).expect("in order");
         });
         let is_over = |e: &ErrorKind| {
@@ -121,11 +123,11 @@ fn the_first_copy_of_each_handle_finds_the_window_and_all_are_counted() {
     let p = Pair::new(ConnType::Shm, LEN);
     let before = p.sender().stats();
     for n in 0..4 {
-        p.a.put(8 * n, 8 * n, 8).unwrap();
-        p.a.get(8 * n, 8 * n, 8).unwrap();
+        p.a.put_at(8 * n, 8 * n, 8).unwrap();
+        p.a.get_at(8 * n, 8 * n, 8).unwrap();
     }
     let other = p.a.clone();
-    other.put(0, 0, 8).unwrap();
+    other.put_at(0, 0, 8).unwrap();
     let of = |s: &hmc_std::metrics::Stats| {
         let peer = s.peers.first().expect("it is connected");
         (peer.puts, peer.gets, peer.bytes_out)
@@ -134,62 +136,67 @@ fn the_first_copy_of_each_handle_finds_the_window_and_all_are_counted() {
     assert_eq!((is.0 - was.0, is.1 - was.1, is.2 - was.2), (5, 4, 72));
 }
 
-/// A put that is over when its call returns has a name like any other: good for one wait, and for whatever else names serve.
+/// An operation that is over when it was started is one like any other: good for one result, in each way, whatever becomes of
+/// its link.
 #[test]
-fn operations_that_are_over_at_once_have_names_like_others() {
+fn operations_that_are_over_at_once_are_waited_for_like_others() {
     let Pair { mut sessions, a, b: _b, dir: _dir } = Pair::new(ConnType::Shm, LEN);
     let receiver = sessions.remove(0);
     let near = &sessions[0];
+    let remote = a.buffer().unwrap();
+    let here = |at, len| near.buffer().range(at, len).unwrap();
     let before = near.stats().peers[0].puts;
-    // The first goes under the lock, as do those that find all places in use; a long one is copied in pieces.
-    let mut ops: Vec<_> = (0..600).map(|n| a.put_nb(0, 8 * n, 8).unwrap()).collect();
-    ops.push(a.put_nb(0, 0, 0).unwrap());
-    ops.push(a.get_nb(8, 8, 8).unwrap());
-    assert_eq!(ops.iter().collect::<std::collections::HashSet<_>>().len(), ops.len());
-    for (n, op) in ops.iter().enumerate() {
-        assert!(a.test(*op).unwrap(), "{n}");
-        a.cancel(*op).unwrap();
-    }
-    let stale = |op| {
-        assert_eq!(a.wait(op).unwrap_err().kind(), ErrorKind::Stale);
-        assert_eq!(a.test(op).unwrap_err().kind(), ErrorKind::Stale);
-        assert_eq!(a.cancel(op).unwrap_err().kind(), ErrorKind::Stale);
-    };
+    // The first goes under the lock. More than there are slots: none takes one.
+    let mut ops: Vec<_> =
+        (0..600).map(|n| remote.put(8 * n, here(0, 8)).start().unwrap()).collect();
+    ops.push(remote.put(0, here(0, 0)).start().unwrap());
+    ops.push(remote.get(8, here(8, 8)).start().unwrap());
+    assert_eq!(near.stats().peers[0].in_flight, 0);
     let bytes = |n: usize| if n == 600 { 0 } else { 8 };
-    // By name, as a future that is dropped, beside others, and all at once.
-    for (n, op) in ops.iter().enumerate().filter(|(n, _)| n % 4 == 0) {
-        assert_eq!(a.wait(*op).unwrap(), bytes(n));
-        stale(*op);
+    for (n, op) in ops.iter().enumerate() {
+        assert!(has_ended(op), "{n}");
+        op.cancel();
+        assert_eq!(op.wait_for(LONG).ended().unwrap().unwrap(), bytes(n));
     }
-    for op in ops.iter().skip(1).step_by(4) {
-        drop(a.watch(*op).unwrap());
-        stale(*op);
+    // Waited for, as a future, dropped, and beside others.
+    let mut beside = Vec::new();
+    for (n, mut op) in ops.into_iter().enumerate() {
+        match n % 4 {
+            0 => assert_eq!(wait(op).unwrap(), bytes(n)),
+            1 => {
+                let mut cx = Context::from_waker(Waker::noop());
+                let Poll::Ready(done) = Pin::new(&mut op).poll(&mut cx) else {
+                    panic!("{n}: it is over");
+                };
+                assert_eq!(done.unwrap().bytes, bytes(n));
+                // It gives its result once.
+                assert_eq!(wait(op).unwrap_err().kind(), ErrorKind::Stale);
+            }
+            2 => drop(op),
+            _ => beside.push(op),
+        }
     }
-    let rest: Vec<_> = ops.iter().copied().skip(2).step_by(4).collect();
-    assert_eq!(near.wait_all(&rest).unwrap(), rest.iter().fold(0, |sum, _| sum + 8));
-    let mut rest: Vec<_> = ops.iter().copied().skip(3).step_by(4).collect();
-    while !rest.is_empty() {
-        let (n, moved) = near.wait_any(&rest, LONG).unwrap();
-        assert_eq!(moved.unwrap(), 8);
-        stale(rest.remove(n));
+    while !beside.is_empty() {
+        let by_reference: Vec<&Op> = beside.iter().collect();
+        let n = wait_any(&by_reference, LONG).unwrap().ended().unwrap();
+        assert_eq!(wait(beside.remove(n)).unwrap(), 8);
     }
     let peer = &near.stats().peers[0];
     assert_eq!((peer.puts - before, peer.in_flight), (601, 0));
-    // Names outlive the window and the link.
-    let op = a.put_nb(0, 0, 8).unwrap();
-    assert_eq!(a.put_nb(LEN - 4, 0, 8).unwrap_err().kind(), ErrorKind::Range);
-    assert_eq!(a.put_nb(0, LEN - 4, 8).unwrap_err().kind(), ErrorKind::Range);
+    // Results outlive the window and the link.
+    let op = a.start_put_at(0, 0, 8).unwrap();
+    assert_eq!(a.start_put_at(LEN - 4, 0, 8).unwrap_err().kind(), ErrorKind::Range);
+    assert_eq!(a.start_put_at(0, LEN - 4, 8).unwrap_err().kind(), ErrorKind::Range);
     receiver.shutdown(LONG).expect("in order");
-    until("the link is over", LONG, || a.put_nb(0, 0, 8).is_err().then_some(()));
-    assert_eq!(a.wait(op).unwrap(), 8);
-    stale(op);
+    until("the link is over", LONG, || a.start_put_at(0, 0, 8).is_err().then_some(()));
+    assert_eq!(wait(op).unwrap(), 8);
 }
 
-/// Threads that begin and wait for operations of one link never meet a name of another's.
+/// Threads that begin and wait for operations of one link never meet a result of another's.
 #[test]
-fn names_of_several_threads_are_their_own() {
+fn results_of_several_threads_are_their_own() {
     let p = Pair::new(ConnType::Shm, LEN);
-    p.a.put(0, 0, 8).unwrap();
+    p.a.put_at(0, 0, 8).unwrap();
     std::thread::scope(|scope| {
         for thread in 1..=4_u64 {
             let peer = p.a.clone();
@@ -197,10 +204,11 @@ fn names_of_several_threads_are_their_own() {
                 for round in 0..2000_u64 {
                     let count = 1 + round % 40;
                     // Each thread moves another number of bytes.
-                    let ops: Vec<_> =
-                        (0..count).map(|_| peer.put_nb(0, 8 * thread, thread).unwrap()).collect();
+                    let ops: Vec<_> = (0..count)
+                        .map(|_| peer.start_put_at(0, 8 * thread, thread).unwrap())
+                        .collect();
                     for op in ops {
-                        assert_eq!(peer.wait(op).unwrap(), thread);
+                        assert_eq!(wait(op).unwrap(), thread);
                     }
                 }
             });

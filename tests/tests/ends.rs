@@ -33,7 +33,7 @@ fn play(rank: u32, rng: &mut Rng) {
     let mut target = Actor::session(ACTOR, &settings);
     let peer = session.connect_with(rank, &dir.address(), ConnType::Shm, LONG).unwrap();
     target.request(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
-    let remote = peer.remote_window(5, LONG).unwrap();
+    let remote = peer.window(5).within(LONG).wait().unwrap();
     target.stop();
     let mut owners = Vec::new();
     let mut ops = Vec::new();
@@ -41,10 +41,10 @@ fn play(rank: u32, rng: &mut Rng) {
         let (owner, lent) = Owner::of(LEN, LENT);
         let span = session.register(lent).unwrap().take_all().unwrap();
         let op = match rng.below(2) {
-            0 => peer.get_span(span, &remote, 0),
-            _ => peer.put_span(span, &remote, 0),
+            0 => remote.get(0, span).start(),
+            _ => remote.put(0, span).start(),
         };
-        ops.push(op.map_err(|e| e.error).unwrap());
+        ops.push(op.unwrap());
         owners.push(owner);
     }
     let how = rng.below(3);
@@ -52,16 +52,16 @@ fn play(rank: u32, rng: &mut Rng) {
     match how {
         // The handles first, then the session, and the other way round.
         0 => {
-            drop((ops, peer));
+            drop((ops, remote, peer));
             drop(session);
         }
         1 => {
             let _ = session.shutdown(Duration::from_millis(rng.below(20)));
-            drop((ops, peer));
+            drop((ops, remote, peer));
         }
         _ => {
             drop(session);
-            drop((peer, ops));
+            drop((peer, remote, ops));
         }
     }
     for owner in &owners {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hmc_std::memory::Span;
 use hmc_std::{Access, Address, ConnType, Session, Want};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::raw_frames::{dial, send_raw};
 
@@ -38,15 +39,15 @@ fn queued_copies_of_one_peer_do_not_shut_out_another() {
     let vector = || vec![0u8; usize::try_from(BLOCK).unwrap()];
     let space = target.register_vec(vector()).unwrap().take_all().unwrap();
     let _window = target.peer(0).unwrap().expose(space, Access::all(), LABEL).unwrap();
-    let window = to_target.remote_window(LABEL, LONG).unwrap();
+    let window = to_target.window(LABEL).within(LONG).wait().unwrap();
     let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
-            let post = |span: Span| to_target.put_span(span, &window, 0).unwrap();
+            let post = |span: Span| window.put(0, span).start().unwrap();
             let span = || busy.register_vec(vector()).unwrap().take_all().unwrap();
             let mut flying: VecDeque<_> = (0..8).map(|_| post(span())).collect();
             while let Some(op) = flying.pop_front() {
-                let (_, span) = op.wait(LONG).unwrap();
+                let span = op.wait().unwrap().memory;
                 moved.fetch_add(1, Ordering::Relaxed);
                 if !stop.load(Ordering::Relaxed) {
                     flying.push_back(post(span));
@@ -55,7 +56,7 @@ fn queued_copies_of_one_peer_do_not_shut_out_another() {
         });
         until("the load runs", LONG, || (moved.load(Ordering::Relaxed) > 2).then_some(()));
         let before = moved.load(Ordering::Relaxed);
-        let results: Vec<_> = (0..20).map(|_| other.put(0, 0, 4096)).collect();
+        let results: Vec<_> = (0..20).map(|_| other.put_at(0, 0, 4096)).collect();
         let during = moved.load(Ordering::Relaxed) - before;
         stop.store(true, Ordering::Relaxed);
         load.join().unwrap();

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::collections::BTreeMap;
+use std::future::Future as _;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use hmc_std::{Access, Copy, Direction, Session};
+use hmc_std::{Access, Piece, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::child::in_child;
 use hmc_tests::env::TempDir;
 
@@ -55,16 +58,23 @@ fn what_a_child_drops_closes_none_of_its_descriptors() {
     let shared_window = peer.expose_buffer(&shared, 0, 4096, Access::all(), 2).unwrap();
     let theirs = target.allocate(4096).unwrap().take_all().unwrap();
     let theirs = back.expose(theirs, Access::all(), 3).unwrap();
-    let remote = peer.remote_window(3, Duration::from_secs(30)).unwrap();
-    let route = peer.between(&shared, &remote).unwrap();
-    let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 };
-    let batch = peer.prepare(Direction::Put, &[copy]).unwrap();
-    let future = peer.put_async(0, 0, 64).unwrap();
-    let op = peer.put_span(region.take(8192, 64).unwrap(), &remote, 0).unwrap();
+    let remote = peer.window(3).within(Duration::from_secs(30)).wait().unwrap();
+    let plan = remote.put_list(&[Piece::new(shared.range(0, 64).unwrap(), 0)]).prepare().unwrap();
+    // Two requests that are awaited, of which one has begun; each has its memory.
+    let awaited = || {
+        let (remote, shared) = (remote.clone(), shared.clone());
+        Box::pin(async move { remote.put(0, shared.range(0, 64)?).notify(5).await })
+    };
+    let mut futures = [awaited(), awaited()];
+    let _ = futures[0].as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    // With tags, so that they have slots.
+    let op = remote.put(0, shared.range(0, 64).unwrap()).notify(6).start().unwrap();
+    let span_op = remote.put(0, region.take(8192, 64).unwrap()).notify(7).start().unwrap();
     let delivery = peer.send_data_nb(0, 64).unwrap();
     let group = source.group(&[0, 1]).unwrap();
     let span = region.take(16384, 64).unwrap();
-    let things = (spare, shared, adopted, window, shared_window, theirs, route, batch, future, op);
+    let ops = (remote, plan, futures, op, span_op);
+    let things = (spare, shared, adopted, window, shared_window, theirs, ops);
     let mut all = Some((things, delivery, group, span, region, back, prepared));
     let mut sessions = Some((peer.clone(), source, target));
     let said = in_child(|| {
@@ -78,5 +88,5 @@ fn what_a_child_drops_closes_none_of_its_descriptors() {
     });
     assert_eq!(said.as_deref(), Ok("of true it closed []"));
     // The parent is as it was.
-    peer.put(0, 8192, 4096).unwrap();
+    peer.put_at(0, 8192, 4096).unwrap();
 }

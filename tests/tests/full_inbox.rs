@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hmc_std::{ConnType, ErrorKind, Message, Want};
+use hmc_std::{ConnType, ErrorKind, Message, Op, Waited, Want};
+use hmc_testkit::buffers::{BufferTransfers as _, has_ended, wait};
 use hmc_tests::env::until;
 use hmc_tests::pair::Pair;
 
@@ -62,9 +63,12 @@ fn a_stream_that_stopped_for_a_waiter_goes_on_without_it() {
     for round in 0..300 {
         std::thread::scope(|s| {
             let sender = s.spawn(|| {
-                let put = |tag| pair.a.put_notify_nb(0, 0, 8, tag).unwrap();
+                let put = |tag| pair.a.start_put_notify_at(0, 0, 8, tag).unwrap();
                 let ops = [put(2 * round), put(2 * round + 1)];
-                ops.map(|op| pair.a.wait_within(op, SHORT).map_err(|e| e.to_string()))
+                ops.map(|op: Op| match op.wait_for(SHORT) {
+                    Waited::Ended(result) => result.map_err(|e| e.to_string()),
+                    other => Err(format!("{other:?}")),
+                })
             });
             let first = pair.b.recv(Want::Notify, LONG).unwrap();
             let ended = sender.join().unwrap();
@@ -110,22 +114,23 @@ fn a_put_whose_tag_finds_no_space_waits_and_keeps_no_caller() {
     const LIMIT: usize = 4;
     for conn in [ConnType::Loopback, ConnType::Shm, ConnType::Tcp] {
         let pair = Pair::with(conn, 4096, |b| b.inbox(LIMIT, 1 << 20));
-        let ops: Vec<_> =
-            (0..10).map(|tag| pair.a.put_notify_nb(0, 0, 8, tag).expect("it waits")).collect();
+        let mut ops: Vec<_> = (0..10)
+            .map(|tag| pair.a.start_put_notify_at(0, 0, 8, tag).expect("it waits"))
+            .collect();
         until("the inbox is full", LONG, || (held(&pair) == LIMIT).then_some(()));
-        let given_up = *ops.last().unwrap();
+        let given_up = ops.pop().unwrap();
         if conn == ConnType::Loopback {
-            assert!(!pair.a.test(given_up).unwrap());
-            pair.a.cancel(given_up).unwrap();
+            assert!(!has_ended(&given_up));
+            given_up.cancel();
         }
         let others = if conn == ConnType::Loopback { 9 } else { 10 };
         for tag in 0..others {
             assert_eq!(pair.b.recv(Want::Notify, LONG).unwrap(), Message::Notify(tag), "{conn:?}");
         }
-        for op in ops.iter().take(9) {
-            assert_eq!(pair.a.wait(*op).unwrap(), 8);
+        for op in ops {
+            assert_eq!(wait(op).unwrap(), 8);
         }
-        let last = pair.a.wait(given_up).map_err(|e| e.kind());
+        let last = wait(given_up).map_err(|e| e.kind());
         let cancelled = conn == ConnType::Loopback;
         assert_eq!(last.err(), cancelled.then_some(ErrorKind::Cancelled), "{conn:?}");
     }

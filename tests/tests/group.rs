@@ -14,6 +14,7 @@ use std::time::Duration;
 use hmc_sim::rng::Rng;
 use hmc_std::memory::SharedBytes;
 use hmc_std::{Element, ErrorKind, Exchange, Group, Progress, Reduce};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{Via, seed};
 use hmc_tests::group_fixture::GroupFixture;
 use hmc_tests::pair::pattern;
@@ -401,7 +402,8 @@ fn a_waiting_member_serves_others_without_a_background_thread() {
         members.sessions[..2].iter().map(|s| s.group(&[0, 1]).unwrap()).collect();
     std::thread::scope(|s| {
         s.spawn(|| groups[0].barrier().unwrap());
-        members.sessions[2].put(0, 0, 0, 8).expect("the target waits in a barrier");
+        let peer = members.sessions[2].peer(0).unwrap();
+        peer.put_at(0, 0, 8).expect("the target waits in a barrier");
         groups[1].barrier().unwrap();
     });
 }
@@ -437,11 +439,13 @@ fn groups_of_some_and_messages_of_others() {
             let mut out = vec![0; 50_000];
             s.spawn(|| {
                 let mut out = vec![0; 50_000];
-                members.sessions[2].recv_data(0, &mut out).unwrap();
-                members.sessions[2].send_data(0, &out).unwrap();
+                let first = members.sessions[2].peer(0).unwrap();
+                first.recv_data(&mut out).unwrap();
+                first.send_data(&out).unwrap();
             });
-            members.sessions[0].send_data(2, &bytes).unwrap();
-            members.sessions[0].recv_data(2, &mut out).unwrap();
+            let third = members.sessions[0].peer(2).unwrap();
+            third.send_data(&bytes).unwrap();
+            third.recv_data(&mut out).unwrap();
             assert!(out == bytes);
         }
     });

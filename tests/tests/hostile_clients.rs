@@ -15,6 +15,7 @@ use hmc_core::limits::MAX_PENDING_CONNS;
 use hmc_core::wire::reject::RejectReason;
 use hmc_sim::rng::Rng;
 use hmc_std::{Address, ConnType, ErrorKind, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound, files, seed, status_of, until};
 use hmc_tests::raw_frames::{dial, hello, is_closed_after, read_reject, send_raw};
@@ -35,7 +36,7 @@ fn assert_serves(at: SocketAddr, rank: u32, as_rank: u32) {
     let s = Session::builder(as_rank).buffer(1 << 16).start().expect("a session");
     let start = Instant::now();
     let peer = s.connect(rank, &Address::Tcp(at)).expect("connected");
-    peer.put(0, 0, 4096).expect("a put");
+    peer.put_at(0, 0, 4096).expect("a put");
     let took = start.elapsed();
     assert!(took < bound(Duration::from_secs(1)), "connecting took {took:?}");
 }
@@ -111,7 +112,7 @@ fn garbage_is_refused_and_harms_nobody() {
         let _ = s.write_all(&bytes);
         let _ = s.shutdown(std::net::Shutdown::Write);
         assert!(is_closed_after(&mut s), "kept after {bytes:02x?}");
-        peer.put(0, 0, 512).expect("the friend is not disturbed");
+        peer.put_at(0, 0, 512).expect("the friend is not disturbed");
     }
     assert!(server.stats().strangers_refused >= 150);
     assert_eq!(server.peers().len(), 1, "nobody of them became a peer");
@@ -355,7 +356,7 @@ fn used_up_descriptors_pause_the_listener_only() {
     actor.request(&format!("files {}", open + 4));
     let crowd: Vec<_> = (0..8).map(|_| dial(at)).collect();
     let early = Session::builder(4).buffer(1 << 16).start().unwrap();
-    early.connect(1, &Address::Tcp(at)).expect("it speaks").put(0, 0, 64).expect("a put");
+    early.connect(1, &Address::Tcp(at)).expect("it speaks").put_at(0, 0, 64).expect("a put");
     drop((early, crowd));
     until("they are gone", LONG, || {
         let now = std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
@@ -370,7 +371,7 @@ fn used_up_descriptors_pause_the_listener_only() {
     println!("while descriptors are used up: {e}");
     let start = Instant::now();
     for _ in 0..100 {
-        peer.put(0, 0, 4096).expect("those inside are not disturbed");
+        peer.put_at(0, 0, 4096).expect("those inside are not disturbed");
     }
     assert!(start.elapsed() < bound(Duration::from_millis(500)), "{:?}", start.elapsed());
     // Not even a busy one: a pause is a pause.
@@ -382,7 +383,7 @@ fn used_up_descriptors_pause_the_listener_only() {
     actor.request("files 100000");
     drop(crowd);
     until("the listener is open again", LONG, || late.connect(1, &Address::Tcp(at)).ok())
-        .put(0, 0, 64)
+        .put_at(0, 0, 64)
         .expect("a put");
 }
 

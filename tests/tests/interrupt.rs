@@ -14,15 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use hmc_std::config::Progress;
-use hmc_std::future::WaitError;
 use hmc_std::{
-    Access, Address, Communicator, ConnType, Copy, Direction, Error, ErrorKind, Peer, Session,
-    SessionBuilder, Status, Want,
+    Access, Address, ConnType, Error, ErrorKind, Op, Peer, Session, SessionBuilder, Status, Waited,
+    Want, wait_any,
 };
-use hmc_tests::actor::Actor;
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, wait};
 use hmc_tests::env::{TempDir, bound, until};
 
-const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
 const LEN: u64 = 4096;
 
@@ -131,32 +129,34 @@ impl Silent {
 }
 
 #[test]
-fn blocking_transfers_end_and_their_operations_run_on() {
-    let s = Silent::new(ConnType::Tcp, |b| b.slots(5));
+fn blocking_transfers_end_and_what_they_began_keeps_its_slot() {
+    let s = Silent::new(ConnType::Tcp, |b| b.slots(4));
     s.source.buffer().fill(0, 1 << 20, 9).unwrap();
     let copy = Copy { local_offset: 0, remote_offset: 0, len: LEN };
     let p = &s.peer;
-    assert_interrupted("put", interrupted(|| p.put(0, 0, LEN)));
-    assert_interrupted("get", interrupted(|| p.get(LEN, 0, LEN)));
-    assert_interrupted("put_notify", interrupted(|| p.put_notify(0, LEN, LEN, 7)));
+    assert_interrupted("put", interrupted(|| p.put_at(0, 0, LEN)));
+    assert_interrupted("get", interrupted(|| p.get_at(LEN, 0, LEN)));
+    assert_interrupted("put_notify", interrupted(|| p.put_notify_at(0, LEN, LEN, 7)));
     assert_interrupted(
         "transfer_within",
         interrupted(|| p.transfer_within(Direction::Put, copy, LONG)),
     );
-    let batch = p.prepare(Direction::Put, &[Copy { remote_offset: 4 * LEN, ..copy }]).unwrap();
-    assert_interrupted("run_batch", interrupted(|| p.run_batch(&batch)));
-    // All five are still in flight: no slot is free for a sixth, and no byte has come.
-    assert_interrupted("put_nb", interrupted(|| p.put_nb(0, 0, LEN)));
+    let list = p.prepare_at(Direction::Put, &[Copy { remote_offset: 4 * LEN, ..copy }]).unwrap();
+    assert_interrupted("a list", interrupted(|| list.run()));
+    // All five were cancelled. The get is over, and the transport still has the puts: no slot is free for another one, and no
+    // byte has come.
+    assert_interrupted("start_blocking", interrupted(|| p.start_put_at(0, 0, LEN)));
     let mut got = [0];
     s.target.buffer().read_at(4 * LEN, &mut got).unwrap();
     assert_eq!(got, [0]);
-    // Then the peer wakes up. They end by themselves, and give their places back.
+    // Then the peer wakes up. What had begun is carried out, and gives its slots back.
     s.answer("the last one has come", || {
         s.target.buffer().read_at(4 * LEN, &mut got).unwrap();
         (got == [9]).then_some(())
     });
-    let ops: Vec<_> = driven(&s.target, || (0..5).map(|_| p.put_nb(0, 0, LEN).unwrap()).collect());
-    driven(&s.target, || s.source.wait_all(&ops)).unwrap();
+    let ops: Vec<_> =
+        driven(&s.target, || (0..5).map(|_| p.start_put_at(0, 0, LEN).unwrap()).collect());
+    driven(&s.target, || ops.into_iter().for_each(|op| assert_eq!(wait(op).unwrap(), LEN)));
     assert_eq!(
         s.target.buffer().crc32c(0, 2 * LEN).unwrap(),
         s.source.buffer().crc32c(0, 2 * LEN).unwrap()
@@ -164,25 +164,38 @@ fn blocking_transfers_end_and_their_operations_run_on() {
 }
 
 #[test]
-fn pipelines_end() {
-    let s = Silent::new(ConnType::Tcp, |b| b);
-    let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 * LEN };
-    assert_interrupted("a pipeline", interrupted(|| s.peer.put_pipeline(copy, LEN, 8)));
-    assert_interrupted("a pipeline", interrupted(|| s.peer.get_pipeline(copy, LEN, 8)));
-    driven(&s.target, || s.peer.put(0, 0, LEN).unwrap());
-}
-
-#[test]
 fn what_was_waited_for_can_be_waited_for_again() {
     let s = Silent::new(ConnType::Tcp, |b| b);
-    let ops: Vec<_> = (0..3).map(|i| s.peer.put_nb(0, i * LEN, LEN).unwrap()).collect();
-    assert_interrupted("wait", interrupted(|| s.source.wait(ops[0])));
-    assert_interrupted("wait_within", interrupted(|| s.peer.wait_within(ops[1], LONG)));
-    assert_interrupted("wait_all", interrupted(|| s.source.wait_all(&ops)));
-    assert_interrupted("wait_any", interrupted(|| s.source.wait_any(&ops, LONG)));
-    let e = interrupted(|| s.source.wait(ops[2])).unwrap_err();
-    assert_eq!(e.op(), Some(ops[2]), "{e}");
-    assert_eq!(driven(&s.target, || s.source.wait_all(&ops)).unwrap(), 3 * LEN);
+    let ops: Vec<_> = (0..3).map(|i| s.peer.start_put_at(0, i * LEN, LEN).unwrap()).collect();
+    let all: Vec<&Op> = ops.iter().collect();
+    for op in &ops {
+        assert!(matches!(interrupted(|| op.wait_for(LONG)), Waited::Interrupted));
+    }
+    let any = interrupted(|| wait_any(&all, LONG)).expect("descriptors");
+    assert_eq!(any, Waited::Interrupted);
+    assert!(matches!(interrupted(|| ops[2].wait_for(LONG)), Waited::Interrupted));
+    driven(&s.target, || ops.into_iter().for_each(|op| assert_eq!(wait(op).unwrap(), LEN)));
+}
+
+/// The wait that takes the operation ends it: nothing else could.
+#[test]
+fn an_operation_whose_last_wait_is_interrupted_is_cancelled() {
+    let s = Silent::new(ConnType::Tcp, |b| b.slots(2));
+    s.source.buffer().fill(0, 1 << 20, 9).unwrap();
+    for _ in 0..2 {
+        let op = s.peer.start_put_at(0, 0, LEN).unwrap();
+        let name = op.name();
+        assert!(name.is_some(), "it was posted");
+        let ended = interrupted(|| op.wait());
+        assert_eq!(ended.as_ref().err().and_then(Error::op), name);
+        assert_interrupted("wait", ended);
+    }
+    let range = s.source.buffer().range(0, LEN).unwrap();
+    let remote = s.peer.buffer().unwrap();
+    let full = remote.put(0, range).start().expect_err("the transport still has both");
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    // Nobody asks for their results: their slots are free when the transport lets go of them.
+    drop(s.answer("a slot is free", || remote.put(0, range).start().ok()));
 }
 
 #[test]
@@ -192,15 +205,23 @@ fn a_span_stays_with_its_operation() {
     let back = s.target.peer(0).unwrap();
     let window = back.expose(there.take_all().unwrap(), Access::all(), 5).map_err(|(e, _)| e);
     let _window = window.unwrap();
-    let remote = s.peer.remote_window(5, LONG).unwrap();
+    let remote = s.peer.window(5).within(LONG).wait().unwrap();
     let region = s.source.allocate(LEN).unwrap();
-    let op = s.peer.put_span(region.take_all().unwrap(), &remote, 0).unwrap();
-    let Err(WaitError::Interrupted(op)) = interrupted(|| op.wait(LONG)) else {
-        panic!("the wait was not interrupted")
-    };
+    let op = remote.put(0, region.take_all().unwrap()).start().unwrap();
+    assert!(matches!(interrupted(|| op.wait_for(LONG)), Waited::Interrupted));
     assert_eq!(region.take(0, 1).unwrap_err().kind(), ErrorKind::Busy);
-    let (n, span) = driven(&s.target, || op.wait(LONG).unwrap());
-    assert_eq!((n, span.len()), (LEN, LEN));
+    let done = driven(&s.target, || op.wait().unwrap());
+    assert_eq!((done.bytes, done.memory.len()), (LEN, LEN));
+    // One that was cancelled by an interrupt has it until the transport lets go of it.
+    let op = remote.put(0, done.memory).start().unwrap();
+    let failed = interrupted(|| op.wait()).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Interrupted, "{failed}");
+    assert_eq!(region.take(0, 1).unwrap_err().kind(), ErrorKind::Busy);
+    let failed = interrupted(|| failed.reclaim().within(LONG).wait()).expect_err("no answer");
+    assert_eq!(failed.kind(), ErrorKind::Interrupted, "{failed}");
+    assert_eq!(region.take(0, 1).unwrap_err().kind(), ErrorKind::Busy);
+    let span = driven(&s.target, || failed.reclaim().within(LONG).wait()).expect("an answer");
+    assert_eq!(span.len(), LEN);
 }
 
 #[test]
@@ -219,7 +240,7 @@ fn receives_end_and_messages_are_not_lost() {
             "recv of nobody",
             interrupted(|| s.source.control().recv(9, Want::Any, LONG)),
         );
-        assert_interrupted("remote_window", interrupted(|| s.peer.remote_window(77, LONG)));
+        assert_interrupted("window", interrupted(|| s.peer.window(77).within(LONG).wait()));
         assert_interrupted("wait_peer", interrupted(|| s.source.wait_peer(9, LONG)));
         assert_interrupted("wait_any_peer", interrupted(|| s.source.wait_any_peer(&[0, 1], LONG)));
         s.target.peer(0).unwrap().send_tag(42).unwrap();
@@ -323,7 +344,7 @@ fn a_dial_is_given_up_in_order() {
 fn goodbyes_end() {
     for whole in [false, true] {
         let mut s = Silent::new(ConnType::Tcp, |b| b);
-        s.peer.put_nb(0, 0, LEN).unwrap();
+        let _op = s.peer.start_put_at(0, 0, LEN).unwrap();
         if whole {
             let Silent { source, target, peer, _dir } = s;
             assert_interrupted("shutdown", interrupted(|| source.shutdown(LONG)));
@@ -334,7 +355,7 @@ fn goodbyes_end() {
         assert_interrupted("disconnect", interrupted(|| s.peer.disconnect(LONG)));
         assert!(!s.peer.is_connected());
         s.peer = s.source.loopback().unwrap();
-        s.peer.put(0, LEN, 8).unwrap();
+        s.peer.put_at(0, LEN, 8).unwrap();
     }
 }
 
@@ -343,14 +364,13 @@ fn goodbyes_end() {
 fn hooks_of_leader_and_followers_are_called_alike() {
     let s = Silent::new(ConnType::Tcp, |b| b);
     let start = Instant::now();
-    let ops: Vec<_> = (0..64).map(|i| s.peer.put_nb(0, i * LEN, LEN).unwrap()).collect();
+    let ops: Vec<_> = (0..64).map(|i| s.peer.start_put_at(0, i * LEN, LEN).unwrap()).collect();
     std::thread::scope(|scope| {
-        let waiters: Vec<_> = ops
-            .iter()
-            .map(|op| scope.spawn(|| interrupted(|| s.peer.wait_within(*op, LONG))))
-            .collect();
+        let waiters: Vec<_> =
+            ops.iter().map(|op| scope.spawn(|| interrupted(|| op.wait_for(LONG)))).collect();
         for w in waiters {
-            assert_interrupted("wait", w.join().unwrap());
+            let waited = w.join().unwrap();
+            assert!(matches!(waited, Waited::Interrupted), "{waited:?}");
         }
     });
     // Were each asked only when it leads, the last would be asked for the second time after 6.4 s.
@@ -375,7 +395,7 @@ fn the_hook_may_use_the_session() {
     fn puts() -> bool {
         let peer = PEER.take();
         peer.is_some_and(|p| {
-            p.put(0, 0, LEN).unwrap();
+            p.put_at(0, 0, LEN).unwrap();
             p.send_tag(8).unwrap();
             true
         })
@@ -402,101 +422,10 @@ fn a_deadline_that_has_passed_is_no_interruption() {
     ask.stop.store(true, Ordering::Release);
     let me = s.source.loopback().unwrap();
     for _ in 0..1000 {
-        me.put(0, LEN, 64).unwrap();
+        me.put_at(0, LEN, 64).unwrap();
         me.send_tag(1).unwrap();
         assert_eq!(me.recv_tag().unwrap(), 1);
     }
     assert_eq!(ask.asked.load(Ordering::Acquire), 0);
     ASK.set(None);
-}
-
-/// Whether the hook below is to fork: 1. It has: 0, and 2 in the child. And the child's number.
-static FORKED: [std::sync::atomic::AtomicI32; 2] =
-    [const { std::sync::atomic::AtomicI32::new(0) }; 2];
-
-fn forks() -> bool {
-    if FORKED[0].compare_exchange(1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-        // SAFETY: fork(2). The child comes back to its call, which ends, and then ends itself.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            FORKED[0].store(2, Ordering::SeqCst);
-            // SAFETY: alarm(2) takes a number.
-            unsafe { libc::alarm(60) };
-        }
-        FORKED[1].store(pid, Ordering::SeqCst);
-    }
-    false
-}
-
-/// Has the hook fork in that call, which gives what it ended with. The child's must be `Forked`; it ends here.
-fn fork_in<R>(call: impl FnOnce() -> hmc_std::Result<R>) -> hmc_std::Result<R> {
-    FORKED[0].store(1, Ordering::SeqCst);
-    fork_later_in(call)
-}
-
-/// As [`fork_in`], once another thread sets `FORKED`.
-fn fork_later_in<R>(call: impl FnOnce() -> hmc_std::Result<R>) -> hmc_std::Result<R> {
-    let got = call();
-    if FORKED[0].load(Ordering::SeqCst) == 2 {
-        let told = got.is_err_and(|e| e.kind() == ErrorKind::Forked);
-        // SAFETY: _exit(2) takes a number.
-        unsafe { libc::_exit(if told { 7 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: waitpid(2) on the child made above; `status` is a valid place for the answer.
-    unsafe { libc::waitpid(FORKED[1].load(Ordering::SeqCst), &raw mut status, 0) };
-    assert_eq!(status, 7 << 8, "{status:#x}");
-    got
-}
-
-#[test]
-fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
-    let dir = TempDir::new();
-    let target = Session::builder(1).uds(dir.path()).buffer(LEN).start().unwrap();
-    let source = Session::builder(0).interrupt(forks).heartbeat(None).uds(dir.path());
-    let source = source.buffer(LEN).start().unwrap();
-    let peer = source.connect(1, &dir.address()).unwrap();
-    let back = target.wait_peer(0, LONG).unwrap();
-    let goes_on = |n: u64| {
-        back.send_tag(n).unwrap();
-        assert_eq!(peer.recv_tag().unwrap(), n);
-        assert!(source.uds_path().unwrap().exists());
-    };
-    let short = Duration::from_secs(2);
-    for want in [Want::Tag, Want::Any] {
-        let got = fork_in(|| peer.recv(want, short));
-        assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
-        goes_on(9);
-    }
-    // The other member of the group does not come.
-    let group = source.group(&[0, 1]).unwrap().with_deadline(short);
-    let got = fork_in(|| group.barrier());
-    assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
-    goes_on(10);
-    // A stopped process says no goodbye.
-    let settings = format!("rank=2 uds={} buffer={LEN} heartbeat=0", dir.path().display());
-    let stopped = Actor::session(ACTOR, &settings);
-    source.connect(2, &dir.address()).unwrap();
-    stopped.stop();
-    // Nor does it answer a member that gives up.
-    let (began, deadline) = (Instant::now(), Duration::from_secs(1));
-    let group = source.group(&[0, 2]).unwrap().with_deadline(deadline);
-    let got = std::thread::scope(|s| {
-        s.spawn(|| {
-            let by = deadline + Duration::from_millis(100);
-            until("it gives up", LONG, || (began.elapsed() > by).then_some(()));
-            FORKED[0].store(1, Ordering::SeqCst);
-        });
-        fork_later_in(|| group.barrier())
-    });
-    assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
-    let socket = source.uds_path().unwrap();
-    let got = fork_in(|| {
-        let ended = Communicator::shutdown(&source, short);
-        let is_child = FORKED[0].load(Ordering::SeqCst) == 2;
-        assert!(!is_child || socket.exists(), "the child removed the socket");
-        ended
-    });
-    stopped.resume();
-    assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hmc_std::{Address, ConnType, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 
 /// Waits of one round.
 const PUTS: u64 = 500;
@@ -34,7 +35,7 @@ fn a_session_s_thread_sleeps_while_a_caller_waits() {
     // Now and then it is woken for reasons of its own, in one round or the other.
     let rounds = (0..5).map(|_| {
         let before = sleeps(&thread);
-        (0..PUTS).for_each(|_| peer.put(0, 0, 8).unwrap());
+        (0..PUTS).for_each(|_| peer.put_at(0, 0, 8).unwrap());
         sleeps(&thread) - before
     });
     let fewest = rounds.min().unwrap();

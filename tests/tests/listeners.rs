@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use hmc_std::{Address, ConnType, ErrorKind, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -26,7 +27,7 @@ fn whoever_listens_is_connected_by_its_address() {
     assert_eq!(peer.conn(), Some(ConnType::Tcp));
     assert_eq!(peer.address(), a.tcp_addr());
     b.buffer().write_at(0, b"by address").unwrap();
-    peer.put(0, 100, 10).unwrap();
+    peer.put_at(0, 100, 10).unwrap();
     let mut got = [0; 10];
     a.buffer().read_at(100, &mut got).unwrap();
     assert_eq!(&got, b"by address");
@@ -132,7 +133,7 @@ fn tcp(addr: SocketAddr) -> Address {
 /// Puts over `peer` and reads what came.
 fn puts(from: &Session, peer: &hmc_std::Peer, to: &Session, value: u8) {
     from.buffer().fill(0, 64, value).unwrap();
-    peer.put(0, 0, 64).unwrap();
+    peer.put_at(0, 0, 64).unwrap();
     let mut got = [0; 64];
     to.buffer().read_at(0, &mut got).unwrap();
     assert_eq!(got, [value; 64]);

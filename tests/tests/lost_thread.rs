@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, ErrorKind, Progress, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::events::Events;
 use tracing::{Event, Level};
@@ -32,18 +33,18 @@ fn operations_end_with_an_error_that_names_the_lost_thread() {
     let program = env!("CARGO_BIN_EXE_actor");
     let killed = Actor::session(program, "rank=2 tcp=127.0.0.1:0 buffer=65536");
     source.connect_with(2, &killed.address(), ConnType::Tcp, limit).unwrap();
-    let op = peer.put_nb(0, 0, 64).unwrap();
+    let op = peer.start_put_at(0, 0, 64).unwrap();
     ARMED.store(true, Ordering::Relaxed);
     // The thread says then that a peer is lost.
     let _ = killed.kill();
     let begun = Instant::now();
-    let e = peer.wait_within(op, limit).unwrap_err();
+    let e = op.wait_for(limit).ended().expect("in time").unwrap_err();
     assert!(e.to_string().contains("this session's thread ended by a panic"), "{e}");
     assert!(begun.elapsed() < limit, "it ended by its deadline");
-    let e = peer.put(0, 0, 64).unwrap_err();
+    let e = peer.put_at(0, 0, 64).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::PeerDead);
     assert!(e.to_string().contains("the subscriber of the test panics"), "{e}");
-    let e = source.put(1, 0, 0, 64).unwrap_err();
+    let e = source.peer(1).and_then(|p| p.put_at(0, 0, 64)).unwrap_err();
     assert!(e.to_string().contains("this session's thread ended by a panic"), "{e}");
     assert!(!source.check_conn(1));
     drop(source);

@@ -344,23 +344,23 @@ fn by_rank_too() {
     let long = pattern(5000, 1);
     let (sent, got) = both(
         true,
-        || p.sender().send_data(1, &long),
+        || p.sender().peer(1)?.send_data(&long),
         || {
             let mut out = [0; 6000];
-            p.receiver().recv_data(0, &mut out).map(|n| out[..n as usize].to_vec())
+            p.receiver().peer(0)?.recv_data(&mut out).map(|n| out[..n as usize].to_vec())
         },
     );
     sent.unwrap();
     assert_eq!(got.unwrap(), long);
     p.sender().buffer().write_at(10, b"offset").unwrap();
-    let (sent, got) =
-        both(false, || p.sender().send_data_at(1, 10, 6), || p.receiver().recv_data_at(0, 20, 6));
+    let (there, back) = (p.sender().peer(1).unwrap(), p.receiver().peer(0).unwrap());
+    let (sent, got) = both(false, || there.send_data_at(10, 6), || back.recv_data_at(20, 6));
     sent.unwrap();
     assert_eq!(got.unwrap(), 6);
     let mut out = [0; 6];
     p.receiver().buffer().read_at(20, &mut out).unwrap();
     assert_eq!(&out, b"offset");
-    assert_eq!(p.sender().send_data(9, b"").unwrap_err().kind(), ErrorKind::NotFound);
-    let e = p.sender().send_data_at(1, 16_000, 385).unwrap_err();
+    assert_eq!(p.sender().peer(9).unwrap_err().kind(), ErrorKind::NotFound);
+    let e = there.send_data_at(16_000, 385).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Range);
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_std::{Delivery, ErrorKind, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via, bound, until};
 use hmc_tests::pair::{Pair, both, pattern, transports};
@@ -219,7 +220,7 @@ fn a_stopped_peer_holds_no_message_up() {
         let mut actor = Actor::session(ACTOR, &settings);
         actor.request(&format!("connect 0 uds://{path} {} 20000", via.conn().name()));
         let peer = s.wait_peer(1, LONG).unwrap();
-        peer.put(0, 0, 4096).expect("it is well so far");
+        peer.put_at(0, 0, 4096).expect("it is well so far");
         actor.stop();
         let region = s.allocate(16 * MIB).unwrap();
         let receive = peer.recv_data_span(region.take_all().unwrap()).unwrap();

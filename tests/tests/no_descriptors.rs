@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hmc_core::types::Access;
 use hmc_std::{Peer, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, count_of, cpu_of, skipped, until};
 use hmc_tests::files::UnderWay;
@@ -51,7 +52,7 @@ fn a_window_that_finds_no_descriptor_is_reached_through_the_stream() {
     assert!(peer.is_connected());
     // What is mapped stays so.
     actor.request(&format!("put 0 0 0 {LEN}"));
-    peer.put(0, 0, LEN).expect("the other way");
+    peer.put_at(0, 0, LEN).expect("the other way");
     let span = window.revoke(LONG).expect("revoked");
     let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
     span.read_at(0, &mut bytes).unwrap();

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use hmc_core::limits::PEER_DEAD_NS;
 use hmc_std::memory::HeapBytes;
 use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::pooled::Pooled;
 
@@ -20,8 +21,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn used_once(source: &Communicator, peer: &Peer, then: impl Fn() + Send + Sync + 'static) {
     let memory = Pooled(HeapBytes::from(vec![7; 4096]), then);
     let shared = source.share(source.register(memory).unwrap()).unwrap();
-    let window = peer.remote_window(1, LIMIT).unwrap();
-    peer.between(&shared, &window).unwrap().put(0, 0, 4096).unwrap();
+    let window = peer.window(1).within(LIMIT).wait().unwrap();
+    window.put(0, &shared).wait().unwrap();
 }
 
 /// Two sessions over TCP, the first one's handle of the other, and a window of the other's. They are never dropped:
@@ -46,7 +47,7 @@ fn an_owner_may_use_the_session_when_its_memory_comes_back() {
     let (tell, told) = channel();
     let (tell, again) = (Mutex::new(tell), peer.clone());
     used_once(source, &peer, move || {
-        let put = again.put(0, 0, 64).map_err(|e| e.kind());
+        let put = again.put_at(0, 0, 64).map_err(|e| e.kind());
         let _ = tell.lock().unwrap().send((put, source.stats().peers.len()));
     });
     assert_eq!(told.recv_timeout(LIMIT), Ok((Ok(()), 1)));
@@ -59,7 +60,7 @@ fn an_owner_that_panics_is_caught_and_counted() {
     used_once(source, &peer, || panic!("an owner of the test panics"));
     until("the panic is counted", LIMIT, || (source.stats().panics_caught == 1).then_some(()));
     // The thread is there: the peer's messages come in while nobody calls.
-    peer.put(0, 0, 64).unwrap();
+    peer.put_at(0, 0, 64).unwrap();
     target.wait_peer(0, LIMIT).unwrap().send_tag(3).unwrap();
     until("a message", LIMIT, || (source.ctrl_recv(1).ok()? == 3).then_some(()));
     // So it is when the link ends, which lets go of several.
@@ -99,7 +100,7 @@ fn an_owner_that_blocks_delays_no_peer() {
         (lost != 0 || start.elapsed() > DETECTION).then_some(lost)
     });
     assert_eq!(lost, 0, "after {:?}", start.elapsed());
-    peer.put(0, 0, 64).unwrap();
+    peer.put_at(0, 0, 64).unwrap();
     // The thread is there: the peer's messages come in while nobody calls.
     target.wait_peer(0, LIMIT).unwrap().send_tag(3).unwrap();
     until("a message", LIMIT, || (source.ctrl_recv(1).ok()? == 3).then_some(()));

@@ -15,8 +15,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmc_core::types::Access;
-use hmc_std::future::{Op, WaitError};
-use hmc_std::{Copy, Direction, Error, ErrorKind, Peer, Region, Session, Span, Want, Window};
+use hmc_std::{Error, ErrorKind, Op, Peer, Region, Session, Span, Waited, Want, Window};
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, has_ended};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{Via, bound, cpu_of, skipped, until};
 use hmc_tests::net::{DEVICE, Host, Net};
@@ -70,7 +70,7 @@ impl<'a> Scene<'a> {
             peer.unwrap_or_else(|e| panic!("{e}; there: {:?}", self.actor.try_request("peers")));
         assert_eq!(peer.conn(), Some(self.via.conn()));
         self.actor.request(&format!("meet 0 {}", LONG.as_millis()));
-        let e = self.peer.put(0, 0, 8).expect_err("the old life stays over");
+        let e = self.peer.put_at(0, 0, 8).expect_err("the old life stays over");
         assert_dead("the old life", &e);
         peer
     }
@@ -78,10 +78,10 @@ impl<'a> Scene<'a> {
     /// Bytes go both ways.
     fn moves_bytes(&mut self, peer: &Peer, salt: u64) {
         self.session.buffer().write_at(0, &pattern(PUT, salt)).unwrap();
-        peer.put(0, 0, PUT).expect("a put");
+        peer.put_at(0, 0, PUT).expect("a put");
         let crc = self.session.buffer().crc32c(0, PUT).unwrap();
         assert_eq!(self.actor.request(&format!("crc 0 {PUT}")), crc.to_string());
-        peer.get(PUT, 0, PUT).expect("a get");
+        peer.get_at(PUT, 0, PUT).expect("a get");
         assert_eq!(self.session.buffer().crc32c(PUT, PUT).unwrap(), crc);
     }
 }
@@ -111,27 +111,29 @@ fn put_repeatedly(peer: &Peer, done: &AtomicU64) -> (Vec<Error>, Instant) {
     let mut ends = Vec::new();
     loop {
         while flight.len() < 4 && ends.is_empty() {
-            match peer.put_nb(0, 0, PUT) {
+            match peer.start_put_at(0, 0, PUT) {
                 Ok(op) => flight.push_back(op),
                 Err(e) => ends.push(e),
             }
         }
         let Some(op) = flight.pop_front() else { return (ends, Instant::now()) };
-        match peer.wait_within(op, LONG) {
-            Ok(n) => {
+        match op.wait_for(LONG) {
+            Waited::Ended(Ok(n)) => {
                 assert_eq!(n, PUT);
                 done.fetch_add(1, Ordering::Release);
             }
-            Err(e) => ends.push(e),
+            Waited::Ended(Err(e)) => ends.push(e),
+            other => panic!("a put gave {other:?}"),
         }
     }
 }
 
 /// Waits for a put of a span that cannot succeed: its memory comes back.
-fn ends_dead(op: Op, region: &Region) {
-    match op.wait(LONG) {
-        Err(WaitError::Failed(e)) => assert_dead("a put of a span", &e.error),
-        other => panic!("a put of a span gave {other:?}"),
+fn ends_dead(op: Op<Span>, region: &Region) {
+    let Waited::Ended(_) = op.wait_for(LONG) else { panic!("a put of a span runs on") };
+    match op.wait() {
+        Err(failed) => assert_dead("a put of a span", failed.error()),
+        Ok(done) => panic!("a put of a span gave {done:?}"),
     }
     until("its memory is free", Duration::from_secs(5), || region.take_all().ok());
 }
@@ -152,7 +154,7 @@ fn cut_in_the_middle_of_puts(mut s: Scene<'_>) {
     let lent = s.session.allocate(PUT).unwrap();
     let window = s.peer.expose(lent.take_all().unwrap(), Access::all(), 9).expect("exposed");
     s.actor.request(&format!("expose 0 5 {PUT} 0 own"));
-    let remote = s.peer.remote_window(5, LONG).expect("told");
+    let remote = s.peer.window(5).within(LONG).wait().expect("told");
     let region = s.session.allocate(PUT).unwrap();
     // Both ends put, more than they can before the cut.
     s.actor.request("find 0 9 20000");
@@ -164,7 +166,7 @@ fn cut_in_the_middle_of_puts(mut s: Scene<'_>) {
         s.net.cut();
         let cut = Instant::now();
         // After the cut: before it, this one could end well.
-        let op = s.peer.put_span(region.take_all().unwrap(), &remote, 0).expect("posted");
+        let op = remote.put(0, region.take_all().unwrap()).start().expect("posted");
         let busy = || cpu_of(std::process::id()) + cpu_of(s.actor.pid());
         let before = busy();
         // One with a deadline of its own, sooner than the death.
@@ -238,14 +240,16 @@ fn cut_and_healed_at_once(mut s: Scene<'_>) {
         s.session.buffer().write_at(PUT, &second).unwrap();
         let (peer, net) = (s.peer.clone(), s.net);
         net.cut();
-        let ops = [peer.put_nb(0, 0, PUT).unwrap(), peer.put_nb(PUT, PUT, PUT).unwrap()];
+        let ops =
+            [peer.start_put_at(0, 0, PUT).unwrap(), peer.start_put_at(PUT, PUT, PUT).unwrap()];
         // Nothing arrives for as long as this: the kernel tries again at 0.2, 0.6 and 1.4 s, which is before the limit.
         let e = peer.recv(Want::Any, Duration::from_millis(700)).expect_err("cut");
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
-        assert!(!peer.test(ops[0]).unwrap() && !peer.test(ops[1]).unwrap(), "through a cut");
+        assert!(!has_ended(&ops[0]) && !has_ended(&ops[1]), "through a cut");
         net.heal();
         for op in ops {
-            assert_eq!(peer.wait_within(op, LONG).expect("it goes on"), PUT);
+            let ended = op.wait_for(LONG).ended().expect("in time");
+            assert_eq!(ended.expect("it goes on"), PUT);
         }
         for at in [0, PUT] {
             let crc = s.session.buffer().crc32c(at, PUT).unwrap();

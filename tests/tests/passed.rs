@@ -15,6 +15,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_mem::os::fd_passing::{allow, is_allowed, send_fd};
 use hmc_mem::os::io::IoError;
 use hmc_std::{ConnType, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound};
 use hmc_tests::raw_frames::{frame, hello};
@@ -80,7 +81,7 @@ fn sockets_that_are_slow_to_close_delay_nobody() {
         act(rank, &mut kept);
         let honest = Session::builder(rank + 1).buffer(4096).start().unwrap();
         let peer = honest.connect_with(0, &dir.address(), ConnType::Shm, LONG).unwrap();
-        peer.put(0, 0, 64).unwrap();
+        peer.put_at(0, 0, 64).unwrap();
         let took = start.elapsed();
         println!("beside {what}: {took:?}");
         assert!(took < bound(Duration::from_secs(3)), "beside {what} it took {took:?}");

@@ -12,7 +12,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use hmc_core::types::Access;
-use hmc_std::{Error, ErrorKind, Peer, Session, Want};
+use hmc_std::{Error, ErrorKind, Op, Peer, Result, Session, Want};
+use hmc_testkit::buffers::{BufferTransfers as _, has_ended, wait};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via, bound, until};
 
@@ -66,17 +67,22 @@ impl Scene {
             .expect("the next connection works");
         assert_eq!(peer.conn(), Some(self.via.conn()));
         self.session.buffer().fill(0, 4096, 0x5C).unwrap();
-        peer.put(0, 4096, 4096).expect("the next put works");
+        peer.put_at(0, 4096, 4096).expect("the next put works");
         let crc = self.session.buffer().crc32c(0, 4096).unwrap();
         assert_eq!(self.actor.request("crc 4096 4096"), crc.to_string());
         assert!(!self.peer.is_connected(), "the old life stays over");
-        let e = self.peer.put(0, 0, 8).expect_err("the old life stays over");
+        let e = self.peer.put_at(0, 0, 8).expect_err("the old life stays over");
         assert_eq!(e.kind(), ErrorKind::PeerDead);
     }
 }
 
 fn assert_dead(what: &str, e: &Error) {
     assert_eq!(e.kind(), ErrorKind::PeerDead, "{what}: {e}");
+}
+
+/// What an operation moved, or how it failed.
+fn ended(op: &Op) -> Result<u64> {
+    op.wait_for(LONG).ended().expect("it ends in time")
 }
 
 /// A thread that waits for a message which never comes, until the peer is dead.
@@ -95,18 +101,18 @@ fn killed_under_a_copy(we_dial: bool) {
     let waiter = listener(&s.peer);
     // Most of what was posted waits behind the first, unless this thread was kept from posting for so long.
     let ops = until("the copies are far from done", 2 * LONG, || {
-        let post = |_| s.peer.put_nb(0, 0, 256 * MIB).expect("posted");
+        let post = |_| s.peer.start_put_at(0, 0, 256 * MIB).expect("posted");
         let ops: Vec<_> = (0..96).map(post).collect();
-        if !s.peer.test(ops[95]).unwrap() {
+        if !has_ended(&ops[95]) {
             return Some(ops);
         }
         for op in ops {
-            s.peer.wait(op).expect("nobody was killed");
+            wait(op).expect("nobody was killed");
         }
         None
     });
     let killed = s.actor.kill();
-    let ends: Vec<_> = ops.iter().map(|op| s.peer.wait_within(*op, LONG)).collect();
+    let ends: Vec<_> = ops.iter().map(ended).collect();
     let took = killed.elapsed();
     println!("all operations had ended after {took:?}");
     assert!(took < bound(DEAD_BY), "the survivor's operations took {took:?}");
@@ -138,33 +144,29 @@ fn killed_while_stopped(via: Via, we_dial: bool) {
     let lent = s.session.allocate(MIB).unwrap();
     let window = s.peer.expose(lent.take_all().unwrap(), Access::all(), 9).expect("exposed");
     s.actor.request("expose 0 5 1048576 0 adopted");
-    let remote = s.peer.remote_window(5, LONG).expect("told");
+    let remote = s.peer.window(5).within(LONG).wait().expect("told");
     s.actor.stop();
     let mut ops = Vec::new();
     if via == Via::Tcp {
         // More than the kernel's buffers take.
         for _ in 0..4 {
-            ops.push(s.peer.put_nb(0, 0, 64 * MIB).expect("posted"));
-            ops.push(s.peer.get_nb(0, 0, 64 * MIB).expect("posted"));
+            ops.push(s.peer.start_put_at(0, 0, 64 * MIB).expect("posted"));
+            ops.push(s.peer.start_get_at(0, 0, 64 * MIB).expect("posted"));
         }
     }
     let span = adopted.take_all().unwrap();
-    let by_target = s.peer.put_span(span, &remote, 0).expect("posted");
+    let by_target = remote.put(0, span).start().expect("posted");
     let waiter = listener(&s.peer);
     for op in &ops {
-        assert!(!s.peer.test(*op).unwrap(), "an operation on a stopped peer ended");
+        assert!(!has_ended(op), "an operation on a stopped peer ended");
     }
     let killed = s.actor.kill();
     for op in ops {
-        assert_dead("an operation", &s.peer.wait_within(op, LONG).expect_err("in flight"));
+        assert_dead("an operation", &ended(&op).expect_err("in flight"));
     }
-    match by_target.wait(LONG) {
-        Err(hmc_std::future::WaitError::Failed(e)) => {
-            assert_dead("a put of a span", &e.error);
-            assert!(e.span.is_some(), "the dead cannot touch it: {e}");
-        }
-        other => panic!("a put of a span to the dead gave {other:?}"),
-    }
+    let failed = by_target.wait().expect_err("in flight");
+    assert_dead("a put of a span", failed.error());
+    failed.reclaim().within(Duration::ZERO).wait().expect("the dead cannot touch it");
     let took = killed.elapsed();
     assert!(took < bound(DEAD_BY), "the survivor's operations took {took:?}");
     let (e, at) = waiter.join().unwrap();
@@ -218,7 +220,7 @@ fn the_target_survives_the_death_of_an_initiator() {
             let (e, at) = waiter.join().unwrap();
             assert_dead("a receive", &e);
             assert!(at - killed < bound(DEAD_BY), "{via:?} round {round}: {:?}", at - killed);
-            assert_dead("a put", &s.peer.put(0, 0, 8).expect_err("dead"));
+            assert_dead("a put", &s.peer.put_at(0, 0, 8).expect_err("dead"));
             // Nobody writes any more.
             s.session.buffer().fill(0, 64 * MIB, 1).unwrap();
             let crc = s.session.buffer().crc32c(0, 64 * MIB).unwrap();
@@ -227,7 +229,7 @@ fn the_target_survives_the_death_of_an_initiator() {
             s.actor.request(&format!("connect 0 uds://{path} {name} 20000"));
             s.peer = s.session.wait_peer(1, LONG).expect("it came back");
             assert_eq!(s.session.buffer().crc32c(0, 64 * MIB).unwrap(), crc);
-            s.peer.put(0, 0, 4096).expect("its next life is served");
+            s.peer.put_at(0, 0, 4096).expect("its next life is served");
             s.actor.request("fill 0 67108864 170");
         }
     }
@@ -248,7 +250,7 @@ fn the_lower_rank_dials_again() {
         assert!(!answer.is_empty());
         let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
         s.session.buffer().fill(0, 100, 9).unwrap();
-        peer.put(0, 0, 100).expect("a put over the new link");
+        peer.put_at(0, 0, 100).expect("a put over the new link");
         assert_eq!(peer.conn(), Some(via.conn()));
     }
 }
@@ -300,7 +302,7 @@ fn a_peer_that_stays_away_for_a_while_is_dialed_again() {
         let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
         assert_eq!(peer.conn(), Some(via.conn()));
         s.session.buffer().fill(0, 4096, 9).unwrap();
-        peer.put(0, 0, 4096).expect("a put over the new link");
+        peer.put_at(0, 0, 4096).expect("a put over the new link");
         let crc = s.session.buffer().crc32c(0, 4096).unwrap();
         assert_eq!(s.actor.request("crc 0 4096"), crc.to_string());
     }
@@ -316,24 +318,22 @@ fn a_peer_that_dialed_first_is_dialed_again() {
     s.actor.resume();
     let peer = s.session.wait_peer(1, bound(Duration::from_secs(12))).expect("a new link");
     s.session.buffer().fill(0, 100, 9).unwrap();
-    peer.put(0, 0, 100).expect("a put over the new link");
+    peer.put_at(0, 0, 100).expect("a put over the new link");
 }
 
 fn stopped(via: Via) {
     let mut s = Scene::new(via, 64 * MIB, true);
     s.actor.request("expose 0 5 1048576 0 adopted");
-    let remote = s.peer.remote_window(5, LONG).expect("told");
+    let remote = s.peer.window(5).within(LONG).wait().expect("told");
     let span = s.session.allocate(MIB).unwrap().take_all().unwrap();
     let start = Instant::now();
     s.actor.stop();
-    let op = s.peer.put_span(span, &remote, 0).expect("posted");
+    let op = remote.put(0, span).start().expect("posted");
     let waiter = listener(&s.peer);
     let (e, at) = waiter.join().unwrap();
     assert_dead("a receive", &e);
-    match op.wait(LONG) {
-        Err(hmc_std::future::WaitError::Failed(e)) => assert_dead("a put", &e.error),
-        other => panic!("a put to a stopped peer gave {other:?}"),
-    }
+    let failed = op.wait().expect_err("a put to a stopped peer");
+    assert_dead("a put", failed.error());
     let (took, all) = (at - start, start.elapsed());
     assert!(took > Duration::from_millis(1500), "dead after only {took:?} of silence");
     assert!(all < bound(Duration::from_secs(3)), "dead after {all:?}");
@@ -342,10 +342,10 @@ fn stopped(via: Via) {
     // lower rank), and the old names stay dead.
     let peer = s.session.wait_peer(1, bound(Duration::from_secs(12))).expect("a new link");
     s.session.buffer().fill(0, 4096, 0x77).unwrap();
-    peer.put(0, 0, 4096).expect("a put over the new link");
+    peer.put_at(0, 0, 4096).expect("a put over the new link");
     let crc = s.session.buffer().crc32c(0, 4096).unwrap();
     assert_eq!(s.actor.request("crc 0 4096"), crc.to_string());
-    assert_dead("the old life", &s.peer.put(0, 0, 8).expect_err("over"));
+    assert_dead("the old life", &s.peer.put_at(0, 0, 8).expect_err("over"));
     let old = s.actor.try_request("send 0 1").expect_err("its old life is over too");
     assert!(old.starts_with("PeerDead"), "{old}");
 }

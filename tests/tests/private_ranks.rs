@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use hmc_std::{Address, ConnType, ErrorKind, Peer, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -28,12 +29,12 @@ fn holds(s: &Session, at: u64, want: &[u8]) -> bool {
 /// Bytes and a tag to the peer, and back.
 fn talk(from: &Session, to: &Session, there: &Peer, back: &Peer) {
     from.buffer().write_at(0, b"there").unwrap();
-    there.put(0, 8, 5).unwrap();
+    there.put_at(0, 8, 5).unwrap();
     there.send_tag(3).unwrap();
     assert_eq!(back.recv_tag().unwrap(), 3);
     assert!(holds(to, 8, b"there"));
     to.buffer().write_at(0, b"back.").unwrap();
-    back.put(0, 16, 5).unwrap();
+    back.put_at(0, 16, 5).unwrap();
     back.send_tag(4).unwrap();
     assert_eq!(there.recv_tag().unwrap(), 4);
     assert!(holds(from, 16, b"back."));

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use hmc_std::{ConnType, ErrorKind, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, reaped};
 use hmc_tests::env::{TempDir, number, until};
@@ -40,13 +41,13 @@ fn connecting_after_peer_dead_never_gives_the_dead_link() {
                 until("the old process ends", LONG, || actor.has_ended().then_some(()));
                 Actor::session(ACTOR, &settings)
             });
-            let found = until("a put finds the end", LONG, || peer.put(0, 0, 8).err());
+            let found = until("a put finds the end", LONG, || peer.put_at(0, 0, 8).err());
             assert_eq!(found.kind(), ErrorKind::PeerDead, "round {round}: {found}");
             assert!(!peer.is_connected(), "round {round}: the dead link passes for a living one");
             let peer = until("a put succeeds again", LONG, || {
                 tries += 1;
                 let peer = session.connect_with(1, &dir.address(), ConnType::Shm, LONG).ok()?;
-                match peer.put(0, 0, 8) {
+                match peer.put_at(0, 0, 8) {
                     Ok(()) => Some(peer),
                     Err(e) => {
                         assert_eq!(e.kind(), ErrorKind::PeerDead, "round {round}: {e}");

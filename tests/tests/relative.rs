@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use hmc_std::{Address, ConnType, ErrorKind, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
 
@@ -20,7 +21,7 @@ fn relative_folders_and_secrets_are_where_they_were_named() {
         let source = Session::builder(rank).secret_file(here.path().join("key")).buffer(4096);
         let source = source.start().unwrap();
         let peer = source.connect_with(1, address, conn, LONG)?;
-        peer.put(0, 0, 8).map(|()| (source, peer))
+        peer.put_at(0, 0, 8).map(|()| (source, peer))
     };
     go(&here);
     let target = Session::builder(1).uds("s").tcp("127.0.0.1:0").secret_file("key").buffer(4096);

@@ -8,7 +8,10 @@
     reason = "tests may panic"
 )]
 
+use std::future::Future as _;
 use std::net::TcpListener;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hmc_core::limits::MAX_RNDV;
@@ -16,7 +19,8 @@ use hmc_std::ErrorKind::{
     Access as NotAllowed, Busy, Cancelled, Closed, DeadlineExceeded, Full, InvalidConfig, Length,
     NotFound, PeerDead, Quarantined, Range, Stale, Unsupported,
 };
-use hmc_std::{Access, Address, ConnType, Copy, Direction, Error, Session, SessionBuilder, Want};
+use hmc_std::{Access, Address, ConnType, Done, Op, Session, SessionBuilder, Want, wait_any};
+use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::errors::Errors;
 use hmc_tests::inside::Inside;
@@ -35,28 +39,20 @@ fn operations_that_cannot_be() {
     let mut e = Errors::new();
     let p = Pair::new(ConnType::Tcp, LEN);
     let (a, rank) = (&p.a, Some(1));
-    let range = a.put(0, LEN - 1, 2);
+    let range = a.put_at(0, LEN - 1, 2);
     assert!(range.as_ref().is_err_and(|e| e.range().is_some_and(|r| (r.len, r.limit) == (2, LEN))));
-    e.add("range", range, Range, None, &["4096"]);
-    let op = a.put_nb(0, 0, 8).unwrap();
-    a.wait(op).unwrap();
-    for (what, again) in
-        [("wait", a.wait(op).map(drop)), ("test", a.test(op).map(drop)), ("cancel", a.cancel(op))]
-    {
-        assert!(again.as_ref().is_err_and(|e: &Error| e.op() == Some(op)));
-        e.add(what, again, Stale, None, &["already waited for", &op.to_string()]);
-    }
-    let elsewhere = p.receiver().wait(op);
-    e.add("elsewhere", elsewhere, Stale, None, &["another session", "wait for it there"]);
-    let batch = a.prepare(Direction::Put, &[Copy { local_offset: 0, remote_offset: 0, len: 8 }]);
-    let batch = batch.unwrap();
-    e.add("batch", p.b.run_batch(&batch), Stale, Some(0), &["another peer", "prepare it anew"]);
-    let pipeline = a.put_pipeline(Copy { local_offset: 0, remote_offset: 0, len: 8 }, 0, 1);
-    e.add("pipeline", pipeline, InvalidConfig, None, &["at least 1 byte"]);
-    e.add("wait_any", p.sender().wait_any(&[], SHORT), InvalidConfig, None, &["at least one"]);
+    e.add("range", range, Range, rank, &["4096"]);
+    // A future that has given its result has none left.
+    let mut op = a.start_put_at(0, 0, 8).unwrap();
+    op.wait_for(LONG).ended().unwrap().unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    let polled = Pin::new(&mut op).poll(&mut cx);
+    assert!(matches!(polled, Poll::Ready(Ok(Done { bytes: 8, .. }))), "{polled:?}");
+    e.add("given", op.wait(), Stale, None, &["was given before"]);
+    e.add("wait_any", wait_any::<()>(&[], SHORT), InvalidConfig, None, &["at least one"]);
     let nothing = a.recv(Want::Tag, SHORT);
     e.add("recv", nothing, DeadlineExceeded, rank, &["waiting for a message", "wait longer"]);
-    let window = a.remote_window(77, SHORT);
+    let window = a.window(77).within(SHORT).wait();
     e.add("window", window, DeadlineExceeded, rank, &["labelled 77", "look at the peer"]);
     // A message of more bytes than the receiver's buffer.
     let sent = a.send_data_nb(0, 100).unwrap();
@@ -68,6 +64,15 @@ fn operations_that_cannot_be() {
     sends[0].cancel();
     let cancelled = sends.into_iter().next().unwrap().wait(LONG);
     e.add("cancelled", cancelled, Cancelled, rank, &["cancelled"]);
+    // One put has the only slot, since its tag finds no space in the inbox.
+    let p = Pair::with(ConnType::Loopback, LEN, |b| b.slots(1).inbox(1, 1 << 20));
+    let put = |tag| {
+        let remote = p.a.buffer().unwrap();
+        remote.put(0, p.sender().buffer().range(0, 8).unwrap()).notify(tag).start()
+    };
+    wait(put(1).unwrap()).unwrap();
+    let _runs = put(2).unwrap();
+    e.add("slots", put(3), Full, rank, &["1 operations", "use `start_blocking`"]);
     e.check();
 }
 
@@ -90,23 +95,16 @@ fn memory_and_windows_that_cannot_be_had() {
     let foreign = user.share(user.allocate(LEN).unwrap()).unwrap();
     let foreign = p.b.expose_buffer(&foreign, 0, 64, Access::READ, 1);
     e.add("foreign", foreign, InvalidConfig, None, &["session"]);
-    let remote = p.a.remote_window(1, LONG).unwrap();
+    let remote = p.a.window(1).within(LONG).wait().unwrap();
     let source = || user.allocate(64).unwrap().take_all().unwrap();
-    let put = |span| {
-        p.a.put_span(span, &remote, 0).map_err(|e| e.error).and_then(|op| {
-            op.wait(LONG).map_err(|e| match e {
-                hmc_std::future::WaitError::Failed(e) => e.error,
-                other => panic!("{other}"),
-            })
-        })
-    };
+    let put = |span| remote.put(0, span).start().and_then(Op::wait);
     e.add("access", put(source()), NotAllowed, Some(1), &["access"]);
     for window in windows {
         window.revoke(LONG).unwrap();
     }
     e.add("no window", put(source()), NotFound, Some(1), &["no such window"]);
-    let mine = p.b.put_span(span, &remote, 0);
-    e.add("another's window", mine, Stale, Some(0), &["another peer, life or session"]);
+    let another = remote.put(0, span).start();
+    e.add("another's memory", another, InvalidConfig, Some(1), &["register it with this one"]);
     e.check();
 }
 
@@ -123,7 +121,7 @@ fn a_peer_that_has_no_data_plane() {
     e.add("receive", receive, Unsupported, Some(4), says);
     let window = peer.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
     e.add("expose", window, Unsupported, Some(4), says);
-    e.add("put", peer.put(0, 0, 8), NotFound, Some(4), &["exposes no buffer"]);
+    e.add("put", peer.put_at(0, 0, 8), NotFound, Some(4), &["exposes no buffer"]);
     e.check();
 }
 
@@ -133,14 +131,14 @@ fn peers_and_sessions_that_are_gone() {
     for conn in [ConnType::Shm, ConnType::Tcp] {
         let Pair { mut sessions, a, b, dir: _dir } = Pair::new(conn, LEN);
         let region = sessions[1].allocate(LEN).unwrap();
-        let op = a.put_nb(0, 0, 8).unwrap();
-        a.wait(op).unwrap();
+        let op = a.start_put_at(0, 0, 8).unwrap();
+        wait(op).unwrap();
         let receiver = sessions.remove(0);
         let name = format!("{conn:?}");
         receiver.shutdown(LONG).unwrap();
         until("its goodbye is heard", LONG, || (!a.is_connected()).then_some(()));
         for (what, r) in [
-            ("put", a.put(0, 0, 8)),
+            ("put", a.put_at(0, 0, 8)),
             ("send_tag", a.send_tag(1)),
             ("send_data", a.send_data(b"x")),
             ("recv", a.recv(Want::Any, LONG).map(drop)),

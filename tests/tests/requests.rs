@@ -1,5 +1,12 @@
 //! Requests: each operation in three ways, of each kind of memory, over each transport.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    reason = "tests may panic"
+)]
+
 use std::future::IntoFuture as _;
 use std::pin::pin;
 use std::sync::Arc;

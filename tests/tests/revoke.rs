@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::types::Access;
 use hmc_sim::rng::Rng;
-use hmc_std::future::WaitError;
-use hmc_std::{ErrorKind, Peer, Region, Session};
+use hmc_std::{ErrorKind, Op, Peer, Region, Remote, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via, bound, seed, until};
 
@@ -55,7 +54,7 @@ fn ends(via: Via) -> Ends {
 
 /// Keeps putting into the window of `label` until it is gone. How its last put ended.
 fn hammer(peer: &Peer, region: &Region, label: u64, started: &AtomicU64) -> ErrorKind {
-    let window = match peer.remote_window(label, LONG) {
+    let window = match peer.window(label).within(LONG).wait() {
         Ok(w) => w,
         Err(e) => return e.kind(),
     };
@@ -63,20 +62,23 @@ fn hammer(peer: &Peer, region: &Region, label: u64, started: &AtomicU64) -> Erro
     span.fill(FOREIGN);
     started.store(label, Ordering::Release);
     loop {
-        let op = match peer.put_span(span, &window, 0) {
+        let op = match window.put(0, span).start() {
             Ok(op) => op,
-            Err(e) => return e.error.kind(),
+            Err(failed) => return failed.kind(),
         };
-        match op.wait(LONG) {
-            Ok((n, back)) => {
-                assert_eq!(n, back.len());
-                span = back;
+        let ended = op.wait_for(LONG).ended();
+        assert!(ended.is_some(), "a put into a revoked window never ended");
+        match op.wait() {
+            Ok(done) => {
+                assert_eq!(done.bytes, done.memory.len());
+                span = done.memory;
             }
-            Err(WaitError::Failed(e)) => {
-                assert!(e.span.is_some(), "a refused put gives its span back: {e}");
-                return e.error.kind();
+            Err(failed) => {
+                let kind = failed.kind();
+                let back = failed.reclaim().within(Duration::ZERO).wait();
+                back.expect("a refused put gives its span back");
+                return kind;
             }
-            Err(_) => panic!("a put into a revoked window never ended"),
         }
     }
 }
@@ -135,10 +137,10 @@ fn no_late_byte(via: Via, adopted: bool) {
     // A window that nobody takes back gets all of a put.
     let window = e.to_source.expose(region.take_all().unwrap(), Access::all(), ROUNDS + 1);
     let window = window.map_err(|(e, _)| e).unwrap();
-    let remote = e.to_target.remote_window(ROUNDS + 1, LONG).unwrap();
+    let remote = e.to_target.window(ROUNDS + 1).within(LONG).wait().unwrap();
     let mut span = source_region.take_all().unwrap();
     span.fill(FOREIGN);
-    assert_eq!(e.to_target.put_span(span, &remote, 0).unwrap().wait(LONG).unwrap().0, len);
+    assert_eq!(remote.put(0, span).start().and_then(Op::wait).unwrap().bytes, len);
     let span = window.revoke(LONG).unwrap();
     assert!(span.as_slice().iter().all(|b| *b == FOREIGN), "{via:?}: bytes are missing");
     println!("revoke_slowest_{via:?}_adopted_{adopted} {} us", slowest.as_micros());
@@ -189,20 +191,20 @@ fn gets_from_a_revoked_window_end() {
             let mut span = region.take_all().unwrap();
             span.fill(7);
             let window = e.to_source.expose(span, Access::READ, label).map_err(|(e, _)| e).unwrap();
-            let remote = e.to_target.remote_window(label, LONG).unwrap();
+            let remote = e.to_target.window(label).within(LONG).wait().unwrap();
             done.store(false, Ordering::Release);
             std::thread::scope(|scope| {
                 let reader = scope.spawn(|| {
                     loop {
                         let span = here.take_all().expect("it came back");
-                        let op = match e.to_target.get_span(span, &remote, 0) {
+                        let op = match remote.get(0, span).start() {
                             Ok(op) => op,
-                            Err(e) => return e.error.kind(),
+                            Err(failed) => return failed.kind(),
                         };
-                        match op.wait(LONG) {
-                            Ok((_, span)) => assert!(span.as_slice().iter().all(|b| *b == 7)),
-                            Err(WaitError::Failed(e)) => return e.error.kind(),
-                            Err(_) => panic!("a get never ended"),
+                        assert!(op.wait_for(LONG).ended().is_some(), "a get never ended");
+                        match op.wait() {
+                            Ok(done) => assert!(done.memory.as_slice().iter().all(|b| *b == 7)),
+                            Err(failed) => return failed.kind(),
                         }
                         done.store(true, Ordering::Release);
                     }
@@ -227,20 +229,17 @@ fn a_window_for_reading_cannot_be_written() {
         let window =
             e.to_source.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
         let window = window.unwrap();
-        let remote = e.to_target.remote_window(1, LONG).unwrap();
+        let remote = e.to_target.window(1).within(LONG).wait().unwrap();
         let mut span = e.source.allocate(4096).unwrap().take_all().unwrap();
         span.fill(1);
-        let Err(WaitError::Failed(err)) =
-            e.to_target.put_span(span, &remote, 0).unwrap().wait(LONG)
-        else {
-            panic!("a window for reading was written")
-        };
-        assert_eq!(err.error.kind(), ErrorKind::Access, "{err}");
+        let put = remote.put(0, span).start().and_then(Op::wait);
+        let err = put.expect_err("a window for reading was written");
+        assert_eq!(err.kind(), ErrorKind::Access, "{err}");
         // What is allowed goes over the same link.
         let mut into = e.source.allocate(4096).unwrap().take_all().unwrap();
         into.fill(1);
-        let (n, into) = e.to_target.get_span(into, &remote, 0).unwrap().wait(LONG).unwrap();
-        assert!(n == 4096 && into.as_slice().iter().all(|b| *b == 0));
+        let done = remote.get(0, into).start().and_then(Op::wait).unwrap();
+        assert!(done.bytes == 4096 && done.memory.as_slice().iter().all(|b| *b == 0));
         let span = window.revoke(LONG).unwrap();
         assert!(span.as_slice().iter().all(|b| *b == 0));
         assert!(e.to_target.is_connected());
@@ -379,11 +378,11 @@ fn windows_over_one_region_share_a_mapping() {
     let expose = |label| {
         let span = region.take(label * ODD, ODD).expect("free");
         let window = ends.to_source.expose(span, Access::all(), label).expect("exposed");
-        (window, ends.to_target.remote_window(label, LONG).expect("told"))
+        (window, ends.to_target.window(label).within(LONG).wait().expect("told"))
     };
-    let put = |to| {
+    let put = |to: &Remote| {
         let span = ends.source.register_vec(vec![FOREIGN; 64]).unwrap().take_all().unwrap();
-        ends.to_target.put_span(span, to, 0).expect("posted").wait(LONG)
+        to.put(0, span).start().and_then(Op::wait)
     };
     // The owner's own, and the peer's, which is in this process too.
     assert_eq!(mappings_of(2 * ODD), 1);

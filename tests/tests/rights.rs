@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
-use hmc_std::future::WaitError;
-use hmc_std::{ConnType, ErrorKind, Peer, RemoteWindow, Session, SharedWindow, Span, Window};
+use hmc_std::{ConnType, ErrorKind, Op, Peer, Remote, Session, SharedWindow, Span, Window};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::inside::Inside;
 use hmc_tests::pair::{ALL, Pair};
@@ -45,39 +44,38 @@ fn span_of(session: &Session, len: u64, byte: u8) -> Span {
 fn use_window(
     what: &str,
     from: &Session,
-    peer: &Peer,
-    window: &RemoteWindow,
+    window: &Remote,
     access: Access,
     there: &dyn Fn() -> Vec<u8>,
 ) {
     for (round, len) in (1..).zip(LENGTHS) {
         let before = there();
-        let op = peer.put_span(span_of(from, len, 0xA0 + round), window, 0).unwrap();
-        let put = op.wait(LONG);
+        let put = window.put(0, span_of(from, len, 0xA0 + round)).start().and_then(Op::wait);
         let n = usize::try_from(len).unwrap();
         if access.contains(Access::WRITE) {
-            assert_eq!(put.expect("it may write").0, len, "{what}");
+            assert_eq!(put.expect("it may write").bytes, len, "{what}");
             let after = there();
             assert!(after[..n] == vec![0xA0 + round; n], "{what}: {len} bytes");
             assert!(after[n..] == before[n..], "{what}: bytes beyond the put");
         } else {
-            let Err(WaitError::Failed(e)) = put else { panic!("{what}: {put:?}") };
-            assert_eq!(e.error.kind(), ErrorKind::Access, "{what}: {e}");
-            assert_eq!(e.span.expect("it comes back").len(), len, "{what}");
+            let failed = put.expect_err(what);
+            assert_eq!(failed.kind(), ErrorKind::Access, "{what}: {failed}");
+            let span = failed.reclaim().within(Duration::ZERO).wait().expect("it comes back");
+            assert_eq!(span.len(), len, "{what}");
             assert!(there() == before, "{what}: a refused put of {len} bytes changed some");
         }
-        let got = peer.get_span(span_of(from, len, 0xEE), window, 0).unwrap().wait(LONG);
+        let got = window.get(0, span_of(from, len, 0xEE)).start().and_then(Op::wait);
         if access.contains(Access::READ) {
-            let (_, span) = got.expect("it may read");
+            let span = got.expect("it may read").memory;
             assert!(span.as_slice() == &there()[..n], "{what}: a get of {len} bytes");
         } else {
-            let Err(WaitError::Failed(e)) = got else { panic!("{what}: {got:?}") };
-            assert_eq!(e.error.kind(), ErrorKind::Access, "{what}: {e}");
-            let span = e.span.expect("it comes back");
+            let failed = got.expect_err(what);
+            assert_eq!(failed.kind(), ErrorKind::Access, "{what}: {failed}");
+            let span = failed.reclaim().within(Duration::ZERO).wait().expect("it comes back");
             assert!(span.as_slice() == vec![0xEE; n], "{what}: a refused get wrote");
         }
     }
-    assert!(peer.is_connected(), "{what}: a refusal costs no link");
+    assert!(window.peer().is_connected(), "{what}: a refusal costs no link");
 }
 
 #[test]
@@ -101,24 +99,24 @@ fn windows_over_one_region_keep_their_own_rights() {
                 };
                 let windows = [expose(0), expose(1)];
                 for (label, access) in (0..).zip(order) {
-                    let window = p.a.remote_window(label, LONG).unwrap();
+                    let window = p.a.window(label).within(LONG).wait().unwrap();
                     let there = || {
                         let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
                         windows[usize::try_from(label).unwrap()].read_at(0, &mut bytes).unwrap();
                         bytes
                     };
-                    use_window(&what, p.sender(), &p.a, &window, access, &there);
+                    use_window(&what, p.sender(), &window, access, &there);
                 }
                 // Without the first, the second allows no more than before.
                 let [first, second] = windows;
                 first.revoke(LONG).unwrap();
-                let window = p.a.remote_window(1, LONG).unwrap();
+                let window = p.a.window(1).within(LONG).wait().unwrap();
                 let there = || {
                     let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
                     second.read_at(0, &mut bytes).unwrap();
                     bytes
                 };
-                use_window(&what, p.sender(), &p.a, &window, order[1], &there);
+                use_window(&what, p.sender(), &window, order[1], &there);
             }
         }
     }
@@ -143,8 +141,8 @@ fn windows_over_the_same_bytes_keep_their_own_rights() {
                 bytes
             };
             for (label, access) in (0..).zip(order) {
-                let window = p.a.remote_window(label, LONG).unwrap();
-                use_window(&what, p.sender(), &p.a, &window, access, &there);
+                let window = p.a.window(label).within(LONG).wait().unwrap();
+                use_window(&what, p.sender(), &window, access, &there);
             }
         }
     }
@@ -166,20 +164,20 @@ fn no_page_of_a_window_for_reading_can_be_mapped_for_writing() {
         let expose = |peer: &Peer, access, label| -> SharedWindow {
             peer.expose_buffer(&buffer, 0, LEN, access, label).unwrap()
         };
-        let writable = |window: &RemoteWindow, byte| {
-            let op = from_honest.put_span(span_of(&honest, 64, byte), window, 0).unwrap();
-            assert_eq!(op.wait(LONG).expect("it may write").0, 64);
+        let writable = |window: &Remote, byte| {
+            let put = window.put(0, span_of(&honest, 64, byte)).start().and_then(Op::wait);
+            assert_eq!(put.expect("it may write").bytes, 64);
         };
         let mut windows = Vec::new();
         if writable_first {
             windows.push(expose(&to_honest, Access::all(), 5));
-            writable(&from_honest.remote_window(5, LONG).unwrap(), 1);
+            writable(&from_honest.window(5).within(LONG).wait().unwrap(), 1);
         }
         windows.push(expose(&to_hostile, Access::READ, 6));
         let reading = hostile.find(6);
         if !writable_first {
             windows.push(expose(&to_honest, Access::all(), 5));
-            writable(&from_honest.remote_window(5, LONG).unwrap(), 2);
+            writable(&from_honest.window(5).within(LONG).wait().unwrap(), 2);
         }
         // Descriptors are passed in order: after that of another region nothing of the first one follows.
         let other = session.share(session.allocate(4096).unwrap()).unwrap();

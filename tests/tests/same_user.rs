@@ -19,6 +19,7 @@ use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::address::Address;
 use hmc_std::{ErrorKind, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, ranks};
 use hmc_tests::env::{TempDir, bound, skipped, until};
@@ -58,7 +59,7 @@ fn a_client_without_proof_gets_no_rank_on_loopback() {
     assert!(server.peers().is_empty());
     let ours = Session::builder(2).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
     let peer = ours.connect(1, &Address::Tcp(at)).expect("the rank is free");
-    peer.put(0, 0, 8).expect("a put");
+    peer.put_at(0, 0, 8).expect("a put");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -207,7 +208,7 @@ fn a_proxy_between_two_who_know_the_secret_is_refused() {
     proxy(listener, at);
     let s = open(2).start().unwrap();
     let peer = s.connect(1, &Address::Tcp(there)).expect("both allow it");
-    peer.put(0, 0, 8).expect("a put");
+    peer.put_at(0, 0, 8).expect("a put");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -307,7 +308,7 @@ fn the_port_of_a_local_peer_leads_to_that_peer_and_nobody_else() {
         let s =
             Session::builder(rank).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
         let peer = s.connect_with(1, &address, ConnType::Tcp, Duration::from_secs(20))?;
-        peer.put(0, 0, 8).map(|_| peer.conn())
+        peer.put_at(0, 0, 8).map(|_| peer.conn())
     };
     let e = dial(2, Address::Uds(uds.clone())).expect_err("it does not know the address");
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
@@ -393,7 +394,7 @@ fn a_short_claim_does_not_keep_a_rank() {
     assert!(e.to_string().contains("kept for the process that held it"), "{e}");
     let long = Duration::from_secs(60);
     let peer = honest.connect_with(1, &Address::Tcp(at), ConnType::Auto, long).expect("free again");
-    peer.put(0, 0, 8).expect("a put");
+    peer.put_at(0, 0, 8).expect("a put");
     assert!(began.elapsed() >= Duration::from_secs(8), "{:?}", began.elapsed());
 }
 

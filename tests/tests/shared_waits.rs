@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, ErrorKind, Message, Session, Want};
+use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::pair::{ALL, Pair};
 
@@ -88,27 +89,29 @@ fn a_message_is_cancelled_while_another_thread_waits_for_it() {
 }
 
 #[test]
-fn an_operation_is_watched_and_then_waited_for_by_name() {
+fn an_operation_is_polled_and_then_waited_for() {
     for conn in ALL {
-        let p = Pair::new(conn, 1 << 20);
-        let op = p.a.put_nb(0, 0, 1 << 20).unwrap();
-        let mut future = p.a.watch(op).unwrap();
-        assert_eq!(future.id(), Some(op));
+        let p = Pair::new(conn, 3 << 20);
         let mut cx = Context::from_waker(Waker::noop());
-        match Pin::new(&mut future).poll(&mut cx) {
-            Poll::Ready(r) => {
-                assert_eq!(r.unwrap(), 1 << 20);
-                assert_eq!(future.into_id(), None, "its result was given");
-                assert_eq!(p.a.wait(op).unwrap_err().kind(), ErrorKind::Stale);
-            }
-            Poll::Pending => {
-                assert_eq!(future.into_id(), Some(op));
-                assert_eq!(p.a.wait_within(op, LONG).unwrap(), 1 << 20, "{conn:?}");
+        for len in [1 << 20, 3 << 20] {
+            let mut op = p.a.start_put_at(0, 0, len).unwrap();
+            match Pin::new(&mut op).poll(&mut cx) {
+                Poll::Ready(r) => {
+                    assert_eq!(r.unwrap().bytes, len);
+                    let again = op.wait_for(LONG).ended().expect("it has ended");
+                    assert_eq!(again.unwrap_err().kind(), ErrorKind::Stale, "it was given");
+                    assert_eq!(wait(op).unwrap_err().kind(), ErrorKind::Stale);
+                }
+                Poll::Pending => {
+                    let result = op.wait_for(LONG).ended().expect("it ends");
+                    assert_eq!(result.unwrap(), len, "{conn:?}");
+                    assert_eq!(wait(op).unwrap(), len, "{conn:?}: its result stays");
+                }
             }
         }
-        let other = p.a.put_nb(0, 0, 1).unwrap();
-        let kept = p.a.watch(other).unwrap().into_id().unwrap();
-        assert_eq!(p.a.wait(kept).unwrap(), 1, "not abandoned");
+        let other = p.a.start_put_at(0, 0, 1).unwrap();
+        let _ = other.poll_ended(&mut cx);
+        assert_eq!(wait(other).unwrap(), 1, "not abandoned");
     }
 }
 
@@ -147,9 +150,10 @@ fn puts_and_messages_arrive_beside_a_long_wait_for_a_tag() {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| p.b.recv(Want::Tag, LONG));
             // What comes to the waiter's session, and what that begins itself.
-            p.a.put(0, 0, LEN).unwrap();
-            let own = p.b.put_nb(0, 0, LEN).unwrap();
-            assert_eq!(p.b.wait_within(own, LONG).unwrap(), LEN, "{conn:?}");
+            p.a.put_at(0, 0, LEN).unwrap();
+            let own = p.b.start_put_at(0, 0, LEN).unwrap();
+            let result = own.wait_for(LONG).ended().expect("it ends");
+            assert_eq!(result.unwrap(), LEN, "{conn:?}");
             let receive = p.b.recv_data_nb(0, 100).unwrap();
             p.a.send_data(b"beside it").unwrap();
             let (len, _) = receive.wait_for(LONG).unwrap().expect("ended").unwrap();
@@ -183,7 +187,7 @@ fn a_put_wakes_who_waits_for_its_tag_after_messages_without_puts() {
                 until("it sleeps", LONG, || {
                     std::fs::read_to_string(&stat).unwrap().contains(") S ").then_some(())
                 });
-                p.a.put_notify(0, 0, 64, n).unwrap();
+                p.a.put_notify_at(0, 0, 64, n).unwrap();
                 assert_eq!(waiter.join().unwrap().unwrap(), Message::Notify(n), "{conn:?}");
             });
         }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hmc_std::Session;
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via};
 
@@ -62,9 +63,9 @@ fn a_storm_of_signals_disturbs_nothing() {
             round = round.wrapping_add(1);
             s.buffer().fill(0, 4 * MIB, round).unwrap();
             let sum = s.buffer().crc32c(0, 4 * MIB).unwrap();
-            peer.put(0, 0, 4 * MIB).expect("a put");
+            peer.put_at(0, 0, 4 * MIB).expect("a put");
             s.buffer().fill(0, 4 * MIB, !round).unwrap();
-            peer.get(0, 0, 4 * MIB).expect("a get");
+            peer.get_at(0, 0, 4 * MIB).expect("a get");
             assert_eq!(s.buffer().crc32c(0, 4 * MIB).unwrap(), sum, "{via:?}, round {round}");
             peer.send_tag(u64::from(round)).expect("a tag");
         }

@@ -16,8 +16,8 @@ fn lists_of_another_life_are_refused() {
 }
 
 #[test]
-fn names_are_given_and_taken() {
-    ALL.into_iter().for_each(small_transfers::names_are_given_and_taken);
+fn operations_are_waited_for_in_any_order() {
+    ALL.into_iter().for_each(small_transfers::operations_are_waited_for_in_any_order);
 }
 
 #[test]

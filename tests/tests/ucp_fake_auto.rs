@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use hmc_std::{Address, Choice, ConnType, ErrorKind, Peer, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::TempDir;
 use hmc_tests::fake_ucp::{CallResult, FakeUcp, NO_MEMORY};
 use hmc_tests::pair::pattern;
@@ -50,7 +51,7 @@ fn choice(peer: &Peer, conn: ConnType) -> Choice {
 fn assert_moves(peer: &Peer, source: &Session, target: &Session) {
     let bytes = pattern(MIB, 4);
     source.buffer().write_at(0, &bytes).unwrap();
-    peer.put(0, MIB, MIB).unwrap();
+    peer.put_at(0, MIB, MIB).unwrap();
     let mut got = vec![0; bytes.len()];
     target.buffer().read_at(MIB, &mut got).unwrap();
     assert!(got == bytes, "the bytes differ");

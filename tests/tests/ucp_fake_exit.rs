@@ -12,6 +12,7 @@ use hmc_hw::ucx::settings::Settings;
 use hmc_hw::ucx::worker::Worker;
 use hmc_mem::os::exit::at_exit;
 use hmc_std::{ConnType, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ucp::FakeUcp;
 use hmc_tests::ucx_planes::End;
@@ -101,8 +102,8 @@ fn use_ucx() {
     let other = Session::builder(2).buffer(0).ucx().start().unwrap();
     *SESSIONS.lock().unwrap() = Some((source, target));
     std::thread::spawn(move || {
-        while peer.put(0, 0, 4096).is_ok() {
-            let _ = peer.get(0, 0, 1 << 20);
+        while peer.put_at(0, 0, 4096).is_ok() {
+            let _ = peer.get_at(0, 0, 1 << 20);
         }
     });
     std::thread::spawn(move || {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use hmc_std::{Access, Address, ConnType, ErrorKind, Peer, Rank, Region, Session, Window};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::until;
 use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, ENDPOINT_TIMEOUT, FakeUcp};
 
@@ -32,7 +33,7 @@ impl Exposer {
         let join = |rank| {
             let other = Session::builder(rank).redial(false).buffer(LEN).ucx().start().unwrap();
             let to = other.connect_with(1, &at, ConnType::Ucx, LONG).unwrap();
-            to.put(0, 0, 8).unwrap();
+            to.put_at(0, 0, 8).unwrap();
             (other, to)
         };
         let peers = [0, 2].map(join);
@@ -68,9 +69,9 @@ fn a_window_s_registration_is_its_own_and_ends_with_it() {
     let target = back.expose(theirs.take_all().unwrap(), Access::all(), 1);
     let target = target.map_err(|(e, _)| e).unwrap();
     let to = exposer.session.peer(2).unwrap();
-    let remote = to.remote_window(1, LONG).unwrap();
+    let remote = to.window(1).within(LONG).wait().unwrap();
     let span = exposer.region.take_all().unwrap();
-    drop(to.put_span(span, &remote, 0).unwrap().wait(LONG).unwrap());
+    drop(remote.put(0, span).within(LONG).wait().unwrap());
 
     let before = fake_ucp.count("memories");
     let window = exposer.expose(0, 2);
@@ -88,10 +89,10 @@ fn a_window_comes_back_when_the_put_into_it_has_ended() {
     let exposer = Exposer::new(&fake_ucp);
     let window = exposer.expose(0, 1);
     let (session, to) = &exposer.peers[0];
-    let remote = to.remote_window(1, LONG).unwrap();
+    let remote = to.window(1).within(LONG).wait().unwrap();
     fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
     let span = session.register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
-    let op = to.put_span(span, &remote, 0).unwrap();
+    let op = remote.put(0, span).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
     let e = window.revoke(SHORT).expect_err("the put is under way");
     assert_eq!(e.kind(), ErrorKind::Quarantined, "{e}");
@@ -99,7 +100,7 @@ fn a_window_comes_back_when_the_put_into_it_has_ended() {
     assert_eq!(fake_ucp.release(), 1);
     until("the peer says that the put has ended", LONG, || exposer.region.take_all().ok());
     assert_eq!(exposer.quarantined(), 0);
-    drop(op);
+    drop((op, remote));
     exposer.end(&fake_ucp);
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use hmc_std::config::Progress;
 use hmc_std::memory::HeapBytes;
 use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_testkit::buffers::{BufferTransfers as _, Ends, wait};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ucp::{CallResult, FakeUcp};
 use hmc_tests::pooled::Pooled;
@@ -52,19 +53,19 @@ fn end_under(
     let from = target.wait_peer(0, LONG).unwrap();
     let region = target.allocate(LEN).unwrap();
     let window = from.expose(region.take_all().unwrap(), Access::all(), 1).unwrap();
-    let remote = peer.remote_window(1, LONG).unwrap();
+    let remote = peer.window(1).within(LONG).wait().unwrap();
     let memory = Pooled(HeapBytes::from(vec![7; 4096]), then);
     let shared = source.share(source.register(memory).unwrap()).unwrap();
-    let route = peer.between(&shared, &remote).unwrap();
-    route.put(0, 0, LEN).unwrap();
+    let route = Ends { local: shared.clone(), remote };
+    route.put_at(0, 0, LEN).unwrap();
     hold();
-    let op = busy.then(|| route.put_nb(0, 0, LEN).unwrap());
+    let op = busy.then(|| route.start_put_at(0, 0, LEN).unwrap());
     let mut users = Some((route, shared));
     if gone == Gone::Before {
         drop(users.take());
     }
     let _ = Communicator::shutdown(target, Duration::from_millis(1));
-    let _ = op.map(|op| peer.wait(op));
+    let _ = op.map(wait);
     until("the link is over", LONG, || (!peer.is_connected()).then_some(()));
     drop(users);
     drop((peer, window, from));
@@ -110,7 +111,7 @@ fn memory_of_messages_comes_back_before_ucx_has_sent_them() {
 fn goes_on(source: &Session) {
     let (other, dir) = target(2);
     let peer = connect(source, 2, &dir);
-    peer.put(0, 0, 64).unwrap();
+    peer.put_at(0, 0, 64).unwrap();
     other.wait_peer(0, LONG).unwrap().send_tag(3).unwrap();
     until("a message", LONG, || (source.ctrl_recv(2).ok()? == 3).then_some(()));
 }
@@ -131,8 +132,8 @@ fn an_owner_whose_memory_ucx_has_held_may_use_the_worker() {
         let user = other.clone();
         end_under(&source, &target, (hold, busy, Gone::After), move || {
             // Both peers have one worker.
-            let op = user.put_nb(0, 0, LEN).map_err(|e| e.kind());
-            tell(op.and_then(|op| user.wait_within(op, LONG).map_err(|e| e.kind())));
+            let op = user.start_put_at(0, 0, LEN).map_err(|e| e.kind());
+            tell(op.and_then(|op| wait(op).map_err(|e| e.kind())));
             assert!(!panics, "an owner of the test panics");
         });
         drop(peer);
@@ -165,7 +166,7 @@ fn workers_of_peers_that_are_gone_go_whoever_drives_the_session() {
         let mut handle = None;
         for _ in 0..5 {
             let peer = connect(&source, 1, &dir);
-            peer.put(0, 0, 64).unwrap();
+            peer.put_at(0, 0, 64).unwrap();
             handle = Some(peer.clone());
             peer.disconnect(LONG).unwrap();
         }

@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use hmc_std::config::Progress;
-use hmc_std::{Access, ConnType, Copy, Direction, ErrorKind, Peer, Session};
+use hmc_std::{Access, ConnType, ErrorKind, Peer, Session};
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction};
 use hmc_tests::env::{TempDir, bound};
 use hmc_tests::fake_ucp::{CallResult, FakeUcp};
 
@@ -93,7 +94,7 @@ fn a_worker_that_cannot_be_slept_on_is_polled_each_millisecond() {
     fake_ucp.rule("ucp_worker_arm", 0, CallResult::Refused(BUSY));
     let begun = Instant::now();
     for n in 0..40 {
-        two.peer.put(0, 64 * n, 64).unwrap();
+        two.peer.put_at(0, 64 * n, 64).unwrap();
     }
     assert!(begun.elapsed() < bound(Duration::from_secs(3)), "only ticks made progress");
     two.end(&fake_ucp);

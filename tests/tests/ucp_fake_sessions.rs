@@ -5,11 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_std::future::WaitError;
-use hmc_std::{
-    Access, ConnType, Copy, Direction, Error, ErrorKind, Message, Peer, Session, SessionBuilder,
-    Want,
-};
+use hmc_std::{Access, ConnType, Error, ErrorKind, Message, Peer, Session, SessionBuilder, Want};
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, Ends, wait};
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::fake_ucp::{
     CONNECTION_RESET, CallResult, FakeUcp, IO_ERROR, NO_MEMORY, UNSUPPORTED,
@@ -48,7 +45,7 @@ impl Two {
     fn put_and_compare(&self, salt: u64) {
         let bytes = pattern(MIB, salt);
         self.source.buffer().write_at(0, &bytes).unwrap();
-        self.peer.put(0, MIB, MIB).unwrap();
+        self.peer.put_at(0, MIB, MIB).unwrap();
         let mut got = vec![0; bytes.len()];
         self.target.buffer().read_at(MIB, &mut got).unwrap();
         assert!(got == bytes, "the bytes differ");
@@ -72,13 +69,14 @@ fn sessions_move_bytes_over_ucx() {
         let two = Two::new(true);
         assert!(two.peer.explain().to_string().contains("ucx"), "{}", two.peer.explain());
         two.put_and_compare(1);
-        two.peer.get(MIB, 2 * MIB, MIB).unwrap();
-        two.peer.put_notify(0, 0, 4096, 77).unwrap();
+        two.peer.get_at(MIB, 2 * MIB, MIB).unwrap();
+        two.peer.put_notify_at(0, 0, 4096, 77).unwrap();
         let from = two.target.peer(0).unwrap();
         assert_eq!(from.recv(Want::Any, LONG).unwrap(), Message::Notify(77), "{name}");
-        let ops: Vec<_> = (0..100).map(|n| two.peer.put_nb(n * 64, n * 64, 64).unwrap()).collect();
+        let ops: Vec<_> =
+            (0..100).map(|n| two.peer.start_put_at(n * 64, n * 64, 64).unwrap()).collect();
         for op in ops {
-            assert_eq!(two.peer.wait(op).unwrap(), 64);
+            assert_eq!(wait(op).unwrap(), 64);
         }
         let text = pattern(3 * MIB, 5);
         std::thread::scope(|s| {
@@ -102,10 +100,10 @@ fn a_buffer_is_registered_once() {
     let two = Two::new(false);
     two.put_and_compare(2);
     // By now the other end too has read its key.
-    two.target.wait_peer(0, LONG).unwrap().put(0, 0, 8).unwrap();
+    two.target.wait_peer(0, LONG).unwrap().put_at(0, 0, 8).unwrap();
     let (mapped, unpacked) = (fake_ucp.calls("ucp_mem_map"), fake_ucp.calls("ucp_ep_rkey_unpack"));
     for n in 0..10_000 {
-        two.peer.put(n % 4096, n % 8192, 8).unwrap();
+        two.peer.put_at(n % 4096, n % 8192, 8).unwrap();
     }
     assert_eq!(fake_ucp.calls("ucp_mem_map"), mapped);
     assert_eq!(fake_ucp.calls("ucp_ep_rkey_unpack"), unpacked);
@@ -151,7 +149,7 @@ fn a_link_that_cannot_begin_reports_why() {
         let e = connect().expect_err("scripted");
         assert_eq!(e.kind(), ErrorKind::Refused, "{function}: {e}");
         assert!(e.to_string().contains("cannot take another peer now"), "{function}: {e}");
-        connect().expect("the next one").put(0, 0, MIB).unwrap();
+        connect().expect("the next one").put_at(0, 0, MIB).unwrap();
     }
     two.end(&fake_ucp);
 }
@@ -165,7 +163,7 @@ fn many_at_once() {
         for test in [
             small_transfers::lists_are_run_whole,
             small_transfers::lists_of_another_life_are_refused,
-            small_transfers::names_are_given_and_taken,
+            small_transfers::operations_are_waited_for_in_any_order,
         ] {
             fake_ucp.lane(lane);
             fake_ucp.set("maps", maps);
@@ -210,24 +208,26 @@ fn memory_that_cannot_be_registered_fails_its_operation_only() {
     let (e, span) = from.expose(span, Access::all(), 1).expect_err("scripted");
     is_shortage(&e);
     let window = from.expose(span, Access::all(), 2).map_err(|(e, _)| e).unwrap();
-    let remote = two.peer.remote_window(2, LONG).unwrap();
+    let remote = two.peer.window(2).within(LONG).wait().unwrap();
 
     let ours = two.source.register_vec(pattern(8192, 9)).unwrap();
     fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(NO_MEMORY));
-    let failed = two.peer.put_span(ours.take_all().unwrap(), &remote, 0).expect_err("scripted");
-    is_shortage(&failed.error);
+    let failed = remote.put(0, ours.take_all().unwrap()).start().expect_err("scripted");
+    is_shortage(failed.error());
+    let span = failed.reclaim().wait().unwrap();
     fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(IO_ERROR));
-    let failed = two.peer.get_span(failed.span.unwrap(), &remote, 0).expect_err("scripted");
-    assert_eq!(failed.error.kind(), ErrorKind::Io, "{}", failed.error);
-    assert!(failed.error.to_string().contains("UCX status -3"), "{}", failed.error);
+    let failed = remote.get(0, span).start().expect_err("scripted");
+    assert_eq!(failed.kind(), ErrorKind::Io, "{failed}");
+    assert!(failed.error().to_string().contains("UCX status -3"), "{failed}");
+    let span = failed.reclaim().wait().unwrap();
     two.put_and_compare(3);
 
-    let span = two.peer.put_span(failed.span.unwrap(), &remote, 0).unwrap().wait(LONG).unwrap();
+    let span = remote.put(0, span).within(LONG).wait().unwrap();
     let back = window.revoke(LONG).unwrap();
     let mut got = vec![0; 8192];
     back.read_at(0, &mut got).unwrap();
     assert!(got == pattern(8192, 9));
-    drop((span, back, ours, theirs, from));
+    drop((span, back, ours, theirs, from, remote));
     two.end(&fake_ucp);
 }
 
@@ -247,13 +247,13 @@ fn an_endpoint_that_fails_ends_the_link_and_the_next_one_works() {
         let two = Two::new(true);
         fake_ucp.set("put_delay", 1);
         fake_ucp.rule("ucp_put_nbx", 0, CallResult::Held);
-        let ops: Vec<_> = (0..10).map(|n| two.peer.put_nb(0, n * 64, 64).unwrap()).collect();
+        let ops: Vec<_> = (0..10).map(|n| two.peer.start_put_at(0, n * 64, 64).unwrap()).collect();
         assert!(fake_ucp.kill(0, CONNECTION_RESET, purge) >= 1);
         for op in ops {
-            let e = two.peer.wait(op).expect_err("the endpoint has failed");
+            let e = wait(op).expect_err("the endpoint has failed");
             assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
         }
-        let e = two.peer.put(0, 0, 8).expect_err("the link is over");
+        let e = two.peer.put_at(0, 0, 8).expect_err("the link is over");
         assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
         fake_ucp.clear_rules();
         let Two { target, source, peer, dir } = two;
@@ -294,10 +294,10 @@ fn windows_of_a_session_that_has_ended_come_back_after_the_last_request() {
     let from = target.wait_peer(0, LONG).unwrap();
     let window = from.expose(region.take_all().unwrap(), Access::all(), 1);
     let window = window.map_err(|(e, _)| e).unwrap();
-    let remote = peer.remote_window(1, LONG).unwrap();
+    let remote = peer.window(1).within(LONG).wait().unwrap();
     fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
     let span = source.register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
-    let op = peer.put_span(span, &remote, 0).unwrap();
+    let op = remote.put(0, span).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
     // The target's is the first. Of calls of progress with nothing else to do ten are a second; an end makes up to 32 at once.
     fake_ucp.rule("ucp_ep_close_nbx", 2, CallResult::Late(64));
@@ -307,7 +307,7 @@ fn windows_of_a_session_that_has_ended_come_back_after_the_last_request() {
     assert!(region.take_all().is_err(), "the memory is in the peer's reach");
     let span = until("the memory comes back", LONG, || region.take_all().ok());
     assert_eq!(fake_ucp.count("requests"), 0, "requests for memory that came back");
-    drop((span, op, peer, source, dir, region));
+    drop((span, op, remote, peer, source, dir, region));
     fake_ucp.await_clean();
 }
 
@@ -336,12 +336,12 @@ fn a_prepared_buffer_takes_part_in_ucx_later() {
         prepared.set_rank(rank);
         let source = prepared.start().unwrap();
         let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
-        peer.put(0, MIB, MIB).unwrap();
+        peer.put_at(0, MIB, MIB).unwrap();
         let mut got = vec![0; bytes.len()];
         target.buffer().read_at(MIB, &mut got).unwrap();
         assert!(got == bytes, "the bytes differ");
         target.buffer().fill(0, 4096, 9).unwrap();
-        target.wait_peer(rank, LONG).unwrap().put(0, 2 * MIB, 4096).unwrap();
+        target.wait_peer(rank, LONG).unwrap().put_at(0, 2 * MIB, 4096).unwrap();
         let crc = |b: &hmc_std::ConnBuffer, at| b.crc32c(at, 4096).unwrap();
         assert_eq!(crc(prepared.buffer(), 2 * MIB), crc(target.buffer(), 0));
         source.shutdown(LONG).unwrap();
@@ -372,19 +372,19 @@ fn routes_move_bytes_over_ucx() {
             let (near, far) = (share(&two.source), share(&two.target));
             let back = two.target.peer(0).unwrap();
             let window = back.expose_buffer(&far, 4096, MIB, Access::all(), 3).unwrap();
-            let remote = two.peer.remote_window(3, LONG).unwrap();
-            let route = two.peer.between(&near, &remote).unwrap();
+            let remote = two.peer.window(3).within(LONG).wait().unwrap();
+            let route = Ends { local: near.clone(), remote };
             near.write_at(0, &bytes).unwrap();
             for len in [1, 8, 4096, MIB] {
-                route.put(17, 0, len).unwrap();
+                route.put_at(17, 0, len).unwrap();
                 assert_eq!(far.crc32c(4096, len).unwrap(), near.crc32c(17, len).unwrap());
-                let op = route.get_nb(0, 0, len).unwrap();
-                assert_eq!(two.peer.wait(op).unwrap(), len);
+                let op = route.start_get_at(0, 0, len).unwrap();
+                assert_eq!(wait(op).unwrap(), len);
                 assert_eq!(far.crc32c(4096, len).unwrap(), near.crc32c(0, len).unwrap());
                 near.write_at(0, &bytes).unwrap();
             }
             window.revoke(LONG).unwrap();
-            let e = route.put(0, 0, 8).unwrap_err();
+            let e = route.put_at(0, 0, 8).unwrap_err();
             assert!(matches!(e.kind(), ErrorKind::Revoked | ErrorKind::NotFound), "{e}");
             drop(route);
         }
@@ -454,19 +454,19 @@ fn a_window_is_exposed_again_under_messages_to_the_old_one() {
     let from = two.target.wait_peer(0, LONG).unwrap();
     let expose = |span, label| from.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap();
     let window = expose(region.take_all().unwrap(), 1);
-    let old = two.peer.remote_window(1, LONG).unwrap();
+    let old = two.peer.window(1).within(LONG).wait().unwrap();
     let source = two.source.register_vec(vec![7; 4096]).unwrap();
     fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Held);
-    let op = two.peer.put_span(source.take_all().unwrap(), &old, 0).unwrap();
+    let op = old.put(0, source.take_all().unwrap()).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
     let span = window.revoke(LONG).unwrap();
     let window = expose(span, 2);
-    let new = two.peer.remote_window(2, LONG).unwrap();
+    let new = two.peer.window(2).within(LONG).wait().unwrap();
     assert_eq!(fake_ucp.release(), 1);
-    let Err(WaitError::Failed(e)) = op.wait(LONG) else { panic!("a put into a revoked window") };
-    assert_eq!(e.error.kind(), ErrorKind::NotFound, "{e}");
-    let op = two.peer.put_span(e.span.unwrap(), &new, 0).unwrap();
-    assert_eq!(op.wait(LONG).unwrap().0, 4096);
+    let failed = op.wait().expect_err("a put into a revoked window");
+    assert_eq!(failed.kind(), ErrorKind::NotFound, "{failed}");
+    let op = new.put(0, failed.reclaim().wait().unwrap()).start().unwrap();
+    assert_eq!(op.wait().unwrap().bytes, 4096);
     assert!(two.peer.is_connected());
     let span = window.revoke(LONG).unwrap();
     drop((span, from, region, source, old, new));

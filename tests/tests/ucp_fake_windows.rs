@@ -45,12 +45,12 @@ fn a_window_that_is_known_can_be_used() {
                     back.send_tag(round).unwrap();
                     let window = back.expose(region.take_all().unwrap(), Access::all(), thread);
                     let window = window.map_err(|(e, _)| e).unwrap();
-                    let remote = peer.remote_window(thread, LONG).unwrap();
-                    let op = peer.put_span(own, &remote, 0).unwrap();
-                    own = op.wait(LONG).expect("a put into an open window").1;
+                    let remote = peer.window(thread).within(LONG).wait().unwrap();
+                    let op = remote.put(0, own).within(LONG).start().unwrap();
+                    own = op.wait().expect("a put into an open window").memory;
                     drop(window.revoke(LONG).unwrap());
                     // The peer has heard of that before the label names the next one.
-                    let gone = || peer.remote_window(thread, Duration::ZERO).err();
+                    let gone = || peer.window(thread).within(Duration::ZERO).wait().err();
                     until("the peer has forgotten it", LONG, gone);
                     peer.recv(Want::Any, LONG).unwrap();
                 }
@@ -87,7 +87,7 @@ fn a_window_that_cannot_be_announced_is_closed() {
     }
     (0..tags).for_each(|_| drop(peer.recv(Want::Any, LONG).unwrap()));
     let window = until("there is space", LONG, || expose(7).ok());
-    peer.remote_window(7, LONG).unwrap();
+    peer.window(7).within(LONG).wait().unwrap();
     drop(window.revoke(LONG).unwrap());
     drop((region, peer, back, source, target));
     fake_ucp.await_clean();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use hmc_std::{ConnType, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
 
@@ -68,7 +69,7 @@ fn end_under_puts(forked: bool) {
             let puts = AtomicU32::new(0);
             let status = std::thread::scope(|s| {
                 s.spawn(|| {
-                    while peer.put(0, 0, LEN).is_ok() {
+                    while peer.put_at(0, 0, LEN).is_ok() {
                         puts.fetch_add(1, Ordering::Relaxed);
                     }
                 });

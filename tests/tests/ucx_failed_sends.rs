@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, Error, ErrorKind, Peer, Session};
+use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound, skipped, until};
 use hmc_tests::pair::pattern;
@@ -169,13 +170,13 @@ fn get_until_it_fails(peer: &Peer) -> Vec<Error> {
     let (mut flight, mut ends) = (VecDeque::new(), Vec::new());
     loop {
         while flight.len() < 4 && ends.is_empty() {
-            match peer.get_nb(0, 0, MIB) {
+            match peer.start_get_at(0, 0, MIB) {
                 Ok(op) => flight.push_back(op),
                 Err(e) => ends.push(e),
             }
         }
         let Some(op) = flight.pop_front() else { return ends };
-        ends.extend(peer.wait_within(op, LONG).err());
+        ends.extend(wait(op).err());
     }
 }
 

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use hmc_std::{Access, ConnType, Peer, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::lent::{LEN as LENT, OWN, Owner, owned};
@@ -46,7 +47,7 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
             let window = window.map_err(|(e, _)| e).unwrap();
             actor.request("find 1 3 20000");
             assert_eq!(peer.conn(), Some(ConnType::Ucx));
-            peer.put(0, 0, 8).expect("the link moves bytes");
+            peer.put_at(0, 0, 8).expect("the link moves bytes");
             actor.stop();
             until("its silence is noticed", LONG, || (!peer.is_connected()).then_some(()));
             drop(window);
@@ -72,7 +73,7 @@ fn lending(lanes: &str, by_tcp: bool) -> (Session, Peer, Actor) {
     let mut actor = Actor::session(ACTOR, &format!("rank=0 redial=0 ucx tls={lanes} buffer=4096"));
     actor.request(&format!("connect 1 {} ucx 20000", address_of(&session, &dir, by_tcp)));
     let peer = session.wait_peer(0, LONG).unwrap();
-    peer.put(0, 0, 8).expect("the link moves bytes");
+    peer.put_at(0, 0, 8).expect("the link moves bytes");
     (session, peer, actor)
 }
 
@@ -134,7 +135,7 @@ fn the_buffer_outlives_its_session() {
         let mut actor = Actor::session(ACTOR, &settings);
         let address = address_of(&session, &dir, round > 3);
         actor.request(&format!("connect 1 {address} ucx 20000"));
-        session.wait_peer(0, LONG).unwrap().put(0, 0, 8).expect("the link moves bytes");
+        session.wait_peer(0, LONG).unwrap().put_at(0, 0, 8).expect("the link moves bytes");
         actor.request(&format!("fill 0 {len} {THEIRS}"));
         actor.send(&format!("put 1 0 0 {len}"));
         let mut first = [0];
@@ -168,19 +169,19 @@ fn memory_that_is_read_outlives_its_session() {
     for round in 0..8 {
         let lanes = LANES[round % 2];
         let mut pair = Pair::with(ConnType::Ucx, 4096, |part| part.ucx_key("TLS", lanes));
-        pair.a.put(0, 0, 8).expect("the link moves bytes");
+        pair.a.put_at(0, 0, 8).expect("the link moves bytes");
         let (owner, lent) = Owner::new(THEIRS);
         let span = pair.receiver().register(lent).unwrap().take_all().unwrap();
         let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
-        let remote = pair.a.remote_window(5, LONG).unwrap();
+        let remote = pair.a.window(5).within(LONG).wait().unwrap();
         let region = pair.sender().register_vec(vec![0; LENT]).unwrap();
         let to = region.take_all().unwrap();
-        let op = pair.a.get_span(to, &remote, 0).map_err(|e| e.error).unwrap();
+        let op = remote.get(0, to).within(LONG).start().unwrap();
         let leaver = pair.sessions.remove(0);
         drop((window, pair.b));
         let _ = leaver.shutdown(Duration::from_millis(1));
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
-        let _ = op.wait(LONG);
+        let _ = op.wait();
         let mut span = None;
         until("the operation's memory comes back", LONG, || {
             span = region.take_all().ok();

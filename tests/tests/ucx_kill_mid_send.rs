@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use hmc_std::{Access, ConnType, Peer, Session, Span, Window};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{skipped, until};
 use hmc_tests::strace::Strace;
@@ -59,7 +60,7 @@ impl Bystander {
         let begun = Instant::now();
         self.actor.request(&format!("put_window 0 {} 8 1", self.label));
         self.actor.request(&format!("put_window 0 {} 65536 2", self.label));
-        self.peer.put(0, 0, 8).unwrap();
+        self.peer.put_at(0, 0, 8).unwrap();
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use hmc_std::{ConnType, Session, SessionBuilder};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::TempDir;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -26,7 +27,7 @@ fn links_are_spread_over_several_workers() {
         let peer = spoke.connect_with(0, &dir.address(), ConnType::Ucx, LONG).unwrap();
         spoke.buffer().fill(0, 256 * KIB, n).unwrap();
         let at = u64::from(n) * 8 * KIB;
-        peer.put(at, at, 8 * KIB).unwrap();
+        peer.put_at(at, at, 8 * KIB).unwrap();
     }
     for n in 1u8..=5 {
         let mut seen = [0; 8];
@@ -34,7 +35,7 @@ fn links_are_spread_over_several_workers() {
         assert_eq!(seen, [n; 8]);
         // And back, by the hub's workers.
         hub.buffer().fill(0, KIB, 0x80 | n).unwrap();
-        hub.wait_peer(u32::from(n), LONG).unwrap().put(0, 0, KIB).unwrap();
+        hub.wait_peer(u32::from(n), LONG).unwrap().put_at(0, 0, KIB).unwrap();
     }
     for (n, spoke) in (1u8..).zip(&spokes) {
         let mut seen = [0; 8];
@@ -126,12 +127,12 @@ fn a_prepared_buffer_takes_part_later() {
             for len in [1, 8, 8 * KIB, 128 * KIB] {
                 let crc = |b: &hmc_std::ConnBuffer, at| b.crc32c(at, len).unwrap();
                 far.buffer().fill(0, 256 * KIB, 0).unwrap();
-                peer.put(0, 0, len).unwrap();
+                peer.put_at(0, 0, len).unwrap();
                 assert_eq!(crc(far.buffer(), 0), crc(near.buffer(), 0), "{tls}");
                 far.buffer().fill(0, len, 0x33).unwrap();
-                far.wait_peer(rank, LONG).unwrap().put(0, 128 * KIB, len).unwrap();
+                far.wait_peer(rank, LONG).unwrap().put_at(0, 128 * KIB, len).unwrap();
                 assert_eq!(crc(near.buffer(), 128 * KIB), crc(far.buffer(), 0), "{tls}");
-                peer.get(128 * KIB, 0, len).unwrap();
+                peer.get_at(128 * KIB, 0, len).unwrap();
             }
             session.shutdown(LONG).unwrap();
         }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use hmc_core::types::Access;
 use hmc_std::ConnType;
-use hmc_std::future::WaitError;
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::unfenced::{self, Scene, THEIRS, end, held_of};
@@ -60,24 +59,24 @@ fn memory_of_a_get_whose_target_leaves_comes_back_after_the_last_copy() {
         let region = pair.receiver().register_vec(vec![THEIRS; LEN]).unwrap();
         let window = pair.b.expose(region.take_all().unwrap(), Access::all(), 5);
         let window = window.map_err(|(e, _)| e).unwrap();
-        let remote = pair.a.remote_window(5, LONG).unwrap();
+        let remote = pair.a.window(5).within(LONG).wait().unwrap();
         let (owner, lent) = Owner::new(0);
         let span = pair.sender().register(lent).unwrap().take_all().unwrap();
-        let op = pair.a.get_span(span, &remote, 0).map_err(|e| e.error).unwrap();
+        let op = remote.get(0, span).start().unwrap();
         until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
         let leaver = pair.sessions.remove(0);
         let leaves = std::thread::spawn(move || leaver.shutdown(Duration::from_millis(1)));
-        match op.wait(LONG) {
+        let _ = op.wait_for(LONG).ended().expect("it ends");
+        match op.wait() {
             // All was copied before it left.
-            Ok(span) => drop(span),
+            Ok(done) => drop(done),
             // Back at once, or when the keeper lets go.
-            Err(WaitError::Failed(e)) => {
+            Err(failed) => {
                 left += 1;
-                drop(e);
+                drop(failed);
             }
-            Err(e) => panic!("{e:?}"),
         }
-        drop(pair.a);
+        drop((remote, pair.a));
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
         let _ = leaves.join().unwrap();
         drop((window, pair.b));

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use hmc_std::{ConnType, ErrorKind, Message, Progress, Session, Want, probe};
+use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ibv::{FakeIbv, run_over};
 use hmc_tests::verbs_sessions::{BUFFER_PART, Two};
@@ -37,13 +38,13 @@ fn over_two_bytes_tags_and_messages_move() {
         let two = Two::with_channels(&fake, progress, channels);
         let before = ["bytes_0", "bytes_1"].map(|name| fake.count(name));
         two.put_and_compare(1);
-        two.peer.get(BUFFER_PART, 2 * BUFFER_PART, BUFFER_PART).unwrap();
-        two.peer.put_notify(0, 0, 4096, 77).unwrap();
+        two.peer.get_at(BUFFER_PART, 2 * BUFFER_PART, BUFFER_PART).unwrap();
+        two.peer.put_notify_at(0, 0, 4096, 77).unwrap();
         assert_eq!(two.back.recv(Want::Any, LONG).unwrap(), Message::Notify(77));
         // Each is waited for by itself, on either NIC.
         for n in 0..20 {
-            let op = two.peer.put_nb(n * 64, n * 64, 64).unwrap();
-            assert_eq!(two.peer.wait(op).unwrap(), 64);
+            let op = two.peer.start_put_at(n * 64, n * 64, 64).unwrap();
+            assert_eq!(wait(op).unwrap(), 64);
         }
         let after = ["bytes_0", "bytes_1"].map(|name| fake.count(name));
         assert!(before.iter().zip(after).all(|(before, after)| after - before > 640), "{after:?}");
@@ -70,7 +71,7 @@ fn over_two_the_end_of_a_queue_pair_of_either_ends_the_link() {
         let two = Two::new(&fake, Progress::Thread);
         two.put_and_compare(1);
         fake.event(device, QP_FATAL, 1);
-        let failed = until("the link to end", LONG, || two.peer.put(0, 0, 64).err());
+        let failed = until("the link to end", LONG, || two.peer.put_at(0, 0, 64).err());
         let said = two.peer.explain().to_string() + &failed.to_string();
         assert!(said.contains(&format!("fake_{device}")), "{said}");
         two.end(&fake);

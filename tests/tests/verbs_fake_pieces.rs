@@ -21,8 +21,8 @@ use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Failure, Opcode, WorkRequest};
 use hmc_mem::registered::Registered as _;
-use hmc_std::future::WaitError;
 use hmc_std::{ConnType, ErrorKind, Peer, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ibv::{self, FakeIbv, run_ignored};
 use hmc_tests::pair::pattern;
@@ -354,28 +354,27 @@ fn a_window_comes_back_from_a_long_transfer_and_the_link_lives() {
         let region = target.register_vec(vec![1; len]).unwrap();
         let window = back.expose(region.take_all().unwrap(), Access::all(), 3);
         let window = window.map_err(|(e, _)| e).unwrap();
-        let remote = peer.remote_window(3, LONG).unwrap();
+        let remote = peer.window(3).within(LONG).wait().unwrap();
         let span = source.register_vec(vec![9; len]).unwrap().take_all().unwrap();
         slow_down(&fake);
         let operation = operation_of(opcode);
         let before = fake.calls(operation);
         let op = match opcode {
-            Opcode::Get => peer.get_span(span, &remote, 0).unwrap(),
-            _ => peer.put_span(span, &remote, 0).unwrap(),
+            Opcode::Get => remote.get(0, span).start().unwrap(),
+            _ => remote.put(0, span).start().unwrap(),
         };
         until("it is in the middle", LONG, || (fake.calls(operation) >= before + 20).then_some(()));
         let begun = Instant::now();
         window.revoke(LONG).unwrap();
         let elapsed = begun.elapsed();
-        let failed = op.wait(LONG).expect_err("its window is gone");
-        let WaitError::Failed(failed) = failed else { panic!("{failed:?}") };
+        let failed = op.wait().expect_err("its window is gone");
         let pieces = fake.calls(operation) - before;
         println!("{opcode:?}: {elapsed:?}, {pieces} of 256 pieces");
-        assert_eq!(failed.error.kind(), ErrorKind::Revoked, "{}", failed.error);
+        assert_eq!(failed.kind(), ErrorKind::Revoked, "{failed}");
         assert!(pieces < 256);
         speed_up(&fake);
-        peer.put(0, 0, MIB).expect("the link lives");
-        peer.get(0, 0, MIB).expect("the link lives");
+        peer.put_at(0, 0, MIB).expect("the link lives");
+        peer.get_at(0, 0, MIB).expect("the link lives");
         drop((failed, remote, region, peer, source, back, target, dir));
         fake.await_clean();
     }
@@ -392,20 +391,20 @@ fn a_cancelled_operation_of_a_session_stops() {
         let operation = operation_of(opcode);
         let before = fake.calls(operation);
         let op = match opcode {
-            Opcode::Get => peer.get_nb(0, 0, buffer).unwrap(),
-            _ => peer.put_nb(0, 0, buffer).unwrap(),
+            Opcode::Get => peer.start_get_at(0, 0, buffer).unwrap(),
+            _ => peer.start_put_at(0, 0, buffer).unwrap(),
         };
         until("it is in the middle", LONG, || (fake.calls(operation) >= before + 20).then_some(()));
-        peer.cancel(op).unwrap();
-        let e = peer.wait(op).expect_err("it was cancelled");
+        op.cancel();
+        let e = op.wait().expect_err("it was cancelled");
         assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}");
         until("nothing is under way", LONG, || (fake.count("posted") == 0).then_some(()));
         let pieces = fake.calls(operation) - before;
         println!("{opcode:?}: {pieces} of 256 pieces");
         assert!(pieces < 256);
         speed_up(&fake);
-        peer.put(0, 0, MIB).expect("the link lives");
-        peer.get(0, 0, MIB).expect("the link lives");
+        peer.put_at(0, 0, MIB).expect("the link lives");
+        peer.get_at(0, 0, MIB).expect("the link lives");
     }
     drop((peer, source, target, dir));
     fake.await_clean();

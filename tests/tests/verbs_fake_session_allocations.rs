@@ -10,7 +10,8 @@
 
 use std::time::Duration;
 
-use hmc_std::{ConnType, Copy, Direction, Session};
+use hmc_std::{ConnType, Session, wait_any};
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, wait};
 use hmc_tests::counting::Counting;
 use hmc_tests::env::TempDir;
 use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
@@ -49,28 +50,31 @@ fn the_data_path_allocates_nothing() {
     let copies: Vec<_> = (0..1024_u64)
         .map(|n| Copy { local_offset: n * 4096, remote_offset: n * 4096, len: 4096 })
         .collect();
-    let list = peer.prepare(Direction::Put, &copies).unwrap();
-    measured("put", 2000, || peer.put(0, 64, 64).unwrap());
-    measured("get", 2000, || peer.get(0, 64, 4096).unwrap());
-    measured("put_nb, get_nb and wait", 1000, || {
-        let (a, b) = (peer.put_nb(0, 0, 300).unwrap(), peer.get_nb(4096, 4096, 70_000).unwrap());
-        peer.wait(b).unwrap();
-        peer.wait(a).unwrap();
+    let list = peer.prepare_at(Direction::Put, &copies).unwrap();
+    measured("put", 2000, || peer.put_at(0, 64, 64).unwrap());
+    measured("get", 2000, || peer.get_at(0, 64, 4096).unwrap());
+    measured("a put and a get that are started, and waits", 1000, || {
+        let (a, b) =
+            (peer.start_put_at(0, 0, 300).unwrap(), peer.start_get_at(4096, 4096, 70_000).unwrap());
+        wait(b).unwrap();
+        wait(a).unwrap();
     });
-    measured("put_nb, get_nb and wait_any", 1000, || {
-        let (a, b) = (peer.put_nb(0, 0, 300).unwrap(), peer.get_nb(4096, 4096, 70_000).unwrap());
-        let (first, done) = source.wait_any(&[a, b], LONG).unwrap();
-        done.unwrap();
-        source.wait(if first == 0 { b } else { a }).unwrap();
+    measured("a put and a get that are started, and wait_any", 1000, || {
+        let (a, b) =
+            (peer.start_put_at(0, 0, 300).unwrap(), peer.start_get_at(4096, 4096, 70_000).unwrap());
+        let first = wait_any(&[&a, &b], LONG).unwrap().ended().unwrap();
+        let (first, second) = if first == 0 { (a, b) } else { (b, a) };
+        wait(first).unwrap();
+        wait(second).unwrap();
     });
     measured("a put and a get of 5 MiB", 20, || {
-        peer.put(0, 0, BUFFER).unwrap();
-        peer.get(0, 0, BUFFER).unwrap();
+        peer.put_at(0, 0, BUFFER).unwrap();
+        peer.get_at(0, 0, BUFFER).unwrap();
     });
-    measured("a list of 1024 puts of 4 KiB", 20, || peer.run_batch(&list).unwrap());
+    measured("a list of 1024 puts of 4 KiB", 20, || list.run().unwrap());
     let counted = ["doorbells", "signalled", "unsignalled"];
     let before = counted.map(|what| fake.count(what));
-    peer.run_batch(&list).unwrap();
+    list.run().unwrap();
     let after = counted.map(|what| fake.count(what));
     let [doorbells, signalled, unsignalled] = [0, 1, 2].map(|n| after[n] - before[n]);
     println!("a list: {doorbells} doorbells, {signalled} signalled, {unsignalled} unsignalled");

@@ -10,8 +10,8 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_std::future::WaitError;
-use hmc_std::{Access, ConnType, Copy, Direction, ErrorKind, Message, Progress, Session, Want};
+use hmc_std::{Access, ConnType, ErrorKind, Message, Progress, Session, Want, wait_any};
+use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, has_ended, wait};
 use hmc_tests::child::in_child;
 use hmc_tests::env::{TempDir, count_of, until};
 use hmc_tests::fake_ibv::{FakeIbv, VerbsFate, has_windows, run_ignored};
@@ -33,18 +33,23 @@ fn bytes_tags_and_messages_move() {
     for progress in [Progress::Thread, Progress::Manual] {
         let two = Two::new(&fake, progress);
         two.put_and_compare(1);
-        two.peer.get(KIB64, 2 * KIB64, KIB64).unwrap();
-        two.peer.put_notify(0, 0, 4096, 77).unwrap();
+        two.peer.get_at(KIB64, 2 * KIB64, KIB64).unwrap();
+        two.peer.put_notify_at(0, 0, 4096, 77).unwrap();
         assert_eq!(two.back.recv(Want::Any, LONG).unwrap(), Message::Notify(77));
-        let ops: Vec<_> = (0..200).map(|n| two.peer.put_nb(n * 64, n * 64, 64).unwrap()).collect();
+        let ops: Vec<_> =
+            (0..200).map(|n| two.peer.start_put_at(n * 64, n * 64, 64).unwrap()).collect();
         for op in ops {
-            assert_eq!(two.peer.wait(op).unwrap(), 64);
+            assert_eq!(wait(op).unwrap(), 64);
         }
-        let (a, b) =
-            (two.peer.put_nb(0, 0, 300).unwrap(), two.peer.get_nb(4096, 4096, 70).unwrap());
-        let (first, done) = two.source.wait_any(&[a, b], LONG).unwrap();
-        done.unwrap();
-        two.source.wait(if first == 0 { b } else { a }).unwrap();
+        let (a, b) = (
+            two.peer.start_put_at(0, 0, 300).unwrap(),
+            two.peer.start_get_at(4096, 4096, 70).unwrap(),
+        );
+        let first = wait_any(&[&a, &b], LONG).unwrap().ended().unwrap();
+        let (first, second) = if first == 0 { (a, b) } else { (b, a) };
+        assert!(has_ended(&first));
+        wait(first).unwrap();
+        wait(second).unwrap();
         two.end(&fake);
     }
 }
@@ -66,7 +71,7 @@ fn accesses_wait_for_keys_that_come_late() {
         assert!(trust.contains(windows), "{trust}");
         std::thread::scope(|s| {
             // Each drives its own end, and neither ends before the other one has sent its keys.
-            s.spawn(|| two.back.get(0, 2 * KIB64, KIB64).unwrap());
+            s.spawn(|| two.back.get_at(0, 2 * KIB64, KIB64).unwrap());
             two.put_and_compare(1);
         });
         assert_eq!(fake.calls("bind") != 0, has_windows());
@@ -87,17 +92,17 @@ fn windows_come_back_while_the_peer_uses_them() {
         let region = two.target.register_vec(vec![1; 4096]).unwrap();
         let window = two.back.expose(region.take_all().unwrap(), Access::all(), 3);
         let window = window.map_err(|(e, _)| e).unwrap();
-        let remote = two.peer.remote_window(3, LONG).unwrap();
+        let remote = two.peer.window(3).within(LONG).wait().unwrap();
         let span = two.source.register_vec(vec![9; 4096]).unwrap().take_all().unwrap();
         if is_used {
             fake.rule("write", 1, VerbsFate::Held);
         }
-        let put = two.peer.put_span(span, &remote, 0).unwrap();
+        let put = remote.put(0, span).start().unwrap();
         let put = if is_used {
             until("it is under way", LONG, || (fake.count("held") == 1).then_some(()));
             Some(put)
         } else {
-            drop(put.wait(LONG).unwrap());
+            drop(put.wait().unwrap());
             None
         };
         let start = Instant::now();
@@ -116,9 +121,8 @@ fn windows_come_back_while_the_peer_uses_them() {
         assert_eq!(got, [if is_used { 1 } else { 9 }; 4096]);
         if let Some(put) = put {
             assert_eq!(fake.release(), 1);
-            let failed = put.wait(LONG).expect_err("its window is gone");
-            let WaitError::Failed(failed) = failed else { panic!("{failed:?}") };
-            assert_eq!(failed.error.kind(), ErrorKind::Revoked, "{}", failed.error);
+            let failed = put.wait().expect_err("its window is gone");
+            assert_eq!(failed.kind(), ErrorKind::Revoked, "{failed}");
             span.read_at(0, &mut got).unwrap();
             assert_eq!(got, [1; 4096], "it has landed");
         }
@@ -136,7 +140,7 @@ fn the_end_of_a_session_ends_what_is_under_way() {
     for ends in ["target", "source", "shutdown"] {
         let two = Two::new(&fake, Progress::Thread);
         fake.rule("write", 0, VerbsFate::Held);
-        let ops: Vec<_> = (0..10).map(|n| two.peer.put_nb(0, n * 64, 64).unwrap()).collect();
+        let ops: Vec<_> = (0..10).map(|n| two.peer.start_put_at(0, n * 64, 64).unwrap()).collect();
         until("they are posted", LONG, || {
             two.source.progress();
             (fake.count("held") != 0).then_some(())
@@ -146,15 +150,16 @@ fn the_end_of_a_session_ends_what_is_under_way() {
             "target" => {
                 drop((back, target));
                 for op in ops {
-                    let e = peer.wait(op).expect_err("the peer is gone");
+                    let e = wait(op).expect_err("the peer is gone");
                     assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
                 }
                 drop((peer, source));
             }
-            "source" => drop((peer, source, back, target)),
+            // What is under way is nobody's any more, and ends with its session.
+            "source" => drop((ops, peer, source, back, target)),
             _ => {
                 let _ = source.shutdown(Duration::from_millis(50));
-                drop((peer, back, target));
+                drop((ops, peer, back, target));
             }
         }
         drop(dir);
@@ -196,16 +201,16 @@ fn a_long_transfer_is_spread_over_the_queue_pairs_of_both_ends() {
         for (operation, place) in [("write", KIB64), ("read", 2 * KIB64)] {
             fake.rule(operation, 1, VerbsFate::Held);
             let (op, end) = if operation == "write" {
-                (two.peer.put_nb(0, place, 2 * KIB64).unwrap(), &two.target)
+                (two.peer.start_put_at(0, place, 2 * KIB64).unwrap(), &two.target)
             } else {
-                (two.peer.get_nb(place, KIB64, 2 * KIB64).unwrap(), &two.source)
+                (two.peer.start_get_at(place, KIB64, 2 * KIB64).unwrap(), &two.source)
             };
             until("the second half arrives", LONG, || {
                 (read(end, place)[half..] == bytes[half..]).then_some(())
             });
             assert!(read(end, place)[..half].iter().all(|b| *b == 0), "{operation} is held");
             assert_eq!(fake.release(), 1);
-            assert_eq!(two.peer.wait(op).unwrap(), 2 * KIB64);
+            assert_eq!(wait(op).unwrap(), 2 * KIB64);
             assert!(read(end, place) == bytes, "{operation}: the bytes differ");
             fake.clear_rules();
         }
@@ -224,7 +229,7 @@ fn a_call_that_fails_is_named_by_the_error() {
         let two = Two::new(&fake, Progress::Thread);
         // All of its calls: the end of a link polls once more, and a put whose completion that finds is done.
         fake.rule(function, 0, VerbsFate::Refused(errno));
-        let e = two.peer.put(0, 0, 64).expect_err(function);
+        let e = two.peer.put_at(0, 0, 64).expect_err(function);
         let reason = std::io::Error::from_raw_os_error(errno).to_string();
         assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
         assert!(e.to_string().contains(words) && e.to_string().contains(&reason), "{e}");
@@ -244,9 +249,9 @@ fn a_status_that_ends_a_link_is_named_by_the_error() {
         let two = Two::new(&fake, Progress::Thread);
         fake.rule("write", 1, VerbsFate::Failed(STATUS, 77));
         let e = if is_named {
-            two.peer.wait(two.peer.put_nb(0, 0, 64).unwrap()).map(drop)
+            wait(two.peer.start_put_at(0, 0, 64).unwrap()).map(drop)
         } else {
-            two.peer.put(0, 0, 64)
+            two.peer.put_at(0, 0, 64)
         };
         let e = e.expect_err("its completion has failed");
         assert_eq!(e.kind(), ErrorKind::Io, "{e}");
@@ -290,7 +295,8 @@ fn an_event_ends_a_link_that_has_nothing_to_do() {
             two.source.progress();
             (!two.source.check_conn(1) && !two.target.check_conn(0)).then_some(())
         });
-        let errors = [&two.peer, &two.back].map(|peer| peer.put(0, 0, 64).expect_err("it is over"));
+        let errors =
+            [&two.peer, &two.back].map(|peer| peer.put_at(0, 0, 64).expect_err("it is over"));
         assert!(errors.iter().all(|e| e.kind() == ErrorKind::PeerDead), "{errors:?}");
         let named = errors.iter().filter(|e| e.to_string().contains("(QP_FATAL, event 1)")).count();
         assert_eq!(named, 1, "{errors:?}");
@@ -305,7 +311,7 @@ fn a_device_that_is_gone_ends_its_links() {
     let two = Two::new(&fake, Progress::Thread);
     two.put_and_compare(5);
     fake.event(0, 8, 0);
-    let e = two.peer.put(0, 0, 64).expect_err("the device is gone");
+    let e = two.peer.put_at(0, 0, 64).expect_err("the device is gone");
     assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
     drop(two);
     until("all is given back", LONG, || (fake.count("live") == 0).then_some(()));
@@ -323,18 +329,19 @@ fn a_child_drops_the_sessions_without_a_call() {
         let before = threads();
         fake.set("ticker_us", 0);
         until("the ticker has ended", LONG, || (threads() < before).then_some(()));
-        let begun = (progress == Progress::Manual).then(|| two.peer.put_nb(0, 0, 64).unwrap());
+        let begun =
+            (progress == Progress::Manual).then(|| two.peer.start_put_at(0, 0, 64).unwrap());
         let live = fake.count("live");
-        let mut all = Some(two);
+        let mut all = Some((two, begun));
         let said = in_child(|| {
             drop(all.take());
             format!("{} live", fake.count("live"))
         });
         assert_eq!(said, Ok(format!("{live} live")), "{progress:?}");
-        let two = all.unwrap();
+        let (two, begun) = all.unwrap();
         fake.set("ticker_us", 50);
         if let Some(op) = begun {
-            two.peer.wait(op).unwrap();
+            wait(op).unwrap();
         }
         for salt in 7..12 {
             two.put_and_compare(salt);
@@ -361,16 +368,15 @@ fn sixty_four_links_at_once() {
     assert_eq!(fake.count("qps"), u64::from(LINKS) * 2);
     for (n, (source, peer)) in (0_u64..).zip(&near) {
         source.buffer().fill(0, 512, u8::try_from(n + 1).unwrap()).unwrap();
-        let op = peer.put_nb(0, n * 512, 512).unwrap();
-        assert_eq!(peer.wait(op).unwrap(), 512);
+        let op = peer.start_put_at(0, n * 512, 512).unwrap();
+        assert_eq!(wait(op).unwrap(), 512);
     }
     let back: Vec<_> = (0..LINKS).map(|rank| target.wait_peer(rank, LONG).unwrap()).collect();
-    let ops: Vec<_> = back.iter().map(|peer| peer.get_nb(0, 0, 8).unwrap()).collect();
+    let ops: Vec<_> = back.iter().map(|peer| peer.start_get_at(0, 0, 8).unwrap()).collect();
     let mut left = ops;
     while !left.is_empty() {
-        let (at, done) = target.wait_any(&left, LONG).unwrap();
-        assert_eq!(done.unwrap(), 8);
-        left.swap_remove(at);
+        let at = wait_any(&left.iter().collect::<Vec<_>>(), LONG).unwrap().ended().unwrap();
+        assert_eq!(wait(left.swap_remove(at)).unwrap(), 8);
     }
     for n in 0..u64::from(LINKS) {
         let mut got = [0; 512];

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use hmc_std::{ConnType, Message, Peer, Progress, Session, Want};
+use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::TempDir;
 use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
 
@@ -49,7 +50,7 @@ fn tags_wait_for_an_inbox_that_is_full() {
                 for n in 0..COUNT {
                     let slot = 8 * (n % 400);
                     source.buffer().write_at(slot, &n.to_le_bytes()).unwrap();
-                    peer.put_notify(slot, slot, 8, tag(n)).unwrap();
+                    peer.put_notify_at(slot, slot, 8, tag(n)).unwrap();
                 }
             });
             for n in 0..COUNT {
@@ -72,7 +73,7 @@ fn tags_of_a_sender_that_ends_at_once_are_all_received() {
     let Some(fake) = FakeIbv::take_for_sessions() else { return };
     for count in [1, 3, 20, 40] {
         let (target, source, peer, back, _dir) = connected(&fake, 8, Progress::Thread);
-        (0..count).for_each(|n| peer.put_notify(0, 0, 8, n).unwrap());
+        (0..count).for_each(|n| peer.put_notify_at(0, 0, 8, n).unwrap());
         drop((peer, source));
         for n in 0..count {
             assert_eq!(back.recv(Want::Any, LONG).unwrap(), Message::Notify(n), "{count}");
@@ -90,9 +91,9 @@ fn a_tag_that_nobody_waits_for_arrives() {
     let Some(fake) = FakeIbv::take_for_sessions() else { return };
     let (target, source, peer, back, _dir) = connected(&fake, 64, Progress::Thread);
     for n in 0..20 {
-        let op = peer.put_notify_nb(0, 0, 8, n).unwrap();
+        let op = peer.start_put_notify_at(0, 0, 8, n).unwrap();
         assert_eq!(back.recv(Want::Any, LONG).unwrap(), Message::Notify(n));
-        assert_eq!(peer.wait(op).unwrap(), 8);
+        assert_eq!(wait(op).unwrap(), 8);
     }
     drop((peer, back, target, source));
     fake.await_clean();

@@ -1,4 +1,4 @@
-//! Who hears of the end of what sessions do over RDMA verbs, and when, by the fake libibverbs.
+//! Who learns of the end of what sessions do over RDMA verbs, and when, by the fake libibverbs.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hmc_std::{Message, Progress, Want};
+use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::until;
 use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
 use hmc_tests::verbs_sessions::Two;
@@ -31,7 +32,8 @@ fn puts_that_nobody_waits_for_arrive() {
     fake.set("poll_progress", 0);
     for round in 1..=30_u8 {
         two.source.buffer().fill(0, 4096, round).unwrap();
-        let ops: Vec<_> = (0..40).map(|n| two.peer.put_nb(n * 64, n * 64, 64).unwrap()).collect();
+        let ops: Vec<_> =
+            (0..40).map(|n| two.peer.start_put_at(n * 64, n * 64, 64).unwrap()).collect();
         until("the bytes arrive", LONG, || {
             let mut got = [0; 40 * 64];
             two.target.buffer().read_at(0, &mut got).unwrap();
@@ -39,7 +41,7 @@ fn puts_that_nobody_waits_for_arrive() {
         });
         until("nothing is under way", LONG, || (fake.count("posted") == 0).then_some(()));
         for op in ops {
-            assert_eq!(two.peer.wait(op).unwrap(), 64);
+            assert_eq!(wait(op).unwrap(), 64);
         }
     }
     two.end(&fake);
@@ -55,7 +57,7 @@ fn puts_share_a_flush_when_somebody_asks() {
     // Nothing of the link's beginning is under way after it.
     two.put_and_compare(1);
     let counted = || ["doorbells", "signalled"].map(|what| fake.count(what));
-    let put = |n: u64| two.peer.put_nb(n % 64 * 64, n % 64 * 64, 64).unwrap();
+    let put = |n: u64| two.peer.start_put_at(n % 64 * 64, n % 64 * 64, 64).unwrap();
     for round in 1..=3_u8 {
         two.source.buffer().fill(0, 4096, round).unwrap();
         let (before, reads) = (counted(), fake.calls("read"));
@@ -69,7 +71,7 @@ fn puts_share_a_flush_when_somebody_asks() {
         });
         assert_eq!(fake.calls("read") - reads, 0, "nobody has asked");
         for op in ops {
-            assert_eq!(two.peer.wait(op).unwrap(), 64);
+            assert_eq!(wait(op).unwrap(), 64);
         }
         assert_eq!((fake.calls("read") - reads, counted()[1] - before[1]), (1, 1));
     }
@@ -78,7 +80,7 @@ fn puts_share_a_flush_when_somebody_asks() {
     let flushes = fake.calls("read") - reads;
     assert!((4..=100).contains(&flushes), "{flushes} flushes");
     for op in ops {
-        assert_eq!(two.peer.wait(op).unwrap(), 64);
+        assert_eq!(wait(op).unwrap(), 64);
     }
     two.end(&fake);
 }
@@ -96,7 +98,7 @@ fn a_waiter_sleeps_until_its_completion() {
         let (events, polls) = (fake.count("notifications"), fake.calls("ibv_poll_cq"));
         let start = Instant::now();
         for _ in 0..10 {
-            two.peer.put(0, 0, 64).unwrap();
+            two.peer.put_at(0, 0, 64).unwrap();
         }
         let elapsed = start.elapsed();
         let (events, polls) =
@@ -130,7 +132,7 @@ fn a_put_beside_a_receive_ends_with_its_completion() {
             begun.recv().unwrap();
             let put = |_| {
                 let start = Instant::now();
-                two.peer.put(0, 0, 64).unwrap();
+                two.peer.put_at(0, 0, 64).unwrap();
                 start.elapsed()
             };
             let times: Vec<_> = (0..31).map(put).collect();

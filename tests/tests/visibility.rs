@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use hmc_sim::rng::Rng;
 use hmc_std::{Peer, Session, Want};
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, Via, bound, seed};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -62,9 +63,9 @@ fn send(source: &Session, peer: &Peer, seed: u64, pairs: u64, notify: bool) {
         let (len, byte) = what(seed, n);
         source.buffer().fill(0, len, byte).unwrap();
         if notify {
-            peer.put_notify(0, 0, len, n).unwrap();
+            peer.put_notify_at(0, 0, len, n).unwrap();
         } else {
-            peer.put(0, 0, len).unwrap();
+            peer.put_at(0, 0, len).unwrap();
             peer.send_tag(n).unwrap();
         }
         assert_eq!(peer.recv_tag().unwrap(), n);
@@ -143,7 +144,7 @@ fn loopback() {
         let (len, byte) = what(3, n);
         let len = len.min(BUFFER / 2);
         s.buffer().fill(0, len, byte).unwrap();
-        peer.put_notify(0, BUFFER / 2, len, n).unwrap();
+        peer.put_notify_at(0, BUFFER / 2, len, n).unwrap();
         assert_eq!(peer.recv_notify().unwrap(), n);
         let mut seen = vec![0; usize::try_from(len).unwrap()];
         s.buffer().read_at(BUFFER / 2, &mut seen).unwrap();

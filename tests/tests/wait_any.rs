@@ -9,7 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, ErrorKind, OpId, Peer, Progress, Session};
+use hmc_std::{ConnType, ErrorKind, Op, Peer, Progress, Session, Waited, wait_any};
+use hmc_testkit::buffers::{BufferTransfers as _, has_ended, wait};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound, until};
 
@@ -43,9 +44,9 @@ fn scene(progress: Progress) -> Scene {
 }
 
 /// A put that cannot end: more than the sockets hold, and nobody reads.
-fn stuck(s: &Scene) -> OpId {
-    let op = s.peers[0].put_nb(0, 0, LEN).unwrap();
-    assert!(!s.session.test(op).unwrap());
+fn stuck(s: &Scene) -> Op {
+    let op = s.peers[0].start_put_at(0, 0, LEN).unwrap();
+    assert!(!has_ended(&op));
     op
 }
 
@@ -56,29 +57,30 @@ fn the_first_to_end_is_reported_whichever_peer_it_is_of() {
         let stuck = stuck(&s);
         for peer in &s.peers[1..] {
             for len in [8, 1 << 20, LEN] {
-                let op = peer.put_nb(0, 0, len).unwrap();
-                let (at, result) = s.session.wait_any(&[stuck, op], LONG).unwrap();
-                assert_eq!((at, result.unwrap()), (1, len), "{progress:?} rank {}", peer.rank());
+                let op = peer.start_put_at(0, 0, len).unwrap();
+                let found = wait_any(&[&stuck, &op], LONG).unwrap();
+                assert_eq!(found, Waited::Ended(1), "{progress:?} rank {}", peer.rank());
+                assert!(has_ended(&op) && !has_ended(&stuck), "{progress:?}");
+                assert_eq!(wait(op).unwrap(), len, "{progress:?} rank {}", peer.rank());
             }
         }
-        s.session.cancel(stuck).unwrap();
-        let (at, result) = s.session.wait_any(&[stuck], LONG).unwrap();
-        assert_eq!((at, result.unwrap_err().kind()), (0, ErrorKind::Cancelled));
+        stuck.cancel();
+        assert_eq!(wait_any(&[&stuck], LONG).unwrap(), Waited::Ended(0));
+        assert_eq!(wait(stuck).unwrap_err().kind(), ErrorKind::Cancelled);
     }
 }
 
-type Found = hmc_std::Result<(usize, hmc_std::Result<u64>)>;
+type Found = hmc_std::Result<Waited<usize>>;
 
 /// A thread that waits for any of `ops`, once it sleeps.
 fn sleeping<'a>(
     scope: &'a std::thread::Scope<'a, '_>,
-    session: &'a Session,
-    ops: &'a [OpId],
+    ops: &'a [&'a Op],
 ) -> std::thread::ScopedJoinHandle<'a, Found> {
     let (tell, told) = std::sync::mpsc::channel();
     let waiter = scope.spawn(move || {
         tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        session.wait_any(ops, LONG)
+        wait_any(ops, LONG)
     });
     let tid = told.recv().unwrap();
     // proc(5): the state after the name in parentheses.
@@ -94,20 +96,19 @@ fn sleeping<'a>(
 fn what_another_thread_ends_wakes_the_one_who_sleeps() {
     let s = scene(Progress::Thread);
     let (a, b) = (stuck(&s), stuck(&s));
-    let ops = [a, b];
+    let ops = [&a, &b];
     std::thread::scope(|scope| {
-        let waiter = sleeping(scope, &s.session, &ops);
+        let waiter = sleeping(scope, &ops);
         let cancelled = Instant::now();
-        s.session.cancel(b).unwrap();
-        let (at, result) = waiter.join().unwrap().unwrap();
-        assert_eq!((at, result.unwrap_err().kind()), (1, ErrorKind::Cancelled));
+        b.cancel();
+        assert_eq!(waiter.join().unwrap().unwrap(), Waited::Ended(1));
         // Long before the heartbeats of the stopped peer would end both.
         assert!(cancelled.elapsed() < bound(Duration::from_millis(500)));
     });
-    // The other is untouched, and nobody rings for it any more.
-    assert!(!s.session.test(a).unwrap());
-    let e = s.session.wait_any(&[a], Duration::from_millis(30)).unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::DeadlineExceeded);
+    assert_eq!(wait(b).unwrap_err().kind(), ErrorKind::Cancelled);
+    // The other is untouched, and wakes nobody any more.
+    assert!(!has_ended(&a));
+    assert_eq!(wait_any(&[&a], Duration::from_millis(30)).unwrap(), Waited::Limit);
 }
 
 /// Each operation has one waker: who finds another's there must not take it away, nor sleep without one.
@@ -115,25 +116,25 @@ fn what_another_thread_ends_wakes_the_one_who_sleeps() {
 fn threads_that_wait_for_the_same_operations_are_all_woken() {
     let s = scene(Progress::Thread);
     let (a, b) = (stuck(&s), stuck(&s));
-    let (first, second) = ([a, b], [b]);
+    let (first, second) = ([&a, &b], [&b]);
     std::thread::scope(|scope| {
-        let early = sleeping(scope, &s.session, &first);
-        let late = sleeping(scope, &s.session, &second);
+        let early = sleeping(scope, &first);
+        let late = sleeping(scope, &second);
         let cancelled = Instant::now();
-        s.session.cancel(a).unwrap();
-        let (at, result) = early.join().unwrap().unwrap();
-        assert_eq!((at, result.unwrap_err().kind()), (0, ErrorKind::Cancelled));
+        a.cancel();
+        assert_eq!(early.join().unwrap().unwrap(), Waited::Ended(0));
         assert!(cancelled.elapsed() < bound(Duration::from_millis(500)));
-        let again = sleeping(scope, &s.session, &second);
+        let again = sleeping(scope, &second);
         let cancelled = Instant::now();
-        s.session.cancel(b).unwrap();
-        let kinds = [late, again].map(|w| match w.join().unwrap() {
-            Ok((_, Err(e))) | Err(e) => e.kind(),
-            Ok((_, Ok(n))) => panic!("{n} bytes were moved"),
-        });
-        assert!(kinds.contains(&ErrorKind::Cancelled) && kinds.contains(&ErrorKind::Stale));
+        b.cancel();
+        for waiter in [late, again] {
+            assert_eq!(waiter.join().unwrap().unwrap(), Waited::Ended(0));
+        }
         assert!(cancelled.elapsed() < bound(Duration::from_millis(500)));
     });
+    for op in [a, b] {
+        assert_eq!(wait(op).unwrap_err().kind(), ErrorKind::Cancelled);
+    }
 }
 
 #[test]
@@ -141,16 +142,24 @@ fn a_death_wakes_too() {
     let s = scene(Progress::Thread);
     let op = stuck(&s);
     let killed = s.actors[0].kill();
-    let (at, result) = s.session.wait_any(&[op], LONG).unwrap();
-    assert_eq!((at, result.unwrap_err().kind()), (0, ErrorKind::PeerDead));
+    assert_eq!(wait_any(&[&op], LONG).unwrap(), Waited::Ended(0));
     assert!(killed.elapsed() < bound(Duration::from_secs(1)));
+    assert_eq!(wait(op).unwrap_err().kind(), ErrorKind::PeerDead);
 }
 
 #[test]
-fn a_name_that_was_waited_for_is_stale() {
+fn one_that_has_ended_is_reported_until_its_result_is_taken() {
     let s = scene(Progress::Thread);
-    let op = s.peers[1].put_nb(0, 0, 8).unwrap();
-    s.session.wait(op).unwrap();
-    assert_eq!(s.session.wait_any(&[op], LONG).unwrap_err().kind(), ErrorKind::Stale);
-    assert_eq!(s.session.wait_any(&[], LONG).unwrap_err().kind(), ErrorKind::InvalidConfig);
+    for peer in &s.peers[1..] {
+        let op = peer.start_put_at(0, 0, 8).unwrap();
+        assert_eq!(wait_any(&[&op], LONG).unwrap(), Waited::Ended(0));
+        assert_eq!(wait_any(&[&op], Duration::ZERO).unwrap(), Waited::Ended(0));
+        assert_eq!(op.wait_for(Duration::ZERO).ended().unwrap().unwrap(), 8);
+        assert_eq!(wait(op).unwrap(), 8);
+    }
+}
+
+#[test]
+fn a_list_of_none_is_refused() {
+    assert_eq!(wait_any::<()>(&[], LONG).unwrap_err().kind(), ErrorKind::InvalidConfig);
 }

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hmc_std::Session;
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::wakers::{self, connect, land, notifies, result, target, waiting, waker};
 use hmc_tests::env::until;
@@ -67,19 +68,19 @@ fn a_waker_may_call_the_session() {
             let inner = waiting(&again, &notifies(&wakes, "inner"));
             again.send_tag(5).unwrap();
             let own = session.loopback().unwrap();
-            own.put(0, 64, 64).unwrap();
+            own.put_at(0, 64, 64).unwrap();
             assert_eq!((session.stats().peers.len(), session.peers().len()), (2, 2));
             // It runs on.
-            let _ = inner.into_id();
-            let last = again.put_nb(0, 0, 64).unwrap();
-            let _ = session.wait_within(last, LIMIT);
+            drop(inner);
+            let last = again.start_put_at(0, 0, 64).unwrap();
+            let _ = last.wait_for(LIMIT);
             let _ = wakes.send("outer");
         }),
     );
-    let mut heard = Vec::new();
+    let mut wakers_run = Vec::new();
     land(&target, "both wake", || {
-        heard.extend(woken.try_iter());
-        (heard.contains(&"outer") && heard.contains(&"inner")).then_some(())
+        wakers_run.extend(woken.try_iter());
+        (wakers_run.contains(&"outer") && wakers_run.contains(&"inner")).then_some(())
     });
     assert_eq!(target.ctrl_recv(0).unwrap(), 5);
     assert_eq!(result(future), Poll::Ready(Ok(64)));

@@ -23,6 +23,7 @@ use hmc_core::wire::hello::LinkToken;
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::until;
 use hmc_tests::raw_frames::{frame, hello, is_closed_after, read_frame, read_reject};
 use hmc_tests::rogue::{connect, handshake};
@@ -163,7 +164,7 @@ fn what_comes_after_a_goodbye_ends_the_link() {
             let reason = format!("it broke the protocol: the peer sent {kind} in state Leaving");
             let mut text = String::new();
             until("the link is over", LONG, || {
-                text = rig.peer.put(0, 0, 8).unwrap_err().to_string();
+                text = rig.peer.put_at(0, 0, 8).unwrap_err().to_string();
                 text.contains("the peer is gone").then_some(())
             });
             assert!(text.contains(&reason), "{via:?}: {text}");

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_std::ErrorKind;
+use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::wrong::malformed::{self, check_of};
 use hmc_tests::wrong::rig::{LIE, Rig};
 use hmc_tests::wrong::target::{LONG, Target};
@@ -119,14 +120,13 @@ fn a_waiter_gets_the_reason() {
             let peer = rig.peer.clone();
             let span = rig.target.session.allocate(128).unwrap().take_all().unwrap();
             let errors = std::thread::scope(|scope| {
-                let future = peer.get_async(0, 0, 128).unwrap();
+                let future = peer.start_get_at(0, 0, 128).unwrap();
                 let seq = rig.rogue.read_data().0.seq;
-                let window = peer.remote_buffer().unwrap();
-                let op = peer.get_span(span, &window, 0).unwrap();
+                let op = peer.buffer().unwrap().get(0, span).start().unwrap();
                 let calls = [
                     scope.spawn(|| poll(future).unwrap_err()),
-                    scope.spawn(|| poll(op).unwrap_err().error),
-                    scope.spawn(|| peer.get(0, 0, 128).unwrap_err()),
+                    scope.spawn(|| poll(op).unwrap_err().into()),
+                    scope.spawn(|| peer.get_at(0, 0, 128).unwrap_err()),
                 ];
                 // Those of the span and of the call.
                 let _ = (rig.rogue.read_data(), rig.rogue.read_data());

@@ -22,11 +22,10 @@
 //! # fn main() -> Result<(), hmc_std::Error> {
 //! # let dir = std::env::temp_dir().join(format!("own-transport-doc-{}", std::process::id()));
 //! let target = Session::builder(1).transport(MemfileDomain).uds(&dir).buffer(4096).start()?;
-//! let source = Session::builder(0).transport(MemfileDomain).buffer(4096).start()?;
+//! let source = Session::builder(0).transport(MemfileDomain).start()?;
 //! let at = Address::Uds(dir.clone());
 //! let peer = source.connect_with(1, &at, MEMFILE, Duration::from_secs(10))?;
-//! source.buffer().write_at(0, b"by file")?;
-//! peer.put(0, 100, 7)?;
+//! peer.buffer()?.put(100, b"by file").wait()?;
 //! let mut got = [0; 7];
 //! target.buffer().read_at(100, &mut got)?;
 //! assert_eq!(&got, b"by file");

@@ -13,11 +13,9 @@ use crate::base::clock;
 use crate::base::config::check_rank;
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
-use crate::base::op_id::OpId;
 use crate::base::wait_limit::WaitLimit;
 use crate::link::{Link, LinkState};
 use crate::memory::{ConnBuffer, HeapBytes, Region, StableBytes};
-use crate::ops::batch::Copy;
 use crate::state::inner::SessionInner;
 use crate::state::metrics::Stats;
 
@@ -198,154 +196,6 @@ impl Communicator {
         self.shared.link(Rank(rank)).is_some_and(|l| l.is_ready_now())
     }
 
-    /// Puts; see [`Peer::put`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn put(&self, rank: u32, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
-        self.peer(rank)?.put(local_offset, remote_offset, len)
-    }
-
-    /// Gets; see [`Peer::get`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn get(&self, rank: u32, local_offset: u64, remote_offset: u64, len: u64) -> Result<()> {
-        self.peer(rank)?.get(local_offset, remote_offset, len)
-    }
-
-    /// Begins a put; see [`Peer::put_nb`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn put_nb(
-        &self,
-        rank: u32,
-        local_offset: u64,
-        remote_offset: u64,
-        len: u64,
-    ) -> Result<OpId> {
-        self.peer(rank)?.put_nb(local_offset, remote_offset, len)
-    }
-
-    /// Begins a get; see [`Peer::get_nb`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn get_nb(
-        &self,
-        rank: u32,
-        local_offset: u64,
-        remote_offset: u64,
-        len: u64,
-    ) -> Result<OpId> {
-        self.peer(rank)?.get_nb(local_offset, remote_offset, len)
-    }
-
-    /// Puts with a tag; see [`Peer::put_notify`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn put_notify(
-        &self,
-        rank: u32,
-        local_offset: u64,
-        remote_offset: u64,
-        len: u64,
-        tag: u64,
-    ) -> Result<()> {
-        self.peer(rank)?.put_notify(local_offset, remote_offset, len, tag)
-    }
-
-    /// Sends a message of any size; see [`Peer::send_data`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn send_data(&self, rank: u32, bytes: &[u8]) -> Result<()> {
-        self.peer(rank)?.send_data(bytes)
-    }
-
-    /// Receives a message of any size, of a rank that has connected or will; see [`Peer::recv_data`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn recv_data(&self, rank: u32, out: &mut [u8]) -> Result<u64> {
-        self.wait_peer(rank, self.shared.config.deadline)?.recv_data(out)
-    }
-
-    /// Sends a message from our buffer; see [`Peer::send_data_at`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn send_data_at(&self, rank: u32, local_offset: u64, len: u64) -> Result<()> {
-        self.peer(rank)?.send_data_at(local_offset, len)
-    }
-
-    /// Receives a message into our buffer; see [`Peer::recv_data_at`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn recv_data_at(&self, rank: u32, local_offset: u64, space: u64) -> Result<u64> {
-        self.wait_peer(rank, self.shared.config.deadline)?.recv_data_at(local_offset, space)
-    }
-
-    /// Begins a list of puts as one operation; see [`Peer::put_batch`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn put_batch(&self, rank: u32, copies: &[Copy]) -> Result<OpId> {
-        self.peer(rank)?.put_batch(copies)
-    }
-
-    /// Begins a list of gets as one operation; see [`Peer::get_batch`].
-    ///
-    /// # Errors
-    /// As there, and `NotFound`.
-    pub fn get_batch(&self, rank: u32, copies: &[Copy]) -> Result<OpId> {
-        self.peer(rank)?.get_batch(copies)
-    }
-
-    pub(crate) fn peer_of(&self, op: OpId) -> Result<Peer> {
-        self.shared.check_process()?;
-        // A link that died is replaced by its successor; what was posted to it ended with it.
-        match self.shared.link(op.peer()) {
-            Some(link) if link.id().is(op.link) => Ok(self.peer_over(link)),
-            _ => Err(Error::no_link(op, self.shared.id)),
-        }
-    }
-
-    /// Waits for an operation; see [`Peer::wait`].
-    ///
-    /// # Errors
-    /// As there; `PeerDead` when the operation's link was replaced by a new life of the peer; `Stale` for one of another session.
-    pub fn wait(&self, op: OpId) -> Result<u64> {
-        self.peer_of(op)?.wait(op)
-    }
-
-    /// Waits for an operation, up to `timeout`; see [`Peer::wait_within`].
-    ///
-    /// # Errors
-    /// As [`Communicator::wait`].
-    pub fn wait_within(&self, op: OpId, timeout: Duration) -> Result<u64> {
-        self.peer_of(op)?.wait_within(op, timeout)
-    }
-
-    /// Whether an operation has ended; see [`Peer::test`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn test(&self, op: OpId) -> Result<bool> {
-        self.peer_of(op)?.test(op)
-    }
-
-    /// Asks for an operation to end; see [`Peer::cancel`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn cancel(&self, op: OpId) -> Result<()> {
-        self.peer_of(op)?.cancel(op)
-    }
-
     /// Sends a tag to a rank; see [`Peer::send_tag`].
     ///
     /// # Errors
@@ -403,7 +253,7 @@ impl Communicator {
         unsafe { self.shared.regions.adopt_raw(start, len) }
     }
 
-    /// Makes a region a buffer that several may access at a time, by offsets: local end of [`Peer::between`], and exposed by
+    /// Makes a region a buffer that several may access at a time, by offsets: its ranges are local ends of transfers, and exposed by
     /// range with [`Peer::expose_buffer`]. That is for good: no span of it can be taken any more. A region that is shared
     /// already gives one more handle.
     ///

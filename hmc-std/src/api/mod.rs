@@ -9,4 +9,3 @@ pub mod peer;
 pub(crate) mod prepared;
 pub mod probe;
 pub mod session;
-pub(crate) mod wait_any;

@@ -10,7 +10,7 @@ use hmc_core::work::Failure;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedError;
 
-use crate::base::op_id::OpId;
+use super::op_name::OpName;
 
 /// What went wrong, by family. More kinds may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub enum ErrorKind {
     NotFound,
     /// The operation was already waited for, or its link is gone.
     Stale,
-    /// A deadline passed. The operation may still hold its memory; see [`crate::op::OpError`].
+    /// A deadline passed. The operation may still hold its memory; see [`crate::Failed`].
     DeadlineExceeded,
     /// The caller asked, by its interrupt hook ([`crate::session::SessionBuilder::interrupt`]).
     Interrupted,
@@ -110,7 +110,7 @@ struct Inner {
     kind: ErrorKind,
     what: String,
     peer: Option<Rank>,
-    op: Option<OpId>,
+    op: Option<OpName>,
     range: Option<RangeError>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
@@ -137,17 +137,18 @@ impl Error {
         self
     }
 
+    /// The same error, about an operation and its peer.
+    #[must_use]
+    pub fn with_op(mut self, op: OpName) -> Self {
+        self.0.op = Some(op);
+        self.0.peer = Some(op.peer);
+        self
+    }
+
     /// The same error, about no peer in particular.
     #[must_use]
     pub(crate) fn without_peer(mut self) -> Self {
         self.0.peer = None;
-        self
-    }
-
-    /// The same error, about `op`.
-    #[must_use]
-    pub fn with_op(mut self, op: OpId) -> Self {
-        self.0.op = Some(op);
         self
     }
 
@@ -190,9 +191,9 @@ impl Error {
         self.0.peer
     }
 
-    /// The operation it is about.
+    /// The operation it is about, if that was posted.
     #[must_use]
-    pub fn op(&self) -> Option<OpId> {
+    pub fn op(&self) -> Option<OpName> {
         self.0.op
     }
 
@@ -200,18 +201,6 @@ impl Error {
     #[must_use]
     pub fn range(&self) -> Option<RangeError> {
         self.0.range
-    }
-
-    /// Returns the reason why that session has no link of an operation.
-    #[cold]
-    pub(crate) fn no_link(op: OpId, session: u64) -> Self {
-        let error = if op.link.session == session {
-            Self::peer_dead(op.peer(), "its link was replaced")
-        } else {
-            let what = "the operation belongs to another session; wait for it there";
-            Self::new(ErrorKind::Stale, what)
-        };
-        error.with_op(op)
     }
 
     /// An error of the operating system while doing `what`.
@@ -410,7 +399,7 @@ mod tests {
         ];
         for (errno, kind, remedy) in table {
             let e = Error::io("doing it", errno);
-            assert_eq!((e.kind(), e.peer(), e.op()), (kind, None, None), "{errno:?}");
+            assert_eq!((e.kind(), e.peer()), (kind, None), "{errno:?}");
             let (text, cause) = (e.to_string(), std::io::Error::from(errno).to_string());
             assert!(text.starts_with(&format!("doing it: {cause}")), "{text}");
             assert!(text.ends_with(remedy), "`{remedy}` is not at the end of: {text}");

@@ -8,7 +8,7 @@ pub mod error;
 pub(crate) mod event_count;
 pub mod identity;
 pub(crate) mod lock;
-pub(crate) mod op_id;
+pub(crate) mod op_name;
 pub(crate) mod paths;
 pub(crate) mod private_ranks;
 pub mod process;

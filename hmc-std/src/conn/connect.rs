@@ -277,6 +277,6 @@ mod tests {
         let dial = || source.connect_with(1, &at, PANICKING, LONG).map(drop);
         assert!(catch_unwind(AssertUnwindSafe(dial)).is_err(), "the panic goes on");
         let peer = source.connect_with(1, &at, ConnType::Tcp, LONG).expect("nobody else dials");
-        peer.put(0, 0, 64).expect("connected");
+        peer.buffer().expect("connected").put(0, &[0; 64]).wait().expect("connected");
     }
 }

@@ -9,12 +9,12 @@ use hmc_core::wire::message::ControlMessage;
 
 use super::session::ByteStream;
 use crate::api::peer::{Peer, take_message};
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::op_id::OpId;
+use crate::base::error::Result;
 use crate::io::reactor::Channel;
 use crate::io::socket::Socket;
 use crate::link::{Link, LinkState};
 use crate::node::inbox::{Message, Want};
+use crate::ops::started::Op;
 
 /// A link of a driven session.
 #[derive(Clone, Debug)]
@@ -145,19 +145,10 @@ impl DrivenLink {
     }
 
     /// Whether an operation has ended and its local memory is not used any more.
-    ///
-    /// # Errors
-    /// `Stale`.
-    pub fn is_free(&self, op: OpId) -> Result<bool> {
-        if self.0.is_running(op.op) {
-            return Ok(false);
-        }
-        let mut data = self.0.data();
-        let outcome = data.outcome(op.op);
-        let free = !data.plane().uses_memory_of(op.op);
-        match outcome {
-            Ok(outcome) => Ok(outcome.is_some_and(|o| o.fenced || free)),
-            Err(_) => Err(Error::new(ErrorKind::Stale, "the operation is lost")),
-        }
+    #[must_use]
+    pub fn is_free(&self, op: &Op) -> bool {
+        let Some(posted) = op.running() else { return true };
+        let Some(outcome) = posted.outcome() else { return false };
+        outcome.fenced || !self.0.data().plane().uses_memory_of(posted.slot())
     }
 }

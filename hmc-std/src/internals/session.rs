@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hmc_core::queue::Transfer;
 use hmc_core::region::WindowDesc;
 use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::wire::hello::HostId;
-use hmc_core::work::CompleteWhen;
 use rustix::net::AddressFamily;
 
 use super::link::DrivenLink;
@@ -22,7 +20,6 @@ use crate::base::config::{Config, Environment, Progress};
 pub use crate::base::entropy::RandomSource;
 use crate::base::error::Result;
 use crate::base::lock::lock;
-use crate::base::op_id::OpId;
 use crate::base::process::Origin;
 use crate::callbacks::wakers::Wakers;
 pub use crate::io::byte_stream::ByteStream;
@@ -30,10 +27,9 @@ use crate::io::listener::{Listener, PeerAddr, new_socket};
 use crate::io::reactor::Reactor;
 use crate::io::socket::Socket;
 use crate::link::Link;
-use crate::link::op_resources::OpResources;
 use crate::memory::{ConnBuffer, HeapBytes, Region, RegionTable};
 use crate::node::membership;
-use crate::ops::batch::{Copy, Direction};
+use crate::ops::remote::Remote;
 use crate::state::inner::{SessionInit, SessionInner};
 use crate::state::listeners::Listeners;
 use crate::transport::registry::{CustomDomains, Domains};
@@ -245,27 +241,10 @@ impl DrivenSession {
         Peer { link: link.0, shared: Arc::clone(&self.shared) }
     }
 
-    /// Begins a put or get between the buffer and a window of a peer.
-    ///
-    /// # Errors
-    /// As a put.
-    pub fn begin_transfer(
-        &self,
-        peer: &Peer,
-        window: &WindowDesc,
-        direction: Direction,
-        copy: Copy,
-    ) -> Result<OpId> {
-        let region = self.shared.buffer.region();
-        let t = Transfer {
-            opcode: direction.opcode(),
-            when: CompleteWhen::Visible,
-            local: region.slice(copy.local_offset, copy.len)?,
-            remote: window.slice(copy.remote_offset, copy.len)?,
-        };
-        let hold = OpResources::region(region.clone());
-        let op = peer.post_awaited(&t, self.shared.until(self.shared.config.deadline), hold)?;
-        Ok(peer.name(op))
+    /// A window of a peer that was described by other means than its label.
+    #[must_use]
+    pub fn remote(&self, peer: &Peer, window: WindowDesc) -> Remote {
+        Remote::new(peer.clone(), window)
     }
 }
 

@@ -3,7 +3,6 @@
 mod ended;
 pub(crate) mod now;
 mod op_queue;
-pub(crate) mod pieces;
 pub(crate) mod stored_outcomes;
 #[cfg(test)]
 mod tests;
@@ -23,7 +22,6 @@ use hmc_core::work::Opcode;
 
 use hmc_mem::slot::SlotWord;
 
-use super::at_once::AtOnce;
 use super::deferred::Deferred;
 use super::op_resources::OpResources;
 use crate::callbacks::wakers::Notice;
@@ -143,10 +141,6 @@ impl DataState {
 
     pub(crate) fn words(&self) -> Arc<[SlotWord]> {
         self.queue.words()
-    }
-
-    pub(crate) fn at_once(&self) -> Arc<AtOnce> {
-        self.queue.stored.at_once()
     }
 
     pub(crate) fn set_plane(&mut self, plane: AnyDataPlane) {

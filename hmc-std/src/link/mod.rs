@@ -6,7 +6,6 @@
 //! When a link dies it stays dead: a peer that returns gets a new link, and old names of operations
 //! answer `PeerDead`.
 
-pub(crate) mod at_once;
 mod close;
 mod copies;
 pub(crate) mod ctrl;
@@ -44,20 +43,17 @@ use hmc_core::time::Instant;
 use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_core::wire::hello::Features;
 use hmc_mem::leader::LeaderLock;
-use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::slot::SlotWord;
 
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
-use crate::base::op_id::LinkId;
 use crate::callbacks::waker_set::WakerSet;
 use crate::callbacks::wakers::Wakers;
 use crate::io::reactor::Reactor;
 use crate::io::socket::Socket;
 use crate::node::inbox::{Inbox, Message, SharedInbox};
 use crate::quarantine::Tally;
-use at_once::AtOnce;
 use ctrl::CtrlState;
 use data::DataState;
 pub use types::Choice;
@@ -135,9 +131,6 @@ pub(crate) struct Link {
     /// For those who must not wait until the driver has copied all there is.
     data_fairness: fairness::Fairness,
     words: Arc<[SlotWord]>,
-    pub(crate) at_once: Arc<AtOnce>,
-    /// The peer's buffer, once a copy has found its pages mapped here: the next ones take no lock.
-    pub(crate) direct: OnceLock<Arc<MappedWindow>>,
     ctrl_socket: Arc<Socket>,
     data_socket: OnceLock<Arc<Socket>>,
     inbox: SharedInbox,
@@ -205,8 +198,6 @@ impl Link {
             ctrl_socket: Arc::clone(parts.ctrl.socket()),
             ctrl: Mutex::new(parts.ctrl),
             words: parts.data.words(),
-            at_once: parts.data.at_once(),
-            direct: OnceLock::new(),
             has_worker: AtomicBool::new(has_worker),
             data: Mutex::new(parts.data),
             data_fairness: fairness::Fairness::default(),
@@ -223,12 +214,6 @@ impl Link {
             reason: OnceLock::new(),
             me: me.clone(),
         })
-    }
-
-    /// Its name within this process.
-    #[inline]
-    pub(crate) fn id(&self) -> LinkId {
-        LinkId { session: self.session, serial: self.serial, peer: self.peer }
     }
 
     pub(crate) fn state(&self) -> LinkState {

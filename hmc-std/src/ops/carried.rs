@@ -91,9 +91,9 @@ impl Carried for Span {
     }
 
     fn failed(error: Error, op: Posted) -> Failed<Self> {
-        let memory = match op.into_held() {
-            Ok(mut held) => held.take_span().map_or(Memory::Gone, Memory::Back),
-            Err(op) => Memory::Held(op),
+        let memory = match op.take_held() {
+            Some(mut held) => held.take_span().map_or(Memory::Gone, Memory::Back),
+            None => Memory::Held(op),
         };
         Failed::new(error, memory)
     }
@@ -195,10 +195,10 @@ impl<M: Carried> Failed<M> {
         match self.0.memory {
             Memory::Back(memory) => return Ok(memory),
             Memory::Gone => {}
-            Memory::Held(op) => match op.into_held().map(|mut held| M::take(&mut held)) {
-                Ok(Some(memory)) => return Ok(memory),
-                Ok(None) => self.0.memory = Memory::Gone,
-                Err(op) => self.0.memory = Memory::Held(op),
+            Memory::Held(op) => match op.take_held().map(|mut held| M::take(&mut held)) {
+                Some(Some(memory)) => return Ok(memory),
+                Some(None) => self.0.memory = Memory::Gone,
+                None => self.0.memory = Memory::Held(op),
             },
         }
         Err(self)

@@ -1,5 +1,6 @@
 //! A message of `send_data` or `recv_data` that is under way: to be waited for, or a future.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,11 +10,42 @@ use std::time::Duration;
 use hmc_core::rndv::AbortReason;
 
 use crate::api::peer::Peer;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::wait_limit::WaitStopped;
 use crate::link::rndv::handle::{self, Found, MessageHandle};
 use crate::memory::Span;
-use crate::ops::op::OpError;
+
+/// A message that failed.
+#[derive(Debug)]
+pub struct OpError {
+    /// Why it failed.
+    pub error: Error,
+    /// The span, when no transport will touch it any more. `None` when it has not reached its fence:
+    /// the range then stays `Busy` in its region until it has.
+    pub span: Option<Span>,
+}
+
+impl fmt::Display for OpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error)?;
+        if self.span.is_none() {
+            f.write_str("; its memory is held until the transport lets go of it")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for OpError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<OpError> for Error {
+    fn from(e: OpError) -> Self {
+        e.error
+    }
+}
 
 /// A message that is being sent or received. It ends within the session's deadline, whoever waits.
 ///

@@ -1,15 +1,12 @@
 //! Operations, and the objects that an application holds of them: requests, operations under way, windows, messages.
 
-pub mod batch;
 pub(crate) mod carried;
 pub mod delivery;
 pub mod file;
 pub(crate) mod find;
-pub mod future;
 pub(crate) mod job;
 pub(crate) mod lent;
 pub(crate) mod list;
-pub mod op;
 pub(crate) mod peer_handle;
 pub(crate) mod post;
 pub(crate) mod posted;

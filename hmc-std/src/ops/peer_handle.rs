@@ -8,15 +8,13 @@ use hmc_core::region::WindowDesc;
 use hmc_core::types::{ConnType, Rank};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::wait_limit::WaitLimit;
 use crate::link::{Link, LinkState};
 use crate::state::inner::SessionInner;
 
 /// A connected peer. Cheap to clone; all methods may be called from any thread.
 ///
-/// Offsets of `put` and `get` address the two ends' [`crate::memory::ConnBuffer`]s, in bytes. A
-/// handle belongs to one life of the peer: when that is over every call answers `PeerDead`, also
-/// after the peer came back; ask the session for a new handle then.
+/// Transfers go to its windows: [`Peer::buffer`], [`Peer::window`]. A handle belongs to one life of the peer: when that is over
+/// every call answers `PeerDead`, also after the peer came back; ask the session for a new handle then.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(crate) link: Arc<Link>,
@@ -31,6 +29,15 @@ impl Drop for Peer {
         }
     }
 }
+
+/// Two handles are equal if they are of the same life of a peer, of the same session.
+impl PartialEq for Peer {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.link, &other.link)
+    }
+}
+
+impl Eq for Peer {}
 
 impl Peer {
     /// The peer's rank.
@@ -106,11 +113,6 @@ impl Peer {
             return self.link.gone();
         }
         Error::new(ErrorKind::NotFound, "the peer exposes no buffer").with_peer(self.rank())
-    }
-
-    /// How long a call waits that takes no time of its own.
-    pub(crate) fn until(&self) -> WaitLimit {
-        self.shared.until(self.shared.config.deadline)
     }
 
     /// Ends the link in order: says BYE, lets both ends finish what was posted, closes.

@@ -1,18 +1,15 @@
 //! How operations begin and end: what requests, lists and messages have in common.
 
-use hmc_core::queue::{QueueError, Transfer};
-use hmc_core::slots::{self, Outcome};
-use hmc_core::time::Instant;
+use hmc_core::queue::QueueError;
+use hmc_core::slots::{self};
 use hmc_core::transport::PostErrorKind;
 use hmc_core::work::Opcode;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::process::forked;
-use crate::base::wait_limit::{WaitLimit, WaitStopped};
+use crate::base::wait_limit::WaitLimit;
 use crate::link::data::stored_outcomes::MAX_STORED;
 use crate::link::data::{Begun, DataState};
 use crate::link::deferred::Deferred;
-use crate::link::op_resources::OpResources;
 use crate::link::{WaitScope, increment};
 use crate::ops::peer_handle::Peer;
 
@@ -40,36 +37,6 @@ impl Peer {
             return Error::new(ErrorKind::Io, format!("{e}: {why}")).with_peer(self.rank());
         }
         e.with_peer(self.rank())
-    }
-
-    /// Posts one transfer, waiting for space if there is none.
-    pub(crate) fn post(
-        &self,
-        t: &Transfer,
-        until: WaitLimit,
-        mut hold: OpResources,
-    ) -> Result<slots::SlotId> {
-        self.submit(t.opcode, Then::GoOn, until, |data| data.post(t, until.at, &mut hold))
-    }
-
-    /// As [`Peer::post`], for a caller that waits for it.
-    pub(crate) fn post_awaited(
-        &self,
-        t: &Transfer,
-        until: WaitLimit,
-        mut hold: OpResources,
-    ) -> Result<slots::SlotId> {
-        self.submit(t.opcode, Then::Wait, until, |data| data.post(t, until.at, &mut hold))
-    }
-
-    /// As [`Peer::post`] if there is space now; `None` when there is none.
-    pub(crate) fn try_post(
-        &self,
-        t: &Transfer,
-        deadline: Instant,
-        mut hold: OpResources,
-    ) -> Option<Result<slots::SlotId>> {
-        self.attempt(t.opcode, Then::GoOn, &mut |data| data.post(t, deadline, &mut hold))
     }
 
     /// Begins an operation, waiting for space if there is none.
@@ -157,38 +124,6 @@ impl Peer {
         }
     }
 
-    /// Waits for an operation of this link to end.
-    pub(crate) fn finish(
-        &self,
-        op: slots::SlotId,
-        until: WaitLimit,
-    ) -> Result<(Outcome, OpResources)> {
-        let stop = match self.link.drive(WaitScope::Data, until, |_| self.taken(op)) {
-            Ok(r) => return r,
-            Err(WaitStopped::Forked) => return Err(forked()),
-            Err(stop) => stop,
-        };
-        // If the deadline passed: end it, if it is its own deadline too.
-        let mut after = Deferred::default();
-        let ended = {
-            let mut data = self.link.data();
-            data.expire(self.shared.clock.now(), &mut after);
-            data.take(op)
-        };
-        self.link.run_deferred(&mut after);
-        match ended {
-            Ok(Some(r)) => Ok(r),
-            Ok(None) => Err(stop.error("waiting").with_op(self.name(op)).with_peer(self.rank())),
-            Err(_) => Err(self.stale(op)),
-        }
-    }
-
-    fn stale(&self, op: slots::SlotId) -> Error {
-        Error::new(ErrorKind::Stale, "the operation was already waited for").with_op(self.name(op))
-    }
-
-    /// The outcome of an operation and what it still holds, once it has ended.
-    #[inline]
     /// Why an operation is not begun: all slots are in use by operations that run.
     #[cold]
     pub(crate) fn no_space(&self) -> Error {
@@ -197,13 +132,6 @@ impl Peer {
             "{limit} operations to this peer run, which is the limit; wait for one, or use `start_blocking`, which does"
         );
         Error::new(ErrorKind::Full, what).with_peer(self.rank())
-    }
-
-    pub(crate) fn taken(&self, op: slots::SlotId) -> Option<Result<(Outcome, OpResources)>> {
-        if self.link.is_running(op) {
-            return None;
-        }
-        self.link.data().take(op).transpose().map(|r| r.map_err(|_| self.stale(op)))
     }
 
     pub(crate) fn abandon(&self, op: slots::SlotId) {

@@ -9,6 +9,7 @@ use hmc_core::work::Failure;
 
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
+use crate::base::op_name::OpName;
 use crate::base::process::forked;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::callbacks::wakers::Notice;
@@ -61,7 +62,8 @@ impl Posted {
         Some(match self.outcome()?.result {
             Ok(bytes) => Ok(bytes),
             Err(failure) => {
-                Err(self.error.get_or_init(|| self.peer.failed(failure.into())).clone())
+                let error = || self.peer.failed(Error::from(failure).with_op(self.name()));
+                Err(self.error.get_or_init(error).clone())
             }
         })
     }
@@ -121,7 +123,7 @@ impl Posted {
                 self.cancel();
                 match self.result() {
                     Some(Ok(bytes)) => Ok(bytes),
-                    _ => Err(stop.error("waiting").with_peer(self.peer.rank())),
+                    _ => Err(stop.error("waiting").with_op(self.name())),
                 }
             }
         }
@@ -177,14 +179,12 @@ impl Posted {
         self.peer.link.drive(WaitScope::Data, until, |_| fenced())
     }
 
-    /// What it still holds, if it has passed its fence; else this again.
-    pub(crate) fn into_held(self) -> std::result::Result<OpResources, Self> {
-        let mine = self.peer.shared.check_process().is_ok();
-        if !mine || !self.outcome().is_some_and(|o| o.fenced) {
-            return Err(self);
-        }
+    /// Takes what it still holds, if it has passed its fence.
+    pub(crate) fn take_held(&self) -> Option<OpResources> {
+        self.peer.shared.check_process().ok()?;
+        self.outcome().filter(|o| o.fenced)?;
         let held = lock(&self.taken).as_mut().map(|(_, held)| std::mem::take(held));
-        Ok(held.unwrap_or_default())
+        Some(held.unwrap_or_default())
     }
 
     /// Asks it to end.
@@ -201,6 +201,10 @@ impl Posted {
             self.peer.link.update_data_interest(&mut data);
         }
         self.peer.link.run_deferred(&mut after);
+    }
+
+    pub(crate) fn name(&self) -> OpName {
+        OpName { link: self.peer.link.serial, op: self.slot, peer: self.peer.rank() }
     }
 
     pub(crate) fn slot(&self) -> SlotId {

@@ -31,7 +31,9 @@ pub struct Remote {
 
 impl Remote {
     pub(crate) fn new(peer: Peer, window: WindowDesc) -> Self {
-        Self { peer, window, direct: OnceLock::new() }
+        let mapped = peer.link.data().mapped(window.window, window.epoch);
+        let direct = mapped.map_or_else(OnceLock::new, OnceLock::from);
+        Self { peer, window, direct }
     }
 
     /// Bytes in the window.
@@ -44,6 +46,12 @@ impl Remote {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.window.extent.is_empty()
+    }
+
+    /// Whether its pages are mapped here: transfers of up to 1 MiB are copies then, without the peer or the system.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.direct.get().is_some()
     }
 
     /// Whose window it is.

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::op_name::OpName;
 use crate::base::wait_limit::WaitStopped;
 use crate::ops::carried::{Carried, Done};
 use crate::ops::posted::Posted;
@@ -67,10 +68,10 @@ pub(crate) fn conclude<M: Carried>(
 ) -> std::result::Result<Done<M>, M::Error> {
     match result {
         Err(error) => Err(M::failed(error, op)),
-        Ok(bytes) => match op.into_held().map(|mut held| M::take(&mut held)) {
-            Ok(Some(memory)) => Ok(Done { bytes, memory }),
+        Ok(bytes) => match op.take_held().and_then(|mut held| M::take(&mut held)) {
+            Some(memory) => Ok(Done { bytes, memory }),
             // Never: bytes are counted once they are all there, and each operation has what it was given.
-            Ok(None) | Err(_) => Err(given().into()),
+            None => Err(given().into()),
         },
     }
 }
@@ -91,6 +92,12 @@ impl<M: Carried> Op<M> {
             State::Posted(op) => Some(op),
             State::Over(_) | State::Given => None,
         }
+    }
+
+    /// Its name in errors and logs; `None` if it was over when it was started.
+    #[must_use]
+    pub fn name(&self) -> Option<OpName> {
+        self.running().map(Posted::name)
     }
 
     /// Waits until it has ended. Gives what it moved, and its memory.

@@ -38,8 +38,10 @@ fn done<B: LocalBytes>(bytes: B) -> Done<B::Memory> {
 impl<'a, B: LocalBytes> Move<'a, B> {
     #[inline(always)]
     fn is_copied(&self) -> bool {
-        let local = self.bytes.region().bytes();
-        self.remote.copy_direct(self.code, self.at, local, self.bytes.range())
+        let region = self.bytes.region();
+        // Memory of another session is refused over each transport.
+        region.is_of(&self.remote.peer.shared.regions)
+            && self.remote.copy_direct(self.code, self.at, region.bytes(), self.bytes.range())
     }
 
     /// Transfers, and returns when the bytes are there.

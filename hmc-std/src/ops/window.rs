@@ -11,7 +11,6 @@ use hmc_core::wire::message::ControlMessage;
 use crate::api::peer::Peer;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
-use crate::base::op_id::LinkId;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::callbacks::wakers::Wakers;
 use crate::link::{Link, WaitScope};
@@ -19,27 +18,6 @@ use crate::memory::{ConnBuffer, Span};
 use crate::quarantine::{self, Tally, Unfenced};
 use crate::transport::data_plane::Fence;
 use crate::transport::stream::PeerLife;
-
-/// A window of a peer, found by its label.
-#[derive(Clone, Copy, Debug)]
-pub struct RemoteWindow {
-    pub(crate) region: WindowDesc,
-    pub(crate) link: LinkId,
-}
-
-impl RemoteWindow {
-    /// Bytes in the window.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.region.extent.len()
-    }
-
-    /// Whether it has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.region.extent.is_empty()
-    }
-}
 
 /// A span of ours that a peer may access. [`Window::revoke`] takes it back; dropping it does the
 /// same without waiting, and the span returns to its region when its fence has passed.

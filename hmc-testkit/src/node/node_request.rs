@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::buffers::{Copy, Direction};
 use hmc_core::types::Access;
-use hmc_std::batch::{Copy, Direction};
 
 /// A request of a node's application.
 #[derive(Clone, Debug)]

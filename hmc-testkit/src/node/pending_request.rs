@@ -1,16 +1,16 @@
 //! What the application of a node waits for.
 
 use hmc_core::time::Instant;
+use hmc_std::Op;
 use hmc_std::delivery::Delivery;
 use hmc_std::internals::link::DrivenLink;
-use hmc_std::op::OpId;
 use hmc_std::peer::Peer;
 
 use super::sending::Sending;
 
 /// A request that has not completed.
 pub(super) enum PendingRequest {
-    Operation { number: u64, peer: Peer, op: OpId },
+    Operation { number: u64, peer: Peer, op: Op },
     Delivery { number: u64, delivery: Delivery },
     Message(Sending),
     Goodbye { number: u64, links: Vec<DrivenLink>, until: Instant },

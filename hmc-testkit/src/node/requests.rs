@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use hmc_core::time::Instant;
 use hmc_core::types::{Access, Rank};
-use hmc_std::Message;
-use hmc_std::batch::{Copy, Direction};
 use hmc_std::error::{Error, ErrorKind, Result};
 use hmc_std::internals::link::DrivenLink;
-use hmc_std::op::OpId;
+use hmc_std::internals::own_buffer;
 use hmc_std::peer::Peer;
+use hmc_std::{Message, Op, Waited};
 
 use super::node_request::NodeRequest;
 use super::pending_request::PendingRequest;
 use super::sending::Sending;
 use super::{Node, Owned};
+use crate::buffers::{BufferTransfers as _, Copy, Direction, Ends};
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for space then.
 const MAX_AT_A_TIME: usize = 64;
@@ -63,20 +63,20 @@ impl Node {
                 let peer = self.ready_for_more(rank)?;
                 let Copy { local_offset, remote_offset, len } = copy;
                 let op = match direction {
-                    Direction::Put => peer.put_nb(local_offset, remote_offset, len)?,
-                    Direction::Get => peer.get_nb(local_offset, remote_offset, len)?,
+                    Direction::Put => peer.start_put_at(local_offset, remote_offset, len)?,
+                    Direction::Get => peer.start_get_at(local_offset, remote_offset, len)?,
                 };
                 self.wait_for(number, peer, op)
             }
             NodeRequest::PutNotify { rank, copy, tag } => {
                 let peer = self.ready_for_more(rank)?;
-                let op =
-                    peer.put_notify_nb(copy.local_offset, copy.remote_offset, copy.len, tag)?;
+                let Copy { local_offset, remote_offset, len } = copy;
+                let op = peer.start_put_notify_at(local_offset, remote_offset, len, tag)?;
                 self.wait_for(number, peer, op)
             }
             NodeRequest::PutBatch { rank, list } => {
                 let peer = self.ready_for_more(rank)?;
-                let op = peer.put_batch(&list)?;
+                let op = peer.prepare_at(Direction::Put, &list)?.start()?;
                 self.wait_for(number, peer, op)
             }
             NodeRequest::Window { rank, label, direction, copy } => {
@@ -84,8 +84,9 @@ impl Node {
                 let unknown =
                     || Error::new(ErrorKind::NotFound, format!("no window {label} is known"));
                 let window = DrivenLink::of(&peer).named_remote(label).ok_or_else(unknown)?;
-                self.session.check_range(copy.local_offset, copy.len)?;
-                let op = self.session.begin_transfer(&peer, &window, direction, copy)?;
+                let local = own_buffer(&peer);
+                let ends = Ends { local, remote: self.session.remote(&peer, window) };
+                let op = ends.start_within(direction, copy, peer.deadline())?;
                 self.wait_for(number, peer, op)
             }
             NodeRequest::Tag { rank, tag } => self.send(number, rank, Message::Tag(tag)),
@@ -108,8 +109,8 @@ impl Node {
             NodeRequest::Cancel { number } => {
                 let found = self.requests.iter().find(|a| a.number() == number);
                 match found {
-                    // Stale when it has just ended: too late, which completes it as well.
-                    Some(PendingRequest::Operation { peer, op, .. }) => drop(peer.cancel(*op)),
+                    // When it has just ended it is too late, which completes it as well.
+                    Some(PendingRequest::Operation { op, .. }) => op.cancel(),
                     Some(PendingRequest::Delivery { delivery, .. }) => delivery.cancel(),
                     Some(PendingRequest::Message(_) | PendingRequest::Goodbye { .. }) | None => {}
                 }
@@ -159,7 +160,7 @@ impl Node {
         Ok(peer)
     }
 
-    fn wait_for(&mut self, number: u64, peer: Peer, op: OpId) -> Result<Option<u64>> {
+    fn wait_for(&mut self, number: u64, peer: Peer, op: Op) -> Result<Option<u64>> {
         self.requests.push(PendingRequest::Operation { number, peer, op });
         Ok(None)
     }
@@ -222,11 +223,10 @@ impl Node {
 /// The result of a request, if there is one now.
 fn look(request: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
     match request {
-        PendingRequest::Operation { peer, op, .. } => match DrivenLink::of(peer).is_free(*op) {
-            Ok(true) => Some(peer.wait_within(*op, Duration::ZERO)),
-            Ok(false) => None,
-            Err(e) => Some(Err(e)),
-        },
+        PendingRequest::Operation { peer, op, .. } => {
+            let waited = DrivenLink::of(peer).is_free(op).then(|| op.wait_for(Duration::ZERO));
+            waited.and_then(Waited::ended)
+        }
         PendingRequest::Delivery { delivery, .. } => {
             delivery.test().map(|r| r.map(|(bytes, _)| bytes).map_err(|e| e.error))
         }

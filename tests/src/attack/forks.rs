@@ -1,5 +1,6 @@
 //! Children of fork(2) that use what their parent made: objects of its sessions, and addresses of its memory.
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -40,13 +41,16 @@ pub fn calls(context: &mut Context) -> Outcome {
     let peer = source.connect(1, &dir.address()).expect("connected");
     let back = target.wait_peer(0, LONG).expect("connected");
     let region = source.allocate(1 << 16).expect("memory");
+    // A child that could use them would copy by itself, without a call of the link.
+    let remote = peer.buffer().expect("it has one");
+    let range = source.buffer().range(0, 64).expect("in range");
     let stop = AtomicBool::new(false);
     let broken = std::thread::scope(|threads| {
         let _stop = Stop(&stop);
         for _ in 0..2 {
             threads.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let _ = (peer.put(4096, 4096, 64), source.stats(), target.stats());
+                    let _ = (peer.put_at(4096, 4096, 64), source.stats(), target.stats());
                 }
             });
         }
@@ -55,12 +59,12 @@ pub fn calls(context: &mut Context) -> Outcome {
                 let all = [
                     wrong("Communicator::peer", source.peer(1)),
                     wrong("Communicator::allocate", source.allocate(64)),
-                    wrong("Peer::put", peer.put(0, 0, 64)),
-                    wrong("Peer::put_nb", peer.put_nb(0, 0, 64)),
+                    wrong("Remote::put", remote.put(0, range).wait()),
+                    wrong("Request::start", remote.put(0, range).start()),
                     wrong("Peer::send_tag", back.send_tag(1)),
                     wrong("Region::take", region.take(60_000, 8)),
                     wrong("ConnBuffer::read_at", source.buffer().read_at(0, &mut [0])),
-                    wrong("Communicator::recv_data", source.recv_data(1, &mut [0])),
+                    wrong("Peer::recv_data", peer.recv_data(&mut [0])),
                 ];
                 drop((peer.clone(), region.clone()));
                 all.into_iter().flatten().next().unwrap_or_default()
@@ -76,7 +80,7 @@ pub fn calls(context: &mut Context) -> Outcome {
     if let Some(seen) = broken {
         return context.broken(seen);
     }
-    match peer.put(0, 8192, 64).and_then(|()| peer.send_tag(7)).map(|()| target.ctrl_recv(0)) {
+    match peer.put_at(0, 8192, 64).and_then(|()| peer.send_tag(7)).map(|()| target.ctrl_recv(0)) {
         Ok(Ok(7)) => context.held("8 calls in each child answer Forked, the parent goes on"),
         other => context.broken(format!("the parent cannot go on: {other:?}")),
     }
@@ -96,7 +100,7 @@ pub fn views(context: &mut Context) -> Outcome {
     let own = |rank: u32| -> Result<Session, Error> {
         let own = Session::builder(rank).buffer(1 << 20).start()?;
         own.buffer().fill(0, 64, 9)?;
-        own.connect(1, &dir.address())?.put(0, 0, 64)?;
+        own.connect(1, &dir.address())?.put_at(0, 0, 64)?;
         Ok(own)
     };
     let said = in_child(|| match own(2).and_then(|own| own.shutdown(LONG)) {

@@ -1,5 +1,6 @@
 //! Frames of a peer that does not keep to its windows, over TCP: the target owns the memory and judges each.
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::Failure;
-use hmc_std::{Address, Message, Peer, Session, Want, Window};
+use hmc_std::{Address, Message, Peer, Session, Waited, Want, Window};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::{Context, Outcome};
@@ -395,7 +396,7 @@ pub fn lying_answers(context: &mut Context) -> Outcome {
     while context.again(24) {
         let rank = scene.again(context.attempts());
         let at = context.rng.below(BUFFER / 2);
-        let op = scene.peer.get_nb(at, 0, LEN).expect("posted");
+        let op = scene.peer.start_get_at(at, 0, LEN).expect("posted");
         let Some((asked, _)) = read_data(&mut scene.rogue.data) else {
             return context.broken("the get was not asked for");
         };
@@ -413,8 +414,9 @@ pub fn lying_answers(context: &mut Context) -> Outcome {
         let payload = vec![FOREIGN; usize::try_from(f.len).expect("small")];
         // The session may have hung up in the middle of it.
         let _ = scene.send(&f, &payload);
-        let end = scene.peer.wait_within(op, ANSWERED_BY);
-        if !end.as_ref().is_err_and(|e| e.kind() == hmc_std::ErrorKind::PeerDead) {
+        let end = op.wait_for(ANSWERED_BY);
+        let dead = |e: &hmc_std::Error| e.kind() == hmc_std::ErrorKind::PeerDead;
+        if !matches!(&end, Waited::Ended(Err(e)) if dead(e)) {
             return context.broken(format!("a get that was answered by a lie ({lie}): {end:?}"));
         }
         let mut all = vec![0; usize::try_from(BUFFER).expect("small")];
@@ -468,7 +470,7 @@ pub fn malformed(context: &mut Context) -> Outcome {
                 .broken(format!("what followed the malformed {bytes:02x?} was {answer}"));
         }
         until("the link is over", LONG, || (!scene.session.check_conn(rank)).then_some(()));
-        if let Err(e) = honest.1.put(0, 4096, 64) {
+        if let Err(e) = honest.1.put_at(0, 4096, 64) {
             return context.broken(format!("another peer was disturbed: {e}"));
         }
     }

@@ -1,5 +1,6 @@
 //! Many who connect at once, and connections that say nothing beside them.
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Barrier;
@@ -38,7 +39,7 @@ pub fn connect(at: &Address, rank: u32) -> hmc_std::Result<Duration> {
     let start = Instant::now();
     let peer = s.connect_with(0, at, ConnType::Auto, LONG)?;
     let took = start.elapsed();
-    peer.put(0, 0, 64)?;
+    peer.put_at(0, 0, 64)?;
     Ok(took)
 }
 

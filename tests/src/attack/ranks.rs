@@ -1,6 +1,7 @@
 //! Processes that claim ranks: without a proof, of another job, for a moment only, of a process that lives; and connections
 //! that show the token of a link.
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -94,7 +95,7 @@ pub fn without_a_proof(context: &mut Context) -> Outcome {
         return context.broken("a process without a proof is a peer");
     }
     let ours = Session::builder(2).secret_file(dir.path().join("secret")).buffer(4096).start();
-    match ours.and_then(|ours| ours.connect(1, &Address::Tcp(at))?.put(0, 0, 8)) {
+    match ours.and_then(|ours| ours.connect(1, &Address::Tcp(at))?.put_at(0, 0, 8)) {
         Ok(()) => context.held("each was refused, and the rank stayed free"),
         Err(e) => context.broken(format!("the rank is not free: {e}")),
     }
@@ -164,7 +165,7 @@ pub fn two_jobs(context: &mut Context) -> Outcome {
             Err(e) if e.to_string().contains("does not listen at the address") => {}
             Err(e) => return context.broken(format!("the error does not say why: {e}")),
             Ok(peer) => {
-                let put = peer.put(0, 0, 8);
+                let put = peer.put_at(0, 0, 8);
                 return context.broken(format!("connected to the other job; a put there: {put:?}"));
             }
         }
@@ -213,7 +214,7 @@ pub fn short_claims(context: &mut Context) -> Outcome {
                 Err(_) => {}
             }
             let peer = connect(latest).map_err(|e| format!("rank {rank} is locked: {e}"))?;
-            peer.put(0, 0, 8).map_err(|e| e.to_string())?;
+            peer.put_at(0, 0, 8).map_err(|e| e.to_string())?;
             Ok(began.elapsed())
         };
         let ends = std::thread::scope(|s| {
@@ -260,7 +261,7 @@ pub fn of_the_living(context: &mut Context) -> Outcome {
         if !["Duplicate", "Stale"].iter().any(|why| answer.starts_with(why)) {
             return context.broken(format!("a claim of a live rank was answered {answer}"));
         }
-        if let Err(e) = peer.put(0, 0, 8) {
+        if let Err(e) = peer.put_at(0, 0, 8) {
             return context.broken(format!("the holder lost its link: {e}"));
         }
     }

@@ -1,5 +1,6 @@
 //! Operations that begin after the peer was killed and waited for.
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ impl Seen {
     fn put(&self, peer: &Peer) -> Option<ErrorKind> {
         while self.late.load(Ordering::Relaxed) < ENOUGH {
             let reaped = self.reaped.load(Ordering::SeqCst);
-            match peer.put(0, 0, 8) {
+            match peer.put_at(0, 0, 8) {
                 Ok(()) if reaped => self.late.fetch_add(1, Ordering::Relaxed),
                 Ok(()) => self.before.fetch_add(1, Ordering::Relaxed),
                 Err(e) => return Some(e.kind()),

@@ -1,5 +1,6 @@
 //! The place of a window that is used again and again under a peer that does nothing but retry.
 
+use hmc_testkit::buffers::{BufferTransfers as _, Ends};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_mem::os::fd_passing::{recv_with_fd, send_fd};
 use hmc_mem::os::io::IoOutcome;
 use hmc_mem::os::memfd::Mapping;
-use hmc_std::{Access, ConnType, Peer, Route, Session, Window};
+use hmc_std::{Access, ConnType, Peer, Session, Window};
 
 use super::{Context, Outcome};
 use crate::env::{TempDir, bound};
@@ -27,12 +28,12 @@ const REVOKED_BY: Duration = Duration::from_secs(2);
 
 /// Puts through the newest window until that is gone, and then goes on for a while: its refusals and the owner's next
 /// opening meet at the word.
-fn retry(route: &Route, entered: &AtomicU64, round: u64) {
-    while route.put(0, 0, 8).is_ok() {
+fn retry(ends: &Ends, entered: &AtomicU64, round: u64) {
+    while ends.put_at(0, 0, 8).is_ok() {
         entered.store(round, Ordering::Release);
     }
     for _ in 0..50 {
-        let _ = route.put(0, 0, 8);
+        let _ = ends.put_at(0, 0, 8);
     }
 }
 
@@ -45,18 +46,18 @@ fn initiate(
 ) -> Result<(), String> {
     for round in 1.. {
         let window = loop {
-            match peer.remote_window(round, Duration::from_millis(200)) {
+            match peer.window(round).within(Duration::from_millis(200)).wait() {
                 Ok(window) => break window,
                 Err(_) if over.load(Ordering::Acquire) => return Ok(()),
                 Err(_) => {}
             }
         };
-        let route = peer.between(session.buffer(), &window).expect("its own");
-        if let Err(e) = route.put(0, 0, 8) {
+        let ends = Ends { local: session.buffer().clone(), remote: window };
+        if let Err(e) = ends.put_at(0, 0, 8) {
             return Err(format!("round {round}: a window that was just opened refuses: {e}"));
         }
         entered.store(round, Ordering::Release);
-        retry(&route, entered, round);
+        retry(&ends, entered, round);
     }
     Ok(())
 }

@@ -82,13 +82,6 @@ pub const ROWS: &[Row] = &[
         attack: names::spans,
     },
     Row {
-        name: "foreign-operations",
-        promise: "others answer `Stale` or `NotFound` and touch nothing of theirs",
-        document: FAULTS,
-        mutant: "ForeignOperations",
-        attack: names::operations,
-    },
-    Row {
         name: "drop-under-get",
         promise: "outlive its memory",
         document: README,

@@ -1,11 +1,12 @@
 //! Peers that say nothing, or only that they live: no call waits for them for ever.
 
+use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use std::io::Write as _;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use hmc_core::wire::message::ControlMessage;
-use hmc_std::{Address, Error, ErrorKind, Peer, Session, Want};
+use hmc_std::{Address, Error, ErrorKind, Peer, Session, Waited, Want};
 
 use super::{Context, Outcome};
 use crate::env::bound;
@@ -26,9 +27,9 @@ fn victim(deadline: Duration) -> (Session, Address) {
 /// Ways to wait for a peer.
 type Call = (&'static str, fn(&Peer) -> Result<(), Error>);
 const CALLS: [Call; 5] = [
-    ("put", |peer| peer.put(0, 0, 64)),
-    ("get", |peer| peer.get(0, 0, 64)),
-    ("put_nb", |peer| peer.put_nb(0, 0, 64).and_then(|op| peer.wait(op)).map(drop)),
+    ("put", |peer| peer.put_at(0, 0, 64)),
+    ("get", |peer| peer.get_at(0, 0, 64)),
+    ("a started put", |peer| peer.start_put_at(0, 0, 64).and_then(wait).map(drop)),
     ("recv", |peer| peer.recv(Want::Any, LONG).map(drop)),
     ("send_data", |peer| peer.send_data(&[7; 1 << 16])),
 ];
@@ -89,11 +90,16 @@ pub fn deaf(context: &mut Context) -> Outcome {
         let peer = session.wait_peer(rank, LONG).expect("it is connected");
         let (tell, told) = channel();
         let waits = std::thread::spawn(move || {
-            let put = peer.put_nb(0, 0, 64);
+            let put = peer.start_put_at(0, 0, 64);
             let began = Instant::now();
             // The operation's own deadline, not that of the wait.
-            let end = put.and_then(|op| peer.wait_within(op, LONG)).map(drop);
-            let _ = tell.send((end.err().map(|e| e.kind()), began.elapsed()));
+            let end = put.map(|op| op.wait_for(LONG));
+            let kind = match end {
+                Ok(Waited::Ended(result)) => result.err().map(|e| e.kind()),
+                Ok(Waited::Limit | Waited::Interrupted) => None,
+                Err(e) => Some(e.kind()),
+            };
+            let _ = tell.send((kind, began.elapsed()));
         });
         let limit = bound(Duration::from_secs(3));
         let began = Instant::now();

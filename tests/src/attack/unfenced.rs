@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use hmc_core::types::Access;
-use hmc_std::future::{Op, WaitError};
-use hmc_std::{ConnType, Held, Peer, Session};
+use hmc_std::{ConnType, Held, Op, Peer, Session, Span, Waited};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
@@ -49,21 +48,20 @@ impl Scene {
     ///
     /// # Panics
     /// When it cannot begin, or has ended.
-    pub fn get(&self) -> (Owner, Op) {
+    pub fn get(&self) -> (Owner, Op<Span>) {
         let (owner, lent) = Owner::new(0);
-        let remote = self.peer.remote_window(5, LONG).expect("told");
+        let remote = self.peer.window(5).within(LONG).wait().expect("told");
         let span = self.session.register(lent).expect("space").take_all().expect("free");
-        let op = self.peer.get_span(span, &remote, 0).expect("posted");
-        let Err(WaitError::Running(op)) = op.wait(Duration::from_millis(1)) else {
-            panic!("256 MiB were copied within 1 ms");
-        };
+        let op = remote.get(0, span).start().expect("posted");
+        let waited = op.wait_for(Duration::from_millis(1));
+        assert!(matches!(waited, Waited::Limit), "256 MiB were copied within 1 ms: {waited:?}");
         until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
         (owner, op)
     }
 }
 
 /// Ends everything of this end, in the order of a program that returns.
-pub fn end(op: Op, peer: Peer, session: Session) {
+pub fn end(op: Op<Span>, peer: Peer, session: Session) {
     drop(op);
     drop(peer);
     let _ = session.shutdown(Duration::from_millis(1));
@@ -109,7 +107,7 @@ pub fn get(context: &mut Context) -> Outcome {
 }
 
 /// Stops the target of an operation that the session has begun, ends the session, and lets the target go on. What is wrong.
-fn end_beside_the_stopped(mut s: Scene, owner: &Owner, op: Op, rank: u32) -> Option<String> {
+fn end_beside_the_stopped(mut s: Scene, owner: &Owner, op: Op<Span>, rank: u32) -> Option<String> {
     s.actor.stop();
     end(op, s.peer, s.session);
     if owner.is_back() {
@@ -156,9 +154,10 @@ pub fn put_to_a_stopped_target(context: &mut Context) -> Outcome {
     while context.again(1) {
         let s = Scene::new(&context.actor, 4);
         let (owner, lent) = Owner::new(THEIRS);
-        let remote = s.peer.remote_window(5, LONG).expect("told");
+        let remote = s.peer.window(5).within(LONG).wait().expect("told");
         let span = s.session.register(lent).expect("space").take_all().expect("free");
-        let op = s.peer.put_span(span, &remote, 0).map_err(|e| e.error).expect("posted");
+        let op = remote.put(0, span).start().expect("posted");
+        drop(remote);
         if let Some(wrong) = end_beside_the_stopped(s, &owner, op, 4) {
             return context.broken(wrong);
         }
@@ -176,10 +175,11 @@ pub fn put(context: &mut Context) -> Outcome {
         let region = pair.receiver().register_vec(vec![0; LEN]).expect("space");
         let span = region.take_all().expect("free");
         let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).expect("exposed");
-        let remote = pair.a.remote_window(5, LONG).expect("told");
+        let remote = pair.a.window(5).within(LONG).wait().expect("told");
         let (owner, lent) = Owner::new(THEIRS);
         let span = pair.sender().register(lent).expect("space").take_all().expect("free");
-        let op = pair.a.put_span(span, &remote, 0).map_err(|e| e.error).expect("posted");
+        let op = remote.put(0, span).start().expect("posted");
+        drop(remote);
         let mut first = [0];
         until("the copy begins", LONG, || {
             window.read_at(0, &mut first).expect("ours");

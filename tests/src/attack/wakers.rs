@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Polled, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use hmc_std::future::OpFuture;
-use hmc_std::{ConnType, ErrorKind, Peer, Progress, Session};
+use hmc_std::{ConnType, ErrorKind, Op, Peer, Progress, Session};
+use hmc_testkit::buffers::BufferTransfers as _;
 
 use super::{Context, Outcome};
 use crate::env::until;
@@ -67,16 +67,16 @@ pub fn connect(source: &Session, target: &Session, rank: u32) -> Peer {
 ///
 /// # Panics
 /// When it has ended.
-pub fn waiting(peer: &Peer, waker: &Waker) -> OpFuture {
-    let mut future = peer.put_async(0, 0, 64).expect("posted");
+pub fn waiting(peer: &Peer, waker: &Waker) -> Op {
+    let mut future = peer.start_put_at(0, 0, 64).expect("posted");
     assert!(pin!(&mut future).poll(&mut Polled::from_waker(waker)).is_pending());
     future
 }
 
 /// How a put ended, if it has.
-pub fn result(mut future: OpFuture) -> Poll<Result<u64, ErrorKind>> {
+pub fn result(mut future: Op) -> Poll<Result<u64, ErrorKind>> {
     let polled = pin!(&mut future).poll(&mut Polled::from_waker(Waker::noop()));
-    polled.map_err(|e| e.kind())
+    polled.map_ok(|done| done.bytes).map_err(|e| e.kind())
 }
 
 /// Lets puts land until `look` finds something.

@@ -10,15 +10,15 @@
     reason = "only tests use this program; it may panic"
 )]
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
 use std::time::{Duration, Instant};
 
 use hmc_core::types::Access;
-use hmc_std::future::Op;
 use hmc_std::{
-    Address, ConnType, Error, ErrorKind, Exchange, Message, OpId, Peer, Progress, Region,
-    RemoteWindow, Result, Session, SessionBuilder, Want, Window,
+    Address, ConnType, Error, ErrorKind, Exchange, Message, Op, Peer, Progress, Region, Remote,
+    Result, Session, SessionBuilder, Span, Waited, Want, Window,
 };
 use hmc_tests::bystander;
 use hmc_tests::counting::Counting;
@@ -33,10 +33,10 @@ struct Actor {
     sessions: HashMap<u32, Session>,
     /// The session that commands are for.
     at: u32,
-    ops: Vec<OpId>,
-    gets: Vec<Op>,
+    ops: Vec<Op>,
+    gets: Vec<Op<Span>>,
     windows: HashMap<u64, Window>,
-    remote: HashMap<u64, RemoteWindow>,
+    remote: HashMap<u64, Remote>,
     peers: HashMap<u32, Peer>,
     under_way: Option<files::UnderWay>,
 }
@@ -153,7 +153,8 @@ impl Actor {
         let (lo, ro, len) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
         let count = number(w.get(4)).unwrap_or(1);
         for _ in 0..count {
-            let op = if put { peer.put_nb(lo, ro, len)? } else { peer.get_nb(lo, ro, len)? };
+            let op =
+                if put { peer.start_put_at(lo, ro, len)? } else { peer.start_get_at(lo, ro, len)? };
             self.ops.push(op);
         }
         Ok(self.ops.len().to_string())
@@ -164,10 +165,11 @@ impl Actor {
         let start = Instant::now();
         let mut said = Vec::new();
         for op in std::mem::take(&mut self.ops) {
-            let peer = self.peers.get(&op.peer().0).ok_or_else(|| bad("no such peer"))?;
-            said.push(match peer.wait_within(op, timeout) {
-                Ok(_) => "Ok".to_owned(),
-                Err(e) => format!("{:?}", e.kind()),
+            said.push(match op.wait_for(timeout) {
+                Waited::Ended(Ok(_)) => "Ok".to_owned(),
+                Waited::Ended(Err(e)) => format!("{:?}", e.kind()),
+                Waited::Limit => format!("{:?}", ErrorKind::DeadlineExceeded),
+                Waited::Interrupted => format!("{:?}", ErrorKind::Interrupted),
             });
         }
         Ok(format!("{} {}", start.elapsed().as_micros(), said.join(" ")))
@@ -247,7 +249,11 @@ impl Actor {
                 let (lo, ro, len) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
                 // So often; once if nothing is said.
                 for _ in 0..w.get(4).map_or(Ok(1), |_| number(w.get(4)))? {
-                    if *verb == "put" { peer.put(lo, ro, len)? } else { peer.get(lo, ro, len)? }
+                    if *verb == "put" {
+                        peer.put_at(lo, ro, len)?
+                    } else {
+                        peer.get_at(lo, ro, len)?
+                    }
                 }
                 Ok(String::new())
             }
@@ -323,26 +329,23 @@ impl Actor {
             "find" => {
                 let peer = self.peer(rank(w.first())?)?;
                 let label = number(w.get(1))?;
-                let window = peer.remote_window(label, millis(w.get(2))?)?;
+                let window = peer.window(label).within(millis(w.get(2))?).wait()?;
+                let len = window.len();
                 self.remote.insert(label, window);
-                Ok(window.len().to_string())
+                Ok(len.to_string())
             }
             "put_window" => {
                 // put_window RANK LABEL LEN VALUE [TIMES [adopted]]: blocks
-                let peer = self.peer(rank(w.first())?)?;
                 let (label, len, value) = (number(w.get(1))?, number(w.get(2))?, number(w.get(3))?);
-                let window = *self.remote.get(&label).ok_or_else(|| bad("no window"))?;
+                let window = self.remote.get(&label).ok_or_else(|| bad("no window"))?;
                 let mut span = self.region(len, w.get(5))?.take_all()?;
                 span.fill(u8::try_from(value & 0xFF).unwrap_or(0));
                 for _ in 0..number(w.get(4)).unwrap_or(1) {
-                    let op = peer.put_span(span, &window, 0).map_err(|e| e.error)?;
-                    span = match op.wait(Duration::from_secs(20)) {
-                        Ok((_, back)) => back,
-                        Err(hmc_std::future::WaitError::Failed(e)) => return Err(e.error),
-                        Err(_) => {
-                            return Err(bad("it runs for ever"));
-                        }
-                    };
+                    let op = window.put(0, span).start()?;
+                    if op.wait_for(Duration::from_secs(20)).ended().is_none() {
+                        return Err(bad("it runs for ever"));
+                    }
+                    span = op.wait()?.memory;
                 }
                 Ok(String::new())
             }
@@ -351,12 +354,12 @@ impl Actor {
             "get_fixed" => {
                 let peer = self.peer(rank(w.first())?)?;
                 let (label, len) = (number(w.get(1))?, number(w.get(2))?);
-                let window = peer.remote_window(label, Duration::from_secs(20))?;
+                let window = peer.window(label).within(Duration::from_secs(20)).wait()?;
                 let len = usize::try_from(len).unwrap_or(0);
                 let start = bystander::memory(len);
                 // SAFETY: mapped for as long as the process lives, and known to nobody else.
                 let region = unsafe { self.session()?.register_raw(start, len) }?;
-                let op = peer.get_span(region.take_all()?, &window, 0).map_err(|e| e.error)?;
+                let op = window.get(0, region.take_all()?).start()?;
                 self.gets.push(op);
                 // SAFETY: as above; volatile, since another process writes it.
                 while w.get(3).is_none() && unsafe { start.as_ptr().read_volatile() } == 0 {
@@ -383,7 +386,7 @@ impl Actor {
             // put_on RANK LEN: puts as long as it can, on a thread of its own
             "put_on" => {
                 let (peer, len) = (self.peer(rank(w.first())?)?, number(w.get(1))?);
-                std::thread::spawn(move || while peer.put(0, 0, len).is_ok() {});
+                std::thread::spawn(move || while peer.put_at(0, 0, len).is_ok() {});
                 Ok(String::new())
             }
             "leave_child" => {

@@ -1,8 +1,8 @@
 //! The initiator's half: puts, gets, notified puts and windows, each compared with a copy of what must be there.
 
 use hmc_sim::rng::Rng;
-use hmc_std::future::WaitError;
-use hmc_std::{ErrorKind, Peer, Region, RemoteWindow, Want};
+use hmc_std::{Done, ErrorKind, Peer, Region, Remote, Waited, Want};
+use hmc_testkit::buffers::{BufferTransfers as _, wait};
 
 use super::end::{End, Of as _, Step};
 use super::party::{PUTS, Party, WINDOW};
@@ -17,7 +17,7 @@ const AHEAD: u64 = 64;
 
 /// A window of the peer, and what is in it.
 struct Seen {
-    window: RemoteWindow,
+    window: Remote,
     copy: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn drive(party: &Party, peer: &Peer, rng: &mut Rng) -> Step {
     let regions =
         [party.session.allocate(WINDOW)?, party.session.register_vec(vec![0; at(WINDOW)])?];
     // Whatever is there from an earlier life of the link.
-    peer.get(party.incoming(), party.there(), PUTS).of("the first get")?;
+    peer.get_at(party.incoming(), party.there(), PUTS).of("the first get")?;
     let mut copy = vec![0; at(PUTS)];
     party.session.buffer().read_at(party.incoming(), &mut copy)?;
     let mut drive = Drive {
@@ -67,7 +67,7 @@ impl Drive<'_> {
         let (offset, len) = range(self.rng, PUTS);
         self.write(offset, len)?;
         let (from, to) = (self.party.outgoing() + offset, self.party.there() + offset);
-        self.peer.put(from, to, len).of(&format!("a put of {len}"))?;
+        self.peer.put_at(from, to, len).of(&format!("a put of {len}"))?;
         self.party.totals.moved(&self.party.totals.puts, len);
         Ok(())
     }
@@ -89,10 +89,10 @@ impl Drive<'_> {
             let offset = n * part + offset;
             self.write(offset, len)?;
             let (from, to) = (self.party.outgoing() + offset, self.party.there() + offset);
-            ops.push(self.peer.put_nb(from, to, len).of("posting a put")?);
+            ops.push(self.peer.start_put_at(from, to, len).of("posting a put")?);
         }
         for op in ops {
-            let n = self.peer.wait(op).of("one put of several")?;
+            let n = wait(op).of("one put of several")?;
             self.party.totals.moved(&self.party.totals.puts, n);
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Drive<'_> {
     fn get(&mut self) -> Step {
         let (offset, len) = range(self.rng, PUTS);
         let to = self.party.incoming() + offset;
-        self.peer.get(to, self.party.there() + offset, len).of(&format!("a get of {len}"))?;
+        self.peer.get_at(to, self.party.there() + offset, len).of(&format!("a get of {len}"))?;
         let mut got = vec![0; at(len)];
         self.party.session.buffer().read_at(to, &mut got)?;
         self.party.totals.moved(&self.party.totals.gets, len);
@@ -115,7 +115,7 @@ impl Drive<'_> {
         let from = self.party.outgoing() + offset;
         self.party.session.buffer().write_at(from, &note.bytes())?;
         let to = self.party.there() + offset;
-        let put = self.peer.put_notify(from, to, note.len, note.tag());
+        let put = self.peer.put_notify_at(from, to, note.len, note.tag());
         put.of(&format!("a notified put of {}", note.len))?;
         self.party.totals.moved(&self.party.totals.notes, note.len);
         match self.peer.recv(Want::Tag, LONG).of("its answer")? {
@@ -138,16 +138,20 @@ impl Drive<'_> {
         let posted = if put {
             self.rng.fill(span.as_mut_slice());
             seen.copy[area.clone()].copy_from_slice(span.as_slice());
-            self.peer.put_span(span, &seen.window, offset)
+            seen.window.put(offset, span).start_blocking()
         } else {
-            self.peer.get_span(span, &seen.window, offset)
+            seen.window.get(offset, span).start_blocking()
         };
-        let ended = match posted {
-            Ok(op) => op.wait(LONG),
-            Err(e) => Err(WaitError::Failed(e)),
-        };
+        let mut hangs = false;
+        let ended = posted.and_then(|op| {
+            hangs |= matches!(op.wait_for(LONG), Waited::Limit | Waited::Interrupted);
+            op.wait()
+        });
+        if hangs {
+            return Err(End::Wrong("a window's operation hangs".to_owned()));
+        }
         match ended {
-            Ok((n, span)) => {
+            Ok(Done { bytes: n, memory: span }) => {
                 let totals = &self.party.totals;
                 totals.moved(if put { &totals.puts } else { &totals.gets }, n);
                 if !put {
@@ -157,13 +161,10 @@ impl Drive<'_> {
                 Ok(())
             }
             // Its owner took it back. A later one will come.
-            Err(WaitError::Failed(e)) if is_gone(e.error.kind()) => Ok(()),
-            Err(WaitError::Failed(e)) => {
+            Err(e) if is_gone(e.kind()) => Ok(()),
+            Err(e) => {
                 let what = if put { "a put into" } else { "a get from" };
-                Err(e.error).of(&format!("{what} a window, {len} bytes"))
-            }
-            Err(WaitError::Running(_) | WaitError::Interrupted(_)) => {
-                Err(End::Wrong("a window's operation hangs".to_owned()))
+                Err(hmc_std::Error::from(e)).of(&format!("{what} a window, {len} bytes"))
             }
         }
     }
@@ -173,7 +174,7 @@ impl Drive<'_> {
         let from = self.labels[slot];
         for n in from..from + AHEAD {
             let label = n * SLOTS as u64 + slot as u64;
-            match self.peer.remote_window(label, std::time::Duration::ZERO) {
+            match self.peer.window(label).within(std::time::Duration::ZERO).wait() {
                 Ok(window) => {
                     // A window begins with zeros.
                     let copy = vec![0; at(window.len())];

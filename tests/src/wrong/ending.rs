@@ -1,9 +1,10 @@
 //! What has to follow when a peer has broken the protocol.
 
 use hmc_std::ErrorKind;
+use hmc_testkit::buffers::BufferTransfers as _;
 
 use super::losses;
-use super::rig::Rig;
+use super::rig::{Rig, moved};
 use super::target::LONG;
 use crate::env::until;
 use crate::raw_frames::is_closed_after;
@@ -26,7 +27,7 @@ impl Rig<'_> {
         let (via, rank) = (target.via, peer.rank().0);
         let why = losses::wait_for(rank, LONG);
         assert_eq!(why.as_deref(), Some(reason), "{via:?} {what}: the log");
-        let e = peer.put(0, 0, 8).expect_err("the link is over");
+        let e = peer.put_at(0, 0, 8).expect_err("the link is over");
         assert_eq!(e.kind(), ErrorKind::PeerDead, "{via:?} {what}: {e}");
         assert!(e.to_string().contains(reason), "{via:?} {what}: {e}");
         until("its control connection ends", LONG, || rogue.is_over().then_some(()));
@@ -34,7 +35,7 @@ impl Rig<'_> {
         // What it might copy by itself ends with it.
         drop(rogue);
         for op in ops {
-            let e = peer.wait_within(op, LONG).expect_err("nobody has answered");
+            let e = moved(&op).expect_err("nobody has answered");
             assert_eq!(e.kind(), ErrorKind::PeerDead, "{via:?} {what}: {e}");
             assert!(e.to_string().contains(reason), "{via:?} {what}: {e}");
         }

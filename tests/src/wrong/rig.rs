@@ -1,5 +1,6 @@
 //! One peer that sends what it must not, and what has to follow.
 
+use hmc_testkit::buffers::{BufferTransfers as _, Ends};
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::Failure;
-use hmc_std::{OpId, Peer, SharedWindow};
+use hmc_std::{Op, Peer, SharedWindow};
 
 use super::target::{INBOX, LONG, Target, fresh_rank};
 use crate::env::{Via, until};
@@ -39,7 +40,7 @@ pub struct Rig<'a> {
     /// The session's window, in the middle of the area.
     pub window: WindowDesc,
     pub(super) exposed: SharedWindow,
-    pub(super) ops: Vec<OpId>,
+    pub(super) ops: Vec<Op>,
     pub(super) memory: Vec<u8>,
 }
 
@@ -172,7 +173,7 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When nothing comes.
     pub fn put(&mut self, len: u64) -> DataFrame {
-        self.ops.push(self.peer.put_nb(0, 0, len).expect("space"));
+        self.ops.push(self.peer.start_put_at(0, 0, len).expect("space"));
         self.rogue.read_data().0
     }
 
@@ -181,7 +182,7 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// If no slot is free.
     pub fn get_by_message(&mut self, len: u64) -> u32 {
-        self.ops.push(self.peer.get_nb(0, 0, len).expect("space"));
+        self.ops.push(self.peer.start_get_at(0, 0, len).expect("space"));
         // The first use of the first record.
         0x100
     }
@@ -191,7 +192,7 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When nothing comes.
     pub fn get(&mut self, len: u64) -> DataFrame {
-        self.ops.push(self.peer.get_nb(0, 0, len).expect("space"));
+        self.ops.push(self.peer.start_get_at(0, 0, len).expect("space"));
         self.rogue.read_data().0
     }
 
@@ -200,10 +201,10 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When it fails.
     pub fn answered_put(&mut self, len: u64) -> u32 {
-        let op = self.peer.put_nb(0, 0, len).expect("space");
+        let op = self.peer.start_put_at(0, 0, len).expect("space");
         let seq = self.rogue.read_data().0.seq;
         self.send(&DataFrame::ack(seq, 1), &[]);
-        assert_eq!(self.peer.wait_within(op, LONG).expect("acknowledged"), len);
+        assert_eq!(moved(&op).expect("acknowledged"), len);
         seq
     }
 
@@ -212,10 +213,10 @@ impl<'a> Rig<'a> {
     /// # Panics
     /// When it fails.
     pub fn answered_get(&mut self, len: u32) -> u32 {
-        let op = self.peer.get_nb(0, 0, u64::from(len)).expect("space");
+        let op = self.peer.start_get_at(0, 0, u64::from(len)).expect("space");
         let seq = self.rogue.read_data().0.seq;
         self.answer(seq, (0, len), u64::from(len), DataFlags::LAST);
-        assert_eq!(self.peer.wait_within(op, LONG).expect("answered"), u64::from(len));
+        assert_eq!(moved(&op).expect("answered"), u64::from(len));
         seq
     }
 
@@ -232,9 +233,8 @@ impl<'a> Rig<'a> {
         self.inline();
         let session = &self.target.session;
         let from = session.allocate(STUCK).and_then(|r| session.share(r)).expect("memory");
-        let remote = self.peer.remote_buffer().expect("a window");
-        let route = self.peer.between(&from, &remote).expect("both ends");
-        self.ops.push(route.put_nb(0, 0, STUCK).expect("space"));
+        let ends = Ends { local: from, remote: self.peer.buffer().expect("a window") };
+        self.ops.push(ends.start_put_at(0, 0, STUCK).expect("space"));
         self.rogue.read_head()
     }
 
@@ -244,7 +244,7 @@ impl<'a> Rig<'a> {
     /// If no slot is free.
     pub fn queued(&mut self, get: bool) -> u32 {
         let stuck = self.put_that_sticks().seq;
-        let begin = if get { Peer::get_nb } else { Peer::put_nb };
+        let begin = if get { Peer::start_get_at } else { Peer::start_put_at };
         self.ops.push(begin(&self.peer, 0, 0, 64).expect("space"));
         stuck.wrapping_add(1)
     }
@@ -257,7 +257,7 @@ impl<'a> Rig<'a> {
         if self.target.via != Via::Shm {
             return;
         }
-        let op = self.peer.put_nb(0, 0, 1).expect("space");
+        let op = self.peer.start_put_at(0, 0, 1).expect("space");
         let (mut frame, _) = self.rogue.read_data();
         if frame.kind == DataKind::WriteRef {
             self.send(&DataFrame::nack(frame.seq, Failure::Unsupported), &[]);
@@ -265,7 +265,7 @@ impl<'a> Rig<'a> {
         }
         assert_eq!(frame.kind, DataKind::Write);
         self.send(&DataFrame::ack(frame.seq, 1), &[]);
-        assert_eq!(self.peer.wait_within(op, LONG).expect("acknowledged"), 1);
+        assert_eq!(moved(&op).expect("acknowledged"), 1);
     }
 
     /// Bytes of what the rogue has sent have to be in the window, from `offset` on.
@@ -298,6 +298,14 @@ impl<'a> Rig<'a> {
         });
         self.write(1, (0, 0), 0, DataFlags::LAST | DataFlags::NOTIFY);
     }
+}
+
+/// What an operation moved, once it has ended.
+///
+/// # Panics
+/// When it does not end in time.
+pub(super) fn moved(op: &Op) -> hmc_std::Result<u64> {
+    op.wait_for(LONG).ended().expect("it ends in time")
 }
 
 fn fill(image: &mut [u8], at: u64, len: u64) {

@@ -1,5 +1,6 @@
 //! A session that a peer sends wrong frames to, and an honest peer of it beside that one.
 
+use hmc_testkit::buffers::BufferTransfers as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -120,7 +121,7 @@ impl Target {
         self.puts += 1;
         let bytes = pattern(512, 100 + self.puts);
         self.honest.buffer().write_at(0, &bytes).expect("in range");
-        let put = self.friend.put(0, HONEST_AT, 512);
+        let put = self.friend.put_at(0, HONEST_AT, 512);
         put.unwrap_or_else(|e| panic!("{via:?} {what}: the honest peer cannot go on: {e}"));
         let at = usize::try_from(HONEST_AT).expect("small");
         self.buffer_image[at..at + 512].copy_from_slice(&bytes);

@@ -12,7 +12,6 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use hmc_std::future::WaitError;
 use hmc_std::{Error, ErrorKind, Peer, Result, Session};
 use own_transport::domain::MemfileDomain;
 
@@ -49,7 +48,7 @@ fn obey(session: &Session, verb: &str, number: u64) -> Result<()> {
     match verb {
         "mirror" => {
             let tag = peer.recv_tag()?;
-            peer.put(0, 0, number)?;
+            peer.buffer()?.put(0, session.buffer().range(0, number)?).wait()?;
             peer.send_tag(tag)?;
             write_line("done");
         }
@@ -75,16 +74,12 @@ fn obey(session: &Session, verb: &str, number: u64) -> Result<()> {
 
 /// Puts into a window until that fails, a new byte each time.
 fn load(session: &Session, peer: &Peer, label: u64) -> Result<()> {
-    let window = peer.remote_window(label, PATIENCE)?;
+    let window = peer.window(label).within(PATIENCE).wait()?;
     let mut span = session.allocate(window.len())?.take_all()?;
     for n in 0u64.. {
         let [byte, ..] = n.to_le_bytes();
         span.fill(byte);
-        span = match peer.put_span(span, &window, 0)?.wait(PATIENCE) {
-            Ok((_, span)) => span,
-            Err(WaitError::Failed(e)) => return Err(e.error),
-            Err(e) => return Err(Error::new(ErrorKind::Io, e.to_string())),
-        };
+        span = window.put(0, span).within(PATIENCE).wait()?.memory;
         if n == 0 {
             write_line("loading");
         }

@@ -46,17 +46,19 @@ fn a_killed_peer_ends_what_runs_and_memory_comes_back() {
     let (region, window) = under_load(&mut other, &session, 64);
     // Tags are answered by the peer, so that some of these run when it ends.
     session.buffer().write_at(0, b"12345678").expect("it fits");
-    let ops: Vec<_> =
-        (0..64).map(|tag| peer.put_notify_nb(0, 0, 8, tag).expect("there is space")).collect();
+    let remote = peer.buffer().expect("it exposes one");
+    let range = session.buffer().range(0, 8).expect("in range");
+    let start = |tag| remote.put(0, range).notify(tag).start().expect("there is space");
+    let ops: Vec<_> = (0..64).map(start).collect();
     other.kill();
     for op in ops {
-        match peer.wait(op).map_err(|e| e.kind()) {
+        match op.wait().map_err(|e| e.kind()) {
             Ok(_) | Err(ErrorKind::PeerDead) => {}
             other => panic!("an operation ended as {other:?}"),
         }
     }
     until("the death is known", || !peer.is_connected());
-    let late = peer.put(0, 0, 8).map_err(|e| e.kind());
+    let late = remote.put(0, range).wait().map(drop).map_err(|e| e.kind());
     assert_eq!(late, Err(ErrorKind::PeerDead));
     let mut span = window.revoke(PATIENCE).expect("nobody is there any more");
     span.fill(0x5A);
@@ -129,15 +131,15 @@ fn a_stopped_peer_ends_no_link_and_an_operation_ends_at_its_deadline() {
     session.buffer().write_at(0, b"stopped!").expect("it fits");
     other.stop();
     // The copy needs no peer, the tag does.
-    peer.put(0, 0, 8).expect("a put by this end alone");
-    let op = peer.put_notify_nb(0, 8, 8, 6).expect("begun");
-    let late = peer.wait_within(op, SHORT).map_err(|e| e.kind());
-    assert_eq!(late, Err(ErrorKind::DeadlineExceeded));
+    let remote = peer.buffer().expect("it exposes one");
+    let range = session.buffer().range(0, 8).expect("in range");
+    remote.put(0, range).wait().expect("a put by this end alone");
+    let late = remote.put(8, range).notify(6).within(SHORT).wait();
+    assert_eq!(late.map(drop).map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
     other.go_on();
     other.send("notified");
     other.expect("done 6");
     let mut got = [0; 8];
-    peer.get(100, 8, 8).expect("got");
-    session.buffer().read_at(100, &mut got).expect("in range");
+    remote.get(8, &mut got).wait().expect("got");
     assert_eq!(&got, b"stopped!");
 }

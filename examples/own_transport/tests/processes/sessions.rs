@@ -21,9 +21,11 @@ fn what_one_process_puts_the_other_has_and_puts_back() {
     let (session, peer) = other.connect();
     let (sent, mut got) = (bytes(3), bytes(0));
     session.buffer().write_at(0, &sent).expect("it fits");
-    peer.put(0, 0, LEN).expect("put");
+    let remote = peer.buffer().expect("it exposes one");
+    let all = session.buffer().range(0, LEN).expect("in range");
+    remote.put(0, all).wait().expect("put");
     session.buffer().write_at(0, &got).expect("it fits");
-    peer.get(0, 0, LEN).expect("got");
+    remote.get(0, all).wait().expect("got");
     session.buffer().read_at(0, &mut got).expect("in range");
     assert!(got == sent, "a get of what was put");
     session.buffer().write_at(0, &bytes(0)).expect("it fits");
@@ -44,16 +46,15 @@ fn what_one_process_puts_the_other_has_and_puts_back() {
 #[test]
 fn tags_follow_their_bytes_and_messages_go_both_ways() {
     let mut other = Other::start();
-    let (session, peer) = other.connect();
-    session.buffer().write_at(0, b"tagged").expect("it fits");
+    let (_session, peer) = other.connect();
+    let remote = peer.buffer().expect("it exposes one");
     for tag in [5, 0, u64::MAX] {
         other.send("notified");
-        peer.put_notify(0, 9, 6, tag).expect("put, and delivered");
+        remote.put(9, b"tagged").notify(tag).wait().expect("put, and delivered");
         other.expect(&format!("done {tag}"));
     }
     let mut got = [0; 6];
-    peer.get(100, 9, 6).expect("got");
-    session.buffer().read_at(100, &mut got).expect("in range");
+    remote.get(9, &mut got).wait().expect("got");
     assert_eq!(&got, b"tagged");
     other.send(&format!("message {LEN}"));
     let (sent, mut back) = (bytes(9), bytes(0));

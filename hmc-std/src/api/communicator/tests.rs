@@ -1,6 +1,5 @@
 //! What a session finds among its links, of which a test makes some by hand.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hmc_core::types::{ConnType, Rank};
@@ -76,18 +75,6 @@ fn peers_are_those_that_are_ready_and_those_arrive_that_open() {
     );
     let kind = |rank| session.peer(rank).map(|p| p.rank().0).map_err(|e| e.kind());
     assert_eq!((kind(1), kind(9)), (Ok(1), Err(ErrorKind::NotFound)));
-}
-
-#[test]
-fn an_operation_belongs_to_one_life_of_its_peer() {
-    let session = session();
-    let first = known(&session, 5, 100);
-    let peer = session.peer_over(Arc::clone(&first.link));
-    let op = peer.name(hmc_core::slots::SlotId { index: 0, generation: 1 });
-    let found = || session.peer_of(op).map(|p| p.link.serial).map_err(|e| e.kind());
-    assert_eq!(found(), Ok(100));
-    let _second = known(&session, 5, 101);
-    assert!(found().is_err(), "its link was replaced");
 }
 
 #[test]

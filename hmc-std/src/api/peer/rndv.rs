@@ -19,8 +19,7 @@ use crate::link::rndv::handle::{Found, MessageHandle};
 use crate::link::rndv::state::{BounceBuffers, MessageBuffer, PostedRecv, half_for};
 use crate::link::{Link, WaitScope};
 use crate::memory::{HeapBytes, Region, Span, check_writable};
-use crate::ops::delivery::Delivery;
-use crate::ops::op::OpError;
+use crate::ops::delivery::{Delivery, OpError};
 
 impl Peer {
     /// Sends `bytes` to the peer's next unmatched `recv_data`, of any form, and returns when the peer

@@ -10,8 +10,10 @@ use crate::api::session::Session;
 use crate::base::address::Address;
 use crate::base::config::Progress;
 use crate::base::error::ErrorKind;
-use crate::base::op_id::OpId;
-use crate::ops::batch::{Copy, Direction};
+use crate::memory::LocalRange;
+use crate::ops::list::Piece;
+use crate::ops::remote::Remote;
+use crate::ops::started::Waited;
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
@@ -19,6 +21,7 @@ const MIB: u64 = 1 << 20;
 /// Two sessions of this process, over shared memory.
 struct Pair {
     peer: Peer,
+    remote: Remote,
     source: Session,
     /// Held, so that it listens.
     _target: Session,
@@ -32,9 +35,15 @@ impl Pair {
         let target = Session::builder(1).uds(&dir).buffer(4 * MIB).start().expect("a session");
         let source = Session::builder(0).slots(slots).buffer(4 * MIB).start().expect("a session");
         let peer = source.connect(1, &Address::Uds(dir.clone())).expect("shared memory");
+        let remote = peer.buffer().expect("it exposes one");
+        let pair = Self { peer, remote, source, _target: target, dir };
         // The first copy finds the pages of the peer's buffer.
-        peer.put(0, 0, 8).expect("mapped");
-        Self { peer, source, _target: target, dir }
+        pair.remote.put(0, pair.range(0, 8)).wait().expect("mapped");
+        pair
+    }
+
+    fn range(&self, at: u64, len: u64) -> LocalRange<'_> {
+        self.source.buffer().range(at, len).expect("in range")
     }
 }
 
@@ -52,9 +61,12 @@ fn small_copies_into_mapped_memory_take_no_lock_of_the_link() {
     let (tell, told) = channel();
     std::thread::scope(|s| {
         s.spawn(|| {
-            pair.peer.put(0, 64, MIB).expect("a put");
-            pair.peer.get(0, 64, 8).expect("a get");
-            let _named = pair.peer.put_nb(0, 64, 8).expect("a put with a name");
+            pair.remote.put(64, pair.range(0, MIB)).wait().expect("a put");
+            pair.remote.get(64, pair.range(0, 8)).wait().expect("a get");
+            let op = pair.remote.put(64, pair.range(0, 8)).start().expect("a put");
+            assert_eq!(op.wait().expect("it is over").bytes, 8);
+            let mut lent = [0; 8];
+            pair.remote.get(64, &mut lent).wait().expect("a get of lent bytes");
             let _ = tell.send(());
         });
         let done = told.recv_timeout(LONG);
@@ -64,23 +76,25 @@ fn small_copies_into_mapped_memory_take_no_lock_of_the_link() {
 }
 
 #[test]
-fn a_batch_of_small_copies_into_mapped_memory_is_no_operation() {
-    let pair = Pair::new("batch", 1);
-    let copy = |at| Copy { local_offset: at, remote_offset: at + 4096, len: 64 };
-    let batch = pair.peer.prepare(Direction::Put, &[copy(0), copy(128)]).expect("in range");
+fn a_list_of_small_copies_into_mapped_memory_is_no_operation() {
+    let pair = Pair::new("list", 1);
+    let piece = |at| Piece::new(pair.range(at, 64), at + 4096);
+    let pieces = [piece(0), piece(128)];
+    let plan = pair.remote.put_list(&pieces).prepare().expect("in range");
     // Longer than what is copied at once: an operation, of which each has a new name.
-    let operation = || -> OpId {
-        let op = pair.peer.put_nb(0, 0, 2 * MIB).expect("a slot");
-        assert_eq!(pair.peer.wait(op).expect("it lands"), 2 * MIB);
-        op
+    let operation = || {
+        let op = pair.remote.put(0, pair.range(0, 2 * MIB)).start().expect("a slot");
+        let name = op.running().map(|op| op.slot().generation).expect("it is posted");
+        assert_eq!(op.wait().expect("it lands").bytes, 2 * MIB);
+        name
     };
-    let names = [operation(), operation()].map(|op| op.op.generation);
+    let names = [operation(), operation()];
     let step = names[1].wrapping_sub(names[0]);
     for _ in 0..3 {
-        pair.peer.run_batch(&batch).expect("it lands");
+        plan.again().wait().expect("it lands");
     }
-    let last = operation().op.generation;
-    assert_eq!(last.wrapping_sub(names[1]), step, "the batch took names of operations");
+    let last = operation();
+    assert_eq!(last.wrapping_sub(names[1]), step, "the list took names of operations");
     let puts = pair.source.stats().peers.first().map(|p| p.puts);
     assert_eq!(puts, Some(7), "three lists, three operations and the first copy");
 }
@@ -102,7 +116,7 @@ fn driven<R>(session: &Session, call: impl FnOnce() -> R) -> R {
 }
 
 #[test]
-fn a_pipeline_that_is_interrupted_keeps_no_slot() {
+fn a_wait_that_is_interrupted_ends_its_operation_and_keeps_no_slot() {
     thread_local!(static STOPS: Cell<bool> = const { Cell::new(false) });
     let target = Session::builder(1).tcp("127.0.0.1:0").buffer(MIB).progress(Progress::Manual);
     let target = target.start().expect("a session");
@@ -110,12 +124,17 @@ fn a_pipeline_that_is_interrupted_keeps_no_slot() {
     let source = source.expect("a session");
     let address = Address::Tcp(target.tcp_addr().expect("it listens"));
     let peer = driven(&target, || source.connect(1, &address)).expect("a connection");
+    let remote = peer.buffer().expect("it exposes one");
+    let range = |len| source.buffer().range(0, len).expect("in range");
+    let op = remote.put(0, range(64 << 10)).start().expect("a slot");
     STOPS.set(true);
-    let copy = Copy { local_offset: 0, remote_offset: 0, len: 64 << 10 };
-    let stopped = peer.put_pipeline(copy, 4096, 8);
+    assert!(matches!(op.wait_for(LONG), Waited::Interrupted));
+    let stopped = remote.put(0, range(64 << 10)).wait().map(drop);
+    let first = op.wait().map(drop);
     STOPS.set(false);
     assert_eq!(stopped.map_err(|e| e.kind()), Err(ErrorKind::Interrupted));
-    assert_eq!(peer.link.data().slots_in_use(), 8, "the target does nothing");
-    driven(&target, || peer.put(0, 0, 8)).expect("behind the pieces");
+    assert_eq!(first.map_err(|e| e.kind()), Err(ErrorKind::Interrupted));
+    assert_eq!(peer.link.data().slots_in_use(), 2, "the target does nothing");
+    driven(&target, || remote.put(0, range(8)).wait()).expect("behind both");
     assert_eq!(peer.link.data().slots_in_use(), 0);
 }

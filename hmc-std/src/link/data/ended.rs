@@ -33,13 +33,6 @@ impl OpQueue {
         }
     }
 
-    /// Whether all slots are used, and none could be freed.
-    #[inline]
-    pub(super) fn is_full(&mut self) -> bool {
-        let slots = self.queue.slots();
-        slots.in_use() >= slots.capacity() && !self.free_slots()
-    }
-
     pub(super) fn capacity(&self) -> usize {
         self.queue.slots().capacity()
     }

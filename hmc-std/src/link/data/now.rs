@@ -6,7 +6,6 @@ use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::queue::Transfer;
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
-use hmc_core::slots::SlotId;
 use hmc_core::work::Opcode;
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::shared::SharedBytes;
@@ -107,28 +106,6 @@ impl DataState {
             self.count(code);
         }
         copied.is_ok()
-    }
-
-    /// As [`Self::transfer_now`], with a name by which its outcome is taken later. `None` when it must be posted. Always inlined:
-    /// a program that uses buffers and routes calls it at two places, and would pay 20 instructions for each call.
-    #[inline(always)]
-    pub(crate) fn begin_now(
-        &mut self,
-        region: &Region,
-        opcode: Opcode,
-        local: LocalSlice,
-        remote: WindowSlice,
-    ) -> Option<(SlotId, Copied)> {
-        if self.queue.is_full() {
-            return None;
-        }
-        let copied = self.transfer_now(region, opcode, local, remote);
-        if copied == Copied::Not {
-            return None;
-        }
-        let op = self.queue.record(local.span.len())?;
-        self.count(opcode);
-        Some((op, copied))
     }
 
     /// A list of small copies into memory that can be reached directly, done here and now; `false`

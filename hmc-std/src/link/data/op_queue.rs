@@ -134,16 +134,6 @@ impl OpQueue {
         self.begin(|queue| queue.post_list(parts, deadline, hold))
     }
 
-    /// Names a copy of `bytes` that was done without the transport, if there is a slot for it.
-    #[inline]
-    pub(super) fn record(&mut self, bytes: u64) -> Option<SlotId> {
-        let op = self.begin(|queue| queue.record(bytes)).ok()?;
-        if let Some(word) = self.words.get(usize::from(op.index)) {
-            word.finish(op.generation);
-        }
-        Some(op)
-    }
-
     /// Begins an operation; again when all slots were used and some of their operations have ended.
     #[inline]
     fn begin(&mut self, mut begin: impl FnMut(&mut Queue) -> Begun) -> Begun {
