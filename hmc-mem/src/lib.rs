@@ -2,7 +2,7 @@
 //!
 //! Bytes that another thread, process or device may write at any moment are never behind a Rust
 //! reference here. They are copied in and out by [`hmc_core::range::ByteRange`], with instructions that the
-//! optimiser cannot see through, and ordered by the atomic words of [`flag`], [`slot`], [`outcome`],
+//! optimiser cannot see through, and ordered by the atomic words of [`flag`], [`slot`],
 //! [`leader`] and [`gate`]. This crate decides nothing: who may touch which bytes is settled in `hmc-core`.
 //!
 //! Reading order: [`shared`], [`copy`], [`slot`], [`leader`], [`gate`], then `os`.
@@ -40,7 +40,6 @@ mod length;
     not(loom)
 ))]
 pub mod os;
-pub mod outcome;
 #[cfg(feature = "std")]
 pub mod registered;
 pub mod shared;

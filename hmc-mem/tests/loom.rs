@@ -15,8 +15,6 @@ use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
 
-#[path = "common/loom_outcome.rs"]
-mod outcome;
 #[path = "common/loom_reopen.rs"]
 mod reopen;
 #[path = "common/loom_rndv.rs"]
