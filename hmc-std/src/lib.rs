@@ -27,6 +27,8 @@
 //! A [`Remote`] is a window of a peer: its session buffer ([`Peer::buffer`]) or one that it exposed ([`Peer::window`]). Each
 //! transfer is a [`Request`], which is finished in one of three ways: `.wait()`, `.start()`, `.await`.
 //!
+//! [`manual`] tells which call to take when, what completion means, and what a drop does.
+//!
 //! Public modules: [`session`] and [`communicator`] have the peers of a session, [`peer`] the calls for one peer, [`request`] the
 //! types of requests, [`memory`] registered memory, [`window`] exposed memory, [`control`] small messages, [`group`]
 //! collectives, and [`transport`] the interface that an application's own transport implements.
@@ -60,6 +62,7 @@ mod conn;
 pub mod internals;
 mod io;
 mod link;
+pub mod manual;
 pub mod memory;
 mod node;
 mod ops;
