@@ -75,6 +75,6 @@
 //!
 //! # Choosing a transport
 //!
-//! [`ConnType::Auto`](crate::ConnType::Auto) takes the best that both ends have: loopback for the session itself, shm on one host,
-//! else TCP, and UCX or RDMA verbs where they are asked for or available. One that is asked for by name is never replaced by
+//! [`ConnType::Auto`](crate::ConnType::Auto) takes the first that both ends have: shm on one host, RDMA verbs, UCX, TCP; a session
+//! reaches itself by loopback. One that is asked for by name is never replaced by
 //! another. [`Peer::explain`](crate::Peer::explain) tells which was taken, why, and why not the others.

@@ -13,6 +13,7 @@ use crate::base::clock;
 use crate::base::config::check_rank;
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
+use crate::base::polling;
 use crate::base::wait_limit::WaitLimit;
 use crate::link::{Link, LinkState};
 use crate::memory::{ConnBuffer, HeapBytes, Region, StableBytes};
@@ -321,6 +322,7 @@ impl Communicator {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.reactor.wake();
         // Code of the application that runs on the session's own thread may hold the last handle.
+        polling::waits();
         if !crate::progress::thread::is_this_thread(&thread) && thread.join().is_err() {
             tracing::error!("the session's thread panicked");
         }

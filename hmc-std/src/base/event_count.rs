@@ -5,6 +5,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::lock::lock;
+use crate::base::polling;
 
 /// What one who waits does after a look.
 pub(crate) enum WaitStep<R> {
@@ -37,6 +38,7 @@ impl EventCount {
                 WaitStep::Ready(found) => break found,
                 WaitStep::Park(pause) => pause,
             };
+            polling::waits();
             let asleep = lock(&self.asleep);
             if self.sequence.load(Ordering::SeqCst) == before {
                 drop(

@@ -10,6 +10,7 @@ pub mod identity;
 pub(crate) mod lock;
 pub(crate) mod op_name;
 pub(crate) mod paths;
+pub(crate) mod polling;
 pub(crate) mod private_ranks;
 pub mod process;
 pub(crate) mod secret;

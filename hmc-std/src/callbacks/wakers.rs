@@ -18,6 +18,7 @@ use hmc_core::time::{Duration, Instant};
 use crate::base::clock;
 use crate::base::error::Result;
 use crate::base::lock::lock;
+use crate::base::polling;
 use crate::base::process::forked;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::io::eventfd::EventfdWaker;
@@ -229,6 +230,7 @@ impl Wakers {
             }
             let pause = clock::left(timer.park_until()).as_nanos();
             let pause = std::time::Duration::from_nanos(pause);
+            polling::waits();
             drop(self.gone.wait_timeout_while(state, pause, |state| state.owners != 0));
             match timer.check() {
                 Ok(()) => {}

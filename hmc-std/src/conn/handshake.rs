@@ -21,6 +21,7 @@ use crate::base::address::Address;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::socket_path;
+use crate::base::polling;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::conn::proof::Prover;
 use crate::io::listener::{local_peer, new_socket, tune_tcp};
@@ -198,6 +199,7 @@ fn wait_for(
         let spins = clock::now() < spin_until;
         let pause = if spins { Duration::ZERO } else { clock::left(timer.park_until()) };
         let timeout = clock::timespec(pause);
+        polling::waits();
         match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], timeout.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),

@@ -24,6 +24,7 @@ use hmc_mem::slot::SlotWord;
 
 use super::deferred::Deferred;
 use super::op_resources::OpResources;
+use crate::base::polling::is_polling;
 use crate::callbacks::wakers::Notice;
 use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor::Registered;
@@ -357,7 +358,9 @@ impl DataState {
     pub(crate) fn close(&mut self, eof: bool, after: &mut Deferred) {
         let why = if eof { DataCloseReason::Eof } else { DataCloseReason::Silent };
         if eof && self.queue.in_flight() != 0 {
-            let _ = self.plane().peer_life().ends_within(SHOWN_WITHIN);
+            // A future's poll does not wait for it: what is not shown yet is held for a little longer.
+            let within = if is_polling() { Duration::ZERO } else { SHOWN_WITHIN };
+            let _ = self.plane().peer_life().ends_within(within);
         }
         self.plane().close(why);
         self.queue.collect();

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::spin_policy::WaitOutcome;
 use super::{Link, WaitScope, increment};
 use crate::base::clock;
+use crate::base::polling;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::io::reactor::flags;
 use crate::transport::worker::{WORKER_POLL, Worker};
@@ -77,6 +78,7 @@ impl Link {
                 }
                 let left = clock::left(timer.park_until()).as_nanos();
                 if left != 0 {
+                    polling::waits();
                     follow.wait_for(key, Some(StdDuration::from_nanos(left)));
                     continue;
                 }
@@ -220,6 +222,7 @@ impl Link {
         let waker = worker.map(|w| PollFd::new(&w.waker, PollFlags::IN));
         let mut fds: heapless::Vec<PollFd<'_>, 4> = heapless::Vec::new();
         fds.extend([ctrl, data, shared, waker].into_iter().flatten());
+        polling::waits();
         // EINTR is one more reason to look again.
         let nothing = rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0);
         let ctrl = fds.first().filter(|_| has_ctrl);

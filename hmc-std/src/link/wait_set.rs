@@ -12,6 +12,7 @@ use super::park_waker::ParkWaker;
 use super::wait::{ACTING_PARK_NS, MAX_PARK_NS, RARE};
 use super::{Link, WaitScope, increment};
 use crate::base::clock;
+use crate::base::polling;
 use crate::io::reactor::flags;
 
 /// A link that is waited for.
@@ -154,6 +155,7 @@ impl<'a> WaitSet<'a> {
         }
         let timeout = clock::timespec(clock::left(deadline.min(soon)));
         // EINTR is one more reason to look again.
+        polling::waits();
         let nothing = rustix::event::poll(&mut fds, timeout.as_ref()) == Ok(0);
         nothing && !self.others_act && soon <= deadline
     }

@@ -11,6 +11,7 @@ use hmc_core::rndv::AbortReason;
 
 use crate::api::peer::Peer;
 use crate::base::error::{Error, Result};
+use crate::base::polling::Polling;
 use crate::base::wait_limit::WaitStopped;
 use crate::link::rndv::handle::{self, Found, MessageHandle};
 use crate::memory::Span;
@@ -112,6 +113,7 @@ impl Delivery {
 
     /// As the future's `poll`, for those who share it. The waker of the last call is woken.
     pub fn poll_ref(&self, cx: &mut Context<'_>) -> Poll<Delivered> {
+        let _polling = Polling::enter();
         if let Err(e) = self.check_process() {
             return Poll::Ready(Err(e));
         }

@@ -10,6 +10,7 @@ use hmc_core::work::Failure;
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
 use crate::base::op_name::OpName;
+use crate::base::polling::Polling;
 use crate::base::process::forked;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::callbacks::wakers::Notice;
@@ -156,6 +157,7 @@ impl Posted {
 
     /// The result as a future has it. The waker of the last call is woken.
     pub(crate) fn poll_result(&self, cx: &Context<'_>) -> Poll<Result<u64>> {
+        let _polling = Polling::enter();
         self.peer.shared.check_process()?;
         let outcome = std::task::ready!(self.poll(cx, false));
         Poll::Ready(self.result().unwrap_or_else(|| outcome.result.map_err(Into::into)))

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::base::polling::Polling;
 use crate::ops::carried::Carried;
 use crate::ops::started::Op;
 
@@ -129,6 +130,7 @@ impl<V: Verb> Future for Pending<V> {
     type Output = Result<V::Output, V::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let _polling = Polling::enter();
         Pin::new(&mut self.0).poll(cx)
     }
 }

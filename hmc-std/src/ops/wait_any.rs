@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::base::clock;
 use crate::base::config::Progress;
 use crate::base::error::{Error, Result};
+use crate::base::polling;
 use crate::base::wait_limit::WaitStopped;
 use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor;
@@ -92,6 +93,7 @@ fn park(ops: &[LinkOp], waker: &EventfdWaker, manual: bool, deadline: Instant) {
         }
     }
     let timeout = clock::timespec(clock::left(until));
+    polling::waits();
     // EINTR is one more reason to look again.
     let _ = rustix::event::poll(&mut fds, timeout.as_ref());
 }

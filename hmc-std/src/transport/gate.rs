@@ -6,6 +6,7 @@ use hmc_mem::gate::{Drain, WindowGate};
 use hmc_mem::os::memfd::Mapping;
 
 use crate::base::clock;
+use crate::base::polling;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 
 /// The longest sleep between two looks at the peer's end, of which its gate tells nothing.
@@ -28,6 +29,9 @@ impl Gate {
 
     /// Whether nobody is inside any more, waiting up to `timeout`.
     pub(crate) fn wait(&self, timeout: std::time::Duration) -> bool {
+        if !timeout.is_zero() {
+            polling::waits();
+        }
         match self.page.bytes().word(self.at) {
             Ok(word) => WindowGate::new(word).wait_drained(timeout) == Drain::Drained,
             Err(_) => true,

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::base::clock;
+use crate::base::polling;
 use crate::io::socket::Socket;
 
 /// What tells of the end of a peer of this host.
@@ -94,6 +95,9 @@ impl PeerLife {
 
     /// As [`Self::has_ended`], waiting up to `timeout`.
     pub(crate) fn ends_within(&self, timeout: Duration) -> bool {
+        if timeout != Duration::ZERO {
+            polling::waits();
+        }
         let mut fds: heapless::Vec<PollFd<'_>, 2> = heapless::Vec::new();
         fds.extend(self.descriptors());
         // EINTR: not seen yet.
