@@ -178,15 +178,6 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
         }
     }
 
-    /// Names a transfer that was done without the transport and moved `bytes`: its outcome can be taken at once.
-    ///
-    /// # Errors
-    /// `Full`.
-    #[inline]
-    pub fn record(&mut self, bytes: u64) -> Result<SlotId, QueueError<T::Error>> {
-        self.slots.record(bytes).map_err(|Full { limit }| QueueError::Full { limit })
-    }
-
     /// Lets the transport work, brings every completion to its operation, and posts transfers that waited for space. Returns
     /// how many completions there were. The length of a call is bounded; zero means that there is none now.
     #[inline]

@@ -258,19 +258,6 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
         self.begin(deadline, 0, parts)
     }
 
-    /// An operation that has moved `bytes` and is over already: only its outcome is to be taken.
-    ///
-    /// # Errors
-    /// [`Full`] when no slot is free.
-    #[inline]
-    pub fn record(&mut self, bytes: u64) -> Result<SlotId, Full> {
-        let op = self.begin(Instant::NEVER, 0, 0)?;
-        if let Ok(slot) = self.slot_mut(op) {
-            slot.result = Ok(bytes);
-        }
-        Ok(op)
-    }
-
     #[inline]
     fn begin(&mut self, deadline: Instant, posted: u32, unposted: u32) -> Result<SlotId, Full> {
         let Some((index, slot)) = self.pop_free() else {

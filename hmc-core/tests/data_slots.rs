@@ -120,28 +120,28 @@ fn the_parts_of_an_operation_are_summed_and_the_first_failure_stays() {
     assert_eq!(slots.take(op), Ok(Some(failed)));
 }
 
-/// What was done before it got a name is over from its first moment: named once, told once, taken once.
+/// What has no parts is over from its first moment: named once, reported once, taken once.
 #[test]
-fn a_recorded_operation_is_over_at_once() {
+fn an_operation_without_parts_is_over_at_once() {
     let mut slots = Slots::new([Slot::FREE; 2]);
-    let first = slots.record(77).unwrap();
-    let second = slots.record(0).unwrap();
-    assert_eq!(slots.record(5), Err(Full { limit: 2 }));
+    let first = slots.acquire(at(9), 0).unwrap();
+    let second = slots.acquire_unposted(at(9), 0).unwrap();
+    assert_eq!(slots.acquire(at(9), 0), Err(Full { limit: 2 }));
     assert_eq!((slots.in_use(), slots.in_flight()), (2, 0));
     let outcome = |bytes| Some(Outcome { result: Ok(bytes), fenced: true });
-    assert_eq!(slots.outcome(first), Ok(outcome(77)));
+    assert_eq!(slots.outcome(first), Ok(outcome(0)));
     // Nothing can come for it.
     assert_eq!(slots.complete(first, Ok(1)), Err(Stale { op: first }));
-    assert_eq!(slots.outcome(first), Ok(outcome(77)));
+    assert_eq!(slots.outcome(first), Ok(outcome(0)));
     // The one that is later in the list of events is taken before its event was reported.
     assert_eq!(slots.take(second), Ok(outcome(0)));
     assert_eq!(slots.take(second), Err(Stale { op: second }));
-    let third = slots.record(3).unwrap();
+    let third = slots.acquire(at(9), 0).unwrap();
     assert_eq!(third.index, second.index);
     assert_eq!(slots.next_event(), Some(SlotEvent { op: first, done: true, fenced: Some(()) }));
     assert_eq!(slots.next_event(), Some(SlotEvent { op: third, done: true, fenced: Some(()) }));
     assert_eq!(slots.next_event(), None);
-    assert_eq!(slots.take(first), Ok(outcome(77)));
+    assert_eq!(slots.take(first), Ok(outcome(0)));
     slots.abandon(third).unwrap();
     assert_eq!(slots.next_event(), None);
     assert_eq!((slots.in_use(), slots.in_flight()), (0, 0));

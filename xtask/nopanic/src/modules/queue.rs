@@ -55,8 +55,6 @@ where
     done(&mut l);
     done(WorkQueue::post_holding(&mut l, &transfer, now(), &mut X::default()));
     done(&mut l);
-    done(WorkQueue::record(&mut l, number()));
-    done(&mut l);
     done(&mut l);
     done(WorkQueue::progress(&mut l));
     done(WorkQueue::stale(&l));

@@ -21,8 +21,6 @@ fn table<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>>(mut s: Slots<S, X>)
     done(&mut s);
     done(Slots::acquire_unposted(&mut s, now(), small()));
     done(&mut s);
-    done(Slots::record(&mut s, number()));
-    done(&mut s);
     done(Slots::unpost(&mut s, op()));
     done(&mut s);
     done(Slots::mark_posted(&mut s, op(), small()));
