@@ -12,6 +12,7 @@ mod batch;
 mod data;
 mod dicts;
 mod dlpack;
+mod ends;
 mod errors;
 mod group;
 mod interpreter;

@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use hmc_std::{
-    Access, ConnBuffer, Error, ErrorKind, LocalRange, Message, Peer as StdPeer, Piece,
-    Remote as StdRemote, Want,
+    Access, Error, ErrorKind, Message, Peer as StdPeer, Piece, Remote as StdRemote, Want,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::batch::{Batch, List};
 use crate::data::{self, DropDeferred};
+use crate::ends::{Ends, LENT, Local};
 use crate::errors::{OrRaise, refuse};
 use crate::names::int_of;
 use crate::native::Core;
@@ -39,40 +39,34 @@ pub(crate) struct Peer {
     session: Py<Core>,
 }
 
-/// What moves between our memory and the peer's.
-struct Ends {
-    buffer: ConnBuffer,
-    window: StdRemote,
-    local: u64,
-    remote: u64,
-    len: u64,
-    _deferred: DropDeferred,
-}
-
 impl Peer {
     pub(crate) fn new(inner: StdPeer, session: Py<Core>) -> Self {
         Self { inner, session }
     }
 
-    /// The memory that an argument names: a region, an array that is registered for this one operation, or the session's
-    /// buffer.
+    /// The memory that an argument names: a region, an array, or the session's buffer. An array is registered, for this one
+    /// operation, unless it is `lends` and that is not needed.
     fn local(
         &self,
         py: Python<'_>,
         local: Option<&Bound<'_, PyAny>>,
         writes: bool,
-    ) -> PyResult<ConnBuffer> {
+        lends: impl FnOnce(usize) -> bool,
+    ) -> PyResult<Local> {
         let Some(local) = local.filter(|l| !l.is_none()) else {
-            return self.session.get().buffer(py);
+            return self.session.get().buffer(py).map(Local::Buffer);
         };
         if let Ok(region) = local.cast::<Region>() {
             if writes {
                 region.get().check_writable(py)?;
             }
-            return Ok(region.get().buffer.clone());
+            return Ok(Local::Buffer(region.get().buffer.clone()));
         }
         let bytes = data::lasting(local, writes)?;
-        self.session.get().share(py, bytes)
+        if lends(bytes.len()) {
+            return Ok(Local::Lent(bytes));
+        }
+        self.session.get().share(py, bytes).map(Local::Buffer)
     }
 
     /// A window, if it is this peer's, in this life of it.
@@ -84,22 +78,23 @@ impl Peer {
         Err(Error::new(ErrorKind::Stale, what).with_peer(self.inner.rank()))
     }
 
+    /// Both ends of a transfer. `lends`: the call returns when that has ended.
     fn ends(
         &self,
         py: Python<'_>,
         local: Option<&Bound<'_, PyAny>>,
-        (local_offset, remote_offset, nbytes): (u64, u64, Option<u64>),
+        (here, there, nbytes): (u64, u64, Option<u64>),
         window: Option<&Remote>,
-        writes: bool,
+        (writes, lends): (bool, bool),
     ) -> PyResult<Ends> {
-        let buffer = self.local(py, local, writes)?;
-        let len = nbytes.unwrap_or_else(|| buffer.len().saturating_sub(local_offset));
         let window = match window {
             Some(window) => self.own_window(window).or_raise(py)?,
             None => self.inner.buffer().or_raise(py)?,
         };
-        let (local, remote) = (local_offset, remote_offset);
-        Ok(Ends { buffer, window, local, remote, len, _deferred: DropDeferred })
+        let may_lend = |len| lends && (window.is_mapped() || len <= LENT);
+        let local = self.local(py, local, writes, may_lend)?;
+        let len = nbytes.unwrap_or_else(|| local.len().saturating_sub(here));
+        Ok(Ends { local, window, here, there, len, _deferred: DropDeferred })
     }
 }
 
@@ -170,13 +165,9 @@ impl Peer {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        let ends = self.ends(py, src, (local_offset, remote_offset, nbytes), window, false)?;
-        py.detach(|| {
-            let put = ends.window.put(ends.remote, ends.range()?).within(timeout);
-            if let Some(tag) = notify { put.notify(tag).wait() } else { put.wait() }
-        })
-        .map(drop)
-        .or_raise(py)
+        let ends =
+            self.ends(py, src, (local_offset, remote_offset, nbytes), window, (false, true))?;
+        py.detach(|| ends.put(timeout, notify)).map(drop).or_raise(py)
     }
 
     /// Copies ``nbytes`` bytes from ``remote_offset`` of the peer's buffer, or of ``window``, to ``local_offset`` of ``dst``.
@@ -194,10 +185,9 @@ impl Peer {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        let ends = self.ends(py, dst, (local_offset, remote_offset, nbytes), window, true)?;
-        py.detach(|| ends.window.get(ends.remote, ends.range()?).within(timeout).wait())
-            .map(drop)
-            .or_raise(py)
+        let ends =
+            self.ends(py, dst, (local_offset, remote_offset, nbytes), window, (true, true))?;
+        py.detach(|| ends.get(timeout)).map(drop).or_raise(py)
     }
 
     /// Begins a put and returns it as an ``Op``. The bytes of ``src`` must not change until it has ended. While as many
@@ -215,9 +205,10 @@ impl Peer {
         window: Option<&Remote>,
         notify: Option<u64>,
     ) -> PyResult<Op> {
-        let ends = self.ends(py, src, (local_offset, remote_offset, nbytes), window, false)?;
+        let ends =
+            self.ends(py, src, (local_offset, remote_offset, nbytes), window, (false, false))?;
         let op = py.detach(|| {
-            let put = ends.window.put(ends.remote, ends.range()?);
+            let put = ends.window.put(ends.there, ends.range()?);
             if let Some(tag) = notify {
                 put.notify(tag).start_blocking()
             } else {
@@ -238,8 +229,9 @@ impl Peer {
         nbytes: Option<u64>,
         window: Option<&Remote>,
     ) -> PyResult<Op> {
-        let ends = self.ends(py, dst, (local_offset, remote_offset, nbytes), window, true)?;
-        let op = py.detach(|| ends.window.get(ends.remote, ends.range()?).start_blocking());
+        let ends =
+            self.ends(py, dst, (local_offset, remote_offset, nbytes), window, (true, false))?;
+        let op = py.detach(|| ends.window.get(ends.there, ends.range()?).start_blocking());
         Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
     }
 
@@ -450,7 +442,7 @@ impl Peer {
         count: u32,
         src: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<f64> {
-        let ends = self.ends(py, src, (0, 0, Some(nbytes)), None, false)?;
+        let ends = self.ends(py, src, (0, 0, Some(nbytes)), None, (false, false))?;
         let begun = Instant::now();
         py.detach(|| {
             let range = ends.range()?;
@@ -477,10 +469,10 @@ impl Peer {
         local: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
-        let ends = self.ends(py, local, (0, 0, None), window, gets)?;
+        let ends = self.ends(py, local, (0, 0, None), window, (gets, false))?;
         let prepare = || {
             let piece = |(here, there, len): &(u64, u64, u64)| {
-                Ok(Piece::new(ends.buffer.range(*here, *len)?, *there))
+                Ok(Piece::new(ends.part(*here, *len)?, *there))
             };
             let pieces = copies.iter().map(piece).collect::<Result<Vec<_>, Error>>()?;
             Ok(if gets {
@@ -490,11 +482,5 @@ impl Peer {
             })
         };
         Ok(Batch::new(self.inner.clone(), prepare().or_raise(py)?))
-    }
-}
-
-impl Ends {
-    fn range(&self) -> Result<LocalRange<'_>, Error> {
-        self.buffer.range(self.local, self.len)
     }
 }

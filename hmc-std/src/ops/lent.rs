@@ -25,6 +25,23 @@ use crate::ops::transfer::{Move, PendingMove};
 #[derive(Debug)]
 pub struct Lent<'b>(pub(crate) SharedBytes<'b>);
 
+impl<'b> Lent<'b> {
+    /// The bytes of a view, which others may read and write meanwhile.
+    #[must_use]
+    pub fn new(bytes: SharedBytes<'b>) -> Self {
+        Self(bytes)
+    }
+
+    /// The `len` bytes at `offset` of them.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn part(self, offset: u64, len: u64) -> Result<Self> {
+        let range = self.0.extent().span(Side::Local, offset, len)?;
+        Ok(Self(self.0.part(range).map_err(MemError::from)?))
+    }
+}
+
 /// A transfer of lent bytes, and how far it is.
 #[derive(Debug)]
 pub(crate) struct LentMove<'a, 'b> {

@@ -54,6 +54,7 @@ kinds! { Source:
     ['m] LocalRange<'m> => Self, |range| range;
     ['m] &'m ConnBuffer => LocalRange<'m>, |buffer| buffer.all();
     [] Span => Self, |span| span;
+    ['b] Lent<'b> => Self, |bytes| bytes;
     ['b] SharedBytes<'b> => Lent<'b>, |bytes| Lent(bytes);
     ['b] &'b [u8] => Lent<'b>, |bytes| Lent(SharedBytes::of(bytes));
     ['b] &'b Vec<u8> => Lent<'b>, |bytes| Lent(SharedBytes::of(bytes));
@@ -64,6 +65,7 @@ kinds! { Sink:
     ['m] LocalRange<'m> => Self, |range| range;
     ['m] &'m ConnBuffer => LocalRange<'m>, |buffer| buffer.all();
     [] Span => Self, |span| span;
+    ['b] Lent<'b> => Self, |bytes| bytes;
     ['b] SharedBytes<'b> => Lent<'b>, |bytes| Lent(bytes);
     ['b] &'b mut [u8] => Lent<'b>, |bytes| Lent(SharedBytes::of_mut(bytes));
     ['b] &'b mut Vec<u8> => Lent<'b>, |bytes| Lent(SharedBytes::of_mut(bytes));
