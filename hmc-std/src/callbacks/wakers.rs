@@ -6,7 +6,7 @@
 //! thread (sessions that are driven from outside; the system has none to give; wakers of a session that has ended) it runs
 //! where it comes up, without locks.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,8 +56,10 @@ enum Task {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Task>,
-    /// Wakers of futures whose time ends, and when.
-    timers: Vec<(Instant, Waker)>,
+    /// Wakers of futures whose time ends, by when, and by the number of the timer.
+    timers: BTreeMap<(Instant, u64), Waker>,
+    /// Timers that were made.
+    timers_made: u64,
     /// Owners of memory in the queue, and the one that is being dropped.
     owners: usize,
     thread: Option<ThreadId>,
@@ -70,13 +72,16 @@ struct State {
 impl State {
     /// When the first timer is due; never without one.
     fn next_timer(&self) -> Instant {
-        self.timers.iter().map(|(at, _)| *at).min().unwrap_or(Instant::NEVER)
+        self.timers.first_key_value().map_or(Instant::NEVER, |((at, _), _)| *at)
     }
 
     /// The wakers whose time has come are to be called.
     fn queue_timers(&mut self, now: Instant) {
-        let due = self.timers.extract_if(.., |(at, _)| *at <= now);
-        self.queue.extend(due.map(|(_, waker)| Task::Wake(waker)));
+        while self.next_timer() <= now
+            && let Some((_, waker)) = self.timers.pop_first()
+        {
+            self.queue.push_back(Task::Wake(waker));
+        }
     }
 }
 
@@ -165,26 +170,29 @@ impl Wakers {
         self.changed.notify_one();
     }
 
-    /// Calls a waker when `at` has come, by the thread that was started for it. It may be called for nothing then: what it waited
-    /// for may have come before.
-    pub(crate) fn wake_at(&self, at: Instant, waker: &Waker) {
-        if at == Instant::NEVER {
-            return;
-        }
-        let waker = waker.clone();
+    /// A number that no other timer has.
+    pub(super) fn timer_number(&self) -> u64 {
         let mut state = lock(&self.state);
-        let known = state.timers.iter_mut().find(|(when, w)| *when >= at && w.will_wake(&waker));
-        let replaced = match known {
-            Some(timer) => Some(std::mem::replace(timer, (at, waker)).1),
-            None => {
-                state.timers.push((at, waker));
-                None
-            }
-        };
+        state.timers_made = state.timers_made.saturating_add(1);
+        state.timers_made
+    }
+
+    /// Has `waker` called at that time, in place of the one that the timer had.
+    pub(super) fn set_timer(self: &Arc<Self>, key: (Instant, u64), waker: Waker) {
+        let mut state = self.started(lock(&self.state));
+        let is_first = key.0 < state.next_timer();
+        let replaced = state.timers.insert(key, waker);
         drop(state);
-        self.changed.notify_one();
+        if is_first {
+            self.changed.notify_one();
+        }
         // Code of the application's: without the lock.
         drop(replaced);
+    }
+
+    pub(super) fn remove_timer(&self, key: (Instant, u64)) {
+        let waker = lock(&self.state).timers.remove(&key);
+        drop(waker);
     }
 
     fn call(&self, task: Task) {
@@ -291,7 +299,7 @@ mod tests {
     use crate::base::clock;
     use crate::base::error::{Error, ErrorKind};
     use crate::memory::{HeapBytes, StableBytes};
-    use hmc_core::time::{Duration, Instant};
+    use hmc_core::time::Duration;
 
     const LONG: StdDuration = StdDuration::from_secs(20);
 
@@ -438,25 +446,6 @@ mod tests {
         }
         assert!(start.elapsed() < StdDuration::from_secs(10), "{:?}", start.elapsed());
         assert_eq!(wakers.panics(), 0);
-        wakers.close();
-    }
-
-    #[test]
-    fn wakers_are_called_when_their_time_has_come() {
-        let wakers = Wakers::new(false);
-        wakers.start();
-        let ((late, later), (soon, first)) = (reporter(false), reporter(false));
-        let in_ms = |ms| clock::now().after(Duration::from_millis(ms));
-        wakers.wake_at(Instant::NEVER, &late);
-        wakers.wake_at(in_ms(60_000), &late);
-        // Asked again it is the earlier time that counts.
-        wakers.wake_at(in_ms(60_000), &soon);
-        let at = in_ms(20);
-        wakers.wake_at(at, &soon);
-        first.recv_timeout(LONG).expect("it is called");
-        assert!(clock::now() >= at, "too early");
-        assert!(later.try_recv().is_err() && first.try_recv().is_err(), "once, and nobody else");
-        assert_eq!(lock(&wakers.state).timers.len(), 1);
         wakers.close();
     }
 }

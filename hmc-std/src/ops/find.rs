@@ -9,6 +9,7 @@ use hmc_core::time::Instant;
 use hmc_core::types::ConnType;
 
 use crate::base::error::{Error, Result};
+use crate::callbacks::timer::Timer;
 use crate::link::{LinkState, WaitScope};
 use crate::ops::peer_handle::Peer;
 use crate::ops::remote::Remote;
@@ -80,7 +81,7 @@ impl<'a> Verb for Find<'a> {
     }
 
     fn pending(self, within: Option<Duration>) -> PendingFind<'a> {
-        PendingFind { find: self, within, deadline: None }
+        PendingFind { find: self, within, deadline: None, timer: None }
     }
 }
 
@@ -91,6 +92,7 @@ pub struct PendingFind<'a> {
     within: Option<Duration>,
     /// From the first poll on.
     deadline: Option<Instant>,
+    timer: Option<Timer>,
 }
 
 impl Future for PendingFind<'_> {
@@ -98,7 +100,7 @@ impl Future for PendingFind<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let within = self.within;
-        let Self { find, deadline, .. } = &mut *self;
+        let Self { find, deadline, timer, .. } = &mut *self;
         let shared = &find.peer.shared;
         shared.check_process()?;
         if let Some(found) = find.look() {
@@ -112,7 +114,9 @@ impl Future for PendingFind<'_> {
             return Poll::Ready(Err(e));
         }
         shared.wakers.start();
-        shared.wakers.wake_at(deadline, cx.waker());
+        timer
+            .get_or_insert_with(|| Timer::new(&shared.wakers, shared.origin, deadline))
+            .wake(cx.waker());
         shared.event_wakers.add(cx.waker());
         // What came before the waker was set woke nobody.
         find.look().map_or(Poll::Pending, Poll::Ready)

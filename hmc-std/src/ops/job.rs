@@ -11,6 +11,7 @@ use hmc_core::work::Opcode;
 
 use crate::base::error::{Error, Result};
 use crate::base::wait_limit::WaitLimit;
+use crate::callbacks::timer::Timer;
 use crate::link::data::{Begun, DataState};
 use crate::link::op_resources::OpResources;
 use crate::ops::carried::Carried;
@@ -112,7 +113,7 @@ impl Job {
     }
 
     pub(crate) fn pending<M: Carried>(self, peer: &Peer, until: WaitLimit) -> PendingJob<'_, M> {
-        PendingJob(State::Waiting(peer, Box::new(self), until.at), PhantomData)
+        PendingJob(State::Waiting(peer, Box::new(self), until.at, None), PhantomData)
     }
 }
 
@@ -123,7 +124,7 @@ pub(crate) struct PendingJob<'a, M>(State<'a>, PhantomData<fn() -> M>);
 #[derive(Debug)]
 enum State<'a> {
     /// It waits for a slot, until then.
-    Waiting(&'a Peer, Box<Job>, Instant),
+    Waiting(&'a Peer, Box<Job>, Instant, Option<Timer>),
     Running(Posted),
     Over,
 }
@@ -134,12 +135,16 @@ impl<M: Carried> Future for PendingJob<'_, M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match std::mem::replace(&mut self.0, State::Over) {
-                State::Waiting(peer, mut job, deadline) => {
+                State::Waiting(peer, mut job, deadline, mut timer) => {
                     let mut posted = job.try_post(peer, deadline);
                     if posted.is_none() {
                         // First the waker: a slot that comes meanwhile is found, or wakes.
                         peer.shared.wakers.start();
-                        peer.shared.wakers.wake_at(deadline, cx.waker());
+                        timer
+                            .get_or_insert_with(|| {
+                                Timer::new(&peer.shared.wakers, peer.shared.origin, deadline)
+                            })
+                            .wake(cx.waker());
                         peer.link.wake_for_space(cx.waker());
                         posted = job.try_post(peer, deadline);
                     }
@@ -155,7 +160,7 @@ impl<M: Carried> Future for PendingJob<'_, M> {
                             return Poll::Ready(Err(job.refused::<M>(e)));
                         }
                         None => {
-                            self.0 = State::Waiting(peer, job, deadline);
+                            self.0 = State::Waiting(peer, job, deadline, timer);
                             return Poll::Pending;
                         }
                     }
