@@ -10,8 +10,9 @@
 use std::future::IntoFuture as _;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use hmc_std::{ConnType, ErrorKind, Peer, Piece, Progress, Region, Remote, Session, Waited};
 use hmc_tests::env::{TempDir, until};
@@ -201,4 +202,43 @@ fn the_end_of_the_session_ends_its_operations() {
     let e = remote.put(0, b"x").wait().map(drop).map_err(|e| e.kind());
     assert!(matches!(e, Err(ErrorKind::PeerDead | ErrorKind::Closed)), "{e:?}");
     assert!(!peer.is_connected());
+}
+
+/// Whoever waits for a slot learns of it, though nobody waited for the operation that had it.
+#[test]
+fn a_future_gets_the_slot_of_an_operation_that_was_dropped() {
+    const SLOTS: u64 = 4;
+    let dir = TempDir::new();
+    let target = Session::builder(1).tcp("127.0.0.1:0").uds(dir.path()).buffer(4096);
+    let target = target.progress(Progress::Manual).start().unwrap();
+    let source = Session::builder(0).buffer(4096).slots(4).start().unwrap();
+    let connect = || source.connect_with(1, &dir.address(), ConnType::Tcp, LONG).unwrap();
+    let peer = driven(&target, connect);
+    let remote = peer.buffer().unwrap();
+    let range = source.buffer().range(0, 64).unwrap();
+    for round in 0..20 {
+        for n in 0..SLOTS {
+            drop(remote.put(n * 64, range).start().unwrap());
+        }
+        let full = remote.put(0, range).start().map(drop).map_err(|e| e.kind());
+        assert_eq!(full, Err(ErrorKind::Full));
+        let (tell, woken) = std::sync::mpsc::channel();
+        let waker = Waker::from(Arc::new(Tell(Mutex::new(tell))));
+        let mut future = remote.put(1024, range).into_future();
+        let begun = Instant::now();
+        driven(&target, || {
+            while Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending() {
+                woken.recv_timeout(LONG).unwrap();
+            }
+        });
+        assert!(begun.elapsed() < LONG / 2, "round {round}: woken by its own deadline");
+    }
+}
+
+struct Tell(Mutex<std::sync::mpsc::Sender<()>>);
+
+impl Wake for Tell {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.lock().unwrap().send(());
+    }
 }

@@ -35,13 +35,14 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
         None
     }
 
-    /// The first operation at place `from` or later that has ended, has passed its fence and was not waited for.
+    /// The first operation at place `from` or later that has ended and passed its fence, as events have told, and was not waited for.
     #[must_use]
     pub fn next_ended(&self, from: u16) -> Option<SlotId> {
         let places = (0..NONE).zip(self.entries.as_ref()).skip_while(|(index, _)| *index < from);
         for (index, slot) in places {
             let op = SlotId { index, generation: slot.generation };
-            if self.outcome(op).is_ok_and(|o| o.is_some_and(|o| o.fenced)) {
+            // Of the others somebody waits for the event.
+            if matches!(slot.state, SlotState::Reported) {
                 return Some(op);
             }
         }

@@ -324,13 +324,12 @@ impl DataState {
 
     /// Takes note of the operations that have ended, until [`Deferred::is_full`].
     pub(super) fn drain(&mut self, after: &mut Deferred) {
-        while let Some(event) = self.queue.next_event() {
+        while !after.is_full()
+            && let Some(event) = self.queue.next_event()
+        {
             after.peer_dead |= event.peer_dead;
-            after.finished |= event.done;
+            after.finished |= event.done | event.fenced;
             after.keep(event.freed);
-            if after.is_full() {
-                return;
-            }
         }
     }
 

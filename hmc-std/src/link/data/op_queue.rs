@@ -26,6 +26,8 @@ pub(crate) type Begun = Result<SlotId, QueueError<PostErrorKind>>;
 pub(super) struct OpEvent {
     /// Its outcome is known only now.
     pub(super) done: bool,
+    /// It has passed its fence only now: its slot may be free.
+    pub(super) fenced: bool,
     /// Its peer has ended.
     pub(super) peer_dead: bool,
     /// What it has let go of.
@@ -144,6 +146,10 @@ impl OpQueue {
         if let Some(word) = self.words.get(usize::from(op.index)) {
             let armed = word.arm(op.generation);
             debug_assert!(armed, "the word of the slot's last operation was retired");
+            // What has no bytes is over, and may have nobody who reads its event.
+            if self.queue.test(op) == Ok(true) {
+                word.finish(op.generation);
+            }
         }
         Ok(op)
     }
@@ -155,6 +161,7 @@ impl OpQueue {
         let op = event.op;
         let outcome = self.queue.outcome(op).ok().flatten();
         let result = outcome.map(|o| o.result);
+        let fenced = event.fenced.is_some();
         if event.done
             && let Some(word) = self.words.get(usize::from(op.index))
         {
@@ -179,7 +186,12 @@ impl OpQueue {
                 OpResources::waker(self.queue.hold_mut(op).ok().and_then(|hold| hold.waker.take()))
             }
         };
-        Some(OpEvent { done: event.done, peer_dead: result == Some(Err(Failure::PeerDead)), freed })
+        Some(OpEvent {
+            done: event.done,
+            fenced,
+            peer_dead: result == Some(Err(Failure::PeerDead)),
+            freed,
+        })
     }
 
     /// Gives the word of an operation that has left its slot to the slot's next one.
@@ -198,7 +210,7 @@ impl OpQueue {
         }
     }
 
-    /// As [`Self::set_waker`], but leaves the waker of another waiting call: `Err` gives back `waker` then.
+    /// As [`Self::set_waker`], but leaves the waker of another waiting call or of a future: `Err` gives back `waker` then.
     pub(super) fn add_waker(
         &mut self,
         op: SlotId,
@@ -206,6 +218,7 @@ impl OpQueue {
     ) -> Result<Option<Notice>, Arc<EventfdWaker>> {
         match self.queue.hold_mut(op).ok().and_then(|hold| hold.waker.as_ref()) {
             Some(Notice::Own(other)) if !Arc::ptr_eq(other, &waker) => Err(waker),
+            Some(Notice::User(_)) => Err(waker),
             _ => Ok(self.set_waker(op, Notice::Own(waker))),
         }
     }
