@@ -449,3 +449,40 @@ fn one_of_several_operations_is_waited_for() {
         assert_eq!(none, Err(ErrorKind::InvalidConfig));
     }
 }
+
+#[test]
+fn a_transfer_without_bytes_is_over_in_each_way() {
+    for conn in transports() {
+        let ends = Ends::new(conn);
+        let none = ends.near().buffer().range(7, 0).expect("in range");
+        let moved = |done: Done| done.bytes;
+        assert_eq!(ends.remote.put(0, none).wait().map(moved).expect("nothing"), 0);
+        let op = ends.remote.get(BUFFER, none).start().expect("nothing");
+        assert!(matches!(block_on(op), Ok(Done { bytes: 0, .. })), "{conn:?}");
+        let put = ends.remote.put(0, none).into_future();
+        assert_eq!(block_on(put).map(moved).expect("nothing"), 0);
+        let list = ends.remote.put_list(&[]).into_future();
+        assert_eq!(block_on(list).map(moved).expect("nothing"), 0);
+    }
+}
+
+#[test]
+fn several_threads_lend_at_the_same_time() {
+    for conn in transports() {
+        let ends = Ends::new(conn);
+        thread::scope(|s| {
+            for n in 0..4_u64 {
+                let remote = &ends.remote;
+                s.spawn(move || {
+                    for round in 0..50 {
+                        let (sent, at) = (pattern(40 * KIB, n + round * 4), n * MIB);
+                        remote.put(at, &sent).wait().expect("a living peer");
+                        let mut got = vec![0; sent.len()];
+                        remote.get(at, &mut got).wait().expect("a living peer");
+                        assert!(got == sent, "{conn:?}: thread {n}, round {round}");
+                    }
+                });
+            }
+        });
+    }
+}

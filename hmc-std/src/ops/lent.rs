@@ -42,6 +42,18 @@ impl<'b> Lent<'b> {
     }
 }
 
+/// Copies of at most 1 MiB between two looks at the time, and in one poll.
+const COPIES: u32 = 16;
+
+/// What a transfer of lent bytes goes on with.
+enum LentStep {
+    /// A piece has to be transferred.
+    Piece(Opcode, u64, Span),
+    /// More is to be copied.
+    More,
+    Done,
+}
+
 /// A transfer of lent bytes, and how far it is.
 #[derive(Debug)]
 pub(crate) struct LentMove<'a, 'b> {
@@ -64,18 +76,18 @@ impl<'a, 'b> From<Move<'a, Lent<'b>>> for LentMove<'a, 'b> {
 }
 
 impl<'a, 'b> LentMove<'a, 'b> {
-    /// Copies what can be copied straight from or to the mapped window. Gives a piece of the rest, in memory of its own, that
-    /// has to be transferred; `None` when all is done.
-    fn next(&mut self) -> Result<Option<(Opcode, u64, Span)>> {
+    /// Copies what can be copied straight from or to the mapped window, for [`COPIES`] at most. Else gives a piece, in memory of
+    /// its own, that has to be transferred.
+    fn next(&mut self) -> Result<LentStep> {
         let view = self.bytes.0;
         let whole = view.extent();
-        loop {
+        for _ in 0..COPIES {
             let left = whole.len().saturating_sub(self.done);
             let (code, at) = (self.code, self.at.saturating_add(self.done));
             let has_tag = matches!(code, Opcode::PutNotify { .. });
             // Without bytes there is the tag alone.
             if left == 0 && (self.done != 0 || self.is_tagged || !has_tag) {
-                return Ok(None);
+                return Ok(LentStep::Done);
             }
             let chunk = whole.span(Side::Local, self.done, left.min(MAX_CHUNK_BYTES))?;
             // The tag goes with the last piece.
@@ -95,8 +107,9 @@ impl<'a, 'b> LentMove<'a, 'b> {
                 view.copy_to(piece, &bounce, span.slice().span).map_err(MemError::from)?;
             }
             self.is_tagged |= matches!(plain, Opcode::PutNotify { .. });
-            return Ok(Some((plain, at, span)));
+            return Ok(LentStep::Piece(plain, at, span));
         }
+        Ok(LentStep::More)
     }
 
     /// A piece was transferred.
@@ -110,7 +123,10 @@ impl<'a, 'b> LentMove<'a, 'b> {
                 .map_err(MemError::from)?;
         }
         self.done = self.done.saturating_add(span.len());
-        self.remote.peer.link.with_rndv(|rndv| rndv.give_bounce(span.region().clone()));
+        let bounce = span.region().clone();
+        // Whoever takes the bounce buffers next takes a range of them.
+        drop(span);
+        self.remote.peer.link.with_rndv(|rndv| rndv.give_bounce(bounce));
         Ok(())
     }
 
@@ -128,14 +144,23 @@ impl<'a, 'b> LentMove<'a, 'b> {
     pub(crate) fn wait(mut self) -> Result<Done> {
         self.check()?;
         let until = self.remote.until(self.within);
-        while let Some((code, at, bytes)) = self.next()? {
+        loop {
+            let (code, at, bytes) = match self.next()? {
+                LentStep::Piece(code, at, bytes) => (code, at, bytes),
+                LentStep::More if self.remote.peer.shared.clock.now() < until.at => continue,
+                LentStep::More => return Err(self.late()),
+                LentStep::Done => return Ok(self.all_done()),
+            };
             let left = Duration::from_nanos(clock::left(until.at).as_nanos());
             let within = if self.done == 0 { self.within } else { Some(left) };
             let piece = Move { remote: self.remote, code, at, bytes, within };
             let moved = piece.wait().map_err(Error::from)?;
             self.landed(moved.memory)?;
         }
-        Ok(self.all_done())
+    }
+
+    fn late(&self) -> Error {
+        Error::deadline("copying").with_peer(self.remote.peer.rank())
     }
 
     pub(crate) fn pending(self) -> PendingLent<'a, 'b> {
@@ -184,8 +209,15 @@ impl Future for PendingLent<'_, '_> {
                 this.piece = None;
                 this.rest.landed(moved.map_err(Error::from)?.memory)?;
             }
-            let Some((code, at, bytes)) = this.rest.next()? else {
-                return Poll::Ready(Ok(this.rest.all_done()));
+            let (code, at, bytes) = match this.rest.next()? {
+                LentStep::Piece(code, at, bytes) => (code, at, bytes),
+                LentStep::More if this.rest.remote.peer.shared.clock.now() < deadline => {
+                    // Others have their turn.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                LentStep::More => return Poll::Ready(Err(this.rest.late())),
+                LentStep::Done => return Poll::Ready(Ok(this.rest.all_done())),
             };
             let within = Some(Duration::from_nanos(clock::left(deadline).as_nanos()));
             let piece = Move { remote: this.rest.remote, code, at, bytes, within };

@@ -144,9 +144,14 @@ impl Posted {
             return Poll::Ready(outcome);
         }
         self.peer.shared.wakers.start();
-        let replaced = self.peer.link.data().set_waker(self.slot, Notice::User(cx.waker().clone()));
-        // A waker of the application's: dropped without a lock.
-        drop(replaced);
+        // Wakers of the application's are cloned and dropped without a lock.
+        let waker = Notice::User(cx.waker().clone());
+        let replaced = self.peer.link.data().set_waker(self.slot, waker);
+        match replaced {
+            // A call that waits for several looks again.
+            Some(Notice::Own(waker)) => waker.wake(),
+            Some(Notice::User(_)) | None => {}
+        }
         // What ended before the waker was set woke nobody.
         if let Some(outcome) = self.outcome().filter(reached) {
             return Poll::Ready(outcome);

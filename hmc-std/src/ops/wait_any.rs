@@ -28,7 +28,7 @@ use crate::state::wait_pool::{LinkOp, WaitSpace};
 struct Armed<'a> {
     ops: &'a [LinkOp],
     waker: &'a Arc<EventfdWaker>,
-    /// Another call waits for one of them, too: its waker is the one that is woken.
+    /// Another call or a future waits for one of them, too: its waker is the one that is woken.
     is_shared: bool,
 }
 
@@ -120,7 +120,7 @@ pub fn wait_any<M: Carried>(ops: &[&Op<M>], limit: Duration) -> Result<Waited<us
     }
     let Some(first) = running(0) else { return Ok(Waited::Ended(0)) };
     let shared = &first.peer.shared;
-    shared.check_process()?;
+    ops.iter().filter_map(|op| op.running()).try_for_each(|op| op.peer.shared.check_process())?;
     let mut space = shared.wait_pool.take();
     let all = ops.iter().filter_map(|op| op.running());
     space.ops.extend(all.map(|op| (Arc::clone(&op.peer.link), op.slot())));
