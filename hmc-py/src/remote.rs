@@ -47,14 +47,15 @@ impl Core {
         copy: Ranges,
         timeout: Option<f64>,
     ) -> PyResult<()> {
+        let timeout = self.waits.cxx(py, timeout)?;
         let buffer = self.buffer(py)?;
         let remote = peer.buffer().or_raise(py)?;
         if copy.len <= SHORT && remote.is_mapped() {
             let range = buffer.range(copy.local, copy.len).or_raise(py)?;
-            // It waits for nothing.
+            // As a rule it is over with this. What had to be posted is waited for below.
             let started = match way {
-                Direction::Put => remote.put(copy.remote, range).start(),
-                Direction::Get => remote.get(copy.remote, range).start(),
+                Direction::Put => remote.put(copy.remote, range).within(timeout).start(),
+                Direction::Get => remote.get(copy.remote, range).within(timeout).start(),
             };
             match started {
                 // As many operations run as there are slots: as a long one.
@@ -70,7 +71,6 @@ impl Core {
                 }
             }
         }
-        let timeout = self.waits.cxx(py, timeout)?;
         py.detach(|| {
             let range = buffer.range(copy.local, copy.len)?;
             match way {
