@@ -7,10 +7,13 @@
     reason = "tests may panic"
 )]
 
+use std::future::{Future as _, IntoFuture as _};
+use std::pin::Pin;
 use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use hmc_std::{Message, Progress, Want};
+use hmc_std::{Done, Message, Progress, Want};
 use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::until;
 use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
@@ -146,4 +149,24 @@ fn a_put_beside_a_receive_ends_with_its_completion() {
         fake.set("poll_progress", 1);
         two.end(&fake);
     }
+}
+
+/// Nothing is posted of a transfer without bytes, so that no completion and no poll follows.
+#[test]
+#[ignore = "`waits_over_the_fake_library` runs it as a process"]
+fn a_future_without_bytes_is_over_at_its_first_poll() {
+    let Some(fake) = FakeIbv::take_for_sessions() else { return };
+    let two = Two::new(&fake, Progress::Manual);
+    let remote = two.peer.buffer().unwrap();
+    let none = two.source.buffer().range(0, 0).unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut put = remote.put(0, none).into_future();
+    assert!(matches!(Pin::new(&mut put).poll(&mut cx), Poll::Ready(Ok(Done { bytes: 0, .. }))));
+    let mut list = remote.get_list(&[]).into_future();
+    assert!(matches!(Pin::new(&mut list).poll(&mut cx), Poll::Ready(Ok(Done { bytes: 0, .. }))));
+    let op = remote.get(0, none).start().unwrap();
+    assert!(matches!(op.poll_ended(&mut cx), Poll::Ready(Ok(0))));
+    drop((op, put, list));
+    drop(remote);
+    two.end(&fake);
 }
