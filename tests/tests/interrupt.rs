@@ -290,8 +290,8 @@ fn messages_of_any_size_are_withdrawn() {
         if conn == ConnType::Loopback {
             continue;
         }
-        // A receiver that comes later hears of them, as of any that were withdrawn, and gets what is sent then. Of a short message,
-        // whose bytes came with its offer, it may hear too late: then it has it.
+        // A receiver that comes later learns of them, as of any that were withdrawn, and gets what is sent then. Of a short message,
+        // whose bytes came with its offer, it may learn that too late: then it has it.
         let back = s.target.peer(0).unwrap();
         let got = std::thread::scope(|scope| {
             let receiver = scope.spawn(|| {
