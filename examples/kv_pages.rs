@@ -11,7 +11,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use hmc_std::{Access, Address, Error, ErrorKind, Piece, Session};
+use hmc_std::{Access, Address, Error, ErrorKind, Piece, Session, want};
 
 const PAGE: u64 = 64 * 1024;
 const PAGES: u64 = 32;
@@ -39,19 +39,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn decoder_dir(session: &Session) -> Result<std::path::PathBuf, Error> {
-    let path = session.uds_path();
-    let dir = path.as_deref().and_then(std::path::Path::parent);
+    let paths = session.uds_paths();
+    let dir = paths.first().and_then(|path| path.parent());
     dir.map(std::path::Path::to_path_buf)
         .ok_or_else(|| Error::new(ErrorKind::InvalidConfig, "the decoder has no socket"))
 }
 
 fn prefill(decoder: &Address) -> Result<(), Error> {
     let session = Session::builder(0).start()?;
-    let peer = session.connect(1, decoder)?;
+    let peer = session.connect(decoder).rank(1).wait()?;
     let window = peer.window(WINDOW).within(PATIENCE).wait()?;
     // The model's own memory, registered in place: no staging copy.
-    let cache = session.register_vec((0..PAGES).flat_map(page).collect())?;
-    let cache = session.share(cache)?;
+    let cache = session.memory().register_vec((0..PAGES).flat_map(page).collect())?;
+    let cache = cache.share()?;
     let piece = |n: u64| -> Result<Piece<'_>, Error> {
         // Pages land in reverse, to show that each goes where it is told.
         let to = PAGES.saturating_sub(n).saturating_sub(1).saturating_mul(PAGE);
@@ -61,16 +61,16 @@ fn prefill(decoder: &Address) -> Result<(), Error> {
     // One operation. Its tag comes when all pages are visible at the decoder.
     window.put_list(&pieces).notify(READY).within(PATIENCE).wait()?;
     println!("prefill: {PAGES} pages of {PAGE} bytes over {}", peer.explain());
-    session.shutdown(PATIENCE)
+    session.shutdown().within(PATIENCE).wait()
 }
 
 fn decode(session: &Session) -> Result<(), Error> {
-    let peer = session.wait_peer(0, PATIENCE)?;
-    let memory = session.allocate(PAGE.saturating_mul(PAGES))?;
+    let peer = session.accept(0).within(PATIENCE).wait()?;
+    let memory = session.memory().allocate(PAGE.saturating_mul(PAGES))?;
     let window = peer.expose(memory.take_all()?, Access::WRITE, WINDOW).map_err(|(e, _)| e)?;
-    let tag = peer.recv_notify()?;
+    let tag = peer.recv(want::Notify).wait()?;
     // From here on the peer cannot write any more, and the bytes can be borrowed.
-    let pages = window.revoke(PATIENCE)?;
+    let pages = window.revoke().within(PATIENCE).wait()?;
     let expected: Vec<u8> = (0..PAGES).rev().flat_map(page).collect();
     let good = pages.as_slice() == expected;
     println!("decode: tag {tag}, {} bytes, {}", pages.len(), if good { "right" } else { "WRONG" });

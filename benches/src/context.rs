@@ -168,7 +168,13 @@ impl Context {
         } else {
             Address::Uds(folder.path().to_path_buf())
         };
-        let peer = session.connect_with(1, &address, via, Duration::from_secs(10)).map_err(text)?;
+        let peer = session
+            .connect(&address)
+            .rank(1)
+            .over(via)
+            .within(Duration::from_secs(10))
+            .wait()
+            .map_err(text)?;
         if peer.conn() != Some(via) {
             return Err(format!("asked for {via:?}, got {:?}", peer.conn()));
         }

@@ -2,6 +2,7 @@
 //!
 //! It is the target of ours and the other end of every reference. It is killed with its parent.
 
+use hmc_std::{Message, want};
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
 use std::path::Path;
@@ -219,8 +220,8 @@ impl PeerProcess {
         let peer = session.peer(w.number()?).map_err(text)?;
         let rounds: u64 = w.number()?;
         for _ in 0..rounds {
-            let tag = peer.recv_tag().map_err(text)?;
-            peer.send_tag(tag).map_err(text)?;
+            let tag = peer.recv(want::Tag).wait().map_err(text)?;
+            peer.send(Message::Tag(tag)).wait().map_err(text)?;
         }
         Ok(())
     }
@@ -232,7 +233,8 @@ impl PeerProcess {
         let bytes: u64 = w.number()?;
         let count: u64 = w.number()?;
         for _ in 0..count {
-            peer.recv_data_at(0, bytes).map_err(text)?;
+            let into = session.buffer().range(0, bytes).map_err(text)?;
+            peer.recv_data(into).wait().map_err(text)?;
         }
         Ok(())
     }
@@ -247,8 +249,10 @@ impl PeerProcess {
         let warm = w.word()? == "warm";
         let session = self.of(rank)?;
         let region = match kind {
-            "memfd" => session.allocate(bytes),
-            "heap" => session.register_vec(vec![3u8; usize::try_from(bytes).map_err(text)?]),
+            "memfd" => session.memory().allocate(bytes),
+            "heap" => {
+                session.memory().register_vec(vec![3u8; usize::try_from(bytes).map_err(text)?])
+            }
             other => return Err(format!("memory of kind {other}")),
         }
         .map_err(text)?;
@@ -337,7 +341,11 @@ impl PeerProcess {
         for i in first..first + count {
             let session = Session::builder(i).buffer(4096).start().map_err(text)?;
             session
-                .connect_with(rank, &hub, ConnType::Shm, Duration::from_secs(30))
+                .connect(&hub)
+                .rank(rank)
+                .over(ConnType::Shm)
+                .within(Duration::from_secs(30))
+                .wait()
                 .map_err(text)?;
             self.sessions.insert(i, session);
         }

@@ -101,7 +101,13 @@ impl PeerArgs {
                 builder = builder.ucx();
             }
             let session = builder.start()?;
-            match session.connect_with(self.peer, &address, self.via.conn(), self.timeout()) {
+            match session
+                .connect(&address)
+                .rank(self.peer)
+                .over(self.via.conn())
+                .within(self.timeout())
+                .wait()
+            {
                 Ok(peer) => return Ok((session, peer)),
                 Err(e)
                     if e.kind() == ErrorKind::DuplicateRank && self.rank.is_none() && tries > 0 =>

@@ -80,7 +80,7 @@ impl Stop {
             std::mem::take(&mut *self.0.peers.lock().unwrap_or_else(PoisonError::into_inner));
         let goodbyes = std::thread::Builder::new().spawn(move || {
             for peer in peers {
-                let _ = peer.disconnect(GOODBYE);
+                let _ = peer.disconnect().within(GOODBYE).wait();
             }
         });
         wait(set);

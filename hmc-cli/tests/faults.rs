@@ -17,7 +17,7 @@ use common::{
     PATIENCE, Process, Scratch, Server, hmc, hmc_of_a_user, names, noise, run, skipped,
     until_under_way,
 };
-use hmc_std::{Address, Message, Session, Want};
+use hmc_std::{Address, Message, Session, want};
 use rustix::process::Signal;
 
 /// Bytes whose transfer through the smallest ring takes seconds.
@@ -287,16 +287,14 @@ struct Rogue {
 impl Rogue {
     fn new(server: &Server) -> Self {
         let session = Session::builder(77).redial(false).start().unwrap();
-        let peer = session.connect(0, &Address::Uds(server.uds.clone())).unwrap();
+        let peer = session.connect(&Address::Uds(server.uds.clone())).rank(0).wait().unwrap();
         Self { session, peer }
     }
 
     fn request(&self, request: &str) -> String {
-        self.peer.send_struct(request.as_bytes()).unwrap();
-        match self.peer.recv(Want::Struct, PATIENCE).unwrap() {
-            Message::Struct(bytes) => String::from_utf8(bytes).unwrap(),
-            other => panic!("{other:?}"),
-        }
+        self.peer.send(Message::bytes(request.as_bytes())).wait().unwrap();
+        let reply = self.peer.recv(want::Bytes).within(PATIENCE).wait().unwrap();
+        String::from_utf8(reply).unwrap()
     }
 }
 
@@ -355,24 +353,24 @@ fn slots_that_make_no_sense_end_the_transfer_only() {
         let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
         let label = reply["ready"]["label"].as_u64().unwrap_or_else(|| panic!("{reply}"));
         let window = rogue.peer.window(label).within(PATIENCE).wait().unwrap();
-        let mut span = rogue.session.allocate(64).unwrap().take_all().unwrap();
+        let mut span = rogue.session.memory().allocate(64).unwrap().take_all().unwrap();
         span.write_at(0, &bytes).unwrap();
         window.put(4096 - 64, span).within(PATIENCE).wait().unwrap();
-        rogue.peer.send_tag(FULL).unwrap();
-        let Message::Tag(tag) = rogue.peer.recv(Want::Tag, PATIENCE).unwrap() else { panic!() };
+        rogue.peer.send(Message::Tag(FULL)).wait().unwrap();
+        let tag = rogue.peer.recv(want::Tag).within(PATIENCE).wait().unwrap();
         assert_eq!(tag >> 56, ABORT >> 56, "{tag:#x}");
-        rogue.peer.send_tag(ABORT).unwrap();
+        rogue.peer.send(Message::Tag(ABORT)).wait().unwrap();
         assert_eq!(server.event()["event"], "failed");
     }
     // Words out of turn, and a sum that is not that of the bytes.
     for tag in [FULL | 3, 42, u64::MAX, END | 1] {
         let reply = rogue.request(&request(b"x", 1000));
         assert!(reply.contains("ready"), "{reply}");
-        rogue.peer.send_tag(tag).unwrap();
-        let Message::Tag(answer) = rogue.peer.recv(Want::Tag, PATIENCE).unwrap() else { panic!() };
+        rogue.peer.send(Message::Tag(tag)).wait().unwrap();
+        let answer = rogue.peer.recv(want::Tag).within(PATIENCE).wait().unwrap();
         assert_eq!(answer >> 56, ABORT >> 56, "{tag:#x}");
         if tag != END | 1 {
-            rogue.peer.send_tag(ABORT).unwrap();
+            rogue.peer.send(Message::Tag(ABORT)).wait().unwrap();
         }
         assert_eq!(server.event()["event"], "failed");
     }

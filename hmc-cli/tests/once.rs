@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use common::raw::END;
 use common::{PATIENCE, Process, Ran, Scratch, hmc, names, until_under_way};
-use hmc_std::{Address, Message, Peer, Session, Want};
+use hmc_std::{Address, Message, Peer, Session, want};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -158,7 +158,7 @@ fn a_request_that_is_refused_is_a_failure() {
 /// A client of that rank made of a session.
 fn by_hand(server: &Once, rank: u32) -> (Session, Peer) {
     let session = Session::builder(rank).redial(false).start().unwrap();
-    let peer = session.connect(0, &Address::Uds(server.uds.clone())).unwrap();
+    let peer = session.connect(&Address::Uds(server.uds.clone())).rank(0).wait().unwrap();
     (session, peer)
 }
 
@@ -174,21 +174,21 @@ fn the_first_transfer_to_end_is_the_one() {
     let (to, from) = (s.dir("to"), s.dir("from"));
     let server = Once::start(&s, &to, &from);
     let (_session, peer) = by_hand(&server, 77);
-    peer.send_struct(request("..", 0).as_bytes()).unwrap();
-    peer.send_struct(request("empty", 0).as_bytes()).unwrap();
+    peer.send(Message::bytes(request("..", 0).as_bytes())).wait().unwrap();
+    peer.send(Message::bytes(request("empty", 0).as_bytes())).wait().unwrap();
     // The second one's bytes: none, of which the sum is 0.
-    peer.send_tag(END).unwrap();
-    let Message::Struct(reply) = peer.recv(Want::Struct, PATIENCE).unwrap() else { panic!() };
+    peer.send(Message::Tag(END)).wait().unwrap();
+    let reply = peer.recv(want::Bytes).within(PATIENCE).wait().unwrap();
     assert!(String::from_utf8(reply).unwrap().contains("refused"));
     server.failed(&["refused"]);
     assert_eq!(names(&to), [""; 0], "a second file was taken");
     // The same of two clients: the second one is served, since it came before the server looked.
     let server = Once::start(&s, &to, &from);
     let ((_first, first), (_second, second)) = (by_hand(&server, 77), by_hand(&server, 78));
-    first.send_struct(request("..", 0).as_bytes()).unwrap();
-    first.recv(Want::Struct, PATIENCE).unwrap();
-    second.send_struct(request("empty", 0).as_bytes()).unwrap();
-    second.send_tag(END).unwrap();
+    first.send(Message::bytes(request("..", 0).as_bytes())).wait().unwrap();
+    first.recv(want::Bytes).within(PATIENCE).wait().unwrap();
+    second.send(Message::bytes(request("empty", 0).as_bytes())).wait().unwrap();
+    second.send(Message::Tag(END)).wait().unwrap();
     let ran = server.ended().badly(&["refused"]);
     let first = ran.stdout.lines().next().unwrap();
     assert!(first.contains("\"failed\"") && first.contains("\"peer\":77"), "{}", ran.stdout);
@@ -202,9 +202,9 @@ fn a_client_that_ended_before_it_was_served_is_a_failure() {
     let server = Once::start(&s, &to, &from);
     let (session, peer) = by_hand(&server, 77);
     server.process.signal(Signal::STOP);
-    peer.send_struct(request("a", 10).as_bytes()).unwrap();
+    peer.send(Message::bytes(request("a", 10).as_bytes())).wait().unwrap();
     // Nobody answers the goodbye.
-    let _ = peer.disconnect(Duration::from_millis(10));
+    let _ = peer.disconnect().within(Duration::from_millis(10)).wait();
     drop((peer, session));
     server.process.signal(Signal::CONT);
     server.failed(&["rank 77"]);

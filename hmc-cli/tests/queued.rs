@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::raw::{DONE, LEN, empty, received, request_file, ring};
 use common::{Process, Scratch, Server, hmc};
-use hmc_std::{Address, Session, Want};
+use hmc_std::{Address, Message, Session, want::Wanted};
 use rustix::process::Signal;
 
 #[test]
@@ -25,14 +25,14 @@ fn requests_that_wait_for_their_turn_are_all_answered() {
     s.file(from.join("a"), LEN);
     let server = Server::start(&s, [OsStr::new("--share"), from.as_os_str()]);
     let session = Session::builder(77).redial(false).start().unwrap();
-    let peer = session.connect(0, &Address::Uds(server.uds.clone())).unwrap();
+    let peer = session.connect(&Address::Uds(server.uds.clone())).rank(0).wait().unwrap();
     let _window = ring(&session, &peer, 1);
     request_file(&peer, "a", 1);
     assert!(received(&peer)["sending"].is_object());
     // The ring is smaller than the file: until it is emptied the first transfer is under way. The server keeps 16.
     let absent: Vec<String> = (0..40).map(|n| format!("absent {n}.")).collect();
     absent.iter().for_each(|name| request_file(&peer, name, 1));
-    peer.send_tag(DONE | empty(&peer)).unwrap();
+    peer.send(Message::Tag(DONE | empty(&peer))).wait().unwrap();
     for (n, name) in absent.iter().enumerate() {
         let refused = received(&peer);
         let why = refused["refused"].as_str().unwrap();
@@ -51,11 +51,11 @@ fn requests_without_end_keep_nobody_else_waiting() {
     s.file(from.join("a"), LEN);
     let server = Server::start(&s, [OsStr::new("--share"), from.as_os_str()]);
     let flood = Session::builder(77).redial(false).start().unwrap();
-    let peer = flood.connect(0, &Address::Uds(server.uds.clone())).unwrap();
+    let peer = flood.connect(&Address::Uds(server.uds.clone())).rank(0).wait().unwrap();
     let _window = ring(&flood, &peer, 1);
     request_file(&peer, "a", 1);
     assert!(received(&peer)["sending"].is_object());
-    (0..20_000).for_each(|_| peer.send_struct(b"{}").unwrap());
+    (0..20_000).for_each(|_| peer.send(Message::bytes(b"{}")).wait().unwrap());
     drop((peer, flood));
     server.put("shm", &s.file("b", 10)).ran().badly(&["only shares files"]);
     let mut told = 0;
@@ -82,14 +82,14 @@ fn requests_of_a_ranks_next_process_are_its_own() {
     out.read_line(&mut String::new()).unwrap();
     let client = || {
         let session = Session::builder(77).redial(false).start().unwrap();
-        let peer = session.connect(0, &Address::Uds(uds.clone())).unwrap();
+        let peer = session.connect(&Address::Uds(uds.clone())).rank(0).wait().unwrap();
         (session, peer)
     };
     let (first, peer) = client();
     // Nobody reads what the server prints: before long it serves this rank no further.
     let served = |n| {
         request_file(&peer, &format!("{n}{}", "x".repeat(200)), 1);
-        peer.recv(Want::Struct, Duration::from_secs(1)).is_ok()
+        peer.recv(Wanted::Bytes).within(Duration::from_secs(1)).wait().is_ok()
     };
     assert!((0..1_000).any(|n| !served(n)), "the server waits for its reader");
     drop((peer, first));

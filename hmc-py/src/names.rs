@@ -5,7 +5,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use hmc_std::error::Result;
-use hmc_std::{Error, ErrorKind, Message, Peer as StdPeer, Session, Want, rank_of};
+use hmc_std::{Error, ErrorKind, Message, Peer as StdPeer, Session, Who, rank_of, want::Wanted};
 
 /// Names that are not the ranks of those who bear them, and the links that were made by each: the newest that is connected counts.
 pub(crate) struct Names(RwLock<HashMap<u32, Vec<StdPeer>>>);
@@ -58,7 +58,8 @@ impl Names {
         }
         let rank = rank_of(name);
         if rank == session.rank().0
-            && let Ok(peer) = session.wait_namesake(Duration::ZERO)
+            && let Ok(peer) =
+                session.accept(Who::Namesake).or_unread().within(Duration::ZERO).wait()
         {
             return Ok(peer);
         }
@@ -71,28 +72,55 @@ impl Names {
         &self,
         session: &Session,
         name: u32,
-        want: Want,
+        want: Wanted,
         (appears, timeout): (Duration, Duration),
-    ) -> Result<Message> {
+    ) -> Result<Message<'static>> {
         if let Some(peer) = self.named(name) {
-            return peer.recv(want, timeout);
+            return peer.recv(want).within(timeout).wait();
         }
         let rank = rank_of(name);
         if rank != name && session.peer(name).is_ok() {
-            return session.control().recv_of(name, want, appears, timeout);
+            return recv_of(session, name, want, (appears, timeout));
         }
         if rank != session.rank().0 || session.peer(rank).is_ok() {
-            return session.control().recv_of(rank, want, appears, timeout);
+            return recv_of(session, rank, want, (appears, timeout));
         }
-        session.wait_namesake(appears)?.recv(want, timeout)
+        session
+            .accept(Who::Namesake)
+            .or_unread()
+            .within(appears)
+            .wait()?
+            .recv(want)
+            .within(timeout)
+            .wait()
     }
 }
 
+/// The oldest wanted message of a rank, which may appear up to the first time from now; the second is that of the message.
+///
+/// # Errors
+/// `PeerDead` at once for a rank that has gone, if there is no limit: it may never come back.
+fn recv_of(
+    session: &Session,
+    rank: u32,
+    want: Wanted,
+    (appears, timeout): (Duration, Duration),
+) -> Result<Message<'static>> {
+    let peer = match session.peer(rank) {
+        Err(gone) if timeout == Duration::MAX && gone.kind() == ErrorKind::PeerDead => {
+            return Err(gone);
+        }
+        Err(_) => session.accept(rank).or_unread().within(appears).wait()?,
+        Ok(peer) => peer,
+    };
+    peer.recv(want).within(timeout).wait()
+}
+
 /// The number of a tag.
-pub(crate) fn tag_of(message: Message) -> Result<u64> {
+pub(crate) fn tag_of(message: Message<'_>) -> Result<u64> {
     match message {
         Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
-        Message::Int(_) | Message::Struct(_) => Err(Error::new(ErrorKind::Protocol, "not a tag")),
+        Message::Int(_) | Message::Bytes(_) => Err(Error::new(ErrorKind::Protocol, "not a tag")),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use hmc_std::error::Result;
 use hmc_std::identity;
+use hmc_std::request::Carried;
 use hmc_std::{Error, ErrorKind, Op, Session, Waited};
 
 use crate::peer_table::PeerKey;
@@ -155,7 +156,7 @@ fn outcome(op: &Op, timeout: Duration) -> Waited<Result<()>> {
 }
 
 /// The error of a wait that ended before its operation.
-pub(crate) fn unfinished(op: &Op, kind: ErrorKind, what: &str) -> Error {
+pub(crate) fn unfinished<M: Carried>(op: &Op<M>, kind: ErrorKind, what: &str) -> Error {
     let error = Error::new(kind, what);
     match op.name() {
         Some(name) => error.with_op(name),

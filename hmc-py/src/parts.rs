@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use hmc_std::error::Result;
-use hmc_std::{ErrorKind, Message, Peer as StdPeer, Session, Want};
+use hmc_std::{ErrorKind, Message, Peer as StdPeer, Session, want::Wanted};
 use pyo3::prelude::*;
 
 use crate::data::DropDeferred;
@@ -161,7 +161,7 @@ impl Parts {
             let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
             self.begun.end(&*self.session(peer.session_id())?, key, left())?;
             let links = std::iter::once(&peer).chain(&tags).filter(|p| !self.is_placed(p));
-            links.map(|link| link.disconnect(left())).fold(Ok(()), Result::and)
+            links.map(|link| link.disconnect().within(left()).wait()).fold(Ok(()), Result::and)
         })
         .or_raise(py)
     }
@@ -178,7 +178,7 @@ impl Parts {
         let mut gone = None;
         for (part, session) in live {
             if live.len() > 1 && session.arriving().contains(&rank) {
-                let _ = session.wait_peer(rank, CONNECT_GRACE);
+                let _ = session.accept(rank).within(CONNECT_GRACE).wait();
             }
             match part.names.peer(session, name) {
                 Ok(peer) if peer.is_connected() => return Ok(peer),
@@ -194,9 +194,9 @@ impl Parts {
         &self,
         live: &[Live],
         name: u32,
-        want: Want,
+        want: Wanted,
         (appears, timeout): (Duration, Duration),
-    ) -> Result<Message> {
+    ) -> Result<Message<'static>> {
         let Some(((part, session), others)) = live.split_first() else {
             return Err(closed());
         };
@@ -206,13 +206,13 @@ impl Parts {
         let until = Instant::now().checked_add(appears);
         loop {
             if let Ok(peer) = self.named(live, name) {
-                return peer.recv(want, timeout);
+                return peer.recv(want).within(timeout).wait();
             }
             let left = until.map_or(SLICE, |u| u.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return part.names.recv(session, name, want, (Duration::ZERO, timeout));
             }
-            match session.wait_peer(hmc_std::rank_of(name), left.min(SLICE)) {
+            match session.accept(hmc_std::rank_of(name)).within(left.min(SLICE)).wait() {
                 Err(e) if e.kind() != ErrorKind::DeadlineExceeded => return Err(e),
                 _ => {}
             }

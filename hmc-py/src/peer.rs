@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use hmc_std::{
-    Access, Error, ErrorKind, Message, Peer as StdPeer, Piece, Remote as StdRemote, Want,
+    Access, Error, ErrorKind, Message, Peer as StdPeer, Piece, Remote as StdRemote,
+    want::{self, Wanted},
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -12,7 +13,6 @@ use crate::batch::{Batch, List};
 use crate::data::{self, DropDeferred};
 use crate::ends::{Ends, LENT, Local};
 use crate::errors::{OrRaise, refuse};
-use crate::names::int_of;
 use crate::native::Core;
 use crate::op::Op;
 use crate::region::{Region, Remote, Window};
@@ -26,12 +26,12 @@ use crate::{dicts, time};
 ///
 /// >>> import hmc
 /// >>> with hmc.Session(rank=0, buffer_size=4096) as s:
-/// ...     peer = s.loopback()                      # or s.connect(1, "tcp://..."), s.peer(1)
+/// ...     peer = s.loopback()                      # or s.connect("tcp://...").rank(1).wait(), s.peer(1)
 /// ...     peer.put(b"some bytes", remote_offset=100)
 /// ...     out = bytearray(4)
 /// ...     peer.get(out, remote_offset=105)
 /// ...     peer.put_notify(b"more", tag=7)
-/// ...     out, peer.recv_notify(), peer.conn
+/// ...     out, peer.recv(want::Notify).wait(), peer.conn
 /// (bytearray(b'byte'), 7, 'loopback')
 #[pyclass(module = "hmc._hmc", frozen, subclass, weakref)]
 pub(crate) struct Peer {
@@ -135,7 +135,7 @@ impl Peer {
     /// Bytes of the peer's session buffer.
     #[getter]
     fn remote_nbytes(&self, py: Python<'_>) -> PyResult<u64> {
-        self.inner.remote_len().or_raise(py)
+        self.inner.buffer().map(|b| b.len()).or_raise(py)
     }
 
     fn __repr__(&self) -> String {
@@ -282,7 +282,7 @@ impl Peer {
     /// >>> import hmc
     /// >>> with hmc.Session(rank=0, buffer_size=0) as s:
     /// ...     peer, memory = s.loopback(), bytearray(10)
-    /// ...     with peer.expose(s.register(memory), label=3, access="w"):
+    /// ...     with peer.expose(s.memory().register(memory), label=3, access="w"):
     /// ...         peer.put(b"there", window=peer.window(3))
     /// ...     memory
     /// bytearray(b'there\x00\x00\x00\x00\x00')
@@ -319,17 +319,17 @@ impl Peer {
     #[pyo3(signature = (tag, timeout = None))]
     fn send_tag(&self, py: Python<'_>, tag: u64, timeout: Option<f64>) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        py.detach(|| self.inner.send_tag_within(tag, timeout)).or_raise(py)
+        py.detach(|| self.inner.send(Message::Tag(tag)).within(timeout).wait()).or_raise(py)
     }
 
     /// Receives the oldest tag, or the oldest that equals ``tag``.
     #[pyo3(signature = (tag = None, timeout = None))]
     fn recv_tag(&self, py: Python<'_>, tag: Option<u64>, timeout: Option<f64>) -> PyResult<u64> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        let want = tag.map_or(Want::Tag, Want::ThisTag);
-        match py.detach(|| self.inner.recv(want, timeout)).or_raise(py)? {
+        let want = tag.map_or(Wanted::Tag, Wanted::ThisTag);
+        match py.detach(|| self.inner.recv(want).within(timeout).wait()).or_raise(py)? {
             Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
-            Message::Int(_) | Message::Struct(_) => {
+            Message::Int(_) | Message::Bytes(_) => {
                 Err(refuse(py, ErrorKind::Protocol, "not a tag"))
             }
         }
@@ -337,24 +337,21 @@ impl Peer {
 
     /// Sends a 32-bit number, as ``sendInt`` of the C++ HMC. Waits as :meth:`send_tag`, for the session's deadline.
     fn send_int(&self, py: Python<'_>, n: i32) -> PyResult<()> {
-        py.detach(|| self.inner.send_int(n)).or_raise(py)
+        py.detach(|| self.inner.send(Message::Int(n)).wait()).or_raise(py)
     }
 
     /// Receives the oldest 32-bit number: what the C++ HMC sends with ``sendInt``.
     #[pyo3(signature = (timeout = None))]
     fn recv_int(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<i32> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        py.detach(|| self.inner.recv(Want::Int, timeout)).and_then(int_of).or_raise(py)
+        py.detach(|| self.inner.recv(want::Int).within(timeout).wait()).or_raise(py)
     }
 
     /// Receives the oldest tag of a ``put_notify``: the bytes of that put can be read.
     #[pyo3(signature = (timeout = None))]
     fn recv_notify(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        match py.detach(|| self.inner.recv(Want::Notify, timeout)).or_raise(py)? {
-            Message::Notify(tag) => Ok(tag),
-            _ => Err(refuse(py, ErrorKind::Protocol, "not a notification")),
-        }
+        py.detach(|| self.inner.recv(want::Notify).within(timeout).wait()).or_raise(py)
     }
 
     /// Sends a small message, at most 1 MiB; any bytes. Waits as :meth:`send_tag`.
@@ -367,17 +364,16 @@ impl Peer {
     ) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::source(message)?;
-        py.detach(|| self.inner.send_struct_view(bytes.view(), timeout)).or_raise(py)
+        py.detach(|| self.inner.send(Message::copy_of(bytes.view())?).within(timeout).wait())
+            .or_raise(py)
     }
 
     /// Receives the oldest small message.
     #[pyo3(signature = (timeout = None))]
     fn recv<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        match py.detach(|| self.inner.recv(Want::Struct, timeout)).or_raise(py)? {
-            Message::Struct(bytes) => Ok(PyBytes::new(py, &bytes)),
-            _ => Err(refuse(py, ErrorKind::Protocol, "not bytes")),
-        }
+        let bytes = py.detach(|| self.inner.recv(want::Bytes).within(timeout).wait());
+        Ok(PyBytes::new(py, &bytes.or_raise(py)?))
     }
 
     /// Sends any number of bytes to the peer's next ``recv_data``, from where they lie, and returns when the peer has them.
@@ -390,7 +386,7 @@ impl Peer {
     ) -> PyResult<usize> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::source(src)?;
-        py.detach(|| self.inner.send_data_view(bytes.view(), timeout)).or_raise(py)?;
+        py.detach(|| self.inner.send_data(bytes.view()).within(timeout).wait()).or_raise(py)?;
         Ok(bytes.len())
     }
 
@@ -404,7 +400,8 @@ impl Peer {
     ) -> PyResult<u64> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
         let bytes = data::target(dst)?;
-        py.detach(|| self.inner.recv_data_view(bytes.view(), timeout)).or_raise(py)
+        py.detach(|| self.inner.recv_data(bytes.view()).within(timeout).wait().map(|d| d.bytes))
+            .or_raise(py)
     }
 
     /// Begins to send; see :meth:`send_data`. The bytes must not change until it has ended.
@@ -412,7 +409,7 @@ impl Peer {
         let region = self.session.get().region_for(py, src, false)?;
         let begun = py.detach(|| {
             let span = region.take_all()?;
-            self.inner.send_data_span(span).map_err(hmc_std::Error::from)
+            self.inner.send_data(span).start().map_err(hmc_std::Error::from)
         });
         Ok(Op::message(self.inner.clone(), begun.or_raise(py)?))
     }
@@ -422,7 +419,7 @@ impl Peer {
         let region = self.session.get().region_for(py, dst, true)?;
         let begun = py.detach(|| {
             let span = region.take_all()?;
-            self.inner.recv_data_span(span).map_err(hmc_std::Error::from)
+            self.inner.recv_data(span).start().map_err(hmc_std::Error::from)
         });
         Ok(Op::message(self.inner.clone(), begun.or_raise(py)?))
     }
@@ -456,7 +453,7 @@ impl Peer {
     #[pyo3(signature = (timeout = None))]
     fn disconnect(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = time::timeout(py, timeout, self.inner.deadline())?;
-        py.detach(|| self.inner.disconnect(timeout)).or_raise(py)
+        py.detach(|| self.inner.disconnect().within(timeout).wait()).or_raise(py)
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn wait_connecting(py: Python<'_>, session: &Session) -> PyResult<()>
         let until = Instant::now().checked_add(CONNECT_GRACE);
         for rank in session.arriving() {
             let left = until.map_or(CONNECT_GRACE, |u| u.saturating_duration_since(Instant::now()));
-            match session.wait_peer(rank, left) {
+            match session.accept(rank).within(left).wait() {
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),
                 _ => {}
             }

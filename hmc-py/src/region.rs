@@ -26,7 +26,7 @@ const LONG: usize = 64 << 10;
 ///
 /// >>> import hmc
 /// >>> with hmc.Session(rank=0, buffer_size=0) as s:
-/// ...     region = s.allocate(8)
+/// ...     region = s.memory().allocate(8)
 /// ...     n = region.write(b"bytes", offset=1)
 /// ...     n, region.read(5, 1), bytes(memoryview(region)), region.readonly
 /// (5, bytearray(b'bytes'), b'\x00bytes\x00\x00', False)
@@ -332,7 +332,7 @@ impl Window {
             Access::Open(_) => std::mem::replace(&mut *access, Access::Over(Ok(()))),
         };
         let Access::Open(window) = window else { return Ok(()) };
-        let ended = window.revoke(timeout);
+        let ended = window.revoke().within(timeout).wait();
         *access = Access::Over(ended.clone().map_err(|e| match e.kind() {
             ErrorKind::Interrupted => {
                 let what = "revoking was interrupted: the peer may still be in the window; its memory is held until it is out";

@@ -110,15 +110,16 @@ impl Core {
         writes: bool,
     ) -> PyResult<hmc_std::Region> {
         let bytes = data::lasting(obj, writes)?;
-        self.live(py)?.register(RegisteredBytes::from(bytes)).or_raise(py)
+        self.live(py)?.memory().register(RegisteredBytes::from(bytes)).or_raise(py)
     }
 
     /// An object's bytes as memory that is addressed by offset.
     pub(crate) fn share(&self, py: Python<'_>, bytes: data::Bytes) -> PyResult<ConnBuffer> {
         let session = self.live(py)?;
         session
+            .memory()
             .register(RegisteredBytes::from(bytes))
-            .and_then(|region| session.share(region))
+            .and_then(|region| region.share())
             .or_raise(py)
     }
 }

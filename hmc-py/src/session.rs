@@ -1,6 +1,6 @@
 //! The methods of a session for Python: its buffer, its listeners and peers, and the calls of the C++ HMC.
 
-use hmc_std::{ErrorKind, Message, Peer as StdPeer, Want};
+use hmc_std::{ErrorKind, Message, Peer as StdPeer, want::Wanted};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt};
 
@@ -159,7 +159,7 @@ impl Core {
 
     fn _close_doors(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.live(py)?;
-        py.detach(|| session.close_doors());
+        py.detach(|| session.close_listeners());
         Ok(())
     }
 
@@ -177,8 +177,8 @@ impl Core {
         let (address, conn) = (address_of(py, address)?, conn_of(py, conn)?);
         let timeout = slf.get().waits.own(py, timeout)?;
         let peer = py.detach(|| match rank {
-            Some(rank) => session.connect_with(rank, &address, conn, timeout),
-            None => session.connect_any(&address, conn, timeout),
+            Some(rank) => session.connect(&address).rank(rank).over(conn).within(timeout).wait(),
+            None => session.connect(&address).over(conn).within(timeout).wait(),
         });
         Self::wrap(slf, peer.or_raise(py)?)
     }
@@ -199,8 +199,8 @@ impl Core {
         let (address, conn) = (address_of(py, address)?, conn_of(py, conn)?);
         let timeout = slf.get().waits.own(py, timeout)?;
         let peer = py.detach(|| match upstream {
-            true => session.connect_upstream(name.0, &address, timeout),
-            false => session.connect_named(name.0, &address, conn, timeout),
+            true => session.connect(&address).cxx(name.0).within(timeout).wait(),
+            false => session.connect(&address).named(name.0).over(conn).within(timeout).wait(),
         });
         let peer = peer.or_raise(py)?;
         this.parts.own.names.insert(&session, name.0, &peer);
@@ -217,7 +217,9 @@ impl Core {
     fn _let_go(&self, py: Python<'_>, name: Name) -> PyResult<()> {
         let live = self.parts.live(py)?;
         let disconnected = py.detach(|| match self.parts.named(&live, name.0) {
-            Ok(peer) if !self.parts.is_placed(&peer) => peer.disconnect(peer.deadline()),
+            Ok(peer) if !self.parts.is_placed(&peer) => {
+                peer.disconnect().within(peer.deadline()).wait()
+            }
             _ => Ok(()),
         });
         disconnected.or_raise(py)
@@ -285,7 +287,11 @@ impl Core {
         let session = slf.get().live(py)?;
         let timeout = slf.get().waits.own(py, timeout)?;
         let peer = py.detach(|| {
-            if alive { session.wait_peer(rank, timeout) } else { session.meet(rank, timeout) }
+            if alive {
+                session.accept(rank).within(timeout).wait()
+            } else {
+                session.accept(rank).or_unread().within(timeout).wait()
+            }
         });
         Self::wrap(slf, peer.or_raise(py)?)
     }
@@ -299,8 +305,11 @@ impl Core {
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
         let session = self.live(py)?;
         let timeout = self.waits.own(py, timeout)?;
-        match py.detach(|| session.control().recv_any(Want::Struct, timeout)).or_raise(py)? {
-            (rank, Message::Struct(bytes)) => Ok((rank.0, PyBytes::new(py, &bytes))),
+        match py
+            .detach(|| session.recv(hmc_std::Who::Any, Wanted::Bytes).within(timeout).wait())
+            .or_raise(py)?
+        {
+            (rank, Message::Bytes(bytes)) => Ok((rank.0, PyBytes::new(py, &bytes))),
             _ => Err(refuse(py, ErrorKind::Protocol, "not bytes")),
         }
     }
@@ -315,7 +324,7 @@ impl Core {
     #[pyo3(signature = (ranks))]
     fn _group(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<RawGroup> {
         let session = self.live(py)?;
-        Ok(RawGroup::new(py.detach(|| session.group(&ranks)).or_raise(py)?, self.waits))
+        Ok(RawGroup::new(py.detach(|| session.group(&ranks).wait()).or_raise(py)?, self.waits))
     }
 
     /// Registers an array's memory in place: no byte is copied. It must be C-contiguous; a read-only one can be a source
@@ -331,7 +340,7 @@ impl Core {
     /// Memory that peers of this host can map: puts into it are one copy. Its bytes are zero.
     fn allocate(&self, py: Python<'_>, nbytes: u64) -> PyResult<Region> {
         let session = self.live(py)?;
-        let made = py.detach(|| session.allocate(nbytes).and_then(|r| session.share(r)));
+        let made = py.detach(|| session.memory().allocate(nbytes).and_then(|r| r.share()));
         Ok(Region::new(made.or_raise(py)?, None, false))
     }
 

@@ -8,9 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hmc_std::error::Result;
-use hmc_std::{
-    Communicator, ConnBuffer, Error, ErrorKind, Origin, Prepared, Session, SessionBuilder,
-};
+use hmc_std::{ConnBuffer, Error, ErrorKind, Origin, Prepared, Session, SessionBuilder};
 use pyo3::prelude::*;
 
 use crate::data::DropDeferred;
@@ -260,7 +258,7 @@ impl SessionState {
             std::mem::replace(&mut *place, Beginning::Over)
         };
         let ended = match state {
-            State::Live(session) => Communicator::shutdown(&session, timeout),
+            State::Live(session) => session.shutdown().within(timeout).wait(),
             State::Prepared | State::Closed => Ok(()),
         };
         drop(beginning);

@@ -1,6 +1,6 @@
 //! Tags and 32-bit numbers of the C++ HMC's calls, to and from peers by their names.
 
-use hmc_std::Want;
+use hmc_std::{Message, want::Wanted};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
@@ -24,7 +24,10 @@ impl Core {
         let tag: u64 = if int { 0 } else { tag.extract::<Count>()?.0 };
         py.detach(|| {
             let peer = self.parts.named(&live, peer.0)?;
-            n.map_or_else(|| peer.send_tag_within(tag, timeout), |n| peer.send_int(n))
+            n.map_or_else(
+                || peer.send(Message::Tag(tag)).within(timeout).wait(),
+                |n| peer.send(Message::Int(n)).wait(),
+            )
         })
         .or_raise(py)
     }
@@ -39,7 +42,7 @@ impl Core {
         let live = self.parts.live(py)?;
         let appears = self.waits.own(py, timeout)?;
         let timeout = self.waits.cxx(py, timeout)?;
-        let want = if int { Want::Int } else { Want::Tag };
+        let want = if int { Wanted::Int } else { Wanted::Tag };
         let times = (appears, timeout);
         let got = py.detach(|| self.parts.recv(&live, peer.0, want, times)).or_raise(py)?;
         Ok(match int {

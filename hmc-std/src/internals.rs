@@ -22,7 +22,7 @@ use crate::base::error::Result;
 use crate::io::listener;
 use crate::io::reactor::Reactor;
 use crate::memory::{ConnBuffer, Region, RegionTable};
-use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
+use crate::node::inbox::{Inbox, Message, SharedInbox, Wanted};
 use crate::ops::peer_handle::Peer;
 use crate::transport::data_plane::{AnyDataPlane, Fence};
 use crate::transport::domain::{DataPlaneParams, Domain};
@@ -52,7 +52,7 @@ impl Tags {
     /// The oldest tag that was delivered and not taken.
     #[must_use]
     pub fn take(&self) -> Option<u64> {
-        match crate::base::lock::lock(&self.0).take(Want::Notify) {
+        match crate::base::lock::lock(&self.0).take(Wanted::Notify) {
             Some(Message::Notify(tag)) => Some(tag),
             _ => None,
         }

@@ -5,18 +5,18 @@
 //! not yet true. Start with [`session::Session`]:
 //!
 //! ```
-//! use hmc_std::{Address, Session};
+//! use hmc_std::{Address, Message, Session, want};
 //!
 //! # fn main() -> Result<(), hmc_std::Error> {
 //! # let dir = std::env::temp_dir().join(format!("hmc-doc-{}", std::process::id()));
 //! let target = Session::builder(1).uds(&dir).buffer(1 << 20).start()?;
 //! let source = Session::builder(0).start()?;
 //!
-//! let peer = source.connect(1, &Address::Uds(dir.clone()))?;
+//! let peer = source.connect(&Address::Uds(dir.clone())).wait()?;
 //! peer.buffer()?.put(4096, b"hello").wait()?; // when this returns, the target can read the bytes
-//! peer.send_tag(42)?;
+//! peer.send(Message::Tag(42)).wait()?;
 //!
-//! assert_eq!(target.ctrl_recv(0)?, 42);
+//! assert_eq!(target.peer(0)?.recv(want::Tag).wait()?, 42);
 //! let mut got = [0; 5];
 //! target.buffer().read_at(4096, &mut got)?;
 //! assert_eq!(&got, b"hello");
@@ -29,15 +29,15 @@
 //!
 //! [`manual`] tells which call to take when, what completion means, and what a drop does.
 //!
-//! Public modules: [`session`] and [`communicator`] have the peers of a session, [`peer`] the calls for one peer, [`request`] the
-//! types of requests, [`memory`] registered memory, [`window`] exposed memory, [`control`] small messages, [`group`]
+//! Public modules: [`session`] has a process's part in a job, [`peer`] the calls for one peer, [`request`] the
+//! types of requests, [`memory`] registered memory, [`window`] exposed memory, [`want`] what a receiver takes, [`group`]
 //! collectives, and [`transport`] the interface that an application's own transport implements.
 //!
 //! Each folder of the source is one layer, with dependencies downward only:
 //!
 //! | folder | what it holds |
 //! | --- | --- |
-//! | `api` | the calls of an application: sessions, communicators, peers, groups |
+//! | `api` | the calls of an application: sessions, peers, groups |
 //! | `ops` | requests, operations, and the objects that an application holds of them: remotes, lists, windows, messages |
 //! | `progress` | the progress thread, and the reactions to ready sockets, queued links and timers |
 //! | `conn` | how links begin and end: accept, handshake, dial, reconnect, shutdown |
@@ -71,16 +71,14 @@ mod quarantine;
 mod state;
 pub mod transport;
 
-pub use api::{communicator, control, group, peer, probe, session};
+pub use api::{group, peer, probe, session};
 #[doc(hidden)]
 pub use base::identity;
 pub use base::{address, config, error, process};
-pub use ops::{delivery, file, window};
+pub use ops::{file, want, window};
 pub use state::metrics;
 
 // The facade: what an application names most. Everything else is reached through its module.
-pub use api::communicator::Communicator;
-pub use api::control::Control;
 pub use api::group::{Element, Exchange, Group, Reduce};
 pub use api::peer::{Explanation, Peer};
 pub use api::prepared::Prepared;
@@ -93,27 +91,35 @@ pub use base::private_ranks::rank_of;
 pub use base::process::Origin;
 pub use hmc_core::types::{Access, ConnType, MemoryKind, Rank, Status};
 pub use link::Choice;
-pub use memory::{ConnBuffer, LocalRange, Region, Span};
-pub use node::inbox::{Message, Want};
+pub use memory::{ConnBuffer, LocalRange, Memory, Region, Span};
+pub use node::inbox::Message;
 pub use ops::carried::{Done, Failed};
-pub use ops::delivery::{Delivery, OpError};
 pub use ops::list::{Piece, Plan};
 pub use ops::remote::Remote;
 pub use ops::request::Request;
 pub use ops::started::{Op, Waited};
 pub use ops::wait_any::wait_any;
+pub use ops::who::Who;
 pub use ops::window::{SharedWindow, Window};
 pub use quarantine::{Held, held};
 
 /// Requests by type: what they do, what they take and give. Programs seldom name these.
 pub mod request {
+    pub use crate::api::group::join::Join;
+    pub use crate::api::session::Shutdown;
+    pub use crate::ops::accept::Accept;
     pub use crate::ops::carried::Carried;
+    pub use crate::ops::connect::Connect;
+    pub use crate::ops::data_message::{RecvData, SendData};
+    pub use crate::ops::disconnect::Disconnect;
     pub use crate::ops::find::Find;
     pub use crate::ops::lent::Lent;
     pub use crate::ops::list::{Again, Gets, List, ListKind, Puts};
     pub use crate::ops::put_get::{Get, Put};
     pub use crate::ops::reclaim::Reclaim;
+    pub use crate::ops::recv::{Recv, RecvFrom};
     pub use crate::ops::request::{Notify, Pending, Start, Verb};
+    pub use crate::ops::send::SendMessage;
     pub use crate::ops::sources::{Sink, Source};
 }
 

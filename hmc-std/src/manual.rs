@@ -7,7 +7,9 @@
 //! | put bytes where a peer reads them | [`Peer::buffer`](crate::Peer::buffer) or [`Peer::window`](crate::Peer::window), then [`Remote::put`](crate::Remote::put) |
 //! | read a peer's memory | [`Remote::get`](crate::Remote::get) |
 //! | move many pieces as one operation, perhaps again and again | [`Remote::put_list`](crate::Remote::put_list), [`Request::prepare`](crate::Request::prepare) |
-//! | tell the peer that bytes are there | [`Request::notify`](crate::Request::notify), or [`Peer::send_tag`](crate::Peer::send_tag) after the put |
+//! | tell the peer that bytes are there | [`Request::notify`](crate::Request::notify), or [`Peer::send`](crate::Peer::send) after the put |
+//! | wait for a peer | [`Session::connect`](crate::Session::connect) to it, or [`Session::accept`](crate::Session::accept) |
+//! | receive a tag, number or opaque bytes | [`Peer::recv`](crate::Peer::recv); of any peer, or of one that has yet to appear, [`Session::recv`](crate::Session::recv) |
 //! | send a message of any size, matched by order | [`Peer::send_data`](crate::Peer::send_data) and [`Peer::recv_data`](crate::Peer::recv_data) |
 //! | let a peer put into memory of yours, and take it back | [`Peer::expose`](crate::Peer::expose), [`Window::revoke`](crate::Window::revoke) |
 //! | have all ranks of a group do something together | [`Group`](crate::Group) |
@@ -59,19 +61,24 @@
 //! | a request | nothing was done, nothing will be; a span goes back to its region |
 //! | its future, before the first poll | the same |
 //! | its future, later, with registered memory | the operation runs on; its span goes back to its region at the fence |
-//! | its future, later, with a slice | the copies stop: a part of the bytes has moved, the slice is not touched any more |
+//! | its future, later, with a slice | the copies stop: a part of the bytes has moved, the slice is not touched any more; a message is withdrawn |
+//! | a future of `recv`, `accept`, `window` or `group` | nothing was taken |
+//! | a future of `send`, after its first poll | what the connection has taken of the message is sent |
+//! | a future of `connect`, `disconnect`, `shutdown` or `revoke`, after its first poll | the call runs on to its end, on a thread of its own |
 //! | [`Op`](crate::Op) | the operation runs on, nobody learns its result; its span goes back at the fence |
 //! | [`Failed`](crate::Failed) | its span goes back to its region at the fence |
 //! | [`Window`](crate::Window), [`SharedWindow`](crate::SharedWindow) | it is taken back without waiting; the memory follows at the fence |
 //! | [`Plan`](crate::Plan), [`Remote`](crate::Remote), [`Peer`](crate::Peer) | what was begun runs on, the link stays |
-//! | the session | it says goodbye (at most 200 ms); operations that run then end with an error |
+//! | the last handle of a session | it says goodbye (at most 200 ms); operations that run then end with an error |
 //! | anything, in a forked child | nothing: it is the parent's |
 //!
 //! # Threads and async
 //!
 //! All types but spans may be used by several threads at a time. A thread that waits drives its link by itself; a thread of the
 //! session drives what nobody waits for ([`Progress`](crate::Progress)). Futures need no runtime: a thread of the session's calls
-//! their wakers. `allocate`, `register` and `listen` are system calls, and block as these do.
+//! their wakers. `connect`, `disconnect`, `shutdown` and a `revoke` whose peer is inside the window run on a thread of their own
+//! while they are awaited. Collectives of a [`Group`](crate::Group) block; `allocate`, `register` and `listen` are system calls,
+//! and block as these do.
 //!
 //! # Choosing a transport
 //!

@@ -154,6 +154,55 @@ pub trait BufferTransfers {
     }
 }
 
+/// Messages of any size from and to our session's buffer.
+pub trait BufferMessages {
+    /// Sends `len` bytes at `local` of our buffer as a message.
+    ///
+    /// # Errors
+    /// As [`Peer::send_data`].
+    fn send_data_at(&self, local: u64, len: u64) -> Result<()>;
+
+    /// Receives a message to `local` of our buffer, where it may take `space` bytes, and gives its length.
+    ///
+    /// # Errors
+    /// As [`Peer::recv_data`].
+    fn recv_data_at(&self, local: u64, space: u64) -> Result<u64>;
+
+    /// Begins to send from our buffer.
+    ///
+    /// # Errors
+    /// As [`Peer::send_data`].
+    fn start_send_at(&self, local: u64, len: u64) -> Result<Op>;
+
+    /// Begins to receive into our buffer.
+    ///
+    /// # Errors
+    /// As [`Peer::recv_data`].
+    fn start_recv_at(&self, local: u64, space: u64) -> Result<Op>;
+}
+
+impl BufferMessages for Peer {
+    fn send_data_at(&self, local: u64, len: u64) -> Result<()> {
+        let buffer = own_buffer(self);
+        self.send_data(buffer.range(local, len)?).wait().map(drop)
+    }
+
+    fn recv_data_at(&self, local: u64, space: u64) -> Result<u64> {
+        let buffer = own_buffer(self);
+        self.recv_data(buffer.range(local, space)?).wait().map(|d| d.bytes)
+    }
+
+    fn start_send_at(&self, local: u64, len: u64) -> Result<Op> {
+        let buffer = own_buffer(self);
+        self.send_data(buffer.range(local, len)?).start()
+    }
+
+    fn start_recv_at(&self, local: u64, space: u64) -> Result<Op> {
+        let buffer = own_buffer(self);
+        self.recv_data(buffer.range(local, space)?).start()
+    }
+}
+
 impl BufferTransfers for Peer {
     fn ends(&self) -> Result<Ends> {
         Ok(Ends { local: own_buffer(self), remote: self.buffer()? })

@@ -185,7 +185,7 @@ fn message(m: hmc_std::Message) -> NodeMessage {
     match m {
         hmc_std::Message::Tag(tag) => NodeMessage::Tag(tag),
         hmc_std::Message::Int(n) => NodeMessage::Int(n),
-        hmc_std::Message::Struct(bytes) => NodeMessage::Struct(bytes),
+        hmc_std::Message::Bytes(bytes) => NodeMessage::Struct(bytes.into_owned()),
         hmc_std::Message::Notify(tag) => NodeMessage::Notify(tag),
     }
 }

@@ -40,7 +40,11 @@ impl GroupFixture {
             let session = more(builder.tcp("127.0.0.1:0")).start().expect("a session");
             for other in &all.sessions {
                 session
-                    .connect_with(other.rank().0, &all.address(other), via.conn(), LONG)
+                    .connect(&all.address(other))
+                    .rank(other.rank().0)
+                    .over(via.conn())
+                    .within(LONG)
+                    .wait()
                     .expect("connected");
             }
             all.sessions.push(session);
@@ -84,7 +88,7 @@ impl GroupFixture {
         std::thread::scope(|s| {
             let run = |rank: &u32| {
                 let session = &self.sessions[*rank as usize];
-                s.spawn(move || work(&session.group(ranks).expect("a group")))
+                s.spawn(move || work(&session.group(ranks).wait().expect("a group")))
             };
             let threads: Vec<_> = ranks.iter().map(run).collect();
             threads.into_iter().map(|t| t.join().expect("a member")).collect()

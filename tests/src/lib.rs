@@ -19,6 +19,7 @@ pub mod elsewhere;
 pub mod env;
 pub mod errors;
 pub mod events;
+pub mod executor;
 pub mod fake_ibv;
 pub mod fake_library;
 pub mod fake_ucp;

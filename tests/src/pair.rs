@@ -52,8 +52,14 @@ impl Pair {
             return Self { sessions: vec![first], a: me.clone(), b: me, dir };
         }
         let second = part(0).start().expect("two sessions");
-        let a = second.connect_with(1, &dir.address(), conn, LONG).expect("two sessions");
-        let b = first.wait_peer(0, LONG).expect("two sessions");
+        let a = second
+            .connect(&dir.address())
+            .rank(1)
+            .over(conn)
+            .within(LONG)
+            .wait()
+            .expect("two sessions");
+        let b = first.accept(0).within(LONG).wait().expect("two sessions");
         Self { sessions: vec![first, second], a, b, dir }
     }
 

@@ -59,7 +59,7 @@ impl Sender {
         self.next += 1;
         let tcp = self.session.tcp_addr().expect("it listens");
         let rogue = Rogue::join_mute(self.next, &self.dir.address(), &tcp.into());
-        let peer = self.session.wait_peer(self.next, PATIENCE).expect("it is connected");
+        let peer = self.session.accept(self.next).within(PATIENCE).wait().expect("it is connected");
         Receiver { rogue, peer }
     }
 

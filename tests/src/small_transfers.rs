@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, ErrorKind, Message, Op, SessionBuilder, Waited, Want, wait_any};
+use hmc_std::{ConnType, ErrorKind, Message, Op, SessionBuilder, Waited, wait_any, want::Wanted};
 
 use crate::pair::{Pair, pattern};
 
@@ -129,21 +129,21 @@ pub fn nobody_oversleeps(conn: ConnType, more: impl Fn(SessionBuilder) -> Sessio
         });
         threads.spawn(|| {
             loop {
-                match b.recv(Want::Any, LONG).expect("a tag") {
+                match b.recv(Wanted::Any).within(LONG).wait().expect("a tag") {
                     Message::Tag(u64::MAX) => break,
-                    Message::Tag(n) => b.send_tag(n).expect("a living peer"),
+                    Message::Tag(n) => b.send(Message::Tag(n)).wait().expect("a living peer"),
                     other => panic!("{other:?}"),
                 }
             }
         });
         for n in 0.. {
-            a.send_tag(n).expect("a living peer");
-            assert_eq!(a.recv(Want::Any, LONG).expect("a tag"), Message::Tag(n));
+            a.send(Message::Tag(n)).wait().expect("a living peer");
+            assert_eq!(a.recv(Wanted::Any).within(LONG).wait().expect("a tag"), Message::Tag(n));
             if begun.elapsed() >= TIME {
                 break;
             }
         }
-        a.send_tag(u64::MAX).expect("a living peer");
+        a.send(Message::Tag(u64::MAX)).wait().expect("a living peer");
     });
     let slept = pair.sessions.iter().map(overslept).sum::<u64>();
     println!("{conn:?}: {slept} waits were woken by nothing");
@@ -164,8 +164,15 @@ fn range(at: u64, len: u64) -> std::ops::Range<usize> {
 pub fn lists_of_another_life_are_refused(conn: ConnType) {
     let pair = Pair::new(conn, 64 * KIB);
     let list = pair.a.prepare_at(Direction::Put, &scattered(4, 8)).expect("it fits");
-    pair.a.disconnect(LONG).expect("connected");
-    let again = pair.sender().connect_with(1, &pair.dir.address(), conn, LONG).expect("again");
+    pair.a.disconnect().within(LONG).wait().expect("connected");
+    let again = pair
+        .sender()
+        .connect(&pair.dir.address())
+        .rank(1)
+        .over(conn)
+        .within(LONG)
+        .wait()
+        .expect("again");
     let e = list.run().expect_err("of a life that is over");
     assert_eq!(e.kind(), ErrorKind::PeerDead, "{conn:?}: {e}");
     let anew = again.prepare_at(Direction::Put, &scattered(4, 8)).expect("it fits");

@@ -52,8 +52,14 @@ impl Two {
         let target = Session::builder(1).uds(dir.path()).buffer(buffer).num_channels(theirs);
         let source = Session::builder(0).buffer(buffer).progress(progress).num_channels(ours);
         let (target, source) = (target.start().unwrap(), source.start().unwrap());
-        let peer = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).unwrap();
-        let back = target.wait_peer(0, LONG).unwrap();
+        let peer = source
+            .connect(&dir.address())
+            .rank(1)
+            .over(ConnType::Rdma)
+            .within(LONG)
+            .wait()
+            .unwrap();
+        let back = target.accept(0).within(LONG).wait().unwrap();
         Self { target, source, peer, back, dir }
     }
 

@@ -114,5 +114,5 @@ fn connections_of_one_address_keep_no_other_out() {
         assert!(took < bound(Duration::from_secs(1)), "{ip} was let in after {took:?}");
     }
     let honest = Session::builder(2).buffer(65536).start().unwrap();
-    honest.connect(0, &Address::Tcp(asked.at)).unwrap().put_at(0, 0, 64).unwrap();
+    honest.connect(&Address::Tcp(asked.at)).rank(0).wait().unwrap().put_at(0, 0, 64).unwrap();
 }

@@ -127,16 +127,17 @@ fn the_data_path_allocates_nothing_in_either_process() {
             format!("rank=1 uds={} tcp=127.0.0.1:0 buffer={BUFFER}", dir.path().display());
         let mut actor = Actor::session(ACTOR, &settings);
         let session = Session::builder(0).buffer(BUFFER).start().unwrap();
-        let peer = session.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        let peer =
+            session.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().unwrap();
         all_kinds(&session, &peer, 200);
         let n = abroad(&mut actor, || all_kinds(&session, &peer, ROUNDS));
         assert!(n <= 8, "{via:?}: {n} allocations in the target's process");
         println!("allocations_of_the_target_{via:?} {n}");
-        let mapped = session.allocate(1 << 20).unwrap();
-        let adopted = session.register_vec(vec![0; 1 << 20]).unwrap();
+        let mapped = session.memory().allocate(1 << 20).unwrap();
+        let adopted = session.memory().register_vec(vec![0; 1 << 20]).unwrap();
         // Both live until the end: to let go of a region takes a place in the list of free keys.
         let pairs = [mapped, adopted].map(|region| {
-            let buffer = session.share(region).unwrap();
+            let buffer = region.share().unwrap();
             Ends { local: buffer, remote: peer.buffer().unwrap() }
         });
         for ends in &pairs {

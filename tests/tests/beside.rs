@@ -5,7 +5,7 @@
 use hmc_testkit::buffers::{BufferTransfers as _, Ends, wait};
 use std::time::Duration;
 
-use hmc_std::{Address, ConnType, Peer, Prepared, Session, rank_of};
+use hmc_std::{Address, ConnType, Message, Peer, Prepared, Session, rank_of, want};
 use hmc_tests::env::{TempDir, Via, until};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ fn client(rank: u32, to: &Session, dir: &TempDir, conn: ConnType) -> (Session, P
         ConnType::Tcp => Address::Tcp(to.tcp_addr().unwrap()),
         _ => dir.address(),
     };
-    let peer = s.connect_with(to.rank().0, &address, conn, LONG).unwrap();
+    let peer = s.connect(&address).rank(to.rank().0).over(conn).within(LONG).wait().unwrap();
     (s, peer)
 }
 
@@ -51,23 +51,29 @@ fn both_share_the_memory(conn: ConnType, first: &mut Prepared) {
     to_b.get_at(0, 100, 12).unwrap();
     assert!(holds(&cb, 0, b"by the first"), "{conn}");
     // Tags are of the one that they were sent to.
-    to_a.send_tag(1).unwrap();
-    to_b.send_tag(2).unwrap();
-    assert_eq!((b.ctrl_recv(11).unwrap(), a.ctrl_recv(10).unwrap()), (2, 1));
+    to_a.send(Message::Tag(1)).wait().unwrap();
+    to_b.send(Message::Tag(2)).wait().unwrap();
+    assert_eq!(
+        (
+            b.recv(11, want::Tag).wait().map(|m| m.1).unwrap(),
+            a.recv(10, want::Tag).wait().map(|m| m.1).unwrap()
+        ),
+        (2, 1)
+    );
     assert!(a.peer(11).is_err() && b.peer(10).is_err());
     // Memory that one registers is a source of the other.
-    let region = a.share(a.allocate(KIB).unwrap()).unwrap();
+    let region = a.memory().allocate(KIB).unwrap().share().unwrap();
     region.fill(0, KIB, 0x5A).unwrap();
-    let back = b.wait_peer(11, LONG).unwrap();
+    let back = b.accept(11).within(LONG).wait().unwrap();
     let ends = Ends { local: region, remote: back.buffer().unwrap() };
     ends.put_at(0, 0, KIB).unwrap();
-    back.send_tag(3).unwrap();
-    assert_eq!(to_b.recv_tag().unwrap(), 3);
+    back.send(Message::Tag(3)).wait().unwrap();
+    assert_eq!(to_b.recv(want::Tag).wait().unwrap(), 3);
     assert!(holds(&cb, 0, &[0x5A; 1024]), "{conn}");
 
     // One ends, with all of its links, while a peer of the other writes.
     let op = to_b.start_put_at(0, 0, 64 * KIB).unwrap();
-    a.shutdown(LONG).unwrap();
+    a.shutdown().within(LONG).wait().unwrap();
     assert_eq!(wait(op).unwrap(), 64 * KIB, "{conn}");
     until("the other end knows", LONG, || (!to_a.is_connected()).then_some(()));
     cb.buffer().write_at(0, b"after that").unwrap();
@@ -139,7 +145,7 @@ fn the_memory_of_ucx_outlives_the_session_that_made_it() {
     to_b.get_at(8, 0, 4).unwrap();
     assert!(holds(&c, 8, b"kept"));
     to_b.put_at(0, 32 * KIB, 16 * KIB).unwrap();
-    b.wait_peer(3, LONG).unwrap().put_at(0, 0, 64 * KIB).unwrap();
+    b.accept(3).within(LONG).wait().unwrap().put_at(0, 0, 64 * KIB).unwrap();
     assert!(holds(&c, 0, b"kept"));
 }
 
@@ -160,8 +166,9 @@ fn any_number_has_a_rank() {
     let dir = TempDir::new();
     let s = Session::builder(rank_of(100_000)).uds(dir.path()).buffer(64).start().unwrap();
     let c = Session::builder(rank_of(u32::MAX)).buffer(64).start().unwrap();
-    let peer = c.connect_named(100_000, &dir.address(), ConnType::Shm, LONG).unwrap();
+    let peer =
+        c.connect(&dir.address()).named(100_000).over(ConnType::Shm).within(LONG).wait().unwrap();
     assert_eq!(peer.rank(), s.rank());
-    peer.send_tag(7).unwrap();
-    assert_eq!(s.ctrl_recv(rank_of(u32::MAX)).unwrap(), 7);
+    peer.send(Message::Tag(7)).wait().unwrap();
+    assert_eq!(s.recv(rank_of(u32::MAX), want::Tag).wait().map(|m| m.1).unwrap(), 7);
 }

@@ -17,8 +17,7 @@ use std::time::Duration;
 use hmc_std::config::Progress;
 use hmc_std::memory::StableBytes;
 use hmc_std::{
-    Access, ConnBuffer, ConnType, ErrorKind, Message, Peer, Remote, Session, SharedWindow, Waited,
-    Want,
+    Access, ConnBuffer, ConnType, ErrorKind, Peer, Remote, Session, SharedWindow, Waited, want,
 };
 use hmc_tests::env::{TempDir, Via, until};
 use hmc_tests::pair::{ALL, Pair, pattern, transports};
@@ -30,11 +29,11 @@ const LEN: u64 = 5 * MIB;
 /// A buffer of `len` bytes: pages that peers can map, or memory that the application keeps.
 fn shared(session: &Session, adopted: bool, len: u64) -> ConnBuffer {
     let region = if adopted {
-        session.register_vec(vec![0; usize::try_from(len).unwrap()])
+        session.memory().register_vec(vec![0; usize::try_from(len).unwrap()])
     } else {
-        session.allocate(len)
+        session.memory().allocate(len)
     };
-    session.share(region.unwrap()).unwrap()
+    region.unwrap().share().unwrap()
 }
 
 /// Two sessions, a buffer of each beside its own, and both as the ends of transfers.
@@ -112,10 +111,10 @@ fn every_kind_of_transfer_moves_its_bytes_and_no_others() {
             }
             ends.put_notify_at(0, ro, len, i as u64).unwrap();
             put(&mut theirs, &ours, 0, ro, len);
-            assert_eq!(t.pair.b.recv(Want::Notify, LONG).unwrap(), Message::Notify(i as u64));
+            assert_eq!(t.pair.b.recv(want::Notify).within(LONG).wait().unwrap(), i as u64);
             let op = ends.start_put_notify_at(9, ro, len, 100 + i as u64).unwrap();
             put(&mut theirs, &ours, 9, ro, len);
-            assert_eq!(t.pair.b.recv(Want::Notify, LONG).unwrap(), Message::Notify(100 + i as u64));
+            assert_eq!(t.pair.b.recv(want::Notify).within(LONG).wait().unwrap(), 100 + i as u64);
             wait(op).unwrap();
         }
         for small in [true, false] {
@@ -167,7 +166,7 @@ fn the_sessions_own_buffers_are_ends_like_others() {
         ends.put_at(100, 1, 11).unwrap();
         assert_eq!(bytes_of(&far, 4097, 11), b"from beside");
         assert_eq!((window.len(), remote.len()), (8192, 8192));
-        window.revoke(LONG).unwrap();
+        window.revoke().within(LONG).wait().unwrap();
     }
 }
 
@@ -202,8 +201,9 @@ fn the_same_bytes_serve_several_at_once() {
         let ends: Vec<_> = leaves
             .iter()
             .map(|leaf| {
-                let up = leaf.connect_with(0, &dir.address(), conn, LONG).unwrap();
-                let down = root.wait_peer(leaf.rank().0, LONG).unwrap();
+                let up =
+                    leaf.connect(&dir.address()).rank(0).over(conn).within(LONG).wait().unwrap();
+                let down = root.accept(leaf.rank().0).within(LONG).wait().unwrap();
                 let sink = shared(leaf, adopted, 2 * MIB);
                 let sunk = up.expose_buffer(&sink, 0, 2 * MIB, Access::all(), 1).unwrap();
                 let to = Ends { local: source.clone(), remote: find(&down, 1) };
@@ -228,7 +228,7 @@ fn the_same_bytes_serve_several_at_once() {
         // One window of a peer is taken back; the others over the same bytes stay.
         let mut ends = ends.into_iter();
         let (_, _, from, (up, _, all, part)) = ends.next().unwrap();
-        all.revoke(LONG).unwrap();
+        all.revoke().within(LONG).wait().unwrap();
         let e = from.get_at(0, 0, 8).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Revoked | ErrorKind::NotFound), "{conn:?}: {e}");
         let sink = shared(&leaves[0], false, 4096);
@@ -274,12 +274,12 @@ fn what_is_not_allowed_is_reported() {
         assert!(bytes_of(&t.far, 0, LEN).iter().all(|b| *b == 1), "{what}: a stray byte");
         // Shared is for good, and only what is free.
         let session = t.pair.sender();
-        let region = session.allocate(8192).unwrap();
+        let region = session.memory().allocate(8192).unwrap();
         let span = region.take(100, 10).unwrap();
-        assert_eq!(session.share(region.clone()).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(region.clone().share().unwrap_err().kind(), ErrorKind::Busy);
         drop(span);
-        let first = session.share(region.clone()).unwrap();
-        let second = session.share(region.clone()).unwrap();
+        let first = region.clone().share().unwrap();
+        let second = region.clone().share().unwrap();
         first.write_at(5, b"alias").unwrap();
         assert_eq!(bytes_of(&second, 5, 5), b"alias");
         drop((first, second));
@@ -309,19 +309,17 @@ fn memory_of_others_is_refused() {
         }
         let e = t.pair.a.expose_buffer(&other, 0, 8, Access::all(), 1).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-        let e = t.pair.sender().share(foreign.allocate(64).unwrap()).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-        let span = foreign.allocate(64).unwrap().take_all().unwrap();
+        let span = foreign.memory().allocate(64).unwrap().take_all().unwrap();
         let (e, span) = t.pair.a.expose(span, Access::all(), 3).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         let e = remote.put(0, span).start().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         let e = remote.get(0, e.reclaim().wait().unwrap()).wait().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-        let e = t.pair.a.send_data_span(e.reclaim().wait().unwrap()).unwrap_err();
-        assert_eq!(e.error.kind(), ErrorKind::InvalidConfig, "{e}");
-        let e = t.pair.a.recv_data_span(e.span.unwrap()).unwrap_err();
-        assert_eq!(e.error.kind(), ErrorKind::InvalidConfig, "{e}");
+        let e = t.pair.a.send_data(e.reclaim().wait().unwrap()).start().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
+        let e = t.pair.a.recv_data(e.reclaim().wait().unwrap()).start().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         // The link that refused all this is as good as before.
         t.near.write_at(0, b"ours").unwrap();
         t.ends.put_at(0, LEN - 4, 4).unwrap();
@@ -346,7 +344,7 @@ fn a_window_that_was_taken_back_is_out_of_reach() {
                     (t.pair.receiver().stats().quarantined_bytes == 0).then_some(())
                 });
             } else {
-                window.revoke(LONG).unwrap();
+                window.revoke().within(LONG).wait().unwrap();
             }
             t.far.fill(0, MIB, 6).unwrap();
             for len in [8, MIB] {
@@ -387,7 +385,7 @@ fn windows_and_plans_end_with_the_life_of_their_peer() {
         // Its next life is another one.
         let again = Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(4096);
         let again = again.start().unwrap();
-        let peer = sender.connect_with(1, &dir.address(), conn, LONG).unwrap();
+        let peer = sender.connect(&dir.address()).rank(1).over(conn).within(LONG).wait().unwrap();
         assert_eq!(ends.put_at(0, 0, 8).unwrap_err().kind(), ErrorKind::PeerDead);
         assert_eq!(batch.run().unwrap_err().kind(), ErrorKind::PeerDead);
         assert_eq!(batch.start().unwrap_err().kind(), ErrorKind::PeerDead);
@@ -424,7 +422,9 @@ fn memory_stays_until_what_uses_it_is_over() {
     let target = target.progress(Progress::Manual).start().unwrap();
     let source = Session::builder(0).start().unwrap();
     let peer = std::thread::scope(|s| {
-        let dial = s.spawn(|| source.connect_with(1, &dir.address(), ConnType::Tcp, LONG).unwrap());
+        let dial = s.spawn(|| {
+            source.connect(&dir.address()).rank(1).over(ConnType::Tcp).within(LONG).wait().unwrap()
+        });
         while !dial.is_finished() {
             target.progress();
         }
@@ -434,8 +434,8 @@ fn memory_stays_until_what_uses_it_is_over() {
     let get = |label: Option<u64>| {
         let gone = Arc::new(AtomicBool::new(false));
         let bytes = vec![3; 4096].into_boxed_slice();
-        let region = source.register(Watched { bytes, gone: Arc::clone(&gone) }).unwrap();
-        let buffer = source.share(region).unwrap();
+        let region = source.memory().register(Watched { bytes, gone: Arc::clone(&gone) }).unwrap();
+        let buffer = region.share().unwrap();
         let ends = Ends { local: buffer.clone(), remote: peer.buffer().unwrap() };
         let op = ends.start_get_at(0, 0, 4096).unwrap();
         let window = label.map(|l| peer.expose_buffer(&buffer, 0, 8, Access::READ, l).unwrap());
@@ -464,7 +464,7 @@ fn memory_stays_until_what_uses_it_is_over() {
 fn spans_and_shared_memory_have_a_window_in_common() {
     for conn in transports() {
         let t = Two::new(conn, (false, false));
-        let mut span = t.pair.sender().allocate(4096).unwrap().take_all().unwrap();
+        let mut span = t.pair.sender().memory().allocate(4096).unwrap().take_all().unwrap();
         span.fill(0x77);
         let op = t.ends.remote.put(MIB, span).start().unwrap();
         t.near.fill(0, 4096, 0x66).unwrap();

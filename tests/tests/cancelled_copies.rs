@@ -17,7 +17,7 @@ use hmc_core::transport::{CancelOutcome, Transport as _};
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_std::config::Progress;
-use hmc_std::{ConnType, ErrorKind, Op, Peer, Session, Want};
+use hmc_std::{ConnType, ErrorKind, Op, Peer, Session, want::Wanted};
 use hmc_testkit::ends::{self, End};
 use hmc_testkit::wire::Wire;
 use hmc_tests::env::{TempDir, until};
@@ -47,7 +47,8 @@ impl Ends {
         let target = Session::builder(1).uds(dir.path()).buffer(2 * LEN).start().unwrap();
         let source = Session::builder(0).buffer(2 * LEN).progress(progress);
         let source = source.start().unwrap();
-        let peer = source.connect_with(1, &dir.address(), ConnType::Shm, LONG).unwrap();
+        let peer =
+            source.connect(&dir.address()).rank(1).over(ConnType::Shm).within(LONG).wait().unwrap();
         source.buffer().fill(0, LEN, OURS).unwrap();
         Self { source, target, peer, _dir: dir }
     }
@@ -109,7 +110,7 @@ fn a_cancelled_put_with_a_tag_delivers_none() {
     assert_eq!(cancel(op), ErrorKind::Cancelled);
     e.assert_still("put with a tag", &e.target);
     e.peer.put_notify_at(0, LEN, 8, 2).unwrap();
-    let first = e.target.peer(0).unwrap().recv(Want::Notify, LONG).unwrap();
+    let first = e.target.peer(0).unwrap().recv(Wanted::Notify).within(LONG).wait().unwrap();
     assert_eq!(first, hmc_std::Message::Notify(2));
 }
 
@@ -127,7 +128,7 @@ fn a_put_whose_deadline_has_passed_copies_nothing_more() {
 fn a_cancelled_put_gives_its_span_back_and_reads_it_no_more() {
     let e = Ends::new();
     let window = e.peer.buffer().unwrap();
-    let region = e.source.allocate(LEN).unwrap();
+    let region = e.source.memory().allocate(LEN).unwrap();
     let mut span = region.take_all().unwrap();
     span.fill(OURS);
     let op = window.put(0, span).start().unwrap();

@@ -173,13 +173,23 @@ fn a_dialer_tries_again_until_its_deadline() {
         |rank| Session::builder(rank).buffer(1 << 12).insecure_loopback().start().unwrap();
     let s = session(1);
     let relay = moody_relay(at, 5);
-    let peer =
-        s.connect_with(0, &Address::Tcp(relay), ConnType::Tcp, LONG).expect("the 6th gets in");
+    let peer = s
+        .connect(&Address::Tcp(relay))
+        .rank(0)
+        .over(ConnType::Tcp)
+        .within(LONG)
+        .wait()
+        .expect("the 6th gets in");
     peer.put_at(0, 0, 64).expect("a put");
     // Whoever is asked for its rank too.
     let s = session(2);
     let relay = moody_relay(at, 3);
-    let peer = s.connect_any(&Address::Tcp(relay), ConnType::Tcp, LONG).expect("the 4th gets in");
+    let peer = s
+        .connect(&Address::Tcp(relay))
+        .over(ConnType::Tcp)
+        .within(LONG)
+        .wait()
+        .expect("the 4th gets in");
     assert_eq!(peer.rank().0, 0);
     // One that always hangs up: until the deadline, and it says what happened.
     let relay = moody_relay(at, usize::MAX);
@@ -188,9 +198,9 @@ fn a_dialer_tries_again_until_its_deadline() {
         let (relay, time) = (Address::Tcp(relay), Duration::from_millis(500));
         let start = Instant::now();
         let connected = if any {
-            s.connect_any(&relay, ConnType::Tcp, time)
+            s.connect(&relay).over(ConnType::Tcp).within(time).wait()
         } else {
-            s.connect_with(0, &relay, ConnType::Tcp, time)
+            s.connect(&relay).rank(0).over(ConnType::Tcp).within(time).wait()
         };
         let e = connected.expect_err("it hangs up");
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
@@ -217,7 +227,8 @@ fn dialer_at_its_second(
     let at = listener.local_addr().unwrap();
     let dialer = std::thread::spawn(move || {
         let s = Session::builder(1).buffer(1 << 12).insecure_loopback().start().unwrap();
-        let connected = s.connect_with(0, &Address::Tcp(at), ConnType::Tcp, LONG).map(drop);
+        let connected =
+            s.connect(&Address::Tcp(at)).rank(0).over(ConnType::Tcp).within(LONG).wait().map(drop);
         connected.expect_err("it is refused in the end")
     });
     let mut first = accept_first(listener, is_hello);
@@ -314,12 +325,12 @@ fn a_listener_that_always_hangs_up_is_dialed_until_the_deadline() {
             let (session, over) = (&session, &over);
             s.spawn(move || {
                 let began = Instant::now();
-                let connected = session.connect_with(rank, &address, ConnType::Auto, TIME);
+                let connected = session.connect(&address).rank(rank).within(TIME).wait();
                 over(connected.expect_err("it hangs up"), began);
             });
         }
         let began = Instant::now();
-        let connected = session.connect_any(&at, ConnType::Auto, TIME);
+        let connected = session.connect(&at).within(TIME).wait();
         over(connected.expect_err("it hangs up"), began);
     });
 }
@@ -367,7 +378,9 @@ fn who_waits_for_the_dial_of_another_thread_uses_no_processor() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = Address::Tcp(listener.local_addr().unwrap());
     let session = Session::builder(1).buffer(1 << 12).start().unwrap();
-    let dial = |ms| session.connect_with(0, &at, ConnType::Tcp, Duration::from_millis(ms));
+    let dial = |ms| {
+        session.connect(&at).rank(0).over(ConnType::Tcp).within(Duration::from_millis(ms)).wait()
+    };
     std::thread::scope(|s| {
         let first = s.spawn(|| dial(2500));
         let _silent = listener.accept().unwrap();

@@ -15,7 +15,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hmc_std::metrics::PeerStats;
-use hmc_std::{Access, Address, ConnType, ErrorKind, Message, Rank, Session, Want};
+use hmc_std::{
+    Access, Address, ConnType, ErrorKind, Message, Rank, Session,
+    want::{self, Wanted},
+};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::pair::{ALL, Pair, both};
@@ -71,7 +74,7 @@ fn transfers(p: &Pair) -> Seen {
     let (remote, buffer) = (a.buffer().unwrap(), p.sender().buffer());
     let put = remote.put(far, buffer.range(0, 9).unwrap());
     assert_eq!(result_of(put.into_future()).unwrap().bytes, 9);
-    let span = p.sender().allocate(33).unwrap().take_all().unwrap();
+    let span = p.sender().memory().allocate(33).unwrap().take_all().unwrap();
     remote.put(far, span).start().unwrap().wait().unwrap();
     remote.put(far, &[1; 21]).wait().unwrap();
     a.get_at(0, far, 200).unwrap();
@@ -121,9 +124,9 @@ fn messages_are_counted_once_at_each_end() {
         let p = Pair::new(conn, BUFFER);
         let at_start = of(p.sender());
         assert_eq!((at_start.messages_out, at_start.messages_in), (0, 0), "{conn:?}");
-        p.a.send_tag(1).unwrap();
-        p.a.send_int(2).unwrap();
-        p.a.send_struct(b"three").unwrap();
+        p.a.send(Message::Tag(1)).wait().unwrap();
+        p.a.send(Message::Int(2)).wait().unwrap();
+        p.a.send(Message::bytes(b"three")).wait().unwrap();
         // As many tags of puts as may come at once.
         let ops: Vec<_> =
             (0..20).map(|tag| p.a.start_put_notify_at(0, BUFFER / 2, 8, tag).unwrap()).collect();
@@ -133,15 +136,19 @@ fn messages_are_counted_once_at_each_end() {
         let all = || (of(p.receiver()).inbox == 23).then_some(());
         until("all of them are there", LONG, all);
         // None of these is a message of the application's.
-        let region = p.receiver().allocate(4096).unwrap();
+        let region = p.receiver().memory().allocate(4096).unwrap();
         let window = p.b.expose(region.take_all().unwrap(), Access::all(), 1);
         let window = window.map_err(|(e, _)| e).unwrap();
         p.a.window(1).within(LONG).wait().unwrap();
-        window.revoke(LONG).unwrap();
+        window.revoke().within(LONG).wait().unwrap();
         let mut got = vec![0; 5 << 20];
         let sent = vec![1; 5 << 20];
-        let (s, r) = both(true, || p.a.send_data(&sent), || p.b.recv_data(&mut got));
-        assert_eq!((s.unwrap(), r.unwrap()), ((), 5 << 20));
+        let (s, r) = both(
+            true,
+            || p.a.send_data(&sent).wait(),
+            || p.b.recv_data(&mut got).wait().map(|d| d.bytes),
+        );
+        assert_eq!((s.unwrap().bytes, r.unwrap()), (5 << 20, 5 << 20));
         let (here, there) = (of(p.sender()), of(p.receiver()));
         assert_eq!((here.messages_out, there.messages_in), (3, 23), "{conn:?}");
         if conn != ConnType::Loopback {
@@ -149,9 +156,9 @@ fn messages_are_counted_once_at_each_end() {
             assert_eq!(there.messages_out, 0, "{conn:?}");
         }
         // To be received changes what is there, and not what came.
-        assert_eq!(p.b.recv(Want::Tag, LONG).unwrap(), Message::Tag(1));
+        assert_eq!(p.b.recv(want::Tag).within(LONG).wait().unwrap(), 1);
         for _ in 0..22 {
-            p.b.recv(Want::Any, LONG).unwrap();
+            p.b.recv(Wanted::Any).within(LONG).wait().unwrap();
         }
         let there = of(p.receiver());
         assert_eq!((there.messages_in, there.inbox), (23, 0), "{conn:?}");
@@ -162,12 +169,12 @@ fn messages_are_counted_once_at_each_end() {
 fn failures_are_counted_once_however_they_are_waited_for() {
     for conn in ALL {
         let p = Pair::new(conn, BUFFER);
-        let buffer = p.receiver().share(p.receiver().allocate(4096).unwrap()).unwrap();
+        let buffer = p.receiver().memory().allocate(4096).unwrap().share().unwrap();
         let _window = p.b.expose_buffer(&buffer, 0, 4096, Access::WRITE, 1).unwrap();
         let window = p.a.window(1).within(LONG).wait().unwrap();
-        let here = p.sender().share(p.sender().allocate(4096).unwrap()).unwrap();
+        let here = p.sender().memory().allocate(4096).unwrap().share().unwrap();
         let ends = Ends { local: here, remote: window.clone() };
-        let span = || p.sender().allocate(8).unwrap().take_all().unwrap();
+        let span = || p.sender().memory().allocate(8).unwrap().take_all().unwrap();
         // In the call, started, with a span, and as futures.
         assert_eq!(ends.get_at(0, 0, 8).unwrap_err().kind(), ErrorKind::Access, "{conn:?}");
         let op = ends.start_get_at(0, 0, 8).unwrap();
@@ -196,14 +203,14 @@ fn exposed_bytes_are_those_of_the_windows_that_stand() {
         let p = Pair::new(conn, BUFFER);
         let exposed = || of(p.receiver()).exposed_bytes;
         assert_eq!(exposed(), BUFFER, "{conn:?}: the buffer");
-        let region = p.receiver().allocate(3 * 4096).unwrap();
+        let region = p.receiver().memory().allocate(3 * 4096).unwrap();
         let expose = |at, len, label| {
             let span = region.take(at, len).unwrap();
             p.b.expose(span, Access::READ, label).map_err(|(e, _)| e).unwrap()
         };
         let (first, second) = (expose(0, 4096, 1), expose(4096, 8000, 2));
         assert_eq!(exposed(), BUFFER + 4096 + 8000, "{conn:?}");
-        first.revoke(LONG).unwrap();
+        first.revoke().within(LONG).wait().unwrap();
         assert_eq!(exposed(), BUFFER + 8000, "{conn:?}");
         drop(second);
         until("it is exposed no more", LONG, || (exposed() == BUFFER).then_some(()));
@@ -227,7 +234,7 @@ fn links_that_are_lost_are_counted_and_goodbyes_are_not() {
         let come = |rank: u32| {
             let mut actor = Actor::session(ACTOR, &format!("rank={rank} buffer=4096 redial=0"));
             actor.request(&format!("connect 0 {address} {via} 20000"));
-            (actor, session.wait_peer(rank, LONG).unwrap())
+            (actor, session.accept(rank).within(LONG).wait().unwrap())
         };
         let (orderly, peer) = come(1);
         assert!(orderly.dismiss().success());
@@ -243,7 +250,7 @@ fn links_that_are_lost_are_counted_and_goodbyes_are_not() {
     // The other end of a link that is lost counts it, too.
     let other = Session::builder(3).buffer(4096).redial(false).start().unwrap();
     let mut actor = Actor::session(ACTOR, "rank=4 tcp=127.0.0.1:0 buffer=4096");
-    other.connect(4, &actor.address()).unwrap();
+    other.connect(&actor.address()).rank(4).wait().unwrap();
     assert_eq!(other.stats().peers_lost, 0);
     actor.request("echo it lives");
     let _ = actor.kill();
@@ -269,7 +276,7 @@ fn connections_that_are_refused_are_counted_once() {
     until("six are counted", LONG, || (count() == 6).then_some(()));
     // Who gets in is not among them.
     let friend = Session::builder(2).buffer(4096).start().unwrap();
-    friend.connect(0, &Address::Tcp(at)).unwrap().put_at(0, 0, 8).unwrap();
+    friend.connect(&Address::Tcp(at)).rank(0).wait().unwrap().put_at(0, 0, 8).unwrap();
     assert_eq!(count(), 6);
     let (near, far) = (session.stats(), friend.stats());
     assert_eq!((near.peers.len(), far.peers.len()), (1, 1));

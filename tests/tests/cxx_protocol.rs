@@ -10,7 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hmc_std::{Address, ErrorKind, Message, Session, SessionBuilder, Want};
+use hmc_std::{
+    Address, ErrorKind, Message, Session, SessionBuilder,
+    want::{self, Wanted},
+};
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::events::Events;
 use hmc_tests::raw_frames::{PATIENCE, dial, is_closed_after, send_raw};
@@ -41,16 +44,22 @@ fn talks(server: &Session, rank: u8, s: &mut (impl std::io::Read + std::io::Writ
     for piece in words.chunks(5) {
         s.write_all(piece).unwrap();
     }
-    let peer = server.wait_peer(u32::from(rank), LONG).expect("it said hello");
+    let peer = server.accept(u32::from(rank)).within(LONG).wait().expect("it said hello");
     assert_eq!(peer.conn(), None, "no data plane");
-    assert_eq!(peer.recv(Want::Any, LONG).unwrap(), Message::Tag(0x1122_3344_5566_7788));
-    assert_eq!(peer.recv(Want::Any, LONG).unwrap(), Message::Int(-2));
-    assert_eq!(peer.recv(Want::Any, LONG).unwrap(), Message::Struct(b"abc".to_vec()));
-    assert_eq!(peer.recv(Want::Any, LONG).unwrap(), Message::Struct(Vec::new()));
-    peer.send_tag(0x1122_3344_5566_7788).unwrap();
-    peer.send_int(-2).unwrap();
-    peer.send_struct(b"abc").unwrap();
-    peer.send_struct(b"").unwrap();
+    assert_eq!(
+        peer.recv(Wanted::Any).within(LONG).wait().unwrap(),
+        Message::Tag(0x1122_3344_5566_7788)
+    );
+    assert_eq!(peer.recv(Wanted::Any).within(LONG).wait().unwrap(), Message::Int(-2));
+    assert_eq!(
+        peer.recv(Wanted::Any).within(LONG).wait().unwrap(),
+        Message::bytes(b"abc".to_vec())
+    );
+    assert_eq!(peer.recv(Wanted::Any).within(LONG).wait().unwrap(), Message::bytes(Vec::new()));
+    peer.send(Message::Tag(0x1122_3344_5566_7788)).wait().unwrap();
+    peer.send(Message::Int(-2)).wait().unwrap();
+    peer.send(Message::bytes(b"abc")).wait().unwrap();
+    peer.send(Message::bytes(b"")).wait().unwrap();
     let mut heard = vec![0; TAG.len() + INT.len() + STRUCT.len() + EMPTY.len()];
     s.read_exact(&mut heard).unwrap();
     assert_eq!(heard, [TAG, INT, STRUCT, EMPTY].concat());
@@ -108,7 +117,7 @@ fn a_node_of_the_cpp_hmc_is_served_over_tcp_and_uds() {
     let mut again = dial(server.tcp_addr().unwrap());
     assert!(send_raw(&mut again, &hello(3)));
     assert!(is_closed_after(&mut again));
-    server.peer(3).unwrap().send_int(-2).unwrap();
+    server.peer(3).unwrap().send(Message::Int(-2)).wait().unwrap();
     let mut heard = [0; 12];
     tcp.read_exact(&mut heard).unwrap();
     assert_eq!(heard, INT);
@@ -125,7 +134,7 @@ fn a_node_of_the_cpp_hmc_is_served_over_tcp_and_uds() {
     until("the end is known", bound(Duration::from_secs(1)), || {
         (!peer.is_connected()).then_some(())
     });
-    assert_eq!(peer.recv(Want::Any, LONG).unwrap_err().kind(), ErrorKind::PeerDead);
+    assert_eq!(peer.recv(Wanted::Any).within(LONG).wait().unwrap_err().kind(), ErrorKind::PeerDead);
     let mut back = dial(server.tcp_addr().unwrap());
     talks(&server, 3, &mut back);
 }
@@ -158,18 +167,18 @@ fn a_node_of_the_cpp_hmc_can_be_dialed() {
     let at = listener.local_addr().unwrap();
     let s = Session::builder(258).start().unwrap();
     let node = std::thread::spawn(move || -> TcpStream { listener.accept().unwrap().0 });
-    let peer = s.connect_upstream(7, &Address::Tcp(at), PATIENCE).unwrap();
+    let peer = s.connect(&Address::Tcp(at)).cxx(7).within(PATIENCE).wait().unwrap();
     let mut node = node.join().unwrap();
     node.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut heard = [0; 12];
     node.read_exact(&mut heard).unwrap();
     assert_eq!(heard, *b"\x02\0\0\x80\x04\0\0\0\x02\x01\0\0");
-    peer.send_tag(0x1122_3344_5566_7788).unwrap();
+    peer.send(Message::Tag(0x1122_3344_5566_7788)).wait().unwrap();
     let mut tag = [0; 16];
     node.read_exact(&mut tag).unwrap();
     assert_eq!(tag, TAG);
     node.write_all(INT).unwrap();
-    assert_eq!(peer.recv_int().unwrap(), -2);
+    assert_eq!(peer.recv(want::Int).wait().unwrap(), -2);
 }
 
 /// A node of the C++ HMC proves nothing: it does not get a rank that is kept for a process that has proved itself, and who is
@@ -180,16 +189,16 @@ fn a_node_that_is_dialed_does_not_take_a_kept_rank() {
     let s = Session::builder(0).uds(dir.path()).start().unwrap();
     let native = || Session::builder(1).uds(dir.path()).start().unwrap();
     let first = native();
-    first.connect(0, &Address::Uds(dir.path().into())).unwrap();
+    first.connect(&Address::Uds(dir.path().into())).rank(0).wait().unwrap();
     drop(first);
     until("it is gone", LONG, || (s.peer(1).is_err()).then_some(()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = Address::Tcp(listener.local_addr().unwrap());
-    let e = s.connect_upstream(1, &at, LONG).expect_err("the rank is kept");
+    let e = s.connect(&at).cxx(1).within(LONG).wait().expect_err("the rank is kept");
     assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
     // It can come and be dialed again.
     let second = native();
-    s.connect(1, &Address::Uds(dir.path().into())).unwrap();
-    second.peer(0).unwrap().send_tag(5).unwrap();
-    assert_eq!(s.ctrl_recv(1).unwrap(), 5);
+    s.connect(&Address::Uds(dir.path().into())).rank(1).wait().unwrap();
+    second.peer(0).unwrap().send(Message::Tag(5)).wait().unwrap();
+    assert_eq!(s.recv(1, want::Tag).wait().map(|m| m.1).unwrap(), 5);
 }

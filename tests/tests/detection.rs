@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_std::{ErrorKind, Peer, Session, Want};
+use hmc_std::{ErrorKind, Peer, Session, want::Wanted};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via, bound, number};
 
@@ -57,7 +57,14 @@ impl Scene {
             Control::Local => self.dir.address(),
             Control::Tcp => actor.address(),
         };
-        let peer = self.session.connect_with(rank, &address, self.via.conn(), LONG).unwrap();
+        let peer = self
+            .session
+            .connect(&address)
+            .rank(rank)
+            .over(self.via.conn())
+            .within(LONG)
+            .wait()
+            .unwrap();
         (actor, peer)
     }
 
@@ -71,7 +78,11 @@ impl Scene {
                     let one = |(at, (actor, peer)): (u64, &(Actor, Peer))| {
                         let peer = peer.clone();
                         let ended = s.spawn(move || {
-                            let e = peer.recv(Want::Any, LONG).expect_err("nobody sends");
+                            let e = peer
+                                .recv(Wanted::Any)
+                                .within(LONG)
+                                .wait()
+                                .expect_err("nobody sends");
                             assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
                             Instant::now()
                         });

@@ -29,7 +29,7 @@ const OURS: u8 = 0xAA;
 const THREADS: u32 = 2;
 
 fn buffer(session: &Session, byte: u8) -> ConnBuffer {
-    let buffer = session.share(session.allocate(LEN).unwrap()).unwrap();
+    let buffer = session.memory().allocate(LEN).unwrap().share().unwrap();
     buffer.write_at(0, &vec![byte; BYTES]).unwrap();
     buffer
 }
@@ -89,7 +89,7 @@ fn a_get_that_a_revocation_meets_gives_bytes_of_the_window_or_fails() {
         let window = p.b.expose_buffer(&theirs, 0, LEN, Access::all(), round).unwrap();
         let remote = p.a.window(round).within(LONG).wait().unwrap();
         let ends = while_threads_get(p.sender(), &remote, &mut rng, || {
-            window.revoke(LONG).expect("the threads get out");
+            window.revoke().within(LONG).wait().expect("the threads get out");
         });
         let is_gone = |e: &ErrorKind| {
             matches!(e, ErrorKind::Revoked | ErrorKind::StaleEpoch | ErrorKind::NotFound)
@@ -108,7 +108,7 @@ fn a_get_that_the_end_of_a_link_meets_gives_bytes_of_the_window_or_fails() {
         let remote = a.window(7).within(LONG).wait().unwrap();
         let receiver = sessions.remove(0);
         let ends = while_threads_get(&sessions[0], &remote, &mut rng, || {
-            receiver.shutdown(LONG).expect("in order");
+            receiver.shutdown().within(LONG).wait().expect("in order");
         });
         let is_over = |e: &ErrorKind| {
             matches!(e, ErrorKind::PeerDead | ErrorKind::Closed | ErrorKind::Revoked)
@@ -187,7 +187,7 @@ fn operations_that_are_over_at_once_are_waited_for_like_others() {
     let op = a.start_put_at(0, 0, 8).unwrap();
     assert_eq!(a.start_put_at(LEN - 4, 0, 8).unwrap_err().kind(), ErrorKind::Range);
     assert_eq!(a.start_put_at(0, LEN - 4, 8).unwrap_err().kind(), ErrorKind::Range);
-    receiver.shutdown(LONG).expect("in order");
+    receiver.shutdown().within(LONG).wait().expect("in order");
     until("the link is over", LONG, || a.start_put_at(0, 0, 8).is_err().then_some(()));
     assert_eq!(wait(op).unwrap(), 8);
 }

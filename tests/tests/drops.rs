@@ -39,7 +39,7 @@ impl Ends {
         let target = target.progress(Progress::Manual).start().unwrap();
         let source = Session::builder(0).buffer(BUFFER).start().unwrap();
         let peer = driven(&target, || {
-            source.connect_with(1, &dir.address(), ConnType::Tcp, LONG).unwrap()
+            source.connect(&dir.address()).rank(1).over(ConnType::Tcp).within(LONG).wait().unwrap()
         });
         let remote = peer.buffer().unwrap();
         Self { source, target, peer, remote, _dir: dir }
@@ -68,7 +68,7 @@ impl Ends {
 
     /// A region whose bytes are all `byte`.
     fn region(&self, byte: u8, len: u64) -> Region {
-        let region = self.source.allocate(len).unwrap();
+        let region = self.source.memory().allocate(len).unwrap();
         region.take_all().unwrap().fill(byte);
         region
     }
@@ -212,7 +212,8 @@ fn a_future_gets_the_slot_of_an_operation_that_was_dropped() {
     let target = Session::builder(1).tcp("127.0.0.1:0").uds(dir.path()).buffer(4096);
     let target = target.progress(Progress::Manual).start().unwrap();
     let source = Session::builder(0).buffer(4096).slots(4).start().unwrap();
-    let connect = || source.connect_with(1, &dir.address(), ConnType::Tcp, LONG).unwrap();
+    let connect =
+        || source.connect(&dir.address()).rank(1).over(ConnType::Tcp).within(LONG).wait().unwrap();
     let peer = driven(&target, connect);
     let remote = peer.buffer().unwrap();
     let range = source.buffer().range(0, 64).unwrap();

@@ -12,6 +12,7 @@ use hmc_core::types::Access;
 use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::ControlMessage;
 use hmc_std::ErrorKind;
+use hmc_testkit::buffers::BufferMessages as _;
 use hmc_tests::env::until;
 use hmc_tests::raw_frames::{frame, read_frame};
 use hmc_tests::rogue::wide_window;
@@ -57,7 +58,7 @@ fn a_session_sends_up_to_a_page_with_the_offer_and_is_answered_by_one_word() {
             let message = vec![7; len];
             let peer = rig.peer.clone();
             std::thread::scope(|scope| {
-                let sent = scope.spawn(|| peer.send_data_within(&message, LONG));
+                let sent = scope.spawn(|| peer.send_data(&message).within(LONG).wait());
                 assert_eq!(receive_note(&mut rig), Ok(message.clone()));
                 send_frames(&mut rig, &[ControlMessage::Rndv(end(RndvRole::Receiver, Ok(())))]);
                 sent.join().unwrap().unwrap();
@@ -68,7 +69,7 @@ fn a_session_sends_up_to_a_page_with_the_offer_and_is_answered_by_one_word() {
             let mut rig = Rig::with(&mut target, Access::all(), features);
             let peer = rig.peer.clone();
             std::thread::scope(|scope| {
-                let sent = scope.spawn(|| peer.send_data_within(&vec![7; len], LONG));
+                let sent = scope.spawn(|| peer.send_data(&vec![7; len]).within(LONG).wait());
                 let len = u64::try_from(len).unwrap();
                 assert_eq!(receive_note(&mut rig), Err(RndvMsg::Offer { id: ID, len }));
                 let why = Err(AbortReason::Cancelled);
@@ -86,14 +87,14 @@ fn a_session_takes_the_bytes_of_an_offer_and_answers_with_one_word() {
         let mut rig = eager_rig(&mut target);
         send_frames(&mut rig, &[ControlMessage::Eager { id: ID, bytes: b"short" }]);
         let mut got = [0; 16];
-        assert_eq!(rig.peer.recv_data(&mut got).unwrap(), 5);
+        assert_eq!(rig.peer.recv_data(&mut got).wait().map(|d| d.bytes).unwrap(), 5);
         assert_eq!(&got[..6], b"short\0");
         assert_eq!(receive_note(&mut rig), Err(end(RndvRole::Receiver, Ok(()))));
         // A withdrawal that crossed with that changes nothing; the link lives.
         let withdrawn = end(RndvRole::Sender, Err(AbortReason::Cancelled));
         let next = ControlMessage::Eager { id: RndvId(1), bytes: b"" };
         send_frames(&mut rig, &[ControlMessage::Rndv(withdrawn), next]);
-        assert_eq!(rig.peer.recv_data(&mut got).unwrap(), 0);
+        assert_eq!(rig.peer.recv_data(&mut got).wait().map(|d| d.bytes).unwrap(), 0);
     }
 }
 
@@ -131,12 +132,12 @@ fn a_place_for_the_bytes_of_an_offer_ends_the_link() {
     for via in BOTH {
         let mut target = Target::new(*via);
         let mut rig = eager_rig(&mut target);
-        let sent = rig.peer.send_data_nb(0, 8).unwrap();
+        let sent = rig.peer.start_send_at(0, 8).unwrap();
         receive_note(&mut rig).unwrap();
         let place = RecvTarget::direct(wide_window().slice(0, 8).unwrap());
         send_frames(&mut rig, &[ControlMessage::Rndv(RndvMsg::Ready { id: ID, target: place })]);
-        let e = sent.wait(LONG).unwrap_err();
-        assert_eq!(e.error.kind(), ErrorKind::PeerDead, "{e:?}");
+        let e = sent.wait().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::PeerDead, "{e:?}");
         rig.assert_ended("a place", NOT_NOW);
     }
 }
@@ -147,7 +148,7 @@ fn a_send_that_ends_in_vain_withdraws_the_message() {
         let mut target = Target::new(*via);
         let mut rig = eager_rig(&mut target);
         let short = Duration::from_millis(50);
-        let e = rig.peer.send_data_within(b"nobody wants it", short).unwrap_err();
+        let e = rig.peer.send_data(b"nobody wants it").within(short).wait().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded);
         receive_note(&mut rig).unwrap();
         let withdrawn = end(RndvRole::Sender, Err(AbortReason::DeadlineExceeded));

@@ -31,7 +31,8 @@ fn play(rank: u32, rng: &mut Rng) {
     let session = Session::builder(0).redial(false).start().unwrap();
     let settings = format!("rank={rank} redial=0 uds={}", dir.path().display());
     let mut target = Actor::session(ACTOR, &settings);
-    let peer = session.connect_with(rank, &dir.address(), ConnType::Shm, LONG).unwrap();
+    let peer =
+        session.connect(&dir.address()).rank(rank).over(ConnType::Shm).within(LONG).wait().unwrap();
     target.request(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
     let remote = peer.window(5).within(LONG).wait().unwrap();
     target.stop();
@@ -39,7 +40,7 @@ fn play(rank: u32, rng: &mut Rng) {
     let mut ops = Vec::new();
     for _ in 0..1 + rng.below(3) {
         let (owner, lent) = Owner::of(LEN, LENT);
-        let span = session.register(lent).unwrap().take_all().unwrap();
+        let span = session.memory().register(lent).unwrap().take_all().unwrap();
         let op = match rng.below(2) {
             0 => remote.get(0, span).start(),
             _ => remote.put(0, span).start(),
@@ -56,7 +57,7 @@ fn play(rank: u32, rng: &mut Rng) {
             drop(session);
         }
         1 => {
-            let _ = session.shutdown(Duration::from_millis(rng.below(20)));
+            let _ = session.shutdown().within(Duration::from_millis(rng.below(20))).wait();
             drop((ops, remote, peer));
         }
         _ => {

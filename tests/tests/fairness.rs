@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hmc_std::memory::Span;
-use hmc_std::{Access, Address, ConnType, Session, Want};
+use hmc_std::{Access, Address, ConnType, Message, Session, Who, want::Wanted};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::raw_frames::{dial, send_raw};
@@ -31,20 +31,20 @@ fn queued_copies_of_one_peer_do_not_shut_out_another() {
         .unwrap();
     let session = |rank, conn| {
         let s = Session::builder(rank).buffer(4096).start().unwrap();
-        let peer = s.connect_with(1, &dir.address(), conn, LONG).unwrap();
+        let peer = s.connect(&dir.address()).rank(1).over(conn).within(LONG).wait().unwrap();
         (s, peer)
     };
     let (busy, to_target) = session(0, ConnType::Shm);
     let (_quiet, other) = session(2, ConnType::Tcp);
     let vector = || vec![0u8; usize::try_from(BLOCK).unwrap()];
-    let space = target.register_vec(vector()).unwrap().take_all().unwrap();
+    let space = target.memory().register_vec(vector()).unwrap().take_all().unwrap();
     let _window = target.peer(0).unwrap().expose(space, Access::all(), LABEL).unwrap();
     let window = to_target.window(LABEL).within(LONG).wait().unwrap();
     let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let post = |span: Span| window.put(0, span).start().unwrap();
-            let span = || busy.register_vec(vector()).unwrap().take_all().unwrap();
+            let span = || busy.memory().register_vec(vector()).unwrap().take_all().unwrap();
             let mut flying: VecDeque<_> = (0..8).map(|_| post(span())).collect();
             while let Some(op) = flying.pop_front() {
                 let span = op.wait().unwrap().memory;
@@ -76,7 +76,7 @@ fn messages_of_one_peer_do_not_shut_out_those_of_another() {
     let builder = Session::builder(0).uds(dir.path()).tcp("127.0.0.1:0").accept_upstream();
     let receiver = builder.start().unwrap();
     let other = Session::builder(2).start().unwrap();
-    let from_other = other.connect(0, &Address::Uds(dir.path().into())).unwrap();
+    let from_other = other.connect(&Address::Uds(dir.path().into())).rank(0).wait().unwrap();
     // A node of the C++ HMC as rank 1, and empty structs of it in one piece.
     let mut busy = dial(receiver.tcp_addr().unwrap());
     assert!(send_raw(&mut busy, b"\x02\0\0\x80\x04\0\0\0\x01\0\0\0"));
@@ -86,8 +86,8 @@ fn messages_of_one_peer_do_not_shut_out_those_of_another() {
         scope.spawn(move || while send_raw(&mut busy, &structs) {});
         let is_ahead = || receiver.stats().peers.iter().any(|p| p.rank.0 == 1 && p.inbox > 500);
         until("the busy peer is ahead", LONG, || is_ahead().then_some(()));
-        from_other.send_struct(b"one").unwrap();
-        let next = || receiver.control().recv_any(Want::Struct, LONG).unwrap().0.0;
+        from_other.send(Message::bytes(b"one")).wait().unwrap();
+        let next = || receiver.recv(Who::Any, Wanted::Bytes).within(LONG).wait().unwrap().0.0;
         let heard = (0..20_000).any(|_| next() == 2);
         end.shutdown(Shutdown::Both).unwrap();
         assert!(heard, "20,000 messages of one peer came before the only one of another");

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use hmc_std::memory::SharedBytes;
 use hmc_std::{
-    Access, ConnType, Element, ErrorKind, Exchange, Piece, Reduce, Session, Waited, Want, wait_any,
+    Access, ConnType, Element, ErrorKind, Exchange, Message, Piece, Reduce, Session, Waited, Who,
+    wait_any,
+    want::{self, Wanted},
 };
-use hmc_testkit::buffers::BufferTransfers as _;
+use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _};
 use hmc_tests::child::in_child;
 use hmc_tests::env::TempDir;
 
@@ -64,12 +66,10 @@ impl Drop for Stop<'_> {
 /// The public methods of the types that belong to a session, as their sources have them.
 fn methods() -> BTreeSet<String> {
     const TYPES: &[&str] = &[
-        "Communicator",
         "ConnBuffer",
-        "Control",
-        "Delivery",
         "Failed",
         "Group",
+        "Memory",
         "LocalRange",
         "Op",
         "Peer",
@@ -135,19 +135,22 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
     let mut prepared = Session::builder(0).buffer(1 << 20).prepare().unwrap();
     let source = prepared.start().unwrap();
     let extra = Session::builder(5).buffer(0).start().unwrap();
-    let peer = source.connect(1, &dir.address()).unwrap();
-    let back = target.wait_peer(0, Duration::from_secs(30)).unwrap();
+    let peer = source.connect(&dir.address()).rank(1).wait().unwrap();
+    let back = target.accept(0).within(Duration::from_secs(30)).wait().unwrap();
     peer.put_at(0, 0, 4096).unwrap();
     let before = target.buffer().crc32c(8192, 1 << 19).unwrap();
 
     let (secs, now) = (Duration::from_secs(1), Duration::ZERO);
-    let region = source.allocate(1 << 16).unwrap();
-    let shared = source.share(source.allocate(1 << 16).unwrap()).unwrap();
-    let adopted = source.share(source.register_vec(vec![7; 4096]).unwrap()).unwrap();
+    let region = source.memory().allocate(1 << 16).unwrap();
+    let shared = source.memory().allocate(1 << 16).unwrap().share().unwrap();
+    let adopted = source.memory().register_vec(vec![7; 4096]).unwrap().share().unwrap();
     let window = peer.expose(region.take(0, 4096).unwrap(), Access::all(), 1).unwrap();
     let shared_window = peer.expose_buffer(&shared, 0, 4096, Access::all(), 2).unwrap();
-    let theirs =
-        back.expose(target.allocate(1 << 16).unwrap().take_all().unwrap(), Access::all(), 3);
+    let theirs = back.expose(
+        target.memory().allocate(1 << 16).unwrap().take_all().unwrap(),
+        Access::all(),
+        3,
+    );
     let theirs = theirs.unwrap();
     let own = peer.buffer().unwrap();
     let remote = peer.window(3).within(Duration::from_secs(30)).wait().unwrap();
@@ -160,10 +163,10 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
     let span = |at: u64| region.take(at, 64).unwrap();
     let span_op = remote.put(0, span(8192)).notify(1).start().unwrap();
     let other_span_op = remote.put(0, span(8320)).notify(1).start().unwrap();
-    let delivery = peer.send_data_nb(0, 64).unwrap();
-    let mut other_delivery = peer.send_data_nb(0, 64).unwrap();
+    let delivery = peer.start_send_at(0, 64).unwrap();
+    let other_delivery = peer.start_send_at(0, 64).unwrap();
     let mut spans: Vec<_> = (0..20).map(|i| region.take(16384 + i * 64, 64).unwrap()).collect();
-    let group = source.group(&[0, 1]).unwrap();
+    let group = source.group(&[0, 1]).wait().unwrap();
     let file: std::fs::File =
         rustix::fs::memfd_create("fork", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into();
     let vec_at = adopted.as_ptr();
@@ -186,7 +189,6 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
             macro_rules! table {
                 ($($name:literal: $call:expr;)*) => { $(said.push(($name, $call));)* };
             }
-            let control = source.control();
             let mut next = || spans.pop().unwrap();
             table! {
                 "Session::builder": plain(true);
@@ -195,51 +197,35 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Session::buffer": plain(source.buffer().len() == 1 << 20);
                 "Session::tcp_addr": plain(target.tcp_addr().is_none());
                 "Session::tcp_addrs": plain(target.tcp_addrs().is_empty());
-                "Session::uds_path": plain(target.uds_path().is_none());
                 "Session::uds_paths": plain(target.uds_paths().is_empty());
-                "Communicator::rank": plain(source.rank().0 == 0);
-                "Communicator::deadline": plain(source.deadline() == Duration::from_secs(30));
-                "Communicator::connect": forked(source.connect(1, &dir.address()));
-                "Communicator::connect_with": forked(source.connect_with(1, &dir.address(), ConnType::Shm, secs));
-                "Communicator::connect_any": forked(source.connect_any(&dir.address(), ConnType::Auto, secs));
-                "Communicator::connect_named": forked(source.connect_named(1, &dir.address(), ConnType::Auto, secs));
-                "Communicator::wait_namesake": forked(source.wait_namesake(secs));
-                "Communicator::connect_upstream": forked(source.connect_upstream(1, &dir.address(), secs));
-                "Communicator::loopback": forked(source.loopback());
-                "Communicator::peer": forked(source.peer(1));
-                "Communicator::wait_peer": forked(source.wait_peer(1, secs));
-                "Communicator::meet": forked(source.meet(1, secs));
-                "Communicator::wait_any_peer": forked(source.wait_any_peer(&[], secs));
-                "Communicator::peers": plain(source.peers().is_empty());
-                "Communicator::arriving": plain(source.arriving().is_empty());
-                "Communicator::check_conn": plain(!source.check_conn(1));
-                "Communicator::control": plain(true);
-                "Communicator::ctrl_send": forked(source.ctrl_send(1, 1));
-                "Communicator::ctrl_recv": forked(source.ctrl_recv(1));
-                "Communicator::allocate": forked(source.allocate(1));
-                "Communicator::register": forked(source.register(hmc_std::memory::HeapBytes::from(vec![1])));
-                "Communicator::register_vec": forked(source.register_vec(vec![1]));
+                "Session::rank": plain(source.rank().0 == 0);
+                "Session::deadline": plain(source.deadline() == Duration::from_secs(30));
+                "Session::connect": forked(source.connect(&dir.address()).rank(1).wait());
+                "Session::connect": forked(source.connect(&dir.address()).within(secs).wait());
+                "Session::connect": forked(source.connect(&dir.address()).named(1).within(secs).wait());
+                "Session::accept": forked(source.accept(Who::Namesake).or_unread().within(secs).wait());
+                "Session::connect": forked(source.connect(&dir.address()).cxx(1).within(secs).wait());
+                "Session::loopback": forked(source.loopback());
+                "Session::peer": forked(source.peer(1));
+                "Session::accept": forked(source.accept(1).within(secs).wait());
+                "Session::accept": forked(source.accept(1).or_unread().within(secs).wait());
+                "Session::peers": plain(source.peers().is_empty());
+                "Session::arriving": plain(source.arriving().is_empty());
+                "Memory::allocate": forked(source.memory().allocate(1));
+                "Memory::register": forked(source.memory().register(hmc_std::memory::HeapBytes::from(vec![1])));
+                "Memory::register_vec": forked(source.memory().register_vec(vec![1]));
                 // SAFETY: the byte is there as long as the table.
-                "Communicator::register_raw": forked(unsafe { source.register_raw((&mut out[0]).into(), 1) });
-                "Communicator::share": forked(source.share(region.clone()));
-                "Communicator::explain": forked(source.explain(1));
-                "Communicator::stats": plain(source.stats().peers.is_empty());
-                "Communicator::find_ucx_registration": forked(source.find_ucx_registration(&region));
-                "Communicator::progress": plain(!source.progress());
-                "Communicator::group": forked(source.group(&[0, 1]));
-                "Communicator::listen_tcp": forked(source.listen_tcp("127.0.0.1:0"));
-                "Communicator::listen_uds": forked(source.listen_uds(dir.path()));
-                "Communicator::close_doors": plain({ target.close_doors(); true });
-                "Communicator::allow_insecure": plain({ source.allow_insecure(); true });
-                "Communicator::shutdown": forked(hmc_std::Communicator::shutdown(&source, secs));
-                "Control::send_tag": forked(control.send_tag(1, 1));
-                "Control::send_int": forked(control.send_int(1, 1));
-                "Control::send_struct": forked(control.send_struct(1, &[1]));
-                "Control::recv": forked(control.recv(1, Want::Any, secs));
-                "Control::recv_of": forked(control.recv_of(1, Want::Any, secs, secs));
-                "Control::recv_tag": forked(control.recv_tag(1, secs));
-                "Control::recv_any": forked(control.recv_any(Want::Any, secs));
-                "Control::is_connected": plain(!control.is_connected(1));
+                "Memory::register_raw": forked(unsafe { source.memory().register_raw((&mut out[0]).into(), 1) });
+                "Region::share": forked(region.clone().share());
+                "Session::stats": plain(source.stats().peers.is_empty());
+                "Session::find_ucx_registration": forked(source.find_ucx_registration(&region));
+                "Session::progress": plain(!source.progress());
+                "Session::group": forked(source.group(&[0, 1]).wait());
+                "Session::listen_tcp": forked(source.listen_tcp("127.0.0.1:0"));
+                "Session::listen_uds": forked(source.listen_uds(dir.path()));
+                "Session::close_listeners": plain({ target.close_listeners(); true });
+                "Session::allow_insecure": plain({ source.allow_insecure(); true });
+                "Session::shutdown": forked(source.shutdown().within(secs).wait());
                 "Peer::rank": plain(peer.rank().0 == 1);
                 "Peer::session_id": plain(peer.session_id() == source.id());
                 "Peer::newest": forked(peer.newest());
@@ -249,34 +235,37 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Peer::check_process": forked(peer.check_process());
                 "Peer::conn": plain(peer.conn().is_none());
                 "Peer::explain": plain(peer.explain().conn.is_none());
-                "Peer::remote_len": forked(peer.remote_len());
-                "Peer::disconnect": forked(peer.disconnect(secs));
+                "Peer::disconnect": forked(peer.disconnect().within(secs).wait());
                 "Peer::buffer": forked(peer.buffer());
                 "Peer::window": forked(peer.window(3).within(secs).wait());
                 "Peer::window": polled(pin!(peer.window(3).into_future()).poll(&mut cx));
-                "Peer::send_tag": forked(peer.send_tag(1));
-                "Peer::send_tag_within": forked(peer.send_tag_within(1, secs));
-                "Peer::send_int": forked(peer.send_int(1));
-                "Peer::send_struct": forked(peer.send_struct(&[1]));
-                "Peer::send_struct_within": forked(peer.send_struct_within(&[1], secs));
-                "Peer::send_struct_view": forked(peer.send_struct_view(SharedBytes::of(&[1]), secs));
-                "Peer::recv": forked(peer.recv(Want::Any, secs));
-                "Peer::recv_tag": forked(peer.recv_tag());
-                "Peer::recv_int": forked(peer.recv_int());
-                "Peer::recv_struct": forked(peer.recv_struct());
-                "Peer::recv_notify": forked(peer.recv_notify());
-                "Peer::send_data": forked(peer.send_data(&[1]));
-                "Peer::send_data_within": forked(peer.send_data_within(&[1], secs));
-                "Peer::send_data_view": forked(peer.send_data_view(SharedBytes::of(&[1]), secs));
-                "Peer::recv_data_view": forked(peer.recv_data_view(SharedBytes::of_mut(&mut out), secs));
-                "Peer::recv_data": forked(peer.recv_data(&mut out));
-                "Peer::recv_data_within": forked(peer.recv_data_within(&mut out, secs));
-                "Peer::send_data_at": forked(peer.send_data_at(0, 1));
-                "Peer::recv_data_at": forked(peer.recv_data_at(0, 1));
-                "Peer::send_data_nb": forked(peer.send_data_nb(0, 1));
-                "Peer::recv_data_nb": forked(peer.recv_data_nb(0, 1));
-                "Peer::send_data_span": forked(peer.send_data_span(next()));
-                "Peer::recv_data_span": forked(peer.recv_data_span(next()));
+                "Peer::send": forked(peer.send(Message::Tag(1)).wait());
+                "Peer::send": polled(pin!(peer.send(Message::Tag(1)).into_future()).poll(&mut cx));
+                "Peer::recv": forked(peer.recv(Wanted::Any).within(secs).wait());
+                "Peer::recv": polled(pin!(peer.recv(want::Notify).into_future()).poll(&mut cx));
+                "Session::recv": forked(source.recv(1, want::Tag).wait());
+                "Session::recv": forked(source.recv(Who::Any, want::Tag).wait());
+                "Session::recv": polled(pin!(source.recv(Who::Any, want::Any).into_future()).poll(&mut cx));
+                "Session::connect": polled(pin!(source.connect(&dir.address()).rank(1).into_future()).poll(&mut cx));
+                "Session::accept": polled(pin!(source.accept(Who::Any).into_future()).poll(&mut cx));
+                "Session::shutdown": polled(pin!(source.shutdown().into_future()).poll(&mut cx));
+                "Session::group": polled(pin!(source.group(&[0, 1]).into_future()).poll(&mut cx));
+                "Request::rank": forked(source.connect(&dir.address()).rank(1).wait());
+                "Request::over": forked(source.connect(&dir.address()).over(ConnType::Tcp).wait());
+                "Request::named": forked(source.connect(&dir.address()).named(1).wait());
+                "Request::cxx": forked(source.connect(&dir.address()).cxx(1).wait());
+                "Request::or_unread": forked(source.accept(Who::Any).or_unread().wait());
+                "Memory::new": plain(hmc_std::Memory::new().is_ok_and(|m| m.allocate(64).is_ok()));
+                "Session::memory": forked(source.memory().register_vec(vec![1]));
+                "Peer::disconnect": polled(pin!(peer.disconnect().into_future()).poll(&mut cx));
+                "Peer::send_data": forked(peer.send_data(next()).start());
+                "Peer::send_data": polled(pin!(peer.send_data(next()).into_future()).poll(&mut cx));
+                "Peer::send_data": polled(pin!(peer.send_data(&[1]).into_future()).poll(&mut cx));
+                "Peer::recv_data": forked(peer.recv_data(next()).start());
+                "Peer::recv_data": polled(pin!(peer.recv_data(next()).into_future()).poll(&mut cx));
+                "Peer::recv_data": polled(pin!(peer.recv_data(&mut [0]).into_future()).poll(&mut cx));
+                "Peer::send_data": forked(peer.send_data(&[1]).wait());
+                "Peer::recv_data": forked(peer.recv_data(&mut out).wait().map(|d| d.bytes));
                 "Peer::expose": forked(peer.expose(next(), Access::all(), 9).map_err(|(e, _)| e));
                 "Peer::expose_buffer": forked(peer.expose_buffer(&shared, 0, 1, Access::all(), 9));
                 "Region::len": plain(region.len() == 1 << 16);
@@ -366,7 +355,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 }
             }
             // SAFETY: the application's own memory is inherited: it is this process's own copy.
-            said.push(("Communicator::register_vec", plain(unsafe { vec_at.read() } == 7)));
+            said.push(("Memory::register_vec", plain(unsafe { vec_at.read() } == 7)));
             let mut window = window;
             table! {
                 "Window::len": plain(window.len() == 4096);
@@ -375,10 +364,10 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Window::write_at": forked(window.write_at(0, &out));
                 "Window::crc32c": forked(window.crc32c(0, 8));
                 "Window::write_to": forked(window.write_to(0, 8, &file, 0));
-                "Window::revoke": forked(window.revoke(secs));
+                "Window::revoke": forked(window.revoke().within(secs).wait());
                 "SharedWindow::len": plain(shared_window.len() == 4096);
                 "SharedWindow::is_empty": plain(!shared_window.is_empty());
-                "SharedWindow::revoke": forked(shared_window.revoke(secs));
+                "SharedWindow::revoke": forked(shared_window.revoke().within(secs).wait());
                 "wait_any": forked(wait_any(&[&op, &other_op], secs));
                 "Op::wait_for": waited(op.wait_for(secs));
                 "Op::wait_for": waited(op.wait_for(now));
@@ -394,12 +383,12 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Failed::kind": plain(failed.kind() == ErrorKind::Forked);
                 "Failed::error": plain(failed.error().kind() == ErrorKind::Forked);
                 "Failed::reclaim": forked(failed.reclaim().within(secs).wait());
-                "Delivery::cancel": plain({ delivery.cancel(); true });
-                "Delivery::wait_for": forked(delivery.wait_for(now));
-                "Delivery::poll_ref": polled(delivery.poll_ref(&mut cx));
-                "Delivery::test": other_delivery.test().map_or(plain(false), forked);
-                "Delivery::wait": forked(delivery.wait(secs));
-                "Delivery::poll": polled(pin!(other_delivery).poll(&mut cx));
+                "Op::cancel": plain({ delivery.cancel(); true });
+                "Op::wait_for": waited(delivery.wait_for(now));
+                "Op::poll_ended": polled(delivery.poll_ended(&mut cx));
+                "Op::name": plain(delivery.name().is_none());
+                "Op::wait": forked(delivery.wait());
+                "Op::poll": polled(pin!(other_delivery).poll(&mut cx));
                 "Group::len": plain(group.len() == 2);
                 "Group::ranks": plain(group.ranks() == [0, 1]);
                 "Group::position": plain(group.position() == 0);
@@ -437,7 +426,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Prepared::private_ranks": plain({ prepared.private_ranks(); true });
                 "Prepared::use_ucx": plain({ prepared.use_ucx(false); true });
                 "Prepared::start": forked(prepared.start());
-                "Session::shutdown": forked(extra.shutdown(secs));
+                "Session::shutdown": forked(extra.shutdown().within(secs).wait());
             }
             let called: BTreeSet<String> =
                 said.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -464,9 +453,9 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                     forked(peer.put_at(0, 0, 64)),
                     forked(region.take(60000, 8)),
                     forked(region.clone().take_all()),
-                    forked(source.allocate(64)),
+                    forked(source.memory().allocate(64)),
                     forked(source.peer(1)),
-                    forked(peer.recv_data(&mut [0])),
+                    forked(peer.recv_data(&mut [0]).wait().map(|d| d.bytes)),
                 ];
                 drop(peer.clone());
                 format!("{:?}", all.iter().find(|said| matches!(said, Said::Wrong(_))))
@@ -479,8 +468,8 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
     drop(theirs);
     source.buffer().fill(0, 4096, 3).unwrap();
     peer.put_at(0, 8192, 4096).unwrap();
-    peer.send_tag(7).unwrap();
-    assert_eq!(target.ctrl_recv(0).unwrap(), 7);
+    peer.send(Message::Tag(7)).wait().unwrap();
+    assert_eq!(target.recv(0, want::Tag).wait().map(|m| m.1).unwrap(), 7);
     let third = Session::builder(2).buffer(4096).start().unwrap();
-    third.connect(1, &dir.address()).expect("the socket's file is still there");
+    third.connect(&dir.address()).rank(1).wait().expect("the socket's file is still there");
 }

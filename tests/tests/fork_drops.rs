@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use hmc_std::{Access, Piece, Session};
-use hmc_testkit::buffers::BufferTransfers as _;
+use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _};
 use hmc_tests::child::in_child;
 use hmc_tests::env::TempDir;
 
@@ -48,15 +48,15 @@ fn what_a_child_drops_closes_none_of_its_descriptors() {
     let target = target.unwrap();
     let prepared = Session::builder(7).buffer(1 << 16).prepare().unwrap();
     let source = Session::builder(0).buffer(1 << 16).start().unwrap();
-    let peer = source.connect(1, &dir.address()).unwrap();
-    let back = target.wait_peer(0, Duration::from_secs(30)).unwrap();
-    let region = source.allocate(1 << 16).unwrap();
-    let spare = source.allocate(4096).unwrap();
-    let shared = source.share(source.allocate(4096).unwrap()).unwrap();
-    let adopted = source.register_vec(vec![7; 4096]).unwrap();
+    let peer = source.connect(&dir.address()).rank(1).wait().unwrap();
+    let back = target.accept(0).within(Duration::from_secs(30)).wait().unwrap();
+    let region = source.memory().allocate(1 << 16).unwrap();
+    let spare = source.memory().allocate(4096).unwrap();
+    let shared = source.memory().allocate(4096).unwrap().share().unwrap();
+    let adopted = source.memory().register_vec(vec![7; 4096]).unwrap();
     let window = peer.expose(region.take(0, 4096).unwrap(), Access::all(), 1).unwrap();
     let shared_window = peer.expose_buffer(&shared, 0, 4096, Access::all(), 2).unwrap();
-    let theirs = target.allocate(4096).unwrap().take_all().unwrap();
+    let theirs = target.memory().allocate(4096).unwrap().take_all().unwrap();
     let theirs = back.expose(theirs, Access::all(), 3).unwrap();
     let remote = peer.window(3).within(Duration::from_secs(30)).wait().unwrap();
     let plan = remote.put_list(&[Piece::new(shared.range(0, 64).unwrap(), 0)]).prepare().unwrap();
@@ -70,8 +70,8 @@ fn what_a_child_drops_closes_none_of_its_descriptors() {
     // With tags, so that they have slots.
     let op = remote.put(0, shared.range(0, 64).unwrap()).notify(6).start().unwrap();
     let span_op = remote.put(0, region.take(8192, 64).unwrap()).notify(7).start().unwrap();
-    let delivery = peer.send_data_nb(0, 64).unwrap();
-    let group = source.group(&[0, 1]).unwrap();
+    let delivery = peer.start_send_at(0, 64).unwrap();
+    let group = source.group(&[0, 1]).wait().unwrap();
     let span = region.take(16384, 64).unwrap();
     let ops = (remote, plan, futures, op, span_op);
     let things = (spare, shared, adopted, window, shared_window, theirs, ops);

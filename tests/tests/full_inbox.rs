@@ -5,7 +5,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hmc_std::{ConnType, ErrorKind, Message, Op, Waited, Want};
+use hmc_std::{
+    ConnType, ErrorKind, Message, Op, Waited, Who,
+    want::{self, Wanted},
+};
 use hmc_testkit::buffers::{BufferTransfers as _, has_ended, wait};
 use hmc_tests::env::until;
 use hmc_tests::pair::Pair;
@@ -28,10 +31,10 @@ fn who_waits_for_one_message_keeps_no_more_of_the_others_than_the_limit() {
         let (e, held) = std::thread::scope(|s| {
             s.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    let _ = pair.a.send_tag_within(1, Duration::from_millis(20));
+                    let _ = pair.a.send(Message::Tag(1)).within(Duration::from_millis(20)).wait();
                 }
             });
-            let waited = pair.b.recv(Want::ThisTag(7), Duration::from_millis(500));
+            let waited = pair.b.recv(Wanted::ThisTag(7)).within(Duration::from_millis(500)).wait();
             let held = held(&pair);
             over.store(true, Ordering::Relaxed);
             (waited.unwrap_err(), held)
@@ -41,16 +44,16 @@ fn who_waits_for_one_message_keeps_no_more_of_the_others_than_the_limit() {
         assert!(e.to_string().contains("the inbox of this peer is full"), "{e}");
         // The message comes after the inbox has space.
         for _ in 0..LIMIT {
-            assert_eq!(pair.b.recv(Want::Tag, LONG).unwrap(), Message::Tag(1));
+            assert_eq!(pair.b.recv(want::Tag).within(LONG).wait().unwrap(), 1);
         }
         let last = || loop {
-            match pair.b.recv(Want::Any, LONG).unwrap() {
+            match pair.b.recv(Wanted::Any).within(LONG).wait().unwrap() {
                 Message::Tag(7) => return,
                 other => assert_eq!(other, Message::Tag(1)),
             }
         };
         std::thread::scope(|s| {
-            s.spawn(|| pair.a.send_tag_within(7, LONG).unwrap());
+            s.spawn(|| pair.a.send(Message::Tag(7)).within(LONG).wait().unwrap());
             last();
         });
     }
@@ -70,10 +73,10 @@ fn a_stream_that_stopped_for_a_waiter_goes_on_without_it() {
                     other => Err(format!("{other:?}")),
                 })
             });
-            let first = pair.b.recv(Want::Notify, LONG).unwrap();
+            let first = pair.b.recv(Wanted::Notify).within(LONG).wait().unwrap();
             let ended = sender.join().unwrap();
             assert_eq!(ended, [Ok(8), Ok(8)], "round {round}: one of the two was taken");
-            let second = pair.b.recv(Want::Notify, LONG).unwrap();
+            let second = pair.b.recv(Wanted::Notify).within(LONG).wait().unwrap();
             assert_eq!(
                 (first, second),
                 (Message::Notify(2 * round), Message::Notify(2 * round + 1))
@@ -93,15 +96,16 @@ fn a_connection_that_stopped_for_bytes_goes_on() {
         std::thread::scope(|s| {
             s.spawn(|| {
                 for n in 0..count {
-                    pair.a.send_struct_within(&message(n), LONG).unwrap();
+                    pair.a.send(Message::bytes(message(n))).within(LONG).wait().unwrap();
                 }
             });
             // Its capacity is a little less than this.
             let most = limit / 6500;
             until("its inbox is full", LONG, || (held(&pair) + 4 > most).then_some(()));
             for n in 0..count {
-                let (_, got) = pair.receiver().control().recv_any(Want::Struct, SHORT).unwrap();
-                assert!(got == Message::Struct(message(n)), "message {n} of limit {limit}");
+                let (_, got) =
+                    pair.receiver().recv(Who::Any, Wanted::Bytes).within(SHORT).wait().unwrap();
+                assert!(got == Message::bytes(message(n)), "message {n} of limit {limit}");
             }
         });
     }
@@ -125,7 +129,7 @@ fn a_put_whose_tag_finds_no_space_waits_and_keeps_no_caller() {
         }
         let others = if conn == ConnType::Loopback { 9 } else { 10 };
         for tag in 0..others {
-            assert_eq!(pair.b.recv(Want::Notify, LONG).unwrap(), Message::Notify(tag), "{conn:?}");
+            assert_eq!(pair.b.recv(want::Notify).within(LONG).wait().unwrap(), tag, "{conn:?}");
         }
         for op in ops {
             assert_eq!(wait(op).unwrap(), 8);

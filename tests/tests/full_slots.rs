@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use hmc_std::{Access, ErrorKind, Op, Peer, Session, Waited, Window};
-use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, Ends, has_ended, wait};
+use hmc_testkit::buffers::{
+    BufferMessages as _, BufferTransfers as _, Copy, Direction, Ends, has_ended, wait,
+};
 use hmc_tests::env::{TempDir, Via, until};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -25,7 +27,8 @@ fn pair(via: Via) -> (Session, Session, Peer, TempDir) {
         b.slots(4).start().expect("a session")
     };
     let (a, b) = (start(0), start(1));
-    let peer = a.connect_with(1, &dir.address(), via.conn(), LONG).expect("connected");
+    let peer =
+        a.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().expect("connected");
     (a, b, peer, dir)
 }
 
@@ -36,8 +39,8 @@ fn ends(via: Via, a: &Session, b: &Session, peer: &Peer) -> (Ends, Option<Window
         return (peer.ends().expect("it exposes a buffer"), None);
     }
     let bytes = vec![0; usize::try_from(LEN).unwrap()];
-    let span = b.register_vec(bytes).unwrap().take_all().expect("free");
-    let back = b.wait_peer(0, LONG).expect("connected");
+    let span = b.memory().register_vec(bytes).unwrap().take_all().expect("free");
+    let back = b.accept(0).within(LONG).wait().expect("connected");
     let window = back.expose(span, Access::all(), 1).map_err(|(e, _)| e).expect("exposed");
     let remote = peer.window(1).within(LONG).wait().expect("exposed");
     (Ends { local: a.buffer().clone(), remote }, Some(window))
@@ -76,9 +79,16 @@ fn messages_find_slots_beside_operations_without_a_waiter() {
         let got = std::thread::scope(|scope| {
             let got = scope.spawn(|| {
                 let mut out = vec![0; 1 << 20];
-                b.wait_peer(0, LONG).unwrap().recv_data(&mut out).map(|n| (n, out[777]))
+                b.accept(0)
+                    .within(LONG)
+                    .wait()
+                    .unwrap()
+                    .recv_data(&mut out)
+                    .wait()
+                    .map(|d| d.bytes)
+                    .map(|n| (n, out[777]))
             });
-            peer.send_data(&vec![5; 1 << 20]).expect("sent");
+            peer.send_data(&vec![5; 1 << 20]).wait().expect("sent");
             got.join().unwrap().expect("received")
         });
         assert_eq!(got, (1 << 20, 5));
@@ -106,12 +116,12 @@ fn operations_that_nobody_waits_for_are_limited() {
         assert!(ops.len() >= KEPT, "{via:?}: {}", ops.len());
         if via == Via::Tcp {
             // Nor does a part of a message, which says why. One that goes with its offer needs none.
-            let other = b.wait_peer(0, LONG).expect("connected");
-            let receive = other.recv_data_nb(0, 4096).expect("a receive");
-            peer.send_data_within(&[5; 4096], LONG).expect("it goes with its offer");
-            assert_eq!(receive.wait(LONG).expect("received").0, 4096);
-            let receive = other.recv_data_nb(0, 4097).expect("nothing else is received");
-            let e = peer.send_data_within(&[5; 4097], SHORT).expect_err("no slot");
+            let other = b.accept(0).within(LONG).wait().expect("connected");
+            let receive = other.start_recv_at(0, 4096).expect("a receive");
+            peer.send_data(&[5; 4096]).within(LONG).wait().expect("it goes with its offer");
+            assert_eq!(receive.wait().expect("received").bytes, 4096);
+            let receive = other.start_recv_at(0, 4097).expect("nothing else is received");
+            let e = peer.send_data(&[5; 4097]).within(SHORT).wait().expect_err("no slot");
             assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
             assert!(e.to_string().contains("have ended that nobody waited for"), "{e}");
             drop(receive);

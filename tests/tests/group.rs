@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hmc_sim::rng::Rng;
 use hmc_std::memory::SharedBytes;
-use hmc_std::{Element, ErrorKind, Exchange, Group, Progress, Reduce};
+use hmc_std::{Element, ErrorKind, Exchange, Group, Message, Progress, Reduce, want};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{Via, seed};
 use hmc_tests::group_fixture::GroupFixture;
@@ -399,7 +399,7 @@ fn a_waiting_member_serves_others_without_a_background_thread() {
     let brief = Duration::from_secs(10);
     let members = GroupFixture::with(Via::Tcp, 3, |b| b.progress(Progress::Manual).deadline(brief));
     let groups: Vec<Group> =
-        members.sessions[..2].iter().map(|s| s.group(&[0, 1]).unwrap()).collect();
+        members.sessions[..2].iter().map(|s| s.group(&[0, 1]).wait().unwrap()).collect();
     std::thread::scope(|s| {
         s.spawn(|| groups[0].barrier().unwrap());
         let peer = members.sessions[2].peer(0).unwrap();
@@ -433,19 +433,19 @@ fn groups_of_some_and_messages_of_others() {
         });
         for tag in 0..50 {
             // A waiter of its own on a link of a group.
-            members.sessions[0].ctrl_send(3, tag).unwrap();
-            assert_eq!(members.sessions[3].ctrl_recv(0).unwrap(), tag);
+            members.sessions[0].peer(3).and_then(|p| p.send(Message::Tag(tag)).wait()).unwrap();
+            assert_eq!(members.sessions[3].recv(0, want::Tag).wait().map(|m| m.1).unwrap(), tag);
             let bytes = pattern(50_000, tag);
             let mut out = vec![0; 50_000];
             s.spawn(|| {
                 let mut out = vec![0; 50_000];
                 let first = members.sessions[2].peer(0).unwrap();
-                first.recv_data(&mut out).unwrap();
-                first.send_data(&out).unwrap();
+                first.recv_data(&mut out).wait().map(|d| d.bytes).unwrap();
+                first.send_data(&out).wait().unwrap();
             });
             let third = members.sessions[0].peer(2).unwrap();
-            third.send_data(&bytes).unwrap();
-            third.recv_data(&mut out).unwrap();
+            third.send_data(&bytes).wait().unwrap();
+            third.recv_data(&mut out).wait().map(|d| d.bytes).unwrap();
             assert!(out == bytes);
         }
     });
@@ -464,10 +464,10 @@ fn what_makes_no_sense_is_refused_before_anything_moves() {
     let members = GroupFixture::with(Via::Shm, 2, |b| b.deadline(Duration::from_millis(300)));
     let kind = |e: hmc_std::Error| e.kind();
     let first = &members.sessions[0];
-    assert_eq!(first.group(&[0, 1, 0]).map_err(kind).unwrap_err(), ErrorKind::InvalidConfig);
-    assert_eq!(first.group(&[1]).map_err(kind).unwrap_err(), ErrorKind::InvalidConfig);
-    assert_eq!(first.group(&[]).map_err(kind).unwrap_err(), ErrorKind::InvalidConfig);
-    let e = first.group(&[0, 1, 7]).unwrap_err();
+    assert_eq!(first.group(&[0, 1, 0]).wait().map_err(kind).unwrap_err(), ErrorKind::InvalidConfig);
+    assert_eq!(first.group(&[1]).wait().map_err(kind).unwrap_err(), ErrorKind::InvalidConfig);
+    assert_eq!(first.group(&[]).wait().map_err(kind).unwrap_err(), ErrorKind::InvalidConfig);
+    let e = first.group(&[0, 1, 7]).wait().unwrap_err();
     assert_eq!((e.kind(), e.peer().map(|r| r.0)), (ErrorKind::DeadlineExceeded, Some(7)), "{e}");
 
     members.each(|group| {

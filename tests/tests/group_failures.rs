@@ -48,7 +48,7 @@ fn survivors(
         let run = |session| {
             let session: &hmc_std::Session = session;
             s.spawn(move || {
-                let group = session.group(&[0, 1, 2, DOOMED]).expect("all are connected");
+                let group = session.group(&[0, 1, 2, DOOMED]).wait().expect("all are connected");
                 let e = work(&group).expect_err("a member is dead");
                 let at = Instant::now();
                 let again = group.barrier().expect_err("it stays broken");
@@ -157,7 +157,7 @@ fn a_member_that_leaves_after_its_part_harms_nobody() {
         // The tree of four: number 0 sends to 1 and 2, number 2 sends to 3.
         let ranks = [3, 0, 1, 2];
         let groups: Vec<Group> =
-            members.sessions.iter().map(|s| s.group(&ranks).unwrap()).collect();
+            members.sessions.iter().map(|s| s.group(&ranks).wait().unwrap()).collect();
         let leaver = members.sessions.pop().unwrap();
         let left = Barrier::new(2);
         std::thread::scope(|s| {
@@ -171,7 +171,7 @@ fn a_member_that_leaves_after_its_part_harms_nobody() {
                             leaver
                                 .peers()
                                 .iter()
-                                .for_each(|p| p.disconnect(LONG).expect("orderly"));
+                                .for_each(|p| p.disconnect().within(LONG).wait().expect("orderly"));
                             left.wait();
                         });
                     }
@@ -180,7 +180,9 @@ fn a_member_that_leaves_after_its_part_harms_nobody() {
                         let last = &members.sessions[2];
                         s.spawn(move || {
                             left.wait();
-                            until("its BYE is here", LONG, || (!last.check_conn(3)).then_some(()));
+                            until("its BYE is here", LONG, || {
+                                (!last.peer(3).is_ok_and(|p| p.is_connected())).then_some(())
+                            });
                             group.broadcast(0, &mut bytes).expect("the bytes come from number 2");
                             assert_eq!(bytes, [7; 100]);
                         });
@@ -318,7 +320,7 @@ fn nobody_stays_for_a_message_that_was_not_offered() {
     for via in Via::all() {
         let members = GroupFixture::new(via, 2);
         let receive = || {
-            let group = members.sessions[1].group(&[0, 1]).unwrap();
+            let group = members.sessions[1].group(&[0, 1]).wait().unwrap();
             let begun = Instant::now();
             let group = group.with_deadline(Duration::from_millis(20));
             let e = group.broadcast(0, &mut [0; 8]).expect_err("the root never comes");
@@ -336,7 +338,7 @@ fn one_collective_at_a_time() {
     let members = GroupFixture::new(Via::Shm, 2);
     let (tell, begun) = channel();
     std::thread::scope(|s| {
-        let group = members.sessions[0].group(&[0, 1]).unwrap();
+        let group = members.sessions[0].group(&[0, 1]).wait().unwrap();
         let other = group.clone();
         s.spawn(move || {
             tell.send(()).unwrap();
@@ -355,7 +357,7 @@ fn one_collective_at_a_time() {
         };
         assert_eq!(e.kind(), ErrorKind::Busy, "{e}");
         assert_eq!(brief.barrier().unwrap_err().kind(), ErrorKind::Busy);
-        members.sessions[1].group(&[0, 1]).unwrap().barrier().unwrap();
+        members.sessions[1].group(&[0, 1]).wait().unwrap().barrier().unwrap();
     });
 }
 
@@ -366,10 +368,10 @@ fn a_session_that_ends_ends_its_collectives() {
         let mut members = GroupFixture::new(via, 2);
         let gone = members.sessions.pop().unwrap();
         let stays = &members.sessions[0];
-        let group = stays.group(&[0, 1]).unwrap();
+        let group = stays.group(&[0, 1]).wait().unwrap();
         let e = std::thread::scope(|s| {
             let waits = s.spawn(|| group.barrier().expect_err("it leaves"));
-            gone.shutdown(LONG).unwrap();
+            gone.shutdown().within(LONG).wait().unwrap();
             waits.join().unwrap()
         });
         let kinds = [ErrorKind::Closed, ErrorKind::PeerDead];

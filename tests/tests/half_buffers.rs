@@ -8,6 +8,7 @@
     reason = "tests may panic"
 )]
 
+use hmc_std::want;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ fn received(place: RecvTarget) -> (Vec<u8>, u64) {
     let bytes = pattern(LEN, 3);
     let half = place.area().span.len() / 2;
     std::thread::scope(|s| {
-        let sent = s.spawn(|| peer.send_data(&bytes));
+        let sent = s.spawn(|| peer.send_data(&bytes).wait());
         let RndvMsg::Offer { id, len } = receive_note(&mut rogue.control) else {
             panic!("no offer")
         };
@@ -48,7 +49,7 @@ fn received(place: RecvTarget) -> (Vec<u8>, u64) {
         // One by one: each of them wakes the sender.
         for tag in 0..TAGS {
             rogue.control.write_all(&frame(&ControlMessage::Tag(tag))).unwrap();
-            assert_eq!(peer.recv_tag().unwrap(), tag);
+            assert_eq!(peer.recv(want::Tag).wait().unwrap(), tag);
         }
         let begun = puts(&sender);
         // From here on it reads, with buffers of usual size.

@@ -35,7 +35,7 @@ fn serve(rank: u32) -> (Session, SocketAddr) {
 fn assert_serves(at: SocketAddr, rank: u32, as_rank: u32) {
     let s = Session::builder(as_rank).buffer(1 << 16).start().expect("a session");
     let start = Instant::now();
-    let peer = s.connect(rank, &Address::Tcp(at)).expect("connected");
+    let peer = s.connect(&Address::Tcp(at)).rank(rank).wait().expect("connected");
     peer.put_at(0, 0, 4096).expect("a put");
     let took = start.elapsed();
     assert!(took < bound(Duration::from_secs(1)), "connecting took {took:?}");
@@ -97,7 +97,7 @@ fn many_pending_connections_evict_one_another() {
 fn garbage_is_refused_and_harms_nobody() {
     let (server, at) = serve(1);
     let friend = Session::builder(2).buffer(1 << 16).start().unwrap();
-    let peer = friend.connect(1, &Address::Tcp(at)).unwrap();
+    let peer = friend.connect(&Address::Tcp(at)).rank(1).wait().unwrap();
     let mut rng = Rng::new(seed(11));
     for round in 0..150u64 {
         let mut s = dial(at);
@@ -192,11 +192,11 @@ fn the_first_of_two_clients_with_one_rank_wins() {
         let mut first = Actor::session(ACTOR, &format!("rank={rank} buffer=4096"));
         first.request(&format!("connect 1 {to} {} 20000", via.name()));
         let second = Session::builder(rank).buffer(4096).start().unwrap();
-        let e = second.connect_with(1, to, via, LONG).expect_err("taken");
+        let e = second.connect(to).rank(1).over(via).within(LONG).wait().expect_err("taken");
         assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
         assert!(e.to_string().contains(&rank.to_string()), "{e}");
         first.request("put 1 0 0 100");
-        assert!(server.check_conn(rank));
+        assert!(server.peer(rank).is_ok_and(|p| p.is_connected()));
     }
     // And at the same time, many at once: exactly one.
     for round in 0..5 {
@@ -206,7 +206,7 @@ fn the_first_of_two_clients_with_one_rank_wins() {
                 .map(|_| {
                     scope.spawn(|| {
                         let s = Session::builder(rank).buffer(4096).start().unwrap();
-                        let r = s.connect(1, &at).map(|p| p.is_connected());
+                        let r = s.connect(&at).rank(1).wait().map(|p| p.is_connected());
                         (s, r)
                     })
                 })
@@ -254,19 +254,19 @@ fn a_dialer_gets_the_reason_of_its_refusal() {
     let server = Session::builder(1).tcp("127.0.0.1:0").job(77).buffer(4096).start().unwrap();
     let at = Address::Tcp(server.tcp_addr().unwrap());
     let other_job = Session::builder(2).job(78).start().unwrap();
-    let e = other_job.connect(1, &at).expect_err("another job");
+    let e = other_job.connect(&at).rank(1).wait().expect_err("another job");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains("job"), "{e}");
     let ours = Session::builder(2).job(77).start().unwrap();
-    let e = ours.connect(3, &at).expect_err("another rank");
+    let e = ours.connect(&at).rank(3).wait().expect_err("another rank");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains('1') && e.to_string().contains("rank"), "{e}");
-    let e = ours.connect(2, &at).expect_err("its own rank");
+    let e = ours.connect(&at).rank(2).wait().expect_err("its own rank");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-    ours.connect(1, &at).expect("a mistake costs nothing");
+    ours.connect(&at).rank(1).wait().expect("a mistake costs nothing");
     assert_eq!(Session::builder(4096).start().unwrap_err().kind(), ErrorKind::InvalidConfig);
     let far: Address = "tcp://192.0.2.1:9".parse().unwrap();
-    let e = ours.connect(8, &far).expect_err("not loopback");
+    let e = ours.connect(&far).rank(8).wait().expect_err("not loopback");
     assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
     assert!(e.to_string().contains("insecure"), "{e}");
     let e = Session::builder(9).tcp("0.0.0.0:0").start().expect_err("not loopback");
@@ -293,7 +293,7 @@ fn a_process_of_version_1_is_refused_by_both_ends() {
     // Its listener answered a later version so.
     let reject = hmc_core::wire::message::ControlMessage::Reject(RejectReason::Version { ours: 1 });
     let at = other_program(hmc_tests::raw_frames::frame(&reject).leak());
-    let e = server.connect(7, &Address::Tcp(at)).expect_err("another version");
+    let e = server.connect(&Address::Tcp(at)).rank(7).wait().expect_err("another version");
     assert_eq!(e.kind(), ErrorKind::Version, "{e}");
     assert!(e.to_string().contains("speaks version 1, this process version 2"), "{e}");
 }
@@ -318,20 +318,23 @@ fn what_answers_a_dial_may_be_anything() {
     let s = Session::builder(2).start().unwrap();
     // Nobody: a port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let e = s.connect(1, &Address::Tcp(free)).expect_err("nobody");
+    let e = s.connect(&Address::Tcp(free)).rank(1).wait().expect_err("nobody");
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     assert!(e.to_string().contains(&free.to_string()), "{e}");
-    let e = s.connect(1, &Address::Uds("/nowhere/at/all".into())).expect_err("nobody");
+    let e = s.connect(&Address::Uds("/nowhere/at/all".into())).rank(1).wait().expect_err("nobody");
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     // Another program.
     let web = other_program(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-    let e = s.connect(1, &Address::Tcp(web)).expect_err("another program");
+    let e = s.connect(&Address::Tcp(web)).rank(1).wait().expect_err("another program");
     assert_eq!(e.kind(), ErrorKind::Protocol, "{e}");
     // Somebody who says nothing: the caller's own deadline.
     let mute = other_program(b"");
     let start = Instant::now();
     let e = s
-        .connect_with(1, &Address::Tcp(mute), ConnType::Auto, Duration::from_millis(300))
+        .connect(&Address::Tcp(mute))
+        .rank(1)
+        .within(Duration::from_millis(300))
+        .wait()
         .expect_err("silence");
     assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
     let took = start.elapsed();
@@ -339,7 +342,7 @@ fn what_answers_a_dial_may_be_anything() {
     // A later version.
     let reject = hmc_core::wire::message::ControlMessage::Reject(RejectReason::Version { ours: 9 });
     let later = other_program(hmc_tests::raw_frames::frame(&reject).leak());
-    let e = s.connect(1, &Address::Tcp(later)).expect_err("another version");
+    let e = s.connect(&Address::Tcp(later)).rank(1).wait().expect_err("another version");
     assert_eq!(e.kind(), ErrorKind::Version, "{e}");
     assert!(e.to_string().contains('9'), "{e}");
 }
@@ -350,13 +353,19 @@ fn used_up_descriptors_pause_the_listener_only() {
     let mut actor = Actor::session(ACTOR, "rank=1 tcp=127.0.0.1:0 buffer=65536");
     let at = actor.tcp.unwrap();
     let friend = Session::builder(2).buffer(1 << 16).start().unwrap();
-    let peer = friend.connect(1, &Address::Tcp(at)).expect("before");
+    let peer = friend.connect(&Address::Tcp(at)).rank(1).wait().expect("before");
     let open = std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
     // Where some are left, who says nothing makes way.
     actor.request(&format!("files {}", open + 4));
     let crowd: Vec<_> = (0..8).map(|_| dial(at)).collect();
     let early = Session::builder(4).buffer(1 << 16).start().unwrap();
-    early.connect(1, &Address::Tcp(at)).expect("it speaks").put_at(0, 0, 64).expect("a put");
+    early
+        .connect(&Address::Tcp(at))
+        .rank(1)
+        .wait()
+        .expect("it speaks")
+        .put_at(0, 0, 64)
+        .expect("a put");
     drop((early, crowd));
     until("they are gone", LONG, || {
         let now = std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count();
@@ -366,7 +375,10 @@ fn used_up_descriptors_pause_the_listener_only() {
     let crowd: Vec<_> = (0..8).map(|_| dial(at)).collect();
     let late = Session::builder(3).buffer(1 << 16).start().unwrap();
     let e = late
-        .connect_with(1, &Address::Tcp(at), ConnType::Auto, Duration::from_millis(700))
+        .connect(&Address::Tcp(at))
+        .rank(1)
+        .within(Duration::from_millis(700))
+        .wait()
         .expect_err("no descriptors");
     println!("while descriptors are used up: {e}");
     let start = Instant::now();
@@ -382,9 +394,11 @@ fn used_up_descriptors_pause_the_listener_only() {
     assert!(used <= 20, "{used} ticks of CPU in a second with a full listener");
     actor.request("files 100000");
     drop(crowd);
-    until("the listener is open again", LONG, || late.connect(1, &Address::Tcp(at)).ok())
-        .put_at(0, 0, 64)
-        .expect("a put");
+    until("the listener is open again", LONG, || {
+        late.connect(&Address::Tcp(at)).rank(1).wait().ok()
+    })
+    .put_at(0, 0, 64)
+    .expect("a put");
 }
 
 /// Where no way to move bytes is left, the error of the last one says why shared memory was none.
@@ -400,7 +414,7 @@ fn a_failed_dial_reports_why_it_is_not_shm() {
     let told = (0..16).rev().find_map(|more| {
         actor.request(&format!("files {}", open + more));
         let s = Session::builder(2).buffer(4096).redial(false).start().unwrap();
-        let dialed = s.connect_with(1, &dir.address(), ConnType::Auto, Duration::from_millis(500));
+        let dialed = s.connect(&dir.address()).rank(1).within(Duration::from_millis(500)).wait();
         drop(s);
         until("its link is over", LONG, || (count(&actor) <= open).then_some(()));
         dialed.err().map(|e| e.to_string()).filter(|e| e.contains("no tcp"))
@@ -426,7 +440,7 @@ fn not_enough_memory_for_a_region_is_an_error_before_it_is_taken() {
     let s = Session::builder(0).start().unwrap();
     for len in [(kib << 10) * 2, 1 << 46, u64::MAX, u64::MAX - 4095] {
         let before = status_of(std::process::id(), "VmRSS");
-        let e = s.allocate(len).expect_err("more than there is");
+        let e = s.memory().allocate(len).expect_err("more than there is");
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{len}: {e}");
         assert!(e.to_string().chars().any(|c| c.is_ascii_digit()), "it says how much: {e}");
         let grown = status_of(std::process::id(), "VmRSS").saturating_sub(before);
@@ -434,5 +448,5 @@ fn not_enough_memory_for_a_region_is_an_error_before_it_is_taken() {
         let e = Session::builder(1).buffer(len).start().expect_err("more than there is");
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{len}: {e}");
     }
-    s.allocate(1 << 20).expect("a refusal costs nothing");
+    s.memory().allocate(1 << 20).expect("a refusal costs nothing");
 }

@@ -25,7 +25,7 @@ fn memory_of_another_session_is_refused() {
         other.sender().buffer().fill(0, 4096, 2).unwrap();
         let to_other = other.sender().peer(1).unwrap();
         let window = to_other.buffer().unwrap();
-        let region = one.sender().allocate(64).unwrap();
+        let region = one.sender().memory().allocate(64).unwrap();
         let span = || region.take_all().unwrap();
         let wrong = |what: &str, kind: ErrorKind| {
             assert_eq!(kind, ErrorKind::InvalidConfig, "{what} over {conn}");
@@ -51,9 +51,9 @@ fn memory_of_another_session_is_refused() {
         wrong("expose", to_other.expose(span(), Access::all(), 1).unwrap_err().0.kind());
         let shared = to_other.expose_buffer(one.sender().buffer(), 0, 64, Access::all(), 1);
         wrong("expose_buffer", shared.unwrap_err().kind());
-        wrong("share", other.sender().share(region.clone()).unwrap_err().kind());
-        wrong("send_span", to_other.send_data_span(span()).unwrap_err().error.kind());
-        wrong("recv_span", to_other.recv_data_span(span()).unwrap_err().error.kind());
+        wrong("share", region.clone().share().unwrap_err().kind());
+        wrong("send_span", to_other.send_data(span()).start().unwrap_err().kind());
+        wrong("recv_span", to_other.recv_data(span()).start().unwrap_err().kind());
         let mut bytes = [9; 16];
         other.receiver().buffer().read_at(0, &mut bytes).unwrap();
         assert_eq!(bytes, [0; 16], "nothing was written");

@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use hmc_std::config::Progress;
 use hmc_std::{
-    Access, Address, ConnType, Error, ErrorKind, Op, Peer, Session, SessionBuilder, Status, Waited,
-    Want, wait_any,
+    Access, Address, ConnType, Error, ErrorKind, Message, Op, Peer, Session, SessionBuilder,
+    Status, Waited, Who, wait_any,
+    want::{self, Wanted},
 };
-use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, wait};
+use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _, Copy, Direction, wait};
 use hmc_tests::env::{TempDir, bound, until};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -115,7 +116,9 @@ impl Silent {
         let target = target.progress(Progress::Manual).inbox(4, 4 << 20).start().unwrap();
         let source = more(Session::builder(0).buffer(1 << 20).interrupt(hook)).start().unwrap();
         let address = dir.address();
-        let peer = driven(&target, || source.connect_with(1, &address, conn, LONG).unwrap());
+        let peer = driven(&target, || {
+            source.connect(&address).rank(1).over(conn).within(LONG).wait().unwrap()
+        });
         Self { source, target, peer, _dir: dir }
     }
 
@@ -201,12 +204,12 @@ fn an_operation_whose_last_wait_is_interrupted_is_cancelled() {
 #[test]
 fn a_span_stays_with_its_operation() {
     let s = Silent::new(ConnType::Tcp, |b| b);
-    let there = s.target.allocate(LEN).unwrap();
+    let there = s.target.memory().allocate(LEN).unwrap();
     let back = s.target.peer(0).unwrap();
     let window = back.expose(there.take_all().unwrap(), Access::all(), 5).map_err(|(e, _)| e);
     let _window = window.unwrap();
     let remote = s.peer.window(5).within(LONG).wait().unwrap();
-    let region = s.source.allocate(LEN).unwrap();
+    let region = s.source.memory().allocate(LEN).unwrap();
     let op = remote.put(0, region.take_all().unwrap()).start().unwrap();
     assert!(matches!(interrupted(|| op.wait_for(LONG)), Waited::Interrupted));
     assert_eq!(region.take(0, 1).unwrap_err().kind(), ErrorKind::Busy);
@@ -228,23 +231,26 @@ fn a_span_stays_with_its_operation() {
 fn receives_end_and_messages_are_not_lost() {
     for conn in [ConnType::Tcp, ConnType::Shm] {
         let s = Silent::new(conn, |b| b);
-        assert_interrupted("recv", interrupted(|| s.peer.recv(Want::Any, LONG)));
-        assert_interrupted("recv_tag", interrupted(|| s.peer.recv_tag()));
+        assert_interrupted("recv", interrupted(|| s.peer.recv(Wanted::Any).within(LONG).wait()));
+        assert_interrupted("recv_tag", interrupted(|| s.peer.recv(want::Tag).wait()));
         let me = s.source.loopback().unwrap();
-        assert_interrupted("recv of oneself", interrupted(|| me.recv(Want::Any, LONG)));
+        assert_interrupted(
+            "recv of oneself",
+            interrupted(|| me.recv(Wanted::Any).within(LONG).wait()),
+        );
         assert_interrupted(
             "recv_any",
-            interrupted(|| s.source.control().recv_any(Want::Any, LONG)),
+            interrupted(|| s.source.recv(Who::Any, Wanted::Any).within(LONG).wait()),
         );
         assert_interrupted(
             "recv of nobody",
-            interrupted(|| s.source.control().recv(9, Want::Any, LONG)),
+            interrupted(|| s.source.recv(9, Wanted::Any).within(LONG).wait().map(|m| m.1)),
         );
         assert_interrupted("window", interrupted(|| s.peer.window(77).within(LONG).wait()));
-        assert_interrupted("wait_peer", interrupted(|| s.source.wait_peer(9, LONG)));
-        assert_interrupted("wait_any_peer", interrupted(|| s.source.wait_any_peer(&[0, 1], LONG)));
-        s.target.peer(0).unwrap().send_tag(42).unwrap();
-        assert_eq!(s.peer.recv_tag().unwrap(), 42);
+        assert_interrupted("wait_peer", interrupted(|| s.source.accept(9).within(LONG).wait()));
+        assert_interrupted("accept", interrupted(|| s.source.accept(Who::Any).within(LONG).wait()));
+        s.target.peer(0).unwrap().send(Message::Tag(42)).wait().unwrap();
+        assert_eq!(s.peer.recv(want::Tag).wait().unwrap(), 42);
     }
 }
 
@@ -254,7 +260,7 @@ fn a_send_that_waits_for_a_slot_ends() {
     let bytes = vec![1; 1 << 20];
     let sent = interrupted(|| {
         for n in 0u32.. {
-            if let Err(e) = s.peer.send_struct(&bytes) {
+            if let Err(e) = s.peer.send(Message::bytes(&bytes)).wait() {
                 return (n, e);
             }
         }
@@ -264,10 +270,10 @@ fn a_send_that_waits_for_a_slot_ends() {
     // All that were sent before come in order.
     let back = s.target.peer(0).unwrap();
     for _ in 0..sent.0 {
-        assert_eq!(back.recv_struct().unwrap().len(), 1 << 20);
+        assert_eq!(back.recv(want::Bytes).wait().unwrap().len(), 1 << 20);
     }
-    s.peer.send_tag(3).unwrap();
-    assert_eq!(back.recv_tag().unwrap(), 3);
+    s.peer.send(Message::Tag(3)).wait().unwrap();
+    assert_eq!(back.recv(want::Tag).wait().unwrap(), 3);
 }
 
 #[test]
@@ -277,14 +283,17 @@ fn messages_of_any_size_are_withdrawn() {
         let me = s.source.loopback().unwrap();
         let peer = if conn == ConnType::Loopback { &me } else { &s.peer };
         let mut out = vec![0; 5000];
-        assert_interrupted("send_data", interrupted(|| peer.send_data(&[7; 5000])));
-        assert_interrupted("recv_data", interrupted(|| peer.recv_data(&mut out)));
+        assert_interrupted("send_data", interrupted(|| peer.send_data(&[7; 5000]).wait()));
+        assert_interrupted(
+            "recv_data",
+            interrupted(|| peer.recv_data(&mut out).wait().map(|d| d.bytes)),
+        );
         assert_interrupted("send_data_at", interrupted(|| peer.send_data_at(0, LEN)));
         assert_interrupted("recv_data_at", interrupted(|| peer.recv_data_at(0, LEN)));
-        let region = s.source.allocate(LEN).unwrap();
-        let sent = peer.send_data_span(region.take_all().unwrap()).unwrap();
-        let e = interrupted(|| sent.wait(LONG)).unwrap_err();
-        assert_eq!(e.error.kind(), ErrorKind::Interrupted, "{e}");
+        let region = s.source.memory().allocate(LEN).unwrap();
+        let sent = peer.send_data(region.take_all().unwrap()).start().unwrap();
+        let e = interrupted(|| sent.wait()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Interrupted, "{e}");
         drop(e);
         until("the span is free", LONG, || region.take_all().ok());
         if conn == ConnType::Loopback {
@@ -296,14 +305,14 @@ fn messages_of_any_size_are_withdrawn() {
         let got = std::thread::scope(|scope| {
             let receiver = scope.spawn(|| {
                 loop {
-                    match back.recv_data_within(&mut out, LONG) {
+                    match back.recv_data(&mut out).within(LONG).wait().map(|d| d.bytes) {
                         Err(e) if e.kind() == ErrorKind::Cancelled => {}
                         Ok(LEN) => {}
                         r => return r,
                     }
                 }
             });
-            driven(&s.target, || peer.send_data(b"later")).unwrap();
+            driven(&s.target, || peer.send_data(b"later").wait()).unwrap();
             receiver.join().unwrap()
         });
         assert_eq!(got.unwrap(), 5);
@@ -319,25 +328,28 @@ fn a_dial_is_given_up_in_order() {
     // The kernel takes the connection, and nobody ever says a word.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nowhere = Address::Tcp(silent.local_addr().unwrap());
-    assert_interrupted("connect", interrupted(|| source.connect(1, &nowhere)));
+    assert_interrupted("connect", interrupted(|| source.connect(&nowhere).rank(1).wait()));
     assert_interrupted(
         "connect_with",
-        interrupted(|| source.connect_with(1, &nowhere, ConnType::Tcp, LONG)),
+        interrupted(|| source.connect(&nowhere).rank(1).over(ConnType::Tcp).within(LONG).wait()),
     );
     // One dials, the other waits for what becomes of that.
     std::thread::scope(|s| {
-        let dials = s.spawn(|| interrupted(|| source.connect(1, &nowhere)));
+        let dials = s.spawn(|| interrupted(|| source.connect(&nowhere).rank(1).wait()));
         until("the dial has begun", LONG, || {
             silent.set_nonblocking(true).unwrap();
             silent.accept().ok()
         });
-        assert_interrupted("connect again", interrupted(|| source.connect(1, &nowhere)));
+        assert_interrupted(
+            "connect again",
+            interrupted(|| source.connect(&nowhere).rank(1).wait()),
+        );
         assert_interrupted("connect", dials.join().unwrap());
     });
     assert_eq!(source.stats().peers.len(), 0);
-    let peer = source.connect(1, &dir.address()).unwrap();
-    peer.send_tag(1).unwrap();
-    assert_eq!(target.ctrl_recv(0).unwrap(), 1);
+    let peer = source.connect(&dir.address()).rank(1).wait().unwrap();
+    peer.send(Message::Tag(1)).wait().unwrap();
+    assert_eq!(target.recv(0, want::Tag).wait().map(|m| m.1).unwrap(), 1);
 }
 
 #[test]
@@ -347,12 +359,12 @@ fn goodbyes_end() {
         let _op = s.peer.start_put_at(0, 0, LEN).unwrap();
         if whole {
             let Silent { source, target, peer, _dir } = s;
-            assert_interrupted("shutdown", interrupted(|| source.shutdown(LONG)));
+            assert_interrupted("shutdown", interrupted(|| source.shutdown().within(LONG).wait()));
             assert!(!peer.is_connected());
             drop(target);
             continue;
         }
-        assert_interrupted("disconnect", interrupted(|| s.peer.disconnect(LONG)));
+        assert_interrupted("disconnect", interrupted(|| s.peer.disconnect().within(LONG).wait()));
         assert!(!s.peer.is_connected());
         s.peer = s.source.loopback().unwrap();
         s.peer.put_at(0, LEN, 8).unwrap();
@@ -380,7 +392,7 @@ fn hooks_of_leader_and_followers_are_called_alike() {
 #[test]
 fn a_collective_whose_others_never_come_is_interrupted() {
     let s = Silent::new(ConnType::Tcp, |b| b);
-    let group = s.source.group(&[0, 1]).unwrap();
+    let group = s.source.group(&[0, 1]).wait().unwrap();
     assert_interrupted("barrier", interrupted(|| group.barrier()));
     let e = group.barrier().expect_err("broken");
     assert_eq!(e.kind(), ErrorKind::Interrupted, "{e}");
@@ -396,16 +408,16 @@ fn the_hook_may_use_the_session() {
         let peer = PEER.take();
         peer.is_some_and(|p| {
             p.put_at(0, 0, LEN).unwrap();
-            p.send_tag(8).unwrap();
+            p.send(Message::Tag(8)).wait().unwrap();
             true
         })
     }
     let s = Silent::new(ConnType::Tcp, |b| b.interrupt(puts));
     PEER.set(Some(s.peer.clone()));
     let start = Instant::now();
-    assert_interrupted("recv", driven(&s.target, || s.peer.recv(Want::Any, LONG)));
+    assert_interrupted("recv", driven(&s.target, || s.peer.recv(Wanted::Any).within(LONG).wait()));
     assert!(start.elapsed() < bound(Duration::from_secs(2)), "{:?}", start.elapsed());
-    assert_eq!(s.target.ctrl_recv(0).unwrap(), 8);
+    assert_eq!(s.target.recv(0, want::Tag).wait().map(|m| m.1).unwrap(), 8);
 }
 
 #[test]
@@ -423,8 +435,8 @@ fn a_deadline_that_has_passed_is_no_interruption() {
     let me = s.source.loopback().unwrap();
     for _ in 0..1000 {
         me.put_at(0, LEN, 64).unwrap();
-        me.send_tag(1).unwrap();
-        assert_eq!(me.recv_tag().unwrap(), 1);
+        me.send(Message::Tag(1)).wait().unwrap();
+        assert_eq!(me.recv(want::Tag).wait().unwrap(), 1);
     }
     assert_eq!(ask.asked.load(Ordering::Acquire), 0);
     ASK.set(None);

@@ -11,7 +11,10 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use hmc_std::{Communicator, ErrorKind, Session, Want};
+use hmc_std::{
+    ErrorKind, Message, Session,
+    want::{self, Wanted},
+};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
 
@@ -63,32 +66,32 @@ fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
     let target = Session::builder(1).uds(dir.path()).buffer(LEN).start().unwrap();
     let source = Session::builder(0).interrupt(forks).heartbeat(None).uds(dir.path());
     let source = source.buffer(LEN).start().unwrap();
-    let peer = source.connect(1, &dir.address()).unwrap();
-    let back = target.wait_peer(0, LONG).unwrap();
+    let peer = source.connect(&dir.address()).rank(1).wait().unwrap();
+    let back = target.accept(0).within(LONG).wait().unwrap();
     let goes_on = |n: u64| {
-        back.send_tag(n).unwrap();
-        assert_eq!(peer.recv_tag().unwrap(), n);
-        assert!(source.uds_path().unwrap().exists());
+        back.send(Message::Tag(n)).wait().unwrap();
+        assert_eq!(peer.recv(want::Tag).wait().unwrap(), n);
+        assert!(source.uds_paths().into_iter().next().unwrap().exists());
     };
     let short = Duration::from_secs(2);
-    for want in [Want::Tag, Want::Any] {
-        let got = fork_in(|| peer.recv(want, short));
+    for want in [Wanted::Tag, Wanted::Any] {
+        let got = fork_in(|| peer.recv(want).within(short).wait());
         assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
         goes_on(9);
     }
     // The other member of the group does not come.
-    let group = source.group(&[0, 1]).unwrap().with_deadline(short);
+    let group = source.group(&[0, 1]).wait().unwrap().with_deadline(short);
     let got = fork_in(|| group.barrier());
     assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
     goes_on(10);
     // A stopped process says no goodbye.
     let settings = format!("rank=2 uds={} buffer={LEN} heartbeat=0", dir.path().display());
     let stopped = Actor::session(ACTOR, &settings);
-    source.connect(2, &dir.address()).unwrap();
+    source.connect(&dir.address()).rank(2).wait().unwrap();
     stopped.stop();
     // Nor does it answer a member that gives up.
     let (began, deadline) = (Instant::now(), Duration::from_secs(1));
-    let group = source.group(&[0, 2]).unwrap().with_deadline(deadline);
+    let group = source.group(&[0, 2]).wait().unwrap().with_deadline(deadline);
     let got = std::thread::scope(|s| {
         s.spawn(|| {
             let by = deadline + Duration::from_millis(100);
@@ -98,9 +101,9 @@ fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
         fork_later_in(|| group.barrier())
     });
     assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
-    let socket = source.uds_path().unwrap();
+    let socket = source.uds_paths().into_iter().next().unwrap();
     let got = fork_in(|| {
-        let ended = Communicator::shutdown(&source, short);
+        let ended = source.shutdown().within(short).wait();
         let is_child = FORKED[0].load(Ordering::SeqCst) == 2;
         assert!(!is_child || socket.exists(), "the child removed the socket");
         ended

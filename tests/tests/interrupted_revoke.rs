@@ -85,11 +85,11 @@ fn an_interrupted_revoke_of_a_private_window_holds_its_bytes_until_the_peer_is_o
     // A length that is no whole number of pages, too: for an interrupt both are alike.
     for len in [LEN, LEN - 8] {
         let mut e = Ends::new();
-        let region = e.session.allocate(2 * LEN).unwrap();
+        let region = e.session.memory().allocate(2 * LEN).unwrap();
         let (window, remote) = e.expose(&region, 0, len, 7);
         let pages = e.pages(&remote);
         e.inside.enter(&remote).unwrap();
-        let error = window.revoke(LONG).expect_err("the peer is inside");
+        let error = window.revoke().within(LONG).wait().expect_err("the peer is inside");
         assert_interrupted(&error, len);
         // Nobody gets in any more, and the place of the window is not used again.
         assert_eq!(e.inside.enter(&remote), Err(GateError::Closed));
@@ -97,7 +97,10 @@ fn an_interrupted_revoke_of_a_private_window_holds_its_bytes_until_the_peer_is_o
         assert_ne!(other_remote.window.index(), remote.window.index());
         // One that comes back although it was taken later: what was held has been looked at since.
         e.inside.enter(&other_remote).unwrap();
-        assert_interrupted(&other.revoke(LONG).expect_err("the peer is inside"), LEN);
+        assert_interrupted(
+            &other.revoke().within(LONG).wait().expect_err("the peer is inside"),
+            LEN,
+        );
         assert_eq!(e.quarantined(), len + LEN);
         e.inside.leave(&other_remote);
         drop(until("the other one comes back", LONG, || region.take(LEN, LEN).ok()));
@@ -115,18 +118,18 @@ fn an_interrupted_revoke_of_a_private_window_holds_its_bytes_until_the_peer_is_o
         assert!(again.window != remote.window || again.epoch != remote.epoch);
         e.inside.enter(&again).unwrap();
         e.inside.leave(&again);
-        assert_eq!(window.revoke(LONG).expect("nobody is inside").len(), len);
+        assert_eq!(window.revoke().within(LONG).wait().expect("nobody is inside").len(), len);
     }
 }
 
 #[test]
 fn an_interrupted_revoke_of_a_shared_window_counts_its_bytes_until_the_peer_is_out() {
     let mut e = Ends::new();
-    let buffer = e.session.share(e.session.allocate(2 * LEN).unwrap()).unwrap();
+    let buffer = e.session.memory().allocate(2 * LEN).unwrap().share().unwrap();
     let window = e.peer.expose_buffer(&buffer, PAGE, LEN, Access::all(), 7).unwrap();
     let remote = e.inside.find(7);
     e.inside.enter(&remote).unwrap();
-    assert_interrupted(&window.revoke(LONG).expect_err("the peer is inside"), LEN);
+    assert_interrupted(&window.revoke().within(LONG).wait().expect_err("the peer is inside"), LEN);
     assert_eq!(e.inside.enter(&remote), Err(GateError::Closed));
     assert_eq!(e.quarantined(), LEN);
     e.inside.leave(&remote);
@@ -137,12 +140,12 @@ fn an_interrupted_revoke_of_a_shared_window_counts_its_bytes_until_the_peer_is_o
 #[test]
 fn a_revoke_whose_deadline_has_passed_gives_other_pages_back() {
     let mut e = Ends::new();
-    let region = e.session.allocate(LEN).unwrap();
+    let region = e.session.memory().allocate(LEN).unwrap();
     let (mut window, remote) = e.expose(&region, 0, LEN, 7);
     window.write_at(0, b"kept").unwrap();
     let pages = e.pages(&remote);
     e.inside.enter(&remote).unwrap();
-    let span = window.revoke(Duration::ZERO).expect("whole pages");
+    let span = window.revoke().within(Duration::ZERO).wait().expect("whole pages");
     assert_eq!(&span.as_slice()[..4], b"kept");
     write(&pages, 0, 0xEE);
     assert_eq!(&span.as_slice()[..4], b"kept", "the peer writes to pages of its own");
@@ -154,7 +157,7 @@ fn a_revoke_whose_deadline_has_passed_gives_other_pages_back() {
 #[test]
 fn a_window_that_is_dropped_holds_its_bytes_until_the_peer_is_out() {
     let mut e = Ends::new();
-    let region = e.session.allocate(LEN).unwrap();
+    let region = e.session.memory().allocate(LEN).unwrap();
     let (window, remote) = e.expose(&region, 0, LEN, 7);
     e.inside.enter(&remote).unwrap();
     drop(window);

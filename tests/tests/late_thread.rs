@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use hmc_std::{ErrorKind, Message, Session, Want};
+use hmc_std::{ErrorKind, Message, Session, want::Wanted};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via, until};
 
@@ -62,18 +62,23 @@ fn time_that_a_thread_did_not_get_is_not_its_first_peers_silence() {
         let session = Session::builder(0).buffer(4096).start().unwrap();
         // It sleeps without a limit, since there is no peer.
         hold_thread("hmc-0");
-        let peer = session.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        let peer =
+            session.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().unwrap();
         actor.request("meet 0 20000");
         // Whatever the peer has sent by now is read: the thread finds nothing of it later.
-        peer.recv(Want::Any, Duration::from_millis(100)).expect_err("nobody sends");
+        peer.recv(Wanted::Any).within(Duration::from_millis(100)).wait().expect_err("nobody sends");
         actor.stop();
         let (_nobody, silence) = channel::<()>();
         silence.recv_timeout(DEAD_AFTER).expect_err("nobody sends");
         open.write_all(&[0]).unwrap();
-        let e = peer.recv(Want::Any, Duration::from_millis(300)).expect_err("nobody sends");
+        let e = peer
+            .recv(Wanted::Any)
+            .within(Duration::from_millis(300))
+            .wait()
+            .expect_err("nobody sends");
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{via:?}: {e}");
         actor.resume();
         actor.request("send 0 7");
-        assert_eq!(peer.recv(Want::Any, LONG).unwrap(), Message::Tag(7), "{via:?}");
+        assert_eq!(peer.recv(Wanted::Any).within(LONG).wait().unwrap(), Message::Tag(7), "{via:?}");
     }
 }

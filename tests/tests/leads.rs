@@ -31,7 +31,13 @@ fn a_session_s_thread_sleeps_while_a_caller_waits() {
     let target = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().unwrap();
     let source = Session::builder(0).buffer(4096).spin(Duration::ZERO).start().unwrap();
     let address = Address::Tcp(target.tcp_addr().unwrap());
-    let peer = source.connect_with(1, &address, ConnType::Tcp, Duration::from_secs(20)).unwrap();
+    let peer = source
+        .connect(&address)
+        .rank(1)
+        .over(ConnType::Tcp)
+        .within(Duration::from_secs(20))
+        .wait()
+        .unwrap();
     let thread = thread("hmc-0");
     // Now and then it is woken for reasons of its own, in one round or the other; and by answers that come before the caller
     // waits, where others keep it from its processor.

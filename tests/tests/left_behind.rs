@@ -9,7 +9,7 @@ use std::time::Duration;
 use hmc_core::limits::MAX_LEFT_BYTES;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
-use hmc_std::{Address, ErrorKind, Session, Want};
+use hmc_std::{Address, ErrorKind, Message, Session, want::Wanted};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, count_of, until};
 use hmc_tests::raw_frames::frame;
@@ -124,19 +124,23 @@ const TAGS: usize = INBOX + 100;
 fn is_seen_to_end(session: &Session, rank: u32, mut rogue: Rogue, last: fn(&mut Rogue)) {
     let tags = frame(&ControlMessage::Tag(7)).repeat(TAGS);
     assert_eq!(pour(&mut rogue.control, &tags, 0), Some(tags.len()));
-    let peer = session.wait_peer(rank, LONG).unwrap();
+    let peer = session.accept(rank).within(LONG).wait().unwrap();
     until("the inbox is full", LONG, || {
         session.stats().peers.iter().any(|p| p.rank.0 == rank && p.inbox == INBOX).then_some(())
     });
     last(&mut rogue);
     drop(rogue);
     until("its end is seen", LONG, || (!peer.is_connected()).then_some(()));
-    let e = peer.send_tag(1).unwrap_err();
+    let e = peer.send(Message::Tag(1)).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
     for n in 0..TAGS {
-        assert_eq!(peer.recv(Want::Tag, LONG).unwrap(), hmc_std::Message::Tag(7), "{n}");
+        assert_eq!(
+            peer.recv(Wanted::Tag).within(LONG).wait().unwrap(),
+            hmc_std::Message::Tag(7),
+            "{n}"
+        );
     }
-    let e = peer.recv(Want::Tag, LONG).unwrap_err();
+    let e = peer.recv(Wanted::Tag).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::PeerDead, "{e}");
 }
 
@@ -179,7 +183,7 @@ fn a_heartbeat_finds_the_end_behind_a_full_connection() {
     let dir = TempDir::new();
     let (session, [_, tcp]) = listening(&dir, Some(Duration::from_millis(500)));
     let mut rogue = Rogue::join(1, &tcp, &tcp);
-    let peer = session.wait_peer(1, LONG).unwrap();
+    let peer = session.accept(1).within(LONG).wait().unwrap();
     let many = frame(&ControlMessage::Struct(&vec![3; 64 << 10])).repeat(1024);
     let sent = pour(&mut rogue.control, &many, 0).unwrap();
     assert!(sent < many.len(), "it is full");

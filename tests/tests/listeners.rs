@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use hmc_std::{Address, ConnType, ErrorKind, Session};
+use hmc_std::{Address, ConnType, ErrorKind, Message, Session, want};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 
@@ -22,7 +22,7 @@ fn at(s: &Session) -> Address {
 #[test]
 fn whoever_listens_is_connected_by_its_address() {
     let (a, b) = (session(7), session(9));
-    let peer = b.connect_any(&at(&a), ConnType::Tcp, LONG).unwrap();
+    let peer = b.connect(&at(&a)).over(ConnType::Tcp).within(LONG).wait().unwrap();
     assert_eq!(peer.rank().0, 7);
     assert_eq!(peer.conn(), Some(ConnType::Tcp));
     assert_eq!(peer.address(), a.tcp_addr());
@@ -31,13 +31,13 @@ fn whoever_listens_is_connected_by_its_address() {
     let mut got = [0; 10];
     a.buffer().read_at(100, &mut got).unwrap();
     assert_eq!(&got, b"by address");
-    let back = a.wait_peer(9, LONG).unwrap();
+    let back = a.accept(9).within(LONG).wait().unwrap();
     assert_eq!(back.address().map(|x| x.ip()), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
     assert_ne!(back.address(), b.tcp_addr(), "the connection's port, not the listener's");
     // Again, and from the other side: the peer that there is.
-    let again = b.connect_any(&at(&a), ConnType::Auto, LONG).unwrap();
+    let again = b.connect(&at(&a)).within(LONG).wait().unwrap();
     assert_eq!(again.rank().0, 7);
-    let other = a.connect_any(&at(&b), ConnType::Auto, LONG).unwrap();
+    let other = a.connect(&at(&b)).within(LONG).wait().unwrap();
     assert_eq!(other.rank().0, 9);
     assert_eq!((a.stats().peers.len(), b.stats().peers.len()), (1, 1));
     drop(a);
@@ -51,8 +51,13 @@ fn both_may_dial_each_other_at_once() {
         let (a, b) = (session(1), session(2));
         let (to_a, to_b) = (at(&a), at(&b));
         std::thread::scope(|s| {
-            let one = s.spawn(|| a.connect_any(&to_b, ConnType::Tcp, LONG).unwrap().rank().0);
-            assert_eq!(b.connect_any(&to_a, ConnType::Tcp, LONG).unwrap().rank().0, 1);
+            let one = s.spawn(|| {
+                a.connect(&to_b).over(ConnType::Tcp).within(LONG).wait().unwrap().rank().0
+            });
+            assert_eq!(
+                b.connect(&to_a).over(ConnType::Tcp).within(LONG).wait().unwrap().rank().0,
+                1
+            );
             assert_eq!(one.join().unwrap(), 2);
         });
     }
@@ -62,7 +67,7 @@ fn both_may_dial_each_other_at_once() {
 fn a_folder_with_one_process_needs_no_rank() {
     let dir = TempDir::new();
     let me = Session::builder(5).uds(dir.path()).start().unwrap();
-    let e = me.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    let e = me.connect(&dir.address()).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains("loopback"), "{e}");
     // A stale socket, as a killed process leaves it, is nobody.
@@ -70,59 +75,59 @@ fn a_folder_with_one_process_needs_no_rank() {
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
     assert!(stale.exists());
     let other = Session::builder(6).uds(dir.path()).start().unwrap();
-    let peer = me.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap();
+    let peer = me.connect(&dir.address()).within(LONG).wait().unwrap();
     assert_eq!((peer.rank().0, peer.address()), (6, None));
     assert_eq!(peer.conn(), Some(ConnType::Shm));
     let outsider = Session::builder(8).start().unwrap();
-    let e = outsider.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    let e = outsider.connect(&dir.address()).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains("(5, 6)"), "it names them: {e}");
     drop((me, peer));
     let twin = Session::builder(6).start().unwrap();
-    let e = twin.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    let e = twin.connect(&dir.address()).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
     drop(other);
-    let e = outsider.connect_any(&dir.address(), ConnType::Auto, LONG).unwrap_err();
+    let e = outsider.connect(&dir.address()).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     let nowhere = Address::Uds(dir.path().join("none"));
-    let e = outsider.connect_any(&nowhere, ConnType::Auto, LONG).unwrap_err();
+    let e = outsider.connect(&nowhere).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
 }
 
 #[test]
 fn a_connect_without_a_peer_is_reported_in_words() {
     let a = session(3);
-    let e = a.connect_any(&at(&a), ConnType::Auto, LONG).unwrap_err();
+    let e = a.connect(&at(&a)).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains("itself") && e.to_string().contains("loopback"), "{e}");
-    let e = a.connect_any(&at(&a), ConnType::Loopback, LONG).unwrap_err();
+    let e = a.connect(&at(&a)).over(ConnType::Loopback).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     // Every way that leads to a listener on all addresses.
     let any = Session::builder(3).insecure().tcp("0.0.0.0:0").start().unwrap();
     for ip in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(127, 0, 0, 9)] {
         let port = any.tcp_addr().unwrap().port();
         let address = Address::Tcp(SocketAddr::from((ip, port)));
-        let e = any.connect_any(&address, ConnType::Auto, LONG).unwrap_err();
+        let e = any.connect(&address).within(LONG).wait().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{ip}: {e}");
     }
     // Another process with the same rank is no self.
     let twin = SocketAddr::from((Ipv4Addr::LOCALHOST, any.tcp_addr().unwrap().port()));
-    let e = a.connect_any(&Address::Tcp(twin), ConnType::Auto, LONG).unwrap_err();
+    let e = a.connect(&Address::Tcp(twin)).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
     let job = Session::builder(4).job(99).tcp("127.0.0.1:0").start().unwrap();
-    let e = a.connect_any(&at(&job), ConnType::Auto, LONG).unwrap_err();
+    let e = a.connect(&at(&job)).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(e.to_string().contains("job"), "{e}");
     let far = Address::Tcp(SocketAddr::from(([192, 0, 2, 1], 9)));
-    let e = a.connect_any(&far, ConnType::Auto, LONG).unwrap_err();
+    let e = a.connect(&far).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
     // One that takes the connection and says nothing, and one that is not there.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(silent.local_addr().unwrap());
-    let e = a.connect_any(&address, ConnType::Auto, Duration::from_millis(50)).unwrap_err();
+    let e = a.connect(&address).within(Duration::from_millis(50)).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
     drop(silent);
-    let e = a.connect_any(&address, ConnType::Auto, LONG).unwrap_err();
+    let e = a.connect(&address).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
 }
 
@@ -150,11 +155,12 @@ fn listeners_open_and_close_while_links_are_up() {
     let mut guests = Vec::new();
     for rank in 1..20 {
         let guest = Session::builder(rank).buffer(4096).redial(false).start().unwrap();
-        let peer = guest.connect_with(0, &tcp(first), ConnType::Tcp, LONG).unwrap();
-        host.close_doors();
+        let peer =
+            guest.connect(&tcp(first)).rank(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
+        host.close_listeners();
         assert_eq!(host.tcp_addr(), None);
         let late = Session::builder(rank + 100).start().unwrap();
-        let e = late.connect(0, &tcp(first)).unwrap_err();
+        let e = late.connect(&tcp(first)).rank(0).wait().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
         guests.push((guest, peer));
         for (guest, peer) in &guests {
@@ -176,15 +182,15 @@ fn a_local_listener_leaves_nothing_behind() {
     let host = Session::builder(0).buffer(4096).start().unwrap();
     for round in 1..10 {
         host.listen_uds(dir.path()).unwrap();
-        let path = host.uds_path().unwrap();
+        let path = host.uds_paths().into_iter().next().unwrap();
         assert!(path.exists());
         let e = host.listen_uds(dir.path()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
         let guest = Session::builder(round).buffer(4096).start().unwrap();
-        let peer = guest.connect(0, &dir.address()).unwrap();
+        let peer = guest.connect(&dir.address()).rank(0).wait().unwrap();
         assert_eq!(peer.conn(), Some(ConnType::Shm));
-        host.close_doors();
-        assert!(!path.exists() && host.uds_path().is_none());
+        host.close_listeners();
+        assert!(!path.exists() && host.uds_paths().into_iter().next().is_none());
         puts(&guest, &peer, &host, 7);
         // The rank is free in that folder.
         drop(Session::builder(0).uds(dir.path()).start().unwrap());
@@ -205,11 +211,11 @@ fn clients_without_proof_are_refused_until_they_are_allowed() {
     assert_eq!(host.tcp_addr(), None);
     let guest = Session::builder(1).buffer(4096).start().unwrap();
     let far = tcp(SocketAddr::from(([0, 0, 0, 0], 1)));
-    assert_eq!(guest.connect(0, &far).unwrap_err().kind(), ErrorKind::NoCredentials);
+    assert_eq!(guest.connect(&far).rank(0).wait().unwrap_err().kind(), ErrorKind::NoCredentials);
     host.allow_insecure();
     guest.allow_insecure();
     let port = host.listen_tcp("0.0.0.0:0").unwrap().port();
-    let peer = guest.connect(0, &tcp(SocketAddr::from(([0, 0, 0, 0], port)))).unwrap();
+    let peer = guest.connect(&tcp(SocketAddr::from(([0, 0, 0, 0], port)))).rank(0).wait().unwrap();
     puts(&guest, &peer, &host, 3);
 }
 
@@ -222,7 +228,8 @@ fn each_listener_leads_to_both_connections() {
     assert_eq!(host.tcp_addr(), addresses.first().copied());
     for (rank, address) in (1..).zip(&addresses) {
         let guest = Session::builder(rank).buffer(4096).start().unwrap();
-        let peer = guest.connect_with(0, &tcp(*address), ConnType::Tcp, LONG).unwrap();
+        let peer =
+            guest.connect(&tcp(*address)).rank(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
         puts(&guest, &peer, &host, 9);
         assert_eq!(peer.address(), Some(*address));
     }
@@ -233,9 +240,9 @@ fn the_end_of_a_session_closes_its_listeners_while_peers_exist() {
     let host = session(0);
     let (addr, at_host) = (host.tcp_addr().unwrap(), at(&host));
     let guest = session(1);
-    let _there = guest.connect(0, &at_host).unwrap();
-    let kept = host.wait_peer(1, LONG).unwrap();
-    host.shutdown(LONG).unwrap();
+    let _there = guest.connect(&at_host).rank(0).wait().unwrap();
+    let kept = host.accept(1).within(LONG).wait().unwrap();
+    host.shutdown().within(LONG).wait().unwrap();
     TcpListener::bind(addr).unwrap();
     assert!(!kept.is_connected());
 }
@@ -243,18 +250,28 @@ fn the_end_of_a_session_closes_its_listeners_while_peers_exist() {
 #[test]
 fn a_peer_that_left_is_found_as_long_as_its_messages_are_unread() {
     let (a, b) = (session(1), session(2));
-    let peer = b.connect_any(&at(&a), ConnType::Tcp, LONG).unwrap();
-    assert_eq!(a.meet(2, LONG).unwrap().rank().0, 2, "while it is here");
-    peer.send_tag(7).unwrap();
-    peer.send_struct(b"last words").unwrap();
+    let peer = b.connect(&at(&a)).over(ConnType::Tcp).within(LONG).wait().unwrap();
+    assert_eq!(
+        a.accept(2).or_unread().within(LONG).wait().unwrap().rank().0,
+        2,
+        "while it is here"
+    );
+    peer.send(Message::Tag(7)).wait().unwrap();
+    peer.send(Message::bytes(b"last words")).wait().unwrap();
     drop((peer, b));
-    until("it has left", LONG, || (!a.check_conn(2)).then_some(()));
+    until("it has left", LONG, || (!a.peer(2).is_ok_and(|p| p.is_connected())).then_some(()));
     let soon = Duration::from_millis(20);
-    assert_eq!(a.wait_peer(2, soon).unwrap_err().kind(), ErrorKind::DeadlineExceeded);
-    let met = a.meet(2, LONG).unwrap();
-    assert_eq!(met.recv_tag().unwrap(), 7);
-    assert_eq!(a.meet(2, LONG).unwrap().recv_struct().unwrap(), b"last words");
-    assert_eq!(a.meet(2, soon).unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+    assert_eq!(a.accept(2).within(soon).wait().unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+    let met = a.accept(2).or_unread().within(LONG).wait().unwrap();
+    assert_eq!(met.recv(want::Tag).wait().unwrap(), 7);
+    assert_eq!(
+        a.accept(2).or_unread().within(LONG).wait().unwrap().recv(want::Bytes).wait().unwrap(),
+        b"last words"
+    );
+    assert_eq!(
+        a.accept(2).or_unread().within(soon).wait().unwrap_err().kind(),
+        ErrorKind::DeadlineExceeded
+    );
 }
 
 #[test]
@@ -266,10 +283,10 @@ fn ranks_that_nobody_can_have_are_refused_at_once() {
         assert!(e.to_string().contains("4095"), "{e}");
     };
     for rank in [4096, u32::MAX] {
-        refused(b.connect(rank, &at(&a)));
-        refused(b.wait_peer(rank, LONG));
-        refused(b.meet(rank, LONG));
+        refused(b.connect(&at(&a)).rank(rank).wait());
+        refused(b.accept(rank).within(LONG).wait());
+        refused(b.accept(rank).or_unread().within(LONG).wait());
     }
-    let other = b.connect(4095, &at(&a)).unwrap_err();
+    let other = b.connect(&at(&a)).rank(4095).wait().unwrap_err();
     assert!(!other.to_string().contains("beyond"), "{other}");
 }

@@ -29,10 +29,10 @@ fn operations_end_with_an_error_that_names_the_lost_thread() {
     let target = Session::builder(1).tcp("127.0.0.1:0").buffer(1 << 16);
     let target = target.progress(Progress::Manual).start().unwrap();
     let address = hmc_std::Address::Tcp(target.tcp_addr().unwrap());
-    let peer = source.connect_with(1, &address, ConnType::Tcp, limit).unwrap();
+    let peer = source.connect(&address).rank(1).over(ConnType::Tcp).within(limit).wait().unwrap();
     let program = env!("CARGO_BIN_EXE_actor");
     let killed = Actor::session(program, "rank=2 tcp=127.0.0.1:0 buffer=65536");
-    source.connect_with(2, &killed.address(), ConnType::Tcp, limit).unwrap();
+    source.connect(&killed.address()).rank(2).over(ConnType::Tcp).within(limit).wait().unwrap();
     let op = peer.start_put_at(0, 0, 64).unwrap();
     ARMED.store(true, Ordering::Relaxed);
     // The thread says then that a peer is lost.
@@ -46,6 +46,6 @@ fn operations_end_with_an_error_that_names_the_lost_thread() {
     assert!(e.to_string().contains("the subscriber of the test panics"), "{e}");
     let e = source.peer(1).and_then(|p| p.put_at(0, 0, 64)).unwrap_err();
     assert!(e.to_string().contains("this session's thread ended by a panic"), "{e}");
-    assert!(!source.check_conn(1));
+    assert!(!source.peer(1).is_ok_and(|p| p.is_connected()));
     drop(source);
 }

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use hmc_core::rndv::{AbortReason, RecvTarget, RndvId, RndvMode, RndvMsg, RndvRole};
-use hmc_std::{Address, Delivery, ErrorKind, OpError, Region, Session};
+use hmc_std::{Address, Done, ErrorKind, Op, Region, Session, Span};
 use hmc_tests::env::until;
 use hmc_tests::receiver::{Receiver, Sender, area};
 
@@ -23,10 +23,10 @@ type Lie = fn(&mut Receiver, RndvId);
 
 /// The sender offers a message of [`LEN`] bytes to a new receiver, which does `act`. The region that it sends from, and what
 /// becomes of the message.
-fn sends(sender: &mut Sender, act: Lie) -> (Receiver, Region, Delivery) {
+fn sends(sender: &mut Sender, act: Lie) -> (Receiver, Region, Op<Span>) {
     let mut receiver = sender.receiver();
-    let region = sender.session.allocate(LEN).unwrap();
-    let send = receiver.peer.send_data_span(region.take_all().unwrap()).unwrap();
+    let region = sender.session.memory().allocate(LEN).unwrap();
+    let send = receiver.peer.send_data(region.take_all().unwrap()).start().unwrap();
     let (id, len) = receiver.offer();
     assert_eq!(len, LEN);
     act(&mut receiver, id);
@@ -37,12 +37,12 @@ fn sends(sender: &mut Sender, act: Lie) -> (Receiver, Region, Delivery) {
 fn assert_serves(sender: &Sender) {
     let honest = Session::builder(4000).start().unwrap();
     let address: Address = sender.dir().address();
-    let peer = honest.connect(0, &address).unwrap();
-    let back = sender.session.wait_peer(4000, LONG).unwrap();
+    let peer = honest.connect(&address).rank(0).wait().unwrap();
+    let back = sender.session.accept(4000).within(LONG).wait().unwrap();
     std::thread::scope(|s| {
-        let sent = s.spawn(|| back.send_data(b"as before"));
+        let sent = s.spawn(|| back.send_data(b"as before").wait());
         let mut got = [0; 9];
-        assert_eq!(peer.recv_data(&mut got).unwrap(), 9);
+        assert_eq!(peer.recv_data(&mut got).wait().map(|d| d.bytes).unwrap(), 9);
         assert_eq!(&got, b"as before");
         sent.join().unwrap().unwrap();
     });
@@ -113,12 +113,13 @@ fn an_end_that_may_not_come_is_no_success_and_ends_the_link() {
     for (what, rule, lie) in lies {
         let lost = sender.session.stats().peers_lost;
         let (receiver, region, send) = sends(&mut sender, lie);
-        let OpError { error, span } = send.wait(LONG).expect_err(what);
+        let failed = send.wait().expect_err(what);
+        let error = failed.error();
         assert_eq!(error.kind(), ErrorKind::PeerDead, "{what}: {error}");
         assert_eq!(error.peer(), Some(receiver.rank()), "{what}: {error}");
         let text = error.to_string();
         assert!(text.contains("broke the protocol") && text.contains(rule), "{what}: {text}");
-        drop(span);
+        drop(failed);
         until("its memory is back", LONG, || region.take_all().ok());
         until("its link is over", LONG, || (!receiver.peer.is_connected()).then_some(()));
         until("it has hung up", LONG, || receiver.rogue.is_over().then_some(()));
@@ -134,19 +135,20 @@ fn an_end_that_claims_another_length_is_a_failure() {
     let mut sender = Sender::new();
     for length in [LEN - 1, LEN + 1, u64::MAX] {
         let mut receiver = sender.receiver();
-        let region = sender.session.allocate(LEN).unwrap();
+        let region = sender.session.memory().allocate(LEN).unwrap();
         for _ in 0..2 {
-            let send = receiver.peer.send_data_span(region.take_all().unwrap()).unwrap();
+            let send = receiver.peer.send_data(region.take_all().unwrap()).start().unwrap();
             let (id, _) = receiver.offer();
             receiver.ready(id, LEN);
             receiver.take(LEN, true);
             assert_eq!(receiver.receive(), well(RndvRole::Sender, id));
             receiver.end(id, Err(AbortReason::Unknown { code: 0, detail: length }));
-            let OpError { error, span } = send.wait(LONG).expect_err("a lie");
+            let failed = send.wait().expect_err("a lie");
+            let error = failed.error();
             assert_eq!(error.kind(), ErrorKind::Io, "{error}");
             assert_eq!(error.peer(), Some(receiver.rank()), "{error}");
             assert!(error.to_string().contains("ended by the peer: reason 0"), "{error}");
-            drop(span.expect("all puts have ended"));
+            drop(failed.reclaim().within(Duration::ZERO).wait().expect("all puts have ended"));
         }
         assert!(receiver.peer.is_connected());
     }
@@ -173,16 +175,18 @@ fn an_end_that_comes_twice_ends_the_link_after_the_message() {
         }
         assert_eq!(receiver.receive(), well(RndvRole::Sender, id));
         receiver.end(id, Ok(()));
-        let (len, span) = send.wait(LONG).expect("it went well");
-        assert_eq!((len, span.map(|s| s.len())), (LEN, Some(LEN)), "{mode:?}");
+        let Done { bytes, memory: span } = send.wait().expect("it went well");
+        assert_eq!((bytes, span.len()), (LEN, LEN), "{mode:?}");
+        drop(span);
         // The next message is under way when the lie comes.
-        let next = receiver.peer.send_data_span(region.take_all().unwrap()).unwrap();
+        let next = receiver.peer.send_data(region.take_all().unwrap()).start().unwrap();
         assert_eq!(receiver.offer(), (RndvId(1), LEN));
         receiver.end(id, Ok(()));
-        let OpError { error, span } = next.wait(LONG).expect_err("its link is over");
+        let failed = next.wait().expect_err("its link is over");
+        let error = failed.error();
         assert_eq!(error.kind(), ErrorKind::PeerDead, "{error}");
         assert!(error.to_string().contains("there is no message 0"), "{error}");
-        drop(span);
+        drop(failed);
         until("its memory is back", LONG, || region.take_all().ok());
         assert_serves(&sender);
     }

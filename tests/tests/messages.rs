@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
 use hmc_std::memory::SharedBytes;
-use hmc_std::{Delivery, ErrorKind, OpError};
+use hmc_std::{Done, ErrorKind, Op};
+use hmc_testkit::buffers::BufferMessages as _;
 use hmc_tests::env::{Via, until};
 use hmc_tests::pair::{Pair, both, pattern, transports};
 
@@ -32,7 +33,7 @@ fn bytes_that_others_write_meanwhile_are_sent_and_received() {
         let p = Pair::new(conn, 64);
         let (mut from, mut to) = (vec![1u8; 3_000_001], vec![0u8; 3_000_001]);
         let (src, dst) = (SharedBytes::of_mut(&mut from), SharedBytes::of_mut(&mut to));
-        let e = p.b.recv_data_view(dst.read_only(), LONG).unwrap_err();
+        let e = p.b.recv_data(dst.read_only()).within(LONG).wait().map(|d| d.bytes).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{conn:?}: {e}");
         let (whole, over, passes) =
             (src.extent().whole(), AtomicBool::new(false), AtomicUsize::new(0));
@@ -48,14 +49,21 @@ fn bytes_that_others_write_meanwhile_are_sent_and_received() {
             });
             let begun = || (passes.load(Ordering::SeqCst) > 0).then_some(());
             until("bytes are written", LONG, begun);
-            let (sent, got) =
-                both(true, || p.a.send_data_view(src, LONG), || p.b.recv_data_view(dst, LONG));
+            let (sent, got) = both(
+                true,
+                || p.a.send_data(src).within(LONG).wait(),
+                || p.b.recv_data(dst).within(LONG).wait().map(|d| d.bytes),
+            );
             over.store(true, Ordering::SeqCst);
             sent.unwrap();
             assert_eq!(got.unwrap(), whole.len(), "{conn:?}");
         });
         assert!(to.iter().all(|b| [1, 2].contains(b)), "{conn:?}");
-        let (sent, got) = both(true, || p.a.send_data(&from), || p.b.recv_data(&mut to));
+        let (sent, got) = both(
+            true,
+            || p.a.send_data(&from).wait(),
+            || p.b.recv_data(&mut to).wait().map(|d| d.bytes),
+        );
         sent.unwrap();
         got.unwrap();
         assert!(to == from, "{conn:?}");
@@ -72,7 +80,11 @@ fn every_length_arrives_from_slices_to_slices() {
                 let bytes = pattern(len, i as u64);
                 // A buffer longer than the message: its length is reported.
                 let mut out = vec![0xEE; len as usize + 100];
-                let (sent, got) = both(first, || p.a.send_data(&bytes), || p.b.recv_data(&mut out));
+                let (sent, got) = both(
+                    first,
+                    || p.a.send_data(&bytes).wait(),
+                    || p.b.recv_data(&mut out).wait().map(|d| d.bytes),
+                );
                 sent.unwrap();
                 assert_eq!(got.unwrap(), len, "{conn:?}");
                 assert!(out[..len as usize] == bytes, "{conn:?}: {len} bytes differ");
@@ -87,7 +99,7 @@ fn every_length_arrives_between_buffers_and_spans() {
     for conn in transports() {
         let p = Pair::new(conn, 64 * MIB + 4096);
         let lengths = [0, 1, HALF - 1, HALF, HALF + 1, 3 * HALF + HALF / 2, 32 * MIB];
-        let source = p.sender().allocate(64 * MIB).unwrap();
+        let source = p.sender().memory().allocate(64 * MIB).unwrap();
         for (i, len) in lengths.into_iter().enumerate() {
             let bytes = pattern(len, 50 + i as u64);
             // On loopback both buffers are one: two places in it.
@@ -107,19 +119,19 @@ fn every_length_arrives_between_buffers_and_spans() {
                 src.write_at(0, &bytes).unwrap();
                 let space = len + 10;
                 let dst = if adopted {
-                    p.receiver().register_vec(vec![0xEE; space as usize]).unwrap()
+                    p.receiver().memory().register_vec(vec![0xEE; space as usize]).unwrap()
                 } else {
-                    p.receiver().allocate(space).unwrap()
+                    p.receiver().memory().allocate(space).unwrap()
                 };
-                let receive = p.b.recv_data_span(dst.take_all().unwrap()).unwrap();
-                let send = p.a.send_data_span(src).unwrap();
-                let (got, span) = receive.wait(LONG).unwrap();
+                let receive = p.b.recv_data(dst.take_all().unwrap()).start().unwrap();
+                let send = p.a.send_data(src).start().unwrap();
+                let Done { bytes: got, memory: span } = receive.wait().unwrap();
                 assert_eq!(got, len);
-                let span = span.expect("it comes back");
                 let same = span.as_slice()[..len as usize] == bytes[..];
                 assert!(same, "{conn:?} adopted {adopted}: {len} bytes differ in the span");
-                let (sent, span) = send.wait(LONG).unwrap();
-                assert_eq!((sent, span.expect("it comes back").len()), (len, len));
+                let Done { bytes: sent, memory: span } = send.wait().unwrap();
+                assert_eq!((sent, span.len()), (len, len));
+                drop(span);
                 drop(source.take(i as u64, len).expect("nobody holds the range"));
             }
         }
@@ -136,7 +148,7 @@ fn every_length_arrives_between_slices_and_buffers() {
             let mut out = vec![0; len as usize];
             for first in [true, false] {
                 let (sent, got) =
-                    both(first, || p.a.send_data(&bytes), || p.b.recv_data_at(0, len));
+                    both(first, || p.a.send_data(&bytes).wait(), || p.b.recv_data_at(0, len));
                 sent.unwrap();
                 assert_eq!(got.unwrap(), len, "{conn:?}");
                 out.fill(0);
@@ -144,8 +156,11 @@ fn every_length_arrives_between_slices_and_buffers() {
                 assert!(out == bytes, "{conn:?}: {len} bytes differ in the buffer");
                 p.sender().buffer().write_at(0, &bytes).unwrap();
                 out.fill(0);
-                let (sent, got) =
-                    both(first, || p.a.send_data_at(0, len), || p.b.recv_data(&mut out));
+                let (sent, got) = both(
+                    first,
+                    || p.a.send_data_at(0, len),
+                    || p.b.recv_data(&mut out).wait().map(|d| d.bytes),
+                );
                 sent.unwrap();
                 assert_eq!(got.unwrap(), len, "{conn:?}");
                 assert!(out == bytes, "{conn:?}: {len} bytes differ in the slice");
@@ -161,24 +176,24 @@ fn eight_at_once_are_matched_in_their_order() {
         let lens: Vec<u64> =
             (0..8).map(|i| if i % 2 == 0 { 3 * HALF + i } else { 1000 * i }).collect();
         let at = |i: usize| i as u64 * 8 * MIB;
-        let mut sends: Vec<Delivery> = Vec::new();
+        let mut sends: Vec<Op> = Vec::new();
         let regions: Vec<_> =
-            lens.iter().map(|len| p.receiver().allocate(len + HALF).unwrap()).collect();
+            lens.iter().map(|len| p.receiver().memory().allocate(len + HALF).unwrap()).collect();
         for (i, len) in lens.iter().enumerate() {
             p.sender().buffer().write_at(at(i), &pattern(*len, i as u64)).unwrap();
-            sends.push(p.a.send_data_nb(at(i), *len).unwrap());
+            sends.push(p.a.start_send_at(at(i), *len).unwrap());
         }
         let receives: Vec<_> =
-            regions.iter().map(|r| p.b.recv_data_span(r.take_all().unwrap()).unwrap()).collect();
+            regions.iter().map(|r| p.b.recv_data(r.take_all().unwrap()).start().unwrap()).collect();
         // Waited for from the last to the first.
         for (i, receive) in receives.into_iter().enumerate().rev() {
-            let (len, span) = receive.wait(LONG).unwrap();
+            let Done { bytes: len, memory: span } = receive.wait().unwrap();
             assert_eq!(len, lens[i], "{conn:?}: message {i}");
-            let got = &span.as_ref().unwrap().as_slice()[..len as usize];
+            let got = &span.as_slice()[..len as usize];
             assert!(got == pattern(len, i as u64), "{conn:?}: message {i} differs");
         }
         for s in sends {
-            s.wait(LONG).unwrap();
+            s.wait().unwrap();
         }
     }
 }
@@ -190,10 +205,10 @@ fn both_directions_at_once() {
         let (x, y) = (pattern(9 * HALF + 5, 1), pattern(7 * HALF + 9, 2));
         let (mut to_a, mut to_b) = (vec![0; y.len()], vec![0; x.len()]);
         std::thread::scope(|s| {
-            s.spawn(|| p.a.send_data(&x).unwrap());
-            s.spawn(|| p.b.send_data(&y).unwrap());
-            s.spawn(|| p.a.recv_data(&mut to_a).unwrap());
-            p.b.recv_data(&mut to_b).unwrap();
+            s.spawn(|| p.a.send_data(&x).wait().unwrap());
+            s.spawn(|| p.b.send_data(&y).wait().unwrap());
+            s.spawn(|| p.a.recv_data(&mut to_a).wait().map(|d| d.bytes).unwrap());
+            p.b.recv_data(&mut to_b).wait().map(|d| d.bytes).unwrap();
         });
         assert!(to_a == y && to_b == x, "{conn:?}");
     }
@@ -206,7 +221,11 @@ fn a_receiver_with_less_space_refuses_on_both_ends_and_nothing_is_written() {
         for len in [100, 4 * HALF] {
             let bytes = pattern(len, 3);
             let mut out = vec![0xEE; len as usize - 1];
-            let (sent, got) = both(true, || p.a.send_data(&bytes), || p.b.recv_data(&mut out));
+            let (sent, got) = both(
+                true,
+                || p.a.send_data(&bytes).wait(),
+                || p.b.recv_data(&mut out).wait().map(|d| d.bytes),
+            );
             for e in [sent.unwrap_err(), got.unwrap_err()] {
                 assert_eq!(e.kind(), ErrorKind::Length, "{conn:?}: {e}");
                 let (long, space) = (len.to_string(), (len - 1).to_string());
@@ -214,17 +233,21 @@ fn a_receiver_with_less_space_refuses_on_both_ends_and_nothing_is_written() {
                 assert!(text.contains(&long) && text.contains(&space), "{text}");
             }
             assert!(out.iter().all(|b| *b == 0xEE), "{conn:?}: bytes were written");
-            let dst = p.receiver().allocate(len - 1).unwrap();
-            let receive = p.b.recv_data_span(dst.take_all().unwrap()).unwrap();
-            assert_eq!(p.a.send_data(&bytes).unwrap_err().kind(), ErrorKind::Length);
-            let OpError { error, span } = receive.wait(LONG).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Length);
+            let dst = p.receiver().memory().allocate(len - 1).unwrap();
+            let receive = p.b.recv_data(dst.take_all().unwrap()).start().unwrap();
+            assert_eq!(p.a.send_data(&bytes).wait().unwrap_err().kind(), ErrorKind::Length);
+            let failed = receive.wait().unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Length);
             // Over UCX the place may have been exposed: it is back once the sender has released it.
-            let span = span.unwrap_or_else(|| until("it is back", LONG, || dst.take_all().ok()));
+            let span = failed.reclaim().within(LONG).wait().expect("it is back");
             assert!(span.as_slice().iter().all(|b| *b == 0));
             // The next message is not disturbed.
             let next = &bytes[..len as usize - 1];
-            let (sent, got) = both(false, || p.a.send_data(next), || p.b.recv_data(&mut out));
+            let (sent, got) = both(
+                false,
+                || p.a.send_data(next).wait(),
+                || p.b.recv_data(&mut out).wait().map(|d| d.bytes),
+            );
             sent.unwrap();
             assert_eq!(got.unwrap(), len - 1);
             assert_eq!(out, next);
@@ -241,41 +264,42 @@ impl Wake for Flag {
 }
 
 #[test]
-fn a_delivery_is_a_future_that_is_woken() {
+fn a_message_is_a_future_that_is_woken() {
     for conn in transports() {
         let p = Pair::new(conn, 16 * MIB);
         p.sender().buffer().write_at(0, &pattern(5 * HALF, 6)).unwrap();
         let flag = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&flag));
         let mut cx = Context::from_waker(&waker);
-        let dst = p.receiver().allocate(5 * HALF).unwrap();
-        let mut receive = pin!(p.b.recv_data_span(dst.take_all().unwrap()).unwrap());
+        let dst = p.receiver().memory().allocate(5 * HALF).unwrap();
+        let mut receive = pin!(p.b.recv_data(dst.take_all().unwrap()).start().unwrap());
         assert!(receive.as_mut().poll(&mut cx).is_pending());
-        let send = p.a.send_data_nb(0, 5 * HALF).unwrap();
+        let send = p.a.start_send_at(0, 5 * HALF).unwrap();
         // Nobody waits: the sessions' threads do it all.
         until("the future is woken", LONG, || flag.0.load(Ordering::Acquire).then_some(()));
-        let Poll::Ready(Ok((len, Some(span)))) = receive.as_mut().poll(&mut cx) else {
+        let Poll::Ready(Ok(Done { bytes: len, memory: span })) = receive.as_mut().poll(&mut cx)
+        else {
             panic!("{conn:?}: woken for nothing");
         };
         assert_eq!(len, 5 * HALF);
         assert!(span.as_slice() == pattern(len, 6));
-        send.wait(LONG).unwrap();
+        send.wait().unwrap();
     }
 }
 
 #[test]
 fn no_more_than_the_limit_are_under_way() {
     let p = Pair::new(Via::Tcp.or_requested().conn(), 8192);
-    let sends: Vec<_> = (0..MAX_RNDV).map(|_| p.a.send_data_nb(0, 5000).unwrap()).collect();
-    let e = p.a.send_data_nb(0, 8).unwrap_err();
+    let sends: Vec<_> = (0..MAX_RNDV).map(|_| p.a.start_send_at(0, 5000).unwrap()).collect();
+    let e = p.a.start_send_at(0, 8).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Full, "{e}");
     for _ in 0..MAX_RNDV {
         assert_eq!(p.b.recv_data_at(0, 5000).unwrap(), 5000);
     }
     for s in sends {
-        s.wait(LONG).unwrap();
+        s.wait().unwrap();
     }
-    p.a.send_data_nb(0, 8).unwrap().cancel();
+    p.a.start_send_at(0, 8).unwrap().cancel();
 }
 
 /// Half-buffers are as long as what is to be received, and those of a crowd do not stay exposed for ever.
@@ -285,19 +309,19 @@ fn half_buffers_are_no_longer_than_messages_and_no_more_than_needed() {
         let p = Pair::new(conn, 4096);
         let exposed = || p.receiver().stats().peers[0].exposed_bytes;
         let before = exposed();
-        let sent = p.a.send_data_nb(0, 100).unwrap();
+        let sent = p.a.start_send_at(0, 100).unwrap();
         assert_eq!(p.b.recv_data_at(0, 100).unwrap(), 100);
-        sent.wait(LONG).unwrap();
+        sent.wait().unwrap();
         assert_eq!(exposed() - before, 2 * 4096, "{conn:?}: two pages for a short message");
         for round in 0..3 {
-            let receives: Vec<_> = (0..20).map(|_| p.b.recv_data_nb(0, 4000).unwrap()).collect();
+            let receives: Vec<_> = (0..20).map(|_| p.b.start_recv_at(0, 4000).unwrap()).collect();
             assert!(exposed() - before >= 20 * 2 * 4096, "{conn:?}: one pair for each");
-            let sends: Vec<_> = (0..20).map(|_| p.a.send_data_nb(0, 8).unwrap()).collect();
+            let sends: Vec<_> = (0..20).map(|_| p.a.start_send_at(0, 8).unwrap()).collect();
             for r in receives {
-                assert_eq!(r.wait(LONG).unwrap().0, 8, "{conn:?}, round {round}");
+                assert_eq!(r.wait().unwrap().bytes, 8, "{conn:?}, round {round}");
             }
             for s in sends {
-                s.wait(LONG).unwrap();
+                s.wait().unwrap();
             }
             until("half-buffers are given back", LONG, || {
                 (exposed() - before <= 8 * 2 * 4096).then_some(())
@@ -306,7 +330,11 @@ fn half_buffers_are_no_longer_than_messages_and_no_more_than_needed() {
         // A longer one needs longer halves; what is there serves again.
         let bytes = pattern(3 * HALF, 1);
         let mut out = vec![0; bytes.len()];
-        let (sent, got) = both(true, || p.a.send_data(&bytes), || p.b.recv_data(&mut out));
+        let (sent, got) = both(
+            true,
+            || p.a.send_data(&bytes).wait(),
+            || p.b.recv_data(&mut out).wait().map(|d| d.bytes),
+        );
         sent.unwrap();
         assert_eq!(got.unwrap(), 3 * HALF);
         assert!(out == bytes);
@@ -321,13 +349,15 @@ fn two_pairs_at_once() {
         for (i, p) in pairs.iter().enumerate() {
             s.spawn(move || {
                 for round in 0..20 {
-                    p.a.send_data(&pattern(3 * HALF + round, i as u64 * 100 + round)).unwrap();
+                    p.a.send_data(&pattern(3 * HALF + round, i as u64 * 100 + round))
+                        .wait()
+                        .unwrap();
                 }
             });
             s.spawn(move || {
                 for round in 0..20 {
                     let mut out = vec![0; 4 * HALF as usize];
-                    let len = p.b.recv_data(&mut out).unwrap();
+                    let len = p.b.recv_data(&mut out).wait().map(|d| d.bytes).unwrap();
                     assert_eq!(len, 3 * HALF + round);
                     let want = pattern(len, i as u64 * 100 + round);
                     assert!(out[..len as usize] == want, "pair {i}, round {round}");
@@ -344,10 +374,15 @@ fn by_rank_too() {
     let long = pattern(5000, 1);
     let (sent, got) = both(
         true,
-        || p.sender().peer(1)?.send_data(&long),
+        || p.sender().peer(1)?.send_data(&long).wait(),
         || {
             let mut out = [0; 6000];
-            p.receiver().peer(0)?.recv_data(&mut out).map(|n| out[..n as usize].to_vec())
+            p.receiver()
+                .peer(0)?
+                .recv_data(&mut out)
+                .wait()
+                .map(|d| d.bytes)
+                .map(|n| out[..n as usize].to_vec())
         },
     );
     sent.unwrap();

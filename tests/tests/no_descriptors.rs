@@ -29,7 +29,7 @@ fn crowded() -> (Actor, Session, Peer, TempDir) {
         actor.request(&format!("connect 0 uds://{} shm 20000", dir.path().display())),
         "shm"
     );
-    let peer = s.wait_peer(1, LONG).unwrap();
+    let peer = s.accept(1).within(LONG).wait().unwrap();
     // All below the limit are in use: those above it, if any, do not help.
     actor.request(&format!("files {}", count_of(actor.pid(), "fd")));
     let e = actor.try_request("expose 0 1 4096 1 own").expect_err("no descriptor");
@@ -42,7 +42,7 @@ fn crowded() -> (Actor, Session, Peer, TempDir) {
 fn a_window_that_finds_no_descriptor_is_reached_through_the_stream() {
     let (mut actor, s, peer, _dir) = crowded();
     let others = mappings(std::process::id());
-    let mut span = s.allocate(LEN).unwrap().take_all().unwrap();
+    let mut span = s.memory().allocate(LEN).unwrap().take_all().unwrap();
     let file = &mappings(std::process::id()) - &others;
     span.fill(1);
     let window = peer.expose(span, Access::all(), 7).map_err(|(e, _)| e).expect("exposed");
@@ -53,7 +53,7 @@ fn a_window_that_finds_no_descriptor_is_reached_through_the_stream() {
     // What is mapped stays so.
     actor.request(&format!("put 0 0 0 {LEN}"));
     peer.put_at(0, 0, LEN).expect("the other way");
-    let span = window.revoke(LONG).expect("revoked");
+    let span = window.revoke().within(LONG).wait().expect("revoked");
     let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
     span.read_at(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|b| *b == 9), "the put is there whole");
@@ -70,7 +70,7 @@ fn a_message_finds_its_way_without_descriptors() {
     actor.request(&format!("fill 0 {LEN} 6"));
     actor.send(&format!("send_data 0 0 {LEN}"));
     let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
-    assert_eq!(peer.recv_data(&mut bytes).expect("received"), LEN);
+    assert_eq!(peer.recv_data(&mut bytes).wait().map(|d| d.bytes).expect("received"), LEN);
     assert_eq!(actor.answer().expect("sent"), LEN.to_string());
     assert!(bytes.iter().all(|b| *b == 6));
     assert_eq!(actor.request("connected 0"), "true");

@@ -3,13 +3,10 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hmc_std::{Access, ErrorKind, Piece, Want};
+use hmc_std::{Access, ErrorKind, Message, Piece, want::Wanted};
+use hmc_tests::executor::{Task, Yield, run};
 use hmc_tests::pair::{Pair, pattern, transports};
 
 const KIB: u64 = 1 << 10;
@@ -17,30 +14,6 @@ const MIB: u64 = 1 << 20;
 const LONG: Duration = Duration::from_secs(20);
 /// Tasks of each kind: more than a session has slots.
 const TASKS: u64 = 48;
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-
-/// Runs all tasks on this thread.
-fn run(mut tasks: Vec<Task<'_>>) {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let begun = Instant::now();
-    while !tasks.is_empty() {
-        let mut cx = Context::from_waker(&waker);
-        tasks.retain_mut(|task| task.as_mut().poll(&mut cx) == Poll::Pending);
-        assert!(begun.elapsed() < LONG, "{} tasks never end", tasks.len());
-        if !tasks.is_empty() {
-            thread::park_timeout(LONG);
-        }
-    }
-}
 
 #[test]
 fn transfers_of_both_ends_make_way_for_each_other() {
@@ -61,7 +34,7 @@ fn transfers_of_both_ends_make_way_for_each_other() {
                     remote.get(at, &mut got).await.unwrap();
                     assert!(got == sent, "{conn:?}: lent bytes {n}");
                     let len = got.len().try_into().unwrap();
-                    let mut span = session.allocate(len).unwrap().take_all().unwrap();
+                    let mut span = session.memory().allocate(len).unwrap().take_all().unwrap();
                     span.write_at(0, &sent).unwrap();
                     let done = remote.put(at, span).await.unwrap();
                     let range = session.buffer().range(at, len).unwrap();
@@ -76,10 +49,10 @@ fn transfers_of_both_ends_make_way_for_each_other() {
         tasks.push(Box::pin(async {
             let window = pair.a.window(7).await.unwrap();
             window.put(0, b"found").await.unwrap();
-            pair.a.send_tag(1).unwrap();
+            pair.a.send(Message::Tag(1)).await.unwrap();
         }));
         tasks.push(Box::pin(async {
-            let span = pair.receiver().allocate(8).unwrap().take_all().unwrap();
+            let span = pair.receiver().memory().allocate(8).unwrap().take_all().unwrap();
             let window = far.expose(span, Access::all(), 7).map_err(|(e, _)| e).unwrap();
             let never = pair.a.window(8).within(Duration::from_millis(10)).await.map(drop);
             assert_eq!(never.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
@@ -87,27 +60,12 @@ fn transfers_of_both_ends_make_way_for_each_other() {
             let mut got = [0; 5];
             while &got != b"found" {
                 window.read_at(0, &mut got).unwrap();
-                Yield(false).await;
+                Yield::default().await;
             }
         }));
         run(tasks);
         for tag in 0..TASKS {
-            let _ = pair.b.recv(Want::ThisTag(tag), LONG).unwrap();
+            let _ = pair.b.recv(Wanted::ThisTag(tag)).within(LONG).wait().unwrap();
         }
-    }
-}
-
-/// Lets the other tasks go on.
-struct Yield(bool);
-
-impl Future for Yield {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.0, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
     }
 }

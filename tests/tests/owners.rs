@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::limits::PEER_DEAD_NS;
 use hmc_std::memory::HeapBytes;
-use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_std::{Access, ConnType, Message, Peer, Session, want};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::pooled::Pooled;
@@ -18,9 +18,9 @@ use hmc_tests::pooled::Pooled;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Registers such memory, puts it once, and lets go of it: the link knows it until it looks what nobody uses any more.
-fn used_once(source: &Communicator, peer: &Peer, then: impl Fn() + Send + Sync + 'static) {
+fn used_once(source: &Session, peer: &Peer, then: impl Fn() + Send + Sync + 'static) {
     let memory = Pooled(HeapBytes::from(vec![7; 4096]), then);
-    let shared = source.share(source.register(memory).unwrap()).unwrap();
+    let shared = source.memory().register(memory).unwrap().share().unwrap();
     let window = peer.window(1).within(LIMIT).wait().unwrap();
     window.put(0, &shared).wait().unwrap();
 }
@@ -32,9 +32,10 @@ fn pair(dir: &TempDir) -> (&'static Session, &'static Session, Peer) {
         Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(4096).start().unwrap();
     let target: &'static Session = Box::leak(Box::new(target));
     let source = Box::leak(Box::new(Session::builder(0).buffer(4096).start().unwrap()));
-    let peer = source.connect_with(1, &dir.address(), ConnType::Tcp, LIMIT).unwrap();
-    let back = target.wait_peer(0, LIMIT).unwrap();
-    let region = target.allocate(4096).unwrap();
+    let peer =
+        source.connect(&dir.address()).rank(1).over(ConnType::Tcp).within(LIMIT).wait().unwrap();
+    let back = target.accept(0).within(LIMIT).wait().unwrap();
+    let region = target.memory().allocate(4096).unwrap();
     let window = back.expose(region.take_all().unwrap(), Access::all(), 1);
     std::mem::forget(window.unwrap());
     (source, target, peer)
@@ -61,8 +62,10 @@ fn an_owner_that_panics_is_caught_and_counted() {
     until("the panic is counted", LIMIT, || (source.stats().panics_caught == 1).then_some(()));
     // The thread is there: the peer's messages come in while nobody calls.
     peer.put_at(0, 0, 64).unwrap();
-    target.wait_peer(0, LIMIT).unwrap().send_tag(3).unwrap();
-    until("a message", LIMIT, || (source.ctrl_recv(1).ok()? == 3).then_some(()));
+    target.accept(0).within(LIMIT).wait().unwrap().send(Message::Tag(3)).wait().unwrap();
+    until("a message", LIMIT, || {
+        (source.recv(1, want::Tag).wait().map(|m| m.1).ok()? == 3).then_some(())
+    });
     // So it is when the link ends, which lets go of several.
     let gone = Arc::new(Mutex::new(0));
     for _ in 0..3 {
@@ -72,9 +75,9 @@ fn an_owner_that_panics_is_caught_and_counted() {
             panic!("an owner of the test panics")
         });
     }
-    hmc_std::Communicator::shutdown(target, LIMIT).unwrap();
+    target.shutdown().within(LIMIT).wait().unwrap();
     until("all came back", LIMIT, || (source.stats().panics_caught == 4).then_some(()));
-    assert!(source.allocate(64).is_ok());
+    assert!(source.memory().allocate(64).is_ok());
 }
 
 /// Longer than a peer is believed without a sign of life.
@@ -102,8 +105,10 @@ fn an_owner_that_blocks_delays_no_peer() {
     assert_eq!(lost, 0, "after {:?}", start.elapsed());
     peer.put_at(0, 0, 64).unwrap();
     // The thread is there: the peer's messages come in while nobody calls.
-    target.wait_peer(0, LIMIT).unwrap().send_tag(3).unwrap();
-    until("a message", LIMIT, || (source.ctrl_recv(1).ok()? == 3).then_some(()));
+    target.accept(0).within(LIMIT).wait().unwrap().send(Message::Tag(3)).wait().unwrap();
+    until("a message", LIMIT, || {
+        (source.recv(1, want::Tag).wait().map(|m| m.1).ok()? == 3).then_some(())
+    });
     assert!(told.try_recv().is_err(), "it blocks to the end");
     drop(release);
     assert_eq!(told.recv_timeout(LIMIT), Ok("ends"));
@@ -122,7 +127,7 @@ fn the_end_of_a_session_waits_for_owners_within_its_deadline() {
             gone.fetch_add(1, Ordering::SeqCst);
         });
     }
-    Communicator::shutdown(source, LIMIT).unwrap();
+    source.shutdown().within(LIMIT).wait().unwrap();
     assert_eq!(gone.load(Ordering::SeqCst), 3);
 
     let (source, _, peer) = pair(&TempDir::new());
@@ -134,7 +139,7 @@ fn the_end_of_a_session_waits_for_owners_within_its_deadline() {
         let _ = tell.lock().unwrap().send(());
     });
     let start = Instant::now();
-    Communicator::shutdown(source, Duration::from_secs(1)).unwrap();
+    source.shutdown().within(Duration::from_secs(1)).wait().unwrap();
     assert!(start.elapsed() < LIMIT && told.try_recv().is_err());
     drop(release);
     assert_eq!(told.recv_timeout(LIMIT), Ok(()), "it comes back although the session is over");

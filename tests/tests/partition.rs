@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmc_core::types::Access;
-use hmc_std::{Error, ErrorKind, Op, Peer, Region, Session, Span, Waited, Want, Window};
+use hmc_std::{Error, ErrorKind, Op, Peer, Region, Session, Span, Waited, Window, want::Wanted};
 use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, has_ended};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{Via, bound, cpu_of, skipped, until};
@@ -57,7 +57,13 @@ impl<'a> Scene<'a> {
         }
         let session = here.start().expect("a session");
         let mut actor = net.on(Host::B, || Actor::session(ACTOR, &there));
-        let peer = session.connect_with(1, &actor.address(), via.conn(), LONG).expect("connected");
+        let peer = session
+            .connect(&actor.address())
+            .rank(1)
+            .over(via.conn())
+            .within(LONG)
+            .wait()
+            .expect("connected");
         actor.request(&format!("meet 0 {}", LONG.as_millis()));
         assert_eq!(peer.conn(), Some(via.conn()));
         Self { net, session, actor, peer, via }
@@ -65,7 +71,7 @@ impl<'a> Scene<'a> {
 
     /// The link that comes after the one that was lost.
     fn met_again(&mut self) -> Peer {
-        let peer = self.session.wait_peer(1, bound(Duration::from_secs(15)));
+        let peer = self.session.accept(1).within(bound(Duration::from_secs(15))).wait();
         let peer =
             peer.unwrap_or_else(|e| panic!("{e}; there: {:?}", self.actor.try_request("peers")));
         assert_eq!(peer.conn(), Some(self.via.conn()));
@@ -141,7 +147,7 @@ fn ends_dead(op: Op<Span>, region: &Region) {
 /// Revokes a window of a lost peer. Over TCP it is at once the owner's again, since nobody else ever wrote it. Over UCX it
 /// may take the peer's word, which does not come: the memory is in quarantine then.
 fn taken_back(window: Window, via: Via) -> Option<Span> {
-    match window.revoke(Duration::from_millis(100)) {
+    match window.revoke().within(Duration::from_millis(100)).wait() {
         Ok(span) => Some(span),
         Err(e) => {
             assert_eq!((e.kind(), via), (ErrorKind::Quarantined, Via::Ucx), "{e}");
@@ -151,11 +157,11 @@ fn taken_back(window: Window, via: Via) -> Option<Span> {
 }
 
 fn cut_in_the_middle_of_puts(mut s: Scene<'_>) {
-    let lent = s.session.allocate(PUT).unwrap();
+    let lent = s.session.memory().allocate(PUT).unwrap();
     let window = s.peer.expose(lent.take_all().unwrap(), Access::all(), 9).expect("exposed");
     s.actor.request(&format!("expose 0 5 {PUT} 0 own"));
     let remote = s.peer.window(5).within(LONG).wait().expect("told");
-    let region = s.session.allocate(PUT).unwrap();
+    let region = s.session.memory().allocate(PUT).unwrap();
     // Both ends put, more than they can before the cut.
     s.actor.request("find 0 9 20000");
     s.actor.send(&format!("put_window 0 9 {PUT} {FOREIGN} 100000"));
@@ -206,7 +212,10 @@ fn cut_while_idle(mut s: Scene<'_>) {
     s.net.cut();
     let cut = Instant::now();
     s.actor.send(&format!("recv 0 {}", LONG.as_millis()));
-    assert_dead("a receive", &peer.recv(Want::Any, LONG).expect_err("nobody is heard"));
+    assert_dead(
+        "a receive",
+        &peer.recv(Wanted::Any).within(LONG).wait().expect_err("nobody is heard"),
+    );
     assert_by_silence("here", cut.elapsed());
     let e = s.actor.answer().expect_err("nobody is heard");
     assert!(e.starts_with("PeerDead"), "{e}");
@@ -216,12 +225,12 @@ fn cut_while_idle(mut s: Scene<'_>) {
 /// Who hears nothing says the other one dead; who is still heard learns it from that.
 fn cut_in_one_direction(mut s: Scene<'_>) {
     for (round, host) in [(1, Host::A), (2, Host::B)] {
-        let peer = s.session.wait_peer(1, LONG).expect("connected");
+        let peer = s.session.accept(1).within(LONG).wait().expect("connected");
         s.moves_bytes(&peer, round);
         s.net.cut_from(host);
         let cut = Instant::now();
         s.actor.send(&format!("recv 0 {}", LONG.as_millis()));
-        assert_dead("a receive", &peer.recv(Want::Any, LONG).expect_err("cut"));
+        assert_dead("a receive", &peer.recv(Wanted::Any).within(LONG).wait().expect_err("cut"));
         assert_by_silence("here", cut.elapsed());
         let e = s.actor.answer().expect_err("cut");
         assert!(e.starts_with("PeerDead"), "{e}");
@@ -243,7 +252,7 @@ fn cut_and_healed_at_once(mut s: Scene<'_>) {
         let ops =
             [peer.start_put_at(0, 0, PUT).unwrap(), peer.start_put_at(PUT, PUT, PUT).unwrap()];
         // Nothing arrives for as long as this: the kernel tries again at 0.2, 0.6 and 1.4 s, which is before the limit.
-        let e = peer.recv(Want::Any, Duration::from_millis(700)).expect_err("cut");
+        let e = peer.recv(Wanted::Any).within(Duration::from_millis(700)).wait().expect_err("cut");
         assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
         assert!(!has_ended(&ops[0]) && !has_ended(&ops[1]), "through a cut");
         net.heal();
@@ -268,10 +277,10 @@ fn cut_and_healed_at_once(mut s: Scene<'_>) {
 fn nothing_comes_late(mut s: Scene<'_>) {
     let mut held = 0;
     for round in 0..3 {
-        let region = s.session.allocate(PUT).unwrap();
+        let region = s.session.memory().allocate(PUT).unwrap();
         let mut span = region.take_all().unwrap();
         span.fill(0);
-        let peer = s.session.wait_peer(1, LONG).expect("connected");
+        let peer = s.session.accept(1).within(LONG).wait().expect("connected");
         let window = peer.expose(span, Access::all(), 5).map_err(|(e, _)| e).expect("exposed");
         s.actor.request("find 0 5 20000");
         s.actor.send(&format!("put_window 0 5 {PUT} {FOREIGN} 1000"));
@@ -282,7 +291,7 @@ fn nothing_comes_late(mut s: Scene<'_>) {
         });
         s.net.cut();
         let cut = Instant::now();
-        assert_dead("a receive", &peer.recv(Want::Any, LONG).expect_err("cut"));
+        assert_dead("a receive", &peer.recv(Wanted::Any).within(LONG).wait().expect_err("cut"));
         assert_by_silence("here", cut.elapsed());
         let e = s.actor.answer().expect_err("cut in the middle of a thousand");
         assert!(e.starts_with("PeerDead"), "{e}");
@@ -305,7 +314,7 @@ fn nothing_comes_late(mut s: Scene<'_>) {
         let window = peer.expose(span, Access::all(), 5).map_err(|(e, _)| e).expect("exposed");
         s.actor.request("find 0 5 20000");
         s.actor.request(&format!("put_window 0 5 {PUT} 77"));
-        let span = window.revoke(LONG).expect("a living peer");
+        let span = window.revoke().within(LONG).wait().expect("a living peer");
         assert!(span.as_slice().iter().all(|b| *b == 77), "round {round}");
     }
 }

@@ -80,7 +80,8 @@ fn sockets_that_are_slow_to_close_delay_nobody() {
         let start = Instant::now();
         act(rank, &mut kept);
         let honest = Session::builder(rank + 1).buffer(4096).start().unwrap();
-        let peer = honest.connect_with(0, &dir.address(), ConnType::Shm, LONG).unwrap();
+        let peer =
+            honest.connect(&dir.address()).rank(0).over(ConnType::Shm).within(LONG).wait().unwrap();
         peer.put_at(0, 0, 64).unwrap();
         let took = start.elapsed();
         println!("beside {what}: {took:?}");

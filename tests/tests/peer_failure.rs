@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use hmc_core::types::Access;
-use hmc_std::{Error, ErrorKind, Op, Peer, Result, Session, Want};
+use hmc_std::{Error, ErrorKind, Op, Peer, Result, Session, want::Wanted};
 use hmc_testkit::buffers::{BufferTransfers as _, has_ended, wait};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via, bound, until};
@@ -48,12 +48,18 @@ impl Scene {
         let settings = format!("rank=1 uds={path} tcp=127.0.0.1:0 buffer={buffer}");
         let mut actor = Actor::session(ACTOR, &settings);
         if we_dial {
-            session.connect_with(1, &dir.address(), via.conn(), LONG).expect("connected");
+            session
+                .connect(&dir.address())
+                .rank(1)
+                .over(via.conn())
+                .within(LONG)
+                .wait()
+                .expect("connected");
         } else {
             let via = via.conn().name();
             actor.request(&format!("connect 0 uds://{path} {via} 20000"));
         }
-        let peer = session.wait_peer(1, LONG).expect("it came");
+        let peer = session.accept(1).within(LONG).wait().expect("it came");
         assert_eq!(peer.conn(), Some(via.conn()));
         Self { session, actor, peer, dir, via, settings }
     }
@@ -63,7 +69,11 @@ impl Scene {
         self.actor = Actor::session(ACTOR, &self.settings);
         let peer = self
             .session
-            .connect_with(1, &self.dir.address(), self.via.conn(), LONG)
+            .connect(&self.dir.address())
+            .rank(1)
+            .over(self.via.conn())
+            .within(LONG)
+            .wait()
             .expect("the next connection works");
         assert_eq!(peer.conn(), Some(self.via.conn()));
         self.session.buffer().fill(0, 4096, 0x5C).unwrap();
@@ -90,7 +100,7 @@ fn listener(peer: &Peer) -> std::thread::JoinHandle<(Error, Instant)> {
     let peer = peer.clone();
     std::thread::spawn(move || {
         // Longer than all that is waited for before the kill.
-        let e = peer.recv(Want::Any, 4 * LONG).expect_err("nobody sends");
+        let e = peer.recv(Wanted::Any).within(4 * LONG).wait().expect_err("nobody sends");
         (e, Instant::now())
     })
 }
@@ -140,8 +150,8 @@ fn shm_the_dialer_is_killed_under_a_copy() {
 /// killed.
 fn killed_while_stopped(via: Via, we_dial: bool) {
     let mut s = Scene::new(via, 64 * MIB, we_dial);
-    let adopted = s.session.register_vec(vec![3; 1 << 20]).unwrap();
-    let lent = s.session.allocate(MIB).unwrap();
+    let adopted = s.session.memory().register_vec(vec![3; 1 << 20]).unwrap();
+    let lent = s.session.memory().allocate(MIB).unwrap();
     let window = s.peer.expose(lent.take_all().unwrap(), Access::all(), 9).expect("exposed");
     s.actor.request("expose 0 5 1048576 0 adopted");
     let remote = s.peer.window(5).within(LONG).wait().expect("told");
@@ -173,7 +183,8 @@ fn killed_while_stopped(via: Via, we_dial: bool) {
     assert_dead("a receive", &e);
     assert!(at - killed < bound(DEAD_BY), "a receiver woke after {:?}", at - killed);
     // What was lent to the dead comes back.
-    let span = window.revoke(Duration::from_secs(1)).expect("the dead hold nothing");
+    let span =
+        window.revoke().within(Duration::from_secs(1)).wait().expect("the dead hold nothing");
     assert_eq!(span.len(), MIB);
     s.again();
 }
@@ -227,7 +238,7 @@ fn the_target_survives_the_death_of_an_initiator() {
             s.actor = Actor::session(ACTOR, &s.settings);
             let (name, path) = (via.conn().name(), s.dir.path().display().to_string());
             s.actor.request(&format!("connect 0 uds://{path} {name} 20000"));
-            s.peer = s.session.wait_peer(1, LONG).expect("it came back");
+            s.peer = s.session.accept(1).within(LONG).wait().expect("it came back");
             assert_eq!(s.session.buffer().crc32c(0, 64 * MIB).unwrap(), crc);
             s.peer.put_at(0, 0, 4096).expect("its next life is served");
             s.actor.request("fill 0 67108864 170");
@@ -248,7 +259,8 @@ fn the_lower_rank_dials_again() {
         // On the same socket path; the TCP port is learned again from its HELLO.
         let answer = s.actor.request(&format!("start {}", s.settings));
         assert!(!answer.is_empty());
-        let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
+        let peer =
+            s.session.accept(1).within(bound(Duration::from_secs(8))).wait().expect("dialed again");
         s.session.buffer().fill(0, 100, 9).unwrap();
         peer.put_at(0, 0, 100).expect("a put over the new link");
         assert_eq!(peer.conn(), Some(via.conn()));
@@ -262,11 +274,13 @@ fn who_does_not_listen_dials_again() {
     let settings = format!("rank=1 uds={}", dir.path().display());
     let actor = Actor::session(ACTOR, &settings);
     let session = Session::builder(5).buffer(MIB).start().unwrap();
-    let peer = session.connect_with(1, &dir.address(), Via::Shm.conn(), LONG).unwrap();
+    let peer =
+        session.connect(&dir.address()).rank(1).over(Via::Shm.conn()).within(LONG).wait().unwrap();
     drop(actor);
     until("the death is known", bound(DEAD_BY), || (!peer.is_connected()).then_some(()));
     let _actor = Actor::session(ACTOR, &settings);
-    let peer = session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
+    let peer =
+        session.accept(1).within(bound(Duration::from_secs(8))).wait().expect("dialed again");
     assert!(peer.is_connected());
 }
 
@@ -279,14 +293,21 @@ fn the_higher_rank_waits_to_be_dialed() {
     let settings = format!("rank=1 uds={}", dir.path().display());
     let actor = Actor::session(ACTOR, &settings);
     let session = Session::builder(5).uds(own.path()).buffer(MIB).start().unwrap();
-    let peer = session.connect_with(1, &dir.address(), Via::Shm.conn(), LONG).unwrap();
+    let peer =
+        session.connect(&dir.address()).rank(1).over(Via::Shm.conn()).within(LONG).wait().unwrap();
     drop(actor);
     until("the death is known", bound(DEAD_BY), || (!peer.is_connected()).then_some(()));
     let _actor = Actor::session(ACTOR, &settings);
     // The first six dials of one who dials again are due by then.
-    let e = session.wait_peer(1, Duration::from_secs(2)).expect_err("nobody dials");
+    let e = session.accept(1).within(Duration::from_secs(2)).wait().expect_err("nobody dials");
     assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
-    session.connect_with(1, &dir.address(), Via::Shm.conn(), LONG).expect("it is there");
+    session
+        .connect(&dir.address())
+        .rank(1)
+        .over(Via::Shm.conn())
+        .within(LONG)
+        .wait()
+        .expect("it is there");
 }
 
 /// Also one that stays away for a while: dials find nobody, and nothing else happens in the session. It is dialed
@@ -297,9 +318,10 @@ fn a_peer_that_stays_away_for_a_while_is_dialed_again() {
         let mut s = Scene::new(via, MIB, we_dial);
         drop(std::mem::replace(&mut s.actor, Actor::spawn(ACTOR)));
         until("the death is known", bound(DEAD_BY), || (!s.peer.is_connected()).then_some(()));
-        s.session.wait_peer(1, Duration::from_secs(1)).expect_err("nobody is there");
+        s.session.accept(1).within(Duration::from_secs(1)).wait().expect_err("nobody is there");
         s.actor.request(&format!("start {}", s.settings));
-        let peer = s.session.wait_peer(1, bound(Duration::from_secs(8))).expect("dialed again");
+        let peer =
+            s.session.accept(1).within(bound(Duration::from_secs(8))).wait().expect("dialed again");
         assert_eq!(peer.conn(), Some(via.conn()));
         s.session.buffer().fill(0, 4096, 9).unwrap();
         peer.put_at(0, 0, 4096).expect("a put over the new link");
@@ -316,7 +338,8 @@ fn a_peer_that_dialed_first_is_dialed_again() {
     s.actor.stop();
     until("its silence is noticed", LONG, || (!s.peer.is_connected()).then_some(()));
     s.actor.resume();
-    let peer = s.session.wait_peer(1, bound(Duration::from_secs(12))).expect("a new link");
+    let peer =
+        s.session.accept(1).within(bound(Duration::from_secs(12))).wait().expect("a new link");
     s.session.buffer().fill(0, 100, 9).unwrap();
     peer.put_at(0, 0, 100).expect("a put over the new link");
 }
@@ -325,7 +348,7 @@ fn stopped(via: Via) {
     let mut s = Scene::new(via, 64 * MIB, true);
     s.actor.request("expose 0 5 1048576 0 adopted");
     let remote = s.peer.window(5).within(LONG).wait().expect("told");
-    let span = s.session.allocate(MIB).unwrap().take_all().unwrap();
+    let span = s.session.memory().allocate(MIB).unwrap().take_all().unwrap();
     let start = Instant::now();
     s.actor.stop();
     let op = remote.put(0, span).start().expect("posted");
@@ -340,7 +363,8 @@ fn stopped(via: Via) {
     s.actor.resume();
     // The stopped process learns that its link is over; a new one comes by redial (this end has the
     // lower rank), and the old names stay dead.
-    let peer = s.session.wait_peer(1, bound(Duration::from_secs(12))).expect("a new link");
+    let peer =
+        s.session.accept(1).within(bound(Duration::from_secs(12))).wait().expect("a new link");
     s.session.buffer().fill(0, 4096, 0x77).unwrap();
     peer.put_at(0, 0, 4096).expect("a put over the new link");
     let crc = s.session.buffer().crc32c(0, 4096).unwrap();

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{Address, ConnType, ErrorKind, Peer, Session};
+use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Who, want};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 
@@ -30,13 +30,13 @@ fn holds(s: &Session, at: u64, want: &[u8]) -> bool {
 fn talk(from: &Session, to: &Session, there: &Peer, back: &Peer) {
     from.buffer().write_at(0, b"there").unwrap();
     there.put_at(0, 8, 5).unwrap();
-    there.send_tag(3).unwrap();
-    assert_eq!(back.recv_tag().unwrap(), 3);
+    there.send(Message::Tag(3)).wait().unwrap();
+    assert_eq!(back.recv(want::Tag).wait().unwrap(), 3);
     assert!(holds(to, 8, b"there"));
     to.buffer().write_at(0, b"back.").unwrap();
     back.put_at(0, 16, 5).unwrap();
-    back.send_tag(4).unwrap();
-    assert_eq!(there.recv_tag().unwrap(), 4);
+    back.send(Message::Tag(4)).wait().unwrap();
+    assert_eq!(there.recv(want::Tag).wait().unwrap(), 4);
     assert!(holds(from, 16, b"back."));
 }
 
@@ -44,23 +44,26 @@ fn talk(from: &Session, to: &Session, there: &Peer, back: &Peer) {
 fn both_ends_may_have_one_rank() {
     let (s, at) = server(0);
     let (a, b) = (client(0), client(0));
-    let to_s = a.connect_named(1, &at, ConnType::Tcp, LONG).unwrap();
-    let to_a = s.wait_any_peer(&[], LONG).unwrap();
+    let to_s = a.connect(&at).named(1).over(ConnType::Tcp).within(LONG).wait().unwrap();
+    let to_a = s.accept(Who::Any).within(LONG).wait().unwrap();
     assert!(to_s.rank().0 >= 4096 && to_a.rank().0 >= 4096, "{} {}", to_s.rank(), to_a.rank());
     talk(&a, &s, &to_s, &to_a);
-    let from_b = b.connect_named(0, &at, ConnType::Tcp, LONG).unwrap();
-    let to_b = s.wait_any_peer(&[to_a.rank().0], LONG).unwrap();
-    assert_eq!(to_b.rank(), s.wait_namesake(LONG).unwrap().rank());
+    let from_b = b.connect(&at).named(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
+    let to_b = s.accept(Who::Any).within(LONG).wait().unwrap();
+    assert_eq!(
+        to_b.rank(),
+        s.accept(Who::Namesake).or_unread().within(LONG).wait().unwrap().rank()
+    );
     talk(&b, &s, &from_b, &to_b);
     talk(&a, &s, &to_s, &to_a);
     // One end goes and comes back: a number is never given twice.
-    to_s.disconnect(LONG).unwrap();
+    to_s.disconnect().within(LONG).wait().unwrap();
     until("the end is known", LONG, || (!to_a.is_connected()).then_some(()));
-    let again = a.connect_named(1, &at, ConnType::Tcp, LONG).unwrap();
-    let to_a = s.wait_any_peer(&[to_b.rank().0], LONG).unwrap();
+    let again = a.connect(&at).named(1).over(ConnType::Tcp).within(LONG).wait().unwrap();
+    let to_a = s.accept(Who::Any).within(LONG).wait().unwrap();
     assert!(to_a.rank() > to_b.rank());
     talk(&a, &s, &again, &to_a);
-    assert_eq!(to_s.send_tag(1).unwrap_err().kind(), ErrorKind::PeerDead);
+    assert_eq!(to_s.send(Message::Tag(1)).wait().unwrap_err().kind(), ErrorKind::PeerDead);
 }
 
 #[test]
@@ -68,22 +71,22 @@ fn both_ends_may_have_one_rank_over_local_sockets() {
     let dir = TempDir::new();
     let s = Session::builder(5).uds(dir.path()).private_ranks().buffer(64).start().unwrap();
     let a = client(5);
-    let to_s = a.connect_named(5, &Address::Uds(dir.path().into()), ConnType::Auto, LONG).unwrap();
+    let to_s = a.connect(&Address::Uds(dir.path().into())).named(5).within(LONG).wait().unwrap();
     assert_eq!(to_s.conn(), Some(ConnType::Shm));
-    talk(&a, &s, &to_s, &s.wait_any_peer(&[], LONG).unwrap());
+    talk(&a, &s, &to_s, &s.accept(Who::Any).within(LONG).wait().unwrap());
 }
 
 #[test]
 fn two_servers_of_one_rank_are_distinguished() {
     let ((s, at_s), (t, at_t)) = (server(0), server(0));
     let a = client(1);
-    let to_s = a.connect_named(0, &at_s, ConnType::Tcp, LONG).unwrap();
-    let to_t = a.connect_named(0, &at_t, ConnType::Tcp, LONG).unwrap();
+    let to_s = a.connect(&at_s).named(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
+    let to_t = a.connect(&at_t).named(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
     assert_eq!(to_s.rank().0, 0);
-    talk(&a, &s, &to_s, &s.wait_peer(1, LONG).unwrap());
-    talk(&a, &t, &to_t, &t.wait_peer(1, LONG).unwrap());
+    talk(&a, &s, &to_s, &s.accept(1).within(LONG).wait().unwrap());
+    talk(&a, &t, &to_t, &t.accept(1).within(LONG).wait().unwrap());
     // The same address again is the same peer.
-    let same = a.connect_named(0, &at_s, ConnType::Tcp, LONG).unwrap();
+    let same = a.connect(&at_s).named(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
     assert_eq!(same.rank().0, 0);
 }
 
@@ -92,9 +95,9 @@ fn a_name_need_not_be_the_rank() {
     let (s, at) = server(3);
     let a = client(1);
     for name in [3, 7, 1, 100_000, u32::MAX] {
-        let peer = a.connect_named(name, &at, ConnType::Tcp, LONG).unwrap();
+        let peer = a.connect(&at).named(name).over(ConnType::Tcp).within(LONG).wait().unwrap();
         assert_eq!(peer.rank().0, 3, "{name}");
-        talk(&a, &s, &peer, &s.wait_peer(1, LONG).unwrap());
+        talk(&a, &s, &peer, &s.accept(1).within(LONG).wait().unwrap());
     }
 }
 
@@ -102,7 +105,7 @@ fn a_name_need_not_be_the_rank() {
 fn who_does_not_allow_it_lets_no_namesake_in() {
     let s = Session::builder(0).tcp("127.0.0.1:0").start().unwrap();
     let at = Address::Tcp(s.tcp_addr().unwrap());
-    let e = client(0).connect_named(1, &at, ConnType::Tcp, LONG).unwrap_err();
+    let e = client(0).connect(&at).named(1).over(ConnType::Tcp).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert!(s.peers().is_empty());
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hmc_core::wire::hello::HostId;
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::reject::RejectReason;
-use hmc_std::{Address, ConnType, Session};
+use hmc_std::{Address, Session};
 use hmc_tests::attack::Context;
 use hmc_tests::attack::ranks::{self, KEPT, OTHER_HOST, claim, claims};
 use hmc_tests::env::{TempDir, until};
@@ -45,7 +45,7 @@ fn a_claim_on_loopback_without_a_proof_keeps_nothing() {
     }
     let began = Instant::now();
     let honest = builder(2).start().unwrap();
-    honest.connect_with(1, &Address::Tcp(at), ConnType::Auto, LONG).expect("the rank is free");
+    honest.connect(&Address::Tcp(at)).rank(1).within(LONG).wait().expect("the rank is free");
     // Refusals that say "kept" are waited out: this was none.
     assert!(began.elapsed() < KEPT / 2, "{:?}", began.elapsed());
 }
@@ -58,7 +58,7 @@ fn where_nobody_proves_anything_a_dead_rank_is_for_who_names_its_host() {
     let server = builder(1).tcp("127.0.0.1:0").start().unwrap();
     let at = server.tcp_addr().unwrap();
     let holder = builder(2).start().unwrap();
-    holder.connect(1, &Address::Tcp(at)).expect("a free rank");
+    holder.connect(&Address::Tcp(at)).rank(1).wait().expect("a free rank");
     let raw = || {
         let s = dial(at);
         s.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -71,7 +71,9 @@ fn where_nobody_proves_anything_a_dead_rank_is_for_who_names_its_host() {
         assert_eq!(read_reject(&mut s), Some(RejectReason::Duplicate), "its holder lives");
     }
     drop(holder);
-    until("its end is known", LONG, || (!server.check_conn(2)).then_some(()));
+    until("its end is known", LONG, || {
+        (!server.peer(2).is_ok_and(|p| p.is_connected())).then_some(())
+    });
     let mut s = raw();
     assert!(send_raw(&mut s, &claim(2, u64::MAX, OTHER_HOST, false)));
     assert_eq!(read_reject(&mut s), Some(RejectReason::Kept));

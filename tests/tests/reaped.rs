@@ -31,7 +31,8 @@ fn connecting_after_peer_dead_never_gives_the_dead_link() {
     let session = Session::builder(0).buffer(4096).redial(false).start().unwrap();
     let settings = format!("rank=1 uds={} buffer=4096", dir.path().display());
     let mut actor = Actor::session(ACTOR, &settings);
-    let mut peer = session.connect_with(1, &dir.address(), ConnType::Shm, LONG).unwrap();
+    let mut peer =
+        session.connect(&dir.address()).rank(1).over(ConnType::Shm).within(LONG).wait().unwrap();
     let (mut dead, mut tries) = (0, 0);
     for round in 0..kills() {
         let _ = actor.kill();
@@ -46,7 +47,13 @@ fn connecting_after_peer_dead_never_gives_the_dead_link() {
             assert!(!peer.is_connected(), "round {round}: the dead link passes for a living one");
             let peer = until("a put succeeds again", LONG, || {
                 tries += 1;
-                let peer = session.connect_with(1, &dir.address(), ConnType::Shm, LONG).ok()?;
+                let peer = session
+                    .connect(&dir.address())
+                    .rank(1)
+                    .over(ConnType::Shm)
+                    .within(LONG)
+                    .wait()
+                    .ok()?;
                 match peer.put_at(0, 0, 8) {
                     Ok(()) => Some(peer),
                     Err(e) => {

@@ -20,7 +20,7 @@ fn relative_folders_and_secrets_are_where_they_were_named() {
     let dial = |rank: u32, address: &Address, conn| {
         let source = Session::builder(rank).secret_file(here.path().join("key")).buffer(4096);
         let source = source.start().unwrap();
-        let peer = source.connect_with(1, address, conn, LONG)?;
+        let peer = source.connect(address).rank(1).over(conn).within(LONG).wait()?;
         peer.put_at(0, 0, 8).map(|()| (source, peer))
     };
     go(&here);
@@ -28,10 +28,10 @@ fn relative_folders_and_secrets_are_where_they_were_named() {
     let target = target.start().unwrap();
     let tcp = Address::Tcp(target.tcp_addr().unwrap());
     let local: Address = "uds://s".parse().unwrap();
-    assert_eq!(target.uds_path().unwrap(), here.path().join("s/hmc_ctrl_rank_1.sock"));
+    assert_eq!(target.uds_paths(), [here.path().join("s/hmc_ctrl_rank_1.sock")]);
     dial(2, &local, ConnType::Shm).expect("in the same folder");
     // A session recognises itself, however its folder is written.
-    let e = target.connect_any(&local, ConnType::Auto, LONG).expect_err("itself");
+    let e = target.connect(&local).within(LONG).wait().expect_err("itself");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
 
     // Who is elsewhere is told the path of the socket, and proves itself by the same secret.
@@ -50,7 +50,11 @@ fn relative_folders_and_secrets_are_where_they_were_named() {
     let (source, _peer) = dial(0, &local, ConnType::Shm).expect("in the same folder");
     go(&elsewhere);
     drop(actor);
-    until("its end is known", LONG, || (!source.check_conn(1)).then_some(()));
+    until("its end is known", LONG, || {
+        (!source.peer(1).is_ok_and(|p| p.is_connected())).then_some(())
+    });
     let _again = Actor::session(ACTOR, &settings);
-    until("it is dialed again", LONG, || source.check_conn(1).then_some(()));
+    until("it is dialed again", LONG, || {
+        source.peer(1).is_ok_and(|p| p.is_connected()).then_some(())
+    });
 }

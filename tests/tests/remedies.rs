@@ -18,7 +18,7 @@ use hmc_std::ErrorKind::{
     Closed, DeadlineExceeded, DuplicateRank, InvalidConfig, NoCredentials, NotFound, Protocol,
     Refused, SystemLimit, Unavailable, Version,
 };
-use hmc_std::{Address, ConnType, ErrorKind, Rank, Session, SessionBuilder, Want};
+use hmc_std::{Address, ConnType, ErrorKind, Rank, Session, SessionBuilder, want::Wanted};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::errors::Errors;
@@ -116,7 +116,9 @@ fn dials_that_lead_nowhere() {
     let uds_only = start(2, |b| b.uds(dir.path()));
     let near = start(0, |b| b.tcp("127.0.0.1:0"));
     let tcp = Address::Tcp(tcp_only.tcp_addr().unwrap());
-    let by = |rank, address: &Address, conn| near.connect_with(rank, address, conn, LONG);
+    let by = |rank, address: &Address, conn| {
+        near.connect(address).rank(rank).over(conn).within(LONG).wait()
+    };
     let shm = by(1, &tcp, ConnType::Shm);
     e.add("no shm", shm, Unavailable, Some(1), &["no shm", "start it with a UDS folder"]);
     let no_tcp = by(2, &dir.address(), ConnType::Tcp);
@@ -129,13 +131,13 @@ fn dials_that_lead_nowhere() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = by(3, &Address::Tcp(free), ConnType::Auto);
     e.add("nobody", nobody, Unavailable, Some(3), &["is the peer listening there?"]);
-    let any = |address: &Address| near.connect_any(address, ConnType::Auto, LONG);
+    let any = |address: &Address| near.connect(address).within(LONG).wait();
     e.add("empty", any(&empty.address()), Unavailable, None, &["start the peer first"]);
     let me = Address::Tcp(near.tcp_addr().unwrap());
     e.add("itself", any(&me), InvalidConfig, None, &["this session itself", "`loopback()`"]);
     let _third = start(4, |b| b.uds(dir.path()));
     e.add("several", any(&dir.address()), InvalidConfig, None, &["(2, 4)", "by its rank"]);
-    let loopback = near.connect_any(&tcp, ConnType::Loopback, LONG);
+    let loopback = near.connect(&tcp).over(ConnType::Loopback).within(LONG).wait();
     e.add("no address", loopback, InvalidConfig, None, &["use `loopback()`"]);
     // Connected, but by another transport than the one that is asked for now.
     let peer = by(1, &tcp, ConnType::Tcp).unwrap();
@@ -147,12 +149,12 @@ fn dials_that_lead_nowhere() {
     e.add("none", near.peer(9), NotFound, None, &["rank 9", "connect to it or wait for it first"]);
     e.add(
         "wait_peer",
-        near.wait_peer(9, SHORT),
+        near.accept(9).within(SHORT).wait(),
         DeadlineExceeded,
         Some(9),
         &["rank 9", "wait longer"],
     );
-    let recv = near.control().recv(9, Want::Any, SHORT);
+    let recv = near.recv(9, Wanted::Any).within(SHORT).wait().map(|m| m.1);
     e.add("recv", recv, DeadlineExceeded, Some(9), &["waiting for rank 9", "look at the peer"]);
     drop(uds_only);
     e.check();
@@ -176,7 +178,7 @@ fn answers(bytes: Vec<u8>) -> Address {
 fn answers_that_refuse() {
     let mut e = Errors::new();
     let near = Session::builder(0).job(3).insecure_loopback().start().unwrap();
-    let dial = |bytes: Vec<u8>| near.connect_with(1, &answers(bytes), ConnType::Auto, LONG);
+    let dial = |bytes: Vec<u8>| near.connect(&answers(bytes)).rank(1).within(LONG).wait();
     let refused = |why| dial(frame(&ControlMessage::Reject(why)));
     let cases: [(RejectReason, ErrorKind, &[&str]); 7] = [
         (RejectReason::Duplicate, DuplicateRank, &["rank 0"]),
@@ -207,8 +209,7 @@ fn a_busy_peer_is_refused_at_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = Address::Tcp(listener.local_addr().unwrap());
     std::thread::scope(|s| {
-        let dial =
-            s.spawn(|| near.connect_with(1, &at, ConnType::Auto, Duration::from_millis(300)));
+        let dial = s.spawn(|| near.connect(&at).rank(1).within(Duration::from_millis(300)).wait());
         listener.set_nonblocking(true).unwrap();
         until("the dial is over", LONG, || {
             if let Ok((mut other, _)) = listener.accept() {
@@ -248,7 +249,7 @@ fn descriptors_that_are_used_up() {
         assert!(enough.is_some(), "{conn}: it is never enough");
         told.dedup();
         println!("{conn}: {told:#?}");
-        assert!(target.wait_peer(0, LONG).unwrap().is_connected());
+        assert!(target.accept(0).within(LONG).wait().unwrap().is_connected());
         // Pages of shared memory need some beside the connections.
         assert!(told.len() > usize::from(conn == "shm"), "{conn}: {told:?}");
         drop(actor);

@@ -19,8 +19,10 @@ use hmc_std::ErrorKind::{
     Access as NotAllowed, Busy, Cancelled, Closed, DeadlineExceeded, Full, InvalidConfig, Length,
     NotFound, PeerDead, Quarantined, Range, Stale, Unsupported,
 };
-use hmc_std::{Access, Address, ConnType, Done, Op, Session, SessionBuilder, Want, wait_any};
-use hmc_testkit::buffers::{BufferTransfers as _, wait};
+use hmc_std::{
+    Access, Address, ConnType, Done, Message, Op, Session, SessionBuilder, wait_any, want::Wanted,
+};
+use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _, wait};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::errors::Errors;
 use hmc_tests::inside::Inside;
@@ -50,19 +52,19 @@ fn operations_that_cannot_be() {
     assert!(matches!(polled, Poll::Ready(Ok(Done { bytes: 8, .. }))), "{polled:?}");
     e.add("given", op.wait(), Stale, None, &["was given before"]);
     e.add("wait_any", wait_any::<()>(&[], SHORT), InvalidConfig, None, &["at least one"]);
-    let nothing = a.recv(Want::Tag, SHORT);
+    let nothing = a.recv(Wanted::Tag).within(SHORT).wait();
     e.add("recv", nothing, DeadlineExceeded, rank, &["waiting for a message", "wait longer"]);
     let window = a.window(77).within(SHORT).wait();
     e.add("window", window, DeadlineExceeded, rank, &["labelled 77", "look at the peer"]);
     // A message of more bytes than the receiver's buffer.
-    let sent = a.send_data_nb(0, 100).unwrap();
-    let got = p.b.recv_data_within(&mut [0; 10], LONG);
+    let sent = a.start_send_at(0, 100).unwrap();
+    let got = p.b.recv_data(&mut [0; 10]).within(LONG).wait().map(|d| d.bytes);
     e.add("space", got, Length, Some(0), &["100 bytes", "space for 10", "nothing was written"]);
-    e.add("length", sent.wait(LONG), Length, rank, &["100 bytes", "space for 10"]);
-    let sends: Vec<_> = (0..MAX_RNDV).map(|_| a.send_data_nb(0, 8).unwrap()).collect();
-    e.add("messages", a.send_data_nb(0, 8), Full, rank, &["64 messages", "wait for some"]);
+    e.add("length", sent.wait(), Length, rank, &["100 bytes", "space for 10"]);
+    let sends: Vec<_> = (0..MAX_RNDV).map(|_| a.start_send_at(0, 8).unwrap()).collect();
+    e.add("messages", a.start_send_at(0, 8), Full, rank, &["64 messages", "wait for some"]);
     sends[0].cancel();
-    let cancelled = sends.into_iter().next().unwrap().wait(LONG);
+    let cancelled = sends.into_iter().next().unwrap().wait();
     e.add("cancelled", cancelled, Cancelled, rank, &["cancelled"]);
     // One put has the only slot, since its tag finds no space in the inbox.
     let p = Pair::with(ConnType::Loopback, LEN, |b| b.slots(1).inbox(1, 1 << 20));
@@ -81,26 +83,26 @@ fn memory_and_windows_that_cannot_be_had() {
     let mut e = Errors::new();
     let p = Pair::with(ConnType::Tcp, LEN, |b| b.windows(3));
     let (owner, user) = (p.receiver(), p.sender());
-    let region = owner.allocate(LEN).unwrap();
+    let region = owner.memory().allocate(LEN).unwrap();
     let span = region.take(0, 64).unwrap();
     e.add("taken", region.take(10, 10), Busy, None, &["10 to 20", "wait for it or revoke it"]);
-    e.add("shared", owner.share(region.clone()), Busy, None, &["must be free to be shared"]);
-    let shared = owner.allocate(LEN).unwrap();
-    let buffer = owner.share(shared.clone()).unwrap();
+    e.add("shared", region.clone().share(), Busy, None, &["must be free to be shared"]);
+    let shared = owner.memory().allocate(LEN).unwrap();
+    let buffer = shared.clone().share().unwrap();
     e.add("private", shared.take(0, 1), Busy, None, &["shared buffer", "use another region"]);
     let own = |access| p.b.expose_buffer(&buffer, 0, 64, access, 1);
     // One is the buffer's.
     let windows = [own(Access::READ).unwrap(), own(Access::READ).unwrap()];
     e.add("windows", own(Access::READ), Full, Some(0), &["all 3 windows", "revoke one first"]);
-    let foreign = user.share(user.allocate(LEN).unwrap()).unwrap();
+    let foreign = user.memory().allocate(LEN).unwrap().share().unwrap();
     let foreign = p.b.expose_buffer(&foreign, 0, 64, Access::READ, 1);
     e.add("foreign", foreign, InvalidConfig, None, &["session"]);
     let remote = p.a.window(1).within(LONG).wait().unwrap();
-    let source = || user.allocate(64).unwrap().take_all().unwrap();
+    let source = || user.memory().allocate(64).unwrap().take_all().unwrap();
     let put = |span| remote.put(0, span).start().and_then(Op::wait);
     e.add("access", put(source()), NotAllowed, Some(1), &["access"]);
     for window in windows {
-        window.revoke(LONG).unwrap();
+        window.revoke().within(LONG).wait().unwrap();
     }
     e.add("no window", put(source()), NotFound, Some(1), &["no such window"]);
     let another = remote.put(0, span).start();
@@ -113,11 +115,12 @@ fn a_peer_that_has_no_data_plane() {
     let mut e = Errors::new();
     let old = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = start(0, |b| b);
-    let peer = near.connect_upstream(4, &Address::Tcp(old.local_addr().unwrap()), LONG).unwrap();
-    let region = near.allocate(LEN).unwrap();
+    let peer =
+        near.connect(&Address::Tcp(old.local_addr().unwrap())).cxx(4).within(LONG).wait().unwrap();
+    let region = near.memory().allocate(LEN).unwrap();
     let says: &[&str] = &["upstream dialect", "connect natively"];
-    e.add("send", peer.send_data(b"x"), Unsupported, Some(4), says);
-    let receive = peer.recv_data_span(region.take_all().unwrap());
+    e.add("send", peer.send_data(b"x").wait(), Unsupported, Some(4), says);
+    let receive = peer.recv_data(region.take_all().unwrap()).start();
     e.add("receive", receive, Unsupported, Some(4), says);
     let window = peer.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
     e.add("expose", window, Unsupported, Some(4), says);
@@ -130,18 +133,18 @@ fn peers_and_sessions_that_are_gone() {
     let mut e = Errors::new();
     for conn in [ConnType::Shm, ConnType::Tcp] {
         let Pair { mut sessions, a, b, dir: _dir } = Pair::new(conn, LEN);
-        let region = sessions[1].allocate(LEN).unwrap();
+        let region = sessions[1].memory().allocate(LEN).unwrap();
         let op = a.start_put_at(0, 0, 8).unwrap();
         wait(op).unwrap();
         let receiver = sessions.remove(0);
         let name = format!("{conn:?}");
-        receiver.shutdown(LONG).unwrap();
+        receiver.shutdown().within(LONG).wait().unwrap();
         until("its goodbye is heard", LONG, || (!a.is_connected()).then_some(()));
         for (what, r) in [
             ("put", a.put_at(0, 0, 8)),
-            ("send_tag", a.send_tag(1)),
-            ("send_data", a.send_data(b"x")),
-            ("recv", a.recv(Want::Any, LONG).map(drop)),
+            ("send_tag", a.send(Message::Tag(1)).wait()),
+            ("send_data", a.send_data(b"x").wait().map(drop)),
+            ("recv", a.recv(Wanted::Any).within(LONG).wait().map(drop)),
         ] {
             let closed = r.as_ref().is_err_and(|e| e.kind() == Closed);
             let kind = if closed { Closed } else { PeerDead };
@@ -162,14 +165,14 @@ fn memory_that_is_held_back() {
     let dir = TempDir::new();
     let session = start(0, |b| b.uds(dir.path()).max_quarantine(0));
     let mut inside = Inside::join(1, &dir.address());
-    let peer = session.wait_peer(1, LONG).unwrap();
-    let region = session.allocate(2 * LEN).unwrap();
+    let peer = session.accept(1).within(LONG).wait().unwrap();
+    let region = session.memory().allocate(2 * LEN).unwrap();
     // No whole page: the old ones cannot be left to the peer.
     let window = peer.expose(region.take(0, 64).unwrap(), Access::all(), 1);
     let window = window.map_err(|(e, _)| e).unwrap();
     let remote = inside.find(1);
     inside.enter(&remote).unwrap();
-    let held = window.revoke(SHORT);
+    let held = window.revoke().within(SHORT).wait();
     e.add("held", held, Quarantined, Some(1), &["64 bytes", "they return when it does or dies"]);
     let more = peer.expose(region.take(LEN, 64).unwrap(), Access::all(), 2).map_err(|(e, _)| e);
     let says: &[&str] = &["64 bytes are quarantined", "wait for their processes to end"];
@@ -185,9 +188,15 @@ fn collectives_that_cannot_be() {
     let mut e = Errors::new();
     let p = Pair::new(ConnType::Tcp, LEN);
     let session = p.sender();
-    e.add("twice", session.group(&[0, 1, 1]), InvalidConfig, None, &["rank 1", "name each once"]);
-    e.add("lacks", session.group(&[1]), InvalidConfig, None, &["own rank, 0", "add it"]);
-    let group = session.group(&[0, 1]).unwrap();
+    e.add(
+        "twice",
+        session.group(&[0, 1, 1]).wait(),
+        InvalidConfig,
+        None,
+        &["rank 1", "name each once"],
+    );
+    e.add("lacks", session.group(&[1]).wait(), InvalidConfig, None, &["own rank, 0", "add it"]);
+    let group = session.group(&[0, 1]).wait().unwrap();
     let root = group.broadcast(2, &mut [0; 8]);
     e.add("root", root, InvalidConfig, None, &["root 2", "the last position of the group, 1"]);
     let gather = group.allgather(&[0; 8], &mut [0; 8]);

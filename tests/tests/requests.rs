@@ -15,7 +15,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use hmc_std::{
-    Access, ConnType, Done, ErrorKind, Op, Piece, Remote, Session, Waited, Want, wait_any,
+    Access, ConnType, Done, ErrorKind, Op, Piece, Remote, Session, Waited, wait_any, want::Wanted,
 };
 use hmc_tests::pair::{Pair, pattern, transports};
 
@@ -168,7 +168,7 @@ fn bytes_that_are_lent_arrive_and_come() {
 fn a_span_goes_into_its_operation_and_comes_back() {
     for conn in transports() {
         let ends = Ends::new(conn);
-        let region = ends.near().allocate(4 * MIB).expect("memory");
+        let region = ends.near().memory().allocate(4 * MIB).expect("memory");
         for len in LENGTHS {
             ends.fill(0, 0);
             let mut span = region.take(5, len).expect("free");
@@ -201,14 +201,16 @@ fn a_notification_follows_its_bytes() {
             let sent = ends.fill(len, 11 + tag);
             let range = ends.near().buffer().range(0, len).expect("in range");
             ends.remote.put(HALF, range).notify(tag).wait().expect("a living peer");
-            let _ = ends.pair.b.recv(Want::ThisTag(tag), LONG).expect("a tag");
+            let _ = ends.pair.b.recv(Wanted::ThisTag(tag)).within(LONG).wait().expect("a tag");
             assert!(ends.arrived(len) == sent, "{conn:?}: {len} bytes");
             // The same of lent bytes.
             let lent = pattern(len, 29 + tag);
             ends.remote.put(HALF, &lent).notify(tag + 100).wait().expect("a living peer");
-            let _ = ends.pair.b.recv(Want::ThisTag(tag + 100), LONG).expect("a tag");
+            let _ =
+                ends.pair.b.recv(Wanted::ThisTag(tag + 100)).within(LONG).wait().expect("a tag");
             assert!(ends.arrived(len) == lent, "{conn:?}: {len} bytes");
-            let more = ends.pair.b.recv(Want::Any, Duration::ZERO).map_err(|e| e.kind());
+            let more =
+                ends.pair.b.recv(Wanted::Any).within(Duration::ZERO).wait().map_err(|e| e.kind());
             assert_eq!(more.map(drop), Err(ErrorKind::DeadlineExceeded), "one tag a put");
         }
     }
@@ -221,7 +223,7 @@ fn what_does_not_fit_moves_nothing() {
         ends.fill(BUFFER, 3);
         ends.far().buffer().fill(0, BUFFER, 0xEE).expect("in range");
         let range = ends.near().buffer().range(0, 8).expect("in range");
-        let span = || ends.near().allocate(64).expect("memory").take_all().expect("free");
+        let span = || ends.near().memory().allocate(64).expect("memory").take_all().expect("free");
         let kind = |r: Result<Done, hmc_std::Error>| r.map(drop).map_err(|e| e.kind());
         for at in [BUFFER - 7, BUFFER, u64::MAX] {
             assert_eq!(kind(ends.remote.put(at, range).wait()), Err(ErrorKind::Range), "{at}");
@@ -348,7 +350,7 @@ fn a_notification_follows_the_last_piece() {
         for tag in 0..20 {
             let sent = ends.fill(HALF, 31 + tag);
             let op = plan.again().notify(tag).start().expect("a living peer");
-            let _ = ends.pair.b.recv(Want::ThisTag(tag), LONG).expect("a tag");
+            let _ = ends.pair.b.recv(Wanted::ThisTag(tag)).within(LONG).wait().expect("a tag");
             for n in 0..32_u64 {
                 let from = usize::try_from(n * 120 * KIB).expect("small");
                 let there = read(ends.far(), HALF + (n * 5 % 32) * 120 * KIB, 60 * KIB);
@@ -357,8 +359,9 @@ fn a_notification_follows_the_last_piece() {
             assert_eq!(op.wait().expect("a living peer").bytes, 32 * 60 * KIB);
         }
         assert_eq!(ends.remote.put_list(&[]).notify(77).wait().expect("a living peer").bytes, 0);
-        let _ = ends.pair.b.recv(Want::ThisTag(77), LONG).expect("a tag");
-        let more = ends.pair.b.recv(Want::Any, Duration::ZERO).map_err(|e| e.kind());
+        let _ = ends.pair.b.recv(Wanted::ThisTag(77)).within(LONG).wait().expect("a tag");
+        let more =
+            ends.pair.b.recv(Wanted::Any).within(Duration::ZERO).wait().map_err(|e| e.kind());
         assert_eq!(more.map(drop), Err(ErrorKind::DeadlineExceeded), "one tag a list");
     }
 }
@@ -368,7 +371,7 @@ fn a_notification_follows_the_last_piece() {
 fn a_list_is_checked_whole_and_takes_pieces_of_several_buffers() {
     for conn in transports() {
         let ends = Ends::new(conn);
-        let other = ends.near().share(ends.near().allocate(64).expect("memory")).expect("free");
+        let other = ends.near().memory().allocate(64).expect("memory").share().expect("free");
         other.fill(0, 64, 7).expect("in range");
         ends.fill(8, 1);
         let first = Piece::new(ends.near().buffer().range(0, 8).expect("in range"), HALF);
@@ -400,7 +403,7 @@ fn a_window_is_found_however_it_is_waited_for() {
         let ends = Ends::new(conn);
         let (near, far) = (&ends.pair.a, &ends.pair.b);
         let expose = |label| {
-            let span = ends.far().allocate(64).expect("memory").take_all().expect("free");
+            let span = ends.far().memory().allocate(64).expect("memory").take_all().expect("free");
             far.expose(span, Access::all(), label).map_err(|(e, _)| e).expect("a living peer")
         };
         let none = near.window(5).within(Duration::from_millis(5));
@@ -422,7 +425,7 @@ fn a_window_is_found_however_it_is_waited_for() {
             });
             assert_eq!(found.0.len(), 64);
             found.0.put(0, &[label as u8; 64]).wait().expect("a living peer");
-            let span = found.1.revoke(LONG).expect("nobody is in it");
+            let span = found.1.revoke().within(LONG).wait().expect("nobody is in it");
             assert_eq!(span.as_slice(), [label as u8; 64]);
             let e = found.0.put(0, b"x").wait().map(drop).map_err(|e| e.kind());
             assert!(e.is_err(), "{conn:?}: it was taken back");

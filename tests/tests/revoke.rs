@@ -47,8 +47,9 @@ fn ends(via: Via) -> Ends {
     let target =
         Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(4096).start().unwrap();
     let source = Session::builder(0).buffer(4096).start().unwrap();
-    let to_target = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-    let to_source = target.wait_peer(0, LONG).unwrap();
+    let to_target =
+        source.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().unwrap();
+    let to_source = target.accept(0).within(LONG).wait().unwrap();
     Ends { target, source, to_source, to_target, _dir: dir }
 }
 
@@ -91,11 +92,11 @@ fn no_late_byte(via: Via, adopted: bool) {
     let mut rng = Rng::new(seed(21));
     let (e, len) = (ends(via), len(via));
     let region = if adopted {
-        e.target.register_vec(vec![0; usize::try_from(len).unwrap()]).unwrap()
+        e.target.memory().register_vec(vec![0; usize::try_from(len).unwrap()]).unwrap()
     } else {
-        e.target.allocate(len).unwrap()
+        e.target.memory().allocate(len).unwrap()
     };
-    let source_region = e.source.allocate(len).unwrap();
+    let source_region = e.source.memory().allocate(len).unwrap();
     let started = AtomicU64::new(0);
     let mut slowest = Duration::ZERO;
     let mut cut = 0;
@@ -121,7 +122,7 @@ fn no_late_byte(via: Via, adopted: bool) {
                 std::hint::spin_loop();
             }
             let asked = Instant::now();
-            let mut span = window.revoke(LONG).expect("a live peer gets out");
+            let mut span = window.revoke().within(LONG).wait().expect("a live peer gets out");
             slowest = slowest.max(asked.elapsed());
             // Recycled at once.
             let bytes = span.as_mut_slice();
@@ -141,7 +142,7 @@ fn no_late_byte(via: Via, adopted: bool) {
     let mut span = source_region.take_all().unwrap();
     span.fill(FOREIGN);
     assert_eq!(remote.put(0, span).start().and_then(Op::wait).unwrap().bytes, len);
-    let span = window.revoke(LONG).unwrap();
+    let span = window.revoke().within(LONG).wait().unwrap();
     assert!(span.as_slice().iter().all(|b| *b == FOREIGN), "{via:?}: bytes are missing");
     println!("revoke_slowest_{via:?}_adopted_{adopted} {} us", slowest.as_micros());
     println!("revoke_in_the_middle_{via:?}_adopted_{adopted} {cut} of {ROUNDS}");
@@ -184,8 +185,8 @@ fn no_late_byte_over_rdma() {
 fn gets_from_a_revoked_window_end() {
     for via in Via::all() {
         let e = ends(via);
-        let region = e.target.allocate(len(via)).unwrap();
-        let here = e.source.allocate(len(via)).unwrap();
+        let region = e.target.memory().allocate(len(via)).unwrap();
+        let here = e.source.memory().allocate(len(via)).unwrap();
         let done = AtomicBool::new(false);
         for label in 1..=30 {
             let mut span = region.take_all().unwrap();
@@ -212,7 +213,7 @@ fn gets_from_a_revoked_window_end() {
                 until("a get is done, and the next begins", LONG, || {
                     done.load(Ordering::Acquire).then_some(())
                 });
-                window.revoke(LONG).expect("a live peer gets out").fill(9);
+                window.revoke().within(LONG).wait().expect("a live peer gets out").fill(9);
                 let end = reader.join().expect("the reader");
                 assert!(is_gone(end), "{via:?}: a get ended as {end:?}");
             });
@@ -225,22 +226,22 @@ fn gets_from_a_revoked_window_end() {
 fn a_window_for_reading_cannot_be_written() {
     for via in Via::all() {
         let e = ends(via);
-        let region = e.target.allocate(4096).unwrap();
+        let region = e.target.memory().allocate(4096).unwrap();
         let window =
             e.to_source.expose(region.take_all().unwrap(), Access::READ, 1).map_err(|(e, _)| e);
         let window = window.unwrap();
         let remote = e.to_target.window(1).within(LONG).wait().unwrap();
-        let mut span = e.source.allocate(4096).unwrap().take_all().unwrap();
+        let mut span = e.source.memory().allocate(4096).unwrap().take_all().unwrap();
         span.fill(1);
         let put = remote.put(0, span).start().and_then(Op::wait);
         let err = put.expect_err("a window for reading was written");
         assert_eq!(err.kind(), ErrorKind::Access, "{err}");
         // What is allowed goes over the same link.
-        let mut into = e.source.allocate(4096).unwrap().take_all().unwrap();
+        let mut into = e.source.memory().allocate(4096).unwrap().take_all().unwrap();
         into.fill(1);
         let done = remote.get(0, into).start().and_then(Op::wait).unwrap();
         assert!(done.bytes == 4096 && done.memory.as_slice().iter().all(|b| *b == 0));
-        let span = window.revoke(LONG).unwrap();
+        let span = window.revoke().within(LONG).wait().unwrap();
         assert!(span.as_slice().iter().all(|b| *b == 0));
         assert!(e.to_target.is_connected());
     }
@@ -255,8 +256,8 @@ fn revoke_under_a_stopped_peer(len: u64) -> u32 {
     for round in 0..12 {
         let mut actor = Actor::session(ACTOR, "rank=0 buffer=4096");
         actor.request(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
-        let peer = session.wait_peer(0, LONG).unwrap();
-        let region = session.allocate(LEN).unwrap();
+        let peer = session.accept(0).within(LONG).wait().unwrap();
+        let region = session.memory().allocate(LEN).unwrap();
         let window = peer.expose(region.take(0, len).unwrap(), Access::all(), 3);
         let window = window.map_err(|(e, _)| e).unwrap();
         actor.request("find 1 3 20000");
@@ -267,7 +268,7 @@ fn revoke_under_a_stopped_peer(len: u64) -> u32 {
             (first[0] == 240).then_some(())
         });
         actor.stop();
-        match window.revoke(Duration::from_millis(20)) {
+        match window.revoke().within(Duration::from_millis(20)).wait() {
             Ok(mut span) => {
                 // It was stopped between two pieces, or the old pages are left to it.
                 assert_eq!(session.stats().quarantined_bytes, 0);
@@ -305,7 +306,7 @@ fn used_again(region: &Region, peer: &Peer, actor: &mut Actor, len: u64) {
     let window = window.map_err(|(e, _)| e).unwrap();
     actor.request("find 1 4 20000");
     actor.request(&format!("put_window 1 4 {len} 77"));
-    let span = window.revoke(LONG).unwrap();
+    let span = window.revoke().within(LONG).wait().unwrap();
     assert!(span.as_slice().iter().all(|b| *b == 77), "the new window has its own bytes");
 }
 
@@ -333,8 +334,8 @@ fn shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death() 
     for round in 0..12 {
         let mut actor = Actor::session(ACTOR, "rank=0 buffer=4096");
         actor.request(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
-        let peer = session.wait_peer(0, LONG).unwrap();
-        let buffer = session.share(session.allocate(LEN).unwrap()).unwrap();
+        let peer = session.accept(0).within(LONG).wait().unwrap();
+        let buffer = session.memory().allocate(LEN).unwrap().share().unwrap();
         let window = peer.expose_buffer(&buffer, 0, LEN, Access::all(), 3).unwrap();
         let other = peer.expose_buffer(&buffer, 0, 64, Access::READ, 4).unwrap();
         actor.request("find 1 3 20000");
@@ -347,7 +348,7 @@ fn shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death() 
         actor.stop();
         if round % 3 == 2 {
             drop(window);
-        } else if let Err(e) = window.revoke(Duration::from_millis(20)) {
+        } else if let Err(e) = window.revoke().within(Duration::from_millis(20)).wait() {
             assert_eq!(e.kind(), ErrorKind::Quarantined, "{e}");
             assert_eq!(session.stats().quarantined_bytes, LEN);
         }
@@ -374,14 +375,15 @@ fn windows_over_one_region_share_a_mapping() {
     /// A length that nothing else in this process has.
     const ODD: u64 = 13 * 4096;
     let ends = ends(Via::Shm);
-    let region = ends.target.allocate(2 * ODD).unwrap();
+    let region = ends.target.memory().allocate(2 * ODD).unwrap();
     let expose = |label| {
         let span = region.take(label * ODD, ODD).expect("free");
         let window = ends.to_source.expose(span, Access::all(), label).expect("exposed");
         (window, ends.to_target.window(label).within(LONG).wait().expect("told"))
     };
     let put = |to: &Remote| {
-        let span = ends.source.register_vec(vec![FOREIGN; 64]).unwrap().take_all().unwrap();
+        let span =
+            ends.source.memory().register_vec(vec![FOREIGN; 64]).unwrap().take_all().unwrap();
         to.put(0, span).start().and_then(Op::wait)
     };
     // The owner's own, and the peer's, which is in this process too.
@@ -390,10 +392,10 @@ fn windows_over_one_region_share_a_mapping() {
     assert_eq!(mappings_of(2 * ODD), 2);
     let (second, to_second) = expose(1);
     assert_eq!(mappings_of(2 * ODD), 2, "shared");
-    first.revoke(LONG).expect("fenced");
+    first.revoke().within(LONG).wait().expect("fenced");
     assert_eq!(mappings_of(2 * ODD), 2, "the other window needs it");
     put(&to_second).expect("it is there");
-    let mut span = second.revoke(LONG).expect("fenced");
+    let mut span = second.revoke().within(LONG).wait().expect("fenced");
     assert_eq!(&span.as_mut_slice()[..64], [FOREIGN; 64]);
     until("the mapping is gone", LONG, || (mappings_of(2 * ODD) == 1).then_some(()));
 }

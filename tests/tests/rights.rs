@@ -34,7 +34,7 @@ const ORDERS: [[Access; 2]; 4] = [
 ];
 
 fn span_of(session: &Session, len: u64, byte: u8) -> Span {
-    let mut span = session.allocate(len).unwrap().take_all().unwrap();
+    let mut span = session.memory().allocate(len).unwrap().take_all().unwrap();
     span.fill(byte);
     span
 }
@@ -87,9 +87,9 @@ fn windows_over_one_region_keep_their_own_rights() {
                 let what = format!("{conn:?} {order:?} adopted {adopted}");
                 let owner = p.receiver();
                 let region = if adopted {
-                    owner.register_vec(vec![0; usize::try_from(2 * LEN).unwrap()]).unwrap()
+                    owner.memory().register_vec(vec![0; usize::try_from(2 * LEN).unwrap()]).unwrap()
                 } else {
-                    owner.allocate(2 * LEN).unwrap()
+                    owner.memory().allocate(2 * LEN).unwrap()
                 };
                 let expose = |label: u64| -> Window {
                     let mut span = region.take(label * LEN, LEN).unwrap();
@@ -109,7 +109,7 @@ fn windows_over_one_region_keep_their_own_rights() {
                 }
                 // Without the first, the second allows no more than before.
                 let [first, second] = windows;
-                first.revoke(LONG).unwrap();
+                first.revoke().within(LONG).wait().unwrap();
                 let window = p.a.window(1).within(LONG).wait().unwrap();
                 let there = || {
                     let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
@@ -129,7 +129,7 @@ fn windows_over_the_same_bytes_keep_their_own_rights() {
         for order in ORDERS {
             let p = Pair::new(conn, 4096);
             let what = format!("{conn:?} {order:?}");
-            let buffer = p.receiver().share(p.receiver().allocate(LEN).unwrap()).unwrap();
+            let buffer = p.receiver().memory().allocate(LEN).unwrap().share().unwrap();
             buffer.fill(0, LEN, OLD).unwrap();
             let _windows: Vec<SharedWindow> = (0..)
                 .zip(order)
@@ -156,11 +156,12 @@ fn no_page_of_a_window_for_reading_can_be_mapped_for_writing() {
         let dir = TempDir::new();
         let session = Session::builder(0).uds(dir.path()).buffer(4096).start().unwrap();
         let mut hostile = Inside::join(1, &dir.address());
-        let to_hostile = session.wait_peer(1, LONG).unwrap();
+        let to_hostile = session.accept(1).within(LONG).wait().unwrap();
         let honest = Session::builder(2).buffer(4096).start().unwrap();
-        let from_honest = honest.connect_with(0, &dir.address(), ConnType::Shm, LONG).unwrap();
-        let to_honest = session.wait_peer(2, LONG).unwrap();
-        let buffer = session.share(session.allocate(LEN).unwrap()).unwrap();
+        let from_honest =
+            honest.connect(&dir.address()).rank(0).over(ConnType::Shm).within(LONG).wait().unwrap();
+        let to_honest = session.accept(2).within(LONG).wait().unwrap();
+        let buffer = session.memory().allocate(LEN).unwrap().share().unwrap();
         let expose = |peer: &Peer, access, label| -> SharedWindow {
             peer.expose_buffer(&buffer, 0, LEN, access, label).unwrap()
         };
@@ -180,7 +181,7 @@ fn no_page_of_a_window_for_reading_can_be_mapped_for_writing() {
             writable(&from_honest.window(5).within(LONG).wait().unwrap(), 2);
         }
         // Descriptors are passed in order: after that of another region nothing of the first one follows.
-        let other = session.share(session.allocate(4096).unwrap()).unwrap();
+        let other = session.memory().allocate(4096).unwrap().share().unwrap();
         windows.push(to_hostile.expose_buffer(&other, 0, 4096, Access::all(), 7).unwrap());
         let after = hostile.find(7);
         let proof = until("the other region's pages come", LONG, || hostile.pages(&after));

@@ -58,7 +58,7 @@ fn a_client_without_proof_gets_no_rank_on_loopback() {
     assert!(is_closed_after(&mut s));
     assert!(server.peers().is_empty());
     let ours = Session::builder(2).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
-    let peer = ours.connect(1, &Address::Tcp(at)).expect("the rank is free");
+    let peer = ours.connect(&Address::Tcp(at)).rank(1).wait().expect("the rank is free");
     peer.put_at(0, 0, 8).expect("a put");
     std::fs::remove_dir_all(dir).unwrap();
 }
@@ -144,19 +144,19 @@ fn who_knows_another_secret_is_refused_and_the_file_is_named() {
     let dir = scratch("other");
     let (server, at) = server(&dir.join("one"));
     let other = Session::builder(2).secret_file(dir.join("two")).start().unwrap();
-    let e = other.connect(1, &Address::Tcp(at)).expect_err("another secret");
+    let e = other.connect(&Address::Tcp(at)).rank(1).wait().expect_err("another secret");
     assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
     assert!(e.to_string().contains(&dir.join("two").display().to_string()), "{e}");
     assert!(e.to_string().contains("HMC_SECRET_FILE"), "{e}");
     // Who proves nothing by choice is refused by name as well.
     let open = Session::builder(3).insecure_loopback().start().unwrap();
-    let e = open.connect(1, &Address::Tcp(at)).expect_err("no proof");
+    let e = open.connect(&Address::Tcp(at)).rank(1).wait().expect_err("no proof");
     assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
     assert!(e.to_string().contains("insecure_loopback"), "{e}");
     assert!(server.peers().is_empty());
     // Both have to allow it.
     let lax = Session::builder(4).tcp("127.0.0.1:0").insecure_loopback().buffer(8).start().unwrap();
-    open.connect(4, &Address::Tcp(lax.tcp_addr().unwrap())).expect("both allow it");
+    open.connect(&Address::Tcp(lax.tcp_addr().unwrap())).rank(4).wait().expect("both allow it");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -193,7 +193,7 @@ fn a_proxy_between_two_who_know_the_secret_is_refused() {
         let listener = TcpListener::bind(there).unwrap();
         let there = listener.local_addr().unwrap();
         proxy(listener, at);
-        let e = s.connect(1, &Address::Tcp(there)).expect_err("a relay");
+        let e = s.connect(&Address::Tcp(there)).rank(1).wait().expect_err("a relay");
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         for said in ["does not listen at the address", "ssh -L", "insecure_loopback"] {
             assert!(e.to_string().contains(said), "{e}");
@@ -207,7 +207,7 @@ fn a_proxy_between_two_who_know_the_secret_is_refused() {
     let there = listener.local_addr().unwrap();
     proxy(listener, at);
     let s = open(2).start().unwrap();
-    let peer = s.connect(1, &Address::Tcp(there)).expect("both allow it");
+    let peer = s.connect(&Address::Tcp(there)).rank(1).wait().expect("both allow it");
     peer.put_at(0, 0, 8).expect("a put");
     std::fs::remove_dir_all(dir).unwrap();
 }
@@ -279,7 +279,7 @@ fn a_dialer_is_not_made_to_answer_its_own_challenge() {
             read_reject(&mut back)
         });
         let short = Duration::from_secs(10);
-        let e = server.connect_named(1, &Address::Tcp(there), ConnType::Auto, short);
+        let e = server.connect(&Address::Tcp(there)).named(1).within(short).wait();
         let e = e.expect_err("nobody");
         assert!(mirror.is_finished() || e.kind() != ErrorKind::InvalidConfig, "not dialed: {e}");
         assert_eq!(mirror.join().unwrap(), Some(RejectReason::WrongEndpoint));
@@ -307,7 +307,12 @@ fn the_port_of_a_local_peer_leads_to_that_peer_and_nobody_else() {
     let dial = |rank, address| {
         let s =
             Session::builder(rank).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
-        let peer = s.connect_with(1, &address, ConnType::Tcp, Duration::from_secs(20))?;
+        let peer = s
+            .connect(&address)
+            .rank(1)
+            .over(ConnType::Tcp)
+            .within(Duration::from_secs(20))
+            .wait()?;
         peer.put_at(0, 0, 8).map(|_| peer.conn())
     };
     let e = dial(2, Address::Uds(uds.clone())).expect_err("it does not know the address");
@@ -390,10 +395,10 @@ fn a_short_claim_does_not_keep_a_rank() {
     let began = Instant::now();
     // At first it is told the truth.
     let short = Duration::from_millis(1500);
-    let e = honest.connect_with(1, &Address::Tcp(at), ConnType::Auto, short).expect_err("kept");
+    let e = honest.connect(&Address::Tcp(at)).rank(1).within(short).wait().expect_err("kept");
     assert!(e.to_string().contains("kept for the process that held it"), "{e}");
     let long = Duration::from_secs(60);
-    let peer = honest.connect_with(1, &Address::Tcp(at), ConnType::Auto, long).expect("free again");
+    let peer = honest.connect(&Address::Tcp(at)).rank(1).within(long).wait().expect("free again");
     peer.put_at(0, 0, 8).expect("a put");
     assert!(began.elapsed() >= Duration::from_secs(8), "{:?}", began.elapsed());
 }
@@ -412,7 +417,8 @@ fn a_dead_rank_that_was_proven_is_not_taken_by_a_claim() {
         .start()
         .unwrap();
     let holder = Session::builder(2).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
-    let peer = holder.connect(1, &Address::Uds(dir.join("uds"))).expect("the same user");
+    let peer =
+        holder.connect(&Address::Uds(dir.join("uds"))).rank(1).wait().expect("the same user");
     drop(peer);
     drop(holder);
     let gone = Instant::now();
@@ -438,7 +444,7 @@ fn a_dead_rank_that_was_proven_is_not_taken_by_a_claim() {
     assert!(send_raw(&mut s, &hello_with(2, 0, 1, claim)));
     assert_eq!(read_reject(&mut s), Some(RejectReason::Kept));
     let again = Session::builder(2).secret_file(dir.join("secret")).buffer(4096).start().unwrap();
-    again.connect(1, &Address::Uds(dir.join("uds"))).expect("the same user comes back");
+    again.connect(&Address::Uds(dir.join("uds"))).rank(1).wait().expect("the same user comes back");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

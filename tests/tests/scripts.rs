@@ -16,7 +16,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use hmc_core::types::Access;
-use hmc_std::{ErrorKind, Message, Op, Peer, Session, Waited, Want, wait_any};
+use hmc_std::{ErrorKind, Op, Peer, Session, Waited, wait_any, want};
 use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, has_ended, wait};
 use hmc_tests::env::{TempDir, Via, seed, until};
 use proptest::prelude::*;
@@ -287,7 +287,7 @@ impl World<'_> {
     }
 
     fn await_tag(&self, tag: u64) {
-        assert_eq!(self.back.recv(Want::ThisTag(tag), LONG).unwrap(), Message::Notify(tag));
+        assert_eq!(self.back.recv(want::TagIs(tag)).within(LONG).wait().unwrap(), tag);
     }
 
     fn fly(&mut self, op: Op, put: bool, tagged: bool, moves: Vec<Move>) {
@@ -298,18 +298,18 @@ impl World<'_> {
     fn window(&mut self, len: usize, byte: u8, dropped: bool) {
         let label = self.label.get() + 1;
         self.label.set(label);
-        let region = self.target.allocate(big(len)).unwrap();
+        let region = self.target.memory().allocate(big(len)).unwrap();
         let window = self.back.expose(region.take_all().unwrap(), Access::all(), label);
         let window = window.map_err(|(e, _)| e).unwrap();
         let remote = self.peer.window(label).within(LONG).wait().unwrap();
-        let mut span = self.source.allocate(big(len)).unwrap().take_all().unwrap();
+        let mut span = self.source.memory().allocate(big(len)).unwrap().take_all().unwrap();
         span.fill(byte);
         let done = remote.put(0, span).within(LONG).start().unwrap().wait().unwrap();
         assert_eq!(done.bytes, big(len));
         if dropped {
             drop(window);
         } else {
-            let back = window.revoke(LONG).unwrap();
+            let back = window.revoke().within(LONG).wait().unwrap();
             assert!(back.as_slice().iter().all(|b| *b == byte));
         }
         let end = remote.put(0, done.memory).within(LONG).start().and_then(Op::wait);
@@ -473,8 +473,8 @@ fn between_two(via: Via, cases: u32) {
         let target =
             Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(size).start().unwrap();
         let source = Session::builder(0).buffer(size).start().unwrap();
-        let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-        let back = target.wait_peer(0, LONG).unwrap();
+        let peer = source.connect(&dir.address()).over(via.conn()).wait().unwrap();
+        let back = target.accept(0).within(LONG).wait().unwrap();
         Ends { source, target: Some(target), peer, back, _dir: dir }
     });
 }

@@ -10,7 +10,10 @@
 use std::time::{Duration, Instant};
 
 use hmc_std::address::Address;
-use hmc_std::{ConnType, ErrorKind, Op, Peer, Progress, Session, Want};
+use hmc_std::{
+    ConnType, ErrorKind, Message, Op, Peer, Progress, Session,
+    want::{self, Wanted},
+};
 use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via, bound, status_of, until};
@@ -25,7 +28,7 @@ fn server(dir: &TempDir, buffer: u64) -> Session {
 
 fn client(dir: &TempDir, rank: u32, buffer: u64, via: Via) -> (Session, Peer) {
     let s = Session::builder(rank).buffer(buffer).start().unwrap();
-    let peer = s.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+    let peer = s.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().unwrap();
     (s, peer)
 }
 
@@ -38,15 +41,21 @@ fn an_orderly_shutdown_finishes_what_was_posted() {
         let (source, peer) = client(&dir, 0, 64 * MIB, via);
         source.buffer().fill(0, 64 * MIB, 0x3D).unwrap();
         let op = peer.start_put_at(0, 0, 64 * MIB).unwrap();
-        peer.send_tag(8).unwrap();
+        peer.send(Message::Tag(8)).wait().unwrap();
         let crc = source.buffer().crc32c(0, 64 * MIB).unwrap();
         let start = Instant::now();
-        source.shutdown(LONG).expect("in order");
+        source.shutdown().within(LONG).wait().expect("in order");
         assert!(start.elapsed() < bound(Duration::from_secs(3)), "{via:?}: {:?}", start.elapsed());
         assert_eq!(target.buffer().crc32c(0, 64 * MIB).unwrap(), crc, "{via:?}");
         let from = target.peer(0).unwrap();
-        assert_eq!(from.recv(Want::Any, LONG).unwrap(), hmc_std::Message::Tag(8), "{via:?}");
-        until("the peer has gone", LONG, || (!target.check_conn(0)).then_some(()));
+        assert_eq!(
+            from.recv(Wanted::Any).within(LONG).wait().unwrap(),
+            hmc_std::Message::Tag(8),
+            "{via:?}"
+        );
+        until("the peer has gone", LONG, || {
+            (!target.peer(0).is_ok_and(|p| p.is_connected())).then_some(())
+        });
         assert_eq!(target.stats().peers_lost, 0, "{via:?}: a goodbye is no loss");
         let e = from.put_at(0, 0, 8).expect_err("gone");
         assert!(matches!(e.kind(), ErrorKind::Closed | ErrorKind::PeerDead), "{e}");
@@ -72,7 +81,7 @@ fn drop_with_operations_in_flight_ends_them() {
         let ops: Vec<Op> = (0..4).map(|_| peer.start_put_at(0, 0, 64 * MIB).unwrap()).collect();
         let waiter = {
             let peer = peer.clone();
-            std::thread::spawn(move || peer.recv(Want::Any, LONG))
+            std::thread::spawn(move || peer.recv(Wanted::Any).within(LONG).wait())
         };
         let start = Instant::now();
         drop(source);
@@ -110,7 +119,9 @@ fn a_process_that_ends_in_order_is_no_loss() {
         actor.request("put 1 0 0 4096");
         actor.request("end 5000");
         assert!(actor.dismiss().success());
-        until("it has gone", LONG, || (!target.check_conn(2)).then_some(()));
+        until("it has gone", LONG, || {
+            (!target.peer(2).is_ok_and(|p| p.is_connected())).then_some(())
+        });
         assert_eq!(target.stats().peers_lost, 0, "{via:?}");
     }
 }
@@ -125,10 +136,10 @@ fn disconnect_and_connect_again() {
         for _ in 0..20 {
             let peer = source.peer(1).unwrap();
             peer.put_at(0, 0, 4096).unwrap();
-            peer.disconnect(LONG).unwrap();
+            peer.disconnect().within(LONG).wait().unwrap();
             let e = peer.put_at(0, 0, 8).expect_err("over");
             assert!(matches!(e.kind(), ErrorKind::PeerDead | ErrorKind::Closed), "{e}");
-            source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+            source.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().unwrap();
         }
         assert!(!first.is_connected());
         assert_eq!((source.stats().peers_lost, target.stats().peers_lost), (0, 0), "{via:?}");
@@ -143,14 +154,14 @@ fn a_named_transport_is_not_replaced_by_another() {
     let dir = TempDir::new();
     let _server = server(&dir, MIB);
     let (session, peer) = client(&dir, 0, MIB, Via::Shm);
-    let again = |conn| session.connect_with(1, &dir.address(), conn, LONG);
+    let again = |conn| session.connect(&dir.address()).rank(1).over(conn).within(LONG).wait();
     let e = again(ConnType::Tcp).expect_err("connected over shm");
     assert_eq!(e.kind(), ErrorKind::Unavailable);
     assert!(e.to_string().contains("already connected over shm"), "{e}");
     for conn in [ConnType::Auto, ConnType::Shm] {
         assert_eq!(again(conn).expect("it is there").conn(), Some(ConnType::Shm));
     }
-    peer.disconnect(LONG).expect("disconnected");
+    peer.disconnect().within(LONG).wait().expect("disconnected");
     assert_eq!(again(ConnType::Tcp).expect("a new connection").conn(), Some(ConnType::Tcp));
 }
 
@@ -167,7 +178,7 @@ fn manual_progress_moves_bytes_only_when_called() {
         .start()
         .unwrap();
     actor.send(&format!("connect 1 uds://{path} tcp 20000"));
-    let peer = target.wait_peer(0, LONG).unwrap();
+    let peer = target.accept(0).within(LONG).wait().unwrap();
     actor.answer().unwrap();
     actor.request("fill 0 65536 99");
     actor.send("put 1 0 0 65536");
@@ -211,18 +222,19 @@ fn a_put_beside_a_receive_ends_with_its_completion() {
         let dir = TempDir::new();
         let target = server(&dir, MIB);
         let source = Session::builder(0).buffer(MIB).progress(progress).start().unwrap();
-        let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-        let back = target.wait_peer(0, LONG).unwrap();
+        let peer =
+            source.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().unwrap();
+        let back = target.accept(0).within(LONG).wait().unwrap();
         let alone = time_of_put(&peer);
         let (begins, begun) = std::sync::mpsc::channel();
         let beside = std::thread::scope(|s| {
             let receives = s.spawn(|| {
                 begins.send(()).unwrap();
-                peer.recv(Want::Any, LONG).unwrap()
+                peer.recv(Wanted::Any).within(LONG).wait().unwrap()
             });
             begun.recv().unwrap();
             let beside = time_of_put(&peer);
-            back.send_tag(5).unwrap();
+            back.send(Message::Tag(5)).wait().unwrap();
             assert_eq!(receives.join().unwrap(), hmc_std::Message::Tag(5), "{via:?}");
             beside
         });
@@ -301,10 +313,10 @@ fn two_sessions_in_one_process_share_nothing() {
     client_a.buffer().fill(0, 4096, 0xA).unwrap();
     client_b.buffer().fill(0, 4096, 0xB).unwrap();
     let ops = [&to_a, &to_b].map(|peer| peer.start_put_at(0, 0, 4096).unwrap());
-    to_a.send_tag(1).unwrap();
-    to_b.send_tag(2).unwrap();
-    assert_eq!(server_b.ctrl_recv(0).unwrap(), 2);
-    assert_eq!(server_a.ctrl_recv(0).unwrap(), 1);
+    to_a.send(Message::Tag(1)).wait().unwrap();
+    to_b.send(Message::Tag(2)).wait().unwrap();
+    assert_eq!(server_b.recv(0, want::Tag).wait().map(|m| m.1).unwrap(), 2);
+    assert_eq!(server_a.recv(0, want::Tag).wait().map(|m| m.1).unwrap(), 1);
     assert_eq!(ops.map(|op| wait(op).unwrap()), [4096; 2]);
     let mut byte = [0];
     for (s, want) in [(&server_a, 0xA), (&server_b, 0xB)] {
@@ -312,12 +324,12 @@ fn two_sessions_in_one_process_share_nothing() {
         assert_eq!(byte[0], want);
     }
     // Memory of one is nothing to a window of the other's peer.
-    let region = server_b.allocate(4096).unwrap();
+    let region = server_b.memory().allocate(4096).unwrap();
     let peer = server_b.peer(0).unwrap();
     let _window =
         peer.expose(region.take_all().unwrap(), hmc_std::Access::all(), 4).map_err(|(e, _)| e);
     let of_b = to_b.window(4).within(LONG).wait().unwrap();
-    let span = client_a.allocate(4096).unwrap().take_all().unwrap();
+    let span = client_a.memory().allocate(4096).unwrap().take_all().unwrap();
     let failed = of_b.put(0, span).start().expect_err("memory of another session");
     assert_eq!(failed.kind(), ErrorKind::InvalidConfig, "{failed}");
     assert_eq!(failed.reclaim().wait().expect("it was never under way").len(), 4096);
@@ -378,82 +390,8 @@ fn a_thousand_peers_need_no_threads() {
 
 fn client_of(dir: &TempDir) -> (Session, Peer) {
     let s = Session::builder(5).buffer(65536).start().unwrap();
-    let peer = s.connect_with(0, &dir.address(), ConnType::Shm, LONG).unwrap();
+    let peer = s.connect(&dir.address()).rank(0).over(ConnType::Shm).within(LONG).wait().unwrap();
     (s, peer)
-}
-
-/// A buffer can be filled before rank and addresses are known, and a start that fails can be tried again.
-#[test]
-fn a_prepared_session_keeps_what_was_written_until_it_starts() {
-    for via in Via::all() {
-        let dir = TempDir::new();
-        let target = server(&dir, MIB);
-        let mut prepared = Session::builder(0).buffer(MIB).prepare().unwrap();
-        prepared.buffer().fill(0, 4096, 0x5A).unwrap();
-        prepared.listen_uds(dir.path());
-        prepared.set_rank(1);
-        let e = prepared.start().expect_err("that rank lives");
-        assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{via:?}: {e}");
-        prepared.set_rank(3);
-        let source = prepared.start().unwrap();
-        assert_eq!(source.rank().0, 3, "{via:?}");
-        let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-        peer.put_at(0, 8192, 4096).unwrap();
-        let mut got = [0; 4096];
-        target.buffer().read_at(8192, &mut got).unwrap();
-        assert_eq!(got, [0x5A; 4096], "{via:?}");
-    }
-}
-
-/// A process whose rank is taken tries another one, with the buffer that it has filled: one session after the other.
-#[test]
-fn a_rank_that_was_refused_is_followed_by_another() {
-    for via in Via::all() {
-        let dir = TempDir::new();
-        let target = server(&dir, MIB);
-        let holder = Session::builder(7).buffer(4096).start().unwrap();
-        holder.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-        let mut prepared = Session::builder(7).buffer(MIB).tcp("127.0.0.1:0").prepare().unwrap();
-        prepared.buffer().fill(0, 4096, 0x5A).unwrap();
-        let refused = prepared.start().unwrap();
-        let address = refused.tcp_addr().unwrap();
-        let e = refused.connect_with(1, &dir.address(), via.conn(), LONG).expect_err("it is taken");
-        assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{via:?}: {e}");
-        let e = prepared.start().expect_err("the first one runs");
-        assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{via:?}: {e}");
-        drop(refused);
-        prepared.listen_tcp(&address.to_string());
-        let mut kept = Vec::new();
-        for rank in 8..12 {
-            prepared.set_rank(rank);
-            let source = prepared.start().unwrap();
-            assert_eq!(source.rank().0, rank, "{via:?}");
-            let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-            peer.put_at(0, 8192, 4096).unwrap();
-            let mut got = [0; 4096];
-            target.buffer().read_at(8192, &mut got).unwrap();
-            assert_eq!(got, [0x5A; 4096], "{via:?}");
-            // And the other way, into the buffer that earlier sessions had.
-            target.buffer().fill(0, 64, u8::try_from(rank).unwrap()).unwrap();
-            target.wait_peer(rank, LONG).unwrap().put_at(0, 16384, 64).unwrap();
-            let mut got = [0; 64];
-            prepared.buffer().read_at(16384, &mut got).unwrap();
-            assert_eq!(got, [u8::try_from(rank).unwrap(); 64], "{via:?}");
-            let op = peer.start_put_notify_at(0, 8192, 4096, 1).unwrap();
-            source.shutdown(LONG).unwrap();
-            kept.push((peer, op));
-        }
-        // Handles of earlier sessions are names of what is over, whatever runs now.
-        prepared.set_rank(12);
-        let last = prepared.start().unwrap();
-        let peer = last.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
-        for (old, op) in kept {
-            assert!(matches!(old.put_at(0, 0, 8).unwrap_err().kind(), ErrorKind::PeerDead));
-            assert_eq!(wait(op).unwrap(), 4096);
-            drop(old);
-            peer.put_at(0, 8192, 8).unwrap();
-        }
-    }
 }
 
 #[test]
@@ -462,7 +400,7 @@ fn explain_reports_a_slower_path() {
         let dir = TempDir::new();
         let target = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
         let source = Session::builder(0).buffer(4096).cma(cma).start().unwrap();
-        let peer = source.connect(1, &dir.address()).unwrap();
+        let peer = source.connect(&dir.address()).rank(1).wait().unwrap();
         let told = peer.explain();
         assert_eq!(told.conn, Some(ConnType::Shm));
         assert_eq!(told.slower.is_empty(), cma, "{told}");
@@ -481,13 +419,14 @@ fn a_bye_without_a_reply_is_reported() {
     let sessions: Vec<_> = (1..=SESSIONS)
         .map(|rank| {
             let session = Session::builder(rank).buffer(4096).start().unwrap();
-            session.connect(0, &at).unwrap();
+            session.connect(&at).rank(0).wait().unwrap();
             session
         })
         .collect();
     actor.stop();
     let results: Vec<_> = std::thread::scope(|scope| {
-        let leave = |s: Session| scope.spawn(|| s.shutdown(Duration::from_millis(400)));
+        let short = Duration::from_millis(400);
+        let leave = |s: Session| scope.spawn(move || s.shutdown().within(short).wait());
         let leaving: Vec<_> = sessions.into_iter().map(leave).collect();
         leaving.into_iter().map(|t| t.join().unwrap()).collect()
     });

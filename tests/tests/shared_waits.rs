@@ -9,8 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, ErrorKind, Message, Session, Want};
-use hmc_testkit::buffers::{BufferTransfers as _, wait};
+use hmc_std::{
+    ConnType, ErrorKind, Message, Session, Waited, wait_any,
+    want::{self, Wanted},
+};
+use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _, wait};
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::pair::{ALL, Pair};
 
@@ -30,47 +33,63 @@ impl Wake for Rung {
 fn a_wait_that_is_over_leaves_the_message_alone() {
     for conn in ALL {
         let p = Pair::new(conn, 1 << 20);
-        let receive = p.b.recv_data_nb(0, 100).unwrap();
-        assert!(receive.wait_for(SHORT).unwrap().is_none(), "{conn:?}: nobody sends");
+        let receive = p.b.start_recv_at(0, 100).unwrap();
+        assert!(receive.wait_for(SHORT).ended().is_none(), "{conn:?}: nobody sends");
         let rung = Arc::new(Rung::default());
         let waker = Waker::from(Arc::clone(&rung));
         let mut cx = Context::from_waker(&waker);
-        assert!(receive.poll_ref(&mut cx).is_pending(), "{conn:?}");
-        p.a.send_data(b"after all").unwrap();
+        assert!(receive.poll_ended(&mut cx).is_pending(), "{conn:?}");
+        p.a.send_data(b"after all").wait().unwrap();
         until("it is told", LONG, || (rung.0.load(Ordering::Acquire) > 0).then_some(()));
-        let (len, _) = receive.wait_for(LONG).unwrap().expect("ended").unwrap();
+        let len = receive.wait_for(LONG).ended().expect("ended").unwrap();
         assert_eq!(len, 9, "{conn:?}");
     }
 }
 
-/// The result is given once: the others that share the message are told so at once, however they ask.
+/// The result stays until it is waited for: all who share the message are given it, however they ask.
 #[test]
-fn those_who_share_a_message_do_not_wait_for_a_result_that_was_given() {
+fn all_who_share_a_message_learn_how_it_ended() {
     for conn in ALL {
         let p = Pair::new(conn, 1 << 20);
-        let mut receive = p.b.recv_data_nb(0, 100).unwrap();
+        let receive = p.b.start_recv_at(0, 100).unwrap();
         let begun = Instant::now();
         std::thread::scope(|s| {
             let waiters: Vec<_> = (0..3).map(|_| s.spawn(|| receive.wait_for(LONG))).collect();
-            p.a.send_data(b"one result").unwrap();
-            let found = waiters.into_iter().map(|w| w.join().unwrap().unwrap().expect("ended"));
-            let (well, stale): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
-            assert_eq!((well.len(), stale.len()), (1, 2), "{conn:?}");
-            let kinds: Vec<_> = stale.into_iter().map(|r| r.unwrap_err().error.kind()).collect();
-            assert_eq!(kinds, [ErrorKind::Stale; 2], "{conn:?}");
+            p.a.send_data(b"one result").wait().unwrap();
+            for waiter in waiters {
+                let result = waiter.join().unwrap().ended().expect("ended");
+                assert_eq!(result.unwrap(), 10, "{conn:?}");
+            }
         });
-        let stale = |r: hmc_std::delivery::Delivered| {
-            assert_eq!(r.unwrap_err().error.kind(), ErrorKind::Stale, "{conn:?}");
-        };
-        stale(receive.wait_for(LONG).unwrap().expect("it has ended"));
-        match receive.poll_ref(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(r) => stale(r),
+        match receive.poll_ended(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => assert_eq!(result.unwrap(), 10, "{conn:?}"),
             Poll::Pending => panic!("{conn:?}: nobody would ever wake it"),
         }
-        stale(receive.test().expect("it has ended"));
-        stale(receive.test().expect("it has ended"));
-        stale(receive.wait(LONG));
+        let any = wait_any(&[&receive], LONG).unwrap();
+        assert_eq!(any, Waited::Ended(0), "{conn:?}");
+        assert_eq!(receive.wait().unwrap().bytes, 10, "{conn:?}");
         assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
+    }
+}
+
+/// Messages and transfers are waited for together.
+#[test]
+fn whichever_of_messages_and_transfers_ends_first_is_named() {
+    for conn in ALL {
+        let p = Pair::new(conn, 1 << 20);
+        let receives = [0, 100, 200].map(|at| p.b.start_recv_at(at, 100).unwrap());
+        let [first, second, third] = &receives;
+        let ops = [first, second, third];
+        assert_eq!(wait_any(&ops, SHORT).unwrap(), Waited::Limit, "{conn:?}: nobody sends");
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| wait_any(&ops, LONG).unwrap());
+            p.a.send_data(b"the first").wait().unwrap();
+            assert_eq!(waiter.join().unwrap(), Waited::Ended(0), "{conn:?}");
+        });
+        let put = p.b.start_put_at(0, 200, 64).unwrap();
+        assert_eq!(wait_any(&[second, third, &put], LONG).unwrap(), Waited::Ended(2), "{conn:?}");
+        second.cancel();
+        assert_eq!(wait_any(&[second, third], LONG).unwrap(), Waited::Ended(0), "{conn:?}");
     }
 }
 
@@ -78,12 +97,12 @@ fn those_who_share_a_message_do_not_wait_for_a_result_that_was_given() {
 fn a_message_is_cancelled_while_another_thread_waits_for_it() {
     for conn in ALL {
         let p = Pair::new(conn, 1 << 20);
-        let receive = p.b.recv_data_nb(0, 100).unwrap();
+        let receive = p.b.start_recv_at(0, 100).unwrap();
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| receive.wait_for(LONG).unwrap().expect("ended"));
+            let waiter = s.spawn(|| receive.wait_for(LONG).ended().expect("ended"));
             receive.cancel();
             let e = waiter.join().unwrap().unwrap_err();
-            assert_eq!(e.error.kind(), ErrorKind::Cancelled, "{conn:?}");
+            assert_eq!(e.kind(), ErrorKind::Cancelled, "{conn:?}");
         });
     }
 }
@@ -120,18 +139,18 @@ fn a_session_is_shut_down_under_the_waits_of_other_threads() {
     let dir = TempDir::new();
     let one = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
     let other = Session::builder(0).buffer(4096).start().unwrap();
-    other.connect_with(1, &dir.address(), ConnType::Shm, LONG).unwrap();
+    other.connect(&dir.address()).rank(1).over(ConnType::Shm).within(LONG).wait().unwrap();
     let begun = Instant::now();
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| other.ctrl_recv(1));
+        let waiter = s.spawn(|| other.recv(1, want::Tag).wait().map(|m| m.1));
         // The other end has to hear of it, whatever waits here.
-        hmc_std::Communicator::shutdown(&other, LONG).unwrap();
+        other.shutdown().within(LONG).wait().unwrap();
         let e = waiter.join().unwrap().unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Closed | ErrorKind::PeerDead), "{e}");
     });
     assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
     until("the other end knows", LONG, || one.peers().is_empty().then_some(()));
-    hmc_std::Communicator::shutdown(&other, LONG).unwrap();
+    other.shutdown().within(LONG).wait().unwrap();
 }
 
 /// After messages without puts between them, a waiter for the next one watches the control connection alone.
@@ -141,25 +160,25 @@ fn puts_and_messages_arrive_beside_a_long_wait_for_a_tag() {
     for conn in [ConnType::Shm, ConnType::Tcp] {
         let p = Pair::new(conn, LEN);
         let round = |there, back| {
-            p.a.send_tag(there).unwrap();
-            assert_eq!(p.b.recv_tag().unwrap(), there, "{conn:?}");
-            p.b.send_tag(back).unwrap();
-            assert_eq!(p.a.recv_tag().unwrap(), back, "{conn:?}");
+            p.a.send(Message::Tag(there)).wait().unwrap();
+            assert_eq!(p.b.recv(want::Tag).wait().unwrap(), there, "{conn:?}");
+            p.b.send(Message::Tag(back)).wait().unwrap();
+            assert_eq!(p.a.recv(want::Tag).wait().unwrap(), back, "{conn:?}");
         };
         (0..20).for_each(|n| round(n, n + 100));
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| p.b.recv(Want::Tag, LONG));
+            let waiter = s.spawn(|| p.b.recv(Wanted::Tag).within(LONG).wait());
             // What comes to the waiter's session, and what that begins itself.
             p.a.put_at(0, 0, LEN).unwrap();
             let own = p.b.start_put_at(0, 0, LEN).unwrap();
             let result = own.wait_for(LONG).ended().expect("it ends");
             assert_eq!(result.unwrap(), LEN, "{conn:?}");
-            let receive = p.b.recv_data_nb(0, 100).unwrap();
-            p.a.send_data(b"beside it").unwrap();
-            let (len, _) = receive.wait_for(LONG).unwrap().expect("ended").unwrap();
+            let receive = p.b.start_recv_at(0, 100).unwrap();
+            p.a.send_data(b"beside it").wait().unwrap();
+            let len = receive.wait_for(LONG).ended().expect("ended").unwrap();
             assert_eq!(len, 9, "{conn:?}");
             assert!(!waiter.is_finished(), "{conn:?}: nobody sent a tag");
-            p.a.send_tag(3).unwrap();
+            p.a.send(Message::Tag(3)).wait().unwrap();
             assert_eq!(waiter.join().unwrap().unwrap(), Message::Tag(3), "{conn:?}");
         });
         round(5, 6);
@@ -173,14 +192,14 @@ fn a_put_wakes_who_waits_for_its_tag_after_messages_without_puts() {
         let p = Pair::new(conn, 4096);
         for n in 0..10 {
             for tag in 0..10 {
-                p.a.send_tag(tag).unwrap();
-                assert_eq!(p.b.recv_tag().unwrap(), tag);
+                p.a.send(Message::Tag(tag)).wait().unwrap();
+                assert_eq!(p.b.recv(want::Tag).wait().unwrap(), tag);
             }
             let (tell, told) = std::sync::mpsc::channel();
             std::thread::scope(|s| {
                 let waiter = s.spawn(|| {
                     tell.send(rustix::thread::gettid()).unwrap();
-                    p.b.recv(Want::Notify, LONG)
+                    p.b.recv(Wanted::Notify).within(LONG).wait()
                 });
                 let stat =
                     format!("/proc/self/task/{}/stat", told.recv().unwrap().as_raw_nonzero());
@@ -201,10 +220,10 @@ fn a_receive_begun_after_the_end_of_its_session_ends_at_once() {
     let dir = TempDir::new();
     let one = Session::builder(1).uds(dir.path()).buffer(4096).start().unwrap();
     let other = Session::builder(0).buffer(4096).start().unwrap();
-    other.connect_with(1, &dir.address(), ConnType::Shm, LONG).unwrap();
-    hmc_std::Communicator::shutdown(&other, LONG).unwrap();
+    other.connect(&dir.address()).rank(1).over(ConnType::Shm).within(LONG).wait().unwrap();
+    other.shutdown().within(LONG).wait().unwrap();
     let begun = Instant::now();
-    let e = other.ctrl_recv(1).unwrap_err();
+    let e = other.recv(1, want::Tag).wait().map(|m| m.1).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Closed | ErrorKind::PeerDead), "{e}");
     assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
     drop(one);

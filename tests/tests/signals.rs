@@ -8,10 +8,10 @@
     reason = "tests may panic"
 )]
 
+use hmc_std::{Message, Session};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hmc_std::Session;
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, Via};
@@ -55,7 +55,7 @@ fn a_storm_of_signals_disturbs_nothing() {
         let mut actor =
             Actor::session(ACTOR, &format!("rank=1 uds={path} tcp=127.0.0.1:0 buffer=4194304"));
         let s = Session::builder(0).buffer(4 * MIB).start().unwrap();
-        let peer = s.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+        let peer = s.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().unwrap();
         actor.request("meet 0 20000");
         let before = CAME.load(Ordering::Relaxed);
         let mut round = 0_u8;
@@ -67,7 +67,7 @@ fn a_storm_of_signals_disturbs_nothing() {
             s.buffer().fill(0, 4 * MIB, !round).unwrap();
             peer.get_at(0, 0, 4 * MIB).expect("a get");
             assert_eq!(s.buffer().crc32c(0, 4 * MIB).unwrap(), sum, "{via:?}, round {round}");
-            peer.send_tag(u64::from(round)).expect("a tag");
+            peer.send(Message::Tag(u64::from(round))).wait().expect("a tag");
         }
         assert!(peer.is_connected(), "{via:?}");
         assert_eq!(s.stats().peers_lost, 0, "{via:?}");

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{Message, Session, Want};
+use hmc_std::{Message, Session, Who, want::Wanted};
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::tags::{self, BATCH, ENDS, PATHS, receiver, tags_of};
@@ -51,7 +51,7 @@ fn what_waits_for_a_full_inbox_is_received_after_the_sender_has_ended() {
             let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096 redial=0");
             let to = path.address(&session, &dir);
             actor.request(&format!("connect 0 {} {} 20000", to, path.conn().name()));
-            let peer = session.wait_peer(1, LONG).expect("it came");
+            let peer = session.accept(1).within(LONG).wait().expect("it came");
             actor.send(&format!("tags 0 0 {BATCH} {end}"));
             // It has ended before anything is received.
             if end == "close" {
@@ -73,13 +73,17 @@ fn tags_of_the_dead_are_received_from_any() {
     let session = receiver(&dir);
     let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096 redial=0");
     actor.request(&format!("connect 0 {} shm 20000", dir.address()));
-    session.wait_peer(1, LONG).expect("it came");
-    assert!(session.control().is_connected(1) && !session.control().is_connected(2));
+    session.accept(1).within(LONG).wait().expect("it came");
+    assert!(
+        session.peer(1).is_ok_and(|p| p.is_connected())
+            && !session.peer(2).is_ok_and(|p| p.is_connected())
+    );
     actor.send("tags 0 0 3 exit");
     until("the link is over", LONG, || (session.stats().peers_lost == 1).then_some(()));
-    assert!(!session.control().is_connected(1));
+    assert!(!session.peer(1).is_ok_and(|p| p.is_connected()));
     for tag in 0..3 {
-        let (from, message) = session.control().recv_any(Want::Tag, LONG).expect("it was sent");
+        let (from, message) =
+            session.recv(Who::Any, Wanted::Tag).within(LONG).wait().expect("it was sent");
         assert_eq!((from.0, message), (1, Message::Tag(tag)));
     }
 }

@@ -61,7 +61,7 @@ fn assert_moves(peer: &Peer, source: &Session, target: &Session) {
 fn taken(fake_ucp: &FakeUcp, target: Option<&str>, source: Option<&str>) -> (ConnType, Choice) {
     let target = session(fake_ucp, 1, target);
     let source = session(fake_ucp, 0, source);
-    let peer = source.connect_with(1, &at(&target), ConnType::Auto, LONG).unwrap();
+    let peer = source.connect(&at(&target)).rank(1).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
     let conn = peer.conn().unwrap();
     let (ucx, chosen) = (choice(&peer, ConnType::Ucx), choice(&peer, conn));
@@ -128,7 +128,8 @@ fn ucx_that_is_requested_by_name_needs_no_hardware() {
     let fake_ucp = FakeUcp::take();
     let target = session(&fake_ucp, 1, Some(NO_NIC));
     let source = session(&fake_ucp, 0, Some(NO_NIC));
-    let peer = source.connect_with(1, &at(&target), ConnType::Ucx, LONG).unwrap();
+    let peer =
+        source.connect(&at(&target)).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
     let ucx = choice(&peer, ConnType::Ucx);
     assert_eq!((peer.conn(), ucx.chosen), (Some(ConnType::Ucx), true));
@@ -143,10 +144,11 @@ fn a_dial_by_name_that_ended_leaves_the_rank_free() {
     let fake_ucp = FakeUcp::take();
     let target = session(&fake_ucp, 1, None);
     let source = session(&fake_ucp, 0, Some(NIC));
-    let e = source.connect_with(1, &at(&target), ConnType::Ucx, LONG).unwrap_err();
+    let e =
+        source.connect(&at(&target)).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     assert!(e.to_string().contains("start its session with `ucx()`"), "{e}");
-    let peer = source.connect_with(1, &at(&target), ConnType::Auto, LONG).unwrap();
+    let peer = source.connect(&at(&target)).rank(1).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
     drop((peer, source, target));
     fake_ucp.await_clean();
@@ -160,7 +162,7 @@ fn auto_takes_shared_memory_before_hardware() {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(2 * MIB).ucx().start().unwrap();
     let source = Session::builder(0).buffer(2 * MIB).ucx().start().unwrap();
-    let peer = source.connect_with(1, &dir.address(), ConnType::Auto, LONG).unwrap();
+    let peer = source.connect(&dir.address()).rank(1).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
     assert_eq!(peer.conn(), Some(ConnType::Shm), "{}", peer.explain());
     drop((peer, source, target));
@@ -174,7 +176,7 @@ fn auto_goes_on_to_tcp_where_ucx_cannot_begin() {
     let target = session(&fake_ucp, 1, Some(NIC));
     let source = session(&fake_ucp, 0, Some(NIC));
     fake_ucp.rule("ucp_worker_create", 0, CallResult::Refused(NO_MEMORY));
-    let peer = source.connect_with(1, &at(&target), ConnType::Auto, LONG).unwrap();
+    let peer = source.connect(&at(&target)).rank(1).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
     assert_eq!(peer.conn(), Some(ConnType::Tcp), "{}", peer.explain());
     let ucx = choice(&peer, ConnType::Ucx);

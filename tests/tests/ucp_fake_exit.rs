@@ -98,7 +98,8 @@ fn use_ucx() {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(1 << 20).ucx().start().unwrap();
     let source = Session::builder(0).buffer(1 << 20).start().unwrap();
-    let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+    let peer =
+        source.connect(&dir.address()).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
     let other = Session::builder(2).buffer(0).ucx().start().unwrap();
     *SESSIONS.lock().unwrap() = Some((source, target));
     std::thread::spawn(move || {
@@ -108,7 +109,7 @@ fn use_ucx() {
     });
     std::thread::spawn(move || {
         loop {
-            let region = other.register_vec(vec![0; 4096]).unwrap();
+            let region = other.memory().register_vec(vec![0; 4096]).unwrap();
             other.find_ucx_registration(&region).unwrap();
         }
     });

@@ -32,17 +32,17 @@ impl Exposer {
         let at = Address::Tcp(session.tcp_addr().unwrap());
         let join = |rank| {
             let other = Session::builder(rank).redial(false).buffer(LEN).ucx().start().unwrap();
-            let to = other.connect_with(1, &at, ConnType::Ucx, LONG).unwrap();
+            let to = other.connect(&at).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
             to.put_at(0, 0, 8).unwrap();
             (other, to)
         };
         let peers = [0, 2].map(join);
-        let region = session.register_vec(vec![0; 4096]).unwrap();
+        let region = session.memory().register_vec(vec![0; 4096]).unwrap();
         Self { session, region, peers }
     }
 
     fn expose(&self, rank: u32, label: u64) -> Window {
-        let peer = self.session.wait_peer(rank, LONG).unwrap();
+        let peer = self.session.accept(rank).within(LONG).wait().unwrap();
         let span = self.region.take_all().unwrap();
         peer.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap()
     }
@@ -64,8 +64,8 @@ impl Exposer {
 fn a_window_s_registration_is_its_own_and_ends_with_it() {
     let fake_ucp = FakeUcp::take();
     let exposer = Exposer::new(&fake_ucp);
-    let theirs = exposer.peers[1].0.register_vec(vec![0; 4096]).unwrap();
-    let back = exposer.peers[1].0.wait_peer(1, LONG).unwrap();
+    let theirs = exposer.peers[1].0.memory().register_vec(vec![0; 4096]).unwrap();
+    let back = exposer.peers[1].0.accept(1).within(LONG).wait().unwrap();
     let target = back.expose(theirs.take_all().unwrap(), Access::all(), 1);
     let target = target.map_err(|(e, _)| e).unwrap();
     let to = exposer.session.peer(2).unwrap();
@@ -76,7 +76,7 @@ fn a_window_s_registration_is_its_own_and_ends_with_it() {
     let before = fake_ucp.count("memories");
     let window = exposer.expose(0, 2);
     assert_eq!(fake_ucp.count("memories"), before + 1, "the window shares a registration");
-    drop(window.revoke(LONG).unwrap());
+    drop(window.revoke().within(LONG).wait().unwrap());
     assert_eq!(fake_ucp.count("memories"), before, "the window's registration is there");
     drop((target, theirs, back, to, remote));
     exposer.end(&fake_ucp);
@@ -91,10 +91,10 @@ fn a_window_comes_back_when_the_put_into_it_has_ended() {
     let (session, to) = &exposer.peers[0];
     let remote = to.window(1).within(LONG).wait().unwrap();
     fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
-    let span = session.register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
+    let span = session.memory().register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
     let op = remote.put(0, span).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
-    let e = window.revoke(SHORT).expect_err("the put is under way");
+    let e = window.revoke().within(SHORT).wait().expect_err("the put is under way");
     assert_eq!(e.kind(), ErrorKind::Quarantined, "{e}");
     assert_eq!(exposer.quarantined(), LEN);
     assert_eq!(fake_ucp.release(), 1);
@@ -126,7 +126,7 @@ impl End {
         let peer = exposer.session.peer(0).unwrap();
         match self {
             Self::Fails(number, status) => assert_eq!(fake_ucp.kill(number, status, true), 1),
-            Self::Left => drop(peer.disconnect(Duration::ZERO)),
+            Self::Left => drop(peer.disconnect().within(Duration::ZERO).wait()),
         }
         until("the link is over", LONG, || (!peer.is_connected()).then_some(()));
     }
@@ -149,7 +149,7 @@ fn windows_come_back_however_the_link_to_a_nic_ends() {
             let before = fake_ucp.count("memories");
             end.happen(&fake_ucp, &exposer);
             if revokes {
-                let back = window.revoke(LONG);
+                let back = window.revoke().within(LONG).wait();
                 assert!(back.is_ok(), "{end:?}: {:?}", back.err());
             } else {
                 drop(window);
@@ -173,7 +173,7 @@ fn no_window_comes_back_before_the_endpoint_is_closed() {
         fake_ucp.rule("ucp_ep_close_nbx", 0, CallResult::Held);
         end.happen(&fake_ucp, &exposer);
         let before = fake_ucp.count("memories");
-        let e = window.revoke(SHORT).expect_err("the endpoint is open");
+        let e = window.revoke().within(SHORT).wait().expect_err("the endpoint is open");
         assert_eq!(e.kind(), ErrorKind::Quarantined, "{end:?}: {e}");
         assert_eq!(exposer.quarantined(), LEN, "{end:?}");
         assert!(exposer.region.take_all().is_err(), "{end:?}");

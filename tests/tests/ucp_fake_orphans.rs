@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hmc_std::config::Progress;
 use hmc_std::memory::HeapBytes;
-use hmc_std::{Access, Communicator, ConnType, Peer, Session};
+use hmc_std::{Access, ConnType, Message, Peer, Session, want};
 use hmc_testkit::buffers::{BufferTransfers as _, Ends, wait};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ucp::{CallResult, FakeUcp};
@@ -28,8 +28,8 @@ fn target(rank: u32) -> (Session, TempDir) {
     (target, dir)
 }
 
-fn connect(source: &Communicator, rank: u32, dir: &TempDir) -> Peer {
-    source.connect_with(rank, &dir.address(), ConnType::Ucx, LONG).unwrap()
+fn connect(source: &Session, rank: u32, dir: &TempDir) -> Peer {
+    source.connect(&dir.address()).rank(rank).over(ConnType::Ucx).within(LONG).wait().unwrap()
 }
 
 /// When the caller lets go of memory.
@@ -50,12 +50,12 @@ fn end_under(
     then: impl Fn() + Send + Sync + 'static,
 ) {
     let peer = source.peer(1).unwrap();
-    let from = target.wait_peer(0, LONG).unwrap();
-    let region = target.allocate(LEN).unwrap();
+    let from = target.accept(0).within(LONG).wait().unwrap();
+    let region = target.memory().allocate(LEN).unwrap();
     let window = from.expose(region.take_all().unwrap(), Access::all(), 1).unwrap();
     let remote = peer.window(1).within(LONG).wait().unwrap();
     let memory = Pooled(HeapBytes::from(vec![7; 4096]), then);
-    let shared = source.share(source.register(memory).unwrap()).unwrap();
+    let shared = source.memory().register(memory).unwrap().share().unwrap();
     let route = Ends { local: shared.clone(), remote };
     route.put_at(0, 0, LEN).unwrap();
     hold();
@@ -64,7 +64,7 @@ fn end_under(
     if gone == Gone::Before {
         drop(users.take());
     }
-    let _ = Communicator::shutdown(target, Duration::from_millis(1));
+    let _ = target.shutdown().within(Duration::from_millis(1)).wait();
     let _ = op.map(wait);
     until("the link is over", LONG, || (!peer.is_connected()).then_some(()));
     drop(users);
@@ -112,8 +112,10 @@ fn goes_on(source: &Session) {
     let (other, dir) = target(2);
     let peer = connect(source, 2, &dir);
     peer.put_at(0, 0, 64).unwrap();
-    other.wait_peer(0, LONG).unwrap().send_tag(3).unwrap();
-    until("a message", LONG, || (source.ctrl_recv(2).ok()? == 3).then_some(()));
+    other.accept(0).within(LONG).wait().unwrap().send(Message::Tag(3)).wait().unwrap();
+    until("a message", LONG, || {
+        (source.recv(2, want::Tag).wait().map(|m| m.1).ok()? == 3).then_some(())
+    });
 }
 
 /// Lanes that reach memory are done with it when the close of their endpoint is answered. Its owner may use the worker then, and
@@ -168,7 +170,7 @@ fn workers_of_peers_that_are_gone_go_whoever_drives_the_session() {
             let peer = connect(&source, 1, &dir);
             peer.put_at(0, 0, 64).unwrap();
             handle = Some(peer.clone());
-            peer.disconnect(LONG).unwrap();
+            peer.disconnect().within(LONG).wait().unwrap();
         }
         let look = |what: &str, is_so: &dyn Fn() -> bool| {
             until(what, LONG, || {

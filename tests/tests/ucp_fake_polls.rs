@@ -36,7 +36,8 @@ impl Two {
         };
         let target = with(1).uds(dir.path()).start().unwrap();
         let source = with(0).start().unwrap();
-        let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+        let peer =
+            source.connect(&dir.address()).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
         Self { target, source, peer, dir }
     }
 
@@ -105,11 +106,11 @@ fn registrations_are_counted() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.lane(REACHING);
     let two = Two::new(Progress::Thread);
-    let from = two.target.wait_peer(0, LONG).unwrap();
+    let from = two.target.accept(0).within(LONG).wait().unwrap();
     let count = |session: &Session| session.stats().ucx_registrations;
     let before = [count(&two.target), count(&two.source)];
     for n in 1..4 {
-        let region = two.target.register_vec(vec![0; 4096]).unwrap();
+        let region = two.target.memory().register_vec(vec![0; 4096]).unwrap();
         let window = from.expose(region.take_all().unwrap(), Access::all(), n);
         let window = window.map_err(|(e, _)| e).unwrap();
         assert_eq!([count(&two.target), count(&two.source)], [before[0] + n, before[1]]);

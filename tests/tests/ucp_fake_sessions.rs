@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_std::{Access, ConnType, Error, ErrorKind, Message, Peer, Session, SessionBuilder, Want};
+use hmc_std::{
+    Access, ConnType, Error, ErrorKind, Message, Peer, Session, SessionBuilder, want::Wanted,
+};
 use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, Ends, wait};
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::fake_ucp::{
@@ -38,7 +40,8 @@ impl Two {
         let source = more(Session::builder(0).buffer(4 * MIB));
         let source = if from_start { source.ucx() } else { source };
         let source = source.start().unwrap();
-        let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+        let peer =
+            source.connect(&dir.address()).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
         Self { target, source, peer, dir }
     }
 
@@ -72,7 +75,11 @@ fn sessions_move_bytes_over_ucx() {
         two.peer.get_at(MIB, 2 * MIB, MIB).unwrap();
         two.peer.put_notify_at(0, 0, 4096, 77).unwrap();
         let from = two.target.peer(0).unwrap();
-        assert_eq!(from.recv(Want::Any, LONG).unwrap(), Message::Notify(77), "{name}");
+        assert_eq!(
+            from.recv(Wanted::Any).within(LONG).wait().unwrap(),
+            Message::Notify(77),
+            "{name}"
+        );
         let ops: Vec<_> =
             (0..100).map(|n| two.peer.start_put_at(n * 64, n * 64, 64).unwrap()).collect();
         for op in ops {
@@ -80,14 +87,14 @@ fn sessions_move_bytes_over_ucx() {
         }
         let text = pattern(3 * MIB, 5);
         std::thread::scope(|s| {
-            let sent = s.spawn(|| two.peer.send_data(&text));
+            let sent = s.spawn(|| two.peer.send_data(&text).wait());
             let mut got = vec![0; text.len()];
-            assert_eq!(from.recv_data(&mut got).unwrap(), 3 * MIB);
+            assert_eq!(from.recv_data(&mut got).wait().map(|d| d.bytes).unwrap(), 3 * MIB);
             assert!(got == text);
             sent.join().unwrap().unwrap();
         });
         assert!(fake_ucp.count("flushes_max") <= 4);
-        two.source.shutdown(LONG).unwrap();
+        two.source.shutdown().within(LONG).wait().unwrap();
         drop((two.peer, from, two.target));
         fake_ucp.await_clean();
         fake_ucp.restart();
@@ -100,7 +107,7 @@ fn a_buffer_is_registered_once() {
     let two = Two::new(false);
     two.put_and_compare(2);
     // By now the other end too has read its key.
-    two.target.wait_peer(0, LONG).unwrap().put_at(0, 0, 8).unwrap();
+    two.target.accept(0).within(LONG).wait().unwrap().put_at(0, 0, 8).unwrap();
     let (mapped, unpacked) = (fake_ucp.calls("ucp_mem_map"), fake_ucp.calls("ucp_ep_rkey_unpack"));
     for n in 0..10_000 {
         two.peer.put_at(n % 4096, n % 8192, 8).unwrap();
@@ -138,7 +145,8 @@ fn a_link_that_cannot_begin_reports_why() {
     let two = Two::new(true);
     for function in ["ucp_worker_create", "ucp_mem_map"] {
         let third = Session::builder(2).buffer(MIB).ucx().start().unwrap();
-        let connect = || third.connect_with(1, &two.dir.address(), ConnType::Ucx, LONG);
+        let connect =
+            || third.connect(&two.dir.address()).rank(1).over(ConnType::Ucx).within(LONG).wait();
         // The end that is asked comes first.
         fake_ucp.rule(function, 2, CallResult::Refused(NO_MEMORY));
         let e = connect().expect_err("scripted");
@@ -183,9 +191,15 @@ fn peers_that_could_stop_each_other_share_no_worker() {
         fake_ucp.lane(lane);
         let two = Two::new(true);
         let others = [2, 3].map(|rank| Session::builder(rank).buffer(MIB).ucx().start().unwrap());
-        let peers = others
-            .each_ref()
-            .map(|other| other.connect_with(1, &two.dir.address(), ConnType::Ucx, LONG).unwrap());
+        let peers = others.each_ref().map(|other| {
+            other
+                .connect(&two.dir.address())
+                .rank(1)
+                .over(ConnType::Ucx)
+                .within(LONG)
+                .wait()
+                .unwrap()
+        });
         assert_eq!(fake_ucp.count("workers"), workers, "{lane}");
         drop((peers, others));
         let left = || (fake_ucp.count("workers") == 2).then_some(());
@@ -202,7 +216,7 @@ fn memory_that_cannot_be_registered_fails_its_operation_only() {
     let fake_ucp = FakeUcp::take();
     let two = Two::new(true);
     let from = two.target.peer(0).unwrap();
-    let theirs = two.target.register_vec(vec![0; 8192]).unwrap();
+    let theirs = two.target.memory().register_vec(vec![0; 8192]).unwrap();
     fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(NO_MEMORY));
     let span = theirs.take_all().unwrap();
     let (e, span) = from.expose(span, Access::all(), 1).expect_err("scripted");
@@ -210,7 +224,7 @@ fn memory_that_cannot_be_registered_fails_its_operation_only() {
     let window = from.expose(span, Access::all(), 2).map_err(|(e, _)| e).unwrap();
     let remote = two.peer.window(2).within(LONG).wait().unwrap();
 
-    let ours = two.source.register_vec(pattern(8192, 9)).unwrap();
+    let ours = two.source.memory().register_vec(pattern(8192, 9)).unwrap();
     fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(NO_MEMORY));
     let failed = remote.put(0, ours.take_all().unwrap()).start().expect_err("scripted");
     is_shortage(failed.error());
@@ -223,7 +237,7 @@ fn memory_that_cannot_be_registered_fails_its_operation_only() {
     two.put_and_compare(3);
 
     let span = remote.put(0, span).within(LONG).wait().unwrap();
-    let back = window.revoke(LONG).unwrap();
+    let back = window.revoke().within(LONG).wait().unwrap();
     let mut got = vec![0; 8192];
     back.read_at(0, &mut got).unwrap();
     assert!(got == pattern(8192, 9));
@@ -259,7 +273,7 @@ fn an_endpoint_that_fails_ends_the_link_and_the_next_one_works() {
         let Two { target, source, peer, dir } = two;
         drop(peer);
         let peer = until("it can be connected again", LONG, || {
-            source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).ok()
+            source.connect(&dir.address()).rank(1).over(ConnType::Ucx).within(LONG).wait().ok()
         });
         let two = Two { target, source, peer, dir };
         two.put_and_compare(4);
@@ -290,19 +304,19 @@ fn windows_of_a_session_that_has_ended_come_back_after_the_last_request() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.lane("rc_mlx5/mlx5_0:1+cma/memory");
     let Two { target, source, peer, dir } = Two::new(true);
-    let region = target.register_vec(vec![0; 4096]).unwrap();
-    let from = target.wait_peer(0, LONG).unwrap();
+    let region = target.memory().register_vec(vec![0; 4096]).unwrap();
+    let from = target.accept(0).within(LONG).wait().unwrap();
     let window = from.expose(region.take_all().unwrap(), Access::all(), 1);
     let window = window.map_err(|(e, _)| e).unwrap();
     let remote = peer.window(1).within(LONG).wait().unwrap();
     fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
-    let span = source.register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
+    let span = source.memory().register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
     let op = remote.put(0, span).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
     // The target's is the first. Of calls of progress with nothing else to do ten are a second; an end makes up to 32 at once.
     fake_ucp.rule("ucp_ep_close_nbx", 2, CallResult::Late(64));
     drop((window, from));
-    let _ = target.shutdown(Duration::from_millis(1));
+    let _ = target.shutdown().within(Duration::from_millis(1)).wait();
     assert_ne!(fake_ucp.count("requests"), 0, "the put is under way when the session has ended");
     assert!(region.take_all().is_err(), "the memory is in the peer's reach");
     let span = until("the memory comes back", LONG, || region.take_all().ok());
@@ -326,25 +340,26 @@ fn a_prepared_buffer_takes_part_in_ucx_later() {
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     prepared.use_ucx(false);
     let without = prepared.start().unwrap();
-    let peer = without.connect(1, &dir.address()).unwrap();
+    let peer = without.connect(&dir.address()).rank(1).wait().unwrap();
     assert_eq!(peer.conn(), Some(ConnType::Shm));
-    without.shutdown(LONG).unwrap();
+    without.shutdown().within(LONG).wait().unwrap();
     drop(peer);
     // One after the other, with the same part in UCX.
     prepared.use_ucx(true);
     for rank in [2, 3] {
         prepared.set_rank(rank);
         let source = prepared.start().unwrap();
-        let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+        let peer =
+            source.connect(&dir.address()).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
         peer.put_at(0, MIB, MIB).unwrap();
         let mut got = vec![0; bytes.len()];
         target.buffer().read_at(MIB, &mut got).unwrap();
         assert!(got == bytes, "the bytes differ");
         target.buffer().fill(0, 4096, 9).unwrap();
-        target.wait_peer(rank, LONG).unwrap().put_at(0, 2 * MIB, 4096).unwrap();
+        target.accept(rank).within(LONG).wait().unwrap().put_at(0, 2 * MIB, 4096).unwrap();
         let crc = |b: &hmc_std::ConnBuffer, at| b.crc32c(at, 4096).unwrap();
         assert_eq!(crc(prepared.buffer(), 2 * MIB), crc(target.buffer(), 0));
-        source.shutdown(LONG).unwrap();
+        source.shutdown().within(LONG).wait().unwrap();
     }
     assert_eq!(fake_ucp.count("contexts"), 2, "the target's and one of the prepared buffer");
     drop((prepared, target));
@@ -363,11 +378,11 @@ fn routes_move_bytes_over_ucx() {
         for adopted in [true, false] {
             let share = |s: &Session| {
                 let region = if adopted {
-                    s.register_vec(vec![0; 2 << 20]).unwrap()
+                    s.memory().register_vec(vec![0; 2 << 20]).unwrap()
                 } else {
-                    s.allocate(2 * MIB).unwrap()
+                    s.memory().allocate(2 * MIB).unwrap()
                 };
-                s.share(region).unwrap()
+                region.share().unwrap()
             };
             let (near, far) = (share(&two.source), share(&two.target));
             let back = two.target.peer(0).unwrap();
@@ -383,7 +398,7 @@ fn routes_move_bytes_over_ucx() {
                 assert_eq!(far.crc32c(4096, len).unwrap(), near.crc32c(0, len).unwrap());
                 near.write_at(0, &bytes).unwrap();
             }
-            window.revoke(LONG).unwrap();
+            window.revoke().within(LONG).wait().unwrap();
             let e = route.put_at(0, 0, 8).unwrap_err();
             assert!(matches!(e.kind(), ErrorKind::Revoked | ErrorKind::NotFound), "{e}");
             drop(route);
@@ -450,16 +465,16 @@ fn a_window_is_exposed_again_under_messages_to_the_old_one() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.lane("tcp/eth0");
     let two = Two::new(true);
-    let region = two.target.register_vec(vec![0; 4096]).unwrap();
-    let from = two.target.wait_peer(0, LONG).unwrap();
+    let region = two.target.memory().register_vec(vec![0; 4096]).unwrap();
+    let from = two.target.accept(0).within(LONG).wait().unwrap();
     let expose = |span, label| from.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap();
     let window = expose(region.take_all().unwrap(), 1);
     let old = two.peer.window(1).within(LONG).wait().unwrap();
-    let source = two.source.register_vec(vec![7; 4096]).unwrap();
+    let source = two.source.memory().register_vec(vec![7; 4096]).unwrap();
     fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Held);
     let op = old.put(0, source.take_all().unwrap()).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
-    let span = window.revoke(LONG).unwrap();
+    let span = window.revoke().within(LONG).wait().unwrap();
     let window = expose(span, 2);
     let new = two.peer.window(2).within(LONG).wait().unwrap();
     assert_eq!(fake_ucp.release(), 1);
@@ -468,7 +483,7 @@ fn a_window_is_exposed_again_under_messages_to_the_old_one() {
     let op = new.put(0, failed.reclaim().wait().unwrap()).start().unwrap();
     assert_eq!(op.wait().unwrap().bytes, 4096);
     assert!(two.peer.is_connected());
-    let span = window.revoke(LONG).unwrap();
+    let span = window.revoke().within(LONG).wait().unwrap();
     drop((span, from, region, source, old, new));
     two.end(&fake_ucp);
 }

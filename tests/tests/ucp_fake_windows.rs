@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{Access, ConnType, ErrorKind, Peer, Session, Want};
+use hmc_std::{Access, ConnType, ErrorKind, Message, Peer, Session, want::Wanted};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ucp::FakeUcp;
 
@@ -19,8 +19,9 @@ fn pair(dir: &TempDir) -> (Session, Session, Peer, Peer) {
     let builder = |rank| Session::builder(rank).buffer(LEN).ucx().heartbeat(None);
     let target = builder(1).uds(dir.path()).start().unwrap();
     let source = builder(0).inbox(INBOX, 1 << 16).start().unwrap();
-    let peer = source.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
-    let back = target.wait_peer(0, LONG).unwrap();
+    let peer =
+        source.connect(&dir.address()).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
+    let back = target.accept(0).within(LONG).wait().unwrap();
     (target, source, peer, back)
 }
 
@@ -35,24 +36,24 @@ fn a_window_that_is_known_can_be_used() {
     let (target, source, peer, back) = pair(&dir);
     std::thread::scope(|s| {
         for thread in 0..THREADS {
-            let region = target.register_vec(vec![0; 64]).unwrap();
-            let ours = source.register_vec(vec![7; 64]).unwrap();
+            let region = target.memory().register_vec(vec![0; 64]).unwrap();
+            let ours = source.memory().register_vec(vec![7; 64]).unwrap();
             let (back, peer) = (&back, &peer);
             s.spawn(move || {
                 let mut own = ours.take_all().unwrap();
                 for round in 0..ROUNDS {
                     // They get into one another's way where messages are sent.
-                    back.send_tag(round).unwrap();
+                    back.send(Message::Tag(round)).wait().unwrap();
                     let window = back.expose(region.take_all().unwrap(), Access::all(), thread);
                     let window = window.map_err(|(e, _)| e).unwrap();
                     let remote = peer.window(thread).within(LONG).wait().unwrap();
                     let op = remote.put(0, own).within(LONG).start().unwrap();
                     own = op.wait().expect("a put into an open window").memory;
-                    drop(window.revoke(LONG).unwrap());
+                    drop(window.revoke().within(LONG).wait().unwrap());
                     // The peer has heard of that before the label names the next one.
                     let gone = || peer.window(thread).within(Duration::ZERO).wait().err();
                     until("the peer has forgotten it", LONG, gone);
-                    peer.recv(Want::Any, LONG).unwrap();
+                    peer.recv(Wanted::Any).within(LONG).wait().unwrap();
                 }
             });
         }
@@ -70,8 +71,8 @@ fn a_window_that_cannot_be_announced_is_closed() {
     let dir = TempDir::new();
     let (target, source, peer, back) = pair(&dir);
     let tags = 4 * INBOX;
-    (0..tags).for_each(|_| back.send_tag(5).unwrap());
-    let region = target.register_vec(vec![0; 4096]).unwrap();
+    (0..tags).for_each(|_| back.send(Message::Tag(5)).wait().unwrap());
+    let region = target.memory().register_vec(vec![0; 4096]).unwrap();
     let exposed = || target.stats().peers.first().map_or(0, |p| p.exposed_bytes);
     let before = exposed();
     let expose = |label| back.expose(region.take_all().unwrap(), Access::all(), label);
@@ -85,10 +86,10 @@ fn a_window_that_cannot_be_announced_is_closed() {
         drop(span);
         assert_eq!(exposed(), before, "failure {label}");
     }
-    (0..tags).for_each(|_| drop(peer.recv(Want::Any, LONG).unwrap()));
+    (0..tags).for_each(|_| drop(peer.recv(Wanted::Any).within(LONG).wait().unwrap()));
     let window = until("there is space", LONG, || expose(7).ok());
     peer.window(7).within(LONG).wait().unwrap();
-    drop(window.revoke(LONG).unwrap());
+    drop(window.revoke().within(LONG).wait().unwrap());
     drop((region, peer, back, source, target));
     fake_ucp.await_clean();
 }

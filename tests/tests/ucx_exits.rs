@@ -63,7 +63,7 @@ fn end_under_puts(forked: bool) {
                 actor.request(&format!("start {settings}"));
             }
             actor.request(&format!("connect 1 {address} ucx 20000"));
-            let peer = hub.wait_peer(0, LONG).unwrap();
+            let peer = hub.accept(0).within(LONG).wait().unwrap();
             assert_eq!(peer.conn(), Some(ConnType::Ucx));
             actor.request(&format!("put_on 1 {LEN}"));
             let puts = AtomicU32::new(0);

@@ -72,7 +72,7 @@ impl Scene {
     /// The present link to the actor, at both ends.
     fn accept_peer(&mut self) -> Peer {
         assert_eq!(self.actor.request("meet 0 20000"), "ucx");
-        let peer = self.hub.wait_peer(1, LONG).unwrap();
+        let peer = self.hub.accept(1).within(LONG).wait().unwrap();
         assert_eq!(peer.conn(), Some(ConnType::Ucx));
         peer
     }
@@ -127,7 +127,7 @@ impl Scene {
 
     /// Nothing of this was the other peer's, and the link that failed comes again.
     fn goes_on(&mut self, salt: u64) {
-        let old = self.other.wait_peer(1, LONG).unwrap();
+        let old = self.other.accept(1).within(LONG).wait().unwrap();
         self.actor.request(&format!("put 2 0 0 {MIB}"));
         assert!(old.is_connected());
         assert_eq!(self.other.stats().peers_lost, 0);

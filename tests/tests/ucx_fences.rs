@@ -41,8 +41,8 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
             let address = address_of(&session, &dir, by_tcp);
             let mut actor = Actor::session(ACTOR, &format!("rank=0 ucx tls={lanes} buffer=4096"));
             actor.request(&format!("connect 1 {address} ucx 20000"));
-            let peer = session.wait_peer(0, LONG).unwrap();
-            let region = session.register_vec(vec![0; 64 << 10]).unwrap();
+            let peer = session.accept(0).within(LONG).wait().unwrap();
+            let region = session.memory().register_vec(vec![0; 64 << 10]).unwrap();
             let window = peer.expose(region.take_all().unwrap(), Access::all(), 3);
             let window = window.map_err(|(e, _)| e).unwrap();
             actor.request("find 1 3 20000");
@@ -72,7 +72,7 @@ fn lending(lanes: &str, by_tcp: bool) -> (Session, Peer, Actor) {
     let session = session.tcp("127.0.0.1:0").redial(false).start().unwrap();
     let mut actor = Actor::session(ACTOR, &format!("rank=0 redial=0 ucx tls={lanes} buffer=4096"));
     actor.request(&format!("connect 1 {} ucx 20000", address_of(&session, &dir, by_tcp)));
-    let peer = session.wait_peer(0, LONG).unwrap();
+    let peer = session.accept(0).within(LONG).wait().unwrap();
     peer.put_at(0, 0, 8).expect("the link moves bytes");
     (session, peer, actor)
 }
@@ -98,14 +98,14 @@ fn memory_of_a_window_outlives_its_session() {
         let lanes = LANES[round % 2];
         let (session, peer, mut actor) = lending(lanes, round > 3);
         let (owner, lent) = Owner::new(0);
-        let span = session.register(lent).unwrap().take_all().unwrap();
+        let span = session.memory().register(lent).unwrap().take_all().unwrap();
         let window = peer.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
         actor.request("find 1 5 20000");
         actor.send(&format!("put_window 1 5 {LENT} {THEIRS}"));
         until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
         let stops = stop_if(round % 4 > 1, &actor);
         drop((window, peer));
-        let _ = session.shutdown(Duration::from_millis(1));
+        let _ = session.shutdown().within(Duration::from_millis(1)).wait();
         assert!(!(stops && owner.is_back()), "the stopped peer may still copy, {lanes}");
         resume_if(stops, &actor);
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
@@ -135,7 +135,13 @@ fn the_buffer_outlives_its_session() {
         let mut actor = Actor::session(ACTOR, &settings);
         let address = address_of(&session, &dir, round > 3);
         actor.request(&format!("connect 1 {address} ucx 20000"));
-        session.wait_peer(0, LONG).unwrap().put_at(0, 0, 8).expect("the link moves bytes");
+        session
+            .accept(0)
+            .within(LONG)
+            .wait()
+            .unwrap()
+            .put_at(0, 0, 8)
+            .expect("the link moves bytes");
         actor.request(&format!("fill 0 {len} {THEIRS}"));
         actor.send(&format!("put 1 0 0 {len}"));
         let mut first = [0];
@@ -145,7 +151,7 @@ fn the_buffer_outlives_its_session() {
         });
         let stops = stop_if(round % 4 > 1, &actor);
         drop(prepared);
-        let _ = session.shutdown(Duration::from_millis(1));
+        let _ = session.shutdown().within(Duration::from_millis(1)).wait();
         if stops {
             assert!(Owner::at(start).is_none(), "the stopped peer may still copy, {lanes}");
             let held = hmc_std::held();
@@ -171,15 +177,15 @@ fn memory_that_is_read_outlives_its_session() {
         let mut pair = Pair::with(ConnType::Ucx, 4096, |part| part.ucx_key("TLS", lanes));
         pair.a.put_at(0, 0, 8).expect("the link moves bytes");
         let (owner, lent) = Owner::new(THEIRS);
-        let span = pair.receiver().register(lent).unwrap().take_all().unwrap();
+        let span = pair.receiver().memory().register(lent).unwrap().take_all().unwrap();
         let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
         let remote = pair.a.window(5).within(LONG).wait().unwrap();
-        let region = pair.sender().register_vec(vec![0; LENT]).unwrap();
+        let region = pair.sender().memory().register_vec(vec![0; LENT]).unwrap();
         let to = region.take_all().unwrap();
         let op = remote.get(0, to).within(LONG).start().unwrap();
         let leaver = pair.sessions.remove(0);
         drop((window, pair.b));
-        let _ = leaver.shutdown(Duration::from_millis(1));
+        let _ = leaver.shutdown().within(Duration::from_millis(1)).wait();
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
         let _ = op.wait();
         let mut span = None;

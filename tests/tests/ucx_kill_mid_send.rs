@@ -40,14 +40,14 @@ fn settings(rank: u32) -> String {
 }
 
 fn memory(hub: &Session) -> Span {
-    hub.register_vec(vec![0; 64 << 10]).unwrap().take_all().unwrap()
+    hub.memory().register_vec(vec![0; 64 << 10]).unwrap().take_all().unwrap()
 }
 
 impl Bystander {
     fn new(hub: &Session, address: &str, rank: u32) -> Self {
         let mut actor = Actor::session(ACTOR, &settings(rank));
         actor.request(&format!("connect 0 {address} ucx 20000"));
-        let peer = hub.wait_peer(rank, LONG).unwrap();
+        let peer = hub.accept(rank).within(LONG).wait().unwrap();
         assert_eq!(peer.conn(), Some(ConnType::Ucx));
         let label = u64::from(rank);
         let window = peer.expose(memory(hub), Access::all(), label).map_err(|(e, _)| e).unwrap();
@@ -85,7 +85,8 @@ fn victim(hub: &Session, address: &str, rank: u32, from: From, nth: u32) -> Resu
     }
     let mut lives = from == From::Connected || actor.survives(&connect);
     if lives {
-        let window = hub.wait_peer(rank, LONG).unwrap().expose(memory(hub), Access::all(), 5);
+        let window =
+            hub.accept(rank).within(LONG).wait().unwrap().expose(memory(hub), Access::all(), 5);
         lives = actor.survives("find 0 5 20000") && actor.survives("put_window 0 5 65536 1");
         drop(window);
     }

@@ -54,12 +54,12 @@ fn messages_of_healthy_peers_warn_of_nothing() {
         std::thread::scope(|s| {
             let sent = s.spawn(|| {
                 for n in 0..MESSAGES {
-                    pair.a.send_data(&pattern(n * MIB / 4 + 1, n)).unwrap();
+                    pair.a.send_data(&pattern(n * MIB / 4 + 1, n)).wait().unwrap();
                 }
             });
             let mut got = vec![0; 16 << 20];
             for n in 0..MESSAGES {
-                let len = pair.b.recv_data(&mut got).unwrap();
+                let len = pair.b.recv_data(&mut got).wait().map(|d| d.bytes).unwrap();
                 assert_eq!(len, n * MIB / 4 + 1);
                 let len = usize::try_from(len).unwrap();
                 assert!(got[..len] == pattern(n * MIB / 4 + 1, n), "{lanes}, message {n}");
@@ -67,7 +67,7 @@ fn messages_of_healthy_peers_warn_of_nothing() {
             sent.join().unwrap();
         });
         for session in pair.sessions {
-            session.shutdown(LONG).unwrap();
+            session.shutdown().within(LONG).wait().unwrap();
         }
         let said = std::mem::take(&mut *WARNINGS.lock().unwrap());
         println!("{lanes}: {} warnings", said.len());

@@ -24,7 +24,8 @@ fn links_are_spread_over_several_workers() {
     let hub = session(0).num_channels(3).uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
     let spokes: Vec<Session> = (1..=5).map(|rank| session(rank).start().unwrap()).collect();
     for (n, spoke) in (1u8..).zip(&spokes) {
-        let peer = spoke.connect_with(0, &dir.address(), ConnType::Ucx, LONG).unwrap();
+        let peer =
+            spoke.connect(&dir.address()).rank(0).over(ConnType::Ucx).within(LONG).wait().unwrap();
         spoke.buffer().fill(0, 256 * KIB, n).unwrap();
         let at = u64::from(n) * 8 * KIB;
         peer.put_at(at, at, 8 * KIB).unwrap();
@@ -35,7 +36,7 @@ fn links_are_spread_over_several_workers() {
         assert_eq!(seen, [n; 8]);
         // And back, by the hub's workers.
         hub.buffer().fill(0, KIB, 0x80 | n).unwrap();
-        hub.wait_peer(u32::from(n), LONG).unwrap().put_at(0, 0, KIB).unwrap();
+        hub.accept(u32::from(n)).within(LONG).wait().unwrap().put_at(0, 0, KIB).unwrap();
     }
     for (n, spoke) in (1u8..).zip(&spokes) {
         let mut seen = [0; 8];
@@ -50,7 +51,8 @@ fn an_explanation_names_lanes_and_who_is_trusted() {
     let dir = TempDir::new();
     let _far = session(1).ucx_key("TLS", "tcp").uds(dir.path()).tcp("127.0.0.1:0").start().unwrap();
     let near = session(0).ucx_key("TLS", "tcp").start().unwrap();
-    let peer = near.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+    let peer =
+        near.connect(&dir.address()).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
     let told = peer.explain();
     let text = told.to_string();
     assert_eq!(told.conn, Some(ConnType::Ucx));
@@ -66,7 +68,7 @@ fn auto_prefers_what_checks_by_itself() {
     let far = session(1).tcp("127.0.0.1:0").start().unwrap();
     let near = session(0).start().unwrap();
     let address = hmc_std::Address::Tcp(far.tcp_addr().unwrap());
-    let peer = near.connect_with(1, &address, ConnType::Auto, LONG).unwrap();
+    let peer = near.connect(&address).rank(1).within(LONG).wait().unwrap();
     let text = peer.explain().to_string();
     assert!(text.contains("ucx: not chosen: no RDMA hardware at both ends"), "{text}");
     assert_ne!(peer.conn(), Some(ConnType::Ucx));
@@ -122,7 +124,13 @@ fn a_prepared_buffer_takes_part_later() {
         for rank in [2, 3] {
             near.set_rank(rank);
             let session = near.start().unwrap();
-            let peer = session.connect_with(1, &dir.address(), ConnType::Ucx, LONG).unwrap();
+            let peer = session
+                .connect(&dir.address())
+                .rank(1)
+                .over(ConnType::Ucx)
+                .within(LONG)
+                .wait()
+                .unwrap();
             println!("{tls}: {}", peer.explain());
             for len in [1, 8, 8 * KIB, 128 * KIB] {
                 let crc = |b: &hmc_std::ConnBuffer, at| b.crc32c(at, len).unwrap();
@@ -130,11 +138,11 @@ fn a_prepared_buffer_takes_part_later() {
                 peer.put_at(0, 0, len).unwrap();
                 assert_eq!(crc(far.buffer(), 0), crc(near.buffer(), 0), "{tls}");
                 far.buffer().fill(0, len, 0x33).unwrap();
-                far.wait_peer(rank, LONG).unwrap().put_at(0, 128 * KIB, len).unwrap();
+                far.accept(rank).within(LONG).wait().unwrap().put_at(0, 128 * KIB, len).unwrap();
                 assert_eq!(crc(near.buffer(), 128 * KIB), crc(far.buffer(), 0), "{tls}");
                 peer.get_at(128 * KIB, 0, len).unwrap();
             }
-            session.shutdown(LONG).unwrap();
+            session.shutdown().within(LONG).wait().unwrap();
         }
     }
 }

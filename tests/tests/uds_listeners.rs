@@ -73,7 +73,7 @@ fn a_live_socket_is_never_taken_over_and_a_stale_one_is() {
     drop(first);
     assert!(path.exists());
     let s = Session::builder(3).uds(dir.path()).start().expect("stale");
-    assert_eq!(s.uds_path().as_deref(), Some(path.as_path()));
+    assert_eq!(s.uds_paths().into_iter().next().as_deref(), Some(path.as_path()));
     drop(s);
     assert!(!path.exists(), "an orderly end leaves nothing");
     // A link in the socket's place is replaced, not followed.
@@ -101,7 +101,7 @@ fn another_users_process_is_refused() {
     };
     set_mode(0o700);
     let server = Session::builder(1).uds(dir.path()).start().unwrap();
-    let path = server.uds_path().unwrap();
+    let path = server.uds_paths().into_iter().next().unwrap();
     set_mode(0o755);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
     // A user that this program may not even be readable for: a shell without files of ours.

@@ -56,16 +56,17 @@ fn memory_of_a_get_whose_target_leaves_comes_back_after_the_last_copy() {
     let mut left = 0;
     for round in 0..100 {
         let mut pair = Pair::new(ConnType::Shm, 4096);
-        let region = pair.receiver().register_vec(vec![THEIRS; LEN]).unwrap();
+        let region = pair.receiver().memory().register_vec(vec![THEIRS; LEN]).unwrap();
         let window = pair.b.expose(region.take_all().unwrap(), Access::all(), 5);
         let window = window.map_err(|(e, _)| e).unwrap();
         let remote = pair.a.window(5).within(LONG).wait().unwrap();
         let (owner, lent) = Owner::new(0);
-        let span = pair.sender().register(lent).unwrap().take_all().unwrap();
+        let span = pair.sender().memory().register(lent).unwrap().take_all().unwrap();
         let op = remote.get(0, span).start().unwrap();
         until("the copy begins", LONG, || (owner.first_byte() == THEIRS).then_some(()));
         let leaver = pair.sessions.remove(0);
-        let leaves = std::thread::spawn(move || leaver.shutdown(Duration::from_millis(1)));
+        let leaves =
+            std::thread::spawn(move || leaver.shutdown().within(Duration::from_millis(1)).wait());
         let _ = op.wait_for(LONG).ended().expect("it ends");
         match op.wait() {
             // All was copied before it left.

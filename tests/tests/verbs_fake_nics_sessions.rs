@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{ConnType, ErrorKind, Message, Progress, Session, Want, probe};
+use hmc_std::{ConnType, ErrorKind, Message, Progress, Session, probe, want::Wanted};
 use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::fake_ibv::{FakeIbv, run_over};
@@ -40,7 +40,7 @@ fn over_two_bytes_tags_and_messages_move() {
         two.put_and_compare(1);
         two.peer.get_at(BUFFER_PART, 2 * BUFFER_PART, BUFFER_PART).unwrap();
         two.peer.put_notify_at(0, 0, 4096, 77).unwrap();
-        assert_eq!(two.back.recv(Want::Any, LONG).unwrap(), Message::Notify(77));
+        assert_eq!(two.back.recv(Wanted::Any).within(LONG).wait().unwrap(), Message::Notify(77));
         // Each is waited for by itself, on either NIC.
         for n in 0..20 {
             let op = two.peer.start_put_at(n * 64, n * 64, 64).unwrap();
@@ -85,7 +85,13 @@ fn a_wrong_name_is_an_error_of_the_connection() {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).start().unwrap();
     let source = Session::builder(0).start().unwrap();
-    let e = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).expect_err("no such NIC");
+    let e = source
+        .connect(&dir.address())
+        .rank(1)
+        .over(ConnType::Rdma)
+        .within(LONG)
+        .wait()
+        .expect_err("no such NIC");
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     let text = e.to_string();
     assert!(text.contains("no RDMA device mlx5_7: choose one of fake_0, fake_1"), "{text}");

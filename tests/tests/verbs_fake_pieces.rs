@@ -338,7 +338,8 @@ fn sessions(fake: &FakeIbv, buffer: u64) -> (Session, Session, Peer, TempDir) {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(buffer).start().unwrap();
     let source = Session::builder(0).buffer(buffer).start().unwrap();
-    let peer = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).unwrap();
+    let peer =
+        source.connect(&dir.address()).rank(1).over(ConnType::Rdma).within(LONG).wait().unwrap();
     (target, source, peer, dir)
 }
 
@@ -350,12 +351,12 @@ fn a_window_comes_back_from_a_long_transfer_and_the_link_lives() {
     let len = usize::try_from(64 * MIB).unwrap();
     for opcode in [Opcode::Put, Opcode::Get] {
         let (target, source, peer, dir) = sessions(&fake, MIB);
-        let back = target.wait_peer(0, LONG).unwrap();
-        let region = target.register_vec(vec![1; len]).unwrap();
+        let back = target.accept(0).within(LONG).wait().unwrap();
+        let region = target.memory().register_vec(vec![1; len]).unwrap();
         let window = back.expose(region.take_all().unwrap(), Access::all(), 3);
         let window = window.map_err(|(e, _)| e).unwrap();
         let remote = peer.window(3).within(LONG).wait().unwrap();
-        let span = source.register_vec(vec![9; len]).unwrap().take_all().unwrap();
+        let span = source.memory().register_vec(vec![9; len]).unwrap().take_all().unwrap();
         slow_down(&fake);
         let operation = operation_of(opcode);
         let before = fake.calls(operation);
@@ -365,7 +366,7 @@ fn a_window_comes_back_from_a_long_transfer_and_the_link_lives() {
         };
         until("it is in the middle", LONG, || (fake.calls(operation) >= before + 20).then_some(()));
         let begun = Instant::now();
-        window.revoke(LONG).unwrap();
+        window.revoke().within(LONG).wait().unwrap();
         let elapsed = begun.elapsed();
         let failed = op.wait().expect_err("its window is gone");
         let pieces = fake.calls(operation) - before;

@@ -46,7 +46,8 @@ fn the_data_path_allocates_nothing() {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(BUFFER).start().unwrap();
     let source = Session::builder(0).buffer(BUFFER).start().unwrap();
-    let peer = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).unwrap();
+    let peer =
+        source.connect(&dir.address()).rank(1).over(ConnType::Rdma).within(LONG).wait().unwrap();
     let copies: Vec<_> = (0..1024_u64)
         .map(|n| Copy { local_offset: n * 4096, remote_offset: n * 4096, len: 4096 })
         .collect();

@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use hmc_std::{Access, ConnType, ErrorKind, Message, Progress, Session, Want, wait_any};
+use hmc_std::{Access, ConnType, ErrorKind, Message, Progress, Session, wait_any, want::Wanted};
 use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, has_ended, wait};
 use hmc_tests::child::in_child;
 use hmc_tests::env::{TempDir, count_of, until};
@@ -35,7 +35,7 @@ fn bytes_tags_and_messages_move() {
         two.put_and_compare(1);
         two.peer.get_at(KIB64, 2 * KIB64, KIB64).unwrap();
         two.peer.put_notify_at(0, 0, 4096, 77).unwrap();
-        assert_eq!(two.back.recv(Want::Any, LONG).unwrap(), Message::Notify(77));
+        assert_eq!(two.back.recv(Wanted::Any).within(LONG).wait().unwrap(), Message::Notify(77));
         let ops: Vec<_> =
             (0..200).map(|n| two.peer.start_put_at(n * 64, n * 64, 64).unwrap()).collect();
         for op in ops {
@@ -89,11 +89,11 @@ fn windows_come_back_while_the_peer_uses_them() {
     for (is_used, waits) in [(false, true), (false, false), (true, true), (true, false)] {
         let two = Two::new(&fake, Progress::Thread);
         let refused = fake.count("refused");
-        let region = two.target.register_vec(vec![1; 4096]).unwrap();
+        let region = two.target.memory().register_vec(vec![1; 4096]).unwrap();
         let window = two.back.expose(region.take_all().unwrap(), Access::all(), 3);
         let window = window.map_err(|(e, _)| e).unwrap();
         let remote = two.peer.window(3).within(LONG).wait().unwrap();
-        let span = two.source.register_vec(vec![9; 4096]).unwrap().take_all().unwrap();
+        let span = two.source.memory().register_vec(vec![9; 4096]).unwrap().take_all().unwrap();
         if is_used {
             fake.rule("write", 1, VerbsFate::Held);
         }
@@ -107,7 +107,7 @@ fn windows_come_back_while_the_peer_uses_them() {
         };
         let start = Instant::now();
         let span = if waits {
-            window.revoke(LONG).unwrap()
+            window.revoke().within(LONG).wait().unwrap()
         } else {
             drop(window);
             until("the memory comes back", LONG, || region.take_all().ok())
@@ -158,7 +158,7 @@ fn the_end_of_a_session_ends_what_is_under_way() {
             // What is under way is nobody's any more, and ends with its session.
             "source" => drop((ops, peer, source, back, target)),
             _ => {
-                let _ = source.shutdown(Duration::from_millis(50));
+                let _ = source.shutdown().within(Duration::from_millis(50)).wait();
                 drop((ops, peer, back, target));
             }
         }
@@ -293,7 +293,9 @@ fn an_event_ends_a_link_that_has_nothing_to_do() {
         fake.event(0, QP_FATAL, nth);
         until("both ends are over", LONG, || {
             two.source.progress();
-            (!two.source.check_conn(1) && !two.target.check_conn(0)).then_some(())
+            (!two.source.peer(1).is_ok_and(|p| p.is_connected())
+                && !two.target.peer(0).is_ok_and(|p| p.is_connected()))
+            .then_some(())
         });
         let errors =
             [&two.peer, &two.back].map(|peer| peer.put_at(0, 0, 64).expect_err("it is over"));
@@ -361,7 +363,13 @@ fn sixty_four_links_at_once() {
     let near: Vec<_> = (0..LINKS)
         .map(|rank| {
             let source = Session::builder(rank).buffer(4096).start().unwrap();
-            let peer = source.connect_with(1000, &dir.address(), ConnType::Rdma, LONG).unwrap();
+            let peer = source
+                .connect(&dir.address())
+                .rank(1000)
+                .over(ConnType::Rdma)
+                .within(LONG)
+                .wait()
+                .unwrap();
             (source, peer)
         })
         .collect();
@@ -371,7 +379,8 @@ fn sixty_four_links_at_once() {
         let op = peer.start_put_at(0, n * 512, 512).unwrap();
         assert_eq!(wait(op).unwrap(), 512);
     }
-    let back: Vec<_> = (0..LINKS).map(|rank| target.wait_peer(rank, LONG).unwrap()).collect();
+    let back: Vec<_> =
+        (0..LINKS).map(|rank| target.accept(rank).within(LONG).wait().unwrap()).collect();
     let ops: Vec<_> = back.iter().map(|peer| peer.start_get_at(0, 0, 8).unwrap()).collect();
     let mut left = ops;
     while !left.is_empty() {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{ConnType, Message, Peer, Progress, Session, Want};
+use hmc_std::{ConnType, Message, Peer, Progress, Session, want::Wanted};
 use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::TempDir;
 use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
@@ -27,8 +27,9 @@ fn connected(
     let target = Session::builder(1).uds(dir.path()).buffer(4096).inbox(inbox, 1 << 20);
     let target = target.start().unwrap();
     let source = Session::builder(0).buffer(4096).progress(progress).start().unwrap();
-    let peer = source.connect_with(1, &dir.address(), ConnType::Rdma, LONG).unwrap();
-    let back = target.wait_peer(0, LONG).unwrap();
+    let peer =
+        source.connect(&dir.address()).rank(1).over(ConnType::Rdma).within(LONG).wait().unwrap();
+    let back = target.accept(0).within(LONG).wait().unwrap();
     (target, source, peer, back, dir)
 }
 
@@ -54,7 +55,7 @@ fn tags_wait_for_an_inbox_that_is_full() {
                 }
             });
             for n in 0..COUNT {
-                let got = back.recv(Want::Any, LONG).unwrap();
+                let got = back.recv(Wanted::Any).within(LONG).wait().unwrap();
                 assert_eq!(got, Message::Notify(tag(n)), "{progress:?}: {n}");
                 let mut bytes = [0; 8];
                 target.buffer().read_at(8 * (n % 400), &mut bytes).unwrap();
@@ -76,9 +77,13 @@ fn tags_of_a_sender_that_ends_at_once_are_all_received() {
         (0..count).for_each(|n| peer.put_notify_at(0, 0, 8, n).unwrap());
         drop((peer, source));
         for n in 0..count {
-            assert_eq!(back.recv(Want::Any, LONG).unwrap(), Message::Notify(n), "{count}");
+            assert_eq!(
+                back.recv(Wanted::Any).within(LONG).wait().unwrap(),
+                Message::Notify(n),
+                "{count}"
+            );
         }
-        assert!(back.recv(Want::Any, LONG).is_err(), "the end of the link");
+        assert!(back.recv(Wanted::Any).within(LONG).wait().is_err(), "the end of the link");
         drop((back, target));
         fake.await_clean();
     }
@@ -92,7 +97,7 @@ fn a_tag_that_nobody_waits_for_arrives() {
     let (target, source, peer, back, _dir) = connected(&fake, 64, Progress::Thread);
     for n in 0..20 {
         let op = peer.start_put_notify_at(0, 0, 8, n).unwrap();
-        assert_eq!(back.recv(Want::Any, LONG).unwrap(), Message::Notify(n));
+        assert_eq!(back.recv(Wanted::Any).within(LONG).wait().unwrap(), Message::Notify(n));
         assert_eq!(wait(op).unwrap(), 8);
     }
     drop((peer, back, target, source));

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use hmc_std::{Done, Message, Progress, Want};
+use hmc_std::{Done, Message, Progress, want::Wanted};
 use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::until;
 use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
@@ -130,7 +130,7 @@ fn a_put_beside_a_receive_ends_with_its_completion() {
         let mut times = std::thread::scope(|s| {
             let receives = s.spawn(|| {
                 begins.send(()).unwrap();
-                two.peer.recv(Want::Any, LONG).unwrap()
+                two.peer.recv(Wanted::Any).within(LONG).wait().unwrap()
             });
             begun.recv().unwrap();
             let put = |_| {
@@ -139,7 +139,7 @@ fn a_put_beside_a_receive_ends_with_its_completion() {
                 start.elapsed()
             };
             let times: Vec<_> = (0..31).map(put).collect();
-            two.back.send_tag(5).unwrap();
+            two.back.send(Message::Tag(5)).wait().unwrap();
             assert_eq!(receives.join().unwrap(), Message::Tag(5));
             times
         });

@@ -10,7 +10,10 @@
 use std::time::{Duration, Instant};
 
 use hmc_sim::rng::Rng;
-use hmc_std::{Peer, Session, Want};
+use hmc_std::{
+    Message, Peer, Session,
+    want::{self, Wanted},
+};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, Via, bound, seed};
 
@@ -39,13 +42,13 @@ fn what(seed: u64, n: u64) -> (u64, u8) {
 /// The receiver: for each tag the bytes must be there, at that moment. Answers each, so that the
 /// sender may write again.
 fn receive(target: &Session, source: u32, seed: u64, pairs: u64, notify: bool) {
-    let peer = target.wait_peer(source, LONG).unwrap();
+    let peer = target.accept(source).within(LONG).wait().unwrap();
     let mut seen = vec![0; usize::try_from(BUFFER).unwrap()];
     for n in 0..pairs {
         let tag = if notify {
-            peer.recv_notify().unwrap()
+            peer.recv(want::Notify).wait().unwrap()
         } else {
-            peer.recv(Want::Tag, LONG).map(|_| n).unwrap()
+            peer.recv(Wanted::Tag).within(LONG).wait().map(|_| n).unwrap()
         };
         assert_eq!(tag, n, "tags come in order");
         let (len, byte) = what(seed, n);
@@ -54,7 +57,7 @@ fn receive(target: &Session, source: u32, seed: u64, pairs: u64, notify: bool) {
         if let Some(at) = seen.iter().position(|b| *b != byte) {
             panic!("seed {seed}: tag {n} came before byte {at} of its {len}");
         }
-        peer.send_tag(n).unwrap();
+        peer.send(Message::Tag(n)).wait().unwrap();
     }
 }
 
@@ -66,9 +69,9 @@ fn send(source: &Session, peer: &Peer, seed: u64, pairs: u64, notify: bool) {
             peer.put_notify_at(0, 0, len, n).unwrap();
         } else {
             peer.put_at(0, 0, len).unwrap();
-            peer.send_tag(n).unwrap();
+            peer.send(Message::Tag(n)).wait().unwrap();
         }
-        assert_eq!(peer.recv_tag().unwrap(), n);
+        assert_eq!(peer.recv(want::Tag).wait().unwrap(), n);
     }
 }
 
@@ -78,7 +81,7 @@ fn run(via: Via, notify: bool, pairs: u64) {
     let target =
         Session::builder(1).uds(dir.path()).tcp("127.0.0.1:0").buffer(BUFFER).start().unwrap();
     let source = Session::builder(0).buffer(BUFFER).start().unwrap();
-    let peer = source.connect_with(1, &dir.address(), via.conn(), LONG).unwrap();
+    let peer = source.connect(&dir.address()).rank(1).over(via.conn()).within(LONG).wait().unwrap();
     let start = Instant::now();
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(&target, 0, seed, pairs, notify));
@@ -145,7 +148,7 @@ fn loopback() {
         let len = len.min(BUFFER / 2);
         s.buffer().fill(0, len, byte).unwrap();
         peer.put_notify_at(0, BUFFER / 2, len, n).unwrap();
-        assert_eq!(peer.recv_notify().unwrap(), n);
+        assert_eq!(peer.recv(want::Notify).wait().unwrap(), n);
         let mut seen = vec![0; usize::try_from(len).unwrap()];
         s.buffer().read_at(BUFFER / 2, &mut seen).unwrap();
         assert!(seen.iter().all(|b| *b == byte));

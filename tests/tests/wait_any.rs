@@ -35,7 +35,8 @@ fn scene(progress: Progress) -> Scene {
         let settings =
             format!("rank={rank} uds={} tcp=127.0.0.1:0 buffer={LEN}", dir.path().display());
         scene.actors.push(Actor::session(ACTOR, &settings));
-        let peer = scene.session.connect_with(rank, &dir.address(), via, LONG).unwrap();
+        let peer =
+            scene.session.connect(&dir.address()).rank(rank).over(via).within(LONG).wait().unwrap();
         scene.peers.push(peer);
         scene._dirs.push(dir);
     }

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use hmc_std::{Message, Session, want};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::time::Duration;
 
-use hmc_std::Session;
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::attack::Context;
 use hmc_tests::attack::wakers::{self, connect, land, notifies, result, target, waiting, waker};
@@ -66,7 +66,7 @@ fn a_waker_may_call_the_session() {
         &peer,
         &waker(move || {
             let inner = waiting(&again, &notifies(&wakes, "inner"));
-            again.send_tag(5).unwrap();
+            again.send(Message::Tag(5)).wait().unwrap();
             let own = session.loopback().unwrap();
             own.put_at(0, 64, 64).unwrap();
             assert_eq!((session.stats().peers.len(), session.peers().len()), (2, 2));
@@ -82,7 +82,7 @@ fn a_waker_may_call_the_session() {
         wakers_run.extend(woken.try_iter());
         (wakers_run.contains(&"outer") && wakers_run.contains(&"inner")).then_some(())
     });
-    assert_eq!(target.ctrl_recv(0).unwrap(), 5);
+    assert_eq!(target.recv(0, want::Tag).wait().map(|m| m.1).unwrap(), 5);
     assert_eq!(result(future), Poll::Ready(Ok(64)));
     assert_eq!(source.stats().panics_caught, 0);
 }

@@ -53,7 +53,10 @@ fn assert_refused(
     assert_eq!(why, Some(reason), "{via:?} {what}");
     let counted = || target.session.stats().strangers_refused > before;
     until("it is counted", LONG, || counted().then_some(()));
-    assert!(!target.session.check_conn(rank), "{via:?} {what}: the link is open");
+    assert!(
+        !target.session.peer(rank).is_ok_and(|p| p.is_connected()),
+        "{via:?} {what}: the link is open"
+    );
     target.assert_unharmed(what);
 }
 
@@ -126,7 +129,7 @@ fn a_token_opens_no_link_that_is_leaving() {
         let Opening { rank, mut control, token } = Opening::new(&at);
         let peer = target.session.peer(rank).unwrap();
         std::thread::scope(|scope| {
-            let left = scope.spawn(|| peer.disconnect(LONG));
+            let left = scope.spawn(|| peer.disconnect().within(LONG).wait());
             loop {
                 let (header, payload) = read_frame(&mut control).expect("a goodbye");
                 if let Ok(ControlMessage::Bye) = ControlMessage::parse(header, &payload) {

@@ -118,7 +118,7 @@ fn a_waiter_gets_the_reason() {
             let mut rig = Rig::new(&mut target);
             rig.inline();
             let peer = rig.peer.clone();
-            let span = rig.target.session.allocate(128).unwrap().take_all().unwrap();
+            let span = rig.target.session.memory().allocate(128).unwrap().take_all().unwrap();
             let errors = std::thread::scope(|scope| {
                 let future = peer.start_get_at(0, 0, 128).unwrap();
                 let seq = rig.rogue.read_data().0.seq;

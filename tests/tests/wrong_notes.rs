@@ -103,7 +103,8 @@ fn during(
 
 #[test]
 fn an_unexpected_sender_note_ends_the_link() {
-    let receive = |peer: &Peer| peer.recv_data(&mut vec![0; bytes_of(LEN)]).map(drop);
+    let receive =
+        |peer: &Peer| peer.recv_data(&mut vec![0; bytes_of(LEN)]).wait().map(|d| d.bytes).map(drop);
     let cases: [(&str, &[RndvMsg], &str); 4] = [
         (
             "the second piece first",
@@ -147,7 +148,7 @@ fn place(len: u64, direct: bool) -> RndvMsg {
 #[test]
 fn an_unexpected_receiver_note_ends_the_link() {
     let bytes = vec![5; bytes_of(LEN)];
-    let send = |peer: &Peer| peer.send_data(&bytes);
+    let send = |peer: &Peer| peer.send_data(&bytes).wait().map(drop);
     let staged = place(2, false);
     let turn = "piece 1 of a message came when it was the turn of 0";
     let other = RndvMsg::Credit { id: RndvId(5), seq: 0 };
@@ -184,7 +185,7 @@ fn memory_of_a_message_comes_back_with_its_peer() {
             let _ = rig.rogue.read_head();
             send_notes(rig, &[credit(1)]);
         };
-        let send = |peer: &Peer| peer.send_data(&bytes);
+        let send = |peer: &Peer| peer.send_data(&bytes).wait().map(drop);
         let turn = "piece 1 of a message came when it was the turn of 0";
         during(&mut target, send, part, ("credit while pieces are put", turn));
     }
@@ -210,7 +211,7 @@ fn an_area_without_two_halves_ends_the_link() {
                 assert!(matches!(read_note(rig), RndvMsg::Offer { id: ID, .. }));
                 rig.rogue.control.write_all(&ready).unwrap();
             };
-            let send = |peer: &Peer| peer.send_data(&bytes);
+            let send = |peer: &Peer| peer.send_data(&bytes).wait().map(drop);
             let what = format!("an area of {len} bytes");
             during(&mut target, send, part, (&what, &check));
         }

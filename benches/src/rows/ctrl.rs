@@ -1,5 +1,6 @@
 //! Control tags there and back, over UDS and TCP, against a bare ping-pong of 16 bytes.
 
+use hmc_std::{Message, want};
 use std::cell::RefCell;
 
 use hmc_core::types::ConnType;
@@ -52,8 +53,8 @@ fn one(context: &Context, via: ConnType, socket: &str) -> Res<Vec<Line>> {
     let tags = || {
         helper.borrow_mut().send(&format!("tags 1 0 {}", WARM_ROUNDS + ROUNDS))?;
         let round = || {
-            peer.send_tag(5).map_err(text)?;
-            peer.recv_tag().map(drop).map_err(text)
+            peer.send(Message::Tag(5)).wait().map_err(text)?;
+            peer.recv(want::Tag).wait().map(drop).map_err(text)
         };
         timed(WARM_ROUNDS, round)?;
         let ns = context.delay.timed(ROUNDS, round)?;

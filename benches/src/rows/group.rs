@@ -1,5 +1,6 @@
 //! Collectives of two and of four processes over shared memory, against the same bytes put by hand into registered memory.
 
+use hmc_std::{Message, want};
 use std::time::{Duration, Instant};
 
 use hmc_core::types::ConnType;
@@ -62,7 +63,13 @@ impl Member {
         session.buffer().fill(0, 2 * MOST as u64, 1).map_err(text)?;
         for other in 0..rank {
             let listener = Address::Uds(folder.to_path_buf());
-            session.connect_with(other, &listener, ConnType::Shm, PATIENCE).map_err(text)?;
+            session
+                .connect(&listener)
+                .rank(other)
+                .over(ConnType::Shm)
+                .within(PATIENCE)
+                .wait()
+                .map_err(text)?;
         }
         let (group, ranks) = (None, (0..count).collect());
         Ok(Self { session, group, ranks, send: vec![1; MOST], recv: vec![2; MOST] })
@@ -72,7 +79,7 @@ impl Member {
     pub(crate) fn run(&mut self, what: What, len: usize, times: usize) -> Res<f64> {
         let group = match self.group.take() {
             Some(group) => group,
-            None => self.session.group(&self.ranks).map_err(text)?,
+            None => self.session.group(&self.ranks).wait().map_err(text)?,
         };
         group.barrier().map_err(text)?;
         let begun = Instant::now();
@@ -108,10 +115,10 @@ impl Member {
             let range = self.session.buffer().range(from as u64, block as u64).map_err(text)?;
             let remote = peer(to)?.buffer().map_err(text)?;
             remote.put(into as u64, range).wait().map_err(text)?;
-            peer(to)?.send_tag(1).map_err(text)?;
+            peer(to)?.send(Message::Tag(1)).wait().map_err(text)?;
         }
         for step in 1..n {
-            peer(me + n - step)?.recv_tag().map_err(text)?;
+            peer(me + n - step)?.recv(want::Tag).wait().map_err(text)?;
         }
         Ok(())
     }

@@ -43,7 +43,13 @@ fn start_hub(rank: u32, folder: &Path, helper: &mut Helper, peers: (u32, u32)) -
     let session = Session::builder(rank).uds(folder).buffer(BUFFER_BYTES).start().map_err(text)?;
     session.buffer().fill(0, BUFFER_BYTES, 7).map_err(text)?;
     let connect = |peer: u32, via: ConnType, address: &Address| {
-        session.connect_with(peer, address, via, Duration::from_secs(10)).map_err(text)
+        session
+            .connect(address)
+            .rank(peer)
+            .over(via)
+            .within(Duration::from_secs(10))
+            .wait()
+            .map_err(text)
     };
     let mut began =
         |peer: u32| helper.request(&format!("session {peer} {} {BUFFER_BYTES}", folder.display()));

@@ -51,7 +51,8 @@ impl Row for Messages {
                     || {
                         helper.borrow_mut().send(&format!("receive 1 0 {len} {count}"))?;
                         let ns = timed(1, || {
-                            (0..count).try_for_each(|_| peer.send_data_at(0, len)).map_err(text)
+                            let send = || peer.send_data(range).wait().map(drop);
+                            (0..count).try_for_each(|_| send()).map_err(text)
                         })?;
                         helper.borrow_mut().receive()?;
                         Ok(ns / count as f64)

@@ -40,7 +40,8 @@ impl Pair {
         };
         let (far, near) = (start(1, true)?, start(0, false)?);
         let at = Address::Uds(folder.path().to_path_buf());
-        let peer = near.connect_with(1, &at, ConnType::Shm, LIMIT).map_err(text)?;
+        let peer =
+            near.connect(&at).rank(1).over(ConnType::Shm).within(LIMIT).wait().map_err(text)?;
         let remote = peer.buffer().map_err(text)?;
         Ok(Self { remote, near, _far: far, _folder: folder })
     }

@@ -112,7 +112,7 @@ fn fresh(pair: &mut SessionPair, count: usize) -> Res<Pairs> {
             pair.helper.request(&format!("window 1 0 {label} {FRESH_BYTES} memfd cold"))?;
             let window = pair.peer.window(label).within(Duration::from_secs(10)).wait();
             let window = window.map_err(text)?;
-            let region = pair.session.allocate(FRESH_BYTES).map_err(text)?;
+            let region = pair.session.memory().allocate(FRESH_BYTES).map_err(text)?;
             let span = region.take_all().map_err(text)?;
             let mut span = Some(span);
             let ns = timed(1, || {

@@ -44,7 +44,9 @@ impl Row for Startup {
             let builder = Session::builder(0).uds(own.path()).tcp("127.0.0.1:0").buffer(1 << 20);
             builder.start().map_err(text)
         };
-        let end = |session: Session| session.shutdown(Duration::from_secs(10)).map_err(text);
+        let end = |session: Session| {
+            session.shutdown().within(Duration::from_secs(10)).wait().map_err(text)
+        };
         let starts = alone(2 * count, || {
             let mut session = None;
             let ns = timed(1, || start().map(|started| session = Some(started)))?;
@@ -55,8 +57,16 @@ impl Row for Startup {
             alone(count, || {
                 let session = start()?;
                 let limit = Duration::from_secs(10);
-                let connect =
-                    || session.connect_with(1, address, via, limit).map(drop).map_err(text);
+                let connect = || {
+                    session
+                        .connect(address)
+                        .rank(1)
+                        .over(via)
+                        .within(limit)
+                        .wait()
+                        .map(drop)
+                        .map_err(text)
+                };
                 let ns = timed(1, connect)?;
                 end(session)?;
                 Ok(ns)

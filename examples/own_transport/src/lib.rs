@@ -24,7 +24,7 @@
 //! let target = Session::builder(1).transport(MemfileDomain).uds(&dir).buffer(4096).start()?;
 //! let source = Session::builder(0).transport(MemfileDomain).start()?;
 //! let at = Address::Uds(dir.clone());
-//! let peer = source.connect_with(1, &at, MEMFILE, Duration::from_secs(10))?;
+//! let peer = source.connect(&at).rank(1).over(MEMFILE).within(Duration::from_secs(10)).wait()?;
 //! peer.buffer()?.put(100, b"by file").wait()?;
 //! let mut got = [0; 7];
 //! target.buffer().read_at(100, &mut got)?;

@@ -206,7 +206,7 @@ fn moved(conn: ConnType) -> Result<Moved> {
         Some(t) => {
             let address =
                 t.tcp_addr().map_or_else(|| Address::Uds(scratch.0.clone()), Address::Tcp);
-            source.connect_with(0, &address, conn, TRIAL)?
+            source.connect(&address).rank(0).over(conn).within(TRIAL).wait()?
         }
     };
     let pattern: Vec<u8> = (0..TRIAL_BYTES).map(|i| (i % 251) as u8).collect();

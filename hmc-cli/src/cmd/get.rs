@@ -71,7 +71,10 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
         .map_err(|f| f.during(format_args!("get {}", options.name)))?;
     moved.print(options.json, options.explain, &peer)?;
     // The file is in place; a peer that is slow to say goodbye changes nothing.
-    let _ = session.shutdown(options.reach.timeout().min(std::time::Duration::from_secs(2)));
+    let _ = session
+        .shutdown()
+        .within(options.reach.timeout().min(std::time::Duration::from_secs(2)))
+        .wait();
     Ok(())
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     };
     let (session, peer) = reach.connect(largest)?;
     stop.watch(&peer);
-    let there = peer.remote_len()?;
+    let there = peer.buffer().map(|b| b.len())?;
     if there < largest {
         return Err(Failure::new(format!(
             "the peer's buffer has {there} bytes, the largest size is {largest}; start it with --buffer {}",
@@ -100,6 +100,6 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     if let Some(picture) = picture {
         picture.draw(&rows, connect::transport(&peer))?;
     }
-    let _ = session.shutdown(std::time::Duration::from_secs(1));
+    let _ = session.shutdown().within(std::time::Duration::from_secs(1)).wait();
     Ok(())
 }

@@ -95,7 +95,10 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
         moved.print(options.json, options.explain, &peer)?;
     }
     // The files are in place; a peer that is slow to say goodbye changes nothing.
-    let _ = session.shutdown(options.reach.timeout().min(std::time::Duration::from_secs(2)));
+    let _ = session
+        .shutdown()
+        .within(options.reach.timeout().min(std::time::Duration::from_secs(2)))
+        .wait();
     Ok(())
 }
 

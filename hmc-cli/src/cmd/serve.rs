@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hmc_std::config::Environment;
-use hmc_std::{ErrorKind, Message, Peer, Session, Want};
+use hmc_std::{ErrorKind, Peer, Session, Who, want};
 use serde::Serialize;
 
 use self::requests::{MAX_WAITING, Next, Requests};
@@ -188,7 +188,7 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     })?;
     let result = server.serve_requests();
     drop(server);
-    let _ = session.shutdown(Duration::from_secs(1));
+    let _ = session.shutdown().within(Duration::from_secs(1)).wait();
     if stop.is_set() { Err(Failure::interrupted()) } else { result }
 }
 
@@ -216,12 +216,12 @@ impl Server<'_> {
                 if let Some(outcome) = self.outcome() {
                     break outcome;
                 }
-                let (rank, bytes) = match self.session.control().recv_any(Want::Struct, LOOK) {
-                    Ok((rank, Message::Struct(bytes))) => (rank.0, bytes),
-                    Ok(_) => continue,
-                    Err(e) if e.kind() == ErrorKind::DeadlineExceeded => continue,
-                    Err(e) => break Err(e.into()),
-                };
+                let (rank, bytes) =
+                    match self.session.recv(Who::Any, want::Bytes).within(LOOK).wait() {
+                        Ok((rank, bytes)) => (rank.0, bytes),
+                        Err(e) if e.kind() == ErrorKind::DeadlineExceeded => continue,
+                        Err(e) => break Err(e.into()),
+                    };
                 let peer = match self.session.peer(rank) {
                     Ok(peer) => peer,
                     // A client that is gone already wants nothing. With --once its transfer was the one.
@@ -252,7 +252,7 @@ impl Server<'_> {
             // Those that are being served wake, and their threads end, before the scope does: all at a time, since each may
             // leave the goodbye unanswered.
             for peer in self.session.peers() {
-                let goodbye = move || drop(peer.disconnect(LOOK));
+                let goodbye = move || drop(peer.disconnect().within(LOOK).wait());
                 let _ = std::thread::Builder::new().spawn_scoped(scope, goodbye);
             }
             result

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hmc_std::{Message, Peer, Want};
+use hmc_std::{Message, Peer, want};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::failure::{Failure, Result};
@@ -185,20 +185,17 @@ impl TransferStep {
 
 /// Sends a step.
 pub(crate) fn send_step(peer: &Peer, step: TransferStep) -> hmc_std::Result<()> {
-    peer.send_tag(step.to_tag())
+    peer.send(Message::Tag(step.to_tag())).wait()
 }
 
 /// Receives the next step. `None` for a tag that is no step.
 pub(crate) fn recv_step(peer: &Peer, timeout: Duration) -> hmc_std::Result<Option<TransferStep>> {
-    match peer.recv(Want::Tag, timeout)? {
-        Message::Tag(tag) => Ok(TransferStep::from_tag(tag)),
-        _ => Ok(None),
-    }
+    Ok(TransferStep::from_tag(peer.recv(want::Tag).within(timeout).wait()?))
 }
 
 /// Sends a request or a reply.
 pub(crate) fn send(peer: &Peer, message: &impl Serialize) -> Result<()> {
-    Ok(peer.send_struct(&serde_json::to_vec(message)?)?)
+    Ok(peer.send(Message::bytes(&serde_json::to_vec(message)?)).wait()?)
 }
 
 /// Reads a request or a reply.
@@ -209,10 +206,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 
 /// Waits for a request or a reply.
 pub(crate) fn receive<T: DeserializeOwned>(peer: &Peer, timeout: Duration) -> Result<T> {
-    match peer.recv(Want::Struct, timeout)? {
-        Message::Struct(bytes) => parse(&bytes),
-        other => Err(Failure::new(format!("the peer said {other:?} instead of an answer"))),
-    }
+    parse(&peer.recv(want::Bytes).within(timeout).wait()?)
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ impl Ring {
         layout: Layout,
         label: u64,
     ) -> Result<Self> {
-        let region = session.allocate(layout.bytes())?;
+        let region = session.memory().allocate(layout.bytes())?;
         let window = peer.expose(region.take_all()?, Access::WRITE, label).map_err(|(e, _)| e)?;
         Ok(Self { window, layout, _region: region })
     }

@@ -117,7 +117,7 @@ impl<'a> Sender<'a> {
         if layout.bytes() > window.len() {
             return Err(is_over(layout.bytes(), &window));
         }
-        let region = session.allocate(layout.bytes())?;
+        let region = session.memory().allocate(layout.bytes())?;
         let slot = |i: u32| -> hmc_std::Result<Option<Slot>> {
             let seq = u64::from(i);
             let note = region.take(layout.note_at(seq), NOTE)?;
@@ -236,7 +236,7 @@ impl<'a> Sender<'a> {
 mod tests {
     use std::time::Duration;
 
-    use hmc_std::{Address, Message, Session, Want};
+    use hmc_std::{Address, Message, Session, want};
 
     use super::wait_final_step;
     use crate::transfer::protocol::{AbortCode, TransferStep, send_step};
@@ -248,15 +248,16 @@ mod tests {
     fn the_last_step_of_the_receiver_is_waited_for() {
         let receiver = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().unwrap();
         let sender = Session::builder(0).buffer(4096).start().unwrap();
-        let there = sender.connect(1, &Address::Tcp(receiver.tcp_addr().unwrap())).unwrap();
-        let here = receiver.wait_peer(0, LONG).unwrap();
+        let there =
+            sender.connect(&Address::Tcp(receiver.tcp_addr().unwrap())).rank(1).wait().unwrap();
+        let here = receiver.accept(0).within(LONG).wait().unwrap();
         for last in [TransferStep::Done(7), TransferStep::Abort(AbortCode::Other)] {
             send_step(&here, TransferStep::Emptied(3)).unwrap();
-            here.send_tag(42).unwrap();
+            here.send(Message::Tag(42)).wait().unwrap();
             send_step(&here, last).unwrap();
-            here.send_tag(43).unwrap();
+            here.send(Message::Tag(43)).wait().unwrap();
             wait_final_step(&there, LONG).unwrap();
-            assert_eq!(there.recv(Want::Tag, LONG).unwrap(), Message::Tag(43), "{last:?}");
+            assert_eq!(there.recv(want::Tag).within(LONG).wait().unwrap(), 43, "{last:?}");
         }
     }
 }

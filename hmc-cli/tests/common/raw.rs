@@ -1,6 +1,6 @@
 //! The file protocol of `hmc put`, `get` and `serve`, spoken by a test that stands in for one of its ends.
 
-use hmc_std::{Access, Message, Peer, Session, Want, Window};
+use hmc_std::{Access, Message, Peer, Session, Window, want::Wanted};
 use serde_json::{Value, json};
 
 use super::PATIENCE;
@@ -20,7 +20,7 @@ pub(crate) const LEN: usize = 10 * 4096;
 
 /// The next tag.
 pub(crate) fn tag(peer: &Peer) -> u64 {
-    match peer.recv(Want::Tag, PATIENCE).unwrap() {
+    match peer.recv(Wanted::Tag).within(PATIENCE).wait().unwrap() {
         Message::Tag(tag) => tag,
         other => panic!("{other:?}"),
     }
@@ -28,7 +28,7 @@ pub(crate) fn tag(peer: &Peer) -> u64 {
 
 /// Exposes a ring for the bytes of a file.
 pub(crate) fn ring(session: &Session, peer: &Peer, label: u64) -> Window {
-    let span = session.allocate(2 * SLOT).unwrap().take_all().unwrap();
+    let span = session.memory().allocate(2 * SLOT).unwrap().take_all().unwrap();
     peer.expose(span, Access::WRITE, label).unwrap()
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn empty(peer: &Peer) -> u64 {
         match tag(peer) {
             full if full & !VALUE == FULL => {
                 emptied += 1;
-                peer.send_tag(EMPTIED | emptied).unwrap();
+                peer.send(Message::Tag(EMPTIED | emptied)).wait().unwrap();
             }
             end => {
                 assert_eq!(end & !VALUE, END, "{end:#x}");
@@ -58,11 +58,13 @@ pub(crate) fn empty(peer: &Peer) -> u64 {
 pub(crate) fn request_file(peer: &Peer, name: &str, label: u64) {
     let ask = json!({"get": {"label": label, "layout": layout()}});
     let request = json!({"hmc_file": 1, "name": name.as_bytes(), "ask": ask});
-    peer.send_struct(request.to_string().as_bytes()).unwrap();
+    peer.send(Message::bytes(request.to_string().as_bytes())).wait().unwrap();
 }
 
 /// The next request or reply.
 pub(crate) fn received(peer: &Peer) -> Value {
-    let Message::Struct(bytes) = peer.recv(Want::Struct, PATIENCE).unwrap() else { panic!() };
+    let Message::Bytes(bytes) = peer.recv(Wanted::Bytes).within(PATIENCE).wait().unwrap() else {
+        panic!()
+    };
     serde_json::from_slice(&bytes).unwrap()
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::api::communicator::Communicator;
+use crate::api::session::Session;
 use crate::base::config::{check_exposure, listening_address};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::io::listener::Listener;
@@ -29,9 +29,9 @@ impl SessionInner {
     }
 }
 
-impl Communicator {
+impl Session {
     /// Listens on one more TCP address (`"127.0.0.1:0"`: any free port). Gives the address with the port that the system
-    /// chose. Addresses other than loopback need [`Communicator::allow_insecure`].
+    /// chose. Addresses other than loopback need [`Session::allow_insecure`].
     ///
     /// # Errors
     /// `InvalidConfig` for what is no address, or one that another socket has; `NoCredentials`; `Closed`; `SystemLimit`.
@@ -58,7 +58,7 @@ impl Communicator {
 
     /// Closes all listeners: their ports and files are free when this returns, for this session and for others. Links live
     /// on. Who is about to connect may not get in; peers that lose their links cannot dial this end again.
-    pub fn close_doors(&self) {
+    pub fn close_listeners(&self) {
         // The listeners of a forked child are its parent's.
         if self.shared.check_process().is_ok() {
             self.shared.listeners.close();

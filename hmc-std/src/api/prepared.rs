@@ -10,7 +10,6 @@ use hmc_core::types::{ConnType, Incarnation, Rank};
 use hmc_mem::os::life::LifePage;
 use rustix::process::{Resource, getrlimit};
 
-use crate::api::communicator::Communicator;
 use crate::api::session::Session;
 use crate::base::address::is_loopback;
 use crate::base::clock::{self, Clock};
@@ -22,7 +21,7 @@ use crate::base::secret::{KeptSecret, SecretPlace};
 use crate::callbacks::wakers::Wakers;
 use crate::io::listener::Listener;
 use crate::io::reactor::Reactor;
-use crate::memory::{ConnBuffer, RegionTable};
+use crate::memory::{ConnBuffer, Memory, RegionTable};
 use crate::progress::start::Starting;
 use crate::state::inner::{SessionInit, SessionInner};
 use crate::state::listeners::Listeners;
@@ -63,10 +62,15 @@ impl Drop for Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(config: Config, tcp: Option<String>, custom: CustomDomains) -> Result<Self> {
+    pub(crate) fn new(
+        config: Config,
+        tcp: Option<String>,
+        custom: CustomDomains,
+        memory: Option<&Memory>,
+    ) -> Result<Self> {
         config.check()?;
         custom.check()?;
-        let regions = Arc::new(RegionTable::default());
+        let regions = memory.map_or_else(Arc::default, |memory| Arc::clone(memory.regions()));
         let domains = if config.ucx.wanted { Some(begin_ucx(&config, &custom)?) } else { None };
         let own = match &domains {
             _ if config.buffer_bytes == 0 => None,
@@ -249,7 +253,7 @@ impl Prepared {
         });
         let thread = starting.serve(&shared)?;
         self.last = Arc::downgrade(&shared);
-        Ok(Session::of(Communicator::new(shared, thread)))
+        Ok(Session::new(shared, thread))
     }
 
     /// What drives a session with those settings, and its part in each transport.

@@ -1,7 +1,12 @@
-//! A session: one buffer and one communicator, made by a builder. The recommended API.
+//! A session: a process's part in a job.
 
 mod builder;
+mod owner;
 mod running;
+mod shutdown;
+#[cfg(test)]
+mod tests;
 
 pub use builder::SessionBuilder;
 pub use running::Session;
+pub use shutdown::Shutdown;

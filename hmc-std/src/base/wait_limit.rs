@@ -25,7 +25,7 @@ pub(crate) struct WaitLimit {
 
 /// Why a wait ended although what it waited for had not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitStopped {
+pub enum WaitStopped {
     /// Its time had come.
     Deadline,
     /// The hook said so.

@@ -170,6 +170,14 @@ impl Wakers {
         self.changed.notify_one();
     }
 
+    /// Tells who waits that an operation has ended.
+    pub(crate) fn notify(&self, notice: Notice) {
+        match notice {
+            Notice::Own(waker) => waker.wake(),
+            Notice::User(waker) => self.wake(waker),
+        }
+    }
+
     /// A number that no other timer has.
     pub(super) fn timer_number(&self) -> u64 {
         let mut state = lock(&self.state);

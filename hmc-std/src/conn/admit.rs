@@ -140,6 +140,7 @@ impl SessionInner {
         let control = std::mem::replace(&mut p.control, spare);
         let framer = std::mem::replace(&mut p.framer, CtrlState::new_framer());
         let link = Link::new(LinkInit {
+            dialed: false,
             session: self.id,
             serial,
             peer,

@@ -170,6 +170,7 @@ impl SessionInner {
         }
         self.update_membership(Input::Linked { rank });
         let link = Link::new(LinkInit {
+            dialed: true,
             session: self.id,
             serial: self.next_serial(),
             peer: rank,
@@ -203,6 +204,7 @@ impl SessionInner {
         // A socket that never says anything stands for the control connection.
         let socket = RestSocket::socket()?;
         let link = Link::new(LinkInit {
+            dialed: true,
             session: self.id,
             serial: self.next_serial(),
             peer: rank,
@@ -274,9 +276,15 @@ mod tests {
         let target = Session::builder(1).buffer(64).tcp("127.0.0.1:0").start().expect("a target");
         let source = Session::builder(0).buffer(64).transport(Panicking).start().expect("a source");
         let at = Address::Tcp(target.tcp_addr().expect("it listens"));
-        let dial = || source.connect_with(1, &at, PANICKING, LONG).map(drop);
+        let dial = || source.connect(&at).rank(1).over(PANICKING).within(LONG).wait().map(drop);
         assert!(catch_unwind(AssertUnwindSafe(dial)).is_err(), "the panic goes on");
-        let peer = source.connect_with(1, &at, ConnType::Tcp, LONG).expect("nobody else dials");
+        let peer = source
+            .connect(&at)
+            .rank(1)
+            .over(ConnType::Tcp)
+            .within(LONG)
+            .wait()
+            .expect("nobody else dials");
         peer.buffer().expect("connected").put(0, &[0; 64]).wait().expect("connected");
     }
 }

@@ -394,6 +394,7 @@ impl Dialer {
         };
         self.note_choice(shared, kind);
         let link = Link::new(LinkInit {
+            dialed: true,
             session: shared.id,
             serial,
             peer: self.rank,

@@ -10,6 +10,7 @@ pub(crate) mod dialer;
 pub(crate) mod expected_peer;
 pub(crate) mod handshake;
 pub(crate) mod hello;
+pub(crate) mod named_dial;
 pub(crate) mod proof;
 pub(crate) mod rank_query;
 pub(crate) mod reconnect;

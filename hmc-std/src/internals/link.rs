@@ -8,12 +8,14 @@ use hmc_core::types::{Incarnation, Rank};
 use hmc_core::wire::message::ControlMessage;
 
 use super::session::ByteStream;
-use crate::api::peer::{Peer, take_message};
+use crate::api::peer::Peer;
 use crate::base::error::Result;
 use crate::io::reactor::Channel;
 use crate::io::socket::Socket;
 use crate::link::{Link, LinkState};
-use crate::node::inbox::{Message, Want};
+use crate::node::inbox::{Message, Wanted};
+use crate::ops::recv::take_message;
+use crate::ops::running::Running;
 use crate::ops::started::Op;
 
 /// A link of a driven session.
@@ -120,8 +122,8 @@ impl DrivenLink {
 
     /// The oldest message of the peer that nobody has taken.
     #[must_use]
-    pub fn take_message(&self) -> Option<Message> {
-        take_message(&self.0, Want::Any)
+    pub fn take_message(&self) -> Option<Message<'static>> {
+        take_message(&self.0, Wanted::Any)
     }
 
     /// Sends a message. At which mark the system has all of it; `None` if it has that already.
@@ -147,7 +149,11 @@ impl DrivenLink {
     /// Whether an operation has ended and its local memory is not used any more.
     #[must_use]
     pub fn is_free(&self, op: &Op) -> bool {
-        let Some(posted) = op.running() else { return true };
+        let posted = match op.running() {
+            Some(Running::Posted(posted)) => posted,
+            Some(Running::Message(message)) => return message.handle().is_free(),
+            None => return true,
+        };
         let Some(outcome) = posted.outcome() else { return false };
         outcome.fenced || !self.0.data().plane().uses_memory_of(posted.slot())
     }

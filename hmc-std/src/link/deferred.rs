@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::op_resources::OpResources;
 use crate::callbacks::deferred_drops::DeferDrops;
-use crate::callbacks::wakers::{Notice, Wakers};
+use crate::callbacks::wakers::Wakers;
 
 const MAX_DEFERRED: usize = 8;
 
@@ -44,10 +44,8 @@ impl Deferred {
             let mut hold = std::mem::take(place);
             let notice = hold.waker.take();
             drop(hold);
-            match notice {
-                Some(Notice::Own(waker)) => waker.wake(),
-                Some(Notice::User(waker)) => wakers.wake(waker),
-                None => {}
+            if let Some(notice) = notice {
+                wakers.notify(notice);
             }
         }
         holds.clear();

@@ -182,6 +182,7 @@ fn parts(
     data: DataState,
 ) -> LinkInit {
     LinkInit {
+        dialed: false,
         session: 1,
         serial,
         peer: Rank(peer),

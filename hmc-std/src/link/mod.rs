@@ -36,7 +36,6 @@ pub(crate) mod wait_set;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::task::Waker;
 
 use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
@@ -83,6 +82,8 @@ pub(crate) struct LinkInit {
     pub(crate) serial: u32,
     pub(crate) peer: Rank,
     pub(crate) incarnation: Incarnation,
+    /// This end dialed.
+    pub(crate) dialed: bool,
     /// The peer says that it runs on this system.
     pub(crate) near: bool,
     pub(crate) choices: Vec<Choice>,
@@ -141,9 +142,12 @@ pub(crate) struct Link {
     rndv: rndv::Rndv,
     /// The peer takes the bytes of a short message with its offer.
     takes_eager: bool,
+    /// Futures that wait for space: a slot, a place among the messages under way, or in the control connection.
     space: WakerSet,
     state: AtomicU8,
     queued: AtomicBool,
+    /// This end dialed, or `accept` gave it before.
+    pub(crate) is_given: AtomicBool,
     reason: OnceLock<String>,
     me: Weak<Link>,
 }
@@ -211,6 +215,7 @@ impl Link {
             space: WakerSet::default(),
             state: AtomicU8::new(0),
             queued: AtomicBool::new(false),
+            is_given: AtomicBool::new(parts.dialed),
             reason: OnceLock::new(),
             me: me.clone(),
         })
@@ -363,13 +368,18 @@ impl Link {
         }
     }
 
-    /// Has `waker` woken when an operation ends: look for space after this.
-    pub(crate) fn wake_for_space(&self, waker: &Waker) {
-        self.space.add(waker);
+    /// The futures that wait for space. Look for it after a waker was added.
+    pub(crate) fn space(&self) -> &WakerSet {
+        &self.space
+    }
+
+    /// There may be space: futures that wait for it look again.
+    pub(crate) fn announce_space(&self) {
+        self.space.wake(&self.wakers);
     }
 
     /// Puts a message into the inbox.
-    pub(crate) fn deliver(&self, m: Message) {
+    pub(crate) fn deliver(&self, m: Message<'static>) {
         self.inbox().push(m);
     }
 }
@@ -382,7 +392,7 @@ mod tests {
     use super::ends::{INBOX, alone, pair, pair_that_beats};
     use super::{CLOSING, Choice, LinkState, lock};
     use crate::base::error::ErrorKind;
-    use crate::node::inbox::{Message, Want};
+    use crate::node::inbox::{Message, Wanted};
     use crate::transport::data_plane::AnyDataPlane;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
@@ -462,7 +472,7 @@ mod tests {
         assert!(!end.link.inbox().admits(1, 0));
         let text = end.link.full_inbox();
         assert!(text.contains("inbox of this peer is full") && text.contains("inbox`"), "{text}");
-        assert!(end.link.inbox().take(Want::Int).is_some() && end.link.inbox().stop_awaiting());
+        assert!(end.link.inbox().take(Wanted::Int).is_some() && end.link.inbox().stop_awaiting());
         assert_eq!(end.link.full_inbox(), "");
     }
 

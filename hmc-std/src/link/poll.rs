@@ -151,6 +151,9 @@ impl Link {
         if received.messages || received.adverts || received.left || received.space {
             self.leader_lock.notify();
         }
+        if received.space {
+            self.announce_space();
+        }
         if let Some(e) = &received.failed {
             self.close(false, &format!("its transport cannot be used: {e}"));
             return;

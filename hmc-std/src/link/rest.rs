@@ -25,6 +25,7 @@ impl Link {
         let acceptor = AcceptConfig { rank: self.peer, job: 0, cxx: CxxPolicy::Refused };
         let control = ControlConn::accepted(&acceptor, self.clock.now());
         let parts = LinkInit {
+            dialed: false,
             session: self.session,
             serial,
             peer: self.peer,
@@ -69,7 +70,7 @@ impl Link {
 
     /// Drops the messages that nobody has received, and ends the link if it is not over.
     pub(crate) fn drop_left(&self) {
-        let left: Vec<Message> = {
+        let left: Vec<Message<'static>> = {
             let mut inbox = self.inbox();
             inbox.drop_all()
         };
@@ -122,7 +123,7 @@ mod tests {
             }
             end.link.left_bytes()
         };
-        end.link.deliver(Message::Struct(vec![0; 100]));
+        end.link.deliver(Message::bytes(vec![0; 100]));
         end.link.deliver(Message::Tag(1));
         let inbox = 100 + 2 * MESSAGE_BYTES;
         assert_eq!([LinkState::Opening, LinkState::Ready].map(left), [0, 0], "it goes on");

@@ -88,7 +88,7 @@ impl Link {
         let message = match m {
             ControlMessage::Tag(tag) => Message::Tag(*tag),
             ControlMessage::Int32(n) => Message::Int(*n),
-            ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
+            ControlMessage::Struct(bytes) => Message::bytes(bytes.to_vec()),
             ControlMessage::Advert(advert) => {
                 self.data().add_peer_window(advert);
                 self.leader_lock.notify();
@@ -104,7 +104,7 @@ impl Link {
             _ => return Ok(()),
         };
         let full = {
-            let bytes = if let Message::Struct(b) = &message { b.len() } else { 0 };
+            let bytes = if let Message::Bytes(b) = &message { b.len() } else { 0 };
             !self.inbox().has_space(1, bytes)
         };
         if full {
@@ -140,7 +140,7 @@ mod tests {
     use crate::base::error::ErrorKind;
     use crate::link::ends::{End, INBOX, alone, pair};
     use crate::link::{CLOSING, LinkState};
-    use crate::node::inbox::{Message, Want};
+    use crate::node::inbox::{Message, Wanted};
 
     fn sent(end: &End) -> u64 {
         end.link.counters.messages_out.load(Ordering::Relaxed)
@@ -162,8 +162,8 @@ mod tests {
             .expect("sent");
         assert_eq!(sent(&near), 3);
         far.run_until_idle();
-        let got = [(); 3].map(|()| far.link.inbox().take(Want::Any));
-        let want = [Message::Tag(1), Message::Int(-2), Message::Struct(b"abc".to_vec())];
+        let got = [(); 3].map(|()| far.link.inbox().take(Wanted::Any));
+        let want = [Message::Tag(1), Message::Int(-2), Message::bytes(b"abc".to_vec())];
         assert_eq!(got, want.map(Some));
     }
 
@@ -175,11 +175,11 @@ mod tests {
         for (m, got) in [
             (ControlMessage::Tag(1), Message::Tag(1)),
             (ControlMessage::Int32(-2), Message::Int(-2)),
-            (ControlMessage::Struct(b"abc"), Message::Struct(b"abc".to_vec())),
+            (ControlMessage::Struct(b"abc"), Message::bytes(b"abc".to_vec())),
         ] {
             let before = (sent(&end), events());
             end.link.send(&m).expect("it has space");
-            assert_eq!(end.link.inbox().take(Want::Any), Some(got));
+            assert_eq!(end.link.inbox().take(Wanted::Any), Some(got));
             assert_eq!((sent(&end), events()), (before.0 + 1, before.1 + 1), "{m:?}");
         }
         let (_region, region) = pair(ConnType::Tcp).0.expose(8);

@@ -193,7 +193,7 @@ mod tests {
         let target = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().expect("a target");
         let source = Session::builder(0).buffer(4096).start().expect("a source");
         let address = Address::Tcp(target.tcp_addr().expect("it listens"));
-        let peer = source.connect(1, &address).expect("connected");
+        let peer = source.connect(&address).rank(1).wait().expect("connected");
         let waker = ParkWaker::new().expect("a waker");
         let (mut first, mut second) = (WaitSet::new(&waker), WaitSet::new(&waker));
         first.add(&peer.link);

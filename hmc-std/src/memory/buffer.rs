@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 /// One registered region with offset-addressed copies in and out: the C++ HMC's ConnBuffer.
 ///
 /// The session's own is exposed for reading and writing to every peer that connects; others
-/// ([`Communicator::share`](crate::communicator::Communicator::share)) are exposed by range. Either way several may access
+/// ([`Region::share`]) are exposed by range. Either way several may access
 /// the same bytes at a time, so they may change at any time. Copies are safe against that; there is no way to borrow them.
 /// Clones are handles of the same buffer.
 #[derive(Clone, Debug)]
@@ -18,9 +18,21 @@ pub struct ConnBuffer {
     region: Region,
 }
 
+impl Region {
+    /// Makes the region a buffer that several may access at a time, by offsets: its ranges are local ends of transfers, and exposed by
+    /// range with [`Peer::expose_buffer`](crate::Peer::expose_buffer). That is for good: no span of it can be taken any more. A
+    /// region that is shared already gives one more handle.
+    ///
+    /// # Errors
+    /// `Busy` when a span of it is taken; `Forked`.
+    pub fn share(self) -> Result<ConnBuffer> {
+        ConnBuffer::new(self)
+    }
+}
+
 impl ConnBuffer {
     pub(crate) fn new(region: Region) -> Result<Self> {
-        region.share()?;
+        region.make_shared()?;
         Ok(Self { region })
     }
 

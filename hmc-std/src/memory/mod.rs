@@ -11,6 +11,7 @@ pub mod range;
 pub(crate) mod region;
 pub mod span;
 pub(crate) mod stable;
+pub(crate) mod table_handle;
 
 pub use buffer::ConnBuffer;
 pub use hmc_mem::shared::SharedBytes;
@@ -19,3 +20,4 @@ pub use region::Region;
 pub(crate) use region::{RegionTable, check_writable};
 pub use span::Span;
 pub use stable::{HeapBytes, StableBytes};
+pub use table_handle::Memory;

@@ -85,7 +85,7 @@ impl Drop for Inner {
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Inner>);
 
-/// The keys of a communicator's regions. No other region of the process has one of them.
+/// The keys of the regions of one [`Memory`](super::Memory). No other region of the process has one of them.
 #[derive(Debug, Default)]
 pub struct RegionTable {
     keys: Mutex<Keys>,
@@ -329,7 +329,7 @@ impl Region {
 
     /// Makes the region a buffer that several may access at a time. Operations and windows may use it after the last handle
     /// of the application is gone, so it never becomes private again.
-    pub(crate) fn share(&self) -> Result<()> {
+    pub(super) fn make_shared(&self) -> Result<()> {
         self.check_process()?;
         let mut taken = lock(&self.0.taken);
         if let Some(r) = taken.ranges.first() {

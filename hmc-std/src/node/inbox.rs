@@ -1,27 +1,35 @@
 //! What a peer sent and nobody took yet: bounded, in order, matched by kind or tag.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 /// Bytes that a message takes beside its own.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
-/// A message for the application.
+/// A small message between two sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
-    /// A 64-bit tag, sent with `ctrl_send`.
+pub enum Message<'a> {
+    /// A 64-bit tag.
     Tag(u64),
     /// A 32-bit number.
     Int(i32),
-    /// Opaque bytes.
-    Struct(Vec<u8>),
-    /// The tag of a `put_notify`; the bytes of that put can be read.
+    /// Opaque bytes, at most 1 MiB.
+    Bytes(Cow<'a, [u8]>),
+    /// The tag of a put with [`notify`](crate::Request::notify): the bytes of that put can be read. It is received only.
     Notify(u64),
 }
 
-/// Which message a receiver wants. Others stay where they are.
+impl<'a> Message<'a> {
+    /// A message of these bytes, which are not copied.
+    pub fn bytes(bytes: impl Into<Cow<'a, [u8]>>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+/// Which message a receiver takes. Others stay in the inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum Wanted {
     /// The oldest message of any kind.
     Any,
     /// The oldest tag.
@@ -31,23 +39,23 @@ pub enum Want {
     /// The oldest 32-bit number.
     Int,
     /// The oldest opaque bytes.
-    Struct,
+    Bytes,
     /// The oldest notification.
     Notify,
 }
 
-impl Want {
-    fn matches(self, m: &Message) -> bool {
+impl Wanted {
+    fn matches(self, m: &Message<'_>) -> bool {
         match (self, m) {
             (Self::Any, _)
             | (Self::Tag, Message::Tag(_))
             | (Self::Int, Message::Int(_))
-            | (Self::Struct, Message::Struct(_))
+            | (Self::Bytes, Message::Bytes(_))
             | (Self::Notify, Message::Notify(_)) => true,
             (Self::ThisTag(want), Message::Tag(tag) | Message::Notify(tag)) => want == *tag,
             (
-                Self::Tag | Self::Int | Self::Struct | Self::Notify | Self::ThisTag(_),
-                Message::Tag(_) | Message::Int(_) | Message::Struct(_) | Message::Notify(_),
+                Self::Tag | Self::Int | Self::Bytes | Self::Notify | Self::ThisTag(_),
+                Message::Tag(_) | Message::Int(_) | Message::Bytes(_) | Message::Notify(_),
             ) => false,
         }
     }
@@ -59,7 +67,7 @@ pub(crate) type SharedInbox = Arc<Mutex<Inbox>>;
 /// The messages of one peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    queue: VecDeque<Message>,
+    queue: VecDeque<Message<'static>>,
     bytes: usize,
     max_messages: usize,
     max_bytes: usize,
@@ -103,13 +111,13 @@ impl Inbox {
         std::mem::take(&mut self.awaited)
     }
 
-    pub(crate) fn push(&mut self, m: Message) {
+    pub(crate) fn push(&mut self, m: Message<'static>) {
         self.received = self.received.saturating_add(1);
         self.bytes = self.bytes.saturating_add(Self::weight(&m));
         self.queue.push_back(m);
     }
 
-    pub(crate) fn take(&mut self, want: Want) -> Option<Message> {
+    pub(crate) fn take(&mut self, want: Wanted) -> Option<Message<'static>> {
         let at = self.queue.iter().position(|m| want.matches(m))?;
         let m = self.queue.remove(at)?;
         self.bytes = self.bytes.saturating_sub(Self::weight(&m));
@@ -131,7 +139,7 @@ impl Inbox {
     }
 
     /// Takes everything out, to be dropped.
-    pub(crate) fn drop_all(&mut self) -> Vec<Message> {
+    pub(crate) fn drop_all(&mut self) -> Vec<Message<'static>> {
         self.bytes = 0;
         self.dropped = self.dropped.saturating_add(self.queue.len());
         std::mem::take(&mut self.queue).into()
@@ -142,9 +150,9 @@ impl Inbox {
         self.dropped
     }
 
-    fn weight(m: &Message) -> usize {
+    fn weight(m: &Message<'_>) -> usize {
         match m {
-            Message::Struct(b) => b.len(),
+            Message::Bytes(b) => b.len(),
             Message::Tag(_) | Message::Int(_) | Message::Notify(_) => 0,
         }
     }
@@ -152,33 +160,33 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    use super::{Inbox, Message, Want};
+    use super::{Inbox, Message, Wanted};
 
     #[test]
     fn a_receiver_takes_what_it_wants_and_leaves_the_rest_in_order() {
         let mut inbox = Inbox::new(8, 16);
-        for m in [Message::Int(1), Message::Tag(5), Message::Struct(vec![1, 2]), Message::Notify(9)]
+        for m in [Message::Int(1), Message::Tag(5), Message::bytes(vec![1, 2]), Message::Notify(9)]
         {
             inbox.push(m);
         }
-        assert_eq!(inbox.take(Want::ThisTag(9)), Some(Message::Notify(9)));
-        assert_eq!(inbox.take(Want::Tag), Some(Message::Tag(5)));
-        assert_eq!(inbox.take(Want::Tag), None);
-        assert_eq!(inbox.take(Want::Any), Some(Message::Int(1)));
-        assert_eq!(inbox.take(Want::Struct), Some(Message::Struct(vec![1, 2])));
+        assert_eq!(inbox.take(Wanted::ThisTag(9)), Some(Message::Notify(9)));
+        assert_eq!(inbox.take(Wanted::Tag), Some(Message::Tag(5)));
+        assert_eq!(inbox.take(Wanted::Tag), None);
+        assert_eq!(inbox.take(Wanted::Any), Some(Message::Int(1)));
+        assert_eq!(inbox.take(Wanted::Bytes), Some(Message::bytes(vec![1, 2])));
         assert_eq!(inbox.len(), 0);
     }
 
     #[test]
     fn the_bound_is_on_messages_and_on_bytes() {
         let mut inbox = Inbox::new(2, 10);
-        inbox.push(Message::Struct(vec![0; 8]));
+        inbox.push(Message::bytes(vec![0; 8]));
         assert!(!inbox.has_space(1, 3));
         assert!(inbox.has_space(1, 2));
         assert!(!inbox.has_space(2, 2));
         inbox.push(Message::Tag(0));
         assert!(!inbox.has_space(1, 0));
-        inbox.take(Want::Struct);
+        inbox.take(Wanted::Bytes);
         assert!(inbox.has_space(1, 10));
     }
 
@@ -186,7 +194,7 @@ mod tests {
     fn one_message_fits_into_an_empty_inbox_however_long_it_is() {
         let mut inbox = Inbox::new(2, 10);
         assert!(inbox.has_space(1, 11) && !inbox.has_space(2, 11));
-        inbox.push(Message::Struct(vec![0; 11]));
+        inbox.push(Message::bytes(vec![0; 11]));
         assert!(!inbox.has_space(1, 0));
     }
 

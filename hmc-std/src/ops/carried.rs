@@ -8,7 +8,7 @@ use hmc_core::region::LocalSlice;
 use crate::base::error::{Error, ErrorKind};
 use crate::link::op_resources::OpResources;
 use crate::memory::{LocalRange, Region, Span};
-use crate::ops::posted::Posted;
+use crate::ops::running::Running;
 
 /// What an operation has moved, and the memory that went into it.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ enum Memory<M> {
     /// Nothing touches it.
     Back(M),
     /// The operation has it until its fence.
-    Held(Posted),
+    Held(Running),
     /// It went back to its region.
     Gone,
 }
@@ -53,7 +53,7 @@ pub trait Carried: sealed::Carried {
 
     /// The error of an operation that has ended.
     #[doc(hidden)]
-    fn failed(error: Error, op: Posted) -> Self::Error;
+    fn failed(error: Error, op: Running) -> Self::Error;
 }
 
 pub(crate) mod sealed {
@@ -72,7 +72,7 @@ impl Carried for () {
         error
     }
 
-    fn failed(error: Error, _: Posted) -> Error {
+    fn failed(error: Error, _: Running) -> Error {
         error
     }
 }
@@ -90,7 +90,7 @@ impl Carried for Span {
         Failed::new(error, Memory::Back(self))
     }
 
-    fn failed(error: Error, op: Posted) -> Failed<Self> {
+    fn failed(error: Error, op: Running) -> Failed<Self> {
         let memory = match op.take_held() {
             Some(mut held) => held.take_span().map_or(Memory::Gone, Memory::Back),
             None => Memory::Held(op),
@@ -177,7 +177,7 @@ impl<M: Carried> Failed<M> {
     }
 
     /// The operation that still has the memory.
-    pub(crate) fn holder(&self) -> Option<&Posted> {
+    pub(crate) fn holder(&self) -> Option<&Running> {
         match &self.0.memory {
             Memory::Held(op) => Some(op),
             Memory::Back(_) | Memory::Gone => None,

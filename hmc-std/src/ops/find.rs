@@ -5,12 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hmc_core::time::Instant;
 use hmc_core::types::ConnType;
 
 use crate::base::error::{Error, Result};
-use crate::callbacks::timer::Timer;
 use crate::link::{LinkState, WaitScope};
+use crate::ops::event_wait::EventWait;
 use crate::ops::peer_handle::Peer;
 use crate::ops::remote::Remote;
 use crate::ops::request::sealed::Sealed;
@@ -81,7 +80,7 @@ impl<'a> Verb for Find<'a> {
     }
 
     fn pending(self, within: Option<Duration>) -> PendingFind<'a> {
-        PendingFind { find: self, within, deadline: None, timer: None }
+        PendingFind { find: self, wait: EventWait::new(within) }
     }
 }
 
@@ -89,36 +88,15 @@ impl<'a> Verb for Find<'a> {
 #[derive(Debug)]
 pub struct PendingFind<'a> {
     find: Find<'a>,
-    within: Option<Duration>,
-    /// From the first poll on.
-    deadline: Option<Instant>,
-    timer: Option<Timer>,
+    wait: EventWait,
 }
 
 impl Future for PendingFind<'_> {
     type Output = Result<Remote>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let within = self.within;
-        let Self { find, deadline, timer, .. } = &mut *self;
-        let shared = &find.peer.shared;
-        shared.check_process()?;
-        if let Some(found) = find.look() {
-            return Poll::Ready(found);
-        }
-        let deadline = *deadline.get_or_insert_with(|| {
-            shared.clock.deadline_in(within.unwrap_or(shared.config.deadline))
-        });
-        if shared.clock.now() >= deadline {
-            let e = Error::deadline(find.what()).with_peer(find.peer.rank());
-            return Poll::Ready(Err(e));
-        }
-        shared.wakers.start();
-        timer
-            .get_or_insert_with(|| Timer::new(&shared.wakers, shared.origin, deadline))
-            .wake(cx.waker());
-        shared.event_wakers.add(cx.waker());
-        // What came before the waker was set woke nobody.
-        find.look().map_or(Poll::Pending, Poll::Ready)
+        let Self { find, wait } = &mut *self;
+        let late = || Error::deadline(find.what()).with_peer(find.peer.rank());
+        wait.poll(&find.peer.shared, cx, late, || find.look())
     }
 }

@@ -18,6 +18,7 @@ use crate::ops::carried::Carried;
 use crate::ops::peer_handle::Peer;
 use crate::ops::post::Then;
 use crate::ops::posted::Posted;
+use crate::ops::running::Running;
 use crate::ops::started::Op;
 use crate::ops::started::{OpResult, Started, conclude, given};
 
@@ -86,7 +87,7 @@ impl Job {
             peer.link.resume_background();
         }
         let result = op.finish();
-        conclude(op, result)
+        conclude(Running::Posted(op), result)
     }
 
     /// Begins it. If all slots are in use by operations that run, it waits for one, or is refused.
@@ -106,7 +107,7 @@ impl Job {
             Ok(op) => {
                 // Nobody waits yet: what this thread did not finish goes on in the background.
                 peer.link.resume_background();
-                Ok(Op::posted(op))
+                Ok(Op::begun(Running::Posted(op)))
             }
             Err(e) => Err(self.refused::<M>(e)),
         }
@@ -145,7 +146,7 @@ impl<M: Carried> Future for PendingJob<'_, M> {
                                 Timer::new(&peer.shared.wakers, peer.shared.origin, deadline)
                             })
                             .wake(cx.waker());
-                        peer.link.wake_for_space(cx.waker());
+                        peer.link.space().add(cx.waker());
                         posted = job.try_post(peer, deadline);
                     }
                     match posted {
@@ -170,7 +171,7 @@ impl<M: Carried> Future for PendingJob<'_, M> {
                         self.0 = State::Running(op);
                         return Poll::Pending;
                     };
-                    return Poll::Ready(conclude(op, result));
+                    return Poll::Ready(conclude(Running::Posted(op), result));
                 }
                 State::Over => return Poll::Ready(Err(given().into())),
             }

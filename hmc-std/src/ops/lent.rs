@@ -15,7 +15,6 @@ use hmc_mem::shared::SharedBytes;
 
 use crate::base::clock;
 use crate::base::error::{Error, Result};
-use crate::link::rndv::state::half_for;
 use crate::memory::{Span, check_writable};
 use crate::ops::carried::Done;
 use crate::ops::remote::Remote;
@@ -101,7 +100,7 @@ impl<'a, 'b> LentMove<'a, 'b> {
             }
             let piece = whole.span(Side::Local, self.done, left.min(RNDV_HALF_BYTES))?;
             let plain = if has_tag && piece.len() < left { Opcode::Put } else { code };
-            let span = self.remote.bounce(piece.len())?;
+            let span = self.remote.peer.bounce(piece.len())?.take(0, piece.len())?;
             if plain != Opcode::Get {
                 let bounce = span.region().bytes();
                 view.copy_to(piece, &bounce, span.slice().span).map_err(MemError::from)?;
@@ -165,19 +164,6 @@ impl<'a, 'b> LentMove<'a, 'b> {
 
     pub(crate) fn pending(self) -> PendingLent<'a, 'b> {
         PendingLent { rest: self, piece: None, deadline: None }
-    }
-}
-
-impl Remote {
-    /// Memory for `len` bytes on their way.
-    fn bounce(&self, len: u64) -> Result<Span> {
-        let half = half_for(len);
-        let kept = self.peer.link.with_rndv(|rndv| rndv.take_bounce(half));
-        let region = match kept {
-            Some(region) => region,
-            None => self.peer.shared.regions.allocate(half.saturating_mul(2))?,
-        };
-        region.take(0, len)
     }
 }
 

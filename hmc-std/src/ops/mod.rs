@@ -1,21 +1,36 @@
 //! Operations, and the objects that an application holds of them: requests, operations under way, windows, messages.
 
+pub(crate) mod accept;
+pub(crate) mod background_call;
 pub(crate) mod carried;
-pub mod delivery;
+pub(crate) mod connect;
+pub(crate) mod data_message;
+pub(crate) mod disconnect;
+pub(crate) mod event_wait;
+pub(crate) mod exposure;
 pub mod file;
 pub(crate) mod find;
 pub(crate) mod job;
 pub(crate) mod lent;
+pub(crate) mod lent_message;
 pub(crate) mod list;
+pub(crate) mod message_begin;
+pub(crate) mod message_op;
 pub(crate) mod peer_handle;
 pub(crate) mod post;
 pub(crate) mod posted;
 pub(crate) mod put_get;
 pub(crate) mod reclaim;
+pub(crate) mod recv;
 pub(crate) mod remote;
 pub(crate) mod request;
+pub(crate) mod revoke;
+pub(crate) mod running;
+pub(crate) mod send;
 pub(crate) mod sources;
 pub(crate) mod started;
 pub(crate) mod transfer;
 pub(crate) mod wait_any;
+pub mod want;
+pub(crate) mod who;
 pub mod window;

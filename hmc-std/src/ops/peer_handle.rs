@@ -95,14 +95,6 @@ impl Peer {
         if self.shared.origin.is_child() { None } else { self.link.data().plane().kind() }
     }
 
-    /// Bytes of the peer's buffer.
-    ///
-    /// # Errors
-    /// `NotFound` when it exposes none.
-    pub fn remote_len(&self) -> Result<u64> {
-        Ok(self.default_remote()?.extent.len())
-    }
-
     pub(crate) fn default_remote(&self) -> Result<WindowDesc> {
         self.shared.check_process()?;
         self.link.data().default_remote().ok_or_else(|| self.no_buffer())
@@ -113,15 +105,5 @@ impl Peer {
             return self.link.gone();
         }
         Error::new(ErrorKind::NotFound, "the peer exposes no buffer").with_peer(self.rank())
-    }
-
-    /// Ends the link in order: says BYE, lets both ends finish what was posted, closes.
-    ///
-    /// # Errors
-    /// `DeadlineExceeded` when the peer did not agree in time, `Interrupted`; the link is over all the same.
-    pub fn disconnect(&self, timeout: Duration) -> Result<()> {
-        self.shared.check_process()?;
-        let until = self.shared.until(timeout);
-        crate::conn::shutdown::leave(&self.shared, std::slice::from_ref(&self.link), until)
     }
 }

@@ -35,7 +35,7 @@ impl<M: Carried> Verb for Reclaim<M> {
 
     fn wait(self, within: Option<Duration>) -> Result<M, Failed<M>> {
         if let Some(op) = self.0.holder() {
-            let shared = &op.peer.shared;
+            let shared = &op.peer().shared;
             // How it ended shows below.
             let _ = op.wait_fenced(shared.until(within.unwrap_or(shared.config.deadline)));
         }

@@ -67,6 +67,12 @@ impl<V> Request<V> {
         Self { verb, within: None }
     }
 
+    /// The same with something changed.
+    pub(crate) fn map(mut self, change: impl FnOnce(&mut V)) -> Self {
+        change(&mut self.verb);
+        self
+    }
+
     pub(crate) fn into_verb(self) -> V {
         self.verb
     }

@@ -9,7 +9,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::op_name::OpName;
 use crate::base::wait_limit::WaitStopped;
 use crate::ops::carried::{Carried, Done};
-use crate::ops::posted::Posted;
+use crate::ops::running::Running;
 
 /// An operation that was started: to be waited for, asked, withdrawn, or awaited. Any thread may do so, by reference.
 ///
@@ -23,7 +23,7 @@ pub struct Op<M: Carried = ()>(State<M>);
 enum State<M> {
     /// It was over when it was started.
     Over(Done<M>),
-    Posted(Posted),
+    Running(Running),
     /// Its future has given the result.
     Given,
 }
@@ -63,7 +63,7 @@ pub(crate) fn given() -> Error {
 
 /// What is given to who waits for an operation that has ended so.
 pub(crate) fn conclude<M: Carried>(
-    op: Posted,
+    op: Running,
     result: Result<u64>,
 ) -> std::result::Result<Done<M>, M::Error> {
     match result {
@@ -82,22 +82,22 @@ impl<M: Carried> Op<M> {
         Self(State::Over(done))
     }
 
-    pub(crate) fn posted(op: Posted) -> Self {
-        Self(State::Posted(op))
+    pub(crate) fn begun(op: Running) -> Self {
+        Self(State::Running(op))
     }
 
-    /// What runs, with its slot; `None` if it is over.
-    pub(crate) fn running(&self) -> Option<&Posted> {
+    /// What runs; `None` if it is over.
+    pub(crate) fn running(&self) -> Option<&Running> {
         match &self.0 {
-            State::Posted(op) => Some(op),
+            State::Running(op) => Some(op),
             State::Over(_) | State::Given => None,
         }
     }
 
-    /// Its name in errors and logs; `None` if it was over when it was started.
+    /// Its name in errors and logs; `None` for a message, and if it was over when it was started.
     #[must_use]
     pub fn name(&self) -> Option<OpName> {
-        self.running().map(Posted::name)
+        self.running().and_then(Running::name)
     }
 
     /// Waits until it has ended. Gives what it moved, and its memory.
@@ -109,7 +109,7 @@ impl<M: Carried> Op<M> {
     pub fn wait(self) -> std::result::Result<Done<M>, M::Error> {
         match self.0 {
             State::Over(done) => Ok(done),
-            State::Posted(op) => {
+            State::Running(op) => {
                 let result = op.finish();
                 conclude(op, result)
             }
@@ -122,7 +122,7 @@ impl<M: Carried> Op<M> {
     pub fn wait_for(&self, limit: Duration) -> Waited<Result<u64>> {
         let op = match &self.0 {
             State::Over(done) => return Waited::Ended(Ok(done.bytes)),
-            State::Posted(op) => op,
+            State::Running(op) => op,
             State::Given => return Waited::Ended(Err(given())),
         };
         if let Some(result) = op.polled_result() {
@@ -131,7 +131,7 @@ impl<M: Carried> Op<M> {
         if limit.is_zero() {
             return Waited::Limit;
         }
-        match op.wait_until(op.peer.shared.until(limit)) {
+        match op.wait_until(op.peer().shared.until(limit)) {
             Ok(result) => Waited::Ended(result),
             Err(WaitStopped::Deadline) => Waited::Limit,
             Err(WaitStopped::Interrupted) => Waited::Interrupted,
@@ -143,7 +143,7 @@ impl<M: Carried> Op<M> {
     pub fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<Result<u64>> {
         match &self.0 {
             State::Over(done) => Poll::Ready(Ok(done.bytes)),
-            State::Posted(op) => op.poll_result(cx),
+            State::Running(op) => op.poll_result(cx),
             State::Given => Poll::Ready(Err(given())),
         }
     }
@@ -151,7 +151,7 @@ impl<M: Carried> Op<M> {
     /// Asks it to end: it ends as `Cancelled`, unless it has ended. That is no fence: what the transport had begun with may
     /// still be carried out, over UCX or RDMA with several channels even after a later operation of the same bytes.
     pub fn cancel(&self) {
-        if let State::Posted(op) = &self.0 {
+        if let State::Running(op) = &self.0 {
             op.cancel();
         }
     }
@@ -161,15 +161,15 @@ impl<M: Carried> Future for Op<M> {
     type Output = std::result::Result<Done<M>, M::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::Posted(op) = &self.0 {
+        if let State::Running(op) = &self.0 {
             let result = std::task::ready!(op.poll_result(cx));
-            if let State::Posted(op) = std::mem::replace(&mut self.0, State::Given) {
+            if let State::Running(op) = std::mem::replace(&mut self.0, State::Given) {
                 return Poll::Ready(conclude(op, result));
             }
         }
         Poll::Ready(match std::mem::replace(&mut self.0, State::Given) {
             State::Over(done) => Ok(done),
-            State::Posted(_) | State::Given => Err(given().into()),
+            State::Running(_) | State::Given => Err(given().into()),
         })
     }
 }

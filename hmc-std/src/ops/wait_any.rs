@@ -19,10 +19,10 @@ use crate::io::reactor;
 use crate::link::Link;
 use crate::link::spin_policy::WaitOutcome;
 use crate::ops::carried::Carried;
-use crate::ops::posted::Posted;
+use crate::ops::running::Running;
 use crate::ops::started::{Op, Waited};
 use crate::state::inner::SessionInner;
-use crate::state::wait_pool::{LinkOp, WaitSpace};
+use crate::state::wait_pool::{LinkOp, WaitSpace, WaitedFor};
 
 /// A waker registered with operations, deregistered on drop: it must not be woken for another call's wait.
 struct Armed<'a> {
@@ -37,17 +37,31 @@ impl<'a> Armed<'a> {
     /// itself has bytes to copy.
     fn put(ops: &'a [LinkOp], waker: &'a Arc<EventfdWaker>) -> Option<Self> {
         let mut armed = Armed { ops, waker, is_shared: false };
-        for (link, op) in ops {
+        for LinkOp { link, what } in ops {
             let mut data = link.data();
-            if data.has_work() || data.test(*op) != Ok(false) {
+            if data.has_work() {
                 return None;
             }
-            let added = data.add_waker(*op, Arc::clone(waker));
-            drop(data);
+            match what {
+                WaitedFor::Slot(op) => {
+                    if data.test(*op) != Ok(false) {
+                        return None;
+                    }
+                    let added = data.add_waker(*op, Arc::clone(waker));
+                    drop(data);
+                    armed.is_shared |= added.is_err();
+                    // What it replaces may be a waker of the application: dropped outside the lock.
+                    drop(added);
+                }
+                WaitedFor::Message(handle) => {
+                    drop(data);
+                    armed.is_shared |= !handle.add_waker(waker);
+                    if handle.result().is_some() {
+                        return None;
+                    }
+                }
+            }
             link.wake_on_completion();
-            armed.is_shared |= added.is_err();
-            // What it replaces may be a waker of the application: dropped outside the lock.
-            drop(added);
         }
         Some(armed)
     }
@@ -55,8 +69,11 @@ impl<'a> Armed<'a> {
 
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
-        for (link, op) in self.ops {
-            let waker = link.data().take_waker(*op, self.waker);
+        for LinkOp { link, what } in self.ops {
+            let waker = match what {
+                WaitedFor::Slot(op) => link.data().take_waker(*op, self.waker),
+                WaitedFor::Message(handle) => handle.take_waker(self.waker),
+            };
             drop(waker);
         }
     }
@@ -74,7 +91,7 @@ fn park(ops: &[LinkOp], waker: &EventfdWaker, manual: bool, deadline: Instant) {
     let mut fds: heapless::Vec<PollFd<'_>, WATCHED> = heapless::Vec::new();
     let _ = fds.push(PollFd::new(waker, PollFlags::IN));
     let mut last = None;
-    for (link, _) in ops {
+    for LinkOp { link, .. } in ops {
         // Operations of one peer often follow each other: one look at its link is enough.
         if last.replace(link.serial) == Some(link.serial) {
             continue;
@@ -119,13 +136,13 @@ pub fn wait_any<M: Carried>(ops: &[&Op<M>], limit: Duration) -> Result<Waited<us
         return Ok(Waited::Ended(over));
     }
     let Some(first) = running(0) else { return Ok(Waited::Ended(0)) };
-    let shared = &first.peer.shared;
-    ops.iter().filter_map(|op| op.running()).try_for_each(|op| op.peer.shared.check_process())?;
+    let shared = &first.peer().shared;
+    ops.iter().filter_map(|op| op.running()).try_for_each(|op| op.peer().shared.check_process())?;
     let mut space = shared.wait_pool.take();
     let all = ops.iter().filter_map(|op| op.running());
-    space.ops.extend(all.map(|op| (Arc::clone(&op.peer.link), op.slot())));
-    let ended = |n: usize| running(n).is_none_or(Posted::has_ended);
-    let found = wait_for_one(shared, &first.peer.link, limit, &mut space, ended);
+    space.ops.extend(all.map(Running::link_op));
+    let ended = |n: usize| running(n).is_none_or(Running::has_ended);
+    let found = wait_for_one(shared, &first.peer().link, limit, &mut space, ended);
     shared.wait_pool.leave(space);
     found
 }
@@ -184,7 +201,9 @@ mod tests {
     use hmc_core::time::Instant;
     use hmc_hw::host::SharedWorker;
 
-    use super::{Armed, EventfdWaker, UNWATCHED_PARK, Waited, unwatched, wait_any};
+    use super::{
+        Armed, EventfdWaker, LinkOp, UNWATCHED_PARK, Waited, WaitedFor, unwatched, wait_any,
+    };
     use crate::api::session::Session;
     use crate::base::address::Address;
     use crate::base::config::Progress;
@@ -192,6 +211,7 @@ mod tests {
     use crate::link::ends::pair_with_worker;
     use crate::ops::peer_handle::Peer;
     use crate::ops::posted::Posted;
+    use crate::ops::running::Running;
     use crate::ops::started::Op;
     use crate::transport::link_waker::LinkWaker;
     use crate::transport::worker::Worker;
@@ -240,11 +260,12 @@ mod tests {
         let sleepers = || counts.1.load(Ordering::Relaxed);
         assert_eq!(sleepers(), 0, "a put alone is waited for by nobody");
         {
-            let future: Op = Op::posted(Posted::new(peer, op, Instant::NEVER));
+            let future: Op = Op::begun(Running::Posted(Posted::new(peer, op, Instant::NEVER)));
             assert!(future.poll_ended(&mut Context::from_waker(Waker::noop())).is_pending());
             assert_eq!(sleepers(), 1);
             let eventfd = EventfdWaker::new().expect("a descriptor");
-            let links = [(Arc::clone(&near.link), op)];
+            let (link, what) = (Arc::clone(&near.link), WaitedFor::Slot(op));
+            let links = [LinkOp { link, what }];
             assert!(Armed::put(&links, &eventfd).is_some());
             assert_eq!(sleepers(), 2);
         }
@@ -267,7 +288,7 @@ mod tests {
         let source = Session::builder(0).buffer(4096).start().expect("a source");
         let address = Address::Tcp(quiet.tcp_addr().expect("it listens"));
         let peer = std::thread::scope(|s| {
-            let connecting = s.spawn(|| source.connect(1, &address));
+            let connecting = s.spawn(|| source.connect(&address).rank(1).wait());
             while !connecting.is_finished() {
                 quiet.progress();
             }

@@ -7,6 +7,7 @@ use hmc_core::slots::SlotId;
 use crate::base::error::Result;
 use crate::io::eventfd::EventfdWaker;
 use crate::link::Link;
+use crate::link::rndv::handle::MessageHandle;
 
 /// Storage of calls that have ended.
 #[derive(Debug)]
@@ -15,8 +16,19 @@ pub(crate) struct WaitPool(Mutex<heapless::Vec<Box<WaitSpace>, KEPT>>);
 /// How many are kept: threads that wait at the same time and allocate nothing.
 const KEPT: usize = 16;
 
-/// An operation and its link.
-pub(crate) type LinkOp = (Arc<Link>, SlotId);
+/// An operation, and the link whose progress ends it.
+#[derive(Debug)]
+pub(crate) struct LinkOp {
+    pub(crate) link: Arc<Link>,
+    pub(crate) what: WaitedFor,
+}
+
+/// By what an operation is known to its link.
+#[derive(Debug)]
+pub(crate) enum WaitedFor {
+    Slot(SlotId),
+    Message(Arc<MessageHandle>),
+}
 
 /// The operations that a call looks at, with their links, and the waker with which it parks, once it has to.
 #[derive(Debug, Default)]

@@ -262,7 +262,7 @@ mod tests {
 
     use super::*;
     use crate::memory::{Region, RegionTable};
-    use crate::node::inbox::{Inbox, Want};
+    use crate::node::inbox::{Inbox, Wanted};
 
     struct Bench {
         plane: LoopbackDataPlane,
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(bench.post(1, tagged(6)), Err(PostErrorKind::Busy));
         assert_eq!(bench.post(2, Opcode::Put), Ok(()));
         assert_eq!(bench.post(3, Opcode::Get), Ok(()));
-        let take = |b: &Bench| b.inbox.lock().expect("nobody panics").take(Want::Any);
+        let take = |b: &Bench| b.inbox.lock().expect("nobody panics").take(Wanted::Any);
         assert_eq!((take(&bench), take(&bench)), (Some(Message::Notify(5)), None));
         assert_eq!(bench.post(4, tagged(7)), Ok(()));
         assert_eq!(bench.poll(2), [(0, Ok(8)), (2, Ok(8))]);
@@ -366,7 +366,7 @@ mod tests {
         bench.plane.close(DataCloseReason::Silent);
         assert_eq!(bench.poll(4), [(3, Err(Failure::PeerDead))]);
         assert_eq!(bench.post(4, Opcode::Put), Err(PostErrorKind::Disconnected));
-        assert_eq!(bench.inbox.lock().expect("nobody panics").take(Want::Any), None);
+        assert_eq!(bench.inbox.lock().expect("nobody panics").take(Wanted::Any), None);
     }
 
     #[test]

@@ -293,7 +293,7 @@ mod tests {
         let made = |all: &[(ConnType, u8)]| {
             let config =
                 Config { buffer_bytes: 64, ..Config::new(Rank(0), &Environment::default()) };
-            let prepared = Prepared::new(config, None, custom(all)).expect("memory");
+            let prepared = Prepared::new(config, None, custom(all), None).expect("memory");
             prepared.buffer().region().is_mappable()
         };
         assert!(made(&[(one, 128)]), "an ordinary one");

@@ -32,7 +32,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::TagInbox;
-    use crate::node::inbox::{Inbox, Message, Want};
+    use crate::node::inbox::{Inbox, Message, Wanted};
 
     #[test]
     fn tags_are_delivered_while_there_is_space() {
@@ -43,6 +43,6 @@ mod tests {
         assert!(!tags.has_space());
         let mut inbox = inbox.lock().expect("nobody panics");
         assert!(inbox.is_awaited(), "whoever takes a message has the link go on");
-        assert_eq!(inbox.take(Want::Any), Some(Message::Notify(7)));
+        assert_eq!(inbox.take(Wanted::Any), Some(Message::Notify(7)));
     }
 }

@@ -125,7 +125,7 @@ pub enum Output {
         /// The sender.
         from: u32,
         /// What it says.
-        message: Message,
+        message: Message<'static>,
     },
     /// A peer is connected.
     PeerUp {

@@ -2,7 +2,6 @@
 
 use hmc_core::time::Instant;
 use hmc_std::Op;
-use hmc_std::delivery::Delivery;
 use hmc_std::internals::link::DrivenLink;
 use hmc_std::peer::Peer;
 
@@ -11,7 +10,7 @@ use super::sending::Sending;
 /// A request that has not completed.
 pub(super) enum PendingRequest {
     Operation { number: u64, peer: Peer, op: Op },
-    Delivery { number: u64, delivery: Delivery },
+    Delivery { number: u64, delivery: Op },
     Message(Sending),
     Goodbye { number: u64, links: Vec<DrivenLink>, until: Instant },
 }

@@ -3,6 +3,7 @@
 //! A request completes when the operation's local memory is no longer used, not merely when its outcome is known: then the
 //! application may use its range again whatever the outcome is.
 
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hmc_core::time::Instant;
@@ -17,7 +18,7 @@ use super::node_request::NodeRequest;
 use super::pending_request::PendingRequest;
 use super::sending::Sending;
 use super::{Node, Owned};
-use crate::buffers::{BufferTransfers as _, Copy, Direction, Ends};
+use crate::buffers::{BufferMessages as _, BufferTransfers as _, Copy, Direction, Ends};
 
 /// Operations that one peer may be asked for at a time. Posting never has to wait for space then.
 const MAX_AT_A_TIME: usize = 64;
@@ -91,18 +92,18 @@ impl Node {
             }
             NodeRequest::Tag { rank, tag } => self.send(number, rank, Message::Tag(tag)),
             NodeRequest::Int { rank, value } => self.send(number, rank, Message::Int(value)),
-            NodeRequest::Struct { rank, bytes } => self.send(number, rank, Message::Struct(bytes)),
+            NodeRequest::Struct { rank, bytes } => self.send(number, rank, Message::bytes(bytes)),
             NodeRequest::Expose { rank, label, len, access } => {
                 self.expose(rank, label, len, access)
             }
             NodeRequest::Revoke { label, patience } => self.revoke(label, patience),
             NodeRequest::Send { rank, offset, len } => {
-                let delivery = self.peer(rank)?.send_data_nb(offset, len)?;
+                let delivery = self.peer(rank)?.start_send_at(offset, len)?;
                 self.requests.push(PendingRequest::Delivery { number, delivery });
                 Ok(None)
             }
             NodeRequest::Recv { rank, offset, space } => {
-                let delivery = self.peer(rank)?.recv_data_nb(offset, space)?;
+                let delivery = self.peer(rank)?.start_recv_at(offset, space)?;
                 self.requests.push(PendingRequest::Delivery { number, delivery });
                 Ok(None)
             }
@@ -137,7 +138,7 @@ impl Node {
         self.requests.push(PendingRequest::Goodbye { number, links, until });
     }
 
-    fn send(&mut self, number: u64, rank: u32, message: Message) -> Result<Option<u64>> {
+    fn send(&mut self, number: u64, rank: u32, message: Message<'static>) -> Result<Option<u64>> {
         let peer = self.peer(rank)?;
         let until = self.deadline_in(self.deadline);
         self.requests.push(PendingRequest::Message(Sending {
@@ -189,7 +190,7 @@ impl Node {
     fn revoke(&mut self, label: u64, patience: Duration) -> Result<Option<u64>> {
         match self.owned.remove(&label) {
             Some(Owned::Exposed(window)) => {
-                let span = window.revoke(patience)?;
+                let span = window.revoke().within(patience).wait()?;
                 self.owned.insert(label, Owned::Private(span));
                 Ok(Some(0))
             }
@@ -228,7 +229,11 @@ fn look(request: &mut PendingRequest, now: Instant) -> Option<Result<u64>> {
             waited.and_then(Waited::ended)
         }
         PendingRequest::Delivery { delivery, .. } => {
-            delivery.test().map(|r| r.map(|(bytes, _)| bytes).map_err(|e| e.error))
+            // It drives nothing.
+            match delivery.poll_ended(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(result) => Some(result),
+                Poll::Pending => None,
+            }
         }
         PendingRequest::Message(sending) => sending.look(now),
         PendingRequest::Goodbye { links, until, .. } => {

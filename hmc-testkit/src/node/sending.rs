@@ -11,7 +11,7 @@ use hmc_std::peer::Peer;
 pub(super) struct Sending {
     pub(super) number: u64,
     pub(super) peer: Peer,
-    pub(super) message: Message,
+    pub(super) message: Message<'static>,
     /// The system has all of it at that mark; `None` while it has nothing of it.
     pub(super) mark: Option<u64>,
     pub(super) until: Instant,
@@ -33,7 +33,7 @@ impl Sending {
             let message = match &self.message {
                 Message::Tag(tag) | Message::Notify(tag) => ControlMessage::Tag(*tag),
                 Message::Int(value) => ControlMessage::Int32(*value),
-                Message::Struct(bytes) => ControlMessage::Struct(bytes),
+                Message::Bytes(bytes) => ControlMessage::Struct(bytes),
             };
             let link = DrivenLink::of(&self.peer);
             match link.check_open().and_then(|()| link.send_out(&message)) {

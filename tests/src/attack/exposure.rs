@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use hmc_std::{Address, ConnType, Error, ErrorKind, Session};
+use hmc_std::{Address, Error, ErrorKind, Session};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
@@ -37,7 +37,7 @@ pub fn beyond_loopback(context: &mut Context) -> Outcome {
     while context.again(5) {
         // 192.0.2.0/24 leads nowhere (RFC 5737).
         let far = Address::Tcp(SocketAddr::from(([192, 0, 2, 1], 9)));
-        let dialed = session.connect_with(8, &far, ConnType::Auto, Duration::from_millis(200));
+        let dialed = session.connect(&far).rank(8).within(Duration::from_millis(200)).wait();
         let listens = Session::builder(9).tcp("0.0.0.0:0").start();
         let later = session.listen_tcp("0.0.0.0:0");
         let wanted = ErrorKind::NoCredentials;

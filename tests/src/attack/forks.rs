@@ -4,7 +4,7 @@ use hmc_testkit::buffers::BufferTransfers as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hmc_std::{Error, ErrorKind, Session};
+use hmc_std::{Error, ErrorKind, Message, Session, want};
 
 use super::{Context, Outcome};
 use crate::child::in_child;
@@ -38,9 +38,9 @@ pub fn calls(context: &mut Context) -> Outcome {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(1 << 16).start().expect("a session");
     let source = Session::builder(0).buffer(1 << 16).start().expect("a session");
-    let peer = source.connect(1, &dir.address()).expect("connected");
-    let back = target.wait_peer(0, LONG).expect("connected");
-    let region = source.allocate(1 << 16).expect("memory");
+    let peer = source.connect(&dir.address()).rank(1).wait().expect("connected");
+    let back = target.accept(0).within(LONG).wait().expect("connected");
+    let region = source.memory().allocate(1 << 16).expect("memory");
     // A child that could use them would copy by itself, without a call of the link.
     let remote = peer.buffer().expect("it has one");
     let range = source.buffer().range(0, 64).expect("in range");
@@ -57,14 +57,14 @@ pub fn calls(context: &mut Context) -> Outcome {
         while context.again(20) {
             let said = in_child(|| {
                 let all = [
-                    wrong("Communicator::peer", source.peer(1)),
-                    wrong("Communicator::allocate", source.allocate(64)),
+                    wrong("Session::peer", source.peer(1)),
+                    wrong("Memory::allocate", source.memory().allocate(64)),
                     wrong("Remote::put", remote.put(0, range).wait()),
                     wrong("Request::start", remote.put(0, range).start()),
-                    wrong("Peer::send_tag", back.send_tag(1)),
+                    wrong("Peer::send", back.send(Message::Tag(1)).wait()),
                     wrong("Region::take", region.take(60_000, 8)),
                     wrong("ConnBuffer::read_at", source.buffer().read_at(0, &mut [0])),
-                    wrong("Peer::recv_data", peer.recv_data(&mut [0])),
+                    wrong("Peer::recv_data", peer.recv_data(&mut [0]).wait().map(|d| d.bytes)),
                 ];
                 drop((peer.clone(), region.clone()));
                 all.into_iter().flatten().next().unwrap_or_default()
@@ -80,7 +80,11 @@ pub fn calls(context: &mut Context) -> Outcome {
     if let Some(seen) = broken {
         return context.broken(seen);
     }
-    match peer.put_at(0, 8192, 64).and_then(|()| peer.send_tag(7)).map(|()| target.ctrl_recv(0)) {
+    match peer
+        .put_at(0, 8192, 64)
+        .and_then(|()| peer.send(Message::Tag(7)).wait())
+        .map(|()| target.recv(0, want::Tag).wait().map(|m| m.1))
+    {
         Ok(Ok(7)) => context.held("8 calls in each child answer Forked, the parent goes on"),
         other => context.broken(format!("the parent cannot go on: {other:?}")),
     }
@@ -94,16 +98,16 @@ pub fn views(context: &mut Context) -> Outcome {
     let dir = TempDir::new();
     let target = Session::builder(1).uds(dir.path()).buffer(1 << 20).start().expect("a session");
     let source = Session::builder(0).buffer(1 << 20).start().expect("a session");
-    let region = source.allocate(1 << 16).expect("memory");
+    let region = source.memory().allocate(1 << 16).expect("memory");
     let mut span = region.take_all().expect("free");
     span.fill(7);
     let own = |rank: u32| -> Result<Session, Error> {
         let own = Session::builder(rank).buffer(1 << 20).start()?;
         own.buffer().fill(0, 64, 9)?;
-        own.connect(1, &dir.address())?.put_at(0, 0, 64)?;
+        own.connect(&dir.address()).rank(1).wait()?.put_at(0, 0, 64)?;
         Ok(own)
     };
-    let said = in_child(|| match own(2).and_then(|own| own.shutdown(LONG)) {
+    let said = in_child(|| match own(2).and_then(|own| own.shutdown().within(LONG).wait()) {
         Ok(()) => "done".to_owned(),
         Err(e) => e.to_string(),
     });

@@ -12,7 +12,7 @@ use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::Failure;
-use hmc_std::{Address, Message, Peer, Session, Waited, Want, Window};
+use hmc_std::{Address, Message, Peer, Session, Waited, Window, want::Wanted};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::{Context, Outcome};
@@ -101,7 +101,7 @@ impl Scene {
 
     /// A window of `len` bytes for the hostile peer, and what it is told of it.
     fn expose(&mut self, access: Access, label: u64, len: u64) -> (Window, WindowDesc) {
-        let region = self.session.allocate(len).expect("memory");
+        let region = self.session.memory().allocate(len).expect("memory");
         let mut span = region.take_all().expect("free");
         span.fill(OWN);
         let window = self.peer.expose(span, access, label).map_err(|(e, _)| e).expect("exposed");
@@ -131,7 +131,7 @@ fn join(session: &Session, rank: u32) -> (Rogue, Peer) {
     for socket in [&rogue.data, &rogue.control] {
         set_socket_timeout(socket, Timeout::Recv, Some(ANSWERED_BY)).expect("a socket");
     }
-    let peer = session.wait_peer(rank, LONG).expect("it is connected");
+    let peer = session.accept(rank).within(LONG).wait().expect("it is connected");
     (rogue, peer)
 }
 
@@ -278,7 +278,7 @@ pub fn revoked(context: &mut Context) -> Outcome {
         let (f, bytes) = scene.put(&told, 0, 64);
         let first = scene.request(&f, &bytes);
         assert_eq!(first, "done", "the window is open");
-        let mut span = match window.revoke(LONG) {
+        let mut span = match window.revoke().within(LONG).wait() {
             Ok(span) => span,
             Err(e) => return context.broken(format!("the window does not come back: {e}")),
         };
@@ -311,7 +311,7 @@ pub fn late(context: &mut Context) -> Outcome {
             window.read_at(0, &mut byte).expect("ours");
             (byte == [FOREIGN]).then_some(())
         });
-        let mut span = match window.revoke(LONG) {
+        let mut span = match window.revoke().within(LONG).wait() {
             Ok(span) => span,
             Err(e) => return context.broken(format!("the window does not come back: {e}")),
         };
@@ -341,7 +341,7 @@ fn early(context: &mut Context, notify: bool) -> Outcome {
         let (first, rest) = bytes.split_at(context.rng.index(bytes.len()));
         assert!(scene.send(&f, first));
         let told = if notify {
-            scene.peer.recv(Want::Notify, SOON).is_ok()
+            scene.peer.recv(Wanted::Notify).within(SOON).wait().is_ok()
         } else {
             set_socket_timeout(&scene.rogue.data, Timeout::Recv, Some(SOON)).expect("a socket");
             let answer = read_data(&mut scene.rogue.data).is_some();
@@ -360,7 +360,9 @@ fn early(context: &mut Context, notify: bool) -> Outcome {
         scene.session.buffer().read_at(0, &mut got).expect("ours");
         let right = got == bytes && answer == "done";
         let right = right
-            && (!notify || scene.peer.recv(Want::Notify, LONG).ok() == Some(Message::Notify(tag)));
+            && (!notify
+                || scene.peer.recv(Wanted::Notify).within(LONG).wait().ok()
+                    == Some(Message::Notify(tag)));
         if !right {
             return context.broken(format!("the whole put was {answer}"));
         }
@@ -427,7 +429,9 @@ pub fn lying_answers(context: &mut Context) -> Outcome {
             return context.broken(format!("a lie ({lie}) changed memory beside the get's"));
         }
         scene.session.buffer().fill(0, BUFFER, OWN).expect("ours");
-        until("the link is over", LONG, || (!scene.session.check_conn(rank)).then_some(()));
+        until("the link is over", LONG, || {
+            (!scene.session.peer(rank).is_ok_and(|p| p.is_connected())).then_some(())
+        });
     }
     context.held("no get succeeded by a lie, no other byte changed")
 }
@@ -437,7 +441,7 @@ fn honest_peer(to: &Session) -> (Session, Peer) {
     let honest = Session::builder(4095).insecure_loopback().buffer(4096).start();
     let honest = honest.expect("a session");
     let at = Address::Tcp(to.tcp_addr().expect("it listens"));
-    let peer = honest.connect(0, &at).expect("connected");
+    let peer = honest.connect(&at).rank(0).wait().expect("connected");
     (honest, peer)
 }
 
@@ -469,7 +473,9 @@ pub fn malformed(context: &mut Context) -> Outcome {
             return context
                 .broken(format!("what followed the malformed {bytes:02x?} was {answer}"));
         }
-        until("the link is over", LONG, || (!scene.session.check_conn(rank)).then_some(()));
+        until("the link is over", LONG, || {
+            (!scene.session.peer(rank).is_ok_and(|p| p.is_connected())).then_some(())
+        });
         if let Err(e) = honest.1.put_at(0, 4096, 64) {
             return context.broken(format!("another peer was disturbed: {e}"));
         }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use hmc_std::{Address, ConnType, Session};
+use hmc_std::{Address, Session};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
@@ -37,7 +37,7 @@ pub fn server(program: &str, more: &str) -> (Actor, SocketAddr) {
 pub fn connect(at: &Address, rank: u32) -> hmc_std::Result<Duration> {
     let s = Session::builder(rank).buffer(1 << 12).start()?;
     let start = Instant::now();
-    let peer = s.connect_with(0, at, ConnType::Auto, LONG)?;
+    let peer = s.connect(at).rank(0).within(LONG).wait()?;
     let took = start.elapsed();
     peer.put_at(0, 0, 64)?;
     Ok(took)

@@ -12,8 +12,8 @@ pub fn spans(context: &mut Context) -> Outcome {
     let session = || Session::builder(0).buffer(4096).start().expect("a session");
     while context.again(20) {
         let (a, b) = (session(), session());
-        let small = a.allocate(4096).expect("memory");
-        let large = b.allocate(1 << 20).expect("memory");
+        let small = a.memory().allocate(4096).expect("memory");
+        let large = b.memory().allocate(1 << 20).expect("memory");
         let low = small.take(0, 4096).expect("free");
         let high = large.take(4096, (1 << 20) - 4096).expect("free");
         let (low, high) = match low.join(high) {

@@ -95,7 +95,7 @@ pub fn without_a_proof(context: &mut Context) -> Outcome {
         return context.broken("a process without a proof is a peer");
     }
     let ours = Session::builder(2).secret_file(dir.path().join("secret")).buffer(4096).start();
-    match ours.and_then(|ours| ours.connect(1, &Address::Tcp(at))?.put_at(0, 0, 8)) {
+    match ours.and_then(|ours| ours.connect(&Address::Tcp(at)).rank(1).wait()?.put_at(0, 0, 8)) {
         Ok(()) => context.held("each was refused, and the rank stayed free"),
         Err(e) => context.broken(format!("the rank is not free: {e}")),
     }
@@ -132,7 +132,7 @@ pub fn by_a_listener(context: &mut Context) -> Outcome {
         let with_challenge = context.attempts().is_multiple_of(2);
         let (dialed, told) = std::thread::scope(|s| {
             let liar = s.spawn(|| answer_falsely(&listener, with_challenge));
-            let dialed = session.connect_with(1, &at, ConnType::Auto, Duration::from_secs(3));
+            let dialed = session.connect(&at).rank(1).within(Duration::from_secs(3)).wait();
             (dialed.map(drop), liar.join().expect("no panic"))
         });
         let wanted = if with_challenge { ErrorKind::NoCredentials } else { ErrorKind::Protocol };
@@ -161,7 +161,7 @@ pub fn two_jobs(context: &mut Context) -> Outcome {
         let meant = second.tcp_addr().expect("it listens");
         let client = of(builder(2));
         let local = |endpoint| Address::Local { dir: uds.clone(), endpoint };
-        match client.connect(1, &local(meant)) {
+        match client.connect(&local(meant)).rank(1).wait() {
             Err(e) if e.to_string().contains("does not listen at the address") => {}
             Err(e) => return context.broken(format!("the error does not say why: {e}")),
             Ok(peer) => {
@@ -169,7 +169,7 @@ pub fn two_jobs(context: &mut Context) -> Outcome {
                 return context.broken(format!("connected to the other job; a put there: {put:?}"));
             }
         }
-        client.connect(1, &Address::Tcp(meant)).expect("the one that is meant");
+        client.connect(&Address::Tcp(meant)).rank(1).wait().expect("the one that is meant");
         // The dialer may know of the link before the session that it dialed lists it.
         let met = || (second.peers().len() == 1).then_some(());
         until("the one that is meant lists the peer", LONG, met);
@@ -178,7 +178,7 @@ pub fn two_jobs(context: &mut Context) -> Outcome {
         }
         // The right one answers by the local socket, too, by each of its addresses.
         let other = of(builder(3));
-        let peer = other.connect(1, &local(first.tcp_addr().expect("it listens")));
+        let peer = other.connect(&local(first.tcp_addr().expect("it listens"))).rank(1).wait();
         let conn = peer.as_ref().map(hmc_std::Peer::conn);
         if !matches!(conn, Ok(Some(ConnType::Shm))) {
             return context.broken(format!("the right process answers with {conn:?}"));
@@ -205,7 +205,7 @@ pub fn short_claims(context: &mut Context) -> Outcome {
         let latest = bound(KEPT + Duration::from_secs(3));
         let honest = |rank| -> Result<Duration, String> {
             let honest = Session::builder(rank).buffer(4096).start().expect("a session");
-            let connect = |time| honest.connect_with(1, &dir.address(), ConnType::Auto, time);
+            let connect = |time| honest.connect(&dir.address()).rank(1).within(time).wait();
             match connect(KEPT / 10) {
                 Ok(_) => return Err(format!("rank {rank} was not kept for who held it")),
                 Err(e) if e.to_string().contains("live process") => {
@@ -242,7 +242,7 @@ pub fn of_the_living(context: &mut Context) -> Outcome {
     let server = builder(1).tcp("127.0.0.1:0").uds(dir.path()).start().expect("a session");
     let at = server.tcp_addr().expect("it listens");
     let holder = builder(2).start().expect("a session");
-    let peer = holder.connect(1, &dir.address()).expect("a free rank");
+    let peer = holder.connect(&dir.address()).rank(1).wait().expect("a free rank");
     let host = claims(dial(at), 7, 1, OTHER_HOST);
     let path = dir.path().join("hmc_ctrl_rank_1.sock");
     while context.again(40) {
@@ -328,7 +328,7 @@ pub fn in_the_other_dialect(context: &mut Context) -> Outcome {
         let mut s = dial(at);
         assert!(send_raw(&mut s, &hmc_core::wire::cxx::hello_v1(Rank(rank))));
         s.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
-        if !is_closed_after(&mut s) || server.wait_peer(rank, Duration::ZERO).is_ok() {
+        if !is_closed_after(&mut s) || server.accept(rank).within(Duration::ZERO).wait().is_ok() {
             return context.broken(format!("rank {rank} was accepted in the other dialect"));
         }
     }

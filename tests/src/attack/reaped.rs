@@ -60,7 +60,13 @@ pub fn successes_after_the_end(context: &mut Context) -> Outcome {
     while late == 0 && context.again(100) {
         let mut actor = Actor::session(&context.actor, &settings);
         let session = &sessions[usize::from(context.attempts().is_multiple_of(2))];
-        let peer = session.connect_with(1, &dir.address(), ConnType::Shm, LONG).expect("a peer");
+        let peer = session
+            .connect(&dir.address())
+            .rank(1)
+            .over(ConnType::Shm)
+            .within(LONG)
+            .wait()
+            .expect("a peer");
         let seen = Seen::default();
         let ends = std::thread::scope(|s| {
             let (seen, peer) = (&seen, &peer);
@@ -84,12 +90,12 @@ pub fn successes_after_the_end(context: &mut Context) -> Outcome {
         late += n;
         dirty += u32::from(n > 0);
         // Unless they were late, a put found the end, and the session knows it.
-        if n == 0 && session.check_conn(1) {
+        if n == 0 && session.peer(1).is_ok_and(|p| p.is_connected()) {
             return context.broken("a put found the end, and the session does not know it");
         }
         until("the link is over", LONG, || {
             session.progress();
-            (!session.check_conn(1)).then_some(())
+            (!session.peer(1).is_ok_and(|p| p.is_connected())).then_some(())
         });
     }
     match late {

@@ -68,7 +68,7 @@ fn initiate(
 /// When two cannot be connected.
 pub fn retries(context: &mut Context) -> Outcome {
     let pair = Pair::new(ConnType::Shm, 4096);
-    let region = pair.receiver().allocate(4096).expect("memory");
+    let region = pair.receiver().memory().allocate(4096).expect("memory");
     let (entered, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let to_target = pair.sender().peer(1).expect("connected");
     let mut slowest = Duration::ZERO;
@@ -91,7 +91,7 @@ pub fn retries(context: &mut Context) -> Outcome {
                     std::thread::yield_now();
                 }
                 let begun = Instant::now();
-                if let Err(e) = window.revoke(REVOKED_BY * 2) {
+                if let Err(e) = window.revoke().within(REVOKED_BY * 2).wait() {
                     return Err(format!("round {round}: revoking a healthy peer's window: {e}"));
                 }
                 slowest = slowest.max(begun.elapsed());
@@ -160,8 +160,8 @@ pub fn refused(context: &mut Context) -> Outcome {
     let session = session.expect("a session");
     let mut rogue = Rogue::join(1, &dir.address(), &dir.address());
     let (theirs, ours) = exchange(&rogue);
-    let peer = session.wait_peer(1, REVOKED_BY * 5).expect("it is connected");
-    let region = session.allocate(4096).expect("memory");
+    let peer = session.accept(1).within(REVOKED_BY * 5).wait().expect("it is connected");
+    let region = session.memory().allocate(4096).expect("memory");
     let mut at_word: Option<u64> = None;
     while context.again(50) {
         let label = context.attempts();
@@ -194,7 +194,7 @@ pub fn refused(context: &mut Context) -> Outcome {
         }
         at_word = Some(at);
         let begun = Instant::now();
-        if let Err(e) = window.revoke(REVOKED_BY) {
+        if let Err(e) = window.revoke().within(REVOKED_BY).wait() {
             return context.broken(format!("revoking with nobody inside, round {label}: {e}"));
         }
         let took = begun.elapsed();

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use hmc_core::wire::message::ControlMessage;
-use hmc_std::{Address, Error, ErrorKind, Peer, Session, Waited, Want};
+use hmc_std::{Address, Error, ErrorKind, Peer, Session, Waited, want::Wanted};
 
 use super::{Context, Outcome};
 use crate::env::bound;
@@ -30,8 +30,8 @@ const CALLS: [Call; 5] = [
     ("put", |peer| peer.put_at(0, 0, 64)),
     ("get", |peer| peer.get_at(0, 0, 64)),
     ("a started put", |peer| peer.start_put_at(0, 0, 64).and_then(wait).map(drop)),
-    ("recv", |peer| peer.recv(Want::Any, LONG).map(drop)),
-    ("send_data", |peer| peer.send_data(&[7; 1 << 16])),
+    ("recv", |peer| peer.recv(Wanted::Any).within(LONG).wait().map(drop)),
+    ("send_data", |peer| peer.send_data(&[7; 1 << 16]).wait().map(drop)),
 ];
 
 /// Each call in a thread of its own: how it ended, and when. Threads of calls that do not end stay.
@@ -62,7 +62,7 @@ pub fn dead(context: &mut Context) -> Outcome {
     while context.again(1) {
         let rank = u32::try_from(context.attempts() % 4000).expect("small") + 1;
         let _rogue = Rogue::join(rank, &at, &at);
-        let peer = session.wait_peer(rank, LONG).expect("it is connected");
+        let peer = session.accept(rank).within(LONG).wait().expect("it is connected");
         for (call, end) in call_all(&peer, bound(TOLD_BY)) {
             match end {
                 Some((ErrorKind::PeerDead, after)) => latest = latest.max(after),
@@ -87,7 +87,7 @@ pub fn deaf(context: &mut Context) -> Outcome {
     while context.again(1) {
         let rank = u32::try_from(context.attempts() % 4000).expect("small") + 1;
         let mut rogue = Rogue::join(rank, &at, &at);
-        let peer = session.wait_peer(rank, LONG).expect("it is connected");
+        let peer = session.accept(rank).within(LONG).wait().expect("it is connected");
         let (tell, told) = channel();
         let waits = std::thread::spawn(move || {
             let put = peer.start_put_at(0, 0, 64);

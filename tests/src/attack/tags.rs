@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmc_core::wire::message::ControlMessage;
-use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Want};
+use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, want::Wanted};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
@@ -79,7 +79,7 @@ pub fn receiver(dir: &TempDir) -> Session {
 pub fn tags_of(peer: &Peer) -> Vec<u64> {
     let mut tags = Vec::new();
     loop {
-        match peer.recv(Want::Any, LONG) {
+        match peer.recv(Wanted::Any).within(LONG).wait() {
             Ok(Message::Tag(tag)) => tags.push(tag),
             Ok(other) => panic!("nobody sent {other:?}"),
             Err(e) => {
@@ -95,13 +95,13 @@ fn batch(program: &str, session: &Session, address: &Address, path: Path, end: &
     let mut actor = Actor::session(program, "rank=1 buffer=4096 redial=0");
     actor.request(&format!("connect 0 {} {} 20000", address, path.conn().name()));
     actor.request("listen 0");
-    let peer = session.wait_peer(1, LONG).expect("it came");
+    let peer = session.accept(1).within(LONG).wait().expect("it came");
     assert_eq!(peer.conn(), Some(path.conn()));
     let over = AtomicBool::new(false);
     // The other end has seldom read everything when it goes: over TCP its kernel resets the connection then.
     let tags = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) && peer.send_tag(7).is_ok() {
+            while !over.load(Ordering::Relaxed) && peer.send(Message::Tag(7)).wait().is_ok() {
                 std::thread::yield_now();
             }
         });
@@ -112,7 +112,9 @@ fn batch(program: &str, session: &Session, address: &Address, path: Path, end: &
     });
     drop(actor);
     // The next one takes the same rank.
-    until("the link is over", LONG, || (!session.check_conn(1)).then_some(()));
+    until("the link is over", LONG, || {
+        (!session.peer(1).is_ok_and(|p| p.is_connected())).then_some(())
+    });
     tags
 }
 
@@ -125,7 +127,7 @@ fn lost_after_the_data(batches: u32) -> (u64, u64) {
     let mut received = 0;
     for rank in 1..=batches {
         let Rogue { mut control, data, .. } = Rogue::join(rank, &at, &at);
-        let peer = session.wait_peer(rank, LONG).expect("it came");
+        let peer = session.accept(rank).within(LONG).wait().expect("it came");
         drop(data);
         until("the end of the data is known", LONG, || (!peer.is_connected()).then_some(()));
         let tags: Vec<u8> = (0..BATCH).flat_map(|tag| frame(&ControlMessage::Tag(tag))).collect();

@@ -39,7 +39,13 @@ impl Scene {
         let session = Session::builder(0).redial(false).start().expect("a session");
         let settings = format!("rank={rank} redial=0 uds={}", dir.path().display());
         let mut actor = Actor::session(program, &settings);
-        let peer = session.connect_with(rank, &dir.address(), ConnType::Shm, LONG).expect("a peer");
+        let peer = session
+            .connect(&dir.address())
+            .rank(rank)
+            .over(ConnType::Shm)
+            .within(LONG)
+            .wait()
+            .expect("a peer");
         actor.request(&format!("expose 0 5 {LEN} {THEIRS} adopted"));
         Self { session, peer, actor, _dir: dir }
     }
@@ -51,7 +57,7 @@ impl Scene {
     pub fn get(&self) -> (Owner, Op<Span>) {
         let (owner, lent) = Owner::new(0);
         let remote = self.peer.window(5).within(LONG).wait().expect("told");
-        let span = self.session.register(lent).expect("space").take_all().expect("free");
+        let span = self.session.memory().register(lent).expect("space").take_all().expect("free");
         let op = remote.get(0, span).start().expect("posted");
         let waited = op.wait_for(Duration::from_millis(1));
         assert!(matches!(waited, Waited::Limit), "256 MiB were copied within 1 ms: {waited:?}");
@@ -64,7 +70,7 @@ impl Scene {
 pub fn end(op: Op<Span>, peer: Peer, session: Session) {
     drop(op);
     drop(peer);
-    let _ = session.shutdown(Duration::from_millis(1));
+    let _ = session.shutdown().within(Duration::from_millis(1)).wait();
 }
 
 /// What the process holds of that peer, in bytes.
@@ -155,7 +161,7 @@ pub fn put_to_a_stopped_target(context: &mut Context) -> Outcome {
         let s = Scene::new(&context.actor, 4);
         let (owner, lent) = Owner::new(THEIRS);
         let remote = s.peer.window(5).within(LONG).wait().expect("told");
-        let span = s.session.register(lent).expect("space").take_all().expect("free");
+        let span = s.session.memory().register(lent).expect("space").take_all().expect("free");
         let op = remote.put(0, span).start().expect("posted");
         drop(remote);
         if let Some(wrong) = end_beside_the_stopped(s, &owner, op, 4) {
@@ -172,12 +178,12 @@ pub fn put_to_a_stopped_target(context: &mut Context) -> Outcome {
 pub fn put(context: &mut Context) -> Outcome {
     while context.again(2) {
         let mut pair = Pair::new(ConnType::Shm, 4096);
-        let region = pair.receiver().register_vec(vec![0; LEN]).expect("space");
+        let region = pair.receiver().memory().register_vec(vec![0; LEN]).expect("space");
         let span = region.take_all().expect("free");
         let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).expect("exposed");
         let remote = pair.a.window(5).within(LONG).wait().expect("told");
         let (owner, lent) = Owner::new(THEIRS);
-        let span = pair.sender().register(lent).expect("space").take_all().expect("free");
+        let span = pair.sender().memory().register(lent).expect("space").take_all().expect("free");
         let op = remote.put(0, span).start().expect("posted");
         drop(remote);
         let mut first = [0];
@@ -189,7 +195,7 @@ pub fn put(context: &mut Context) -> Outcome {
         end(op, pair.a, session);
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
         until("the end is heard of", LONG, || (!pair.b.is_connected()).then_some(()));
-        let span = window.revoke(LONG).expect("its peer is gone");
+        let span = window.revoke().within(LONG).wait().expect("its peer is gone");
         match owned(span.as_slice()) {
             0 => {}
             n => return context.broken(format!("{n} bytes were read after the memory came back")),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Polled, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, ErrorKind, Op, Peer, Progress, Session};
+use hmc_std::{ConnType, ErrorKind, Message, Op, Peer, Progress, Session, want};
 use hmc_testkit::buffers::BufferTransfers as _;
 
 use super::{Context, Outcome};
@@ -60,7 +60,7 @@ pub fn target(rank: u32) -> Session {
 #[must_use]
 pub fn connect(source: &Session, target: &Session, rank: u32) -> Peer {
     let address = hmc_std::Address::Tcp(target.tcp_addr().expect("it listens"));
-    source.connect_with(rank, &address, ConnType::Tcp, LIMIT).expect("connected")
+    source.connect(&address).rank(rank).over(ConnType::Tcp).within(LIMIT).wait().expect("connected")
 }
 
 /// A put that cannot end before the target is told to make progress; `waker` waits for it.
@@ -159,7 +159,9 @@ pub fn drops(context: &mut Context) -> Outcome {
         if woken(&target, &told).is_none() {
             return context.broken("the session did not end within the waker");
         }
-        until("the peer sees the end", LIMIT, || (!target.check_conn(0)).then_some(()));
+        until("the peer sees the end", LIMIT, || {
+            (!target.peer(0).is_ok_and(|p| p.is_connected())).then_some(())
+        });
         let result = result(future);
         if result != Poll::Ready(Ok(64)) || peer.is_connected() {
             return context.broken(format!("after the end the put is {result:?}"));
@@ -182,7 +184,7 @@ pub fn blocks(context: &mut Context) -> Outcome {
         let other = Session::builder(2).tcp("127.0.0.1:0").buffer(1 << 16).heartbeat(beat).start();
         let other = other.expect("a session");
         let (peer, third) = (connect(&source, &stuck, 1), connect(&source, &other, 2));
-        let back = other.wait_peer(0, LIMIT).expect("connected");
+        let back = other.accept(0).within(LIMIT).wait().expect("connected");
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
         let blocked = tell.clone();
@@ -209,7 +211,10 @@ pub fn blocks(context: &mut Context) -> Outcome {
                 return context
                     .broken(format!("a peer was lost {after:?} after the waker blocked"));
             }
-            let said = back.send_tag(7).map(|()| source.ctrl_recv(2));
+            let said = back
+                .send(Message::Tag(7))
+                .wait()
+                .map(|()| source.recv(2, want::Tag).wait().map(|m| m.1));
             if !matches!(said, Ok(Ok(7))) {
                 return context.broken(format!("a message beside the waker: {said:?}"));
             }

@@ -10,7 +10,7 @@
     reason = "only tests use this program; it may panic"
 )]
 
-use hmc_testkit::buffers::BufferTransfers as _;
+use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _};
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
 use std::time::{Duration, Instant};
@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use hmc_core::types::Access;
 use hmc_std::{
     Address, ConnType, Error, ErrorKind, Exchange, Message, Op, Peer, Progress, Region, Remote,
-    Result, Session, SessionBuilder, Span, Waited, Want, Window,
+    Result, Session, SessionBuilder, Span, Waited, Window, want::Wanted,
 };
 use hmc_tests::bystander;
+use hmc_tests::child::{go_on_as_a_child, in_a_child};
 use hmc_tests::counting::Counting;
 use hmc_tests::files;
 use hmc_tests::planted;
@@ -113,9 +114,12 @@ impl Actor {
     /// Memory of its own, or `adopted`.
     fn region(&self, len: u64, kind: Option<&&str>) -> Result<Region> {
         if kind == Some(&"adopted") {
-            return self.session()?.register_vec(vec![0; usize::try_from(len).unwrap_or(0)]);
+            return self
+                .session()?
+                .memory()
+                .register_vec(vec![0; usize::try_from(len).unwrap_or(0)]);
         }
-        self.session()?.allocate(len)
+        self.session()?.memory().allocate(len)
     }
 
     /// The peer of that rank: the same life of it until `connect` or `meet` gives another.
@@ -138,13 +142,13 @@ impl Actor {
     fn join(&self, count: u32, timeout: Duration, addresses: &[&str]) -> Result<String> {
         let (s, own) = (self.session()?, addresses.len() as u32);
         for (to, address) in (0..).zip(addresses) {
-            s.connect_with(to, &address.parse()?, ConnType::Auto, timeout)?;
+            s.connect(&address.parse()?).rank(to).within(timeout).wait()?;
         }
         for from in own + 1..count {
-            s.wait_peer(from, timeout)?;
+            s.accept(from).within(timeout).wait()?;
         }
         let ranks: Vec<u32> = (0..count).collect();
-        s.group(&ranks)?.with_deadline(timeout).barrier().map(|()| String::new())
+        s.group(&ranks).wait()?.with_deadline(timeout).barrier().map(|()| String::new())
     }
 
     /// `count` operations of `len` bytes each, all at once.
@@ -189,7 +193,7 @@ impl Actor {
             "close" => {
                 self.peers.clear();
                 let session = self.sessions.remove(&self.at).ok_or_else(|| bad("no session"))?;
-                session.shutdown(Duration::from_secs(1)).map(|()| String::new())
+                session.shutdown().within(Duration::from_secs(1)).wait().map(|()| String::new())
             }
             _ => Err(bad(how)),
         }
@@ -217,7 +221,7 @@ impl Actor {
                 self.gets.clear();
                 self.peers.clear();
                 match self.sessions.remove(&self.at) {
-                    Some(s) => s.shutdown(timeout).map(|()| String::new()),
+                    Some(s) => s.shutdown().within(timeout).wait().map(|()| String::new()),
                     None => Err(bad("no session")),
                 }
             }
@@ -225,11 +229,18 @@ impl Actor {
                 let address: Address = w.get(1).ok_or_else(|| bad("an address"))?.parse()?;
                 let timeout = millis(w.get(3))?;
                 let to = rank(w.first())?;
-                let peer = self.session()?.connect_with(to, &address, conn(w.get(2))?, timeout)?;
+                let peer = self
+                    .session()?
+                    .connect(&address)
+                    .rank(to)
+                    .over(conn(w.get(2))?)
+                    .within(timeout)
+                    .wait()?;
                 Ok(self.add_peer(peer))
             }
             "meet" => {
-                let peer = self.session()?.wait_peer(rank(w.first())?, millis(w.get(1))?)?;
+                let peer =
+                    self.session()?.accept(rank(w.first())?).within(millis(w.get(1))?).wait()?;
                 Ok(self.add_peer(peer))
             }
             "join" => {
@@ -271,7 +282,7 @@ impl Actor {
                 let block = usize::try_from(number(w.first())?).unwrap_or(0);
                 let ranks =
                     w.iter().skip(1).map(|r| rank(Some(r))).collect::<Result<Vec<u32>>>()?;
-                let group = self.session()?.group(&ranks)?;
+                let group = self.session()?.group(&ranks).wait()?;
                 let send = vec![1; block * ranks.len()];
                 let mut recv = vec![0; block * ranks.len()];
                 loop {
@@ -282,15 +293,15 @@ impl Actor {
             "get_nb" => self.begin(false, w),
             "wait" => self.wait(millis(w.first())?),
             "send" => {
-                self.peer(rank(w.first())?)?.send_tag(number(w.get(1))?)?;
+                self.peer(rank(w.first())?)?.send(Message::Tag(number(w.get(1))?)).wait()?;
                 Ok(String::new())
             }
             // listen RANK: receives messages until the peer is gone, on a thread of its own
             "listen" => {
                 let peer = self.peer(rank(w.first())?)?;
-                std::thread::spawn(
-                    move || while peer.recv(Want::Any, Duration::from_secs(60)).is_ok() {},
-                );
+                std::thread::spawn(move || {
+                    while peer.recv(Wanted::Any).within(Duration::from_secs(60)).wait().is_ok() {}
+                });
                 Ok(String::new())
             }
             // tags RANK FIRST COUNT exit|kill|close: sends tags, then ends at once
@@ -298,16 +309,16 @@ impl Actor {
                 let peer = self.peer(rank(w.first())?)?;
                 let (first, count) = (number(w.get(1))?, number(w.get(2))?);
                 for tag in first..first + count {
-                    peer.send_tag(tag)?;
+                    peer.send(Message::Tag(tag)).wait()?;
                 }
                 self.end(w.get(3).copied().unwrap_or_default())
             }
             "recv" => {
                 let peer = self.peer(rank(w.first())?)?;
-                match peer.recv(Want::Any, millis(w.get(1))?)? {
+                match peer.recv(Wanted::Any).within(millis(w.get(1))?).wait()? {
                     Message::Tag(n) | Message::Notify(n) => Ok(n.to_string()),
                     Message::Int(n) => Ok(n.to_string()),
-                    Message::Struct(bytes) => Ok(format!("{} bytes", bytes.len())),
+                    Message::Bytes(bytes) => Ok(format!("{} bytes", bytes.len())),
                 }
             }
             "expose" => {
@@ -323,7 +334,11 @@ impl Actor {
             }
             "revoke" => {
                 let window = self.windows.remove(&number(w.first())?);
-                let span = window.ok_or_else(|| bad("no window"))?.revoke(millis(w.get(1))?)?;
+                let span = window
+                    .ok_or_else(|| bad("no window"))?
+                    .revoke()
+                    .within(millis(w.get(1))?)
+                    .wait()?;
                 Ok(span.crc32c().to_string())
             }
             "find" => {
@@ -358,7 +373,7 @@ impl Actor {
                 let len = usize::try_from(len).unwrap_or(0);
                 let start = bystander::memory(len);
                 // SAFETY: mapped for as long as the process lives, and known to nobody else.
-                let region = unsafe { self.session()?.register_raw(start, len) }?;
+                let region = unsafe { self.session()?.memory().register_raw(start, len) }?;
                 let op = window.get(0, region.take_all()?).start()?;
                 self.gets.push(op);
                 // SAFETY: as above; volatile, since another process writes it.
@@ -403,7 +418,11 @@ impl Actor {
                 Ok(String::new())
             }
             "progress" => Ok(self.session()?.progress().to_string()),
-            "connected" => Ok(self.session()?.check_conn(rank(w.first())?).to_string()),
+            "connected" => Ok(self
+                .session()?
+                .peer(rank(w.first())?)
+                .is_ok_and(|p| p.is_connected())
+                .to_string()),
             "peers" => Ok(self.session()?.peers().len().to_string()),
             "stats" => {
                 let s = self.session()?.stats();
@@ -426,7 +445,7 @@ impl Actor {
                 let Ok(peer) = self.session()?.peer(rank(w.first())?) else {
                     return Ok("0".into());
                 };
-                while peer.recv(Want::Any, Duration::ZERO).is_ok() {
+                while peer.recv(Wanted::Any).within(Duration::ZERO).wait().is_ok() {
                     count += 1;
                 }
                 Ok(count.to_string())
@@ -441,40 +460,6 @@ impl Actor {
             other => Err(bad(other)),
         }
     }
-}
-
-/// What `ask` answers in a child of this process.
-fn in_a_child(ask: impl FnOnce() -> u8) -> i32 {
-    // SAFETY: fork(2). This program has a thread that uses its memory, and its other threads hold no lock of the allocator's
-    // for long; the child asks and ends by `_exit`.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let answer = ask();
-        // SAFETY: _exit(2) takes a number.
-        unsafe { libc::_exit(answer.into()) };
-    }
-    let mut status = 0;
-    // SAFETY: waitpid(2) on the child made above; `status` is a valid place for the answer.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert!(waited == pid && libc::WIFEXITED(status), "the child ended with {status:#x}");
-    libc::WEXITSTATUS(status)
-}
-
-/// Returns in a child of this process, which ends as the child does.
-fn go_on_as_a_child() {
-    // SAFETY: fork(2), as above; the child takes nothing of the sessions.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "no fork");
-    if pid == 0 {
-        return;
-    }
-    let mut status = 0;
-    // SAFETY: waitpid(2) on the child made above; `status` is a valid place for the answer.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(waited, pid);
-    let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { status };
-    // SAFETY: _exit(2) ends the process at once: nothing of it runs any more.
-    unsafe { libc::_exit(code) };
 }
 
 fn main() {

@@ -97,7 +97,7 @@ fn lives(
     let pair = u64::from(party.own) << 16 | u64::from(party.other) << 8 | half;
     let mut rng = Rng::new(party.seed ^ pair << 32);
     while goes_on(party) {
-        let Ok(peer) = party.session.wait_peer(party.other, SOON) else { continue };
+        let Ok(peer) = party.session.accept(party.other).within(SOON).wait() else { continue };
         Totals::count(&party.totals.lives);
         // A failed assertion of a helper counts as much as a wrong byte.
         let ran = std::panic::AssertUnwindSafe(|| work(party, &peer, &mut rng));

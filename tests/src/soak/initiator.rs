@@ -1,7 +1,7 @@
 //! The initiator's half: puts, gets, notified puts and windows, each compared with a copy of what must be there.
 
 use hmc_sim::rng::Rng;
-use hmc_std::{Done, ErrorKind, Peer, Region, Remote, Waited, Want};
+use hmc_std::{Done, ErrorKind, Peer, Region, Remote, Waited, want::Wanted};
 use hmc_testkit::buffers::{BufferTransfers as _, wait};
 
 use super::end::{End, Of as _, Step};
@@ -35,8 +35,10 @@ struct Drive<'a> {
 
 /// One life of a link.
 pub(super) fn drive(party: &Party, peer: &Peer, rng: &mut Rng) -> Step {
-    let regions =
-        [party.session.allocate(WINDOW)?, party.session.register_vec(vec![0; at(WINDOW)])?];
+    let regions = [
+        party.session.memory().allocate(WINDOW)?,
+        party.session.memory().register_vec(vec![0; at(WINDOW)])?,
+    ];
     // Whatever is there from an earlier life of the link.
     peer.get_at(party.incoming(), party.there(), PUTS).of("the first get")?;
     let mut copy = vec![0; at(PUTS)];
@@ -118,7 +120,7 @@ impl Drive<'_> {
         let put = self.peer.put_notify_at(from, to, note.len, note.tag());
         put.of(&format!("a notified put of {}", note.len))?;
         self.party.totals.moved(&self.party.totals.notes, note.len);
-        match self.peer.recv(Want::Tag, LONG).of("its answer")? {
+        match self.peer.recv(Wanted::Tag).within(LONG).wait().of("its answer")? {
             hmc_std::Message::Tag(tag) if tag == note.tag() => Ok(()),
             other => Err(End::Wrong(format!("{:x} was answered by {other:?}", note.tag()))),
         }

@@ -99,7 +99,11 @@ pub fn run(settings: &Settings) -> Result<String, String> {
     }
     let (first, second) = (&homes[0], &homes[1]);
     second
-        .connect_with(first.rank().0, &dir.address(), settings.via.conn(), LONG)
+        .connect(&dir.address())
+        .rank(first.rank().0)
+        .over(settings.via.conn())
+        .within(LONG)
+        .wait()
         .map_err(|e| format!("two sessions of one process: {e}"))?;
     let totals = Arc::default();
     let (mut kills, mut rests) = (0, Vec::new());
@@ -110,7 +114,7 @@ pub fn run(settings: &Settings) -> Result<String, String> {
     }
     for home in homes {
         let home = Arc::into_inner(home).ok_or("a thread still has a session")?;
-        home.shutdown(LONG).map_err(|e| format!("a session does not end: {e}"))?;
+        home.shutdown().within(LONG).wait().map_err(|e| format!("a session does not end: {e}"))?;
     }
     if totals.operations() == 0 {
         return Err("nothing was done".to_owned());
@@ -222,7 +226,7 @@ pub fn serve(mortal: &KillableArgs) -> Result<(), String> {
     }
     crew.end()?;
     let own = Arc::into_inner(own).ok_or("a thread still has the session")?;
-    own.shutdown(LONG).map_err(|e| format!("a session does not end: {e}"))
+    own.shutdown().within(LONG).wait().map_err(|e| format!("a session does not end: {e}"))
 }
 
 /// Connects, or is connected: the others dial a rank that they have lost, and until they know that it died its place is
@@ -237,11 +241,11 @@ fn exchange(
     let address = Address::Uds(dir.to_owned());
     let begun = Instant::now();
     loop {
-        let why = match own.connect_with(home, &address, via.conn(), LONG) {
+        let why = match own.connect(&address).rank(home).over(via.conn()).within(LONG).wait() {
             Ok(_) => return Ok(()),
             Err(e) => e,
         };
-        if own.wait_peer(home, SOON).is_ok() || asked.load(Ordering::Acquire) {
+        if own.accept(home).within(SOON).wait().is_ok() || asked.load(Ordering::Acquire) {
             return Ok(());
         }
         if begun.elapsed() > LONG {

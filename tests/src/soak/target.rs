@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hmc_core::types::Access;
 use hmc_sim::rng::Rng;
-use hmc_std::{ErrorKind, Message, Peer, Span, Want, Window};
+use hmc_std::{ErrorKind, Message, Peer, Span, Window, want::Wanted};
 
 use super::end::{End, Of as _, Step};
 use super::party::{NOTES, PUTS, Party, WINDOW};
@@ -70,16 +70,16 @@ pub(super) fn host(party: &Party, peer: &Peer, rng: &mut Rng) -> Step {
 fn expose_memory(party: &Party, peer: &Peer, rng: &mut Rng, label: u64) -> Step<Window> {
     let (_, len) = range(rng, WINDOW);
     let region = if rng.below(2) == 0 {
-        party.session.allocate(len)?
+        party.session.memory().allocate(len)?
     } else {
-        party.session.register_vec(vec![0; at(len)])?
+        party.session.memory().register_vec(vec![0; at(len)])?
     };
     peer.expose(region.take_all()?, Access::all(), label).map_err(|(e, _)| e).of("lending")
 }
 
 /// Nobody writes into memory that its owner has back.
 fn take_back(party: &Party, peer: &Peer, window: Window) -> Step {
-    let mut span: Span = match window.revoke(LONG) {
+    let mut span: Span = match window.revoke().within(LONG).wait() {
         Ok(span) => span,
         // A peer that was killed meanwhile gives it back as it ends.
         Err(e) if e.kind() == ErrorKind::Quarantined && !peer.is_connected() => {
@@ -98,7 +98,7 @@ fn take_back(party: &Party, peer: &Peer, window: Window) -> Step {
 
 /// Takes a tag if one comes: its bytes are there.
 fn listen(party: &Party, peer: &Peer) -> Step {
-    let tag = match peer.recv(Want::Notify, TURN) {
+    let tag = match peer.recv(Wanted::Notify).within(TURN).wait() {
         Ok(Message::Notify(tag)) => tag,
         Ok(other) => return Err(End::Wrong(format!("a notification was {other:?}"))),
         Err(e) if e.kind() == ErrorKind::DeadlineExceeded => return Ok(()),
@@ -110,5 +110,5 @@ fn listen(party: &Party, peer: &Peer) -> Step {
     if got != note.bytes() {
         return Err(End::Wrong(format!("the tag {tag:x} came before its bytes")));
     }
-    peer.send_tag(tag).of("an answer")
+    peer.send(Message::Tag(tag)).wait().of("an answer")
 }

@@ -1,5 +1,6 @@
 //! Frames that announce memory to be mapped.
 
+use hmc_std::want::Wanted;
 use std::fs::File;
 use std::os::fd::AsFd as _;
 
@@ -9,7 +10,6 @@ use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_mem::os::fd_passing::send_fd;
 use hmc_mem::os::io::IoOutcome;
 use hmc_mem::os::memfd::Mapping;
-use hmc_std::Want;
 use rustix::net::sockopt;
 
 use super::rig::{LIE, Rig, WINDOW};
@@ -62,7 +62,7 @@ fn announce_many(rig: &mut Rig<'_>) {
     rustix::io::ioctl_fionbio(rig.rogue.data.as_fd(), false).expect("a socket");
     // The first received message frees space for the tag of the put. The link closes when all are received.
     for _ in 0..=INBOX {
-        rig.peer.recv(Want::Any, LONG).expect("a message");
+        rig.peer.recv(Wanted::Any).within(LONG).wait().expect("a message");
     }
 }
 

@@ -72,7 +72,7 @@ impl<'a> Rig<'a> {
             rogue.connect_ucx(library);
             rogue.send_key();
         }
-        let peer = target.session.wait_peer(rank, LONG).expect("its link opens");
+        let peer = target.session.accept(rank).within(LONG).wait().expect("its link opens");
         let exposed = peer.expose_buffer(&target.area, WINDOW_AT, WINDOW, access, 7);
         let exposed = exposed.expect("a window");
         let window = rogue.read_window();
@@ -85,7 +85,7 @@ impl<'a> Rig<'a> {
     /// When that cannot be done.
     #[must_use]
     pub fn revoke(self) -> (&'a mut Target, Rogue) {
-        self.exposed.revoke(LONG).expect("nobody is in it");
+        self.exposed.revoke().within(LONG).wait().expect("nobody is in it");
         (self.target, self.rogue)
     }
 
@@ -232,7 +232,7 @@ impl<'a> Rig<'a> {
     pub fn put_that_sticks(&mut self) -> DataFrame {
         self.inline();
         let session = &self.target.session;
-        let from = session.allocate(STUCK).and_then(|r| session.share(r)).expect("memory");
+        let from = session.memory().allocate(STUCK).and_then(|r| r.share()).expect("memory");
         let ends = Ends { local: from, remote: self.peer.buffer().expect("a window") };
         self.ops.push(ends.start_put_at(0, 0, STUCK).expect("space"));
         self.rogue.read_head()

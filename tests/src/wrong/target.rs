@@ -81,9 +81,10 @@ impl Target {
         let honest = Session::builder(fresh_rank()).buffer(BYTES).heartbeat(None);
         let honest = honest.start().expect("a session");
         let at = address(&session, &dir, via);
-        let friend = honest.connect_with(0, &at, via.conn(), LONG).expect("connected");
+        let friend =
+            honest.connect(&at).rank(0).over(via.conn()).within(LONG).wait().expect("connected");
         assert_eq!(friend.conn(), Some(via.conn()));
-        let area = session.allocate(BYTES).and_then(|area| session.share(area)).expect("memory");
+        let area = session.memory().allocate(BYTES).and_then(|area| area.share()).expect("memory");
         let (area_image, buffer_image) = (pattern(BYTES, 1), pattern(BYTES, 2));
         area.write_at(0, &area_image).expect("in range");
         session.buffer().write_at(0, &buffer_image).expect("in range");

@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use hmc_std::{Error, ErrorKind, Peer, Result, Session};
+use hmc_std::{Error, ErrorKind, Message, Peer, Result, Session, want};
 use own_transport::domain::MemfileDomain;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,23 +40,23 @@ fn run() -> Result<()> {
         let number: u64 = number.parse().map_err(|_| invalid(&line))?;
         obey(&session, verb, number)?;
     }
-    session.shutdown(PATIENCE)
+    session.shutdown().within(PATIENCE).wait()
 }
 
 fn obey(session: &Session, verb: &str, number: u64) -> Result<()> {
-    let peer = session.wait_peer(0, PATIENCE)?;
+    let peer = session.accept(0).within(PATIENCE).wait()?;
     match verb {
         "mirror" => {
-            let tag = peer.recv_tag()?;
+            let tag = peer.recv(want::Tag).wait()?;
             peer.buffer()?.put(0, session.buffer().range(0, number)?).wait()?;
-            peer.send_tag(tag)?;
+            peer.send(Message::Tag(tag)).wait()?;
             write_line("done");
         }
-        "notified" => write_line(&format!("done {}", peer.recv_notify()?)),
+        "notified" => write_line(&format!("done {}", peer.recv(want::Notify).wait()?)),
         "message" => {
             let mut bytes = vec![0; usize::try_from(number).unwrap_or(0)];
-            peer.recv_data(&mut bytes)?;
-            peer.send_data(&bytes)?;
+            peer.recv_data(&mut bytes).wait().map(|d| d.bytes)?;
+            peer.send_data(&bytes).wait()?;
             write_line("done");
         }
         "load" => {
@@ -64,7 +64,7 @@ fn obey(session: &Session, verb: &str, number: u64) -> Result<()> {
             write_line(&format!("ended {:?}", e.kind()));
         }
         "tag" => {
-            peer.send_tag(number)?;
+            peer.send(Message::Tag(number)).wait()?;
             write_line("done");
         }
         _ => return Err(invalid(verb)),
@@ -75,7 +75,7 @@ fn obey(session: &Session, verb: &str, number: u64) -> Result<()> {
 /// Puts into a window until that fails, a new byte each time.
 fn load(session: &Session, peer: &Peer, label: u64) -> Result<()> {
     let window = peer.window(label).within(PATIENCE).wait()?;
-    let mut span = session.allocate(window.len())?.take_all()?;
+    let mut span = session.memory().allocate(window.len())?.take_all()?;
     for n in 0u64.. {
         let [byte, ..] = n.to_le_bytes();
         span.fill(byte);

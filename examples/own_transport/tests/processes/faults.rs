@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::other::{Other, PATIENCE, until};
-use hmc_std::{Access, ErrorKind, Region, Session, Span, Window};
+use hmc_std::{Access, ErrorKind, Region, Session, Span, Window, want};
 
 const LABEL: u64 = 1;
 const LEN: u64 = 1 << 20;
@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_millis(200);
 /// A window of a region into which the other process puts, which begins at `at`.
 fn under_load(other: &mut Other, session: &Session, at: u64) -> (Region, Window) {
     let peer = session.peer(1).expect("connected");
-    let region = session.allocate(LEN * 2).expect("memory");
+    let region = session.memory().allocate(LEN * 2).expect("memory");
     let span = region.take(at, LEN).expect("it is free");
     let window = peer.expose(span, Access::WRITE, LABEL).map_err(|(e, _)| e).expect("exposed");
     other.send(&format!("load {LABEL}"));
@@ -60,7 +60,7 @@ fn a_killed_peer_ends_what_runs_and_memory_comes_back() {
     until("the death is known", || !peer.is_connected());
     let late = remote.put(0, range).wait().map(drop).map_err(|e| e.kind());
     assert_eq!(late, Err(ErrorKind::PeerDead));
-    let mut span = window.revoke(PATIENCE).expect("nobody is there any more");
+    let mut span = window.revoke().within(PATIENCE).wait().expect("nobody is there any more");
     span.fill(0x5A);
     assert!(span.as_slice().iter().all(|b| *b == 0x5A));
     drop(span);
@@ -75,7 +75,7 @@ fn a_stopped_peer_leaves_memory_in_quarantine_until_it_goes_on() {
     let (session, peer) = other.connect();
     let (region, window) = under_load(&mut other, &session, 64);
     other.stop();
-    let refused = window.revoke(SHORT).map(drop).map_err(|e| e.kind());
+    let refused = window.revoke().within(SHORT).wait().map(drop).map_err(|e| e.kind());
     assert_eq!(refused, Err(ErrorKind::Quarantined));
     assert_eq!(session.stats().quarantined_bytes, LEN);
     assert_eq!(region.take(64, LEN).map(drop).map_err(|e| e.kind()), Err(ErrorKind::Busy));
@@ -87,7 +87,7 @@ fn a_stopped_peer_leaves_memory_in_quarantine_until_it_goes_on() {
     nothing_is_held(&session);
     // The link goes on.
     other.send("tag 4");
-    assert_eq!(peer.recv_tag().expect("it is there"), 4);
+    assert_eq!(peer.recv(want::Tag).wait().expect("it is there"), 4);
     other.expect("done");
 }
 
@@ -97,7 +97,7 @@ fn a_stopped_peer_that_is_killed_gives_memory_back() {
     let (session, _peer) = other.connect();
     let (region, window) = under_load(&mut other, &session, 64);
     other.stop();
-    let refused = window.revoke(SHORT).map(drop).map_err(|e| e.kind());
+    let refused = window.revoke().within(SHORT).wait().map(drop).map_err(|e| e.kind());
     assert_eq!(refused, Err(ErrorKind::Quarantined));
     other.kill();
     drop(taken(&region, 64));
@@ -111,7 +111,7 @@ fn whole_pages_are_replaced_under_a_stopped_peer() {
     let (session, peer) = other.connect();
     let (region, window) = under_load(&mut other, &session, 0);
     other.stop();
-    let mut span = window.revoke(SHORT).expect("fresh pages");
+    let mut span = window.revoke().within(SHORT).wait().expect("fresh pages");
     span.fill(0x5A);
     other.go_on();
     other.expect("ended Revoked");

@@ -59,7 +59,7 @@ impl Other {
     pub(crate) fn connect(&self) -> (Session, Peer) {
         let session = Session::builder(0).transport(MemfileDomain).buffer(4 << 20).start();
         let session = session.expect("a session");
-        let peer = session.connect_with(1, &self.address(), MEMFILE, PATIENCE);
+        let peer = session.connect(&self.address()).rank(1).over(MEMFILE).within(PATIENCE).wait();
         (session, peer.expect("connected"))
     }
 

@@ -1,7 +1,7 @@
 //! Two processes over the transport: puts, gets, tags, messages, revocations; and that it is used only where it is named.
 
 use crate::other::{Other, PATIENCE, until};
-use hmc_std::{Access, ConnType, ErrorKind, Session};
+use hmc_std::{Access, ConnType, ErrorKind, Message, Session, want};
 use own_transport::domain::MemfileDomain;
 use own_transport::name::MEMFILE;
 
@@ -30,8 +30,8 @@ fn what_one_process_puts_the_other_has_and_puts_back() {
     assert!(got == sent, "a get of what was put");
     session.buffer().write_at(0, &bytes(0)).expect("it fits");
     other.send(&format!("mirror {LEN}"));
-    peer.send_tag(77).expect("sent");
-    assert_eq!(peer.recv_tag().expect("answered"), 77);
+    peer.send(Message::Tag(77)).wait().expect("sent");
+    assert_eq!(peer.recv(want::Tag).wait().expect("answered"), 77);
     session.buffer().read_at(0, &mut got).expect("in range");
     assert!(got == sent, "what the other process put");
     other.expect("done");
@@ -58,8 +58,8 @@ fn tags_follow_their_bytes_and_messages_go_both_ways() {
     assert_eq!(&got, b"tagged");
     other.send(&format!("message {LEN}"));
     let (sent, mut back) = (bytes(9), bytes(0));
-    peer.send_data(&sent).expect("sent");
-    assert_eq!(peer.recv_data(&mut back).expect("received"), LEN);
+    peer.send_data(&sent).wait().expect("sent");
+    assert_eq!(peer.recv_data(&mut back).wait().map(|d| d.bytes).expect("received"), LEN);
     assert!(back == sent, "the message came back");
     other.expect("done");
 }
@@ -68,13 +68,13 @@ fn tags_follow_their_bytes_and_messages_go_both_ways() {
 fn a_window_is_taken_back_while_the_peer_puts_into_it() {
     let mut other = Other::start();
     let (session, peer) = other.connect();
-    let region = session.allocate(LEN).expect("memory");
+    let region = session.memory().allocate(LEN).expect("memory");
     for label in 1..=8 {
         let span = region.take_all().expect("all of it is free");
         let window = peer.expose(span, Access::WRITE, label).map_err(|(e, _)| e).expect("exposed");
         other.send(&format!("load {label}"));
         other.expect("loading");
-        let mut span = window.revoke(PATIENCE).expect("the peer lets go of it");
+        let mut span = window.revoke().within(PATIENCE).wait().expect("the peer lets go of it");
         // From here on no byte of it changes.
         span.fill(0xEE);
         other.expect("ended Revoked");
@@ -88,7 +88,7 @@ fn a_window_is_taken_back_while_the_peer_puts_into_it() {
 fn a_window_for_reading_cannot_be_written() {
     let mut other = Other::start();
     let (session, peer) = other.connect();
-    let span = session.allocate(64).expect("memory").take_all().expect("free");
+    let span = session.memory().allocate(64).expect("memory").take_all().expect("free");
     let window = peer.expose(span, Access::READ, 1).map_err(|(e, _)| e).expect("exposed");
     other.send("load 1");
     other.expect("ended Access");
@@ -107,10 +107,10 @@ fn it_is_named_in_explain_and_used_only_where_it_is_named() {
     );
     assert!(explained.contains("trust: the kernel keeps the peer inside the files"), "{explained}");
     let auto = Session::builder(2).transport(MemfileDomain).start().expect("a session");
-    let peer = auto.connect(1, &other.address()).expect("connected");
+    let peer = auto.connect(&other.address()).rank(1).wait().expect("connected");
     assert_eq!(peer.conn(), Some(ConnType::Shm), "{}", peer.explain());
     let without = Session::builder(3).start().expect("a session");
-    let refused = without.connect_with(1, &other.address(), MEMFILE, PATIENCE);
+    let refused = without.connect(&other.address()).rank(1).over(MEMFILE).within(PATIENCE).wait();
     let why = refused.map(|peer| peer.explain().to_string()).expect_err("it has no such transport");
     assert_eq!(why.kind(), ErrorKind::Unavailable, "{why}");
     assert!(why.to_string().contains("memfile is not in this build"), "{why}");
@@ -121,7 +121,7 @@ fn a_peer_without_the_transport_is_refused_by_name() {
     let dir = std::env::temp_dir().join(format!("own-transport-without-{}", std::process::id()));
     let without = Session::builder(1).uds(&dir).start().expect("a session");
     let session = Session::builder(0).transport(MemfileDomain).start().expect("a session");
-    let refused = session.connect_with(1, &hmc_std::Address::Uds(dir.clone()), MEMFILE, PATIENCE);
+    let refused = session.connect(&hmc_std::Address::Uds(dir.clone())).rank(1).over(MEMFILE).within(PATIENCE).wait();
     let why = refused.map(|peer| peer.explain().to_string()).expect_err("it has no such transport");
     assert_eq!(why.kind(), ErrorKind::Unavailable, "{why}");
     assert!(why.to_string().contains("no memfile: the peer does not have the transport"), "{why}");

@@ -121,7 +121,13 @@ mod tests {
         let there = start(0).tcp("127.0.0.1:0").start().unwrap();
         let here = start(1).start().unwrap();
         let address = hmc_std::Address::Tcp(there.tcp_addr().unwrap());
-        let peer = here.connect_with(0, &address, ConnType::Tcp, Duration::from_secs(20)).unwrap();
+        let peer = here
+            .connect(&address)
+            .rank(0)
+            .over(ConnType::Tcp)
+            .within(Duration::from_secs(20))
+            .wait()
+            .unwrap();
         let counts = || here.stats().peers.first().map(|p| (p.puts, p.gets)).unwrap();
         let least = u64::from(2 * ITERS) + 1;
         let most = least - 1 + u64::from(WARM_UP);

@@ -88,7 +88,7 @@ pub(super) fn serve(options: &Options, stop: &Stop) -> Result<()> {
     while !stop.is_set() && !ended.load(Ordering::Acquire) {
         std::thread::park_timeout(LOOK);
     }
-    let _ = session.shutdown(Duration::from_secs(1));
+    let _ = session.shutdown().within(Duration::from_secs(1)).wait();
     if stop.is_set() { Err(Failure::interrupted()) } else { Ok(()) }
 }
 

@@ -1,6 +1,6 @@
 //! Collectives: what an ordered set of ranks does together.
 //!
-//! [`Communicator::group`] makes a [`Group`]; every member makes its own, of the same ranks in the same order, and then
+//! [`Session::group`](crate::Session::group) makes a [`Group`]; every member makes its own, of the same ranks in the same order, and then
 //! calls the same collectives in the same order, each with lengths that fit the others'. A collective returns when this
 //! member's part is done: its memory is its own again, and what it was to get is there.
 //!
@@ -21,6 +21,7 @@
 mod collectives;
 mod element;
 mod float16;
+pub(crate) mod join;
 mod numbers;
 mod reduce;
 mod round;
@@ -32,7 +33,6 @@ use hmc_core::time::Instant;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
-use crate::api::communicator::Communicator;
 use crate::api::peer::Peer;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -128,51 +128,6 @@ impl Drop for Members {
 pub struct Group {
     members: Arc<Members>,
     deadline: Duration,
-}
-
-impl Communicator {
-    /// A group of `ranks`, ours among them, in this order. Waits until all of them are connected, within the session's
-    /// deadline.
-    ///
-    /// # Errors
-    /// `InvalidConfig` for a list without our rank or with one twice; `DeadlineExceeded`, with the rank that did not
-    /// connect; `Unsupported` for a peer that has no data plane; `SystemLimit` when descriptors are used up.
-    pub fn group(&self, ranks: &[u32]) -> Result<Group> {
-        self.shared.check_process()?;
-        let own = self.rank().0;
-        for (i, rank) in ranks.iter().enumerate() {
-            if ranks.iter().skip(i.saturating_add(1)).any(|r| r == rank) {
-                let what = format!("rank {rank} is twice in the list of a group; name each once");
-                return Err(Error::config(what));
-            }
-        }
-        let position = ranks.iter().position(|r| *r == own).ok_or_else(|| {
-            let what = format!("the list of a group lacks this session's own rank, {own}; add it");
-            Error::config(what)
-        })?;
-        let deadline = self.shared.config.deadline;
-        let by = clock::deadline_in(deadline);
-        let waker = ParkWaker::new()?;
-        let mut peers = Vec::with_capacity(ranks.len());
-        for rank in ranks {
-            if *rank == own {
-                peers.push(None);
-                continue;
-            }
-            let left = Duration::from_nanos(clock::left(by).as_nanos());
-            let peer = self.wait_peer(*rank, left)?;
-            peer.check_rndv()?;
-            peers.push(Some(peer));
-        }
-        for peer in peers.iter().flatten() {
-            peer.link.park_wakers.register(&waker);
-        }
-        let (shared, ranks, state) = (Arc::clone(&self.shared), ranks.to_vec(), Mutex::default());
-        let spin_policy = SpinPolicy::default();
-        let members =
-            Arc::new(Members { shared, ranks, position, peers, waker, state, spin_policy });
-        Ok(Group { members, deadline })
-    }
 }
 
 impl Group {

@@ -19,7 +19,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::wait_limit::WaitLimit;
 use crate::link::LinkState;
 use crate::link::rndv::handle::MessageHandle;
-use crate::link::rndv::state::{MessageBuffer, PostedRecv, half_for};
+use crate::link::rndv::state::{MessageBuffer, PostedRecv};
 use crate::link::spin_policy::WaitOutcome;
 use crate::link::wait_set::WaitSet;
 
@@ -124,13 +124,8 @@ impl<'m, 'a> Flight<'m, 'a> {
 
 /// Offers a message whose bytes are borrowed.
 fn offer(peer: &Peer, len: u64, by: Instant) -> Result<Arc<MessageHandle>> {
-    let half = half_for(len);
-    let bounce = match peer.link.with_rndv(|rndv| rndv.take_bounce(half)) {
-        Some(bounce) => bounce,
-        None => peer.shared.regions.allocate(half.saturating_mul(2))?,
-    };
-    let sent =
-        peer.link.with_rndv(|rndv| rndv.send(MessageBuffer::Borrowed(Some(bounce)), len, by));
+    let bounce = MessageBuffer::Borrowed(Some(peer.bounce(len)?));
+    let sent = peer.link.with_rndv(|rndv| rndv.send(bounce, len, by));
     sent.map_err(|(e, _)| e.with_peer(peer.rank()))
 }
 

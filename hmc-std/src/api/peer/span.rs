@@ -3,7 +3,8 @@
 use super::Peer;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::memory::{ConnBuffer, Region, Span};
-use crate::ops::window::{Exposure, SharedWindow, Window};
+use crate::ops::exposure::Exposure;
+use crate::ops::window::{SharedWindow, Window};
 use hmc_core::types::Access;
 use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::message::ControlMessage;

@@ -34,7 +34,8 @@ impl Pair {
         let dir = std::env::temp_dir().join(format!("hmc-peer-{name}-{}", std::process::id()));
         let target = Session::builder(1).uds(&dir).buffer(4 * MIB).start().expect("a session");
         let source = Session::builder(0).slots(slots).buffer(4 * MIB).start().expect("a session");
-        let peer = source.connect(1, &Address::Uds(dir.clone())).expect("shared memory");
+        let peer =
+            source.connect(&Address::Uds(dir.clone())).rank(1).wait().expect("shared memory");
         let remote = peer.buffer().expect("it exposes one");
         let pair = Self { peer, remote, source, _target: target, dir };
         // The first copy finds the pages of the peer's buffer.
@@ -84,7 +85,7 @@ fn a_list_of_small_copies_into_mapped_memory_is_no_operation() {
     // Longer than what is copied at once: an operation, of which each has a new name.
     let operation = || {
         let op = pair.remote.put(0, pair.range(0, 2 * MIB)).start().expect("a slot");
-        let name = op.running().map(|op| op.slot().generation).expect("it is posted");
+        let name = op.name().map(|name| name.op.generation).expect("it is posted");
         assert_eq!(op.wait().expect("it lands").bytes, 2 * MIB);
         name
     };
@@ -123,7 +124,7 @@ fn a_wait_that_is_interrupted_ends_its_operation_and_keeps_no_slot() {
     let source = Session::builder(0).interrupt(|| STOPS.get()).buffer(MIB).start();
     let source = source.expect("a session");
     let address = Address::Tcp(target.tcp_addr().expect("it listens"));
-    let peer = driven(&target, || source.connect(1, &address)).expect("a connection");
+    let peer = driven(&target, || source.connect(&address).rank(1).wait()).expect("a connection");
     let remote = peer.buffer().expect("it exposes one");
     let range = |len| source.buffer().range(0, len).expect("in range");
     let op = remote.put(0, range(64 << 10)).start().expect("a slot");

@@ -11,6 +11,7 @@ use crate::api::prepared::Prepared;
 use crate::base::config::{Config, Environment, Progress};
 use crate::base::error::Result;
 use crate::base::secret::SecretPlace;
+use crate::memory::Memory;
 use crate::transport::domain::Domain;
 use crate::transport::registry::CustomDomains;
 
@@ -22,6 +23,7 @@ pub struct SessionBuilder {
     environment: Environment,
     tcp: Option<String>,
     custom: CustomDomains,
+    memory: Option<Memory>,
 }
 
 impl Session {
@@ -36,7 +38,13 @@ impl SessionBuilder {
     /// As [`Session::builder`], in that environment.
     pub(crate) fn of(rank: u32, environment: Environment) -> Self {
         let (tcp, custom) = (None, CustomDomains::default());
-        Self { config: Config::new(Rank(rank), &environment), environment, tcp, custom }
+        Self {
+            config: Config::new(Rank(rank), &environment),
+            environment,
+            tcp,
+            custom,
+            memory: None,
+        }
     }
 
     /// Listens on a TCP address (`"127.0.0.1:0"`: any free port). Other than loopback addresses
@@ -63,6 +71,13 @@ impl SessionBuilder {
     /// Bytes of the buffer; 0 (the default) for none.
     pub fn buffer(mut self, bytes: u64) -> Self {
         self.config.buffer_bytes = bytes;
+        self
+    }
+
+    /// Registers memory with `memory`, which other sessions may use too, before, meanwhile and afterwards. Without it the
+    /// session has one of its own.
+    pub fn memory(mut self, memory: &Memory) -> Self {
+        self.memory = Some(memory.clone());
         self
     }
 
@@ -170,7 +185,7 @@ impl SessionBuilder {
     /// a call that ends sooner; it may use the session. A panic of it is caught and counts as `true`. What is interrupted: a blocking put or get runs on, unnamed,
     /// and holds its memory until it has ended; an operation that was waited for can be waited for again; a message of
     /// any size is withdrawn; a dial is given up; a window that is being revoked stays closed and its span in
-    /// quarantine; [`Communicator::shutdown`](crate::communicator::Communicator::shutdown) and
+    /// quarantine; [`Session::shutdown`] and
     /// [`Peer::disconnect`](crate::peer::Peer::disconnect) close at once. Dropping a session asks nobody.
     pub fn interrupt(mut self, hook: fn() -> bool) -> Self {
         self.config.interrupt = Some(hook);
@@ -191,7 +206,7 @@ impl SessionBuilder {
 
     /// Lets peers in that claim this session's own rank, under private ranks ([`Peer::rank`](crate::peer::Peer::rank) tells
     /// them; they are beyond all ranks of a job). For programs that tell peers apart by their addresses, as those of the
-    /// C++ HMC do; see [`Communicator::connect_named`](crate::communicator::Communicator::connect_named).
+    /// C++ HMC do; see [`Request::named`](crate::Request::named).
     pub fn private_ranks(mut self) -> Self {
         self.config.private_ranks = true;
         self
@@ -283,6 +298,6 @@ impl SessionBuilder {
     /// # Errors
     /// `NoSpace` for the buffer; `Unavailable` with [`SessionBuilder::ucx`] and no UCX; `SystemLimit`.
     pub fn prepare(self) -> Result<Prepared> {
-        Prepared::new(self.config, self.tcp, self.custom)
+        Prepared::new(self.config, self.tcp, self.custom, self.memory.as_ref())
     }
 }

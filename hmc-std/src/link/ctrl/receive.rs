@@ -124,7 +124,7 @@ fn deliver(
     let message = match m {
         ControlMessage::Tag(tag) => Message::Tag(tag),
         ControlMessage::Int32(n) => Message::Int(n),
-        ControlMessage::Struct(bytes) => Message::Struct(bytes.to_vec()),
+        ControlMessage::Struct(bytes) => Message::bytes(bytes.to_vec()),
         ControlMessage::Notify { tag, .. } => Message::Notify(tag),
         ControlMessage::Rndv(note) => return receive_note(Note::Step(note), link, received),
         ControlMessage::Eager { id, bytes } => {

@@ -15,7 +15,7 @@ use crate::base::clock;
 use crate::base::error::ErrorKind;
 use crate::link::ends::{End, INBOX, pair, pair_that_beats};
 use crate::link::received::Received;
-use crate::node::inbox::{Message, Want};
+use crate::node::inbox::{Message, Wanted};
 use hmc_core::transport::Readiness;
 
 const NOW: Instant = Instant::ZERO;
@@ -85,7 +85,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
         assert!(!awaits_space(&ctrl));
     }
     far.run_until_idle();
-    let first = [(); 2].map(|()| far.link.inbox().take(Want::Any));
+    let first = [(); 2].map(|()| far.link.inbox().take(Wanted::Any));
     assert_eq!(first, [1, 2].map(|n| Some(Message::Int(n))));
     let whole = {
         let mut ctrl = near.link.ctrl();
@@ -114,7 +114,7 @@ fn nothing_of_the_protocol_is_queued_behind_bytes_that_wait() {
     assert!(received.space, "who waited for space looks again");
     assert!(!near.link.ctrl().machine.answer(NOW), "the release ack is sent");
     far.run_until_idle();
-    assert_eq!(far.link.inbox().take(Want::Any), Some(Message::Struct(vec![7; 300_000])));
+    assert_eq!(far.link.inbox().take(Wanted::Any), Some(Message::bytes(vec![7; 300_000])));
     assert_eq!(far.link.inbox().len(), 0, "what was refused was not sent");
 }
 

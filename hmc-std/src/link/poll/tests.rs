@@ -248,7 +248,7 @@ fn the_end_of_an_operation_wakes_those_who_wait_for_it_and_for_space() {
     let (woken, space) = (EventfdWaker::new().expect("one"), Arc::<Woken>::default());
     let notice = Notice::Own(Arc::clone(&woken));
     assert!(near.link.data().set_waker(op, notice).is_none());
-    near.link.wake_for_space(&Arc::clone(&space).into());
+    near.link.space().add(&Arc::clone(&space).into());
     assert!(!notifies(&near, || _ = near.link.poll_data(false)), "it runs");
     far.run_until_idle();
     assert!(notifies(&near, || _ = near.link.poll_data(false)));

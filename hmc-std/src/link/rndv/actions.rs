@@ -1,18 +1,19 @@
 //! What a poll of the rendezvous state leads to, once its lock is free.
 
-use std::task::Waker;
-
 use hmc_core::region::{Epoch, WindowId};
 
 use super::state::{PostedRecv, RecvOp, SendOp};
+use crate::callbacks::wakers::Notice;
 
 /// What a poll of the rendezvous state leads to, once its lock is free.
 #[derive(Debug, Default)]
 pub(super) struct RndvActions {
-    pub(super) wakers: Vec<Waker>,
+    pub(super) notices: Vec<Notice>,
     pub(super) events: bool,
     /// A caller has bytes to copy from or to its borrowed memory.
     pub(super) borrow_ready: bool,
+    /// A message of ours is over: another one may be begun.
+    pub(super) has_space: bool,
     pub(super) broken: Option<String>,
     pub(super) revoked: Vec<(WindowId, Epoch)>,
     /// What is over: its memory's owners may run code of theirs.

@@ -111,11 +111,14 @@ impl Link {
         if panics(|| drop(after.over)) {
             self.wakers.note_panic();
         }
-        for waker in after.wakers {
-            self.wakers.wake(waker);
+        for notice in after.notices {
+            self.wakers.notify(notice);
         }
         if after.events || after.borrow_ready {
             self.park_wakers.wake();
+        }
+        if after.has_space || after.borrow_ready {
+            self.announce_space();
         }
         // On a link to oneself a caller with more bytes than its bounce buffers hold waits for events, and for no socket.
         let copies_remain = after.borrow_ready && self.conn() == Some(ConnType::Loopback);

@@ -58,6 +58,7 @@ impl RndvState {
     /// Lets go of what is over. Memory of owners goes without the rendezvous state's lock; what was borrowed has none.
     fn take_over(&mut self, after: &mut RndvActions) {
         if self.outbound.iter().any(|m| m.machine.is_finished()) {
+            after.has_space = true;
             let owned = |m: &SendOp| m.machine.is_finished() && !m.bytes.is_borrowed();
             after.over.0.extend(self.outbound.extract_if(.., |m| owned(m)));
             self.outbound.retain(|m| !m.machine.is_finished());
@@ -145,13 +146,13 @@ impl RndvState {
                 let late = || Error::deadline(format_args!("receiving a message{full}"));
                 let e = want.early.take().unwrap_or_else(late);
                 let e = e.with_peer(host.peer());
-                after.wakers.extend(want.handle.ended(Err(e)));
+                after.notices.extend(want.handle.ended(Err(e)));
                 after.events = true;
                 match want.staging.take() {
                     // No message named it to the peer.
                     Some(staging) => {
                         self.spare.extend(Some(staging).filter(|_| !self.is_dead));
-                        after.wakers.extend(want.handle.released(span_of(&mut want.bytes)));
+                        after.notices.extend(want.handle.released(span_of(&mut want.bytes)));
                         after.over.2.push(want);
                     }
                     None => {
@@ -167,7 +168,7 @@ impl RndvState {
         for mut w in
             self.fencing_recvs.extract_if(.., |w| has_passed(host, &mut w.fence, &w.window))
         {
-            after.wakers.extend(w.handle.released(span_of(&mut w.bytes)));
+            after.notices.extend(w.handle.released(span_of(&mut w.bytes)));
             after.events = true;
             after.over.2.push(w);
         }
@@ -227,11 +228,11 @@ impl RndvState {
                 SenderOutput::Ended(how) => {
                     let len = m.len;
                     let how = how.map_err(|e| error(host, e, len, RndvRole::Sender));
-                    after.wakers.extend(m.handle.ended(how));
+                    after.notices.extend(m.handle.ended(how));
                     after.events = true;
                 }
                 SenderOutput::Free => {
-                    after.wakers.extend(m.handle.released(span_of(&mut m.bytes)));
+                    after.notices.extend(m.handle.released(span_of(&mut m.bytes)));
                     after.events = true;
                     if let MessageBuffer::Borrowed(bounce) = &mut m.bytes
                         && let Some(bounce) = bounce.take()
@@ -289,7 +290,7 @@ impl RndvState {
                     let len = machine.len();
                     let well = how.is_ok();
                     let how = how.map_err(|e| error(host, e, len, RndvRole::Receiver));
-                    after.wakers.extend(w.handle.ended(how));
+                    after.notices.extend(w.handle.ended(how));
                     after.events = true;
                     // What went well was not revoked: its halves serve again.
                     if well && let Some(staging) = w.staging.take() {
@@ -302,7 +303,7 @@ impl RndvState {
                     self.fencing_recvs.extend(want.take());
                 }
                 ReceiverOutput::Free => {
-                    after.wakers.extend(w.handle.released(span_of(&mut w.bytes)));
+                    after.notices.extend(w.handle.released(span_of(&mut w.bytes)));
                     after.events = true;
                 }
             }

@@ -298,7 +298,7 @@ impl RndvState {
         machine: impl FnOnce(RndvId) -> Sender,
         len: u64,
     ) -> SendResult {
-        if self.outbound.len() >= usize::try_from(MAX_RNDV).unwrap_or(usize::MAX) {
+        if self.is_full() {
             let what = format!("{MAX_RNDV} messages to this peer are under way; wait for some");
             return Err((Error::new(ErrorKind::Full, what), bytes));
         }
@@ -308,6 +308,11 @@ impl RndvState {
         let (runs, mine) = (Vec::new(), Arc::clone(&handle));
         self.outbound.push(SendOp { machine, len, bytes, runs, handle: mine, deadline: by, eager });
         Ok(handle)
+    }
+
+    /// Whether as many messages to the peer are under way as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outbound.len() >= usize::try_from(MAX_RNDV).unwrap_or(usize::MAX)
     }
 
     /// Waits for a message.

@@ -141,9 +141,9 @@ fn a_region_is_a_shared_buffer_or_has_private_parts() {
     let table = Arc::new(RegionTable::default());
     let region = table.allocate(64).expect("memory");
     let part = region.take(8, 8).expect("free");
-    let e = region.share().expect_err("a part is private");
+    let e = region.clone().share().expect_err("a part is private");
     assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("8 to 16"), "{e}");
     drop(part);
-    region.share().expect("all of it is free");
+    region.clone().share().expect("all of it is free");
     assert_eq!(region.take(0, 1).expect_err("shared").kind(), ErrorKind::Busy);
 }

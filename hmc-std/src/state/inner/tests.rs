@@ -81,7 +81,7 @@ fn no_link_is_made_once_all_are_being_left_or_the_session_stops() {
 #[test]
 fn memory_of_another_session_is_refused() {
     let (one, other) = (session(), session());
-    let region = one.allocate(64).expect("memory");
+    let region = one.memory().allocate(64).expect("memory");
     assert!(one.shared.check_own(&region).is_ok());
     let refused = other.shared.check_own(&region).map_err(|e| e.kind());
     assert_eq!(refused, Err(ErrorKind::InvalidConfig));

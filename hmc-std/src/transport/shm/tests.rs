@@ -17,7 +17,7 @@ use hmc_mem::gate::WindowGate;
 use super::mapped::{word_at, word_epoch};
 use super::{MAX_REQUESTS, ShmDataPlane};
 use crate::memory::{HeapBytes, Region, RegionTable};
-use crate::node::inbox::{Inbox, Message, SharedInbox, Want};
+use crate::node::inbox::{Inbox, Message, SharedInbox, Wanted};
 use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
 /// One byte more than is copied in one piece.
@@ -210,7 +210,7 @@ fn a_tag_comes_after_the_bytes_and_brings_none() {
         pair.near.post(&put).expect("space");
         assert_eq!(poll(&mut pair.near, 1), []);
         assert!(ones(&target, len));
-        let notified = |pair: &Pair| pair.inbox.lock().expect("nobody panics").take(Want::Any);
+        let notified = |pair: &Pair| pair.inbox.lock().expect("nobody panics").take(Wanted::Any);
         assert_eq!((notified(&pair), pair.far.take_delivered()), (None, false));
         pair.settle();
         assert_eq!(notified(&pair), Some(Message::Notify(tag)));

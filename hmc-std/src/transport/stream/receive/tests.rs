@@ -12,7 +12,7 @@ use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::{CompleteWhen, Opcode, WorkRequest};
 
 use crate::memory::RegionTable;
-use crate::node::inbox::{Inbox, Want};
+use crate::node::inbox::{Inbox, Wanted};
 use crate::transport::stream::{Offer, StreamDataPlane, StreamSetup};
 
 fn setup(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamSetup {
@@ -55,7 +55,7 @@ fn tags_that_follow_queued_copies_fit_into_the_inbox() {
         far.poll_peer(true);
         let mut inbox = full.lock().expect("nobody panics");
         assert!(inbox.len() <= LIMIT, "{} tags", inbox.len());
-        tags += usize::from(inbox.take(Want::Notify).is_some());
+        tags += usize::from(inbox.take(Wanted::Notify).is_some());
     }
     assert_eq!(tags, 6);
 }

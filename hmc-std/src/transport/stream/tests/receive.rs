@@ -11,7 +11,7 @@ use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::fd_passing::send_fd;
 
 use super::{Bench, asked, bytes};
-use crate::node::inbox::{Message, Want};
+use crate::node::inbox::{Message, Wanted};
 
 /// Who is told once that bytes have come is not told again.
 #[test]
@@ -70,7 +70,7 @@ fn a_full_inbox_stops_the_reading_at_the_frame_that_brings_a_tag() {
     let interest = bench.plane.interest();
     assert!(!interest.connection.read && interest.connection.end && !interest.work, "{interest:?}");
     assert!(!bench.plane.take_delivered());
-    let take = |bench: &Bench| bench.inbox.lock().expect("nobody panics").take(Want::Any);
+    let take = |bench: &Bench| bench.inbox.lock().expect("nobody panics").take(Wanted::Any);
     assert_eq!(take(&bench), Some(Message::Tag(1)));
     let interest = bench.plane.interest();
     assert!(interest.connection.read && !interest.connection.end && interest.work, "{interest:?}");

@@ -10,7 +10,7 @@ use hmc_hw::host::SharedWorker;
 use super::*;
 use crate::base::config::Progress;
 use crate::io::reactor::Reactor;
-use crate::node::inbox::{Message, Want};
+use crate::node::inbox::{Message, Wanted};
 use crate::transport::link_waker::LinkWaker;
 use crate::transport::worker::Worker;
 
@@ -26,7 +26,7 @@ fn a_full_inbox_pauses_the_stream() {
     let table = bench.layer.windows();
     let window = table.expose(local, MemoryKind::Cpu, Access::all(), 7).expect("a place");
     let fill = |bench: &Bench| bench.inbox.lock().expect("nobody panics").push(Message::Tag(1));
-    let take = |bench: &Bench| bench.inbox.lock().expect("nobody panics").take(Want::Any);
+    let take = |bench: &Bench| bench.inbox.lock().expect("nobody panics").take(Wanted::Any);
     (0..16).for_each(|_| fill(&bench));
     let mut put = DataFrame::new(DataKind::Write, 0);
     (put.window, put.epoch, put.tag) = (window.window, window.epoch, 9);

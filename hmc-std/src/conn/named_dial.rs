@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use hmc_core::limits::MAX_PRIVATE_PEERS;
 use hmc_core::types::{ConnType, Rank};
 
-use crate::api::communicator::Communicator;
-use crate::api::peer::Peer;
 use crate::base::address::Address;
 use crate::base::error::Result;
 use crate::base::lock::lock;
@@ -31,7 +28,7 @@ impl SessionInner {
     }
 
     /// The last link that was made under one, of those that live or have unread messages.
-    fn last_private(&self) -> Option<Arc<Link>> {
+    pub(crate) fn last_private(&self) -> Option<Arc<Link>> {
         self.links.last_from(Rank(FIRST_PRIVATE))
     }
 
@@ -59,8 +56,8 @@ impl SessionInner {
         lives && elsewhere
     }
 
-    /// Connects to whoever listens at `address`; see [`Communicator::connect_named`].
-    fn dial_named(
+    /// Connects to whoever listens at `address`; see [`Request::named`](crate::Request::named).
+    pub(crate) fn dial_named(
         &self,
         name: u32,
         address: &Address,
@@ -87,41 +84,5 @@ impl SessionInner {
                 _ => return dialed,
             }
         }
-    }
-}
-
-impl Communicator {
-    /// Connects to whoever listens at `address`. `name` is what this program calls it, as in the C++ HMC: it need not be the
-    /// rank that the peer has, except that it names the socket in a folder of control sockets (that of [`rank_of`] the name). [`Peer::rank`] tells how this
-    /// session knows it: by its rank, or by a private one if that is this session's own rank (the peer must allow
-    /// [`private_ranks`](crate::session::SessionBuilder::private_ranks) then) or that of a peer at another address.
-    ///
-    /// # Errors
-    /// As [`Communicator::connect_with`]; `Full` when too many peers have private ranks.
-    pub fn connect_named(
-        &self,
-        name: u32,
-        address: &Address,
-        conn: ConnType,
-        timeout: Duration,
-    ) -> Result<Peer> {
-        self.shared.check_process()?;
-        let link = self.shared.dial_named(name, address, conn, self.shared.until(timeout))?;
-        Ok(self.peer_over(link))
-    }
-
-    /// The peer that connected last of those that have this session's own rank, waiting for one. It may be gone, if messages of
-    /// it are unread.
-    ///
-    /// # Errors
-    /// `DeadlineExceeded`; `Interrupted`.
-    pub fn wait_namesake(&self, timeout: Duration) -> Result<Peer> {
-        self.shared.check_process()?;
-        let found =
-            self.shared.wait_for_event(self.shared.until(timeout), SessionInner::last_private);
-        let own = self.shared.config.rank;
-        found.map(|l| self.peer_over(l)).map_err(|stop| {
-            stop.error(format_args!("waiting for another peer of rank {own}")).with_peer(own)
-        })
     }
 }

@@ -9,6 +9,7 @@ use crate::base::error::ErrorKind;
 use crate::link::LinkState;
 use crate::link::ends::{End, alone};
 use crate::node::inbox::Message;
+use crate::ops::who::Who;
 
 const NOT_LONG: Duration = Duration::from_millis(5);
 
@@ -26,7 +27,15 @@ fn known(session: &Session, rank: u32, serial: u32) -> End {
 #[test]
 fn a_peer_is_found_while_it_is_ready_or_has_left_messages() {
     let session = session();
-    let meet = |rank| session.meet(rank, NOT_LONG).map(|p| p.rank()).map_err(|e| e.kind());
+    let meet = |rank| {
+        session
+            .accept(rank)
+            .or_unread()
+            .within(NOT_LONG)
+            .wait()
+            .map(|p| p.rank())
+            .map_err(|e| e.kind())
+    };
     let none = Err(ErrorKind::DeadlineExceeded);
     assert_eq!(meet(5), none, "it was never here");
     let end = known(&session, 5, 100);
@@ -46,7 +55,12 @@ fn a_peer_is_found_while_it_is_ready_or_has_left_messages() {
     assert_eq!(meet(5), Ok(Rank(5)));
     end.link.inbox().drop_all();
     assert_eq!(meet(5), none, "nothing is left of it");
-    let e = session.meet(u32::MAX, NOT_LONG).expect_err("nobody has that rank");
+    let e = session
+        .accept(u32::MAX)
+        .or_unread()
+        .within(NOT_LONG)
+        .wait()
+        .expect_err("nobody has that rank");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig);
 }
 
@@ -59,15 +73,20 @@ fn peers_are_those_that_are_ready_and_those_arrive_that_open() {
     ends[0].link.check_ready();
     ends[1].link.check_ready();
     assert_eq!((peers(), session.arriving()), (vec![1, 3], vec![2]));
-    assert_eq!([1, 2, 3, 4].map(|rank| session.check_conn(rank)), [true, false, true, false]);
-    let any = |known: &[u32]| {
-        session.wait_any_peer(known, NOT_LONG).map(|p| p.rank().0).map_err(|e| e.kind())
+    assert_eq!(
+        [1, 2, 3, 4].map(|rank| session.peer(rank).is_ok_and(|p| p.is_connected())),
+        [true, false, true, false]
+    );
+    let any = || {
+        let accepted = session.accept(Who::Any).within(NOT_LONG).wait();
+        accepted.map(|p| p.rank().0).map_err(|e| e.kind())
     };
-    assert_eq!((any(&[]), any(&[1])), (Ok(1), Ok(3)));
-    assert_eq!(any(&[1, 3]), Err(ErrorKind::DeadlineExceeded));
+    // Each once.
+    assert_eq!((any(), any(), any()), (Ok(1), Ok(3), Err(ErrorKind::DeadlineExceeded)));
     assert!(ends[1].link.advance(LinkState::Leaving));
     assert_eq!((peers(), session.arriving()), (vec![3], vec![2]));
-    let waited = |rank| session.wait_peer(rank, NOT_LONG).map(|_| ()).map_err(|e| e.kind());
+    let waited =
+        |rank| session.accept(rank).within(NOT_LONG).wait().map(|_| ()).map_err(|e| e.kind());
     assert_eq!(waited(3), Ok(()));
     assert_eq!(
         (waited(1), waited(2)),
@@ -82,10 +101,19 @@ fn only_loopback_by_name_leads_to_oneself() {
     let session = session();
     let nowhere = crate::base::address::Address::Tcp("127.0.0.1:1".parse().expect("an address"));
     let peer = session
-        .connect_with(0, &nowhere, ConnType::Loopback, NOT_LONG)
+        .connect(&nowhere)
+        .rank(0)
+        .over(ConnType::Loopback)
+        .within(NOT_LONG)
+        .wait()
         .expect("it needs no address");
     assert_eq!((peer.rank(), peer.conn()), (Rank(0), Some(ConnType::Loopback)));
-    let e = session.connect_any(&nowhere, ConnType::Loopback, NOT_LONG).expect_err("by address");
+    let e = session
+        .connect(&nowhere)
+        .over(ConnType::Loopback)
+        .within(NOT_LONG)
+        .wait()
+        .expect_err("by address");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig);
     assert_eq!((session.rank(), session.deadline() > NOT_LONG), (Rank(0), true));
     assert!(!session.progress(), "nothing happens");

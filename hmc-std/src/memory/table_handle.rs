@@ -1,0 +1,79 @@
+//! Where memory is registered: before, during and after sessions.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::region::{Region, RegionTable};
+use super::stable::{HeapBytes, StableBytes};
+use crate::base::error::Result;
+use crate::base::process::Origin;
+
+/// The registered memory of one or several sessions. Cheap to clone.
+///
+/// Each session has one ([`Session::memory`](crate::Session::memory)); one that was made before
+/// ([`SessionBuilder::memory`](crate::SessionBuilder::memory)) serves several sessions, at a time or one after the other, and
+/// what is registered with it outlives them.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    regions: Arc<RegionTable>,
+    origin: Origin,
+}
+
+impl Memory {
+    /// Memory without a session.
+    ///
+    /// # Errors
+    /// `Io` when the system does not tell this process's number.
+    pub fn new() -> Result<Self> {
+        Ok(Self { regions: Arc::default(), origin: Origin::here()? })
+    }
+
+    pub(crate) fn of(regions: &Arc<RegionTable>, origin: Origin) -> Self {
+        Self { regions: Arc::clone(regions), origin }
+    }
+
+    pub(crate) fn regions(&self) -> &Arc<RegionTable> {
+        &self.regions
+    }
+
+    /// Allocates a region that peers of this host can map. Its bytes are zero.
+    ///
+    /// # Errors
+    /// `NoSpace` with what is needed and what there is; `Forked`.
+    pub fn allocate(&self, len: u64) -> Result<Region> {
+        self.origin.check()?;
+        self.regions.allocate(len)
+    }
+
+    /// Registers memory that its owner keeps in place; no byte is copied.
+    ///
+    /// # Errors
+    /// `Full` when too many regions are registered; `Forked`.
+    pub fn register(&self, owner: impl StableBytes) -> Result<Region> {
+        self.origin.check()?;
+        self.regions.adopt(Box::new(owner))
+    }
+
+    /// Registers the bytes of a vector, in place.
+    ///
+    /// # Errors
+    /// As [`Memory::register`].
+    pub fn register_vec(&self, bytes: Vec<u8>) -> Result<Region> {
+        self.register(HeapBytes::from(bytes))
+    }
+
+    /// Registers `len` bytes at `start`, in place.
+    ///
+    /// # Safety
+    /// The bytes are what [`StableBytes`] asks for: initialised, valid for reads and writes from any thread, and not touched
+    /// through Rust references; at most `isize::MAX` of them. So they stay until the region and everything made from it
+    /// (spans, windows, operations) is gone, the sessions have been dropped, and [`held`](crate::held) lists none of it.
+    ///
+    /// # Errors
+    /// As [`Memory::register`].
+    pub unsafe fn register_raw(&self, start: NonNull<u8>, len: usize) -> Result<Region> {
+        self.origin.check()?;
+        // SAFETY: the caller vouches for just what `adopt_raw` asks.
+        unsafe { self.regions.adopt_raw(start, len) }
+    }
+}
