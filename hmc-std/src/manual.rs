@@ -28,6 +28,9 @@
 //! `DeadlineExceeded`. The limit of a wait ([`Op::wait_for`](crate::Op::wait_for), [`wait_any`](crate::wait_any)) ends the wait
 //! and nothing else. Tokio's users: dropping a future ends no operation of registered memory, `.within` does.
 //!
+//! A program with an event loop of its own starts its operations and sleeps on the descriptor of its session
+//! ([`Session::as_fd`](crate::Session::as_fd)), which is readable when an operation has ended, a message has come or a peer has gone.
+//!
 //! # Completion and order
 //!
 //! | done means | |

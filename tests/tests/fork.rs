@@ -198,6 +198,8 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Session::tcp_addr": plain(target.tcp_addr().is_none());
                 "Session::tcp_addrs": plain(target.tcp_addrs().is_empty());
                 "Session::uds_paths": plain(target.uds_paths().is_empty());
+                "Session::as_fd": forked(source.as_fd());
+                "Session::clear_events": forked(source.clear_events());
                 "Session::rank": plain(source.rank().0 == 0);
                 "Session::deadline": plain(source.deadline() == Duration::from_secs(30));
                 "Session::connect": forked(source.connect(&dir.address()).rank(1).wait());

@@ -1,5 +1,6 @@
 //! The calls of an application: sessions, peers, groups.
 
+mod events_fd;
 pub mod group;
 pub(crate) mod listeners;
 pub mod peer;

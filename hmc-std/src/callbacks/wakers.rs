@@ -22,6 +22,7 @@ use crate::base::polling;
 use crate::base::process::forked;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::io::eventfd::EventfdWaker;
+use crate::io::events_fd::EventsFd;
 use crate::memory::stable::Foreign;
 
 /// How long the end of a session waits at the least for owners of memory that it let go of: its own deadline may have passed
@@ -94,6 +95,8 @@ pub(crate) struct Wakers {
     gone: Condvar,
     /// Panics of the application's code that were caught.
     panics: AtomicU64,
+    /// What event loops of the application sleep on.
+    pub(crate) events: EventsFd,
 }
 
 impl std::fmt::Debug for Wakers {

@@ -217,6 +217,7 @@ impl Link {
             if after.finished {
                 self.leader_lock.notify();
                 self.space.wake(&self.wakers);
+                self.wakers.events.set();
             }
             let more = after.is_full();
             after.release(&self.wakers);

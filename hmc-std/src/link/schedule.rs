@@ -40,6 +40,10 @@ impl Link {
         }
         if let Some(worker) = worker {
             worker.shared.resume();
+            if self.wakers.events.is_wanted() {
+                // An event loop may sleep until the operation has ended.
+                worker.shared.wake_on_completion();
+            }
         }
     }
 

@@ -402,9 +402,10 @@ impl SessionInner {
         })
     }
 
-    /// Tells those in `wait_for_event`, and futures, to look again.
+    /// Tells those in `wait_for_event`, futures and event loops to look again.
     pub(crate) fn notify_waiters(&self) {
         self.events.notify_all();
+        self.wakers.events.set();
         self.event_wakers.wake(&self.wakers);
     }
 
