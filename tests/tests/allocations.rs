@@ -10,12 +10,15 @@ use hmc_std::{Peer, Session, Waited, wait_any};
 use hmc_tests::actor::Actor;
 use hmc_tests::counting::Counting;
 use hmc_tests::env::{TempDir, Via};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
+const SLEEP: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 const BUFFER: u64 = 4 << 20;
 /// Operations of each kind on each transport; the whole is more than 10^5.
 const ROUNDS: u32 = 36_000;
@@ -157,5 +160,16 @@ fn the_data_path_allocates_nothing_in_either_process() {
         }
         let n = ALLOCATOR.count() - before;
         assert_eq!(n, 0, "{via:?}: {n} allocations for {tags} put_notify");
+        // From here on the ends of operations show on the session's descriptor.
+        session.as_fd().unwrap();
+        let under_a_loop = || {
+            let op = peer.start_put_at(4096, 4096, 70_000).unwrap();
+            while op.wait_for(Duration::ZERO).ended().map(Result::unwrap).is_none() {
+                let fd = PollFd::from_borrowed_fd(session.as_fd().unwrap(), PollFlags::IN);
+                assert_eq!(poll(&mut [fd], Some(&SLEEP)), Ok(1), "{via:?}: it has ended");
+                session.clear_events().unwrap();
+            }
+        };
+        measured("start and sleep on the descriptor", under_a_loop, 1000);
     }
 }

@@ -48,7 +48,7 @@ impl Session {
     ///
     /// The session's thread moves operations on while the program sleeps. With [`Progress::Manual`](crate::Progress::Manual) it
     /// only receives messages and notices the ends of peers: operations end, and notifications come, in
-    /// [`Communicator::progress`](crate::Communicator::progress), which a loop then has to call periodically.
+    /// [`Session::progress`], which a loop then has to call periodically.
     ///
     /// The first call makes the descriptor (an eventfd(2), closed on exec); all calls return the same. It stays open as long as the
     /// session. Poll it only: do not read, write or close it. Any thread may call this at any time. A session that was never asked
