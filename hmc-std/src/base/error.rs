@@ -1,5 +1,7 @@
 //! The one error of this crate: who, where, how much, what limit, and what to do.
 
+mod kind;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,98 +14,7 @@ use hmc_mem::shared::SharedError;
 
 use super::op_name::OpName;
 
-/// What went wrong, by family. More kinds may come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// A range exceeds its limit ([`Error::range`] has the numbers). Nothing was written.
-    Range,
-    /// Two ranges of one transfer differ in length.
-    Length,
-    /// The caller's configuration makes no sense.
-    InvalidConfig,
-    /// No peer, operation, region or window of that name.
-    NotFound,
-    /// The operation was already waited for, or its link is gone.
-    Stale,
-    /// A deadline passed. The operation may still hold its memory; see [`crate::Failed`].
-    DeadlineExceeded,
-    /// The caller asked, by its interrupt hook ([`crate::session::SessionBuilder::interrupt`]).
-    Interrupted,
-    /// The caller withdrew the operation.
-    Cancelled,
-    /// The peer died, hung up or fell silent.
-    PeerDead,
-    /// The peer said goodbye, or this session is shutting down.
-    Closed,
-    /// Another process already has this rank.
-    DuplicateRank,
-    /// The peer refused the connection for another reason.
-    Refused,
-    /// The window was revoked.
-    Revoked,
-    /// The window was exposed again; fetch its description anew.
-    StaleEpoch,
-    /// The window does not allow this access.
-    Access,
-    /// The memory is still in use by an operation or a window.
-    Busy,
-    /// A table or queue is full.
-    Full,
-    /// The memory cannot be given back: a peer may still touch it.
-    Quarantined,
-    /// Not enough memory.
-    NoSpace,
-    /// A limit of the system was reached (descriptors, locked memory).
-    SystemLimit,
-    /// This machine, peer or transport does not have it.
-    Unavailable,
-    /// This transport or dialect cannot do it.
-    Unsupported,
-    /// Refused because nothing proves who the peer is.
-    NoCredentials,
-    /// The peer broke the protocol.
-    Protocol,
-    /// The peer speaks another version.
-    Version,
-    /// The operating system failed.
-    Io,
-    /// The process forked; the child may not use the parent's session.
-    Forked,
-}
-
-impl ErrorKind {
-    /// The status code of the C++ HMC for this kind.
-    #[must_use]
-    pub const fn status(self) -> Status {
-        match self {
-            Self::Range | Self::Length | Self::InvalidConfig | Self::NoCredentials => {
-                Status::InvalidConfig
-            }
-            Self::NotFound | Self::Stale => Status::NotFound,
-            Self::DeadlineExceeded => Status::Timeout,
-            Self::Unavailable | Self::Unsupported => Status::Unsupport,
-            Self::Interrupted
-            | Self::Cancelled
-            | Self::PeerDead
-            | Self::Closed
-            | Self::DuplicateRank
-            | Self::Refused
-            | Self::Revoked
-            | Self::StaleEpoch
-            | Self::Access
-            | Self::Busy
-            | Self::Full
-            | Self::Quarantined
-            | Self::NoSpace
-            | Self::SystemLimit
-            | Self::Protocol
-            | Self::Version
-            | Self::Io
-            | Self::Forked => Status::Error,
-        }
-    }
-}
+pub use kind::{Blame, ErrorKind};
 
 #[derive(Clone, Debug)]
 struct Inner {
@@ -173,10 +84,22 @@ impl Error {
         self
     }
 
-    /// The family.
+    /// What kind of error it is; the table of all kinds is at [`ErrorKind`].
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// Whose fault it is: who can do something about it.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        self.0.kind.blame()
+    }
+
+    /// What to do about it: a clause without a full stop.
+    #[must_use]
+    pub fn remedy(&self) -> &str {
+        self.0.kind.remedy()
     }
 
     /// The status code of the C++ HMC.
@@ -324,7 +247,7 @@ mod tests {
     use std::error::Error as _;
 
     use hmc_core::range::{Extent, RangeError, Side};
-    use hmc_core::types::{Rank, Status};
+    use hmc_core::types::Rank;
     use hmc_core::window::WindowFault;
     use hmc_core::work::Failure;
     use hmc_mem::error::{MemError, MemLimit};
@@ -335,46 +258,6 @@ mod tests {
 
     fn out_of_range() -> RangeError {
         Extent::new(8).span(Side::Remote, 4, 5).expect_err("it ends at 9")
-    }
-
-    #[test]
-    fn each_kind_has_its_status() {
-        use ErrorKind as K;
-        let kinds: [(&[K], Status); 5] = [
-            (&[K::Range, K::Length, K::InvalidConfig, K::NoCredentials], Status::InvalidConfig),
-            (&[K::NotFound, K::Stale], Status::NotFound),
-            (&[K::DeadlineExceeded], Status::Timeout),
-            (&[K::Unavailable, K::Unsupported], Status::Unsupport),
-            (
-                &[
-                    K::Interrupted,
-                    K::Cancelled,
-                    K::PeerDead,
-                    K::Closed,
-                    K::DuplicateRank,
-                    K::Refused,
-                    K::Revoked,
-                    K::StaleEpoch,
-                    K::Access,
-                    K::Busy,
-                    K::Full,
-                    K::Quarantined,
-                    K::NoSpace,
-                    K::SystemLimit,
-                    K::Protocol,
-                    K::Version,
-                    K::Io,
-                    K::Forked,
-                ],
-                Status::Error,
-            ),
-        ];
-        for (kinds, status) in kinds {
-            for kind in kinds {
-                assert_eq!(kind.status(), status, "{kind:?}");
-                assert_eq!(Error::new(*kind, "x").status(), status, "{kind:?}");
-            }
-        }
     }
 
     #[test]
