@@ -85,7 +85,7 @@ pub use api::prepared::Prepared;
 pub use api::session::{Session, SessionBuilder};
 pub use base::address::Address;
 pub use base::config::Progress;
-pub use base::error::{Blame, Error, ErrorKind, Result};
+pub use base::error::{Blame, Error, ErrorKind, Limit, Result};
 pub use base::op_name::OpName;
 pub use base::private_ranks::rank_of;
 pub use base::process::Origin;

@@ -1,7 +1,9 @@
 //! The one error of this crate: who, where, how much, what limit, and what to do.
 
 mod kind;
+mod limit;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,18 +17,25 @@ use hmc_mem::shared::SharedError;
 use super::op_name::OpName;
 
 pub use kind::{Blame, ErrorKind};
+pub use limit::Limit;
 
 #[derive(Clone, Debug)]
 struct Inner {
     kind: ErrorKind,
     what: String,
+    remedy: Option<Cow<'static, str>>,
     peer: Option<Rank>,
     op: Option<OpName>,
     range: Option<RangeError>,
+    limit: Option<Limit>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// An error of HMC. Cheap to move and to clone.
+/// An error of HMC: a kind, a sentence that says what was wrong, and the values that it is about. One pointer in size.
+///
+/// A program decides by [`Error::kind`], or by [`Error::blame`] alone, and takes numbers from [`Error::range`] and
+/// [`Error::limit`], never from the text. The text is one line: the peer, what went wrong with its values, and the remedy if that
+/// is particular to the case.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -34,11 +43,40 @@ pub struct Error(Box<Inner>);
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of `kind`; `what` is one sentence that names the value, the limit and the remedy.
+    /// An error of `kind`; `what` is a clause that names the values. For an application's own transport
+    /// ([`crate::transport`]), and for what is built upon this crate.
     #[cold]
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self(Box::new(Inner { kind, what, peer: None, op: None, range: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            what: what.into(),
+            remedy: None,
+            peer: None,
+            op: None,
+            range: None,
+            limit: None,
+            source: None,
+        }))
+    }
+
+    /// An error of `kind`: `limit` was met. Its numbers are the text.
+    #[cold]
+    pub(crate) fn limited(kind: ErrorKind, limit: Limit) -> Self {
+        Self::new(kind, limit.to_string()).with_limit(limit)
+    }
+
+    /// The same error, with the numbers of the limit that was met.
+    #[must_use]
+    pub(crate) fn with_limit(mut self, limit: Limit) -> Self {
+        self.0.limit = Some(limit);
+        self
+    }
+
+    /// The same error, with what to do about it in this case: a clause without a full stop.
+    #[must_use]
+    pub(crate) fn with_remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Self {
+        self.0.remedy = Some(remedy.into());
+        self
     }
 
     /// The same error, about `peer`.
@@ -65,7 +103,10 @@ impl Error {
 
     /// The same error, caused by `source`.
     #[must_use]
-    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_source(
+        mut self,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
@@ -96,10 +137,11 @@ impl Error {
         self.0.kind.blame()
     }
 
-    /// What to do about it: a clause without a full stop.
+    /// What to do about it: a clause without a full stop. It is the one of this case, or else that of its kind
+    /// ([`ErrorKind::remedy`]), which the text does not have.
     #[must_use]
     pub fn remedy(&self) -> &str {
-        self.0.kind.remedy()
+        self.0.remedy.as_deref().unwrap_or(self.0.kind.remedy())
     }
 
     /// The status code of the C++ HMC.
@@ -120,10 +162,16 @@ impl Error {
         self.0.op
     }
 
-    /// Side, offset, length and limit of a range that did not fit.
+    /// Side, offset, length and limit of a range that did not fit: what was asked for, and what there is. All in bytes.
     #[must_use]
     pub fn range(&self) -> Option<RangeError> {
         self.0.range
+    }
+
+    /// The limit that was met, by its name and numbers; `None` if there was none, or its numbers are not known.
+    #[must_use]
+    pub fn limit(&self) -> Option<Limit> {
+        self.0.limit
     }
 
     /// An error of the operating system while doing `what`.
@@ -132,34 +180,37 @@ impl Error {
         use rustix::io::Errno;
         let (kind, remedy) = match errno {
             Errno::MFILE | Errno::NFILE => {
-                (ErrorKind::SystemLimit, "; raise the limit of open files (ulimit -n)")
+                (ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)")
             }
-            Errno::NOMEM | Errno::NOSPC => (ErrorKind::NoSpace, "; free memory or use less"),
-            Errno::CONNREFUSED => (ErrorKind::Unavailable, "; is the peer listening there?"),
-            Errno::NOENT => (ErrorKind::Unavailable, "; does the path exist?"),
+            Errno::NOMEM | Errno::NOSPC => (ErrorKind::NoSpace, "free memory or use less"),
+            Errno::CONNREFUSED => (ErrorKind::Unavailable, "is the peer listening there?"),
+            Errno::NOENT => (ErrorKind::Unavailable, "does the path exist?"),
             Errno::HOSTUNREACH | Errno::NETUNREACH => {
-                (ErrorKind::Unavailable, "; check the address and the route to it")
+                (ErrorKind::Unavailable, "check the address and the route to it")
             }
             Errno::TIMEDOUT => (ErrorKind::DeadlineExceeded, ""),
-            Errno::ADDRINUSE => (ErrorKind::InvalidConfig, "; another process listens there"),
+            Errno::ADDRINUSE => (ErrorKind::InvalidConfig, "another process listens there"),
             Errno::ADDRNOTAVAIL => {
-                (ErrorKind::InvalidConfig, "; this machine does not have that address")
+                (ErrorKind::InvalidConfig, "this machine does not have that address")
             }
-            Errno::ACCESS | Errno::PERM => (ErrorKind::Io, "; check the permissions"),
+            Errno::ACCESS | Errno::PERM => (ErrorKind::Io, "check the permissions"),
             Errno::PIPE | Errno::CONNRESET => (ErrorKind::PeerDead, ""),
             _ => (ErrorKind::Io, ""),
         };
         let text = std::io::Error::from(errno);
-        Self::new(kind, format!("{what}: {text}{remedy}")).with_source(text)
+        let mut e = Self::new(kind, format!("{what}: {text}")).with_source(text);
+        if !remedy.is_empty() {
+            e = e.with_remedy(remedy);
+        }
+        e.0.limit = if errno == Errno::MFILE { open_files() } else { None };
+        e
     }
 
     /// A deadline passed while doing `what`.
     #[cold]
     pub(crate) fn deadline(what: impl fmt::Display) -> Self {
-        Self::new(
-            ErrorKind::DeadlineExceeded,
-            format!("{what}: the deadline passed; wait longer or look at the peer"),
-        )
+        Self::new(ErrorKind::DeadlineExceeded, format!("{what}: the deadline passed"))
+            .with_remedy("wait longer or look at the peer")
     }
 
     /// The caller's interrupt hook ended a wait for `what`.
@@ -180,12 +231,21 @@ impl Error {
     }
 }
 
+/// The limit of this process's open files, which all are in use.
+fn open_files() -> Option<Limit> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
+    Some(Limit::one_more("open files (ulimit -n)", limit))
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(peer) = self.0.peer {
             write!(f, "rank {peer}: ")?;
         }
         f.write_str(&self.0.what)?;
+        if let Some(remedy) = &self.0.remedy {
+            write!(f, "; {remedy}")?;
+        }
         if let Some(op) = self.0.op {
             write!(f, " ({op})")?;
         }
@@ -238,7 +298,22 @@ impl From<MemError> for Error {
             MemError::MemlockLimit { .. } | MemError::NoFds { .. } => ErrorKind::SystemLimit,
             _ => ErrorKind::Io,
         };
-        Self::new(kind, e.to_string()).with_source(e)
+        let limit = match e {
+            MemError::NoSpace { need, have, limit } => Some(Limit::new(limit.name(), need, have)),
+            MemError::TooLong { len, limit } => {
+                Some(Limit::new("bytes that can be mapped", len, limit))
+            }
+            MemError::MemlockLimit { need, have } => {
+                Some(Limit::new("bytes of locked memory (ulimit -l)", need, have))
+            }
+            MemError::NoFds { limit } => Some(Limit::one_more("open files (ulimit -n)", limit)),
+            _ => None,
+        };
+        let text = e.to_string();
+        let what = text.strip_suffix(e.remedy()).and_then(|text| text.strip_suffix("; "));
+        let mut error = Self::new(kind, what.unwrap_or(&text)).with_remedy(e.remedy());
+        error.0.limit = limit;
+        error.with_source(e)
     }
 }
 
@@ -254,7 +329,7 @@ mod tests {
     use hmc_mem::shared::SharedError;
     use rustix::io::Errno;
 
-    use super::{Error, ErrorKind};
+    use super::{Error, ErrorKind, Limit, Result};
 
     fn out_of_range() -> RangeError {
         Extent::new(8).span(Side::Remote, 4, 5).expect_err("it ends at 9")
@@ -286,6 +361,9 @@ mod tests {
             let (text, cause) = (e.to_string(), std::io::Error::from(errno).to_string());
             assert!(text.starts_with(&format!("doing it: {cause}")), "{text}");
             assert!(text.ends_with(remedy), "`{remedy}` is not at the end of: {text}");
+            assert!(e.remedy().ends_with(remedy), "`{remedy}` is not in {}", e.remedy());
+            let limit = e.limit().map(|l| (l.name, l.need - l.have));
+            assert_eq!(limit, (errno == Errno::MFILE).then_some(("open files (ulimit -n)", 1)));
             let source = e.source().and_then(|s| s.downcast_ref::<std::io::Error>());
             assert_eq!(source.and_then(std::io::Error::raw_os_error), Some(errno.raw_os_error()));
         }
@@ -335,7 +413,28 @@ mod tests {
             // A range speaks for itself: its numbers are the remedy.
             let says = kind == ErrorKind::Range || e.to_string().contains(failure.remedy());
             assert!(says, "`{}` is not in: {e}", failure.remedy());
+            assert_eq!(
+                e.to_string().matches(failure.remedy()).count(),
+                usize::from(e.range().is_none()),
+                "{e}"
+            );
+            let is_limit = matches!(kind, ErrorKind::NoSpace | ErrorKind::SystemLimit);
+            let needs = e.limit().map(|l| (l.need, l.have));
+            assert_eq!(needs, is_limit.then_some((9, 8)), "{failure:?}");
         }
+    }
+
+    #[test]
+    fn a_limit_is_text_and_fields_and_an_error_one_pointer() {
+        let limit = Limit::one_more("registered regions", 4);
+        let e = Error::limited(ErrorKind::Full, limit);
+        assert_eq!(e.to_string(), "5 registered regions, the limit is 4");
+        assert_eq!((e.limit(), e.remedy()), (Some(limit), ErrorKind::Full.remedy()));
+        let e = e.with_remedy("drop some").with_peer(Rank(1));
+        assert_eq!(e.to_string(), "rank 1: 5 registered regions, the limit is 4; drop some");
+        assert_eq!((e.limit(), e.remedy()), (Some(limit), "drop some"));
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }
 
     #[test]
@@ -346,7 +445,7 @@ mod tests {
         assert_eq!(e.to_string(), said);
         let e = e.during("a barrier").after("no shm");
         assert!(e.to_string().starts_with("rank 3: a barrier: connecting"), "{e}");
-        assert!(e.to_string().ends_with("; no shm"), "{e}");
+        assert!(e.to_string().contains("passed; no shm; wait longer"), "{e}");
         assert_eq!(e.without_peer().peer(), None);
         let e = Error::peer_dead(Rank(4), "it fell silent");
         assert_eq!(e.to_string(), "rank 4: the peer is gone: it fell silent");

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::owner::Keep;
 use super::stable::StableBytes;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::base::identity;
 use crate::base::process::Origin;
 
@@ -106,10 +106,8 @@ impl Keys {
     /// A place that was never given out by this table.
     fn place(&mut self) -> Result<u16> {
         let index = u16::try_from(self.used).map_err(|_| {
-            Error::new(
-                ErrorKind::Full,
-                format!("{MAX_REGIONS} regions are registered, which is the limit; drop some"),
-            )
+            let limit = Limit::one_more("registered regions", MAX_REGIONS);
+            Error::limited(ErrorKind::Full, limit).with_remedy("drop some")
         })?;
         self.used = self.used.saturating_add(1);
         Ok(index)
@@ -307,21 +305,23 @@ impl Region {
         if taken.shared {
             return Err(Error::new(
                 ErrorKind::Busy,
-                "the region is a shared buffer: no part of it can be private; use another region",
-            ));
+                "the region is a shared buffer: no part of it can be private",
+            )
+            .with_remedy("use another region"));
         }
         if let Some(other) = taken.ranges.iter().find(|r| r.overlaps(range)) {
             return Err(Error::new(
                 ErrorKind::Busy,
                 format!(
                     "bytes {} to {} of the region are in use: {} to {} are held by a span, a \
-                     window or an operation; wait for it or revoke it",
+                     window or an operation",
                     range.offset(),
                     range.end(),
                     other.offset(),
                     other.end()
                 ),
-            ));
+            )
+            .with_remedy("wait for it or revoke it"));
         }
         taken.ranges.push(range);
         Ok(range)

@@ -32,8 +32,8 @@ impl Node {
             Ok(None) => {}
             // Posting would have to wait for space.
             Err(e) if e.kind() == ErrorKind::DeadlineExceeded => {
-                let full = Error::new(ErrorKind::Full, "there is no space for it now");
-                self.complete(number, Err(full.with_source(e)));
+                let what = format!("there is no space for it now: {e}");
+                self.complete(number, Err(Error::new(ErrorKind::Full, what)));
             }
             Err(e) => self.complete(number, Err(e)),
         }

@@ -90,7 +90,7 @@ kinds! {
     /// A range exceeds its limit ([`Error::range`](crate::Error::range) has the numbers). Nothing was written.
     Range: Caller, InvalidConfig, "keep the offset and the length within the limit";
     /// Two lengths that have to be equal, or one that has to be a multiple, are not
-    /// (the text has the numbers).
+    /// ([`Error::limit`](crate::Error::limit) has the numbers).
     Length: Caller, InvalidConfig, "use memory of the length that the call needs";
     /// An argument or a setting makes no sense.
     InvalidConfig: Caller, InvalidConfig, "correct the argument or the setting";
@@ -100,7 +100,7 @@ kinds! {
     Stale: Caller, NotFound, "take a result once, and use objects of the present connection";
     /// The memory or the group is in use by an operation, a window or another thread.
     Busy: Caller, Error, "wait for what uses it, or revoke its window";
-    /// A table or queue of this session is full.
+    /// A table or queue of this session is full ([`Error::limit`](crate::Error::limit) has the numbers, if they are known).
     Full: Caller, Error, "wait for something of this kind to end, or release some";
     /// This transport or dialect cannot do it.
     Unsupported: Caller, Unsupport, "connect by a transport that can do it; `explain` says which one is in use";
@@ -126,12 +126,13 @@ kinds! {
     StaleEpoch: Peer, Error, "find the window again by its label";
     /// The window does not allow this access.
     Access: Peer, Error, "ask the peer to expose the window with this right";
-    /// The memory cannot be given back: a peer may still touch it.
+    /// The memory cannot be given back: a peer may still touch it ([`Error::limit`](crate::Error::limit) has the numbers if a
+    /// limit refused the call).
     Quarantined: Peer, Error, "wait until the peer goes on or its process ends";
-    /// Not enough memory.
+    /// Not enough memory ([`Error::limit`](crate::Error::limit) has the numbers, if they are known).
     NoSpace: System, Error, "free memory or ask for less";
     /// A limit of the system was reached: descriptors, locked memory, threads
-    ///.
+    /// ([`Error::limit`](crate::Error::limit) has the numbers, if they are known).
     SystemLimit: System, Error, "raise the limit, or use less of what it limits";
     /// This machine, or the address, does not have it.
     Unavailable: System, Unsupport, "start or install what is missing; `hmc doctor` lists what this machine has";
