@@ -29,11 +29,45 @@ impl Errors {
         rank: Option<u32>,
         says: &[&str],
     ) {
+        let error = result.map(drop).map_err(Into::into);
+        self.check_error(what, error, kind, rank, None, says);
+    }
+
+    /// The same of an error that a limit made: it has what was needed and what there was as numbers, too.
+    ///
+    /// # Panics
+    /// Never: what is wrong is reported by [`Errors::check`].
+    pub fn add_limit<T>(
+        &mut self,
+        what: &str,
+        result: Result<T, impl Into<Error>>,
+        kind: ErrorKind,
+        rank: Option<u32>,
+        limit: (u64, u64),
+        says: &[&str],
+    ) {
+        let error = result.map(drop).map_err(Into::into);
+        self.check_error(what, error, kind, rank, Some(limit), says);
+    }
+
+    fn check_error(
+        &mut self,
+        what: &str,
+        result: Result<(), Error>,
+        kind: ErrorKind,
+        rank: Option<u32>,
+        limit: Option<(u64, u64)>,
+        says: &[&str],
+    ) {
         self.count += 1;
-        let Err(error) = result.map(drop).map_err(Into::into) else {
+        let Err(error) = result else {
             self.wrong.push(format!("{what}: no error"));
             return;
         };
+        let needs = error.limit().map(|l| (l.need, l.have));
+        if limit.is_some() && needs != limit {
+            self.wrong.push(format!("{what}: limit {needs:?}, not {limit:?}: {error}"));
+        }
         if error.kind() != kind {
             self.wrong.push(format!("{what}: {:?}, not {kind:?}: {error}", error.kind()));
         }
@@ -43,7 +77,13 @@ impl Errors {
         if error.peer() != rank.map(Rank) {
             self.wrong.push(format!("{what}: about {:?}, not {rank:?}: {error}", error.peer()));
         }
+        if error.blame() != kind.blame() || error.remedy().is_empty() {
+            self.wrong.push(format!("{what}: {}, `{}`: {error}", error.blame(), error.remedy()));
+        }
         let text = error.to_string();
+        if text.contains('\n') {
+            self.wrong.push(format!("{what}: more than one line: {text}"));
+        }
         for words in says {
             if !text.contains(words) {
                 self.wrong.push(format!("{what}: `{words}` is not in: {text}"));

@@ -59,10 +59,12 @@ fn operations_that_cannot_be() {
     // A message of more bytes than the receiver's buffer.
     let sent = a.start_send_at(0, 100).unwrap();
     let got = p.b.recv_data(&mut [0; 10]).within(LONG).wait().map(|d| d.bytes);
-    e.add("space", got, Length, Some(0), &["100 bytes", "space for 10", "nothing was written"]);
-    e.add("length", sent.wait(), Length, rank, &["100 bytes", "space for 10"]);
+    let says = &["100 bytes", "space for 10", "nothing was written"];
+    e.add_limit("space", got, Length, Some(0), (100, 10), says);
+    e.add_limit("length", sent.wait(), Length, rank, (100, 10), &["space for 10"]);
     let sends: Vec<_> = (0..MAX_RNDV).map(|_| a.start_send_at(0, 8).unwrap()).collect();
-    e.add("messages", a.start_send_at(0, 8), Full, rank, &["64 messages", "wait for some"]);
+    let more = a.start_send_at(0, 8);
+    e.add_limit("messages", more, Full, rank, (65, 64), &["65 messages", "wait for some"]);
     sends[0].cancel();
     let cancelled = sends.into_iter().next().unwrap().wait();
     e.add("cancelled", cancelled, Cancelled, rank, &["cancelled"]);
@@ -74,7 +76,8 @@ fn operations_that_cannot_be() {
     };
     wait(put(1).unwrap()).unwrap();
     let _runs = put(2).unwrap();
-    e.add("slots", put(3), Full, rank, &["1 operations", "use `start_blocking`"]);
+    let says = &["2 operations", "the limit is 1", "use `start_blocking`"];
+    e.add_limit("slots", put(3), Full, rank, (2, 1), says);
     e.check();
 }
 
@@ -93,7 +96,8 @@ fn memory_and_windows_that_cannot_be_had() {
     let own = |access| p.b.expose_buffer(&buffer, 0, 64, access, 1);
     // One is the buffer's.
     let windows = [own(Access::READ).unwrap(), own(Access::READ).unwrap()];
-    e.add("windows", own(Access::READ), Full, Some(0), &["all 3 windows", "revoke one first"]);
+    let says = &["4 windows", "the limit is 3", "revoke one first"];
+    e.add_limit("windows", own(Access::READ), Full, Some(0), (4, 3), says);
     let foreign = user.memory().allocate(LEN).unwrap().share().unwrap();
     let foreign = p.b.expose_buffer(&foreign, 0, 64, Access::READ, 1);
     e.add("foreign", foreign, InvalidConfig, None, &["session"]);
@@ -175,8 +179,8 @@ fn memory_that_is_held_back() {
     let held = window.revoke().within(SHORT).wait();
     e.add("held", held, Quarantined, Some(1), &["64 bytes", "they return when it does or dies"]);
     let more = peer.expose(region.take(LEN, 64).unwrap(), Access::all(), 2).map_err(|(e, _)| e);
-    let says: &[&str] = &["64 bytes are quarantined", "wait for their processes to end"];
-    e.add("more", more, Quarantined, None, says);
+    let says = &["64 bytes quarantined", "wait for their processes to end"];
+    e.add_limit("more", more, Quarantined, None, (64, 0), says);
     e.add("taken", region.take(0, 1), Busy, None, &["wait for it or revoke it"]);
     inside.leave(&remote);
     until("they are back", LONG, || region.take(0, 64).ok());

@@ -128,11 +128,9 @@ pub fn uds_dir(dir: &Path) -> Result<()> {
     let trial = dir.join(format!(".hmc-probe-{}", std::process::id()));
     let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&trial);
     let result = made.map(drop).map_err(|e| {
-        Error::new(
-            ErrorKind::Io,
-            format!("cannot make files in {}: {e}; name another folder", dir.display()),
-        )
-        .with_source(e)
+        Error::new(ErrorKind::Io, format!("cannot make files in {}: {e}", dir.display()))
+            .with_remedy("name another folder")
+            .with_source(e)
     });
     let _ = std::fs::remove_file(&trial);
     if !was_there {

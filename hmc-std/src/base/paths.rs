@@ -7,7 +7,7 @@ use hmc_core::types::Rank;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Limit, Result};
 
 /// The same file wherever this process goes later.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
@@ -35,11 +35,9 @@ pub(crate) fn private_dir(dir: &Path) -> Result<()> {
     } else {
         "can be entered by other users"
     };
-    Err(Error::config(format!(
-        "{} {what}; control sockets need a folder of your own with mode 0700 (chmod 700, or name \
-         another one)",
-        dir.display()
-    )))
+    Err(Error::config(format!("{} {what}", dir.display())).with_remedy(
+        "control sockets need a folder of your own with mode 0700 (chmod 700, or name another one)",
+    ))
 }
 
 const SOCKET_PREFIX: &str = "hmc_ctrl_rank_";
@@ -60,11 +58,14 @@ pub fn uds_path(dir: &Path, rank: Rank) -> Result<PathBuf> {
     let path = dir.join(format!("{SOCKET_PREFIX}{rank}{SOCKET_SUFFIX}"));
     let len = path.as_os_str().len();
     if len > limits::MAX_UDS_PATH_BYTES {
+        let limit = Limit::new("bytes of a socket's path", len, limits::MAX_UDS_PATH_BYTES);
         return Err(Error::config(format!(
-            "the socket path {} has {len} bytes, the system allows {}; choose a shorter folder",
+            "the socket path {} has {len} bytes, the system allows {}",
             path.display(),
-            limits::MAX_UDS_PATH_BYTES
-        )));
+            limit.have
+        ))
+        .with_limit(limit)
+        .with_remedy("choose a shorter folder"));
     }
     Ok(path)
 }

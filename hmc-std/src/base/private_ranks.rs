@@ -7,7 +7,7 @@
 use hmc_core::limits::{MAX_PEERS, MAX_PRIVATE_PEERS};
 use hmc_core::types::Rank;
 
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind, Limit};
 
 /// The first of them.
 pub(crate) const FIRST_PRIVATE: u32 = MAX_PEERS;
@@ -31,8 +31,6 @@ pub(crate) const fn is_private(rank: Rank) -> bool {
 }
 
 pub(crate) fn too_many() -> Error {
-    let what = format!(
-        "{MAX_PRIVATE_PEERS} peers have ranks that others have, which is the limit; disconnect some"
-    );
-    Error::new(ErrorKind::Full, what)
+    let limit = Limit::one_more("peers with ranks that others have", MAX_PRIVATE_PEERS);
+    Error::limited(ErrorKind::Full, limit).with_remedy("disconnect some")
 }

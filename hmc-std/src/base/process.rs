@@ -41,10 +41,8 @@ impl Origin {
 #[cold]
 #[inline(never)]
 pub(crate) fn forked() -> Error {
-    Error::new(
-        ErrorKind::Forked,
-        "this object belongs to the parent process; start a new session in the child",
-    )
+    Error::new(ErrorKind::Forked, "this object belongs to the parent process")
+        .with_remedy("start a new session in the child")
 }
 
 /// This process's network namespace; 0: not known.

@@ -50,10 +50,9 @@ impl SecretPlace {
         Secret::load(self).map_err(|e| match e.kind() {
             // The file is not what is missing.
             ErrorKind::SystemLimit => e,
-            _ => {
-                let what = format!("{e}; {}", self.hint());
-                Error::new(ErrorKind::NoCredentials, what).with_source(e)
-            }
+            _ => Error::new(ErrorKind::NoCredentials, e.to_string())
+                .with_remedy(self.hint())
+                .with_source(e),
         })
     }
 

@@ -82,9 +82,8 @@ impl Dialer {
         conn: ConnType,
     ) -> Result<Option<Self>> {
         if rank == shared.config.rank {
-            return Err(Error::config(format!(
-                "rank {rank} is this session's own; use `loopback()` for transfers to itself"
-            )));
+            return Err(Error::config(format!("rank {rank} is this session's own"))
+                .with_remedy("use `loopback()` for transfers to itself"));
         }
         if let Address::Tcp(addr) = address {
             check_exposure(addr.ip(), shared.is_insecure())?;

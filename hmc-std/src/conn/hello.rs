@@ -46,8 +46,7 @@ impl SessionInner {
             ),
             _ => return refusal(peer, self.config.rank, why),
         };
-        let refused = refusal(peer, self.config.rank, why);
-        Error::new(refused.kind(), format!("{}; {hint}", refused.without_peer())).with_peer(peer)
+        refusal(peer, self.config.rank, why).with_remedy(hint)
     }
 }
 

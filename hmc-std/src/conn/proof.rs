@@ -32,7 +32,7 @@ impl Prover {
     /// The acceptor did not prove itself.
     pub(crate) fn not_believed(&self) -> Error {
         let what = "what listens there did not prove that it belongs to the same user";
-        Error::new(ErrorKind::NoCredentials, format!("{what}; {}", self.hint))
+        Error::new(ErrorKind::NoCredentials, what).with_remedy(self.hint.clone())
     }
 }
 

@@ -117,14 +117,14 @@ impl SessionInner {
             [] if own => Err(self.same_rank(&Address::Uds(dir.into()), true)),
             [] => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("nobody listens in {}; start the peer first", dir.display()),
-            )),
+                format!("nobody listens in {}", dir.display()),
+            )
+            .with_remedy("start the peer first")),
             several => {
                 let ranks: Vec<String> = several.iter().map(ToString::to_string).collect();
                 let (ranks, dir) = (ranks.join(", "), dir.display());
-                Err(Error::config(format!(
-                    "several ranks listen in {dir} ({ranks}); connect to one of them by its rank"
-                )))
+                Err(Error::config(format!("several ranks listen in {dir} ({ranks})"))
+                    .with_remedy("connect to one of them by its rank"))
             }
         }
     }
@@ -132,15 +132,13 @@ impl SessionInner {
     fn same_rank(&self, address: &Address, is_own: bool) -> Error {
         let me = self.config.rank;
         if is_own {
-            return Error::config(format!(
-                "{address} is this session itself (rank {me}); use `loopback()` for transfers to itself"
-            ));
+            return Error::config(format!("{address} is this session itself (rank {me})"))
+                .with_remedy("use `loopback()` for transfers to itself");
         }
         Error::new(
             ErrorKind::DuplicateRank,
-            format!(
-                "who listens at {address} has this session's own rank, {me}; one of the two must take another"
-            ),
+            format!("who listens at {address} has this session's own rank, {me}"),
         )
+        .with_remedy("one of the two must take another")
     }
 }

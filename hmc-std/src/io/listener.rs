@@ -180,11 +180,9 @@ pub(crate) fn local_peer(fd: BorrowedFd<'_>) -> Option<u32> {
 fn taken(path: &Path, rank: Rank) -> Error {
     Error::new(
         ErrorKind::DuplicateRank,
-        format!(
-            "a live process already is rank {rank} at {}; choose another rank or folder, or end it",
-            path.display()
-        ),
+        format!("a live process already is rank {rank} at {}", path.display()),
     )
+    .with_remedy("choose another rank or folder, or end it")
 }
 
 /// Holds the rank's lock for as long as the descriptor lives.

@@ -108,11 +108,9 @@ impl Link {
             !self.inbox().has_space(1, bytes)
         };
         if full {
-            return Err(Error::new(
-                ErrorKind::Full,
-                "this session's own inbox is full; receive some",
-            )
-            .with_peer(self.peer));
+            return Err(Error::new(ErrorKind::Full, "this session's own inbox is full")
+                .with_remedy("receive some")
+                .with_peer(self.peer));
         }
         self.deliver(message);
         self.count_sent(m);

@@ -162,9 +162,10 @@ impl Exposure {
                 ErrorKind::Quarantined,
                 format!(
                     "{len} bytes stay in quarantine: the peer is in the middle of a copy and did not \
-                     finish it in time; they return when it does or dies"
+                     finish it in time"
                 ),
-            ),
+            )
+            .with_remedy("they return when it does or dies"),
         };
         error.with_peer(self.peer.rank())
     }

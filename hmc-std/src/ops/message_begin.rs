@@ -11,7 +11,7 @@ use hmc_core::wire::advert::WindowRole;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::base::wait_limit::WaitLimit;
 use crate::link::op_resources::OpResources;
 use crate::link::rndv::handle::MessageHandle;
@@ -222,8 +222,8 @@ pub(crate) const WAITING: &str = "waiting for space to send a message";
 
 #[cold]
 fn full() -> Error {
-    let what = format!("{MAX_RNDV} messages to this peer are under way; wait for some");
-    Error::new(ErrorKind::Full, what)
+    let limit = Limit::one_more("messages to this peer under way", MAX_RNDV);
+    Error::limited(ErrorKind::Full, limit).with_remedy("wait for some")
 }
 
 /// Begins it. While as many are under way as may be, it waits, or is refused.

@@ -5,13 +5,18 @@ use hmc_core::slots::{self};
 use hmc_core::transport::PostErrorKind;
 use hmc_core::work::Opcode;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::base::wait_limit::WaitLimit;
 use crate::link::data::stored_outcomes::MAX_STORED;
 use crate::link::data::{Begun, DataState};
 use crate::link::deferred::Deferred;
 use crate::link::{WaitScope, increment};
 use crate::ops::peer_handle::Peer;
+
+/// All slots are in use.
+fn operations(slots: usize) -> Error {
+    Error::limited(ErrorKind::Full, Limit::one_more("operations to this peer", slots))
+}
 
 /// What a caller does once it has begun an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,40 +103,37 @@ impl Peer {
 
     fn refused(&self, e: QueueError<PostErrorKind>) -> Error {
         match e {
-            QueueError::Full { limit } => Error::new(
-                ErrorKind::Full,
-                format!(
-                    "{limit} operations to this peer run, and {MAX_STORED} have ended that nobody waited for, \
-                     which is the limit; wait for some"
-                ),
-            ),
+            QueueError::Full { limit } => operations(limit)
+                .after(format_args!("{MAX_STORED} have ended that nobody waited for"))
+                .with_remedy("wait for some"),
             QueueError::Length { local, remote } => Error::new(
                 ErrorKind::Length,
                 format!("{local} local bytes against {remote} remote ones"),
-            ),
+            )
+            .with_limit(Limit::new(
+                "local bytes, for as many remote ones",
+                local,
+                remote,
+            )),
             QueueError::Transport(PostErrorKind::Disconnected) => {
                 self.link.end_if_gone();
                 Error::peer_dead(self.rank(), self.link.why())
             }
-            QueueError::Transport(PostErrorKind::Unsupported) => Error::new(
-                ErrorKind::Unsupported,
-                "this peer has no data plane (upstream dialect); connect natively",
-            ),
-            other => Error::new(
-                ErrorKind::Io,
-                format!("{other}; look at what `explain()` says of it, or connect by another one"),
-            ),
+            QueueError::Transport(PostErrorKind::Unsupported) => {
+                Error::new(ErrorKind::Unsupported, "this peer has no data plane (upstream dialect)")
+                    .with_remedy("connect natively")
+            }
+            other => Error::new(ErrorKind::Io, other.to_string())
+                .with_remedy("look at what `explain()` says of it, or connect by another one"),
         }
     }
 
     /// Why an operation is not begun: all slots are in use by operations that run.
     #[cold]
     pub(crate) fn no_space(&self) -> Error {
-        let limit = self.link.data().slots();
-        let what = format!(
-            "{limit} operations to this peer run, which is the limit; wait for one, or use `start_blocking`, which does"
-        );
-        Error::new(ErrorKind::Full, what).with_peer(self.rank())
+        operations(self.link.data().slots())
+            .with_remedy("wait for one, or use `start_blocking`, which does")
+            .with_peer(self.rank())
     }
 
     pub(crate) fn abandon(&self, op: slots::SlotId) {

@@ -279,10 +279,10 @@ impl SessionInner {
                 let why = lock(&self.departed).get(&rank).cloned().unwrap_or_default();
                 Err(Error::peer_dead(rank, why))
             }
-            None => Err(Error::new(
-                ErrorKind::NotFound,
-                format!("rank {rank} was never connected; connect to it or wait for it first"),
-            )),
+            None => {
+                Err(Error::new(ErrorKind::NotFound, format!("rank {rank} was never connected"))
+                    .with_remedy("connect to it or wait for it first"))
+            }
         }
     }
 
@@ -328,9 +328,8 @@ impl SessionInner {
         if region.is_of(&self.regions) {
             return Ok(());
         }
-        Err(Error::config(
-            "the memory belongs to another session of this process; register it with this one",
-        ))
+        Err(Error::config("the memory belongs to another session of this process")
+            .with_remedy("register it with this one"))
     }
 
     /// Exposes a range of a region to a peer.

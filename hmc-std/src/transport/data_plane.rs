@@ -8,11 +8,11 @@ use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, DataPlane, Note, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps, MemoryKind};
-use hmc_core::window::{WindowEntry, WindowTransition};
+use hmc_core::window::{ExposeError, WindowEntry, WindowTransition};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::memory::Region;
 use crate::transport::control_only::ControlOnly;
 use crate::transport::gate::Gate;
@@ -84,15 +84,19 @@ impl AnyDataPlane {
         if self.0.kind().is_none() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "a peer of the upstream dialect has no data plane here; connect natively",
-            ));
+                "a peer of the upstream dialect has no data plane here",
+            )
+            .with_remedy("connect natively"));
         }
         if access.contains(Access::WRITE) {
             region.note_writable();
         }
         self.0.add_memory(region);
         let exposed = self.0.windows().expose(local, MemoryKind::Cpu, access, entropy);
-        let exposed = exposed.map_err(|e| Error::new(ErrorKind::Full, e.to_string()))?;
+        let exposed = exposed.map_err(|ExposeError::Full { limit }| {
+            Error::limited(ErrorKind::Full, Limit::one_more("windows towards this peer", limit))
+                .with_remedy("revoke one first")
+        })?;
         match self.0.open(region, local, &exposed, space) {
             Ok(note) => Ok((exposed, note)),
             Err(e) => {

@@ -18,7 +18,7 @@ use hmc_hw::ucx::memory::Memory;
 use self::host::UcxBytes;
 pub(crate) use self::open::open;
 use crate::base::config::{Progress, Ucx as Config};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::base::lock::lock;
 use crate::io::reactor::Reactor;
 use crate::memory::{Region, RegionTable};
@@ -157,8 +157,10 @@ impl Domain for SessionUcx {
     /// Memory that UCX's lanes of shared memory map, once the session takes part.
     fn allocate(&self, table: &Arc<RegionTable>, len: u64) -> Option<Result<Region>> {
         let domain = self.started()?;
-        let bytes = usize::try_from(len)
-            .map_err(|_| Error::new(ErrorKind::NoSpace, format!("{len} bytes do not fit memory")));
+        let bytes = usize::try_from(len).map_err(|_| {
+            let limit = Limit::new("bytes that can be addressed", len, usize::MAX);
+            Error::limited(ErrorKind::NoSpace, limit)
+        });
         let make = |bytes| {
             let memory = domain.allocate(bytes)?;
             let region = table.adopt_own(Box::new(UcxBytes(Arc::clone(&memory))))?;

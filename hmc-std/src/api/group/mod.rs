@@ -35,7 +35,7 @@ use hmc_mem::shared::SharedBytes;
 
 use crate::api::peer::Peer;
 use crate::base::clock;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::link::park_waker::ParkWaker;
 use crate::link::spin_policy::SpinPolicy;
 use crate::state::inner::SessionInner;
@@ -224,14 +224,15 @@ impl Group {
         if want == Some(len) {
             return Ok(());
         }
-        let want = want.map_or("more than memory has".to_owned(), |n| n.to_string());
+        let needs = want.map_or("more than memory has".to_owned(), |n| n.to_string());
         let members = self.len();
         Err(Error::new(
             ErrorKind::Length,
             format!(
-                "{what} has {len} bytes and needs {want}, with {members} members; nothing was sent"
+                "{what} has {len} bytes and needs {needs}, with {members} members; nothing was sent"
             ),
-        ))
+        )
+        .with_limit(Limit::new("bytes of the argument", want.unwrap_or(usize::MAX), len)))
     }
 }
 

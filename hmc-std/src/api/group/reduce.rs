@@ -15,7 +15,7 @@ use super::element::{Element, Reduce};
 use super::numbers::{Memory, Numbers};
 use super::round::Message;
 use super::{Exchange, Group, Members, blocks, copy, len_of};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::memory::check_writable;
 
 /// Bytes of the memory into which others' numbers are received before they are reduced.
@@ -123,7 +123,8 @@ fn check_whole(what: &str, element: Element, len: usize) -> Result<()> {
     Err(Error::new(
         ErrorKind::Length,
         format!("{what} has {len} bytes, which are no whole elements of {one}; nothing was sent"),
-    ))
+    )
+    .with_limit(Limit::new("bytes, of whole elements", len, len.next_multiple_of(one))))
 }
 
 /// The blocks that a member sends, one for each in the order of positions.

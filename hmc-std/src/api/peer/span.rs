@@ -1,7 +1,7 @@
 //! Transfers that own their memory, and windows.
 
 use super::Peer;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::memory::{ConnBuffer, Region, Span};
 use crate::ops::exposure::Exposure;
 use crate::ops::window::{SharedWindow, Window};
@@ -58,14 +58,10 @@ impl Peer {
         self.shared.check_own(region)?;
         let held = self.shared.tally.window_bytes.load(Ordering::Acquire);
         if held > self.shared.config.max_quarantine {
-            return Err(Error::new(
-                ErrorKind::Quarantined,
-                format!(
-                    "{held} bytes are quarantined because silent peers may still touch them, the \
-                     limit is {}; wait for their processes to end",
-                    self.shared.config.max_quarantine
-                ),
-            ));
+            let name = "bytes quarantined because silent peers may still touch them";
+            let limit = Limit::new(name, held, self.shared.config.max_quarantine);
+            return Err(Error::limited(ErrorKind::Quarantined, limit)
+                .with_remedy("wait for their processes to end"));
         }
         self.link.check_open()?;
         let advert =

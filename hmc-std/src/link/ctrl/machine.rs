@@ -16,7 +16,7 @@ use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::ControlMessage;
 use rustix::io::Errno;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::node::pending_releases::PendingReleases;
 
 /// Bytes that may wait to be sent to one peer before senders have to wait.
@@ -359,13 +359,14 @@ impl ControlMachine {
     pub(super) fn queue(&mut self, m: &ControlMessage<'_>) -> Result<()> {
         let waiting = self.waiting();
         if waiting.saturating_add(m.emitted_len()) > MAX_UNSENT_BYTES {
-            return Err(Error::new(
-                ErrorKind::Full,
-                format!(
-                    "{waiting} bytes of control messages wait for the peer, the limit is \
-                     {MAX_UNSENT_BYTES}; it must receive some first"
-                ),
-            ));
+            let need = waiting.saturating_add(m.emitted_len());
+            let limit = Limit::new(
+                "bytes of control messages that wait for the peer",
+                need,
+                MAX_UNSENT_BYTES,
+            );
+            return Err(Error::limited(ErrorKind::Full, limit)
+                .with_remedy("the peer must receive some first"));
         }
         self.append(m);
         Ok(())

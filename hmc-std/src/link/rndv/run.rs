@@ -13,7 +13,7 @@ use super::note::Note;
 use super::state::{
     ChunkedPut, MAX_SPARE, MessageBuffer, PostedRecv, RecvOp, RndvState, SendOp, keep_spare, local,
 };
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind, Limit};
 use crate::memory::Span;
 use crate::transport::data_plane::Fence;
 
@@ -395,7 +395,8 @@ fn error(host: &impl Host, ending: RndvError, len: u64, role: RndvRole) -> Error
                 "the message has {len} bytes and the receiver {} {space}; nothing was written",
                 if len > space { "space for" } else { "wants just" }
             ),
-        ),
+        )
+        .with_limit(Limit::new("bytes of the message", len, space)),
         RndvError::Here(why) | RndvError::There(why) => {
             let kind = match why {
                 AbortReason::Cancelled => ErrorKind::Cancelled,

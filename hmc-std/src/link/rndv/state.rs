@@ -15,7 +15,7 @@ use hmc_core::work::Failure;
 
 use super::handle::MessageHandle;
 use super::note::Note;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind, Limit};
 use crate::memory::{Region, Span};
 use crate::transport::data_plane::Fence;
 
@@ -299,8 +299,9 @@ impl RndvState {
         len: u64,
     ) -> SendResult {
         if self.is_full() {
-            let what = format!("{MAX_RNDV} messages to this peer are under way; wait for some");
-            return Err((Error::new(ErrorKind::Full, what), bytes));
+            let limit = Limit::one_more("messages to this peer under way", MAX_RNDV);
+            let e = Error::limited(ErrorKind::Full, limit).with_remedy("wait for some");
+            return Err((e, bytes));
         }
         let machine = machine(RndvId(self.next));
         self.next = self.next.wrapping_add(1);

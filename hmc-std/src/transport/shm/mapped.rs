@@ -45,8 +45,8 @@ impl Mapped {
 
 #[cold]
 pub(super) fn no_descriptor(e: std::io::Error) -> Error {
-    let what = "no descriptor left; raise the limit of open files (ulimit -n)";
-    Error::new(crate::base::error::ErrorKind::SystemLimit, what).with_source(e)
+    let errno = rustix::io::Errno::from_io_error(&e);
+    Error::io("no descriptor left", errno.unwrap_or(rustix::io::Errno::MFILE))
 }
 
 pub(super) fn word_at(index: u16) -> u64 {
