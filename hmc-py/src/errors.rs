@@ -33,6 +33,7 @@ fn family(kind: ErrorKind) -> (&'static str, &'static str) {
         ErrorKind::NotFound => ("NotFound", "not_found"),
         ErrorKind::Stale => ("NotFound", "stale"),
         ErrorKind::DeadlineExceeded => ("DeadlineExceeded", "deadline_exceeded"),
+        ErrorKind::Interrupted => ("HMCStatusError", "interrupted"),
         ErrorKind::Cancelled => ("Cancelled", "cancelled"),
         ErrorKind::PeerDead => ("PeerDead", "peer_dead"),
         ErrorKind::Closed => ("Closed", "closed"),
@@ -57,6 +58,17 @@ fn family(kind: ErrorKind) -> (&'static str, &'static str) {
     }
 }
 
+/// Every kind of error by its name: its class, whose fault it is, and what to do about it.
+#[pyfunction]
+pub(crate) fn error_kinds(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let kinds = PyDict::new(py);
+    for kind in ErrorKind::ALL {
+        let (class, name) = family(*kind);
+        kinds.set_item(name, (class, kind.blame().name(), kind.remedy()))?;
+    }
+    Ok(kinds)
+}
+
 pub(crate) fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = MODULE.get_or_try_init(py, || py.import("hmc.errors").map(Bound::unbind))?;
@@ -67,6 +79,8 @@ fn build(py: Python<'_>, e: &Error) -> PyResult<PyErr> {
     let (name, kind) = family(e.kind());
     let fields = PyDict::new(py);
     fields.set_item("kind", kind)?;
+    fields.set_item("blame", e.blame().name())?;
+    fields.set_item("remedy", e.remedy())?;
     if let Some(peer) = e.peer() {
         fields.set_item("peer", peer.0)?;
     }
@@ -78,6 +92,11 @@ fn build(py: Python<'_>, e: &Error) -> PyResult<PyErr> {
         fields.set_item("offset", range.offset)?;
         fields.set_item("length", range.len)?;
         fields.set_item("limit", range.limit)?;
+    }
+    if let Some(limit) = e.limit() {
+        fields.set_item("limit_name", limit.name)?;
+        fields.set_item("need", limit.need)?;
+        fields.set_item("have", limit.have)?;
     }
     let status = status_number(e.status());
     let value = class(py, name)?.call((status, e.to_string()), Some(&fields))?;

@@ -54,6 +54,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<native::Core>()?;
     module.add_class::<view::View>()?;
     module.add_function(wrap_pyfunction!(default_uds_dir, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::error_kinds, module)?)?;
     module.add_function(wrap_pyfunction!(job_of, module)?)?;
     module.add_function(wrap_pyfunction!(rank_of, module)?)?;
     module.add("SECOND_RANKS", (peer_table::SECOND_RANKS.start, peer_table::SECOND_RANKS.end))?;

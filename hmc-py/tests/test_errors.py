@@ -1,5 +1,6 @@
 """Which class, kind and fields an error has."""
 
+import pickle
 import resource
 import socket
 import struct
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import hmc
+from hmc import _hmc
 from conftest import LIMIT, Tensor, asleep, free_port
 
 OK = hmc.status_t
@@ -121,6 +123,39 @@ def test_kinds_have_their_class_and_status(alone, kind):
         fail(alone)
     assert (e.value.kind, type(e.value), e.value.status) == (kind, family, status)
     assert e.value.msg and str(e.value) == f"{e.value.msg} (status={int(status)})"
+    _, blame, remedy = _hmc.error_kinds()[kind]
+    assert e.value.blame == blame and len(e.value.remedy) > 10
+    assert e.value.remedy == remedy or e.value.remedy in e.value.msg
+
+
+def test_every_kind_has_a_class_a_blame_and_a_remedy():
+    kinds = _hmc.error_kinds()
+    assert len(kinds) == 27 and "other" not in kinds
+    for kind, (name, blame, remedy) in kinds.items():
+        family = getattr(hmc, name)
+        assert issubclass(family, hmc.HMCStatusError) and blame in ("caller", "peer", "system", "nobody") and len(remedy) > 10
+        # What Python code makes has them, too, also in another process.
+        error = pickle.loads(pickle.dumps(family(OK.ERROR, "text", kind=kind)))
+        assert (type(error), error.kind, error.blame, error.remedy) == (family, kind, blame, remedy)
+    assert {blame: sum(b == blame for _, b, _ in kinds.values()) for _, blame, _ in kinds.values()} == {
+        "caller": 9, "peer": 11, "system": 4, "nobody": 3}
+    plain = hmc.HMCStatusError(OK.ERROR, "as the C++ HMC's")
+    assert (plain.kind, plain.blame, plain.remedy, plain.limit_name) == ("other", "nobody", "", None)
+
+
+def test_a_limit_has_numbers(alone):
+    with pytest.raises(hmc.OutOfMemory) as e:
+        alone.allocate(1 << 50)
+    assert e.value.need == 1 << 50 > e.value.have and e.value.limit_name == "bytes that can be mapped" and e.value.limit is None
+    with pytest.raises(hmc.Busy) as e:
+        _more_windows()
+    assert (e.value.limit_name, e.value.need, e.value.have) == ("windows towards this peer", 2, 1)
+    with pytest.raises(hmc.SystemLimit) as e:
+        _no_descriptor(alone)
+    assert (e.value.limit_name, e.value.need, e.value.have) == ("open files (ulimit -n)", 1, 0)
+    with pytest.raises(hmc.InvalidArgument) as e:
+        alone.buffer.write(b"four", nbytes=5)
+    assert (e.value.kind, e.value.blame, e.value.need) == ("length", "caller", None)
 
 
 def test_fields_of_an_error(pair):

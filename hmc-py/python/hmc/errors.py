@@ -9,6 +9,9 @@ True
 
 from __future__ import annotations
 
+from functools import cache
+
+from . import _hmc
 from .enums import status_t
 
 TYPE_CHECKING = False
@@ -36,14 +39,19 @@ class HMCStatusError(HMCError):
         status: the C++ HMC's :class:`status_t` for it; its text ends with the number. ``st`` is the argument's name there.
         msg: the text without the status.
         kind: the error's kind in words, finer than its class: ``"stale"``, ``"duplicate_rank"``.
+        blame: whose fault it is: ``"caller"`` (the call makes no sense, or comes at the wrong time), ``"peer"``, ``"system"`` or
+            ``"nobody"`` (a deadline, a cancellation, an interrupt).
+        remedy: what to do about it: a clause without a full stop.
         peer: the rank it is about, or None.
         op: the name of the operation it is about, or None.
         side, offset, length, limit: for a range that does not fit: ``"local"`` or ``"remote"``, and bytes.
+        limit_name, need, have: for a limit that was met: what is counted, what was needed, and what there is; else None.
     """
 
     def __init__(self, st: Any = status_t.ERROR, msg: str = "", *, status: Any = None, kind: str = "other",
-                 peer: int | None = None, op: str | None = None, side: str | None = None, offset: int | None = None,
-                 length: int | None = None, limit: int | None = None) -> None:
+                 blame: str | None = None, remedy: str | None = None, peer: int | None = None, op: str | None = None,
+                 side: str | None = None, offset: int | None = None, length: int | None = None, limit: int | None = None,
+                 limit_name: str | None = None, need: int | None = None, have: int | None = None) -> None:
         given = st if status is None else status
         try:
             given = status_t(given)
@@ -53,16 +61,27 @@ class HMCStatusError(HMCError):
         self.status = given
         self.msg = msg
         self.kind = kind
+        _, usual_blame, usual_remedy = _kinds().get(kind, ("", "nobody", ""))
+        self.blame = usual_blame if blame is None else blame
+        self.remedy = usual_remedy if remedy is None else remedy
         self.peer = peer
         self.op = op
         self.side = side
         self.offset = offset
         self.length = length
         self.limit = limit
+        self.limit_name = limit_name
+        self.need = need
+        self.have = have
 
     def __reduce__(self) -> tuple[Callable[..., HMCStatusError], tuple[type[HMCStatusError], dict[str, Any]]]:
         # So that a worker process can hand it to its parent.
         return _rebuild, (type(self), dict(self.__dict__))
+
+
+@cache
+def _kinds() -> dict[str, tuple[str, str, str]]:
+    return _hmc.error_kinds()
 
 
 def _rebuild(cls: type[E], fields: dict[str, Any]) -> E:
