@@ -1,11 +1,13 @@
 //! The methods of a session for Python: its buffer, its listeners and peers, and the calls of the C++ HMC.
 
-use hmc_std::{ErrorKind, Message, Peer as StdPeer, want::Wanted};
+use std::os::fd::AsRawFd as _;
+
+use hmc_std::{Peer as StdPeer, want};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt};
 
 use crate::args::{Conn, Count, Name, Port};
-use crate::errors::{OrRaise, refuse};
+use crate::errors::OrRaise;
 use crate::group::RawGroup;
 use crate::native::Core;
 use crate::parts::Parts;
@@ -60,6 +62,16 @@ impl Core {
     fn _beside(&self, py: Python<'_>) -> PyResult<Self> {
         let parts = py.detach(|| self.parts.beside()).or_raise(py)?;
         Ok(Self { parts, waits: self.waits, ucx: false })
+    }
+
+    /// The descriptor for event loops.
+    fn _fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.live(py)?.as_fd().map(|fd| fd.as_raw_fd()).or_raise(py)
+    }
+
+    /// Makes it unreadable until the next event.
+    fn _clear_events(&self, py: Python<'_>) -> PyResult<()> {
+        self.live(py)?.clear_events().or_raise(py)
     }
 
     /// The session's own buffer.
@@ -305,13 +317,9 @@ impl Core {
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
         let session = self.live(py)?;
         let timeout = self.waits.own(py, timeout)?;
-        match py
-            .detach(|| session.recv(hmc_std::Who::Any, Wanted::Bytes).within(timeout).wait())
-            .or_raise(py)?
-        {
-            (rank, Message::Bytes(bytes)) => Ok((rank.0, PyBytes::new(py, &bytes))),
-            _ => Err(refuse(py, ErrorKind::Protocol, "not bytes")),
-        }
+        let receive = || session.recv(hmc_std::Who::Any, want::Bytes).within(timeout).wait();
+        let (rank, bytes) = py.detach(receive).or_raise(py)?;
+        Ok((rank.0, PyBytes::new(py, &bytes)))
     }
 
     /// The peers that are connected now.

@@ -88,7 +88,7 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
             "get_nb": lambda: core.get_nb("127.0.0.1", 1), "_wait": lambda: core._wait([1], 1),
             "_ctrl_send": lambda: core._ctrl_send(1, 1), "_ctrl_recv": lambda: core._ctrl_recv(1), "stats": core.stats,
             "close": core.close, "_check_process": core._check_process, "_own_ip": lambda: core._own_ip("10.0.0.1"),
-            "_know": lambda: core._know("10.0.0.1", 1, 2, peer),
+            "_know": lambda: core._know("10.0.0.1", 1, 2, peer), "_fileno": core._fileno, "_clear_events": core._clear_events,
         },
         "Peer": {
             "put": lambda: peer.put(b"x"), "get": lambda: peer.get(out), "put_nb": lambda: peer.put_nb(b"x"),

@@ -242,6 +242,30 @@ class Session(SeedsGuide):
             found["others"] = others
         return found
 
+    # ---- event loops ----
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once an operation has ended, a message has come, or a peer has come or gone, until
+        :meth:`clear_events`. With it a session can be given to :mod:`selectors` and to ``loop.add_reader`` of asyncio::
+
+            with selectors.DefaultSelector() as selector:
+                selector.register(session, selectors.EVENT_READ)
+                while not done():
+                    selector.select()
+                    session.clear_events()
+                    # Look at everything that is waited for: op.done(), peer.recv(timeout=0), peer.connected.
+
+        It is readable at first, and may be although nothing is to be found. Messages that are left unread do not make it
+        readable again. It is the session's own: do not read or close it, and unregister it before :meth:`close`. Raises
+        ``NotFound`` before the session has a rank, ``Closed``, ``SystemLimit``, ``Forked``.
+        """
+        return self._core._fileno()
+
+    def clear_events(self) -> None:
+        """Makes :meth:`fileno` unreadable until the next event. Call it before looking at what has happened, never after: then
+        no event is missed. Raises as :meth:`fileno` does."""
+        self._core._clear_events()
+
     # ---- peers ----
 
     def peer(self, rank: int, timeout: float | None = None, *, alive: bool = False) -> Peer:
