@@ -13,7 +13,7 @@ const FAULTS: &str = "docs/FAULTS.md";
 pub const ROWS: &[Row] = &[
     Row {
         name: "outside",
-        promise: "no transfer can leave its window",
+        promise: "no transfer can access memory outside its window",
         document: README,
         mutant: "SpanOffByOne",
         attack: frames::outside,
@@ -48,7 +48,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "early-answer",
-        promise: "or report success that is not yet true",
+        promise: "or report success early",
         document: README,
         mutant: "AckBeforeBytes",
         attack: frames::early_answers,
@@ -83,7 +83,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "drop-under-get",
-        promise: "outlive its memory",
+        promise: "outlive its buffers",
         document: README,
         mutant: "EndForgetsUnfenced",
         attack: unfenced::get_from_a_stopped_target,
@@ -195,7 +195,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "beyond-loopback",
-        promise: "TCP binds to loopback unless `insecure` is asked for by name",
+        promise: "TCP listens on loopback addresses only, unless the option `insecure` is set",
         document: README,
         mutant: "ExposeUnasked",
         attack: exposure::beyond_loopback,
@@ -223,7 +223,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "absent-transport",
-        promise: "A transport or device that is not there is an error that says so",
+        promise: "If a transport or device is unavailable, HMC returns an error",
         document: README,
         mutant: "FallBack",
         attack: exposure::absent_transport,
@@ -272,7 +272,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "deaf-peer",
-        promise: "hang for ever",
+        promise: "block forever",
         document: README,
         mutant: "SkipDeadline",
         attack: silence::deaf,
