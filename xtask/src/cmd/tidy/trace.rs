@@ -16,7 +16,7 @@ const WIRE: &str = "docs/WIRE.md";
 /// The page with the table of faults.
 const FAULTS: &str = "docs/FAULTS.md";
 
-/// The page with the table of processes that proved nothing.
+/// The page with the table of unauthenticated processes.
 const SECURITY: &str = "SECURITY.md";
 
 /// The page with the assumptions of use of hmc-core.
@@ -46,7 +46,7 @@ pub(crate) struct Traced {
     pub(crate) faults: usize,
     /// Faults of transports that do not exist yet.
     pub(crate) later: usize,
-    /// Kinds of processes that proved nothing.
+    /// Kinds of unauthenticated processes.
     pub(crate) processes: usize,
     /// Assumptions of use of hmc-core.
     pub(crate) assumptions: usize,
