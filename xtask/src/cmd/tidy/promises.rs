@@ -42,8 +42,8 @@ const PARTS: [(&str, &str, Part); 9] = [
     ("SECURITY.md", "Threat model", Part::List),
     ("SECURITY.md", "Unauthenticated processes", Part::Paragraphs),
     ("SECURITY.md", "Not defended", Part::List),
-    ("docs/FAULTS.md", "Faults, and what HMC does about each", Part::Paragraph(2)),
-    ("docs/FAULTS.md", "What a peer may still do when the session ends", Part::Rows),
+    ("docs/FAULTS.md", "Fault handling", Part::Paragraph(2)),
+    ("docs/FAULTS.md", "Memory after the end of a session", Part::Rows),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
