@@ -1,10 +1,9 @@
-//! The interface of a device: where bytes live and how they are copied.
+//! The interface of a device: where bytes are stored and how they are copied.
 //!
-//! The trait is safe: memory is named by [`RegionKey`] and [`crate::range::ByteRange`], never by address.
-//! A backend resolves keys in its own table and checks each range against the region's extent before
-//! it calls the vendor. How host memory gets a key there (pinned, mapped, adopted) is the backend's
-//! own, unsafe, business. Nothing here blocks: a copy is submitted to a stream, and its [`StreamEvent`] says
-//! when it has passed.
+//! The trait is safe: memory is named by [`RegionKey`] and [`crate::range::ByteRange`], never by address. A backend
+//! resolves keys in its own table, and checks each range against the region's extent before it calls the vendor's
+//! library. The backend also registers host memory (pinned, mapped, user memory), which needs `unsafe` there. No
+//! call blocks: a copy is submitted to a stream, and its [`StreamEvent`] reports when it has ended.
 
 use crate::region::{LocalRegion, LocalSlice, RegionKey};
 use crate::types::MemoryKind;

@@ -1,7 +1,7 @@
-//! Every limit of the protocol and of the core's tables, once.
+//! Every limit of the protocol and of the core's tables.
 //!
-//! A length that came from a peer is compared with one of these before it sizes, indexes or loops.
-//! Nothing else belongs here: a limit that only one backend knows lives with that backend.
+//! A length from a peer is compared with one of these before it sizes, indexes or loops. A limit of a single
+//! backend belongs to that backend.
 
 /// Largest control frame payload accepted from a peer, in bytes. Checked on the header alone.
 pub const MAX_FRAME_BYTES: u32 = 1 << 20;

@@ -1,9 +1,9 @@
 //! One long transfer as a bounded number of chunks in flight.
 //!
-//! A [`Pipeline`] cuts, posts, waits and adds up; whoever drives it makes progress on the work queue
-//! between calls of [`Pipeline::advance`]. Each chunk is an operation of the work queue, posted through [`Operations`], so
-//! that an owner of the work queue can keep the memory of each chunk alive. It says `Done` only
-//! when all chunks are, and `fenced` only when none of them can touch memory any more.
+//! A [`Pipeline`] splits a transfer, posts its chunks, waits for them and counts them. Its owner makes progress on
+//! the work queue between calls of [`Pipeline::advance`]. Each chunk is an operation of the work queue, posted
+//! through [`Operations`], so that an owner of the work queue can keep the memory of each chunk alive. The result
+//! is `Done` only when all chunks are done, and `fenced` only when none of them can access memory.
 
 use core::num::NonZeroU64;
 

@@ -1,9 +1,9 @@
 //! One peer over one transport: post, progress, wait.
 //!
-//! A [`WorkQueue`] names each operation, hands it to the transport and brings every completion to its
-//! slot, whoever waits. It keeps no clock (the time is handed in), wakes nobody and holds no memory:
-//! whoever owns the work queue reads [`WorkQueue::next_event`] and wakes and lets go. Not for several threads.
-//! Read [`crate::slots`] for what "known" and "fenced" mean.
+//! A [`WorkQueue`] assigns an id to each operation, posts it to the transport and passes every completion to its
+//! slot. It has no clock (the caller passes in the time), wakes no thread and owns no memory: its owner calls
+//! [`WorkQueue::next_event`], wakes waiting threads and releases memory. It is not for several threads.
+//! [`crate::slots`] defines "known" and "fenced".
 
 mod waiting;
 

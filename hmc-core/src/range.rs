@@ -1,7 +1,7 @@
 //! Checked ranges: the only module that adds offsets.
 //!
-//! An offset from a caller or from a peer is a claim. [`Extent::span`] proves it against a limit and
-//! gives a [`ByteRange`]; everything else in HMC takes `ByteRange`s. `offset + len > limit` appears nowhere.
+//! An offset from a caller or a peer is untrusted. [`Extent::span`] checks it against a limit and returns a
+//! [`ByteRange`], which all other code of HMC uses. No other code computes `offset + len > limit`.
 
 /// Whose memory an offset speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

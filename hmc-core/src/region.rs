@@ -1,8 +1,8 @@
 //! Descriptions of memory by keys and ranges, never by addresses: local regions and windows of a peer.
 //!
-//! A [`LocalRegion`] is memory of this process, registered under a [`RegionKey`]. A [`WindowDesc`]
-//! describes a window as its owner advertised it: a parsed claim that the owner (or its NIC) checks
-//! again on every access. Windows themselves live in [`crate::window`].
+//! A [`LocalRegion`] is memory of this process, registered under a [`RegionKey`]. A [`WindowDesc`] describes a
+//! window as its owner advertised it. It is a parsed claim: the owner (or its NIC) checks every access again.
+//! [`crate::window`] has the windows themselves.
 
 use crate::range::{ByteRange, Extent, RangeError, Side};
 use crate::types::{Access, MemoryKind};

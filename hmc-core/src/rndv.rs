@@ -1,15 +1,17 @@
-//! Rendezvous protocol: moves one message of any size from a sender to a receiver, whichever is ready first.
+//! Rendezvous protocol: moves one message of any size from a sender to a receiver, in either order of their calls.
 //!
-//! A short message is *eager*: its bytes come with its offer, and the receiver's END is all that follows.
-//! Of others the receiver chooses the mode: *direct*, by one put into a window over its destination, or *staged*,
-//! through two half-buffers. A half is written again only after a credit reported that it was copied
-//! out; FILLED and CREDIT carry sequence numbers. Each end sends END exactly once, and a rendezvous
-//! is finished when both have; the good END of an eager message's receiver stands for both. [`Sender`](sender::Sender) and [`Receiver`](receiver::Receiver) are
-//! state machines of one rendezvous each: their inputs are messages of the peer, completions and
-//! failures, their outputs what to put, copy, send and release. They release memory only after its
-//! fence, and accept a message only if it follows from the ones before.
+//! A short message is *eager*: its bytes are sent with its offer, and only the receiver's END follows. For other
+//! messages the receiver selects the mode: *direct* is one put into a window over its destination; *staged* uses
+//! two half-buffers. A half is written again only after a credit reported that the receiver has copied it out.
+//! FILLED and CREDIT carry sequence numbers. Each end sends END exactly once, and a rendezvous is finished when
+//! both have. For an eager message, a successful END of the receiver stands for both.
 //!
-//! Read [`sender`], then [`receiver`]; `tests/rndv_table.txt` lists what each does with each message.
+//! [`Sender`](sender::Sender) and [`Receiver`](receiver::Receiver) are state machines of one rendezvous each. Their
+//! inputs are messages of the peer, completions and failures; their outputs are puts, copies, messages and memory
+//! to release. They release memory only after its fence, and accept a message only if it follows from the earlier
+//! ones.
+//!
+//! Read [`sender`], then [`receiver`]; `tests/rndv_table.txt` lists the effect of each message in each state.
 
 pub mod receiver;
 pub mod sender;

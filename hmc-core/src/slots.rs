@@ -1,10 +1,10 @@
-//! The operation table: one record an operation, on storage of the caller's.
+//! The operation table: one record for each operation, on the caller's storage.
 //!
-//! It knows which operations are under way, how many completions each still expects, when each
-//! expires, what became of it, and what it holds until its fence. It moves no byte, calls no transport and takes no lock: one
-//! owner drives it ([`crate::queue::WorkQueue`]). Two facts about an operation are kept apart and must
-//! never be mixed up: its outcome is *known*, and its memory is *fenced* (nothing will touch it any
-//! more). A deadline makes an outcome known; only completions and fences make memory free.
+//! It records which operations are in flight, the number of completions that each still expects, its deadline, its
+//! outcome, and what it owns until its fence. It moves no byte, calls no transport and takes no lock: one owner
+//! drives it ([`crate::queue::WorkQueue`]). Two facts about an operation are separate: its outcome is *known*, and
+//! its memory is *fenced* (nothing can access it). A deadline makes an outcome known; only completions and fences
+//! free memory.
 
 mod deadline;
 mod fail;

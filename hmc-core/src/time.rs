@@ -1,4 +1,4 @@
-//! Time as the core knows it: nanoseconds that somebody handed in. No clock is read here.
+//! Time in the core: nanoseconds that the caller passes in. No clock is read here.
 
 /// A point on the caller's monotonic clock, in nanoseconds since an origin of the caller's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

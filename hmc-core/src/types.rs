@@ -1,4 +1,4 @@
-//! The small vocabularies: ranks, memory kinds, connection kinds, rights, status codes.
+//! Small types of the protocol: ranks, memory kinds, transport kinds, access rights, status codes.
 
 use bitflags::bitflags;
 use zerocopy::{Immutable, IntoBytes};

@@ -1,9 +1,9 @@
 //! Windows: which ranges of this process's regions a peer may access, and until when.
 //!
-//! The states of an entry are `Free -> Exposed -> Revoking -> Free | Quarantined`.
-//! [`WindowTable`] is the target's side of every transport whose target checks: it turns a claim
-//! from the wire into a proven range of a local region, or into a [`WindowFault`]. It holds no lock
-//! and knows no thread; one table serves one peer.
+//! The states of an entry are `Free -> Exposed -> Revoking -> Free | Quarantined`. [`WindowTable`] is the target's
+//! side of every transport whose target checks accesses: it translates a claim of the peer into a proven range of a
+//! local region, or into a [`WindowFault`]. It takes no lock and is not for several threads; one table serves one
+//! peer.
 
 use crate::limits::MAX_WINDOWS_PER_PEER;
 use crate::range::{ByteRange, Extent, RangeError, Side};

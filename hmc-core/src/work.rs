@@ -1,7 +1,7 @@
-//! Plain values that cross the border to a transport: what to do, and what became of it.
+//! Plain values that pass between the protocol logic and a transport: requests and completions.
 //!
-//! Memory is named by key and [`crate::range::ByteRange`], never by address: the backend resolves keys in
-//! its own table, so these types and the trait that carries them need no `unsafe`.
+//! Memory is named by key and [`crate::range::ByteRange`], never by address: the backend resolves keys in its own
+//! table, so these types and their trait need no `unsafe`.
 
 use crate::region::{LocalSlice, WindowSlice};
 use crate::window::WindowFault;

@@ -1,8 +1,8 @@
-//! Bytes in pieces to whole frames, on storage of the caller's.
+//! Assembles received bytes into whole frames, on the caller's storage.
 //!
-//! A socket receives straight into [`Framer::space`]. The storage grows only as bytes arrive: a
-//! header that claims a long frame makes nobody allocate; [`Next::Grow`] comes when the storage is
-//! full, and asks for at most twice as much. A frame's payload is given out in place.
+//! A socket receives directly into [`Framer::space`]. The storage grows only as bytes arrive: the header of a long
+//! frame allocates nothing. If the storage is full, the framer returns [`Next::Grow`], which requests at most twice
+//! the size. The payload of a frame is returned in place.
 
 use crate::limits::FRAME_HEADER_BYTES;
 use crate::time::Instant;

@@ -1,8 +1,7 @@
-//! The control connection as a function of time and frames: no socket, no clock, no storage of its
-//! own.
+//! The control connection as a function of time and frames: no socket, no clock, no storage of its own.
 //!
-//! The driver's rule: one input, then [`conn::ControlConn::poll_output`] until it is empty, then wait.
-//! Read [`state`] first (the whole protocol is one table), then [`conn`].
+//! A driver passes in one input, then calls [`conn::ControlConn::poll_output`] until it returns `None`, then waits.
+//! Read [`state`] first (the protocol is one table), then [`conn`].
 
 mod commands;
 pub mod conn;

@@ -1,8 +1,9 @@
 //! The table of ranks: which process has which rank, for how long, and which end reconnects after a death.
 //!
-//! The first holder of a rank keeps it while it lives. After its death only the same identity with a higher incarnation takes
-//! the rank again, for a while: then any process that proved as much does, so that no host or incarnation that was once named
-//! locks a rank for good. Whoever dials again raises its own incarnation first.
+//! The first holder of a rank keeps it while its process runs. After its death the rank is reserved for 10 s
+//! ([`crate::limits::RANK_KEPT_NS`]): only the same identity with a higher incarnation can take it. After that, any
+//! process with the same level of proof can, so no host or incarnation locks a rank permanently. An end increases
+//! its own incarnation before it reconnects.
 
 use crate::limits::{MAX_PEERS, RANK_KEPT_NS, RECONNECT_BACKOFF_NS};
 use crate::time::{Duration, Instant};

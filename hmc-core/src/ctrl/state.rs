@@ -1,7 +1,7 @@
 //! The whole protocol of a control connection as one table: state x message, and state x command.
 //!
-//! The code has the pairs that are allowed, and refuses all others; `tests/ctrl_table.txt` is the table of every pair as
-//! text and is compared with the code. What an action does is in [`crate::ctrl::conn`].
+//! The code lists the allowed pairs and refuses all others. `tests/ctrl_table.txt` lists every pair as text, and a
+//! test compares it with the code. [`crate::ctrl::conn`] implements the actions.
 
 use crate::wire::message::ControlKind;
 

@@ -1,6 +1,6 @@
-//! When a control connection must speak, and when it is over.
+//! Deadlines of a control connection: when it must send, and when it has expired.
 //!
-//! Pure arithmetic on times that were handed in; [`crate::ctrl::conn`] acts on the result.
+//! This is arithmetic on times that the caller passes in; [`crate::ctrl::conn`] acts on the result.
 
 use crate::limits::{FRAME_DEADLINE_NS, HELLO_DEADLINE_NS, MIN_HEARTBEAT_NS, MISSED_HEARTBEATS};
 use crate::time::{Duration, Instant};

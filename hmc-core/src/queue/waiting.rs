@@ -1,4 +1,4 @@
-//! Transfers that the transport has no space for: they wait in the records of their operations, the oldest first.
+//! Transfers for which the transport has no space. They wait in the slots of their operations, the oldest first.
 
 use crate::queue::{Hold, QueueError, Transfer, WorkQueue, failure_of};
 use crate::slots::{Full, Slot};

@@ -1,8 +1,7 @@
-//! The receiver's end of one rendezvous: names the target, copies halves out, sends credits, and ends
-//! once.
+//! The receiver's end of one rendezvous: names the target, copies halves out, sends credits, and ends once.
 //!
-//! A credit is sent after its half was copied out, never before. Memory that the sender knows is
-//! released only after the owner reported its fence: the sender's END is not a fence.
+//! It sends a credit only after its half was copied out. It releases memory that the sender can access only after
+//! the owner reported the fence: the sender's END is not a fence.
 
 use super::{AbortReason, RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole, Violation};
 use crate::range::{ByteRange, Extent};

@@ -1,8 +1,8 @@
-//! The sender's end of one rendezvous: offers the message, fills halves as credits allow (or puts it
-//! as one chunk), and ends once.
+//! The sender's end of one rendezvous: offers the message, fills halves as credits allow (or puts it as one chunk),
+//! and ends once.
 //!
-//! It releases the source only after every put has passed its fence. It puts to a half only after
-//! the credit for it.
+//! It releases the source only after every put has passed its fence. It puts to a half only after the credit for
+//! it.
 
 use super::{
     RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole, Violation, half_mut, of_half,

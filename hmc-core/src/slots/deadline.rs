@@ -1,4 +1,4 @@
-//! Deadlines: a lower bound that costs nothing while it has not passed, and a search when it has.
+//! Deadlines: a lower bound that costs nothing until it passes, and then a search.
 
 use crate::slots::state::SlotState;
 use crate::slots::{NONE, Slot, Slots};

@@ -1,4 +1,4 @@
-//! The ways in which an operation ends other than by its completions.
+//! Ends of an operation other than its completions: cancel, deadline, failure of the transport.
 
 use crate::slots::state::{SlotState, SlotTransition};
 use crate::slots::{CompletionEffect, NONE, Slot, Slots, Stale};

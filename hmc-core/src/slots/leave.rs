@@ -1,5 +1,5 @@
-//! How an operation leaves its record: its outcome is taken, it is abandoned, its fence is told. Whichever is the last gives
-//! what the operation held.
+//! How an operation leaves its record: its outcome is taken, it is abandoned, and its fence is reported. The last
+//! of these steps returns what the operation owns.
 
 use crate::slots::state::{SlotState, SlotTransition};
 use crate::slots::{Outcome, Slot, SlotEvent, Slots, Stale};

@@ -1,5 +1,5 @@
-//! The lists that thread through the slots: the free ones (last in, first out: a slot just used
-//! is in the cache), those with an event, and those with parts that the transport has no space for (both first in, first out).
+//! Lists that link the slots: free slots (last in, first out, so that a slot just used is in the cache), slots with
+//! an event, and slots with parts for which the transport has no space (both first in, first out).
 
 use crate::slots::{NONE, Slot, Slots, Stale};
 use crate::work::SlotId;

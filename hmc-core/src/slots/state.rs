@@ -1,6 +1,6 @@
 //! The states of one slot, as a table of state and transition.
 //!
-//! It stores no data: [`super::Slots`] keeps the counts and asks this table whether a transition is allowed.
+//! It stores no data: [`super::Slots`] keeps the counts and looks up in this table whether a transition is allowed.
 //! No other code decides that.
 
 /// The state of a slot.

@@ -1,4 +1,4 @@
-//! This end as the initiator: puts and gets that it posts.
+//! This end as the initiator: the puts and gets that it posts.
 
 use crate::types::Caps;
 use crate::work::{Completion, SlotId, WorkRequest};

@@ -1,4 +1,4 @@
-//! A data plane that moves bytes and no tags.
+//! A data plane that moves bytes and needs a stream for tags.
 
 use super::data_plane::DataPlane;
 use crate::work::WorkRequest;

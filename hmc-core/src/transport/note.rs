@@ -1,4 +1,4 @@
-//! Bytes that one data plane sends to its counterpart.
+//! Bytes that one data plane sends to its counterpart on the other end.
 
 /// Bytes from one data plane to its counterpart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

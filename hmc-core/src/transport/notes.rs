@@ -1,4 +1,4 @@
-//! What the data planes of the two ends tell each other by the control connection.
+//! Messages that the data planes of the two ends exchange on the control connection.
 
 use super::note::Note;
 use super::target::Target;

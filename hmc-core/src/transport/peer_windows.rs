@@ -1,4 +1,4 @@
-//! Windows of the peer, as this end reaches them.
+//! Windows of the peer: mapped, or accessed by messages.
 
 use crate::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use crate::work::{Opcode, Transfer};

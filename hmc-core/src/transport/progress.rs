@@ -1,4 +1,4 @@
-//! Receiving, and what to wait for.
+//! Receiving, and the descriptors to wait for.
 
 /// What is to be watched on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

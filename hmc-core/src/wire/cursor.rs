@@ -1,7 +1,7 @@
-//! Reading and writing bytes in order, and the error that says which byte was wrong.
+//! Reading and writing bytes in order, and the error that names the wrong byte.
 //!
-//! A [`Reader`] never panics and never copies: what it gives borrows from what it was given. The
-//! byte order is spelled in the name of each call.
+//! A [`Reader`] never panics and never copies: its results borrow from its input. The name of each call states the
+//! byte order.
 
 use crate::range::RangeError;
 use crate::types::VERSION;

@@ -1,7 +1,7 @@
-//! The protocol of the C++ HMC on the control connection (facts: its `socket_ctrl.cpp:320-415`).
+//! The protocol of the C++ HMC on the control connection (as its `socket_ctrl.cpp:320-415` implements it).
 //!
-//! One HELLO from the dialer, never answered; then integers and opaque bytes. There is no version,
-//! no heartbeat and no BYE. It is used only if the user asked for it by name.
+//! The dialer sends one HELLO, which gets no reply; then both ends send integers and opaque bytes. There is no
+//! version, heartbeat or BYE. It is used only if the user enabled it.
 
 use crate::limits::FRAME_HEADER_BYTES;
 use crate::types::Rank;

@@ -1,8 +1,8 @@
-//! Frames of a data stream (TCP or UDS): 56 bytes, then `len` bytes of payload.
+//! Frames of a data stream (TCP or Unix socket): 56 bytes, then `len` bytes of payload.
 //!
-//! A stream begins after ATTACH and its answer. The initiator of an operation numbers it (`seq`);
-//! the target checks every frame against its own window table and answers `Ack` or `Nack`. This
-//! module parses and emits frames; which window allows what is decided in [`crate::window`].
+//! A stream starts after ATTACH and its reply. The initiator of an operation numbers it (`seq`). The target checks
+//! every frame against its own window table and replies `Ack` or `Nack`. This module parses and emits frames;
+//! [`crate::window`] checks accesses.
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};

@@ -1,8 +1,8 @@
-//! The eight bytes before every control message, exactly as the C++ HMC sends them
-//! (`CtrlMsgHeader`: type u16, flags u16, length u32, little-endian).
+//! The eight bytes before every control message, exactly as the C++ HMC sends them (`CtrlMsgHeader`: type u16,
+//! flags u16, length u32, little-endian).
 //!
-//! A header is judged before a byte of its payload is awaited: unknown types and flags, and lengths
-//! above the limit, end the connection at once.
+//! A header is validated before its payload is received: unknown types and flags, and lengths above the limit,
+//! close the connection at once.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

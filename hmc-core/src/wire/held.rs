@@ -1,8 +1,8 @@
-//! What frames of each kind may make their receiver hold on behalf of their sender, however many come and whether or not it
-//! reads the answers.
+//! Limits of what frames of each kind can make their receiver store for their sender, for any number of frames and
+//! even if the sender does not read the replies.
 //!
-//! Every kind has a row: one without does not compile. Tables that grow with frames take their sizes from here, and a test
-//! sends each kind at full rate.
+//! Every kind has a row; a kind without one does not compile. Tables that grow with frames take their sizes from
+//! here, and a test sends each kind at full rate.
 
 use crate::limits::{
     MAX_EAGER_BYTES, MAX_EAGER_MSGS, MAX_ENDPOINT_BYTES, MAX_RNDV_MSGS, MAX_STREAM_REQUESTS,

@@ -1,7 +1,7 @@
-//! The first words of a native connection: HELLO, WELCOME, REJECT, and the list of endpoints.
+//! The first messages of a native connection: HELLO, WELCOME, REJECT, and the list of endpoints.
 //!
-//! The magic and the version keep their places for ever, so that any two versions can tell each
-//! other apart; everything behind them belongs to this version.
+//! The magic and the version have the same offsets in all versions, so any two versions can detect the difference.
+//! All later fields belong to this version.
 
 use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};

@@ -1,8 +1,7 @@
 //! Every message of the control connection: parse and emit.
 //!
-//! Integers and structs look the same in both dialects. All else is native: a frame of type STRUCT
-//! with flags `0xC000`, whose first payload byte says which message it is. A parsed message borrows
-//! its payload; nothing is copied.
+//! Integers and structs are the same in both protocols. All other messages are native: a frame of type STRUCT with
+//! flags `0xC000`, whose first payload byte is the kind. A parsed message borrows its payload; nothing is copied.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};

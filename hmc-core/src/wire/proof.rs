@@ -1,5 +1,7 @@
-//! The proof of the same user: what the acceptor asks of a dialer, and what both compute from a secret that only this user
-//! can read. The hash itself is the owner's: here is what it covers, and how two results are compared.
+//! The proof of the same user: the acceptor's request, and the value that both ends compute from a secret that only
+//! this user can read.
+//!
+//! The owner computes the hash. This module has the hashed bytes and the comparison of two results.
 
 use crate::limits::MAX_PEERS;
 use crate::types::Rank;

@@ -1,4 +1,4 @@
-//! Why an end refuses a connection, in words that the other end can act on.
+//! Reasons for which an end refuses a connection, and that the other end can act on.
 
 use crate::types::{Incarnation, Rank, VERSION};
 
