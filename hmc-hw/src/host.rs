@@ -1,4 +1,4 @@
-//! What a session does for its part in a transport.
+//! Services that a session provides to its part in a transport.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};

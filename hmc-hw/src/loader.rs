@@ -1,4 +1,4 @@
-//! What the loader of the system says about libraries.
+//! Messages of the system's loader about libraries.
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::mem::MaybeUninit;

@@ -1,6 +1,7 @@
-//! Windows of the peer that it revokes and that operations of this end still use.
+//! Windows that the peer has revoked and that operations of this end still use.
 //!
-//! One entry for each index that a peer's windows can have: it may revoke as fast as it likes and never read the answers.
+//! One entry for each index that a peer's windows can have, so a peer that revokes quickly and never reads the
+//! replies uses no further memory.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,9 @@
-//! UCX as a link's data plane: puts and gets by [`UcxTransport`], windows, and what the two ends tell each other.
+//! UCX as a link's data plane: puts and gets by [`UcxTransport`], windows, and messages between the two ends.
 //!
-//! Tags and the peer's end are not UCX's: a layer with a stream beside it adds them ([`NeedsStream`]). [`UcxTransport`] exists as soon
-//! as the peer's connection info has come. A window's range, rights and epoch are checked here, in the initiator's process; where bytes
-//! go as messages ([`super::am`]) the target checks them again, and alone decides. UCX's lanes of shared memory check nothing.
+//! UCX carries no tags and does not report the peer's exit: a layer with a stream adds both ([`NeedsStream`]).
+//! [`UcxTransport`] exists once the peer's connection info has arrived. A window's range, rights and epoch are
+//! checked here, in the initiator's process. On the AM path ([`super::am`]) the target checks them again, and its
+//! result decides. UCX's shared-memory lanes check nothing.
 
 mod exposed;
 mod link;

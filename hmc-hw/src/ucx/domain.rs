@@ -1,8 +1,8 @@
 //! UCX of one session: its context, its workers, and the memory that is registered there.
 //!
-//! A worker ([`super::session_worker`]) serves one peer of this system, or many of other hosts (`worker_pool`). Its progress
-//! lock is the one lock that these share, and no thread sleeps with it: a thread that finds it taken leaves its requests to be posted
-//! later.
+//! A worker ([`super::session_worker`]) serves one peer on the same host, or many on other hosts (`worker_pool`).
+//! Its progress lock is the only lock that these peers share, and no thread sleeps while it holds it. If the lock
+//! is taken, a thread queues its requests.
 
 use std::collections::HashMap;
 use std::fmt;

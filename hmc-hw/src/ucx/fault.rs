@@ -1,4 +1,4 @@
-//! What can go wrong in a session's part in UCX.
+//! Errors of a session's part in UCX.
 
 use std::fmt;
 

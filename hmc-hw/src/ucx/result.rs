@@ -1,8 +1,8 @@
 //! Results of UCX calls: a status of one byte, or a pointer that may hold one.
 //!
-//! Source: `ucs/type/status.h` and `ucp/api/ucp.h` of UCX 1.22.0; the numbers and texts of 1.13.1 are
-//! the same. A status is a plain number here and never a Rust enum: a newer library may answer with
-//! one that is not in any list, and that must stay harmless.
+//! Source: `ucs/type/status.h` and `ucp/api/ucp.h` of UCX 1.22.0; the numbers and texts of 1.13.1 are the same. A
+//! status is a plain number here and never a Rust enum, because a newer library may return a status that is not in
+//! any list.
 //!
 //! Pure functions: no call into the library is made from here.
 

@@ -1,4 +1,4 @@
-//! One worker of a session, and who makes its progress: the session's thread, or a caller that waits.
+//! One worker of a session, and its progress: by the session's thread, or by a waiting caller.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,8 +1,8 @@
-//! Compares `sys` with what a C compiler makes of UCX's own headers, of two versions.
+//! Compares `sys` with the output of a C compiler for UCX's own headers, of two versions.
 //!
-//! Of the version that is declared everything must be equal. The older one may lack fields, constants
-//! and the tails of structures; what it has must be where it is declared, or a zeroed structure of
-//! ours would mean something else to it. The texts are written by `cargo xtask bindings`.
+//! Everything must equal the version that is declared. The older version may lack fields, constants and the tails
+//! of structures. Its fields must have the same offsets; otherwise a zeroed structure of HMC would have another
+//! meaning for it. `cargo xtask bindings` writes the texts.
 
 use super::sys::*;
 use core::mem::{offset_of, size_of};

@@ -1,4 +1,4 @@
-//! `ucp_worker_h`: its construction, lock and destruction. All its calls are made through its [`LockedWorker`].
+//! `ucp_worker_h`: construction, lock and destruction. All its calls are made through its [`LockedWorker`].
 
 use std::fmt;
 use std::os::fd::RawFd;

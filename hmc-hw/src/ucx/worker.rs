@@ -1,5 +1,5 @@
-//! A worker as a session has it: it answers active messages, and keeps what closed transports have in flight.
-//! All its calls are made through its [`WorkerGuard`].
+//! A worker of a session: it receives active messages, and owns the requests of closed transports. All its calls
+//! are made through its [`WorkerGuard`].
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,9 +1,10 @@
-//! The workers of a session: a few that links to other hosts share, and one for each link to a process of this system.
+//! The workers of a session: a few that links to other hosts share, and one for each link to a process on the same
+//! host.
 //!
-//! UCX's lanes of shared memory enter messages into a queue in the memory of the one whom they are for. A sender that is
-//! killed after it took its place there and before it filled it stops that queue for ever and for everybody
-//! (`uct_mm_ep_am_common_send`; shown with 1.13.1 and 1.22.0 by killing a sender there). A worker has one such queue for
-//! each device, so peers that may stop each other's do not share a worker.
+//! A shared-memory lane of UCX enqueues messages in the receiver's memory. A sender that is killed after it
+//! reserved an entry and before it filled the entry blocks that queue permanently, for all senders
+//! (`uct_mm_ep_am_common_send`; shown with 1.13.1 and 1.22.0 by killing a sender there). A worker has one such
+//! queue for each device, so peers on the same host do not share a worker.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
-//! Requests of which pieces are still to be posted.
+//! Requests with pieces that are not posted yet.
 //!
-//! They share the queue pairs in turn: each gives one piece and goes behind the others, so that one waits for a piece of each of them at
-//! most, however long they are.
+//! They share the queue pairs in turn: each request posts one piece and moves behind the others. A request
+//! therefore waits for at most one piece of each other request, for any lengths.
 
 use std::collections::VecDeque;
 

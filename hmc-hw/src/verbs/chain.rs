@@ -1,4 +1,4 @@
-//! Work requests that are posted together, with one ring of the device's doorbell.
+//! Work requests that are posted together, with one write of the device's doorbell register.
 
 use std::fmt;
 use std::ptr::{self, NonNull};

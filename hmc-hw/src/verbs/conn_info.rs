@@ -1,6 +1,7 @@
-//! What the two ends of a link tell each other by the control connection: how to connect, and the keys to windows.
+//! Messages that the two ends of a link exchange on the control connection: connection info, and the keys to
+//! windows.
 //!
-//! All numbers are little-endian; `docs/WIRE.md` has the bytes. Nothing that comes from a peer is used before it was checked here.
+//! All numbers are little-endian; `docs/WIRE.md` has the bytes. Every value of a peer is checked here before use.
 
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowDesc, WindowId};

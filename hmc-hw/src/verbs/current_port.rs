@@ -1,4 +1,4 @@
-//! The port of a session: as it was read last, and what events have said of it since then.
+//! The port of a session: its attributes as last read, and the events since then.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

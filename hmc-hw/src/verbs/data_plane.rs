@@ -1,10 +1,12 @@
-//! RDMA verbs as a link's data plane: puts and gets by the NIC, windows that it enforces, and what the two ends tell each other.
+//! RDMA verbs as a link's data plane: puts and gets by the NIC, windows that the NIC enforces, and messages between
+//! the two ends.
 //!
-//! The peer's end is not the NIC's, nor are tags without bytes: a layer with a stream beside it adds them ([`NeedsStream`]). Where the device enforces
-//! memory windows of type 2B, the links of a session share a protection domain without remote rights, and an exposed window is a memory
-//! window for each queue pair. Elsewhere each link has a protection domain of its own, in which just the windows are registered that
-//! are exposed to its peer, with their range and rights. The NIC refuses all else. The end of a window's memory windows or registration
-//! is its fence, and that of the queue pairs is the link's.
+//! The NIC does not report the peer's exit and carries no tags without bytes: a layer with a stream adds both
+//! ([`NeedsStream`]). If the device enforces memory windows of type 2B, the links of a session share a protection
+//! domain without remote rights, and an exposed window is a memory window for each queue pair. Otherwise each link
+//! has its own protection domain, which contains only the windows exposed to its peer, with their range and rights.
+//! The NIC refuses all other accesses. The fence of a window is the end of its memory windows or registration; the
+//! fence of a link is the end of its queue pairs.
 
 mod link;
 mod memory;

@@ -1,4 +1,4 @@
-//! Devices: the list of those that the system has, and one that is open.
+//! Devices: the list of the system's devices, and an open device.
 
 use std::ffi::c_int;
 use std::fmt;

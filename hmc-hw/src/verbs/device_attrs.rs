@@ -1,4 +1,4 @@
-//! What a device can do.
+//! Capabilities of a device.
 
 use std::ffi::c_int;
 

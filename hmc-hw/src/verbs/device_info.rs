@@ -1,4 +1,4 @@
-//! What the system says of a device that is not open, and whether HMC can use it.
+//! Properties of a device that is not open, as the system reports them, and whether HMC can use it.
 
 use std::ffi::{CStr, c_char};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A call that sets something up failed: which one, on what, with which errno, and what to do.
+//! A failed setup call: its name, its object, its errno, and the remedy.
 
 use std::fmt;
 use std::io;

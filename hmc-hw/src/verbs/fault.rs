@@ -1,4 +1,4 @@
-//! What can go wrong in a session's part in RDMA verbs.
+//! Errors of a session's part in RDMA verbs.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a link has on one NIC.
+//! Resources of a link on one NIC.
 
 use std::sync::Arc;
 

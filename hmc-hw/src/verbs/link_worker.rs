@@ -1,4 +1,4 @@
-//! Who hears of a link's completions: a caller that waits, or the session's thread.
+//! Which thread receives a link's completions: a waiting caller, or the session's thread.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! When the host's thread looks at requests that nobody waits for.
+//! When the session's thread polls for completions of requests that no caller waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

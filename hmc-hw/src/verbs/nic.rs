@@ -1,4 +1,4 @@
-//! One NIC of a session: the port that it uses, and what links share on it.
+//! One NIC of a session: the port in use, and the objects that links share on it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

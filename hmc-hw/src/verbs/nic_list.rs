@@ -1,4 +1,4 @@
-//! The NICs that a session is to use: one by the rule of [`super::select`], or those that the user names.
+//! The NICs of a session: one by the rule of [`super::select`], or those that the user names.
 
 use std::fmt;
 use std::str::FromStr;

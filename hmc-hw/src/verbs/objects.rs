@@ -1,4 +1,5 @@
-//! Objects of one device, each of which holds what it was made from: they are destroyed in the order that the device demands.
+//! Objects of one device. Each owns the objects it was made from, so they are destroyed in the order that the
+//! device requires.
 
 mod completion_queue;
 mod memory_region;

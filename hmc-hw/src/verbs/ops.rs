@@ -1,6 +1,6 @@
 //! The calls that are inline in C: through the table of functions in an `ibv_context`.
 //!
-//! A provider may leave a slot empty. The call then fails with `EOPNOTSUPP`.
+//! A provider may leave an entry empty. The call then fails with `EOPNOTSUPP`.
 #![allow(dead_code, reason = "declared as a whole, whether used or not")]
 
 use core::ffi::c_int;

@@ -1,4 +1,4 @@
-//! Pages that belong to the library, for what every link's device reads and writes beside the application's memory.
+//! Pages of the library that every link's device reads and writes in addition to the application's memory.
 
 use std::ptr::{self, NonNull};
 

@@ -1,4 +1,5 @@
-//! Which queue pairs of the two ends of a link belong together, where these have different numbers of them, or of NICs.
+//! The pairs of queue pairs of the two ends of a link, also if the ends have different numbers of queue pairs or
+//! NICs.
 
 use super::conn_info::{MAX_LANES, MAX_NICS};
 

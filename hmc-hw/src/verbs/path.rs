@@ -1,4 +1,4 @@
-//! The way from a port to another one, as queue pairs are told of it.
+//! The path from a local port to a remote one, in the form that queue pairs need.
 
 use super::gid::Gid;
 use super::port::LinkLayer;

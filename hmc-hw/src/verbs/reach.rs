@@ -1,4 +1,4 @@
-//! Whether two ports can reach each other, by what their ends say of them.
+//! Whether two ports can reach each other, by the properties that their ends report.
 
 use std::fmt;
 

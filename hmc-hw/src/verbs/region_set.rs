@@ -1,4 +1,4 @@
-//! The registrations by which a peer reaches one exposed window, where it has protection domains of its own: one on each NIC.
+//! The registrations of one exposed window if each peer has its own protection domain: one on each NIC.
 
 use hmc_core::region::WindowDesc;
 

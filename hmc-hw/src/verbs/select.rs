@@ -1,4 +1,4 @@
-//! Which port is used: the one that the user names, else the first that is active and has a GID.
+//! The port in use: the one that the user names, else the first that is active and has a GID.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Memory of both ends: what is registered here, windows of this end, and windows of the peer.
+//! Memory of both ends: local registrations, windows of this end, and windows of the peer.
 
 use std::convert::Infallible;
 use std::sync::Arc;

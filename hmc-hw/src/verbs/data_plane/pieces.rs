@@ -1,4 +1,4 @@
-//! Requests as pieces: what is posted at once, what waits for its turn, and what is never posted.
+//! Requests as pieces: posted at once, queued, or never posted.
 
 use hmc_core::range::Extent;
 use hmc_core::region::RegionKey;

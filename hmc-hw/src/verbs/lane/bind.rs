@@ -1,4 +1,4 @@
-//! Binds of windows to the queue pair of a lane: work requests like others, with a place in its send queue.
+//! Binds of windows to the queue pair of a lane: work requests with an entry in its send queue.
 
 use super::{Lane, LaneFailure};
 use crate::verbs::objects::{MemoryWindow, WindowRange};

@@ -1,4 +1,4 @@
-//! A completion queue, with the channel that tells of completions.
+//! A completion queue, with the channel that reports completions.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};

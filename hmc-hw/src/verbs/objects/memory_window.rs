@@ -1,4 +1,4 @@
-//! A memory window of type 2: a part of a memory region that the peer of one queue pair may reach.
+//! A memory window of type 2: a part of a memory region that the peer of one queue pair can access.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -1,4 +1,4 @@
-//! A protection domain: queue pairs of one reach memory regions of the same alone.
+//! A protection domain: its queue pairs can access only its memory regions.
 
 use std::fmt;
 use std::ptr::NonNull;

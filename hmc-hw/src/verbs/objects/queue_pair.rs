@@ -1,4 +1,4 @@
-//! A queue pair of a reliable connection: one end of the way to one peer.
+//! A queue pair of a reliable connection to one peer.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
