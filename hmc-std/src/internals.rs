@@ -1,5 +1,5 @@
-//! Inner parts of this crate for `hmc-testkit`, which drives data planes without a session, and sessions without a thread. Each
-//! function hands on to the part that it names and decides nothing. Not for applications; nothing here is stable.
+//! Internals of this crate for `hmc-testkit`, which drives data planes without a session, and sessions without a
+//! thread. Each function calls the named part and decides nothing. Not for applications, and not stable.
 
 pub mod connect;
 pub mod link;

@@ -1,8 +1,8 @@
 //! HMC moves bytes between registered memory of any two processes: over shared memory on one host,
 //! over TCP between hosts, with a control plane of ranks, tags and small messages.
 //!
-//! No transfer can leave its window, outlive its memory, hang for ever, or report success that is
-//! not yet true. Start with [`session::Session`]:
+//! No transfer can access memory outside its window, outlive its buffers, block forever, or report success
+//! early. Start with [`session::Session`]:
 //!
 //! ```
 //! use hmc_std::{Address, Message, Session, want};
@@ -27,7 +27,7 @@
 //! A [`Remote`] is a window of a peer: its session buffer ([`Peer::buffer`]) or one that it exposed ([`Peer::window`]). Each
 //! transfer is a [`Request`], which is finished in one of three ways: `.wait()`, `.start()`, `.await`.
 //!
-//! [`manual`] tells which call to take when, what completion means, and what a drop does.
+//! [`manual`] describes which call to use, what completion means, and what a drop does.
 //!
 //! Public modules: [`session`] has a process's part in a job, [`peer`] the calls for one peer, [`request`] the
 //! types of requests, [`memory`] registered memory, [`window`] exposed memory, [`want`] what a receiver takes, [`group`]
@@ -35,12 +35,12 @@
 //!
 //! Each folder of the source is one layer, with dependencies downward only:
 //!
-//! | folder | what it holds |
+//! | folder | content |
 //! | --- | --- |
 //! | `api` | the calls of an application: sessions, peers, groups |
 //! | `ops` | requests, operations, and the objects that an application holds of them: remotes, lists, windows, messages |
 //! | `progress` | the progress thread, and the reactions to ready sockets, queued links and timers |
-//! | `conn` | how links begin and end: accept, handshake, dial, reconnect, shutdown |
+//! | `conn` | start and end of links: accept, handshake, dial, reconnect, shutdown |
 //! | `state` | the state of one session: links, listeners, pending connections, counters |
 //! | `link` | one connection to one incarnation of a peer: control plane, data plane, rendezvous, waits |
 //! | `quarantine` | memory that a peer may still access after its link closed |

@@ -1,4 +1,4 @@
-//! Where a peer listens.
+//! Addresses of peers.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};

@@ -1,7 +1,6 @@
-//! The clock: monotonic nanoseconds, as the core wants them.
+//! The clock: monotonic nanoseconds, as the core uses them.
 //!
-//! What a session decides by the time, it decides by its own [`Clock`]. Whatever really waits reads the system's
-//! clock, [`now`].
+//! A session takes decisions by its own [`Clock`]. Code that really waits reads the system's clock, [`now`].
 
 use std::sync::Arc;
 

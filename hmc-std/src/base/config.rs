@@ -1,4 +1,4 @@
-//! What a session is told at its start. Environment variables are read here and nowhere else.
+//! Settings of a session. This is the only module that reads environment variables.
 
 mod rdma;
 

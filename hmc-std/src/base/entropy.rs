@@ -1,4 +1,4 @@
-//! Random bytes: the system's, or those of a source that was handed in.
+//! Random bytes: of the system, or of a source that the caller passes in.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The one error of this crate: who, where, how much, what limit, and what to do.
+//! The error type of this crate: peer, operation, quantities, limit, and remedy.
 
 mod kind;
 mod limit;

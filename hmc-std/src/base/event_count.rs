@@ -1,4 +1,4 @@
-//! How those who sleep learn that something changed.
+//! Event count: wakes sleeping threads after a change.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};

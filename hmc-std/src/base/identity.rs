@@ -1,6 +1,7 @@
-//! Numbers by which things of this process are told apart: never given twice, whichever session asks.
+//! Ids that are unique in the process, across sessions, and never reused.
 //!
-//! These counters are process-wide on purpose: what two sessions name must differ. Nothing else depends on their values.
+//! These counters are process-wide on purpose: ids of two sessions must differ. Nothing else depends on their
+//! values.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

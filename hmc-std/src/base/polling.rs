@@ -1,4 +1,4 @@
-//! Whether this thread is inside of the poll of one of this crate's futures: an executor's thread, which must not wait.
+//! Whether this thread polls one of this crate's futures: an executor's thread, which must not block.
 
 use std::cell::Cell;
 

@@ -1,8 +1,8 @@
-//! Private ranks: numbers beyond all ranks, for peers that this session cannot tell apart by the ranks that they have.
+//! Private ranks: numbers beyond all ranks, for peers that this session cannot distinguish by their ranks.
 //!
-//! Programs of the C++ HMC tell peers apart by address and port; a rank is there a name that each end gives its links, and
-//! both ends may have the same. Such a peer is known here by a number of this session alone, which never goes over the
-//! wire and is never given twice. Nobody dials it again when it is lost.
+//! Programs of the C++ HMC distinguish peers by address and port. Each end assigns ranks to its links, and both
+//! ends may use the same number. This session gives such a peer its own number, which is never sent and never
+//! reused. A lost peer of this kind is not reconnected.
 
 use hmc_core::limits::{MAX_PEERS, MAX_PRIVATE_PEERS};
 use hmc_core::types::Rank;

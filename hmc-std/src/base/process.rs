@@ -1,6 +1,6 @@
-//! The process that made an object. In a forked child the objects of the parent are of no use: every call answers
-//! `Forked`, before it takes a lock (another thread of the parent may have held it) or reads memory (it is not there),
-//! and a drop does nothing.
+//! The process that made an object. Objects of the parent are unusable in a forked child: every call returns
+//! `Forked` before it takes a lock (another thread of the parent may have held it) or reads memory (it is not
+//! mapped), and a drop has no effect.
 
 use hmc_core::wire::hello::HostId;
 use hmc_mem::os::fork::ForkGuard;

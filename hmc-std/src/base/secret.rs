@@ -1,4 +1,4 @@
-//! The secret in a file by which processes of one user prove to each other that they are.
+//! The file with the secret by which processes prove that they belong to one user.
 
 use std::io::{ErrorKind as IoKind, Read as _};
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
-//! How long a blocking call waits: until a time, or until its session's interrupt hook tells it to stop.
+//! How long a blocking call waits: until a deadline, or until its session's interrupt hook ends it.
 //!
-//! The hook is foreign code: it is called on the caller's thread, without locks and without the lead of a link, so that
-//! it may use the session itself.
+//! The hook is code of the application. It is called on the caller's thread, without locks and without the lead of
+//! a link, so it may call the session.
 
 use std::fmt;
 use std::panic::catch_unwind;

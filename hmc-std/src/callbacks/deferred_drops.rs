@@ -1,9 +1,9 @@
-//! Owners of adopted memory that nobody uses any more are code of the application: they are not dropped where a link lets go
-//! of their memory, but by the thread that calls its session's wakers.
+//! Drops owners of user memory, which are code of the application, on the thread that calls the session's wakers,
+//! and not where a link releases their memory.
 //!
-//! A thread that polls a link, or lets go of what it held, keeps a [`DeferDrops`] meanwhile. What it drops then is put aside,
-//! also under a lock, and handed over at the end of that. A handle that the application drops by itself is no matter of
-//! this: its owner is dropped within that drop.
+//! A thread that polls a link, or releases its resources, keeps a [`DeferDrops`] meanwhile. Owners dropped in this
+//! time, also under a lock, are collected and passed on at its end. If the application drops a handle itself, the
+//! owner is dropped within that drop.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;

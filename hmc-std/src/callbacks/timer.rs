@@ -1,4 +1,4 @@
-//! Wakers that are called at their time.
+//! Wakers that are called at a given time.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -1,4 +1,4 @@
-//! Futures that wait for something that any of many events may bring: all are woken, and look again.
+//! Futures that wait for any of many events: each event wakes all of them, and they check again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

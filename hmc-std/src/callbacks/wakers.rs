@@ -1,10 +1,10 @@
-//! Calls code of the application, wakers and the drops of owners of memory, where it can neither stop nor delay the session's
-//! only thread.
+//! Calls code of the application (wakers, and drops of owners of memory) where it can neither block nor end the
+//! session's only thread.
 //!
-//! It runs on a thread of its own, which is started when the first future waits or the first owner goes, and ends with the
-//! session; for owners that go later (`keeper`) it is started again. A panic is caught and counted. Where there is no such
-//! thread (sessions that are driven from outside; the system has none to give; wakers of a session that has ended) it runs
-//! where it comes up, without locks.
+//! These calls run on their own thread. It starts with the first waiting future or the first dropped owner, and
+//! ends with the session; for owners dropped later (by the quarantine) it starts again. A panic is caught and
+//! counted. If there is no such thread (a driven session, no thread available, wakers of an ended session), the
+//! calls run in place, without locks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,8 @@
 //! Pending connections: accepted connections whose handshake is not finished.
 //!
-//! Until its first frame is whole, a connection costs its descriptor and a line in a table: nothing is received, only looked
-//! at. Each has two seconds and half a kilobyte for it. When places run out, the connection that has been silent for longest
-//! is closed; its dialer may come again. None of them can delay another.
+//! Until its first frame is complete, a connection costs its descriptor and a table entry: its bytes are only
+//! peeked, not received. Each has two seconds and 512 bytes for that frame. At the limit, the connection that has
+//! been silent longest is closed, and its dialer may retry. No pending connection delays another.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Pending connections that have named their rank: they are admitted, and become a link, or the second connection of one.
+//! Admits pending connections that have sent their rank: each becomes a link, or the second connection of one.
 
 use std::sync::Arc;
 

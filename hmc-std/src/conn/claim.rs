@@ -1,4 +1,4 @@
-//! What a pending connection's HELLO claims, and what it has to prove before anybody looks at its rank.
+//! The claims of a HELLO, and the proof that they need before the rank is looked up.
 
 use hmc_core::wire::advert::EndpointDesc;
 use hmc_core::wire::hello::Hello;

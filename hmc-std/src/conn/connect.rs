@@ -1,4 +1,4 @@
-//! Dialing: from an address to a link that is ready, on the caller's thread, within a deadline.
+//! Dialing: from an address to a ready link, on the caller's thread, within a deadline.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Connecting as a machine: dials until there is a link that is ready, joins the dials of others, waits for a crossing one.
+//! State machine of a connect: dials until a link is ready, joins dials of others, waits for a crossing one.
 //!
-//! It opens nothing and never waits: [`Connector::advance`] says what is needed next ([`ConnectStep`]). [`crate::conn::connect`] drives it
-//! on the caller's thread.
+//! It opens no connection and never blocks: [`Connector::advance`] returns the next step ([`ConnectStep`]).
+//! [`crate::conn::connect`] drives it on the caller's thread.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Where a dial goes.
+//! The target of a dial.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! Dialing as a machine: from an address to a link, one step at a time.
+//! State machine of a dial: from an address to a link, one step at a time.
 //!
-//! It opens no connection and never waits: [`Dialer::advance`] says what is needed next ([`DialStep`]), whoever drives it
-//! gets that and hands it in. [`crate::conn::connect`] drives it on the caller's thread.
+//! It opens no connection and never blocks: [`Dialer::advance`] returns the next step ([`DialStep`]), and the
+//! driver performs it and passes in the result. [`crate::conn::connect`] drives it on the caller's thread.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Whether a process is the one that a dialer expects.
 //!
-//! A local socket bears a rank, and processes of several jobs have the same ranks: whoever knows the TCP endpoint of the peer
-//! that it means sends that in its HELLO, and who does not listen there refuses it.
+//! A Unix socket is named after a rank, and processes of several jobs can have the same rank. A dialer that has the
+//! TCP endpoint of its peer therefore sends it in HELLO, and a process that does not listen there refuses.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 

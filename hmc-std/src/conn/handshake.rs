@@ -1,4 +1,4 @@
-//! The dialer's side of a connection's first words: a socket, a machine, a deadline.
+//! The dialer's side of a handshake: a socket, a state machine, a deadline.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! The HELLO of a dial, and what a refusal of them means to the caller.
+//! The HELLO of a dial, and the error for each refusal.
 
 use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::types::{ConnType, Incarnation, Rank};

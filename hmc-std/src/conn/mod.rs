@@ -1,4 +1,4 @@
-//! How links begin and end: connections are accepted, dialed, proven and shut down.
+//! Start and end of links: accept, dial, proof, shutdown.
 
 pub(crate) mod accept;
 pub(crate) mod admit;

@@ -1,4 +1,4 @@
-//! Proofs that both ends of a connection within this system belong to the same user.
+//! Proofs that both ends of a connection on one host belong to the same user.
 
 use std::net::IpAddr;
 

@@ -1,7 +1,7 @@
-//! Who listens at an address, before it is dialed by its rank.
+//! Finds the rank that listens at an address, before a dial by rank.
 //!
-//! Over TCP it is asked by a HELLO to a rank that it cannot have, this session's own: it answers with the rank that it has, and no
-//! link begins. Local control sockets bear their ranks in their names.
+//! Over TCP, a HELLO to an impossible rank (this session's own) gets a reply with the actual rank, and no link
+//! starts. The names of Unix control sockets contain their ranks.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The incarnations of the peers as the membership admits them, and when a lost one is dialed again.
+//! The incarnations of peers that the membership admits, and the times at which lost peers are dialed again.
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,5 @@
-//! Dialing again a listener that closes a connection before it answers: it may have had no space. A dial goes on until its
-//! deadline, and its error says then what else such a listener may be.
+//! Retries a dial whose listener closed the connection before a reply: it may have had no space. A dial continues
+//! until its deadline; its error then names other possible causes.
 
 use hmc_core::time::{Duration, Instant};
 

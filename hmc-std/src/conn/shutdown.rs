@@ -1,4 +1,4 @@
-//! The orderly end of links.
+//! Orderly shutdown of links.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A connect of a driven session: the machine of `conn::connector`, which its holder feeds.
+//! A connect of a driven session: the machine of `conn::connector`, with its owner as the driver.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! A session without a thread, sockets of the kernel's, a clock or chance of its own: its holder drives it.
+//! A session without its own thread, kernel sockets, clock or entropy: its owner drives it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! A connection that was handed in, in place of one of the kernel's.
+//! A connection that the caller provides, in place of a kernel socket.
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! A waker of one thread: an eventfd(2) that it polls beside its sockets.
+//! A waker of one thread: an eventfd(2) that the thread polls with its sockets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

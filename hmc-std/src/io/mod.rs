@@ -1,4 +1,4 @@
-//! Sockets, listeners, and which of them are ready.
+//! Sockets, listeners, and their readiness.
 
 pub(crate) mod byte_stream;
 pub(crate) mod eventfd;

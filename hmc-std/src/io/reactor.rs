@@ -1,6 +1,6 @@
-//! Readiness: which sockets have something to do, and links that asked to be run.
+//! Readiness: sockets with events, and links that requested a poll.
 //!
-//! The reactor knows descriptors and tokens; what they mean is known to [`crate::progress::thread`].
+//! The reactor handles descriptors and tokens; [`crate::progress::thread`] maps tokens to objects.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};

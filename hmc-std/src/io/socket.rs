@@ -1,7 +1,8 @@
-//! A connected stream socket as links and ports want it: bytes moved, 0 at the end of the stream, or an errno.
+//! A connected stream socket for links and data planes: returns the number of bytes moved, 0 at the end of the
+//! stream, or an errno.
 //!
-//! All bytes of a session go through here. A socket may be handed in ([`ByteStream`]): then the same links, ports and
-//! handshakes run without a kernel.
+//! All bytes of a session pass through this module. The caller may provide a socket ([`ByteStream`]); then the same
+//! links, data planes and handshakes run without a kernel.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

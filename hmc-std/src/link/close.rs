@@ -1,4 +1,4 @@
-//! How a link ends: its operations first, then, once all that the peer has sent was received, the link itself.
+//! Closes a link: first its operations, and then, after all bytes of the peer have been received, the link itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

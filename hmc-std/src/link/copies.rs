@@ -1,5 +1,5 @@
-//! Pieces of long transfers that this process copies: one under each hold of the lock of the link's data half, so that other callers
-//! post, cancel and take results between two of them.
+//! Chunks of long transfers that this process copies. Each chunk takes the lock of the link's data half anew, so
+//! other callers can post, cancel and take results between two chunks.
 
 use super::Link;
 use super::deferred::Deferred;

@@ -1,4 +1,4 @@
-//! The control half of a link: its [machine](ControlMachine), and the socket that it is driven with.
+//! The control half of a link: its [machine](ControlMachine), and its socket.
 
 use std::sync::Arc;
 

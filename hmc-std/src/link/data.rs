@@ -1,4 +1,4 @@
-//! The data half of a link: the operations over its data plane, and what is known of the peer's windows.
+//! The data half of a link: the operations on its data plane, and the peer's windows.
 
 mod ended;
 pub(crate) mod now;

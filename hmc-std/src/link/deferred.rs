@@ -1,4 +1,4 @@
-//! What a poll releases.
+//! Resources that a poll releases after it unlocked the link.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Fairness of a lock that one thread takes again and again: whoever drives a link copies piece after piece under the lock of its
-//! data half, and std's mutex is not fair. Heartbeats, deaths and new operations must not wait for the last piece.
+//! Fairness of a lock that one thread takes repeatedly. The driver of a link copies chunk after chunk under the
+//! lock of its data half, and the mutex of std is not fair. Heartbeats, failures and new operations must not wait
+//! for the last chunk.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
-//! Threads that act on what they have taken from a link.
+//! Threads that act on what they have received from a link.
 //!
-//! Whoever polls a link takes what is there under a lock and acts on it without one: the link becomes ready, a message moves on.
-//! A leader that looks in between finds neither the bytes in a socket nor what follows from them, and nothing would wake it. So it
-//! sleeps for a short time only while others act.
+//! A thread that polls a link receives under a lock and acts without it: for example it makes the link ready or
+//! advances a message. In between, a leader finds neither bytes in a socket nor the effects, and nothing would wake
+//! it. A leader therefore parks only for a short time while other threads act.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! Whether no bytes have come on the socket of a link's data plane for some time.
+//! Whether the socket of a link's data plane has received no bytes for some time.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

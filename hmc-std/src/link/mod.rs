@@ -1,10 +1,9 @@
 //! One connection to one incarnation of a peer: its control connection, its data plane, its inbox.
 //!
-//! The files are in three layers: what a link is made of, the link itself (here), and its methods by subject. [`data`] and
-//! [`ctrl`] are the two halves, each behind its own lock; `poll` is one poll of both, `wait` is how a caller that waits drives
-//! them. A lock is never held while parked. Lock order: ctrl before data before inbox.
-//! When a link dies it stays dead: a peer that returns gets a new link, and old names of operations
-//! answer `PeerDead`.
+//! The files are in three layers: the parts of a link, the link itself (here), and its methods by subject. [`data`]
+//! and [`ctrl`] are the two halves, each with its own lock. `poll` is one poll of both; `wait` lets a waiting
+//! caller drive them. No thread holds a lock while parked. Lock order: ctrl before data before inbox. A closed link
+//! stays closed: a peer that reconnects gets a new link, and old ids of operations return `PeerDead`.
 
 mod close;
 mod copies;

@@ -1,4 +1,5 @@
-//! What a link does for its data plane: exchanges notes with the counterpart, and leaves work to the shared worker.
+//! Services of a link for its data plane: exchanges notes with the counterpart, and passes work to the shared
+//! worker.
 
 use hmc_core::limits::MAX_ENDPOINT_BYTES;
 use hmc_core::region::WindowDesc;

@@ -1,5 +1,6 @@
-//! What one operation keeps in its record until its fence: its memory, who waits for it, and the transfers that the transport
-//! has no space for yet. Each link has a record for each of its slots, so that few bytes count.
+//! Resources of one operation, which its record owns until its fence: its memory, its waiting threads, and the
+//! transfers for which the transport has no space yet. Each link has a record for each of its slots, so a record is
+//! small.
 
 use std::sync::Arc;
 

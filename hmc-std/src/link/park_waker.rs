@@ -1,4 +1,4 @@
-//! What wakes a caller that waits for several links, and for which links it does.
+//! The waker of a caller that waits for several links, and the links that use it.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};

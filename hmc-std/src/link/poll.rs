@@ -1,4 +1,4 @@
-//! One poll of a link: what is there is received and executed, and what follows from it is done.
+//! One poll of a link: receives the available bytes, executes them, and performs the effects.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What a poll of the control connection received.
+//! Messages that a poll of the control connection received.
 
 use crate::base::error::Error;
 

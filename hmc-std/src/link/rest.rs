@@ -1,4 +1,4 @@
-//! What is left of a link that is over while somebody may still receive messages of it.
+//! The rest of a closed link, while its messages can still be received.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What a link asks of the reactor: to be watched, and to be run.
+//! Requests of a link to the reactor: watch its sockets, poll it.
 
 use std::sync::atomic::Ordering;
 

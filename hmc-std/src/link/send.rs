@@ -1,4 +1,4 @@
-//! Messages out: what the protocol says waits in a queue, what the application says waits for the system.
+//! Outgoing messages: protocol messages are queued; messages of the application wait for space in the socket.
 
 use hmc_core::time::Instant;
 use hmc_core::types::ConnType;

@@ -1,4 +1,4 @@
-//! Whether whoever waits on a link spins before it sleeps, and for how long.
+//! Whether a waiting thread spins before it parks, and for how long.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::time::Duration as StdDuration;

@@ -1,4 +1,4 @@
-//! Transfers that are posted as one operation, and the memory here that they read or write.
+//! Transfers that are posted as one operation, and the local memory that they read or write.
 
 use hmc_core::queue::Transfer;
 use hmc_core::region::RegionKey;

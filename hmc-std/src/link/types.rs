@@ -1,4 +1,4 @@
-//! Small types about a link.
+//! Small types of links.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! A link that is over while its peer may still use memory of ours: the process quarantines it.
+//! A closed link whose peer may still access local memory: the process quarantines the memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

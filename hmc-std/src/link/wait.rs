@@ -1,9 +1,8 @@
-//! How a caller that waits drives the link itself: leader and follower.
+//! A waiting caller drives the link itself: leader and follower.
 //!
-//! One waiter leads: it takes the link's sockets away from the background thread, serves them,
-//! spins a little and then parks on the sockets themselves, so that no thread hop lies between the
-//! wire and the one who waits. The others follow: they park on the leader lock until something ended or
-//! the lead is free.
+//! One waiting thread leads: it takes the link's sockets from the progress thread, polls them, spins briefly, and
+//! then parks on the sockets, so no thread switch lies between the wire and the waiting thread. The others follow:
+//! they park on the leader lock until an operation completed or there is no leader.
 
 use std::time::Duration as StdDuration;
 

@@ -1,4 +1,4 @@
-//! Which halves of a link a wait is about.
+//! The halves of a link that a wait needs.
 
 /// Which halves of a link a waiter needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

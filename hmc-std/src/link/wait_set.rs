@@ -1,8 +1,9 @@
-//! How a caller waits for several links at once: it leads those that nobody leads, serves their sockets and sleeps on all of
-//! them; its waker wakes it for what others move on.
+//! A caller that waits for several links at once: it leads the links without a leader, polls their sockets and
+//! parks on all of them. Its waker wakes it for progress of other threads.
 //!
-//! As in `wait`, no thread hop lies between the wire and the one who waits. It never waits for the lead of a link: links
-//! that somebody else leads, and those with a shared worker, which the background thread drives, are left to them.
+//! As in `wait`, no thread switch lies between the wire and the waiting thread. The caller never waits for the lead
+//! of a link: links with another leader, and those with a shared worker, which the progress thread drives, are left
+//! to them.
 
 use hmc_core::time::{Duration, Instant};
 use hmc_mem::leader::{Handoff, LeaderGuard};

@@ -1,4 +1,4 @@
-//! The staged path of the C++ HMC: one region with offset-addressed copies in and out.
+//! The staged path of the C++ HMC: one region with copies in and out, by offset.
 
 use super::region::Region;
 use crate::base::error::Result;

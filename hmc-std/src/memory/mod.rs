@@ -1,9 +1,9 @@
-//! Registered memory: regions, the private ranges taken from them, and what keeps both alive.
+//! Registered memory: regions, private ranges of them, and their lifetime.
 //!
-//! A [`Region`] is shared by everything that may touch its pages (operations, windows, peers'
-//! requests in progress) and is unmapped when the last of them let go. A [`Span`] is a linear token
-//! for a range of it: no two live spans of a region overlap, so the holder may treat the bytes as
-//! private. Exposing or transferring a span consumes it; it comes back through a fence.
+//! A [`Region`] is shared by all users of its pages (operations, windows, requests of peers in flight) and is
+//! unmapped when the last of them releases it. A [`Span`] is a linear token for a range of it: no two live spans of
+//! a region overlap, so its owner may treat the bytes as private. Exposing or transferring a span consumes it, and
+//! its fence returns it.
 
 pub mod buffer;
 pub mod owner;

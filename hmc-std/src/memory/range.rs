@@ -1,4 +1,4 @@
-//! Ranges of shared memory that lie within it.
+//! Ranges of shared memory that are proven to lie within it.
 
 use hmc_core::range::ByteRange;
 

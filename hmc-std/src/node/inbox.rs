@@ -1,4 +1,4 @@
-//! What a peer sent and nobody took yet: bounded, in order, matched by kind or tag.
+//! Received messages that no caller has taken: bounded, in order, matched by kind or tag.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
-//! The secrets by which secondary connections find the links that they belong to.
+//! Tokens by which secondary connections find their links.
 //!
-//! A token opens its link once. It is compared with all that are known, each to its last byte: how
-//! long a refusal takes must tell nothing about the tokens that there are.
+//! A token opens its link once. It is compared with every known token up to the last byte, so the time of a refusal
+//! reveals nothing about them.
 
 use hmc_core::wire::hello::LinkToken;
 

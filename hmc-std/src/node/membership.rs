@@ -1,6 +1,6 @@
-//! Who is whom: which pending connections may connect, which links are alive, who dials again and when.
+//! Membership: which pending connections are admitted, which links are alive, and which end reconnects when.
 //!
-//! Sans I/O: the shell hands in what happened ([`Input`]) and carries out the answer ([`Output`]).
+//! Sans-IO: the I/O layer passes in events ([`Input`]) and executes the results ([`Output`]).
 
 use hmc_core::ctrl::ranks::{Admission, Backoff, Identity, RankEntry, RankStorage, RankTable};
 use hmc_core::time::Instant;

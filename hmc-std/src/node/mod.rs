@@ -1,9 +1,8 @@
-//! What a session decides about its peers, without sockets, threads or clocks.
+//! Decisions of a session about its peers, without sockets, threads or clocks.
 //!
-//! Each module here takes inputs and returns outputs, so that a simulator can run the real
-//! logic: [`membership`] (who is whom, who may connect, who redials when), [`inbox`] (what was
-//! received and who may have it) and [`pending_releases`] (release acks that are not sent yet). The I/O around it is in
-//! [`crate::session`].
+//! Each module takes inputs and returns outputs, so a simulator can run the real logic: [`membership`] (ranks,
+//! admission, reconnects), [`inbox`] (received messages) and [`pending_releases`] (release acks that are not sent
+//! yet). [`crate::session`] has the I/O around it.
 
 pub(crate) mod inbox;
 pub(crate) mod link_tokens;

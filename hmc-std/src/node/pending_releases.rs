@@ -1,6 +1,7 @@
-//! Windows of the peer that it took back and this end has left: their release acks (REVOKED), until they are sent.
+//! Release acks (REVOKED) to be sent: windows that the peer revoked and this end no longer uses.
 //!
-//! One line for each place that a peer's windows can have: it may revoke as fast as it likes and never read the answers.
+//! One entry for each index of a window, so a peer that revokes quickly and never reads the replies uses no further
+//! memory.
 
 use std::collections::VecDeque;
 

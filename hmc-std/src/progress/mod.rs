@@ -1,4 +1,4 @@
-//! Who advances operations when no caller waits: the progress thread, and its reactions to events.
+//! Progress when no caller waits: the progress thread, and its reactions to events.
 
 pub(crate) mod service;
 pub(crate) mod start;

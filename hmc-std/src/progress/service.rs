@@ -1,5 +1,5 @@
-//! What a session does when something is ready or time has passed. No thread, no waiting, no descriptors: whoever
-//! drives the session ([`crate::progress::thread`], a simulated world) tells it.
+//! Reactions of a session to ready sockets and to time. No thread, no waiting, no descriptors: the driver of the
+//! session ([`crate::progress::thread`], a simulated world) calls it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The thread of a session that is still being started: it begins while the listeners are opened, and waits for the session.
+//! The progress thread during the start of a session: it starts while the listeners are opened, and waits for the
+//! session.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};

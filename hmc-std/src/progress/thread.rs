@@ -1,5 +1,5 @@
-//! The background thread: serves every socket that no waiter has claimed, keeps time, sleeps when
-//! there is nothing to do.
+//! The progress thread: serves every socket that no waiting thread has claimed, keeps deadlines, and parks if there
+//! is nothing to do.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! What a session does for the shared workers of its transports.
+//! Work of a session for the shared workers of its transports.
 
 use hmc_core::types::ConnType;
 

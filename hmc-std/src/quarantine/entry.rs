@@ -1,4 +1,4 @@
-//! Memory that is held until its fence, and what its fence depends on.
+//! Memory that is kept until its fence, and the conditions of the fence.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,11 @@
-//! Memory that a peer may still read or write although the link to it is over: the process owns it until its fence.
+//! Memory that a peer may still access after its link closed: the process owns it until its fence.
 //!
-//! One of the few states that all sessions of a process share. A thread runs only while something is held: it sleeps on the
-//! peers' processes and streams (poll(2)), and lets go of what has passed its fence; owners of that memory are code of the
-//! application, which the thread for a session's wakers drops. Nobody waits for it, neither a session
-//! that ends nor the process. It belongs to the process that made it: the child of a fork has none of it, and frees nothing.
-//! A fence may be a vendor library's to tell, whose state goes when the process ends by exit(3): from then on the thread rests.
+//! All sessions of a process share this state. A thread runs only while memory is kept. It waits for the peers'
+//! processes and streams (poll(2)), and releases memory whose fence has passed. Owners of that memory are code of
+//! the application; the thread that calls a session's wakers drops them. Neither the end of a session nor the exit
+//! of the process waits for the quarantine. It belongs to the process that made it: a forked child has none of it,
+//! and frees nothing. A vendor library may report the fence, and its state ends at exit(3): from then on the thread
+//! does nothing.
 
 mod entry;
 mod park;

@@ -1,4 +1,4 @@
-//! How the keeper's thread waits: for descriptors, as many as poll(2) takes; it never goes round without a wait.
+//! How the quarantine's thread waits: for as many descriptors as poll(2) accepts, and never in a busy loop.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};

@@ -1,8 +1,9 @@
-//! Links that are over: what nobody has received is kept, within a limit of the session's; the rest is let go.
+//! Closed links: unread messages are kept up to a limit of the session; all else is released.
 //!
-//! A link that is over and has unread messages is replaced by its rest, which has no descriptors and no buffers. When unread
-//! messages of peers that are gone take more than [`MAX_LEFT_BYTES`], the largest inboxes go first, of equals the oldest: a
-//! process that comes again and again under other ranks costs no more than that, and takes nothing from those who left little.
+//! A closed link with unread messages is replaced by its rest, which has no descriptors and no buffers. If unread
+//! messages of closed peers exceed [`MAX_LEFT_BYTES`], the largest inboxes are dropped first, and of equal ones the
+//! oldest. A process that reconnects repeatedly under other ranks therefore uses no more than that, and displaces
+//! no small inbox.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the modules of one session share. No state lives outside of it: two sessions in one process
+//! The shared state of the modules of one session. There is no state outside of it: two sessions in one process
 //! share nothing.
 
 use std::collections::BTreeMap;

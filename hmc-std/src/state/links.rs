@@ -1,5 +1,6 @@
-//! The links of a session, by rank and by serial number. Readers take no lock: a change publishes a new table, and the
-//! old one lives until its last reader is done. Changes are rare (a peer comes or goes) and cost a copy of the table.
+//! The links of a session, by rank and by serial number. Readers take no lock: a change publishes a new table, and
+//! the old one is freed after its last reader. Changes are rare (a peer connects or disconnects) and copy the
+//! table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

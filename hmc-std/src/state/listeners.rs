@@ -1,7 +1,8 @@
-//! The listeners of a session, which are opened and closed while it runs.
+//! The listeners of a session, which can be opened and closed while it runs.
 //!
-//! Each has a number of its own, never given again: what the kernel still tells of a closed listener reaches no other. A listener
-//! is used under the lock only, so that a closed one has released its port or file when [`Listeners::close`] returns.
+//! Each has its own number, which is never reused, so a late event of a closed listener reaches no other. A
+//! listener is used under the lock only, so a closed one has released its port or file when [`Listeners::close`]
+//! returns.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;

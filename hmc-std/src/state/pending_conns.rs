@@ -1,4 +1,4 @@
-//! Connections that were accepted and whose handshake is not finished.
+//! Accepted connections whose handshake is not finished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is kept of a peer to connect to it again.
+//! Data of a peer that a reconnect needs.
 
 use hmc_core::types::ConnType;
 

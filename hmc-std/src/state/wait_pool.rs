@@ -1,4 +1,4 @@
-//! What calls of `wait_any` need, kept for the next ones: they allocate nothing but the first time.
+//! Storage of `wait_any` calls, kept for later calls: only the first ones allocate.
 
 use std::sync::{Arc, Mutex};
 

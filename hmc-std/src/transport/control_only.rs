@@ -1,4 +1,5 @@
-//! The data plane of a link that moves no payload: its peer is of the C++ HMC's dialect, or it has not opened yet.
+//! The data plane of a link without payload: its peer uses the C++ HMC's protocol, or the data plane is not open
+//! yet.
 
 use std::sync::Arc;
 

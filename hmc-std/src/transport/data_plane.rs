@@ -1,4 +1,4 @@
-//! The data plane of a link, of whatever transport.
+//! The data plane of a link, for any transport.
 
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! The gate of a revoked window, as its owner waits for it.
+//! The gate of a revoked window, for which its owner waits.
 
 use std::sync::Arc;
 

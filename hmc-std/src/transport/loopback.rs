@@ -1,4 +1,4 @@
-//! A session's link to itself: copies between its own regions, checked like anybody's.
+//! A session's link to itself: copies between its own regions, with the same checks as for other peers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

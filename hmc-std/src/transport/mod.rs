@@ -1,4 +1,4 @@
-//! The transports of this crate behind one interface, and what one of your own is made of.
+//! The transports of this crate behind one interface, and how to implement your own.
 //!
 //! A transport is two types: a [`Domain`], which is a session's part in it, and a
 //! [`DataPlane`](hmc_core::transport::DataPlane), which a domain makes for each link. `registry` names those of this crate, and
@@ -8,7 +8,7 @@
 //! # A data plane
 //! It implements the traits of [`hmc_core::transport`] with the types of [`HostDataPlane`]:
 //!
-//! | associated type | what it is here |
+//! | associated type | type here |
 //! |---|---|
 //! | `Error` | [`PostErrorKind`](hmc_core::transport::PostErrorKind) |
 //! | `Memory` | [`Region`](crate::Region); keep them in a [`RegionCache`], which finds their bytes |
@@ -21,20 +21,20 @@
 //! | `PeerLife` | [`PeerLife`], from [`DataPlaneParams::peer_life`] |
 //!
 //! # Threads and time
-//! All methods are called under the lock of the data plane's link, by the thread of the application that waits or by the session's
-//! own: never two at a time. None may sleep, wait for the peer, allocate per request, or copy more than 1 MiB in a call; what is
-//! left shows in [`Interest::work`](hmc_core::transport::Interest::work). Long copies are done piece by piece, in
-//! [`DataPlane::copy_piece`](hmc_core::transport::DataPlane::copy_piece). None may call the session. Memory is dropped by
-//! whoever takes [`Released`], without the lock.
+//! A waiting thread of the application or the session's thread calls all methods under the lock of the data plane's link, never two
+//! at a time. No method may sleep, wait for the peer, allocate for each request, copy more than 1 MiB, or call the session. A method
+//! reports remaining work in [`Interest::work`](hmc_core::transport::Interest::work). Long copies are made in chunks, in
+//! [`DataPlane::copy_piece`](hmc_core::transport::DataPlane::copy_piece). The caller that takes [`Released`] drops the memory, without
+//! the lock.
 //!
 //! # Completions
-//! Each accepted request completes once, in [`Transport::poll`](hmc_core::transport::Transport::poll), whatever happens; after it
-//! nothing touches the request's memory. What counts as visible, and what a fence is, stand with the traits. The suite of
+//! Each accepted request completes exactly once, in [`Transport::poll`](hmc_core::transport::Transport::poll), also after a failure.
+//! After that, nothing accesses the request's memory. The traits define visibility and fences. The suite of
 //! `hmc-conformance` checks this; `hmc_testkit::ends::pair_of` makes its subject from two domains.
 //!
-//! # What travels
-//! Each link has a second connection, which a data plane reaches as a [`SideStream`]; the end of its process shows there. Notes
-//! ([`hmc_core::transport::Notes`]) travel by the control connection: that of a window comes before the window is announced.
+//! # Connections
+//! Each link has a second connection, which a data plane uses as a [`SideStream`]; the exit of the peer's process closes it. Notes
+//! ([`hmc_core::transport::Notes`]) use the control connection: the note of a window arrives before its advert.
 
 pub(crate) mod control_only;
 pub(crate) mod data_plane;

@@ -1,4 +1,4 @@
-//! Transfers that are copied piece by piece, in the order in which they were posted.
+//! Transfers that are copied chunk by chunk, in the order in which they were posted.
 
 use std::collections::VecDeque;
 

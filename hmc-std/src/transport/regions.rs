@@ -1,4 +1,4 @@
-//! Keys to memory: each data plane's own table, so that no lock is shared between peers.
+//! Keys of memory: each data plane's own table, so peers share no lock.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,4 +1,4 @@
-//! The transports of this build, and the choice among them.
+//! The transports of this build, and their selection.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a data plane does not use any more.
+//! Memory that a data plane no longer uses.
 
 /// Handles, registrations and mappings that a data plane released. They are dropped with it, without a lock: a drop may run code
 /// of the application, or take long.

@@ -1,4 +1,4 @@
-//! A session, as its parts in the transports of hmc-hw see it.
+//! A session, as its parts in the transports of hmc-hw use it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

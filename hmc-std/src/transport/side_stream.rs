@@ -1,4 +1,4 @@
-//! The second connection of a link, as a transport outside this crate uses it.
+//! The second connection of a link, as an external transport uses it.
 
 use std::io::Result;
 use std::sync::Arc;

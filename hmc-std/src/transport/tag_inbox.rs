@@ -1,4 +1,4 @@
-//! Where a transport outside this crate delivers the tags of a peer.
+//! Where an external transport delivers the tags of a peer.
 
 use crate::node::inbox::{Message, SharedInbox};
 

@@ -1,4 +1,4 @@
-//! TCP: a stream, and nothing else.
+//! TCP: a stream without additions.
 
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::ENDPOINT_TCP;

@@ -1,4 +1,4 @@
-//! A session's part in UCX, which is in [`hmc_hw::ucx`]: how it is configured, and what it is to the other modules.
+//! A session's part in UCX, which is in [`hmc_hw::ucx`]: its configuration, and its interface to the other modules.
 
 mod host;
 mod open;

@@ -1,4 +1,5 @@
-//! A session's part in RDMA verbs, which are in [`hmc_hw::verbs`]: how they are configured, and what they are to the other modules.
+//! A session's part in RDMA verbs, which are in [`hmc_hw::verbs`]: their configuration, and their interface to the
+//! other modules.
 
 mod host;
 

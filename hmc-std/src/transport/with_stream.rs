@@ -1,7 +1,8 @@
-//! A data plane that moves bytes, with a stream beside it for what it lacks: tags, and the end of the peer.
+//! Adds a stream to a data plane that moves bytes, for tags and for the exit of the peer.
 //!
-//! The stream is the link's second connection, as for shared memory. It carries the tags of puts once their bytes are visible, shows
-//! the peer's end, and says that of this end. It has the table of windows; all else is the data plane's.
+//! The stream is the link's second connection, as for shared memory. It carries the tags of puts after their bytes
+//! are visible, and shows each end the exit of the other. This layer has the table of windows; the data plane does
+//! all else.
 
 mod plane;
 #[cfg(test)]

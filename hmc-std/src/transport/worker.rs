@@ -1,4 +1,4 @@
-//! What several data planes share that makes progress for all of them.
+//! The object that makes progress for several data planes.
 
 use std::sync::Arc;
 

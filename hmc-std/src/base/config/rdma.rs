@@ -1,4 +1,4 @@
-//! How RDMA verbs are found and set up.
+//! How HMC finds and configures RDMA verbs.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the peer sends on the control connection: received, and executed for its link.
+//! Receives messages of the peer on the control connection, and executes them for the link.
 
 use hmc_core::ctrl::io::ControlEvent;
 use hmc_core::region::{Epoch, WindowId};

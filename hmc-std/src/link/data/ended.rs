@@ -1,5 +1,5 @@
-//! Operations that have ended: a call takes their outcome. Until then an outcome uses its operation's slot;
-//! when slots are short, outcomes move to a table beside them, under their names.
+//! Operations that have ended and whose outcome no call has taken yet. The outcome uses its operation's slot; when
+//! slots are short, outcomes move to a table with the operations' ids as keys.
 
 use hmc_core::slots::{Outcome, SlotId, Stale};
 

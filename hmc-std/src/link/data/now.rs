@@ -1,4 +1,4 @@
-//! Small copies into memory that can be reached directly: done in the call, without the transport's queues.
+//! Small copies into directly accessible memory: done in the call, without the transport's queues.
 
 use std::sync::Arc;
 

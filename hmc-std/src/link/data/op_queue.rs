@@ -1,5 +1,5 @@
-//! The operations of a link: the core's work queue, whose records hold what they use, and a word for each record that those
-//! who wait read without the link's lock.
+//! The operations of a link: the core's work queue, whose records own the memory they use, and a word for each
+//! record that waiting threads read without the link's lock.
 
 use std::sync::Arc;
 

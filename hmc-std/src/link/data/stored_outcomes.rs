@@ -1,4 +1,4 @@
-//! Outcomes that have left the slots of their operations, under the operations' names.
+//! Outcomes that have left the slots of their operations, by the operations' ids.
 
 use std::collections::HashMap;
 

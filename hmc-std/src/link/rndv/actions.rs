@@ -1,4 +1,4 @@
-//! What a poll of the rendezvous state leads to, once its lock is free.
+//! Effects of a poll of the rendezvous state, performed after its lock was released.
 
 use hmc_core::region::{Epoch, WindowId};
 

@@ -1,4 +1,4 @@
-//! Bytes of callers that lend their memory for the time of a call: copied by these callers alone.
+//! Bytes of callers that lend their memory for the time of a call: only these callers copy them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the owner of a message waits for: its result, and its memory.
+//! The handle of a message: its owner waits for the result and the memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

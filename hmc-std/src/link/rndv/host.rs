@@ -1,4 +1,4 @@
-//! What the messages of a link need of it while they are moved on: puts, windows, notes to the peer, words for errors.
+//! What rendezvous needs of its link: puts, windows, messages to the peer, and texts of errors.
 
 use std::collections::VecDeque;
 

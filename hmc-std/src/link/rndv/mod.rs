@@ -1,11 +1,13 @@
-//! Messages of `send_data` on one link: the core's rendezvous machines, and who moves them on.
+//! Messages of `send_data` on one link: the core's rendezvous machines and their driver.
 //!
-//! Notes of the peer are put aside by whoever reads the control connection; ends of operations are
-//! notified by whoever makes progress. Whoever comes next runs the [`RndvState`]: one thread at a time, with
-//! no other lock held. Lock order: rendezvous state before ctrl before data. A caller that lends memory for the
-//! time of its call copies its bytes itself; nobody else ever touches them.
-//! [`state`] is what is under way, [`run`] a poll of it and [`borrowed`] what callers copy of their own memory: a machine, whose effects are calls
-//! of its [`host`]. [`on_link`] is the host that a link is, and [`progress`] runs the machine, as its driver.
+//! The thread that reads the control connection queues messages of the peer; the thread that makes progress reports
+//! completed operations. The next of these threads runs the [`RndvState`]: one thread at a time, with no other lock
+//! held. Lock order: rendezvous state before ctrl before data. A caller that lends memory for the time of its call
+//! copies its bytes itself, and no other thread accesses them.
+//!
+//! [`state`] has the messages in flight, [`run`] polls them, and [`borrowed`] has the memory that callers copy
+//! themselves. Together they are a state machine whose effects are calls of its [`host`]. [`on_link`] implements
+//! the host on a link, and [`progress`] drives the machine.
 
 mod actions;
 mod borrowed;

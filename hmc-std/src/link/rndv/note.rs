@@ -1,4 +1,4 @@
-//! What the two ends say to each other of their messages.
+//! Rendezvous messages between the two ends.
 
 use hmc_core::rndv::{RndvId, RndvMsg};
 use hmc_core::wire::message::ControlMessage;

@@ -1,4 +1,4 @@
-//! A link as the host of its rendezvous state: what is posted, taken back and sent there.
+//! A link as the host of its rendezvous state: posts, revokes and sends.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Who moves the messages of a link on, and what others ask of them.
+//! Drives the messages of a link, and serves calls of other threads.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard};

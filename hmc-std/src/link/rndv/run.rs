@@ -1,4 +1,5 @@
-//! One poll of the rendezvous state: notes in, deadlines, ends of puts; then what each machine asks for.
+//! One poll of the rendezvous state: received messages, deadlines and completed puts, then the outputs of each
+//! machine.
 
 use hmc_core::region::WindowDesc;
 use hmc_core::rndv::receiver::{CopyOut, Receiver, ReceiverOutput};

@@ -1,4 +1,4 @@
-//! The messages of one link that are under way, in both directions, and receives nobody sent to yet.
+//! The messages of one link in flight, in both directions, and posted receives without a sender.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Our windows, as the peer reaches them: their gates, and the descriptors of their pages.
+//! Local windows that the peer accesses: their gates, and the descriptors of their pages.
 
 use std::sync::Arc;
 

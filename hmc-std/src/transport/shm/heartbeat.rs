@@ -1,4 +1,4 @@
-//! What a peer tells by pages alone: that it is there, that it goes on, and that its process has ended.
+//! Shared pages that show a peer's heartbeats and its exit.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! One window of a peer, mapped; and where its gate lies in the page of gates.
+//! One mapped window of a peer, and the offset of its gate in the page of window words.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Shared memory: a put is one bulk copy into the peer's pages, mapped here.
+//! Shared memory: a put is one bulk copy into the peer's pages, which are mapped here.
 //!
-//! A mapped window has a word in a page that its owner shares with the peer: who copies enters it,
-//! who revokes closes it and waits until nobody is inside ([`hmc_mem::gate`]). Windows that cannot
-//! be mapped (adopted memory) are reached through the stream below: the target then copies by
-//! process_vm_readv(2), or takes the bytes inline where that is refused.
+//! A mapped window has a gate in a page that its owner shares with the peer: a copy enters the gate, and a
+//! revocation closes it and waits until no copy is inside ([`hmc_mem::gate`]). Windows that cannot be mapped (user
+//! memory) use the stream: the target copies by process_vm_readv(2), or receives the bytes inline if that is
+//! refused.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

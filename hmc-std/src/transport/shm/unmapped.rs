@@ -1,4 +1,4 @@
-//! The peer's windows whose pages could not be mapped here, by place: their bytes go through the stream.
+//! The peer's windows whose pages could not be mapped here, by index: their bytes use the stream.
 
 use std::fmt;
 

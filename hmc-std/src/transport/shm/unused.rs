@@ -1,5 +1,5 @@
-//! What was mapped of a peer and is not used any more. It is unmapped where nobody waits for it: whoever unmaps the last of a
-//! process's memory frees its pages, which takes a busy machine seconds for each GiB.
+//! Unused mappings of a peer's memory. They are unmapped where no thread waits for it: the process that unmaps the
+//! last reference to pages frees them, which takes seconds for each GiB on a busy machine.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Whether a peer of this system may still copy: its stream and its process are looked at.
+//! Whether a peer on the same host may still copy: checks its stream and its process.
 //!
-//! Each end looks: the initiator before it has back what the target reads and writes by itself, the target before each
-//! piece that it copies. It says nothing of what was received before: frames in the socket are still there to be read.
+//! Both ends check: the initiator before it reuses memory that the target accesses, and the target before each
+//! chunk that it copies. The check does not affect received frames: frames in the socket can still be read.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,13 +1,14 @@
-//! One byte stream (TCP or UDS) that moves payload both ways: this end's operations on the peer's
-//! windows, and the peer's on ours.
+//! One byte stream (TCP or Unix socket) that moves payload in both directions: operations of this end on the peer's
+//! windows, and the peer's on local windows.
 //!
-//! The target checks every access against its own [`WindowTable`]; payload is received straight
-//! into the region it is meant for. Frames are those of [`hmc_core::wire::data`]. Nothing here
-//! blocks: [`Progress::poll_peer`](hmc_core::transport::Progress::poll_peer) reads what is there and sends what fits.
+//! The target checks every access against its own [`WindowTable`]; payload is received directly into its region.
+//! Frames are those of [`hmc_core::wire::data`]. Nothing here blocks:
+//! [`Progress::poll_peer`](hmc_core::transport::Progress::poll_peer) reads the available bytes and sends what the
+//! socket accepts.
 //!
-//! The state is in `requests` (what we asked), `tx` (frames out), `rx` (frames in), `target` (what the peer asked) and `life`
-//! (whether the peer may still copy). The data plane's methods that work on it are in `send`, `receive` and `serve`. One lock around
-//! the data plane, its link's, guards all of it.
+//! The state is in `requests` (requests of this end), `tx` (frames out), `rx` (frames in), `target` (requests of
+//! the peer) and `life` (whether the peer may still copy). Methods of the data plane are in `send`, `receive` and
+//! `serve`. The lock of the link guards all of it.
 
 mod life;
 mod plane;

@@ -1,4 +1,4 @@
-//! Frames in: received, checked against what was asked, and handed to where they belong.
+//! Frames in: received, checked against the requests, and passed on.
 
 use hmc_core::transport::{DataCloseReason, DataPlane as _};
 use hmc_core::types::Access;

@@ -1,4 +1,4 @@
-//! What this end asked of the peer and was not answered yet, in the order of sequence numbers.
+//! Requests of this end without a reply, in the order of sequence numbers.
 
 use std::collections::VecDeque;
 

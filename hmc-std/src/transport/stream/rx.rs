@@ -1,4 +1,4 @@
-//! Where frames come in: headers through a small buffer, large payload straight into its region.
+//! Received frames: headers through a small buffer, large payload directly into its region.
 
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, WindowId};

@@ -1,4 +1,4 @@
-//! Frames out: composed of answers, replies and requests, and sent as far as the socket takes them.
+//! Frames out: composed of replies and requests, and sent as far as the socket accepts them.
 
 use hmc_core::limits::MAX_STREAM_FRAME_BYTES;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};

@@ -1,4 +1,4 @@
-//! What the peer asked of us: checked against our windows, executed, answered.
+//! Requests of the peer: checked against local windows, executed, and answered.
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::range::{ByteRange, Extent, Side};

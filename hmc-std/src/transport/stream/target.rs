@@ -1,4 +1,4 @@
-//! What the peer asked of us and was not answered yet.
+//! Requests of the peer without a reply yet.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Where frames go out: small ones gathered in a staging buffer, large payload sent from where it lies.
+//! Outgoing frames: small ones are gathered in a staging buffer, large payload is sent in place.
 
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, WindowId};

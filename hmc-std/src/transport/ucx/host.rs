@@ -1,4 +1,4 @@
-//! What UCX has of the session, and the session of UCX.
+//! Services of the session for UCX, and of UCX for the session.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How UCX is found and set up.
+//! How UCX is found and configured.
 
 use std::sync::Arc;
 

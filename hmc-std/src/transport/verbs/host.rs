@@ -1,4 +1,4 @@
-//! What can go wrong with RDMA verbs as errors of a session, and the worker of a link.
+//! Errors of RDMA verbs as errors of a session, and the worker of a link.
 
 use hmc_hw::verbs::error::VerbsError;
 use hmc_hw::verbs::fault::VerbsFault;
