@@ -1,7 +1,8 @@
 //! CRC-32C (Castagnoli, RFC 3720 B.4) of bytes that others may write.
 //!
-//! Each byte is read once, with the SSE4.2 instruction in three interleaved streams where there is one,
-//! else with volatile loads and a table. The sum is of what was read: to verify a copy, sum the copy.
+//! Each byte is read once, with the SSE4.2 instruction in three interleaved streams if available, otherwise with
+//! volatile loads and a table. The checksum is of the bytes that were read: to verify a copy, compute the checksum
+//! of the copy.
 
 /// The polynomial of RFC 3720, reflected.
 const POLY: u32 = 0x82f6_3b78;

@@ -1,4 +1,4 @@
-//! What can go wrong with memory: [`MemError`] names the value, the limit and the remedy.
+//! Errors of memory: [`MemError`] names the value, the limit and the remedy.
 //!
 //! Misuse of one view of shared bytes has its own small type, [`crate::shared::SharedError`].
 

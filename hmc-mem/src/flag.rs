@@ -1,7 +1,7 @@
-//! [`Flag`]: one 64-bit word that says "the bytes before me are there".
+//! [`Flag`]: one 64-bit word that reports that the bytes before it are complete.
 //!
-//! [`Flag::store_release`] pairs with [`Flag::load_acquire`] of the same word: whoever reads the value
-//! that was stored also sees every byte written before the store. It orders nothing else.
+//! [`Flag::store_release`] pairs with [`Flag::load_acquire`] of the same word: a reader of the stored value also
+//! sees every byte written before the store. It orders nothing else.
 
 use crate::sync::{AtomicU64, Ordering, spin_loop};
 

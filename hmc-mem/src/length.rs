@@ -1,4 +1,4 @@
-//! Lengths of this machine as numbers of the protocol.
+//! Conversion of lengths of this machine to numbers of the protocol.
 
 /// A length as a number on the wire: lossless, as no target has a wider `usize`.
 #[allow(clippy::as_conversions, reason = "usize to u64 has no const From; it cannot lose bits")]

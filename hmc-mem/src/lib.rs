@@ -1,14 +1,14 @@
-//! The memory floor of HMC: the only crate that reads and writes shared host bytes.
+//! Memory layer of HMC: the only crate that reads and writes shared host bytes.
 //!
-//! Bytes that another thread, process or device may write at any moment are never behind a Rust
-//! reference here. They are copied in and out by [`hmc_core::range::ByteRange`], with instructions that the
-//! optimiser cannot see through, and ordered by the atomic words of [`flag`], [`slot`],
-//! [`leader`] and [`gate`]. This crate decides nothing: who may touch which bytes is settled in `hmc-core`.
+//! Bytes that another thread, process or device may write at any moment are never behind a Rust reference here.
+//! They are copied in and out by [`hmc_core::range::ByteRange`], with instructions that the optimiser cannot see
+//! through, and ordered by the atomic words of [`flag`], [`slot`], [`leader`] and [`gate`]. This crate takes no
+//! access decisions: `hmc-core` does.
 //!
 //! Reading order: [`shared`], [`copy`], [`slot`], [`leader`], [`gate`], then `os`.
 //!
-//! Without the feature `std` the crate is `no_std`: there are no mappings, and a wait is a spin.
-//! Under `cfg(loom)` only [`sync`] changes.
+//! Without the feature `std` the crate is `no_std`: there are no mappings, and a wait is a spin. Under `cfg(loom)`
+//! only [`sync`] changes.
 #![cfg_attr(not(any(feature = "std", test, loom)), no_std)]
 
 #[cfg(all(feature = "std", not(target_os = "linux")))]

@@ -1,4 +1,4 @@
-//! Memory that a host has registered, as transports use it: a handle of it, and tables of the handles that a transport keeps.
+//! Registered memory, as transports use it: a handle, and tables of the handles that a transport keeps.
 
 use core::fmt::Debug;
 use core::ops::Deref;

@@ -1,8 +1,8 @@
 //! [`SharedBytes`]: a view of bytes that others may write at any moment.
 //!
-//! There is no way from here to a slice. Bytes go in and out by copy, spans are checked against the
-//! view's own extent each time, and a word that threads or processes share is reached as an atomic.
-//! A value read here is a claim by whoever wrote it: copy it out, then validate the copy.
+//! It never becomes a slice. Bytes are copied in and out, ranges are checked against the view's own extent each
+//! time, and a word that threads or processes share is accessed as an atomic. A value read here is untrusted: copy
+//! it out, then validate the copy.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -1,7 +1,7 @@
-//! The only module that names atomics, cells, spin hints and parking: `core`'s and the kernel's, or loom's.
+//! The only module that uses atomics, cells, spin hints and parking: those of `core` and the kernel, or loom's.
 //!
-//! Nothing else in the crate may import `core::sync::atomic` for a word that threads share, so that the
-//! loom models run the code that ships. [`Word64`] is an atomic with a place to sleep on its high half.
+//! No other module of the crate may import `core::sync::atomic` for a word that threads share, so the loom models
+//! run the released code. [`Word64`] is an atomic whose high half threads can park on.
 
 use core::time::Duration;
 

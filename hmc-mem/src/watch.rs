@@ -1,10 +1,11 @@
-//! [`CompletionWatch`]: who sees to the completions of a queue: callers that wait, an event of the queue, or a thread that looks at
-//! intervals.
+//! [`CompletionWatch`]: who polls the completions of a queue: waiting callers, an event of the queue, or a thread
+//! that polls at intervals.
 //!
-//! One word has all of it, so that whoever changes it is ordered before or after everybody else who does. Each step is followed by
-//! [`CompletionWatch::next`]: the later one of two sees what the earlier one has done, and does what is left to do.
+//! One word has the whole state, so all changes have a total order. After each step its caller calls
+//! [`CompletionWatch::next`]: the later of two callers sees the change of the earlier one, and performs the
+//! remaining work.
 //!
-//! Bits 0 to 3 are the four flags; callers count in the high half.
+//! Bits 0 to 3 are the four flags; the high half counts callers.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
 //! The aarch64 kernel: plain moves up to 16 bytes, then `ldp`/`stp` of vector pairs.
 //!
-//! Each step is one assembly block: opaque to the optimiser, and it says what it touches. Normal memory
-//! allows unaligned access (Arm ARM B2.5). Advanced SIMD is in the Linux baseline.
+//! Each step is one assembly block, which the optimiser cannot see through and which declares the memory it
+//! accesses. Normal memory allows unaligned access (Arm ARM B2.5). Advanced SIMD is in the Linux baseline.
 
 use core::arch::asm;
 

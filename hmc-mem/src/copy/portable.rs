@@ -1,6 +1,6 @@
-//! The portable kernel: volatile 8-byte words where the alignment of both sides allows, else bytes.
+//! The portable kernel: volatile 8-byte words if the alignment of both sides allows it, otherwise bytes.
 //!
-//! Miri and loom always use it; so does a machine that has no kernel of its own.
+//! Used by Miri and loom, and on machines without their own kernel.
 #![cfg_attr(
     all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, loom))),
     allow(

@@ -1,8 +1,8 @@
 //! The x86-64 kernel: plain moves up to 128 bytes, AVX blocks, `rep movsb`, non-temporal stores.
 //!
-//! Each step is one assembly block: opaque to the optimiser, and it says what it touches. The bounds below
-//! and [`CpuFeatures::non_temporal_from`] are from `cargo run --release -p hmc-mem --example copy_speed` (see the
-//! comments); a CPU without AVX or ERMS uses what it has.
+//! Each step is one assembly block, which the optimiser cannot see through and which declares the memory it
+//! accesses. `cargo run --release -p hmc-mem --example copy_speed` measured the bounds below and
+//! [`CpuFeatures::non_temporal_from`] (see the comments). A CPU without AVX or ERMS uses the other steps.
 
 use core::arch::asm;
 

@@ -1,8 +1,8 @@
 //! Copies between the memory of another process and shared bytes here: `process_vm_readv(2)` and
 //! `process_vm_writev(2)` ("cross memory attach").
 //!
-//! Used by the target of a put into, or a get from, memory that it adopted and cannot export. The other
-//! process names an address of its own; the kernel checks it. This module checks only our side.
+//! Used by the target of a put into, or a get from, user memory, which it cannot export. The other process gives an
+//! address of its own memory, and the kernel checks it. This module checks only the local side.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Descriptors that a peer has passed: how they are closed.
+//! Closes descriptors that a peer has passed.
 
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 

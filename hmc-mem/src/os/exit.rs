@@ -1,4 +1,4 @@
-//! What is done when the process ends in order.
+//! Actions at an orderly exit of the process.
 
 /// Has `call` called when the process ends by exit(3) or because `main` returns, before its libraries are taken down: after
 /// the handlers that are registered later, before those that were earlier (atexit(3)). It runs in the thread that ends the

@@ -1,9 +1,10 @@
 //! Passing a descriptor over a Unix socket (SCM_RIGHTS, unix(7)).
 //!
-//! What a peer passes is never closed by the kernel alone, which would wait where the peer has set it so: `descriptor` does it.
-//! A received descriptor is close-on-exec from the start. Of several that a peer sends at once only the first
-//! is kept; the others are closed, so that no peer can fill our table. Where the table is full the kernel delivers the
-//! bytes and drops the descriptor (MSG_CTRUNC, recvmsg(2)), which is told from bytes that came without one.
+//! HMC closes every passed descriptor itself (`descriptor`), because a peer can prepare one whose close blocks. A
+//! received descriptor is close-on-exec from the start. Of several that a peer sends at once only the first is kept
+//! and the others are closed, so no peer can fill the descriptor table. If the table is full, the kernel delivers
+//! the bytes and drops the descriptor (MSG_CTRUNC, recvmsg(2)); the result distinguishes this from bytes without a
+//! descriptor.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

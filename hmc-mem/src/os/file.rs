@@ -1,7 +1,7 @@
-//! Between regular files and shared bytes without a stop in private memory.
+//! Copies between regular files and shared bytes without a private buffer.
 //!
-//! The kernel copies straight into or out of a span, by raw pointer: no slice over shared bytes is
-//! made. Nothing here opens, names or closes a file.
+//! The kernel copies directly into or out of a range, by raw pointer: no slice over shared bytes is made. Nothing
+//! here opens, names or closes a file.
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,12 +1,13 @@
-//! What a forked child finds of its parent's memory, and how it learns that an object is its parent's.
+//! Protects a forked child from its parent's memory, and identifies objects of the parent.
 //!
-//! [`ForkGuard`] names the process that made an object. Its mark is a page that the kernel gives to a child as zeros
-//! (madvise(2), MADV_WIPEONFORK), so that children of a plain clone(2) are recognised too.
+//! [`ForkGuard`] names the process that made an object. Its mark is a page that the kernel gives to a child as
+//! zeros (madvise(2), MADV_WIPEONFORK), so that children of a plain clone(2) are recognised too.
 //!
-//! [`Reserved`] is an address range whose pages children do not inherit (MADV_DONTFORK). A hole would be given to the next
-//! mapping of the child, and an address that was handed out before the fork (a slice, a Python buffer) would show other
-//! memory. A handler of pthread_atfork(3) therefore maps the range without any access in the child, before the child's own
-//! code runs: such an address faults. The handler reads a table without a lock and allocates nothing.
+//! [`Reserved`] is an address range whose pages children do not inherit (MADV_DONTFORK). Without a reservation, the
+//! child's next mapping could use these addresses, and an address from before the fork (a slice, a Python buffer)
+//! would read other memory. A handler of pthread_atfork(3) therefore maps the range without any access in the
+//! child, before the child's own code runs, so an access to such an address faults. The handler reads a table
+//! without a lock and allocates nothing.
 //!
 //! Both are process-wide state: the mark and the table. No object of one session is reached through them.
 

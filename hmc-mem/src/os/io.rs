@@ -1,8 +1,8 @@
-//! Between sockets and shared bytes without a stop in private memory.
+//! Copies between sockets and shared bytes without a private buffer.
 //!
-//! The kernel copies straight into or out of a span, by raw pointer: no slice over shared bytes is made.
-//! Each call is one `sendmsg` or `recvmsg`, repeated on EINTR; it moves what it can (a part is normal) and
-//! says "would block" on a non-blocking socket. A broken connection is an error, never a signal.
+//! The kernel copies directly into or out of a range, by raw pointer: no slice over shared bytes is made. Each call
+//! is one `sendmsg` or `recvmsg`, repeated on EINTR. It may move a part of the range, and returns "would block" on
+//! a non-blocking socket. A broken connection is an error, never a signal.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _};

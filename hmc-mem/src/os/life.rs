@@ -1,9 +1,10 @@
-//! A word in a shared page by which others know that a process has ended, before its parent can: [`LifePage`], [`PeerLife`].
+//! A word in a shared page that shows others that a process has ended, before its parent can wait for it:
+//! [`LifePage`], [`PeerLife`].
 //!
-//! A robust, process-shared mutex is locked by a thread that lives as long as what the page speaks for. When that thread
-//! ends without unlocking it, with its process or alone, the kernel sets FUTEX_OWNER_DIED in the mutex's word
-//! (get_robust_list(2)): while the thread exits, so before a wait for the process can return. Peers read the word by one
-//! load; they map the page for reading only, and never lock.
+//! A thread that lives as long as the owner of the page locks a robust, process-shared mutex. If that thread ends
+//! without unlocking it, with its process or alone, the kernel sets FUTEX_OWNER_DIED in the mutex's word
+//! (get_robust_list(2)) while the thread exits, so before a wait for the process can return. Peers read the word
+//! with one load; they map the page read-only, and never lock.
 
 use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};

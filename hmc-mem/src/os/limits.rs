@@ -1,7 +1,7 @@
-//! What this machine grants: memory, locked memory, descriptors, huge pages, who the host is.
+//! Limits and properties of this machine: memory, locked memory, descriptors, huge pages, the host's identity.
 //!
-//! Read from /proc and /sys when asked; nothing is kept but the page size. An unreadable file is "unknown"
-//! (`None`), never a failure: `doctor` shows it, [`Budget`] ignores it.
+//! Each call reads /proc and /sys; only the page size is kept. An unreadable file is "unknown" (`None`), never a
+//! failure: `doctor` shows it, and [`Budget`] ignores it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

@@ -1,6 +1,6 @@
 //! [`Mapped`]: pages of a descriptor, which forked children do not inherit. The raw half of [`super::memfd`].
 //!
-//! Nothing here decides whether a descriptor may be mapped; it maps what it is told and undoes it on drop.
+//! The caller decides whether a descriptor may be mapped; this module maps it and unmaps it on drop.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};

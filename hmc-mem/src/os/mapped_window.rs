@@ -1,4 +1,5 @@
-//! A window of a peer of this host whose pages are mapped here: puts and gets are copies, inside the window's gate.
+//! A window of a peer on the same host whose pages are mapped here: puts and gets are copies, inside the window's
+//! gate.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! [`Mapping`]: pages of a sealed memfd, ours or a peer's.
+//! [`Mapping`]: pages of a sealed memfd of this process or of a peer.
 //!
-//! Ours: budget checked first, every page committed at creation, sealed against shrinking and growing, not
-//! inherited by a fork, unmapped on drop. So no access to a mapping can trap: never SIGBUS (memfd_create(2),
-//! fcntl(2) F_ADD_SEALS). A peer's: mapped only after its seals, its size and its committed pages are checked.
+//! For a local memfd, the budget is checked first, every page is committed at creation, and the memfd is sealed
+//! against shrinking and growing, not inherited by a fork, and unmapped on drop. An access to a mapping therefore
+//! never raises SIGBUS (memfd_create(2), fcntl(2) F_ADD_SEALS). A peer's memfd is mapped only after its seals, its
+//! size and its committed pages are checked.
 
 mod detach;
 

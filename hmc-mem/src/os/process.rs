@@ -1,4 +1,4 @@
-//! Which process is at the other end of a local socket, as the kernel noted it when the two were connected (unix(7)).
+//! The process at the other end of a Unix socket, as the kernel recorded it at the connection (unix(7)).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};

@@ -1,4 +1,4 @@
-//! [`PeerWords`]: a peer's page of window words, with its words found once.
+//! [`PeerWords`]: a peer's page of window words, whose words are looked up once.
 
 use std::ptr::NonNull;
 

@@ -1,4 +1,4 @@
-//! What this CPU can do, asked once: `cpuid` costs microseconds in a virtual machine.
+//! Features of this CPU, read once: `cpuid` costs microseconds in a virtual machine.
 
 use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 // Not from `sync`: this word publishes nothing but itself and belongs to no model.

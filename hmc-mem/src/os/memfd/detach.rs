@@ -1,4 +1,4 @@
-//! Giving the pages of a mapping back while handles keep its address.
+//! Returns the pages of a mapping while handles keep its address.
 
 use super::Mapping;
 use crate::error::MemError;
