@@ -19,7 +19,7 @@ use crate::work::{CompleteWhen, Failure, Opcode, SlotId};
 /// Most chunks in flight in one pipeline.
 pub const MAX_CHUNKS: usize = 64;
 
-/// Where a pipeline posts its chunks: a [`WorkQueue`], or the owner of one, who keeps what each chunk uses until its fence.
+/// Where a pipeline posts its chunks: a [`WorkQueue`], or its owner, which keeps the memory of each chunk until its fence.
 pub trait Operations {
     /// Why a transfer was refused.
     type Error: TransportError;

@@ -124,7 +124,7 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
         &self.transport
     }
 
-    /// The transport. Whoever posts to it directly gets no completion.
+    /// The transport. A caller that posts to it directly gets no completion.
     pub const fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
     }
@@ -179,7 +179,7 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
     }
 
     /// Lets the transport work, brings every completion to its operation, and posts transfers that waited for space. Returns
-    /// how many completions there were. The length of a call is bounded; zero means that there is none now.
+    /// how many completions there were. A call is bounded; zero means that there is none now.
     #[inline]
     pub fn progress(&mut self) -> usize {
         let mut total: usize = 0;
@@ -309,7 +309,7 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
         self.slots.fail_all(failure, fenced);
     }
 
-    /// Returns the next event: an outcome that is known, or memory that is free. Read until there is none.
+    /// Returns the next event: a known outcome, or free memory. Call it until it returns `None`.
     #[inline]
     pub fn next_event(&mut self) -> Option<SlotEvent<X>> {
         self.slots.next_event()

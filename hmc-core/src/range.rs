@@ -66,7 +66,7 @@ pub struct Extent(u64);
 
 /// A range proven to lie within some [`Extent`]: `offset + len` neither wraps nor exceeds it.
 ///
-/// There is no public constructor. A `ByteRange` says nothing about who may touch the bytes.
+/// There is no public constructor. A `ByteRange` grants no access to the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     offset: u64,

@@ -128,7 +128,7 @@ pub enum AbortReason {
     Unknown {
         /// Its number.
         code: u16,
-        /// What came with it.
+        /// The detail that was sent with it.
         detail: u64,
     },
 }

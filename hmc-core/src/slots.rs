@@ -24,7 +24,7 @@ use crate::work::{Completion, Failure};
 const NONE: u16 = u16::MAX;
 const _: () = assert!(MAX_SLOTS <= 0xFFFF, "0xFFFF ends a list and names no slot");
 
-/// No operation of that name is under way (any more).
+/// No operation with that id is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// The name.
@@ -60,7 +60,7 @@ impl core::error::Error for Full {}
 pub struct Outcome {
     /// Bytes moved, or the first failure.
     pub result: Result<u64, Failure>,
-    /// Whether the memory of the operation will not be touched any more.
+    /// `true` if nothing can access the memory of the operation.
     pub fenced: bool,
 }
 
@@ -329,7 +329,7 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     /// Removes an operation that the transport rejected: no event follows. Returns what it held.
     ///
     /// # Errors
-    /// [`Stale`] when there is no such operation or it is not pending any more.
+    /// [`Stale`] if there is no such operation or it is no longer pending.
     pub fn unpost(&mut self, op: SlotId) -> Result<X, Stale> {
         let slot = self.slot_mut(op)?;
         if !slot.apply(SlotTransition::Reject) {

@@ -362,7 +362,7 @@ impl ControlConn {
         said
     }
 
-    /// The first reason stays. What was not sent yet will not be sent.
+    /// The first reason is kept. Unsent outputs are dropped.
     pub(super) fn close(&mut self, why: CloseReason) {
         self.first = None;
         self.close_after_send(why);

@@ -55,7 +55,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
         self.tail.saturating_sub(self.head)
     }
 
-    /// When the frame that is not whole yet began to arrive; `None` when there is none.
+    /// Time at which an incomplete frame started to arrive; `None` if there is none.
     #[must_use]
     pub const fn began(&self) -> Option<Instant> {
         if self.head == self.tail { None } else { Some(self.began) }
@@ -157,7 +157,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
     }
 }
 
-/// What is missing of `total` bytes when `held` are there.
+/// Number of bytes missing from `total` if `held` have arrived.
 #[inline]
 fn need(total: usize, held: usize, capacity: usize) -> Next<'static> {
     if held < capacity {

@@ -11,10 +11,10 @@ use crate::wire::reject::RejectReason;
 
 use super::state::{InvalidCommand, UnexpectedMessage};
 
-/// What the owner of a connection learns. Borrows from the frame that was handed in.
+/// Events for the owner of a connection. They borrow from the frame that was passed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlEvent<'a> {
-    /// A native HELLO came. Answer with `accept` or `reject` before the next frame is handed in.
+    /// A native HELLO arrived. Call `accept` or `reject` before the next frame is passed in.
     HelloReceived(Hello<'a>),
     /// A HELLO of the C++ HMC came. Answer with `accept_cxx` or `reject`, as above.
     CxxHello {
@@ -177,9 +177,9 @@ pub enum Violation {
     Unproven,
     /// One of the two is not whom the other wanted.
     WrongRank {
-        /// Who was wanted.
+        /// The expected rank.
         wanted: Rank,
-        /// Who is there.
+        /// The actual rank.
         found: Rank,
     },
 }

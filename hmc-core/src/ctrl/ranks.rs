@@ -10,7 +10,7 @@ use crate::time::{Duration, Instant};
 use crate::types::{Incarnation, Rank};
 use crate::wire::cursor::to_usize;
 
-/// Who a peer is beyond its rank.
+/// Identity of a peer in addition to its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Identity {
     /// Its host, as it says.

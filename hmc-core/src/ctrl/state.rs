@@ -121,7 +121,7 @@ impl core::fmt::Display for InvalidCommand {
 impl core::error::Error for InvalidCommand {}
 
 impl ControlState {
-    /// Whether the peer has not proved yet who it is, or this end is not accepted yet.
+    /// `true` if the peer has not given its proof yet, or this end is not accepted yet.
     #[must_use]
     #[inline]
     pub const fn is_pending(self) -> bool {

@@ -8,7 +8,7 @@ use crate::time::{Duration, Instant};
 use super::io::CloseReason;
 use super::state::ControlState;
 
-/// What is due.
+/// Timers that are due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// The connection is over.
@@ -98,7 +98,7 @@ impl Timers {
         ]
     }
 
-    /// When the connection is over, if nothing comes before.
+    /// Time at which the connection expires if nothing arrives before.
     pub(crate) fn ends_at(&self, state: ControlState) -> Instant {
         if matches!(state, ControlState::Closed | ControlState::Attached) {
             return Instant::NEVER;
@@ -114,7 +114,7 @@ impl Timers {
         self.ends_at(state).min(self.beat_at(state))
     }
 
-    /// What is due now.
+    /// Returns the timers that are due now.
     pub(crate) fn due(&self, state: ControlState, now: Instant) -> Option<Due> {
         if matches!(state, ControlState::Closed | ControlState::Attached) {
             return None;

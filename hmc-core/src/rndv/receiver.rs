@@ -28,7 +28,7 @@ pub enum ReceiverOutput {
     Revoke,
     /// The transfer ended: bytes, or why not. Told once, if it was answered.
     Ended(Result<u64, RndvError>),
-    /// Nothing writes to the target or to the destination any more. Returned once, after `Ended`.
+    /// Nothing writes to the target or to the destination. Returned once, after `Ended`.
     Free,
 }
 
@@ -164,7 +164,7 @@ impl Receiver {
         !self.wanted && self.failure.is_none() && self.end_received.is_none()
     }
 
-    /// Whether it failed: nobody waits for copies any more.
+    /// `true` if it failed: copies are no longer needed.
     #[must_use]
     pub const fn is_failed(&self) -> bool {
         self.failure.is_some()
@@ -260,7 +260,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// The copy that was asked for is over: it reads and writes nothing any more.
+    /// The requested copy has ended: it reads and writes nothing.
     pub fn copied(&mut self, result: Result<(), Failure>) {
         if !core::mem::take(&mut self.copying) {
             return;
@@ -271,13 +271,13 @@ impl Receiver {
         }
     }
 
-    /// The place was taken back: the peer cannot write there any more.
+    /// The target has passed its fence: the peer can no longer write there.
     pub const fn fenced(&mut self) {
         self.fenced = self.revoked;
     }
 
     /// Ends the transfer, unless it has ended: it was cancelled, its deadline passed, a copy failed,
-    /// or the peer died. The memory is let go when a copy that runs is over and the place is fenced.
+    /// or the peer died. The memory is released when no copy runs and the target is fenced.
     pub fn end(&mut self, why: RndvError) {
         if self.end_sent == Some(true) {
             // Both ends reported success; only its memory is not free yet.
@@ -290,7 +290,7 @@ impl Receiver {
         self.failure = self.failure.or(Some(why));
     }
 
-    /// What is to be done next; call it until there is nothing.
+    /// Returns the next output; call it until it returns `None`.
     pub fn poll(&mut self) -> Option<ReceiverOutput> {
         let id = self.id;
         if self.failure.is_none()
@@ -332,7 +332,7 @@ impl Receiver {
         self.target.is_some_and(|p| p.mode() == RndvMode::Staged)
     }
 
-    /// What is next of a message whose bytes have come.
+    /// Returns the next output of a message whose bytes have arrived.
     fn move_eager_on(&mut self) -> Option<ReceiverOutput> {
         if !self.taken || self.end_sent.is_some() {
             return None;

@@ -36,7 +36,7 @@ pub enum SenderOutput {
     Withdraw,
     /// The transfer ended: bytes, or why not. Told once.
     Ended(Result<u64, RndvError>),
-    /// Nothing reads the source any more. Told once, after `Ended`.
+    /// Nothing reads the source. Returned once, after `Ended`.
     Free,
 }
 
@@ -237,7 +237,7 @@ impl Sender {
         }
     }
 
-    /// What is to be done next; call it until there is nothing.
+    /// Returns the next output; call it until it returns `None`.
     pub fn poll(&mut self) -> Option<SenderOutput> {
         let id = self.id;
         if !self.offered {

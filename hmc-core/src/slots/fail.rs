@@ -59,7 +59,7 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
         self.finish_if_done(index)
     }
 
-    /// No completion will follow for this operation and its memory is not touched any more.
+    /// No completion will follow for this operation, and nothing accesses its memory.
     /// An operation that was pending fails with `failure`.
     ///
     /// # Errors

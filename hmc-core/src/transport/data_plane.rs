@@ -99,7 +99,7 @@ pub trait DataPlane: Transport + Notes + PeerWindows + Progress {
     /// Whether this end itself checks every access of the peer, so that a revoked window is out of reach at once.
     fn checks_accesses(&self) -> bool;
 
-    /// Who checks accesses to exposed memory, and what that means.
+    /// Which end checks accesses to exposed memory, and the consequences.
     fn trust(&self) -> &'static str;
 
     /// What the peer may still do to memory of requests that have not passed their fence.

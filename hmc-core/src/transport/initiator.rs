@@ -9,7 +9,7 @@ use crate::work::{Completion, SlotId, WorkRequest};
 pub enum PostErrorKind {
     /// The queue is full: progress, then post again. Nothing was accepted.
     Busy,
-    /// The peer is gone; nothing can be posted any more.
+    /// The peer has exited; nothing can be posted.
     Disconnected,
     /// This transport cannot do it at all.
     Unsupported,

@@ -41,7 +41,7 @@ pub trait Notes: Target {
         false
     }
 
-    /// Returns a revoked window of the peer that no request uses any more, once; the link tells the peer so.
+    /// Returns a revoked window of the peer that no request uses, once; the link then sends the release ack.
     fn next_release(&mut self) -> Option<(WindowId, Epoch)> {
         None
     }

@@ -1,6 +1,6 @@
 //! Receiving, and the descriptors to wait for.
 
-/// What is to be watched on a connection.
+/// Events to wait for on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// Bytes to read.

@@ -18,7 +18,7 @@ pub enum Fence<G> {
 
 /// The windows of this end.
 ///
-/// The table is the data plane's: whoever checks an access needs it. A window is exposed in the table first and opened then.
+/// The data plane owns the table, because it checks accesses. A window is first exposed in the table, and then opened.
 pub trait Target: Registration {
     /// Storage of the window table.
     type Windows: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>;

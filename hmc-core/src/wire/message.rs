@@ -116,7 +116,7 @@ pub enum ControlMessage<'a> {
         /// The epoch that ends.
         epoch: Epoch,
     },
-    /// The window is not used any more: a fence.
+    /// The window is no longer used: a fence.
     Revoked {
         /// The window.
         window: WindowId,
@@ -248,7 +248,7 @@ impl<'a> ControlMessage<'a> {
     /// Reads the message whose header was `header` and whose payload is all of `payload`.
     ///
     /// # Errors
-    /// What is wrong and at which byte of the frame. The connection must be closed after it.
+    /// The error and its byte offset in the frame. The connection must be closed after it.
     #[inline]
     pub fn parse(header: Header, payload: &'a [u8]) -> Result<Self, WireError> {
         if to_u32(payload.len()) != header.len() {

@@ -20,7 +20,7 @@ pub(crate) const CHALLENGE_BYTES: usize = 52;
 const _: () = assert!(1 + HELLO_BYTES + 4 + NONCE_BYTES == TRANSCRIPT_BYTES);
 const _: () = assert!(4 + NONCE_BYTES + PROOF_BYTES == CHALLENGE_BYTES);
 
-/// Who proves itself: a proof of one end is none of the other's.
+/// The end that proves itself: a proof of one end is not valid for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The end that dialed.

@@ -27,7 +27,7 @@ pub enum RejectReason {
     },
     /// A live process holds the caller's rank.
     Duplicate,
-    /// The caller's life is over: a later one was seen, or this one was declared dead.
+    /// The caller's incarnation has ended: a later one was seen, or this one was declared dead.
     Stale {
         /// The last life seen.
         seen: Incarnation,
@@ -43,11 +43,11 @@ pub enum RejectReason {
     BadToken,
     /// This process is leaving.
     ShuttingDown,
-    /// The caller did not prove who it is.
+    /// The caller did not prove that it belongs to the same user.
     NotAuthorised,
     /// This process does not listen at the endpoint that the caller was told to reach.
     WrongEndpoint,
-    /// Whoever held the caller's rank has ended, and the rank is kept for it.
+    /// The holder of the caller's rank has exited, and the rank is reserved for it.
     Kept,
     /// A reason of a later version.
     Unknown {

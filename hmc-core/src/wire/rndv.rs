@@ -70,7 +70,7 @@ pub const fn rndv_len(note: &RndvMsg) -> usize {
 /// Reads a message, from the byte after the kind.
 ///
 /// # Errors
-/// What is wrong and where.
+/// The error and its offset.
 pub fn parse_rndv(r: &mut Reader<'_>) -> Result<RndvMsg, WireError> {
     let at = r.at();
     let kind = r.u8()?;
