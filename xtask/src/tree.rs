@@ -145,6 +145,12 @@ impl Tree {
 }
 
 impl Crate {
+    /// Whether a registry may have it: its manifest does not say `publish = false`, its own or the workspace's.
+    pub(crate) fn is_published(&self) -> bool {
+        let says = |key| self.manifest.get("package", key);
+        says("publish") != Some("false") && says("publish.workspace") != Some("true")
+    }
+
     /// The Rust files of this crate, those of crates in sub-folders left out.
     pub(crate) fn rust<'t>(&self, tree: &'t Tree, all: &[Self]) -> Vec<&'t File> {
         let inside = format!("{}/", self.folder);

@@ -57,7 +57,7 @@ __all__ = [
     "alltoall", "create_session", "held", "init_group", "memory_supported", "memory_type_from_torch_tensor", "status_t",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: What the C++ HMC's package has by its imports, and names of types: found when they are asked for.
 _ELSEWHERE = {"Any": "typing", "IntEnum": "enum", "Literal": "typing", "Optional": "typing", "dataclass": "dataclasses",

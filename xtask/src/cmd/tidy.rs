@@ -19,6 +19,7 @@ mod paths;
 mod planted;
 mod programs;
 mod promises;
+mod release;
 mod retired;
 mod state;
 pub(crate) mod trace;
@@ -33,7 +34,7 @@ use finding::Finding;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 17] = [
+const RULES: [(&str, Rule); 18] = [
     ("layers", layers::check),
     ("dependencies of crates", crate_deps::check),
     ("dependencies of modules of hmc-core", module_deps::check),
@@ -51,6 +52,7 @@ const RULES: [(&str, Rule); 17] = [
     ("requirements and their tests", trace::check),
     ("promises and their tests", promises::check),
     ("variables of the environment", variables::check),
+    ("packages of a release", release::check),
 ];
 
 /// Runs all rules over the project and prints their findings.
