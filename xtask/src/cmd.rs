@@ -1,5 +1,6 @@
 //! The commands, one module each. A command is a `run` function that answers with a verdict.
 
+pub(crate) mod api;
 pub(crate) mod attack;
 pub(crate) mod bench;
 pub(crate) mod bindings;

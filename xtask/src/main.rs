@@ -65,6 +65,8 @@ enum Command {
     Wheel(cmd::wheel::Options),
     /// Package the libraries, and run a program that is built against the packages alone
     Packages,
+    /// Compare the public items of the libraries with the stored ones
+    Api(cmd::api::Options),
     /// Check the stated minimum Rust version
     Msrv,
     /// Run a command of this machine in a small VM with two RDMA devices, without privileges
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Command::Bindings(options) => cmd::bindings::run(&options),
         Command::Wheel(options) => cmd::wheel::run(&options),
         Command::Packages => cmd::packages::run(),
+        Command::Api(options) => cmd::api::run(&options),
         Command::Msrv => cmd::msrv::run(),
         Command::Vm(options) => return cmd::vm::run(&options),
         Command::VmGuest(options) => cmd::vm::guest::run(&options),
