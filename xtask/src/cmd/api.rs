@@ -3,6 +3,7 @@
 //! The items come from rustdoc JSON, which only a nightly toolchain writes. A difference is a failure: `--bless` writes the texts anew, and
 //! their diff shows a reviewer what a change does to the users of the library.
 
+mod functions;
 mod listing;
 mod snapshot;
 
@@ -39,6 +40,9 @@ pub(crate) fn run(options: &Options) -> Verdict {
     };
     for (library, listing) in LIBRARIES.iter().zip(&listings) {
         println!("{library}: {} public items", listing.items.len());
+        if *library == "hmc-std" {
+            println!("{}", functions::summary(&listing.items));
+        }
     }
     if options.bless {
         return Verdict::from_result(bless(&root, &listings));
