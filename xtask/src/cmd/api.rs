@@ -1,10 +1,12 @@
 //! `cargo xtask api`: the public items of the libraries, compared with the texts in `xtask/api/`.
 //!
 //! The items come from rustdoc JSON, which only a nightly toolchain writes. A difference is a failure: `--bless` writes the texts anew, and
-//! their diff shows a reviewer what a change does to the users of the library.
+//! their diff shows a reviewer what a change does to the users of the library. `--against COMMIT` compares the texts with those of a
+//! release, and checks that the version says whether something was removed or changed.
 
 mod functions;
 mod listing;
+mod release;
 mod snapshot;
 
 use crate::tools;
@@ -19,6 +21,9 @@ pub(crate) struct Options {
     /// Write the texts anew
     #[arg(long)]
     bless: bool,
+    /// Compare the texts with those of COMMIT, and the difference with the versions
+    #[arg(long, value_name = "COMMIT", conflicts_with = "bless")]
+    against: Option<String>,
     /// The toolchain that writes rustdoc JSON
     #[arg(long, default_value = "nightly")]
     toolchain: String,
@@ -27,6 +32,9 @@ pub(crate) struct Options {
 /// Lists the public items, and compares or writes the texts.
 pub(crate) fn run(options: &Options) -> Verdict {
     let root = tree::root();
+    if let Some(commit) = &options.against {
+        return Verdict::from_result(release::compare(&root, commit));
+    }
     if !tools::has_toolchain(&options.toolchain) {
         return Verdict::skipped(
             format!("{} is not installed", options.toolchain),
