@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod bindings;
 pub(crate) mod certify;
 pub(crate) mod demo;
+pub(crate) mod deny;
 pub(crate) mod explore;
 pub(crate) mod fuzz;
 pub(crate) mod msrv;

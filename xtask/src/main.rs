@@ -5,6 +5,7 @@
 //! others in order.
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic"))]
 
+mod cargo_tool;
 mod cmd;
 mod copy;
 mod failures;
@@ -67,6 +68,8 @@ enum Command {
     Packages,
     /// Compare the public items of the libraries with the stored ones
     Api(cmd::api::Options),
+    /// Check licenses, duplicates and sources of dependencies; or advisories about them
+    Deny(cmd::deny::Options),
     /// Check the stated minimum Rust version
     Msrv,
     /// Run a command of this machine in a small VM with two RDMA devices, without privileges
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Wheel(options) => cmd::wheel::run(&options),
         Command::Packages => cmd::packages::run(),
         Command::Api(options) => cmd::api::run(&options),
+        Command::Deny(options) => cmd::deny::run(&options),
         Command::Msrv => cmd::msrv::run(),
         Command::Vm(options) => return cmd::vm::run(&options),
         Command::VmGuest(options) => cmd::vm::guest::run(&options),
