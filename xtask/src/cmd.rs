@@ -14,6 +14,7 @@ pub(crate) mod mutants;
 pub(crate) mod nopanic;
 pub(crate) mod nostd;
 pub(crate) mod packages;
+pub(crate) mod sbom;
 pub(crate) mod sim;
 pub(crate) mod test_hw;
 pub(crate) mod test_sim;

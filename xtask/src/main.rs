@@ -70,6 +70,8 @@ enum Command {
     Api(cmd::api::Options),
     /// Check licenses, duplicates and sources of dependencies; or advisories about them
     Deny(cmd::deny::Options),
+    /// List what each package of a release is made of
+    Sbom(cmd::sbom::Options),
     /// Check the stated minimum Rust version
     Msrv,
     /// Run a command of this machine in a small VM with two RDMA devices, without privileges
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
         Command::Packages => cmd::packages::run(),
         Command::Api(options) => cmd::api::run(&options),
         Command::Deny(options) => cmd::deny::run(&options),
+        Command::Sbom(options) => cmd::sbom::run(&options),
         Command::Msrv => cmd::msrv::run(),
         Command::Vm(options) => return cmd::vm::run(&options),
         Command::VmGuest(options) => cmd::vm::guest::run(&options),
