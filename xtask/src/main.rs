@@ -113,3 +113,23 @@ fn main() -> ExitCode {
     };
     verdict.report()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use crate::cmd::tidy::jobs;
+    use crate::tree::{self, Tree};
+    use clap::Parser as _;
+
+    #[test]
+    fn each_command_of_a_hosted_job_exists() {
+        let tree = Tree::read(&tree::root()).unwrap();
+        let commands = jobs::commands(&tree);
+        let ours: Vec<_> = commands.iter().filter_map(|c| c.strip_prefix("cargo xtask ")).collect();
+        assert!(ours.len() > 5, "{commands:?}");
+        for command in ours {
+            let words = ["xtask"].into_iter().chain(command.split_whitespace());
+            assert!(Arguments::try_parse_from(words).is_ok(), "cargo xtask {command}");
+        }
+    }
+}

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// Folders that hold nothing of ours.
 const FOREIGN: [&str; 4] = ["target", ".git", "corpus", "artifacts"];
 
+/// The script that a change must pass.
+const SCRIPT: &str = ".ci/run";
+
 /// Where the Python package and its tests are.
 const PYTHON: &str = "hmc-py/";
 
@@ -20,7 +23,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// All files that checks read: Rust, manifests, Markdown, patches, the Python package and its tests; of the others only the paths.
+/// All files that checks read: Rust, manifests, Markdown, patches, workflows and `.ci/run`, the Python package and its tests; of the others only the paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<File>,
@@ -71,7 +74,8 @@ impl Tree {
                     .map_err(|e| format!("{}: {e}", path.display()))?
                     .to_string_lossy()
                     .replace('\\', "/");
-                let read = [".rs", ".toml", ".md", ".patch"].iter().any(|end| short.ends_with(end));
+                let read = [".rs", ".toml", ".md", ".patch", ".yml"];
+                let read = read.iter().any(|end| short.ends_with(end)) || short == SCRIPT;
                 if read || short.starts_with(PYTHON) && short.ends_with(".py") {
                     let text =
                         std::fs::read_to_string(&path).map_err(|e| format!("{short}: {e}"))?;

@@ -16,6 +16,9 @@ use listing::Listing;
 use snapshot::{FOLDER, LIBRARIES, Snapshot};
 use std::path::Path;
 
+/// The toolchain that the texts were written with.
+const NIGHTLY: &str = "nightly-2026-05-20";
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Write the texts anew
@@ -24,9 +27,9 @@ pub(crate) struct Options {
     /// Compare the texts with those of COMMIT, and the difference with the versions
     #[arg(long, value_name = "COMMIT", conflicts_with = "bless")]
     against: Option<String>,
-    /// The toolchain that writes rustdoc JSON
-    #[arg(long, default_value = "nightly")]
-    toolchain: String,
+    /// The toolchain that writes rustdoc JSON [default: that of the texts, or else `nightly`]
+    #[arg(long)]
+    toolchain: Option<String>,
 }
 
 /// Lists the public items, and compares or writes the texts.
@@ -35,13 +38,14 @@ pub(crate) fn run(options: &Options) -> Verdict {
     if let Some(commit) = &options.against {
         return Verdict::from_result(release::compare(&root, commit));
     }
-    if !tools::has_toolchain(&options.toolchain) {
+    let toolchains = options.toolchain.as_deref().map_or(vec![NIGHTLY, "nightly"], |t| vec![t]);
+    let Some(toolchain) = toolchains.iter().find(|t| tools::has_toolchain(t)) else {
         return Verdict::skipped(
-            format!("{} is not installed", options.toolchain),
-            "`rustup toolchain install nightly`",
+            format!("{} is not installed", toolchains.join(" or ")),
+            format!("`rustup toolchain install {NIGHTLY} --profile minimal`"),
         );
-    }
-    let listings = LIBRARIES.iter().map(|library| Listing::of(&root, library, &options.toolchain));
+    };
+    let listings = LIBRARIES.iter().map(|library| Listing::of(&root, library, toolchain));
     let listings: Vec<Listing> = match listings.collect() {
         Ok(listings) => listings,
         Err(why) => return Verdict::Failed(why),
@@ -84,7 +88,7 @@ fn compare(root: &Path, listings: &[Listing]) -> Verdict {
                     snapshot.format.map_or("no format".to_owned(), |f| format!("format {f}")),
                     listing.format
                 ),
-                "`--toolchain` of that format, or `--bless` with this one and no other change",
+                format!("`rustup toolchain install {NIGHTLY} --profile minimal`"),
             );
         }
         let difference = snapshot::difference(&snapshot.items, &listing.items);
@@ -100,4 +104,18 @@ fn compare(root: &Path, listings: &[Listing]) -> Verdict {
         "the public API of {} is not that of {FOLDER}: `cargo xtask api --bless`, and CHANGELOG.md says what a user has to do",
         changed.join(", ")
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NIGHTLY;
+    use crate::cmd::tidy::jobs;
+    use crate::tree::{self, Tree};
+
+    #[test]
+    fn the_hosted_job_has_the_toolchain_of_the_texts() {
+        let commands = jobs::commands(&Tree::read(&tree::root()).unwrap());
+        let install = format!("rustup toolchain install {NIGHTLY} --profile minimal");
+        assert!(commands.contains(&install), "{commands:?}");
+    }
 }

@@ -10,6 +10,7 @@ mod docs;
 mod finding;
 mod imports;
 mod items;
+pub(crate) mod jobs;
 mod layers;
 mod length;
 mod module_deps;
@@ -34,7 +35,7 @@ use finding::Finding;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [(&str, Rule); 18] = [
+const RULES: [(&str, Rule); 19] = [
     ("layers", layers::check),
     ("dependencies of crates", crate_deps::check),
     ("dependencies of modules of hmc-core", module_deps::check),
@@ -53,6 +54,7 @@ const RULES: [(&str, Rule); 18] = [
     ("promises and their tests", promises::check),
     ("variables of the environment", variables::check),
     ("packages of a release", release::check),
+    ("jobs of workflows", jobs::check),
 ];
 
 /// Runs all rules over the project and prints their findings.
