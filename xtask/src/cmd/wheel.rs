@@ -19,6 +19,10 @@ use std::time::Duration;
 
 /// What builds wheels; the version of `hmc-py/pyproject.toml`.
 const MATURIN: &str = "maturin==1.16.0";
+/// The linker of portable wheels, which brings the symbols of old versions of glibc.
+const ZIG: &str = "ziglang==0.15.2";
+/// The oldest glibc that they run with: the oldest of Rust.
+const PORTABLE: &str = "manylinux_2_17";
 /// Time to build a wheel, and for all tests.
 const BUILD: Duration = Duration::from_secs(900);
 const TEST: Duration = Duration::from_secs(600);
@@ -32,6 +36,9 @@ pub(crate) struct Options {
     /// The interpreter to build and test with
     #[arg(long, default_value = "python3")]
     python: String,
+    /// Build a wheel for every Linux with glibc 2.17 or later, not for those as new as this one
+    #[arg(long)]
+    portable: bool,
     /// Install the wheel into a fresh virtual environment and run its tests
     #[arg(long)]
     test: bool,
@@ -46,7 +53,7 @@ pub(crate) struct Options {
 /// Builds, and tests if asked.
 pub(crate) fn run(options: &Options) -> Verdict {
     let root = tree::root();
-    match build(&root, &options.python) {
+    match build(&root, &options.python, options.portable) {
         Err(verdict) => verdict,
         Ok(wheels) => {
             for wheel in &wheels {
@@ -62,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Verdict {
 
 /// The step of a test run.
 pub(crate) fn step(root: &Path) -> StepResult {
-    match build(root, "python3") {
+    match build(root, "python3", false) {
         Ok(wheels) => test_all(root, &wheels, false, None),
         Err(verdict) => verdict.into(),
     }
@@ -96,21 +103,30 @@ fn maturin(root: &Path, python: &str) -> Result<PathBuf, Verdict> {
     Ok(maturin)
 }
 
+/// Brings the linker of portable wheels into the environment of what builds them.
+fn zig(root: &Path, python: &str) -> Result<(), Verdict> {
+    maturin(root, python)?;
+    install::package(&root.join("target/py/tools"), ZIG)
+}
+
 /// Whether wheels can be built here: there is a Python, and what builds them is installed or was now.
 pub(crate) fn ready(root: &Path) -> Result<(), Verdict> {
     maturin(root, "python3").map(|_| ())
 }
 
 /// Builds the wheels: the one for all interpreters with a global lock first, then those of free-threaded ones.
-fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
+fn build(root: &Path, python: &str, portable: bool) -> Result<Vec<Wheel>, Verdict> {
     let maturin = maturin(root, python)?;
+    if portable {
+        zig(root, python)?;
+    }
     let out = root.join("target/py/wheels");
     empty(&out)?;
     let free = FREE_THREADED.into_iter().filter(|p| check(p).is_ok());
     let mut interpreters = vec![python];
     interpreters.extend(free);
     for interpreter in &interpreters {
-        build_one(root, &maturin, (interpreter, "release"), &out)?;
+        build_one(root, &maturin, (interpreter, "release", portable), &out)?;
     }
     if interpreters.len() == 1 {
         println!(
@@ -121,11 +137,26 @@ fn build(root: &Path, python: &str) -> Result<Vec<Wheel>, Verdict> {
     interpreters.iter().map(|python| found(&out, python)).collect()
 }
 
-/// Builds the wheel of an interpreter, with a profile of cargo.
-fn build_one(root: &Path, maturin: &Path, with: (&str, &str), out: &Path) -> Result<(), Verdict> {
-    let (interpreter, profile) = with;
+/// Builds the wheel of an interpreter, with a profile of cargo, portable or for this machine.
+fn build_one(
+    root: &Path,
+    maturin: &Path,
+    with: (&str, &str, bool),
+    out: &Path,
+) -> Result<(), Verdict> {
+    let (interpreter, profile, portable) = with;
     let mut command = Command::new(maturin);
     command.args(["build", "--profile", profile, "--locked", "--interpreter", interpreter]);
+    if portable {
+        // `check`: a library or symbol that this tag does not have is a failure, and is not packed into the wheel.
+        command.args(["--zig", "--compatibility", PORTABLE, "--auditwheel", "check"]);
+        // maturin finds zig by the interpreter in the path.
+        let tools = maturin.parent().unwrap_or(maturin);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let all = [tools.to_path_buf()].into_iter().chain(std::env::split_paths(&path));
+        let joined = std::env::join_paths(all).map_err(|e| Verdict::failed(e.to_string()))?;
+        command.env("PATH", joined);
+    }
     command.arg("--out").arg(out);
     command.arg("--manifest-path").arg(root.join("hmc-py/Cargo.toml")).current_dir(root);
     let done = shell::stream(&mut command, BUILD).map_err(Verdict::Failed)?;
@@ -159,7 +190,7 @@ fn found(out: &Path, python: &str) -> Result<Wheel, Verdict> {
 
 /// A fresh environment with the package in it.
 pub(crate) fn installed(root: &Path) -> Result<PathBuf, Verdict> {
-    let wheels = build(root, "python3")?;
+    let wheels = build(root, "python3", false)?;
     let wheel = wheels.first().ok_or_else(|| Verdict::failed("maturin made no wheel"))?;
     let home = root.join("target/py/bench");
     install::wheel(wheel, &home, "[test]").map(|_| home)
@@ -170,7 +201,7 @@ pub(crate) fn for_devices(root: &Path) -> Result<PathBuf, Verdict> {
     let maturin = maturin(root, "python3")?;
     let out = root.join("target/py/wheels-devices");
     empty(&out)?;
-    build_one(root, &maturin, ("python3", "proofs"), &out)?;
+    build_one(root, &maturin, ("python3", "proofs", false), &out)?;
     install::wheel(&found(&out, "python3")?, &root.join("target/py/devices"), "[test]")
 }
 

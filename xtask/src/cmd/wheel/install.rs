@@ -57,6 +57,12 @@ pub(super) fn maturin(python: &str, home: &Path, what: &str) -> Result<(), Verdi
         .map_err(|why| Verdict::skipped(why, REMEDY))
 }
 
+/// Installs a package beside what an environment has; a skip where it cannot be had.
+pub(super) fn package(home: &Path, what: &str) -> Result<(), Verdict> {
+    run(&mut pip(&home.join("bin/python"), &["install", "--quiet", what]), INSTALL)
+        .map_err(|why| Verdict::skipped(why, REMEDY))
+}
+
 /// Installs a wheel into a fresh environment, with the packages that `extras` name, and returns the interpreter. A skip only
 /// where those cannot be had because the index is out of reach.
 pub(super) fn wheel(wheel: &Wheel, home: &Path, extras: &str) -> Result<PathBuf, Verdict> {
