@@ -3,13 +3,10 @@
 //! The passive side is this program again (`--serve`), started here or by hand elsewhere.
 
 mod chart;
-mod glyphs;
 mod measure;
 mod options;
 mod peer_process;
-mod png;
 mod row;
-mod text;
 
 pub(crate) use options::Options;
 

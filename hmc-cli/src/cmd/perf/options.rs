@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// Print comma-separated values
     #[arg(long)]
     pub(super) csv: bool,
-    /// Draw bandwidth and latency by size into this file, .svg or .png
+    /// Write a chart of bandwidth and latency by size to this file, as SVG (its name ends in .svg)
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
 }
