@@ -17,6 +17,7 @@ use hmc_std::window::Window;
 use crate::error::{Res, text};
 use crate::in_flight::InFlight;
 use crate::machine;
+use crate::measure::Delay;
 use crate::reference::cma;
 use crate::reference::pages::{SharedPages, spin};
 use crate::reference::socket::{Listener, PageBytes, Stream};
@@ -122,7 +123,7 @@ impl PeerProcess {
             // collect WHAT BYTES TIMES
             "collect" => {
                 let (what, len, times) = (What::parse(w.word()?)?, w.number()?, w.number()?);
-                self.member.as_mut().ok_or("no member")?.run(what, len, times)?;
+                self.member.as_mut().ok_or("no member")?.run(what, len, times, Delay(0.0))?;
             }
             "rawserve" => self.raw()?.serve(w.number()?)?,
             "rawflags" => {

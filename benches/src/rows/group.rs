@@ -1,7 +1,7 @@
 //! Collectives of two and of four processes over shared memory, against the same bytes put by hand into registered memory.
 
 use hmc_std::{Message, want};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hmc_core::types::ConnType;
 use hmc_std::address::Address;
@@ -12,11 +12,11 @@ use crate::context::{Context, Folder};
 use crate::error::{Res, text};
 use crate::helper::Helper;
 use crate::line::Line;
-use crate::measure::interleave;
+use crate::measure::{Delay, interleave};
 use crate::row::{Row, size};
 
 /// The longest vector of one member.
-const MOST: usize = 4 << 20;
+pub(crate) const MOST: usize = 4 << 20;
 /// Bytes of a sample, at the most.
 const SAMPLE_BYTES: usize = 32 << 20;
 /// Collectives of a sample, at the most.
@@ -31,6 +31,12 @@ pub(crate) struct Groups;
 pub(crate) enum What {
     Alltoall,
     Allreduce,
+    /// Of sums, where the other one is of maxima.
+    AllreduceSum,
+    /// Of as many bytes as the others have in the end: each member sends its share.
+    Allgather,
+    /// From the first member.
+    Broadcast,
     /// An alltoall by hand: puts of each block, and a tag to each that follows them.
     Puts,
     /// Two of them: what an allreduce has to move.
@@ -39,7 +45,15 @@ pub(crate) enum What {
 
 impl What {
     pub(crate) fn parse(word: &str) -> Res<Self> {
-        let all = [Self::Alltoall, Self::Allreduce, Self::Puts, Self::PutsTwice];
+        let all = [
+            Self::Alltoall,
+            Self::Allreduce,
+            Self::AllreduceSum,
+            Self::Allgather,
+            Self::Broadcast,
+            Self::Puts,
+            Self::PutsTwice,
+        ];
         let found = all.into_iter().find(|w| format!("{w:?}") == word);
         found.ok_or_else(|| format!("`{word}` is no collective"))
     }
@@ -75,34 +89,41 @@ impl Member {
         Ok(Self { session, group, ranks, send: vec![1; MOST], recv: vec![2; MOST] })
     }
 
-    /// Does `what` with `len` bytes of each member, `times` times after a barrier. Gives nanoseconds for one.
-    pub(crate) fn run(&mut self, what: What, len: usize, times: usize) -> Res<f64> {
+    /// Does `what` with `len` bytes of each member, `times` times between two barriers, and wastes the share `delay` of that
+    /// time. Returns nanoseconds for one, the second barrier included.
+    pub(crate) fn run(&mut self, what: What, len: usize, times: usize, delay: Delay) -> Res<f64> {
         let group = match self.group.take() {
             Some(group) => group,
             None => self.session.group(&self.ranks).wait().map_err(text)?,
         };
+        if what == What::AllreduceSum {
+            // Sums of zeros stay numbers, however many there are.
+            self.recv[..len].fill(0);
+        }
         group.barrier().map_err(text)?;
-        let begun = Instant::now();
-        for _ in 0..times {
-            match what {
-                What::Alltoall => {
-                    let (send, recv) = (&self.send[..len], &mut self.recv[..len]);
-                    group.alltoall(send, recv, Exchange::Auto).map_err(text)?;
-                }
-                What::Allreduce => {
-                    let bytes = &mut self.recv[..len];
-                    group.allreduce(Element::F32, Reduce::Max, bytes).map_err(text)?;
-                }
-                What::Puts => self.put_all(&group, len)?,
-                What::PutsTwice => {
-                    self.put_all(&group, len)?;
-                    self.put_all(&group, len)?;
-                }
+        let ns = delay.timed(1, || {
+            (0..times).try_for_each(|_| self.collect(&group, what, len))?;
+            group.barrier().map_err(text)
+        })?;
+        self.group = Some(group);
+        Ok(ns / times as f64)
+    }
+
+    fn collect(&mut self, group: &Group, what: What, len: usize) -> Res<()> {
+        let (send, recv) = (&self.send[..len], &mut self.recv[..len]);
+        match what {
+            What::Alltoall => group.alltoall(send, recv, Exchange::Auto),
+            What::Allreduce => group.allreduce(Element::F32, Reduce::Max, recv),
+            What::AllreduceSum => group.allreduce(Element::F32, Reduce::Sum, recv),
+            What::Allgather => group.allgather(&send[..len / group.len()], recv),
+            What::Broadcast => group.broadcast(0, recv),
+            What::Puts => return self.put_all(group, len),
+            What::PutsTwice => {
+                self.put_all(group, len)?;
+                return self.put_all(group, len);
             }
         }
-        let ns = begun.elapsed().as_nanos() as f64 / times as f64;
-        self.group = Some(group);
-        Ok(ns)
+        .map_err(text)
     }
 
     fn put_all(&self, group: &Group, len: usize) -> Res<()> {
@@ -122,6 +143,44 @@ impl Member {
         }
         Ok(())
     }
+}
+
+/// All members: the first is this process, the others are helpers.
+pub(crate) struct Members {
+    me: Member,
+    helpers: Vec<Helper>,
+    _folder: Folder,
+}
+
+impl Members {
+    /// `count` members, connected over shared memory. They run where the system puts them.
+    pub(crate) fn start(count: u32) -> Res<Self> {
+        let folder = Folder::new(&std::env::temp_dir())?;
+        let mut helpers: Vec<Helper> =
+            (1..count).map(|_| Context::loose_helper()).collect::<Res<_>>()?;
+        // Each connects to those before it, the first being this process.
+        let me = Member::new(0, count, folder.path())?;
+        for (rank, helper) in (1..).zip(&mut helpers) {
+            helper.request(&format!("member {rank} {count} {}", folder.path().display()))?;
+        }
+        Ok(Self { me, helpers, _folder: folder })
+    }
+
+    /// Does as many of `what` with `len` bytes as a sample has. Returns nanoseconds for one.
+    pub(crate) fn sample(&mut self, what: What, len: usize, delay: Delay) -> Res<f64> {
+        let times = times(len);
+        for helper in &mut self.helpers {
+            helper.send(&format!("collect {what:?} {len} {times}"))?;
+        }
+        let ns = self.me.run(what, len, times, delay)?;
+        self.helpers.iter_mut().try_for_each(|h| h.receive().map(drop))?;
+        Ok(ns)
+    }
+}
+
+/// How many collectives of `len` bytes a sample has.
+pub(crate) fn times(len: usize) -> usize {
+    (SAMPLE_BYTES / len).min(MOST_TIMES)
 }
 
 impl Row for Groups {
@@ -147,33 +206,14 @@ impl Row for Groups {
         // More processes than processors: they run where the system puts them.
         let _unpinned = context.unpinned()?;
         for count in [2u32, 4] {
-            let folder = Folder::new(&std::env::temp_dir())?;
-            let mut helpers: Vec<Helper> =
-                (1..count).map(|_| Context::loose_helper()).collect::<Res<_>>()?;
-            // Each connects to those before it, the first being this process.
-            let mut me = Member::new(0, count, folder.path())?;
-            for (rank, helper) in (1..).zip(&mut helpers) {
-                helper.request(&format!("member {rank} {count} {}", folder.path().display()))?;
-            }
+            let members = std::cell::RefCell::new(Members::start(count)?);
             for (what, by_hand) in
                 [(What::Alltoall, What::Puts), (What::Allreduce, What::PutsTwice)]
             {
                 for len in [1 << 10, 64 << 10, MOST] {
-                    let times = (SAMPLE_BYTES / len).min(MOST_TIMES);
-                    let mut sample = |what: What| {
-                        for helper in &mut helpers {
-                            helper.send(&format!("collect {what:?} {len} {times}"))?;
-                        }
-                        let ns = me.run(what, len, times)?;
-                        helpers.iter_mut().try_for_each(|h| h.receive().map(drop))?;
-                        Ok(ns)
-                    };
-                    let sample = std::cell::RefCell::new(&mut sample);
-                    let pairs = interleave(
-                        context.pick(5, 15),
-                        || (sample.borrow_mut())(what),
-                        || (sample.borrow_mut())(by_hand),
-                    )?;
+                    let sample = |what| members.borrow_mut().sample(what, len, context.delay);
+                    let by_hand = || members.borrow_mut().sample(by_hand, len, Delay(0.0));
+                    let pairs = interleave(context.pick(5, 15), || sample(what), by_hand)?;
                     let bytes = len as u64;
                     let name = format!("{what:?} of {} by {count}, shm", size(bytes));
                     lines.push(if len < MOST {
