@@ -189,6 +189,26 @@ impl Line {
         self
     }
 
+    /// The same, with the 95 % interval of the ratio of the pairs it was made of behind its remark. A target within the interval is neither clearly
+    /// met nor clearly missed: the remark names it.
+    #[must_use]
+    pub(crate) fn with_interval(self, pairs: &Pairs) -> Self {
+        let (low, high) = pairs.time_ratio_interval();
+        // Of speeds the ratio is that of times upside down.
+        let (low, high) = if self.unit == "us" { (low, high) } else { (1.0 / high, 1.0 / low) };
+        let bound = match self.target {
+            Some(Target::RatioAtLeast(bound) | Target::RatioAtMost(bound)) => Some(bound),
+            _ => None,
+        };
+        let open = bound.is_some_and(|bound| (low..=high).contains(&bound));
+        let remark = if open { "at the target, " } else { "" };
+        let count = pairs.samples().len();
+        let reference =
+            if self.note.is_empty() { String::new() } else { format!("{}; ", self.note) };
+        let note = format!("{reference}{remark}ratio {low:.3} to {high:.3}, {count} pairs");
+        Self { note, ..self }
+    }
+
     /// The ratio, for the self-test.
     pub(crate) fn ratio_value(&self) -> Option<f64> {
         self.ratio
@@ -277,6 +297,7 @@ fn short(v: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Line, Target, short};
+    use crate::measure::interleave;
 
     #[test]
     fn a_target_is_checked_on_what_it_names() {
@@ -289,6 +310,25 @@ mod tests {
         assert_eq!(Line::value("x", 41.0, "ns", Some(40.0)).met(), Some(false));
         assert_eq!(Line::value("x", 41.0, "ns", None).met(), None);
         assert_eq!(Line::missing("x", "ns", "no reason").met(), None);
+    }
+
+    #[test]
+    fn the_remark_names_a_target_within_the_interval() {
+        // Seven times 1 to 7 ns beside 2 ns: with so few pairs the interval is all of them.
+        let mut ours = 0.0;
+        let next = || {
+            ours += 1.0;
+            Ok(ours - 1.0)
+        };
+        let pairs = interleave(7, next, || Ok(2.0)).expect("samples");
+        let note = |line: Line| line.with_interval(&pairs).json("row")["note"].to_string();
+        let time = |bound| note(Line::latency("x", 1.0, &pairs, bound));
+        assert_eq!(time(Some(1.5)), "\"at the target, ratio 0.500 to 3.500, 7 pairs\"");
+        assert_eq!(time(Some(0.4)), "\"ratio 0.500 to 3.500, 7 pairs\"");
+        assert_eq!(time(None), "\"ratio 0.500 to 3.500, 7 pairs\"");
+        let rate = |bound| note(Line::bandwidth("x", 8, &pairs, bound));
+        assert_eq!(rate(Some(0.3)), "\"at the target, ratio 0.286 to 2.000, 7 pairs\"");
+        assert_eq!(rate(Some(3.0)), "\"ratio 0.286 to 2.000, 7 pairs\"");
     }
 
     #[test]

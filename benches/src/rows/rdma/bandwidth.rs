@@ -51,7 +51,7 @@ impl Row for RdmaBandwidth {
                 lines.push(match pairs(context, ours, || rig.perftest.run(context, test)) {
                     Ok(all) => {
                         let line = Line::bandwidth(name, len, &all, Some(0.95));
-                        with_interval(line, &all, true, program)
+                        with_interval(line, &all, program)
                     }
                     Err(why) => Line::missing(name, "GB/s", why),
                 });

@@ -40,8 +40,8 @@ impl Row for RdmaControl {
         let bandwidth = Line::bandwidth(name, LEN, &all, None);
         let latency = Line::latency("perftest write 8 B until seen", 1.0, &each, None);
         Ok(vec![
-            with_interval(bandwidth, &all, true, bulk.program),
-            with_interval(latency, &each, false, small.program),
+            with_interval(bandwidth, &all, bulk.program),
+            with_interval(latency, &each, small.program),
         ])
     }
 }

@@ -57,8 +57,8 @@ impl Row for RdmaLatency {
         let first = Line::latency("rdma put 8 B until seen", 1.0, &until_seen, Some(1.1));
         let second = Line::latency("rdma put 8 B, waited for", 1.0, &waited, Some(1.1));
         Ok(vec![
-            with_interval(first, &until_seen, false, "ib_write_lat"),
-            with_interval(second, &waited, false, "ib_write_lat + ib_read_lat"),
+            with_interval(first, &until_seen, "ib_write_lat"),
+            with_interval(second, &waited, "ib_write_lat + ib_read_lat"),
         ])
     }
 }

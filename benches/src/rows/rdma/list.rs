@@ -51,6 +51,6 @@ impl Row for RdmaList {
         let one = || context.delay.timed(TIMES, put);
         let all = pairs(context, lists, one)?;
         let line = Line::bandwidth("rdma list of 1,024 x 4 KiB", bytes, &all, Some(0.9));
-        Ok(vec![with_interval(line, &all, true, "a put of 4 MiB")])
+        Ok(vec![with_interval(line, &all, "a put of 4 MiB")])
     }
 }

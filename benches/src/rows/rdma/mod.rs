@@ -48,11 +48,8 @@ fn pairs(
 }
 
 /// A line with the interval of its ratio.
-fn with_interval(line: Line, pairs: &Pairs, is_rate: bool, reference: &str) -> Line {
-    let (low, high) = pairs.time_ratio_interval();
-    let (low, high) = if is_rate { (1.0 / high, 1.0 / low) } else { (low, high) };
-    let count = pairs.samples().len();
-    line.noted(format!("{reference}; ratio {low:.3} to {high:.3}, {count} pairs"))
+fn with_interval(line: Line, pairs: &Pairs, reference: &str) -> Line {
+    line.noted(reference).with_interval(pairs)
 }
 
 /// Does `times` operations, `depth` of them in flight.

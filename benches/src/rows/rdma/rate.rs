@@ -55,8 +55,8 @@ impl Row for RdmaRate {
         let named = Line::rate("rdma puts of 8 B, 64 in flight", &first, Some(0.9));
         let lists = Line::rate("rdma puts of 8 B, prepared lists of 64", &second, None);
         Ok(vec![
-            with_interval(named, &first, true, "ib_write_bw -s 8"),
-            with_interval(lists, &second, true, "ib_write_bw -s 8"),
+            with_interval(named, &first, "ib_write_bw -s 8"),
+            with_interval(lists, &second, "ib_write_bw -s 8"),
         ])
     }
 }
