@@ -66,6 +66,9 @@ struct Arguments {
     /// The rows over RDMA verbs beside perftest; ends with status 77 where no port can be used
     #[arg(long, conflicts_with = "ucx")]
     rdma: bool,
+    /// Collectives beside those of an MPI library; ends with status 77 where mpicc or mpirun is missing
+    #[arg(long, conflicts_with_all = ["ucx", "rdma"])]
+    mpi: bool,
     /// With --json: add to FILE
     #[arg(long, hide = true)]
     append: bool,
@@ -118,9 +121,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Res<ExitCode> {
-    let rows = match (arguments.ucx, arguments.rdma) {
-        (true, _) => rows::over_ucx(),
-        (_, true) => rows::over_rdma(),
+    let rows = match (arguments.ucx, arguments.rdma, arguments.mpi) {
+        (true, ..) => rows::over_ucx(),
+        (_, true, _) => rows::over_rdma(),
+        (.., true) => rows::beside_mpi(),
         _ => rows::all(),
     };
     if arguments.list {
@@ -170,9 +174,20 @@ fn run(arguments: &Arguments) -> Res<ExitCode> {
             }
         }
     }
+    if arguments.mpi {
+        match rows::mpi::compiled() {
+            Ok(mpi) => println!("{}", mpi.version()),
+            Err(why) => {
+                eprintln!("hmc-bench: not run: {why}");
+                return Ok(ExitCode::from(SKIPPED));
+            }
+        }
+    }
     let context = Context::new(arguments.quick)?;
     if arguments.self_test {
-        return self_test::run(&context).map(|()| ExitCode::SUCCESS);
+        let rows =
+            if arguments.mpi { rows::self_test_beside_mpi() } else { rows::self_test_rows() };
+        return self_test::run(&rows, &context).map(|()| ExitCode::SUCCESS);
     }
     let mut report = Report::new();
     let mut chosen = 0;

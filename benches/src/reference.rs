@@ -2,6 +2,7 @@
 
 pub(crate) mod cma;
 pub(crate) mod ibv_perftest;
+pub(crate) mod mpi;
 pub(crate) mod pages;
 pub(crate) mod perftest;
 pub(crate) mod process;

@@ -6,6 +6,7 @@ mod file_put;
 pub(crate) mod group;
 mod idle_peers;
 mod messages;
+pub(crate) mod mpi;
 mod rdma;
 pub(crate) mod session_ops;
 mod shm_bandwidth;
@@ -62,6 +63,16 @@ pub(crate) fn over_rdma() -> Vec<Box<dyn Row>> {
         Box::new(rdma::rate::RdmaRate),
         Box::new(rdma::list::RdmaList),
     ]
+}
+
+/// The rows beside an MPI library, for machines with one.
+pub(crate) fn beside_mpi() -> Vec<Box<dyn Row>> {
+    vec![Box::new(mpi::Collectives { first_line_only: false })]
+}
+
+/// The row beside an MPI library that the self-test slows down.
+pub(crate) fn self_test_beside_mpi() -> Vec<Box<dyn Row>> {
+    vec![Box::new(mpi::Collectives { first_line_only: true })]
 }
 
 /// The rows that the self-test slows down: one of bandwidth, one of latency.
