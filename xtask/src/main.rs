@@ -8,6 +8,7 @@
 mod cargo_tool;
 mod cmd;
 mod copy;
+mod debian;
 mod failures;
 mod manifest;
 mod planted;

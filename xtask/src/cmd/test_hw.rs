@@ -17,6 +17,7 @@ mod vm;
 
 pub(crate) use suites::runs;
 
+use crate::debian;
 use crate::shell;
 use crate::step_result::{Line, StepResult, summary, verdict};
 use crate::tree;
@@ -170,18 +171,10 @@ fn system(_: &Path, install: bool) -> Result<Ucx, Verdict> {
     };
     let can_kill = || shell::capture(Command::new("strace").arg("-V")).is_ok();
     if install && !(is_there() && can_kill()) {
-        for arguments in [&["update", "-qq"][..], &["install", "-y", "-qq"]] {
-            let mut command = Command::new("apt-get");
-            command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-            if arguments.contains(&"install") {
-                command.args(DEBIAN);
-            }
-            let done = shell::stream(&mut command, INSTALL).map_err(Verdict::Failed)?;
-            // Without strace two tests report that it is missing.
-            if !done.success && !is_there() {
-                let why = format!("`{}`: {}", shell::shown(&command), done.why());
-                return Err(Verdict::skipped(why, "`apt install libucx0` as root"));
-            }
+        let installed = debian::install(&DEBIAN);
+        // Without strace two tests report that it is missing.
+        if let (Err(why), false) = (installed, is_there()) {
+            return Err(Verdict::skipped(why, "`apt install libucx0` as root"));
         }
     }
     if is_there() {

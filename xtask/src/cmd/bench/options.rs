@@ -24,6 +24,12 @@ pub(crate) struct Options {
     /// The rows over UCX instead: lanes of shared memory, then TCP; HMC_UCX_LIB names the library
     #[arg(long, conflicts_with_all = ["micro", "store_instructions"])]
     pub(super) ucx: bool,
+    /// Collectives beside those of an MPI library instead, of two and of four members over shared memory
+    #[arg(long, conflicts_with_all = ["micro", "store_instructions", "ucx", "python"])]
+    pub(super) mpi: bool,
+    /// With --mpi: install Open MPI as Debian packages it, if it is missing (as root)
+    #[arg(long, requires = "mpi")]
+    pub(super) install: bool,
     /// The rows of the Python package instead, from the wheel in a fresh virtual environment
     #[arg(long, conflicts_with_all = ["micro", "store_instructions", "ucx", "json", "only", "strict"])]
     pub(super) python: bool,
@@ -34,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "strict")]
     pub(super) store_instructions: bool,
     /// Compare with COMMIT instead: both are built, and take samples in turns; fails when a line is lost
-    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["micro", "store_instructions", "ucx", "python", "strict"])]
+    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["micro", "store_instructions", "ucx", "mpi", "python", "strict"])]
     pub(super) against: Option<String>,
     /// With --against: the measuring programs of the commit and of this tree, built before (`hmc-bench`, with `hmc` beside it): for
     /// machines without a compiler
