@@ -1,5 +1,5 @@
 //! Messages that go with their offer (WIRE.md, 3.6), against a peer that is written by hand: what is on the wire, what may not be, and
-//! a peer that does not know them.
+//! a peer that does not know them. Also those of collectives.
 
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests may panic")]
 
@@ -13,7 +13,8 @@ use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::ControlMessage;
 use hmc_std::ErrorKind;
 use hmc_testkit::buffers::BufferMessages as _;
-use hmc_tests::env::until;
+use hmc_tests::env::{Via, until};
+use hmc_tests::group_fixture::GroupFixture;
 use hmc_tests::raw_frames::{frame, read_frame};
 use hmc_tests::rogue::wide_window;
 use hmc_tests::wrong::BOTH;
@@ -156,5 +157,18 @@ fn a_send_that_ends_in_vain_withdraws_the_message() {
         send_frames(&mut rig, &[ControlMessage::Rndv(end(RndvRole::Receiver, Ok(())))]);
         let peer = &rig.peer;
         until("it is over", LONG, || peer.is_connected().then_some(()));
+    }
+}
+
+/// A message of up to 4 KiB is sent with its offer, so nothing is put.
+#[test]
+fn short_messages_of_collectives_are_sent_with_their_offers() {
+    for via in Via::all() {
+        for (len, is_short) in [(4096, true), (4097, false)] {
+            let members = GroupFixture::new(via, 2);
+            members.each(|group| group.broadcast(0, &mut vec![3; len]).expect("a broadcast"));
+            let moved: u64 = members.sessions[0].stats().peers.iter().map(|p| p.bytes_out).sum();
+            assert_eq!(moved == 0, is_short, "{via:?}: {moved} of {len} bytes");
+        }
     }
 }

@@ -251,6 +251,29 @@ fn a_failure_of_one_is_passed_on() {
     }
 }
 
+/// The root fails because of one member. Another one received its part, which is short, and learns of it in the next collective.
+#[test]
+fn a_short_part_that_was_received_stays_when_its_root_fails() {
+    for via in Via::all() {
+        let members = GroupFixture::new(via, 3);
+        let met = members.each(|group| {
+            let me = group.position();
+            let (send, mut recv) = (vec![7; 3 * 10], vec![0; if me == 1 { 11 } else { 10 }]);
+            let scattered = group.scatter(0, &send, &mut recv);
+            if me == 2 {
+                scattered.expect("it is not concerned");
+                assert_eq!(recv, [7; 10], "{via:?}");
+                let next = group.clone().with_deadline(Duration::from_millis(50)).barrier();
+                return next.expect_err("the others are broken");
+            }
+            scattered.expect_err("lengths differ")
+        });
+        assert_eq!(met[0].kind(), ErrorKind::Length, "{via:?}: {}", met[0]);
+        assert_eq!(met[1].kind(), ErrorKind::Length, "{via:?}: {}", met[1]);
+        assert_eq!(met[2].kind(), ErrorKind::DeadlineExceeded, "{via:?}: {}", met[2]);
+    }
+}
+
 /// Two of three disagree before the third comes: they stay to tell it.
 #[test]
 fn a_member_that_comes_late_gets_the_failure_too() {

@@ -220,8 +220,9 @@ impl Peer {
 /// What a message does before it begins.
 pub(crate) const WAITING: &str = "waiting for space to send a message";
 
+/// Refuses one more message than may be under way.
 #[cold]
-fn full() -> Error {
+pub(crate) fn full() -> Error {
     let limit = Limit::one_more("messages to this peer under way", MAX_RNDV);
     Error::limited(ErrorKind::Full, limit).with_remedy("wait for some")
 }

@@ -11,7 +11,8 @@
 //! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they
 //! wait for. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to
 //! a second to tell the partners of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange
-//! with it later ends by its own deadline. A group in which a collective failed is broken: members may stand at different
+//! with it later ends by its own deadline. So does a partner that was only to receive, and has received a message of at most 4 KiB:
+//! it is sent whole with its offer. A group in which a collective failed is broken: members may stand at different
 //! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once
 //! all members have seen the failure, nothing of it is left on their links: make a new group.
 //!

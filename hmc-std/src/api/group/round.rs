@@ -22,6 +22,7 @@ use crate::link::rndv::handle::MessageHandle;
 use crate::link::rndv::state::{MessageBuffer, PostedRecv};
 use crate::link::spin_policy::WaitOutcome;
 use crate::link::wait_set::WaitSet;
+use crate::ops::message_begin::full;
 
 /// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
 const GRACE_NS: u64 = 1_000_000_000;
@@ -64,7 +65,7 @@ impl<'m, 'a> Flight<'m, 'a> {
         let peer = members.peer(position)?;
         peer.check_rndv()?;
         let handle = match &borrowed {
-            Borrowed::Out(bytes) => offer(peer, bytes.extent().len(), by)?,
+            Borrowed::Out(bytes) => offer(peer, bytes, by)?,
             Borrowed::In(into) => {
                 let space = into.extent().len();
                 let halves = Ok(peer.staging(space)?);
@@ -122,11 +123,9 @@ impl<'m, 'a> Flight<'m, 'a> {
     }
 }
 
-/// Offers a message whose bytes are borrowed.
-fn offer(peer: &Peer, len: u64, by: Instant) -> Result<Arc<MessageHandle>> {
-    let bounce = MessageBuffer::Borrowed(Some(peer.bounce(len)?));
-    let sent = peer.link.with_rndv(|rndv| rndv.send(bounce, len, by));
-    sent.map_err(|(e, _)| e.with_peer(peer.rank()))
+/// Offers a message whose bytes are borrowed. A short one is sent with its offer, if the peer takes that.
+fn offer(peer: &Peer, bytes: &SharedBytes<'_>, by: Instant) -> Result<Arc<MessageHandle>> {
+    peer.offer_lent(bytes, by)?.attempt(peer).unwrap_or_else(|| Err(full().with_peer(peer.rank())))
 }
 
 /// The messages of one round. What has not ended is withdrawn when the value goes.
