@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// These types of hmc-std.
-const TYPES: [&str; 7] = ["Session", "Communicator", "Memory", "Peer", "Remote", "Request", "Op"];
+const TYPES: [&str; 6] = ["Session", "Memory", "Peer", "Remote", "Request", "Op"];
 
 /// The most that all of them are meant to have.
 const GOAL: usize = 55;
