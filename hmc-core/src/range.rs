@@ -111,6 +111,52 @@ impl Extent {
         }
     }
 
+    /// Proves that the `n`-th of blocks of `len` bytes lies within this extent. Block 0 is at `offset`, and each block begins
+    /// `stride` bytes after the one before.
+    ///
+    /// # Errors
+    /// As [`Extent::span`].
+    #[inline]
+    pub const fn block(
+        self,
+        side: Side,
+        (offset, len): (u64, u64),
+        stride: u64,
+        n: u64,
+    ) -> Result<ByteRange, RangeError> {
+        let at = match stride.checked_mul(n) {
+            Some(distance) => offset.checked_add(distance),
+            None => None,
+        };
+        match at {
+            Some(at) => self.span(side, at, len),
+            None => Err(out_of_range(side, u64::MAX, len, self.0)),
+        }
+    }
+
+    /// Proves that all blocks from block 0 to the `last`-th of [`Extent::block`] lie within this extent. Returns the range from the
+    /// first byte of block 0 to the last byte of the `last`-th.
+    ///
+    /// # Errors
+    /// As [`Extent::span`], about that range.
+    pub const fn blocks(
+        self,
+        side: Side,
+        (offset, len): (u64, u64),
+        stride: u64,
+        last: u64,
+    ) -> Result<ByteRange, RangeError> {
+        let whole = match stride.checked_mul(last) {
+            Some(distance) => len.checked_add(distance),
+            None => None,
+        };
+        match whole {
+            // Each block ends where the last one does, or before.
+            Some(whole) => self.span(side, offset, whole),
+            None => Err(out_of_range(side, offset, u64::MAX, self.0)),
+        }
+    }
+
     /// Whether `span` lies within this extent too (it may have been proven against another).
     #[must_use]
     #[inline]
@@ -250,6 +296,45 @@ mod tests {
                         }
                         Err(e) => {
                             assert_eq!(e, RangeError { side: Side::Remote, offset, len, limit });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_agree_with_wide_arithmetic() {
+        let (limits, counts) = ([0, 1, 100, 1 << 31, u64::MAX], [0, 1, 2, 1 << 16, 1 << 63]);
+        for &offset in &edges() {
+            for &len in &edges() {
+                for &stride in &edges() {
+                    for (limit, n) in limits.iter().flat_map(|l| counts.map(|n| (*l, n))) {
+                        let extent = Extent::new(limit);
+                        // Products may exceed 128 bits by the sum.
+                        let at = (u128::from(stride) * u128::from(n)).saturating_add(offset.into());
+                        let fits = at.saturating_add(len.into()) <= limit.into();
+                        let what = std::format!("{offset} {len} {stride} {n} of {limit}");
+                        match extent.block(Side::Local, (offset, len), stride, n) {
+                            Ok(b) => {
+                                assert!(fits, "{what}");
+                                assert_eq!((u128::from(b.offset()), b.len()), (at, len), "{what}");
+                                let all = extent.blocks(Side::Local, (offset, len), stride, n);
+                                let all = all.expect("the last fits, and so do all");
+                                assert_eq!((all.offset(), all.end()), (offset, b.end()), "{what}");
+                            }
+                            Err(e) => {
+                                assert!(!fits, "{what}");
+                                assert_eq!((e.side, e.len, e.limit), (Side::Local, len, limit));
+                                assert_eq!(u128::from(e.offset), at.min(u64::MAX.into()));
+                                let all = extent.blocks(Side::Remote, (offset, len), stride, n);
+                                let e = all.expect_err("the last does not fit");
+                                let whole = at.saturating_add(len.into()) - u128::from(offset);
+                                let whole = u64::try_from(whole).unwrap_or(u64::MAX);
+                                let want =
+                                    RangeError { side: Side::Remote, offset, len: whole, limit };
+                                assert_eq!(e, want);
+                            }
                         }
                     }
                 }

@@ -16,6 +16,8 @@ pub(crate) fn call() {
             done(e);
         }
     }
+    done(Extent::block(extent, side(), (number(), number()), number(), number()));
+    done(Extent::blocks(extent, side(), (number(), number()), number(), number()));
     done(Extent::contains(extent, span()));
     show::<Side>(&side());
     done(ByteRange::offset(span()));
