@@ -21,8 +21,9 @@ const POLL_ROUNDS: usize = MAX_SLOTS / POLL_BATCH;
 
 /// What an operation holds until its fence, beside the transfers that the transport has no space for yet.
 pub trait Hold: Default {
-    /// The first of the last `left` transfers of the operation.
-    fn transfer(&self, left: u32) -> Option<Transfer>;
+    /// The first of the last `left` transfers of the operation. Asked for with the same number again, or with one less: what is
+    /// held may keep its place in a list that is not stored transfer by transfer.
+    fn transfer(&mut self, left: u32) -> Option<Transfer>;
 
     /// Keeps the one transfer of an operation, for [`Hold::transfer`]; `false` if it cannot.
     fn keep(&mut self, t: &Transfer) -> bool;
@@ -31,7 +32,7 @@ pub trait Hold: Default {
 /// Nothing is held and nothing waits.
 impl Hold for () {
     #[inline]
-    fn transfer(&self, _left: u32) -> Option<Transfer> {
+    fn transfer(&mut self, _left: u32) -> Option<Transfer> {
         None
     }
 
@@ -43,7 +44,7 @@ impl Hold for () {
 
 /// A list that is posted as one operation ([`WorkQueue::post_list`]). A single transfer does not wait.
 impl Hold for &[Transfer] {
-    fn transfer(&self, left: u32) -> Option<Transfer> {
+    fn transfer(&mut self, left: u32) -> Option<Transfer> {
         let at = self.len().checked_sub(usize::try_from(left).ok()?)?;
         self.get(at).copied()
     }

@@ -111,7 +111,7 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
             let Ok((left @ 1.., due)) = self.slots.parts(op) else {
                 return PostStep::Over;
             };
-            let next = self.slots.hold(op).ok().and_then(|hold| hold.transfer(left));
+            let next = self.slots.hold_mut(op).ok().and_then(|hold| hold.transfer(left));
             let Some(t) = next.filter(|t| t.lengths().is_none()) else {
                 // Kept wrongly.
                 let _ = self.slots.reduce(op, left, Some(Failure::Unsupported));

@@ -161,7 +161,7 @@ impl Kept {
 }
 
 impl Hold for Kept {
-    fn transfer(&self, left: u32) -> Option<Transfer> {
+    fn transfer(&mut self, left: u32) -> Option<Transfer> {
         (&self.list[..]).transfer(left)
     }
 

@@ -123,7 +123,7 @@ impl OpResources {
 }
 
 impl queue::Hold for OpResources {
-    fn transfer(&self, left: u32) -> Option<Transfer> {
+    fn transfer(&mut self, left: u32) -> Option<Transfer> {
         let (list, notifies) = match &self.memory {
             Memory::List(list) => (list.transfers(), false),
             Memory::NotifyingList(list) => (list.transfers(), left == 1),
@@ -207,9 +207,9 @@ mod tests {
             Arc::new(list)
         };
         assert_eq!((list().regions().len(), list().bytes()), (1, 24));
-        let hold = OpResources::list(list());
+        let mut hold = OpResources::list(list());
         assert_eq!([3, 2, 1].map(|left| hold.transfer(left)), all.map(Some));
-        let notifies = OpResources::notifying_list(list(), 9);
+        let mut notifies = OpResources::notifying_list(list(), 9);
         let last = Transfer { opcode: Opcode::PutNotify { tag: 9 }, ..all[2] };
         assert_eq!([3, 2, 1].map(|left| notifies.transfer(left)), [all[0], all[1], last].map(Some));
         assert_eq!((hold.transfer(4), hold.transfer(0)), (None, None));

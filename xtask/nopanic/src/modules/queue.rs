@@ -29,7 +29,7 @@ fn transfer() -> Transfer {
 struct Kept(Option<Transfer>);
 
 impl Hold for Kept {
-    fn transfer(&self, left: u32) -> Option<Transfer> {
+    fn transfer(&mut self, left: u32) -> Option<Transfer> {
         self.0.filter(|_| left != 0)
     }
 

@@ -9,7 +9,7 @@ use hmc_core::slots::Slot;
 struct Same(Option<Transfer>);
 
 impl Hold for Same {
-    fn transfer(&self, left: u32) -> Option<Transfer> {
+    fn transfer(&mut self, left: u32) -> Option<Transfer> {
         self.0.filter(|_| any(left) != 0)
     }
 
