@@ -225,6 +225,14 @@ impl Error {
         Self::new(ErrorKind::PeerDead, format!("the peer is gone: {why}")).with_peer(peer)
     }
 
+    /// `what` exceeds its limit.
+    #[cold]
+    pub(crate) fn out_of_range(what: impl fmt::Display, range: RangeError) -> Self {
+        let mut e = Self::new(ErrorKind::Range, format!("{what}: {range}"));
+        e.0.range = Some(range);
+        e
+    }
+
     #[cold]
     pub(crate) fn config(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidConfig, what)

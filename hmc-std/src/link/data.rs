@@ -254,12 +254,12 @@ impl DataState {
     /// Posts the list that `hold` has, of `parts` transfers, as one operation, and takes `hold` if that was done.
     pub(crate) fn post_list(
         &mut self,
-        parts: usize,
+        parts: u32,
         deadline: Instant,
         hold: &mut OpResources,
     ) -> Begun {
         hold.held_regions().iter().for_each(|region| self.add_memory(region));
-        self.queue.post_list(u32::try_from(parts).unwrap_or(u32::MAX), deadline, hold)
+        self.queue.post_list(parts, deadline, hold)
     }
 
     /// Counts an operation that was begun. Under the lock, so no atomic is needed.

@@ -73,7 +73,7 @@ mod tests {
         let holds = [
             OpResources::region(region),
             OpResources::span(span.expect("a span")),
-            OpResources::list(Arc::default()),
+            OpResources::list(Arc::new(TransferList::empty())),
             OpResources::waker(waker),
         ];
         let kept = |after: &Deferred| after.holds.as_ref().map_or(0, |h| h.len());
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn what_was_kept_is_woken_and_dropped_when_it_is_released() {
         let mut after = Deferred::default();
-        let list = Arc::<TransferList>::default();
+        let list = Arc::new(TransferList::empty());
         let waker = EventfdWaker::new().expect("a descriptor");
         for n in 0..MAX_DEFERRED {
             assert!(!after.is_full(), "{n} are kept");

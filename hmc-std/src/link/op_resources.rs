@@ -9,7 +9,7 @@ use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::work::{CompleteWhen, Opcode};
 
-use super::transfer_list::TransferList;
+use super::transfer_list::{Cursor, TransferList};
 use crate::callbacks::wakers::Notice;
 use crate::memory::{Region, Span};
 
@@ -30,9 +30,10 @@ enum Memory {
     /// A region, and the range of it that a transfer that waits reads or writes.
     Region(Region, ByteRange, Kind, Epoch),
     Span(Span, Kind, Epoch),
-    List(Arc<TransferList>),
-    /// A list, of which the last transfer carries the tag.
-    NotifyingList(Arc<TransferList>),
+    /// A list, and its transfer that was posted last.
+    List(Arc<TransferList>, Cursor),
+    /// The same of a list whose last transfer carries the tag.
+    NotifyingList(Arc<TransferList>, Cursor),
 }
 
 /// What one operation keeps alive until its fence.
@@ -63,12 +64,13 @@ impl OpResources {
 
     /// Transfers, and with them the regions that they read or write.
     pub(crate) fn list(list: Arc<TransferList>) -> Self {
-        Self { memory: Memory::List(list), ..Self::default() }
+        Self { memory: Memory::List(list, Cursor::default()), ..Self::default() }
     }
 
     /// The same of puts, the last of which carries a tag.
     pub(crate) fn notifying_list(list: Arc<TransferList>, tag: u64) -> Self {
-        Self { memory: Memory::NotifyingList(list), tag, ..Self::default() }
+        let memory = Memory::NotifyingList(list, Cursor::default());
+        Self { memory, tag, ..Self::default() }
     }
 
     pub(crate) fn waker(waker: Option<Notice>) -> Self {
@@ -79,7 +81,7 @@ impl OpResources {
         match &self.memory {
             Memory::None => &[],
             Memory::Region(region, ..) => std::slice::from_ref(region),
-            Memory::List(list) | Memory::NotifyingList(list) => list.regions(),
+            Memory::List(list, _) | Memory::NotifyingList(list, _) => list.regions(),
             Memory::Span(span, ..) => std::slice::from_ref(span.region()),
         }
     }
@@ -106,7 +108,7 @@ impl OpResources {
                 (LocalSlice { key: region.key(), span: *span }, *kind, *epoch)
             }
             Memory::Span(span, kind, epoch) => (span.slice(), *kind, *epoch),
-            Memory::None | Memory::List(_) | Memory::NotifyingList(_) => return None,
+            Memory::None | Memory::List(..) | Memory::NotifyingList(..) => return None,
         };
         let opcode = match kind {
             Kind::None => return None,
@@ -124,15 +126,14 @@ impl OpResources {
 
 impl queue::Hold for OpResources {
     fn transfer(&mut self, left: u32) -> Option<Transfer> {
-        let (list, notifies) = match &self.memory {
-            Memory::List(list) => (list.transfers(), false),
-            Memory::NotifyingList(list) => (list.transfers(), left == 1),
+        let (list, cursor, notifies) = match &mut self.memory {
+            Memory::List(list, cursor) => (list, cursor, false),
+            Memory::NotifyingList(list, cursor) => (list, cursor, left == 1),
             Memory::None | Memory::Region(..) | Memory::Span(..) => {
                 return self.one().filter(|_| left == 1);
             }
         };
-        let at = list.len().checked_sub(usize::try_from(left).ok()?)?;
-        let t = *list.get(at)?;
+        let t = list.transfer(cursor, left)?;
         let opcode = if notifies { Opcode::PutNotify { tag: self.tag } } else { t.opcode };
         Some(Transfer { opcode, ..t })
     }
@@ -152,7 +153,7 @@ impl queue::Hold for OpResources {
                 (*span, *does, *epoch) = (t.local.span, kind, t.remote.epoch);
             }
             Memory::Span(_, does, epoch) => (*does, *epoch) = (kind, t.remote.epoch),
-            Memory::None | Memory::List(_) | Memory::NotifyingList(_) => {}
+            Memory::None | Memory::List(..) | Memory::NotifyingList(..) => {}
         }
         // All do: each operation holds the memory that it reads or writes, and ends when its bytes are visible.
         self.one() == Some(*t)
@@ -167,10 +168,12 @@ mod tests {
 
     use hmc_core::queue::{Hold as _, Transfer};
     use hmc_core::range::{Extent, Side};
-    use hmc_core::region::{Epoch, WindowId, WindowSlice};
+    use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
+    use hmc_core::types::{Access, MemoryKind};
     use hmc_core::work::{CompleteWhen, Opcode};
 
-    use super::{OpResources, TransferList};
+    use super::OpResources;
+    use crate::link::transfer_list::{Blocks, ListBuilder};
     use crate::memory::RegionTable;
 
     #[test]
@@ -202,16 +205,32 @@ mod tests {
         let (local, remote) = (span.slice(), window(0));
         kept(OpResources::span(span), &Transfer { local, remote, ..all[2] });
         let list = || {
-            let mut list = TransferList::with_capacity(3);
-            all.iter().for_each(|t| list.push(&region, *t));
-            Arc::new(list)
+            let (access, kind) = (Access::all(), MemoryKind::Cpu);
+            let window = WindowDesc {
+                window: WindowId::new(3, 4),
+                epoch: Epoch(5),
+                extent: Extent::new(64),
+                access,
+                kind,
+            };
+            let mut list = ListBuilder::new(Opcode::Put, &window, 3);
+            for t in &all {
+                let (here, there) = (t.local.span, t.remote.span.offset());
+                list.push(&region, Blocks::one(here.offset(), there, here.len())).expect("it fits");
+            }
+            Arc::new(list.finish().expect("few"))
         };
+        let puts = all.map(|t| Transfer { opcode: Opcode::Put, ..t });
         assert_eq!((list().regions().len(), list().bytes()), (1, 24));
         let mut hold = OpResources::list(list());
-        assert_eq!([3, 2, 1].map(|left| hold.transfer(left)), all.map(Some));
+        assert_eq!([3, 2, 2, 1].map(|left| hold.transfer(left).expect("one"))[2..], puts[1..]);
+        assert_eq!([3, 2, 1].map(|left| hold.transfer(left)), puts.map(Some));
         let mut notifies = OpResources::notifying_list(list(), 9);
         let last = Transfer { opcode: Opcode::PutNotify { tag: 9 }, ..all[2] };
-        assert_eq!([3, 2, 1].map(|left| notifies.transfer(left)), [all[0], all[1], last].map(Some));
+        assert_eq!(
+            [3, 2, 1].map(|left| notifies.transfer(left)),
+            [puts[0], puts[1], last].map(Some)
+        );
         assert_eq!((hold.transfer(4), hold.transfer(0)), (None, None));
         // What it could not give again.
         assert!(!OpResources::default().keep(&all[0]));

@@ -1,36 +1,193 @@
-//! Transfers that are posted as one operation, and the local memory that they read or write.
+//! Transfers that are posted as one operation, and the memory here that they read or write.
+//!
+//! They are stored as runs of blocks at equal distances, and computed when they are posted: a list takes memory for each run, not
+//! for each block. Each block is checked against its region and its window once more when it is computed.
 
 use hmc_core::queue::Transfer;
-use hmc_core::region::RegionKey;
+use hmc_core::range::{ByteRange, Extent, RangeError, Side};
+use hmc_core::region::{Epoch, LocalRegion, LocalSlice, WindowDesc, WindowId, WindowSlice};
+use hmc_core::work::{CompleteWhen, Opcode};
 
 use crate::memory::Region;
 
-/// The transfers, in their order.
-#[derive(Debug, Default)]
+/// Blocks of one length, at equal distances here and there. All in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// Of block 0, in its region.
+    pub(crate) here: u64,
+    /// Of block 0, in the window.
+    pub(crate) there: u64,
+    /// Of each block.
+    pub(crate) len: u64,
+    /// How many there are.
+    pub(crate) times: u32,
+    /// From the first byte of a block to that of the next, here.
+    pub(crate) here_stride: u64,
+    /// The same in the window.
+    pub(crate) there_stride: u64,
+}
+
+impl Blocks {
+    /// One block.
+    pub(crate) const fn one(here: u64, there: u64, len: u64) -> Self {
+        Self { here, there, len, times: 1, here_stride: 0, there_stride: 0 }
+    }
+}
+
+/// Why blocks do not become part of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotPushed {
+    Range(RangeError),
+    /// All of them are more than an operation can have.
+    TooMany,
+}
+
+/// Length and distances of the blocks of runs that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    len: u64,
+    here_stride: u64,
+    there_stride: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    here: u64,
+    there: u64,
+    times: u32,
+    /// Index of its shape.
+    shape: u32,
+    /// Index of its region.
+    region: u32,
+}
+
+/// Where a walk through the transfers of a list is: at a block of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor {
+    run: u32,
+    block: u32,
+    /// Transfers from there to the end; 0 before the first step.
+    left: u32,
+}
+
+/// The transfers, in their order. All of them put into one window, or get from it.
+#[derive(Debug)]
 pub(crate) struct TransferList {
+    opcode: Opcode,
+    window: WindowId,
+    epoch: Epoch,
+    extent: Extent,
     regions: Vec<Region>,
-    transfers: Vec<Transfer>,
+    shapes: Vec<Shape>,
+    runs: Vec<Run>,
+    transfers: u32,
     /// In all of them; saturating.
     bytes: u64,
 }
 
-impl TransferList {
-    pub(crate) fn with_capacity(transfers: usize) -> Self {
-        Self { transfers: Vec::with_capacity(transfers), ..Self::default() }
+/// A list that is being made.
+#[derive(Debug)]
+pub(crate) struct ListBuilder {
+    list: TransferList,
+    /// One block, which the next may continue on both sides; it is not in the list yet.
+    last: Option<(u32, ByteRange, ByteRange)>,
+}
+
+impl ListBuilder {
+    /// A list for so many runs.
+    pub(crate) fn new(opcode: Opcode, window: &WindowDesc, runs: usize) -> Self {
+        let list = TransferList {
+            opcode,
+            window: window.window,
+            epoch: window.epoch,
+            extent: window.extent,
+            regions: Vec::new(),
+            shapes: Vec::new(),
+            runs: Vec::with_capacity(runs),
+            transfers: 0,
+            bytes: 0,
+        };
+        Self { list, last: None }
     }
 
-    /// Adds a transfer from or to `region`.
-    pub(crate) fn push(&mut self, region: &Region, t: Transfer) {
-        // Most lists have one region, and the regions of the others follow each other.
-        if self.region(t.local.key).is_none() {
-            self.regions.push(region.clone());
+    /// Adds a transfer for each block from or to `region`: one for blocks that are adjacent on both sides, and none for blocks
+    /// without bytes.
+    ///
+    /// # Errors
+    /// If a block exceeds the region or the window, or there are too many in all.
+    pub(crate) fn push(&mut self, region: &Region, b: Blocks) -> Result<(), NotPushed> {
+        let last = u64::from(b.times.saturating_sub(1));
+        let extent = region.local().extent;
+        let here = extent.blocks(Side::Local, (b.here, b.len), b.here_stride, last)?;
+        let extent = self.list.extent;
+        let there = extent.blocks(Side::Remote, (b.there, b.len), b.there_stride, last)?;
+        if b.times == 0 || b.len == 0 {
+            return Ok(());
         }
-        self.bytes = self.bytes.saturating_add(t.local.span.len());
-        self.transfers.push(t);
+        let bytes = b.len.saturating_mul(b.times.into());
+        self.list.bytes = self.list.bytes.saturating_add(bytes);
+        let region = self.region(region)?;
+        let is_dense = b.len == b.here_stride && b.len == b.there_stride;
+        if b.times > 1 && !is_dense {
+            self.flush()?;
+            return self.list.add(region, b);
+        }
+        if let Some((r, h, t)) = &mut self.last
+            && *r == region
+            && let (Some(longer_here), Some(longer_there)) = (h.join(here), t.join(there))
+        {
+            (*h, *t) = (longer_here, longer_there);
+            return Ok(());
+        }
+        self.flush()?;
+        self.last = Some((region, here, there));
+        Ok(())
     }
 
-    pub(crate) fn transfers(&self) -> &[Transfer] {
-        &self.transfers
+    /// The list.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub(crate) fn finish(mut self) -> Result<TransferList, NotPushed> {
+        self.flush()?;
+        self.list.runs.shrink_to_fit();
+        Ok(self.list)
+    }
+
+    fn flush(&mut self) -> Result<(), NotPushed> {
+        let Some((region, here, there)) = self.last.take() else { return Ok(()) };
+        self.list.add(region, Blocks::one(here.offset(), there.offset(), here.len()))
+    }
+
+    /// The index of a region in the list.
+    fn region(&mut self, region: &Region) -> Result<u32, NotPushed> {
+        // Most lists have one region, and the runs of the others follow each other.
+        let known = self.list.regions.iter().rposition(|r| r.key() == region.key());
+        let index = known.unwrap_or_else(|| {
+            self.list.regions.push(region.clone());
+            self.list.regions.len().saturating_sub(1)
+        });
+        u32::try_from(index).map_err(|_| NotPushed::TooMany)
+    }
+}
+
+impl TransferList {
+    fn add(&mut self, region: u32, b: Blocks) -> Result<(), NotPushed> {
+        let Blocks { here, there, len, times, here_stride, there_stride } = b;
+        let shape = Shape { len, here_stride, there_stride };
+        if self.shapes.last() != Some(&shape) {
+            self.shapes.push(shape);
+        }
+        let shape = self.shapes.len().saturating_sub(1);
+        let shape = u32::try_from(shape).map_err(|_| NotPushed::TooMany)?;
+        self.transfers = self.transfers.checked_add(times).ok_or(NotPushed::TooMany)?;
+        self.runs.push(Run { here, there, times, shape, region });
+        Ok(())
+    }
+
+    /// How many transfers there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.transfers
     }
 
     pub(crate) fn regions(&self) -> &[Region] {
@@ -41,8 +198,75 @@ impl TransferList {
         self.bytes
     }
 
-    /// The region of that key, if it is one of the list's.
-    pub(crate) fn region(&self, key: RegionKey) -> Option<&Region> {
-        self.regions.iter().rev().find(|r| r.key() == key)
+    /// The first of the last `left` transfers. It is found at once if `cursor` was used for the same or the one before.
+    pub(crate) fn transfer(&self, cursor: &mut Cursor, left: u32) -> Option<Transfer> {
+        let from_start = self.transfers.checked_sub(left).filter(|_| left != 0)?;
+        let (mut at, mut block) = match cursor.left.checked_sub(left) {
+            // Both lie within the list, and so does their sum.
+            Some(on) => (cursor.run, cursor.block.saturating_add(on)),
+            None => (0, from_start),
+        };
+        let run = loop {
+            let run = self.runs.get(usize::try_from(at).ok()?)?;
+            match block.checked_sub(run.times) {
+                Some(beyond) => block = beyond,
+                None => break run,
+            }
+            at = at.saturating_add(1);
+        };
+        *cursor = Cursor { run: at, block, left };
+        self.block(run, block).map(|(_, t)| t)
+    }
+
+    /// All transfers, each with its region.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Region, Transfer)> {
+        let all = self.runs.iter().flat_map(|run| (0..run.times).map(move |n| (run, n)));
+        all.filter_map(|(run, n)| self.block(run, n))
+    }
+
+    /// The transfer of the `n`-th block of a run.
+    #[inline]
+    fn block(&self, run: &Run, n: u32) -> Option<(&Region, Transfer)> {
+        let shape = self.shapes.get(usize::try_from(run.shape).ok()?)?;
+        let region = self.regions.get(usize::try_from(run.region).ok()?)?;
+        let LocalRegion { extent, key, .. } = region.local();
+        let (len, n) = (shape.len, n.into());
+        // Both were proven for the whole run.
+        let here = extent.block(Side::Local, (run.here, len), shape.here_stride, n).ok()?;
+        let there =
+            self.extent.block(Side::Remote, (run.there, len), shape.there_stride, n).ok()?;
+        let local = LocalSlice { key, span: here };
+        let remote = WindowSlice { window: self.window, epoch: self.epoch, span: there };
+        let (opcode, when) = (self.opcode, CompleteWhen::Visible);
+        Some((region, Transfer { opcode, when, local, remote }))
+    }
+}
+
+impl From<RangeError> for NotPushed {
+    fn from(e: RangeError) -> Self {
+        Self::Range(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::range::Extent;
+    use hmc_core::region::{Epoch, WindowDesc, WindowId};
+    use hmc_core::types::{Access, MemoryKind};
+    use hmc_core::work::Opcode;
+
+    use super::{ListBuilder, TransferList};
+
+    impl TransferList {
+        /// No transfers.
+        pub(crate) fn empty() -> Self {
+            builder(0, 0).finish().expect("nothing exceeds nothing")
+        }
+    }
+
+    fn builder(window_bytes: u64, runs: usize) -> ListBuilder {
+        let (window, epoch, extent) = (WindowId(7), Epoch(3), Extent::new(window_bytes));
+        let (access, kind) = (Access::all(), MemoryKind::Cpu);
+        ListBuilder::new(Opcode::Get, &WindowDesc { window, epoch, extent, access, kind }, runs)
     }
 }

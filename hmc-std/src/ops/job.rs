@@ -27,7 +27,7 @@ use crate::ops::started::{OpResult, Started, conclude, given};
 pub(crate) enum Work {
     One(Transfer),
     /// A list of so many transfers, which is in the job's resources.
-    List(usize, Opcode),
+    List(u32, Opcode),
 }
 
 /// An operation that is to be begun.

@@ -13,9 +13,9 @@ use hmc_core::work::{CompleteWhen, Opcode};
 use crate::base::error::{Error, Result};
 use crate::link::LinkState;
 use crate::link::op_resources::OpResources;
-use crate::link::transfer_list::TransferList;
+use crate::link::transfer_list::{Blocks, ListBuilder, NotPushed, TransferList};
 use crate::memory::LocalRange;
-use crate::ops::carried::{Done, LocalBytes as _};
+use crate::ops::carried::Done;
 use crate::ops::job::{Job, PendingJob, Work};
 use crate::ops::remote::Remote;
 use crate::ops::request::sealed::Sealed;
@@ -27,13 +27,22 @@ use crate::ops::started::{Op, given};
 pub struct Piece<'m> {
     here: LocalRange<'m>,
     at: u64,
+    times: u32,
+    here_stride: u64,
+    there_stride: u64,
 }
 
 impl<'m> Piece<'m> {
     /// The bytes of `here`, and as many at offset `at` of the window.
     #[must_use]
     pub const fn new(here: LocalRange<'m>, at: u64) -> Self {
-        Self { here, at }
+        Self { here, at, times: 1, here_stride: 0, there_stride: 0 }
+    }
+
+    fn blocks(&self) -> Blocks {
+        let Self { here, at, times, here_stride, there_stride } = *self;
+        let (here, len) = (here.bytes().offset(), here.len());
+        Blocks { here, there: at, len, times, here_stride, there_stride }
     }
 }
 
@@ -76,6 +85,7 @@ pub struct List<'a, K> {
 pub struct Plan<K> {
     remote: Remote,
     list: Arc<TransferList>,
+    pieces: usize,
     kind: PhantomData<K>,
 }
 
@@ -101,7 +111,8 @@ impl Remote {
     /// overlap in the window, their bytes may be mixed.
     ///
     /// # Errors
-    /// Of the request: `Range` for the first piece that exceeds the window (nothing is written); else as [`Remote::put`]: then
+    /// Of the request: `Range` for the first piece that exceeds the window or, if it is repeated, the memory here; the error names
+    /// its index, and nothing is written. Else as [`Remote::put`]: then
     /// some pieces may have been written.
     pub fn put_list<'a>(&'a self, pieces: &'a [Piece<'a>]) -> Request<List<'a, Puts>> {
         Request::new(List { remote: self, pieces, tag: None, kind: PhantomData })
@@ -119,18 +130,30 @@ impl Remote {
 impl<K: ListKind> List<'_, K> {
     fn check(&self) -> Result<Arc<TransferList>> {
         let peer = &self.remote.peer;
-        let mut list = TransferList::with_capacity(self.pieces.len());
+        peer.shared.check_process()?;
+        let mut list = ListBuilder::new(K::OPCODE, &self.remote.window, self.pieces.len());
         let mut last = None;
-        for piece in self.pieces {
-            let (region, local) = (piece.here.region(), piece.here.slice());
-            if last.replace(local.key) != Some(local.key) {
+        for (index, piece) in self.pieces.iter().enumerate() {
+            let region = piece.here.region();
+            if last.replace(region.key()) != Some(region.key()) {
                 peer.shared.check_own(region)?;
             }
-            let remote = self.remote.slice(piece.at, piece.here.len())?;
-            let when = CompleteWhen::Visible;
-            list.push(region, Transfer { opcode: K::OPCODE, when, local, remote });
+            list.push(region, piece.blocks()).map_err(|e| refused(e, Some(index)))?;
         }
-        Ok(Arc::new(list))
+        Ok(Arc::new(list.finish().map_err(|e| refused(e, None))?))
+    }
+}
+
+/// The error of a list, because of that piece or of all of them.
+#[cold]
+fn refused(why: NotPushed, piece: Option<usize>) -> Error {
+    match (why, piece) {
+        (NotPushed::Range(range), Some(n)) => Error::out_of_range(format!("piece {n}"), range),
+        (NotPushed::Range(range), None) => range.into(),
+        (NotPushed::TooMany, _) => Error::config(format!(
+            "the blocks of a list are more than the {} of one operation; post several lists",
+            u32::MAX
+        )),
     }
 }
 
@@ -138,11 +161,13 @@ impl<K: ListKind> Request<List<'_, K>> {
     /// Checks the pieces once, for any number of runs. A tag and a time of this request are not kept.
     ///
     /// # Errors
-    /// `Range` for the first piece that exceeds the window; `InvalidConfig` for memory of another session; `Forked`.
+    /// `Range` for the first piece that exceeds the window or, if it is repeated, the memory here; `InvalidConfig` for memory of another session, or for
+    /// more than 2^32 - 1 blocks that are not adjacent; `Forked`.
     pub fn prepare(self) -> Result<Plan<K>> {
         let verb = self.into_verb();
         let list = verb.check().map_err(|e| e.with_peer(verb.remote.peer.rank()))?;
-        Ok(Plan { remote: verb.remote.clone(), list, kind: PhantomData })
+        let pieces = verb.pieces.len();
+        Ok(Plan { remote: verb.remote.clone(), list, pieces, kind: PhantomData })
     }
 }
 
@@ -157,13 +182,13 @@ impl<K: ListKind> Plan<K> {
 
     /// Pieces in the list.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.list.transfers().len()
+    pub const fn len(&self) -> usize {
+        self.pieces
     }
 
     /// Whether there are none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
@@ -190,7 +215,7 @@ impl Run<'_> {
 
     fn job(self) -> Result<Job> {
         let Self { list, opcode, tag, remote, .. } = self;
-        let parts = list.transfers().len();
+        let parts = list.len();
         Ok(match tag {
             None => Job { work: Work::List(parts, opcode), held: OpResources::list(list) },
             Some(tag) if parts != 0 => {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
-use hmc_core::queue::Transfer;
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::work::Opcode;
@@ -13,6 +12,9 @@ use hmc_mem::shared::SharedBytes;
 use super::DataState;
 use crate::link::transfer_list::TransferList;
 use crate::memory::Region;
+
+/// Transfers of a list that the transport is handed at a time.
+const AT_ONCE: usize = 16;
 
 /// How a copy that was tried in the call was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,35 +110,48 @@ impl DataState {
         copied.is_ok()
     }
 
+    /// Hands a list to the transport, some transfers at a time.
+    fn copy_list_by_transport(&mut self, list: &TransferList) -> bool {
+        let mut transfers = list.iter().map(|(_, t)| t);
+        while let Some(first) = transfers.next() {
+            let (mut some, mut count) = ([first; AT_ONCE], 1_usize);
+            for (place, t) in some.iter_mut().skip(1).zip(&mut transfers) {
+                *place = t;
+                count = count.saturating_add(1);
+            }
+            let some = some.get(..count).unwrap_or_default();
+            if !self.queue.transport_mut().try_transfer_list(some) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// A list of small copies into memory that can be reached directly, done here and now; `false`
     /// when it must be posted, all of it: some copies may have been done, and are done again.
     pub(crate) fn transfer_list_now(&mut self, list: &TransferList) -> bool {
         if list.bytes() > MAX_CHUNK_BYTES {
             return false;
         }
-        if self.queue.transport_mut().try_transfer_list(list.transfers()) {
-            return true;
+        if list.len() == 0 {
+            return false;
         }
-        let mut copy = |t: &Transfer| {
-            let region = list.region(t.local.key);
-            region.is_some_and(|region| self.copy_mapped(region, t.opcode, t.local, t.remote))
-        };
-        !list.transfers().is_empty() && list.transfers().iter().all(&mut copy)
+        self.copy_list_by_transport(list)
+            || list.iter().all(|(region, t)| self.copy_mapped(region, t.opcode, t.local, t.remote))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use hmc_core::limits::MAX_CHUNK_BYTES;
-    use hmc_core::queue::Transfer;
     use hmc_core::region::{WindowDesc, WindowId, WindowSlice};
     use hmc_core::types::ConnType;
-    use hmc_core::work::{CompleteWhen, Opcode};
+    use hmc_core::work::Opcode;
     use hmc_mem::os::memfd::Mapping;
 
     use super::Copied;
     use crate::link::ends::{End, pair};
-    use crate::link::transfer_list::TransferList;
+    use crate::link::transfer_list::{Blocks, ListBuilder};
     use crate::memory::Region;
 
     /// One byte more than is copied in one piece.
@@ -213,30 +228,23 @@ mod tests {
         let (near, far) = pair(ConnType::Shm);
         let (source, _) = near.expose(LONG);
         let (target, window) = target(&near, &far);
-        let named = |list: &[Transfer]| {
-            let mut all = TransferList::default();
-            list.iter().for_each(|t| all.push(&source, *t));
-            all
+        let named = |window: &WindowDesc, list: &[(u64, u64)]| {
+            let mut all = ListBuilder::new(Opcode::Put, window, list.len());
+            for &(at, len) in list {
+                all.push(&source, Blocks::one(at, at, len)).expect("in range");
+            }
+            all.finish().expect("few")
         };
         for (len, at_once) in [(1, true), (MAX_CHUNK_BYTES / 2, true), (LONG / 2 + 1, false)] {
             fill(&source, 1);
             fill(&target, 0);
-            let list = [0, LONG - len].map(|at| Transfer {
-                opcode: Opcode::Put,
-                when: CompleteWhen::Visible,
-                local: source.slice(at, len).expect("in range"),
-                remote: window.slice(at, len).expect("in range"),
-            });
-            let done = near.link.data().transfer_list_now(&named(&list));
+            let list = [0, LONG - len].map(|at| (at, len));
+            let done = near.link.data().transfer_list_now(&named(&window, &list));
             assert_eq!(done, at_once, "2 x {len} bytes");
             assert_eq!(ones(&target, 0), !at_once, "2 x {len} bytes");
-            let other = window.window.0 ^ (1 << 20);
-            let lost = list.map(|t| Transfer {
-                remote: WindowSlice { window: WindowId(other), ..t.remote },
-                ..t
-            });
-            assert!(!near.link.data().transfer_list_now(&named(&lost)), "no such window");
-            assert!(!near.link.data().transfer_list_now(&named(&[])), "nothing");
+            let lost = WindowDesc { window: WindowId(window.window.0 ^ (1 << 20)), ..window };
+            assert!(!near.link.data().transfer_list_now(&named(&lost, &list)), "no such window");
+            assert!(!near.link.data().transfer_list_now(&named(&window, &[])), "nothing");
         }
     }
 }
