@@ -250,12 +250,24 @@ impl From<RangeError> for NotPushed {
 
 #[cfg(test)]
 mod tests {
-    use hmc_core::range::Extent;
+    #![allow(
+        clippy::arithmetic_side_effects,
+        clippy::as_conversions,
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        reason = "tests may panic, and their numbers are small"
+    )]
+
+    use std::sync::Arc;
+
+    use hmc_core::queue::Transfer;
+    use hmc_core::range::{Extent, RangeError, Side};
     use hmc_core::region::{Epoch, WindowDesc, WindowId};
     use hmc_core::types::{Access, MemoryKind};
     use hmc_core::work::Opcode;
 
-    use super::{ListBuilder, TransferList};
+    use super::{Blocks, Cursor, ListBuilder, NotPushed, Run, Shape, TransferList};
+    use crate::memory::{Region, RegionTable};
 
     impl TransferList {
         /// No transfers.
@@ -268,5 +280,130 @@ mod tests {
         let (window, epoch, extent) = (WindowId(7), Epoch(3), Extent::new(window_bytes));
         let (access, kind) = (Access::all(), MemoryKind::Cpu);
         ListBuilder::new(Opcode::Get, &WindowDesc { window, epoch, extent, access, kind }, runs)
+    }
+
+    /// Index of the region, offset here, offset there and length.
+    type Copy = (usize, u64, u64, u64);
+    /// A copy, and whether the next may continue it.
+    type Item = (Copy, bool);
+
+    fn copies(list: &TransferList, regions: &[Region]) -> Vec<Copy> {
+        let index = |r: &Region| regions.iter().position(|known| known.key() == r.key());
+        let copy = |(r, t): (&Region, Transfer)| {
+            assert_eq!(t.local.key, r.key());
+            assert_eq!(t.local.span.len(), t.remote.span.len());
+            assert_eq!(
+                (t.remote.window, t.remote.epoch, t.opcode),
+                (WindowId(7), Epoch(3), Opcode::Get)
+            );
+            let (here, there) = (t.local.span, t.remote.span);
+            (index(r).expect("a known region"), here.offset(), there.offset(), here.len())
+        };
+        list.iter().map(copy).collect()
+    }
+
+    /// Random lists, against all their blocks written out, in which those that continue the one before on both sides are joined.
+    #[test]
+    fn a_list_has_the_blocks_of_its_runs() {
+        let table = Arc::new(RegionTable::default());
+        let regions = [(); 3].map(|()| table.allocate(1 << 16).expect("memory"));
+        let mut seed = 1_u64;
+        let mut random = |below: u64| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for round in 0..2000 {
+            let (mut list, mut want) = (builder(1 << 16, 8), Vec::<Item>::new());
+            let mut bytes = 0;
+            for _ in 0..random(8) {
+                let (region, len) = (usize::try_from(random(2)).expect("small"), random(4) * 8);
+                let strides = [0; 2].map(|_| [0, len, len, len + 8, 56][random(5) as usize]);
+                let (here, there, times) = (random(4) * 8, random(4) * 8, random(6) as u32);
+                let [here_stride, there_stride] = strides;
+                let b = Blocks { here, there, len, times, here_stride, there_stride };
+                list.push(&regions[region], b).expect("in range");
+                bytes += len * u64::from(times);
+                let item =
+                    |n: u64, len| (region, here + n * here_stride, there + n * there_stride, len);
+                match (times, len) {
+                    (0, _) | (_, 0) => {}
+                    _ if times == 1 || strides == [len; 2] => {
+                        let one = item(0, len * u64::from(times));
+                        match want.last_mut() {
+                            Some(((r, h, t, l), true))
+                                if (*r, *h + *l, *t + *l) == (one.0, one.1, one.2) =>
+                            {
+                                *l += one.3
+                            }
+                            _ => want.push((one, true)),
+                        }
+                    }
+                    _ => want.extend((0..u64::from(times)).map(|n| (item(n, len), false))),
+                }
+            }
+            let list = list.finish().expect("few");
+            let want: Vec<Copy> = want.into_iter().map(|(copy, _)| copy).collect();
+            assert_eq!(copies(&list, &regions), want, "round {round}");
+            assert_eq!((list.len() as usize, list.bytes()), (want.len(), bytes), "round {round}");
+            // In any order.
+            let mut cursor = Cursor::default();
+            for _ in 0..20 {
+                let left = random(u64::from(list.len()) + 2) as u32;
+                let at = list.len().checked_sub(left).filter(|_| left != 0);
+                let want = at.map(|at| list.iter().nth(at as usize).expect("in it").1);
+                assert_eq!(list.transfer(&mut cursor, left), want, "round {round}, {left} left");
+            }
+        }
+    }
+
+    /// The blocks of a cache of 6.5 million, as 100 runs that differ in their counts.
+    #[test]
+    fn a_list_takes_memory_for_its_runs_alone() {
+        let table = Arc::new(RegionTable::default());
+        let region = table.allocate(1 << 20).expect("memory");
+        let mut list = builder(1 << 20, 100);
+        for n in 0..100 {
+            let (len, times) = (8, 65_000 + n);
+            let b = Blocks { here: 8, there: 8, len, times, here_stride: 12, there_stride: 0 };
+            list.push(&region, b).expect("in range");
+        }
+        let list = list.finish().expect("few");
+        assert!(list.len() > 6_500_000);
+        let bytes = size_of::<TransferList>()
+            + list.regions.capacity() * size_of::<Region>()
+            + list.shapes.capacity() * size_of::<Shape>()
+            + list.runs.capacity() * size_of::<Run>();
+        assert!(bytes <= 4096, "{bytes}");
+    }
+
+    #[test]
+    fn blocks_beyond_their_memory_are_refused_and_so_are_too_many() {
+        let table = Arc::new(RegionTable::default());
+        let region = table.allocate(64).expect("memory");
+        let run = Blocks { here: 0, there: 8, len: 8, times: 4, here_stride: 16, there_stride: 8 };
+        let pushed = |b| builder(40, 1).push(&region, b);
+        let range = |side, offset, len, limit| {
+            Err(NotPushed::Range(RangeError { side, offset, len, limit }))
+        };
+        assert_eq!(pushed(run), Ok(()));
+        assert_eq!(pushed(Blocks { here: 9, ..run }), range(Side::Local, 9, 56, 64));
+        assert_eq!(pushed(Blocks { here_stride: 19, ..run }), range(Side::Local, 0, 65, 64));
+        assert_eq!(
+            pushed(Blocks { here_stride: u64::MAX, ..run }),
+            range(Side::Local, 0, u64::MAX, 64)
+        );
+        assert_eq!(pushed(Blocks { there: 9, ..run }), range(Side::Remote, 9, 32, 40));
+        assert_eq!(pushed(Blocks { there_stride: 9, ..run }), range(Side::Remote, 8, 35, 40));
+        assert_eq!(pushed(Blocks { times: 5, ..run }), range(Side::Local, 0, 72, 64));
+        assert_eq!(pushed(Blocks { times: 0, here: 65, ..run }), range(Side::Local, 65, 8, 64));
+        // The same bytes, again and again.
+        let all = Blocks { here_stride: 0, there_stride: 0, times: u32::MAX, ..run };
+        let mut list = builder(40, 2);
+        assert_eq!(list.push(&region, all), Ok(()));
+        assert_eq!(list.push(&region, Blocks { times: 2, ..all }), Err(NotPushed::TooMany));
+        assert_eq!(list.push(&region, Blocks { times: 1, ..all }), Ok(()));
+        assert_eq!(list.finish().map(|_| ()), Err(NotPushed::TooMany));
     }
 }
