@@ -311,6 +311,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
             table! {
                 "LocalRange::len": plain(range.len() == 64);
                 "LocalRange::is_empty": plain(!range.is_empty());
+                "Piece::repeat": plain(remote.put_list(&[pieces[0].repeat(2, 0, 0)]).prepare().is_err());
                 "Plan::len": plain(plan.len() == 2);
                 "Plan::is_empty": plain(!plan.is_empty());
                 "Plan::again": forked(plan.again().wait());

@@ -22,7 +22,8 @@ use crate::ops::request::sealed::Sealed;
 use crate::ops::request::{Notify, Request, Start, Verb};
 use crate::ops::started::{Op, given};
 
-/// One piece of a list: a range here, and the offset in the peer's window to which it goes or from which it comes.
+/// One piece of a list: a range here, and the offset in the peer's window to which it goes or from which it comes; or many blocks
+/// of that length at equal distances ([`Piece::repeat`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'m> {
     here: LocalRange<'m>,
@@ -37,6 +38,21 @@ impl<'m> Piece<'m> {
     #[must_use]
     pub const fn new(here: LocalRange<'m>, at: u64) -> Self {
         Self { here, at, times: 1, here_stride: 0, there_stride: 0 }
+    }
+
+    /// `times` blocks of the piece's length, in place of one: block `k` begins `k * here_stride` bytes behind the first byte here, and
+    /// `k * there_stride` bytes behind `at` in the window. A stride may be anything: blocks overlap if it is less than their length,
+    /// and with 0 all are the same bytes. No blocks are nothing.
+    ///
+    /// A list keeps such a piece as it is and computes its blocks when they are moved, so that a piece of millions of blocks takes
+    /// no more memory, and no more time to check, than one of a single block. Blocks that are adjacent on both sides are moved as one, and so are
+    /// pieces that follow each other in the list.
+    ///
+    /// The blocks may lie beyond the range of [`Piece::new`], but not beyond its memory: the list is refused with `Range` if one of them exceeds the
+    /// memory here or the window.
+    #[must_use]
+    pub const fn repeat(self, times: u32, here_stride: u64, there_stride: u64) -> Self {
+        Self { times, here_stride, there_stride, ..self }
     }
 
     fn blocks(&self) -> Blocks {
@@ -180,7 +196,7 @@ impl<K: ListKind> Plan<K> {
         Request::new(Again { plan: self, tag: None })
     }
 
-    /// Pieces in the list.
+    /// Pieces in the list. One that is repeated counts once.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.pieces
