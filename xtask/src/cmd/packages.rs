@@ -1,7 +1,7 @@
 //! `cargo xtask packages`: the packages of a release, and programs that are built against them alone and run.
 //!
-//! `cargo package` writes the packages, `tar` unpacks them below `target/`, into a project of its own. Two examples are its
-//! programs: one names all libraries by version, one `hmc-std` alone, as programs of somebody else do. The command `hmc` is built from
+//! `cargo package` writes the packages, `tar` unpacks them below `target/`, into a project of its own. The examples are its
+//! programs: one names all libraries by version, the others `hmc-std` alone, as programs of somebody else do. The command `hmc` is built from
 //! its package beside them. hmc-core's package has more tests in `cargo xtask nostd`.
 
 use crate::manifest::Manifest;
@@ -16,10 +16,13 @@ use std::time::Duration;
 const COMMAND: &str = "hmc-cli";
 
 /// The programs: the package, its example, and the one library that it depends on; all of them without one.
-const PROGRAMS: [(&str, &str, Option<&str>); 2] = [
+const PROGRAMS: [(&str, &str, Option<&str>); 5] = [
     // Puts, a window that is taken back, and two processes.
     ("program", "examples/kv_pages.rs", None),
     ("small", "examples/two_sessions.rs", Some("hmc-std")),
+    ("awaits", "examples/async_sessions.rs", Some("hmc-std")),
+    ("serves", "examples/window_server.rs", Some("hmc-std")),
+    ("many", "examples/many_peers.rs", Some("hmc-std")),
 ];
 
 /// Time for a program, the build of all libraries included.
