@@ -26,12 +26,12 @@ use crate::{dicts, time};
 ///
 /// >>> import hmc
 /// >>> with hmc.Session(rank=0, buffer_size=4096) as s:
-/// ...     peer = s.loopback()                      # or s.connect("tcp://...").rank(1).wait(), s.peer(1)
+/// ...     peer = s.loopback()                      # or s.connect(1, "tcp://..."), s.peer(1)
 /// ...     peer.put(b"some bytes", remote_offset=100)
 /// ...     out = bytearray(4)
 /// ...     peer.get(out, remote_offset=105)
 /// ...     peer.put_notify(b"more", tag=7)
-/// ...     out, peer.recv(want::Notify).wait(), peer.conn
+/// ...     out, peer.recv_notify(), peer.conn
 /// (bytearray(b'byte'), 7, 'loopback')
 #[pyclass(module = "hmc._hmc", frozen, subclass, weakref)]
 pub(crate) struct Peer {
@@ -282,7 +282,7 @@ impl Peer {
     /// >>> import hmc
     /// >>> with hmc.Session(rank=0, buffer_size=0) as s:
     /// ...     peer, memory = s.loopback(), bytearray(10)
-    /// ...     with peer.expose(s.memory().register(memory), label=3, access="w"):
+    /// ...     with peer.expose(s.register(memory), label=3, access="w"):
     /// ...         peer.put(b"there", window=peer.window(3))
     /// ...     memory
     /// bytearray(b'there\x00\x00\x00\x00\x00')

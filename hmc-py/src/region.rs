@@ -26,7 +26,7 @@ const LONG: usize = 64 << 10;
 ///
 /// >>> import hmc
 /// >>> with hmc.Session(rank=0, buffer_size=0) as s:
-/// ...     region = s.memory().allocate(8)
+/// ...     region = s.allocate(8)
 /// ...     n = region.write(b"bytes", offset=1)
 /// ...     n, region.read(5, 1), bytes(memoryview(region)), region.readonly
 /// (5, bytearray(b'bytes'), b'\x00bytes\x00\x00', False)
