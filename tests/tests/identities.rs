@@ -51,7 +51,6 @@ fn memory_of_another_session_is_refused() {
         wrong("expose", to_other.expose(span(), Access::all(), 1).unwrap_err().0.kind());
         let shared = to_other.expose_buffer(one.sender().buffer(), 0, 64, Access::all(), 1);
         wrong("expose_buffer", shared.unwrap_err().kind());
-        wrong("share", region.clone().share().unwrap_err().kind());
         wrong("send_span", to_other.send_data(span()).start().unwrap_err().kind());
         wrong("recv_span", to_other.recv_data(span()).start().unwrap_err().kind());
         let mut bytes = [9; 16];

@@ -95,7 +95,7 @@ fn sessions_move_bytes_over_ucx() {
         });
         assert!(fake_ucp.count("flushes_max") <= 4);
         two.source.shutdown().within(LONG).wait().unwrap();
-        drop((two.peer, from, two.target));
+        drop((two.peer, from, two.source, two.target));
         fake_ucp.await_clean();
         fake_ucp.restart();
     }
@@ -321,7 +321,7 @@ fn windows_of_a_session_that_has_ended_come_back_after_the_last_request() {
     assert!(region.take_all().is_err(), "the memory is in the peer's reach");
     let span = until("the memory comes back", LONG, || region.take_all().ok());
     assert_eq!(fake_ucp.count("requests"), 0, "requests for memory that came back");
-    drop((span, op, remote, peer, source, dir, region));
+    drop((span, op, remote, peer, source, target, dir, region));
     fake_ucp.await_clean();
 }
 

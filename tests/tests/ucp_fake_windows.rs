@@ -82,7 +82,7 @@ fn a_window_that_cannot_be_announced_is_closed() {
     for label in 0..300 {
         let (e, span) = expose(label).expect_err("it still reads nothing");
         assert_eq!(e.kind(), ErrorKind::Full, "{e}");
-        assert!(e.to_string().contains("control messages wait"), "{e}");
+        assert!(e.to_string().contains("control messages that wait"), "{e}");
         drop(span);
         assert_eq!(exposed(), before, "failure {label}");
     }

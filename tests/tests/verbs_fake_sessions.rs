@@ -159,7 +159,7 @@ fn the_end_of_a_session_ends_what_is_under_way() {
             "source" => drop((ops, peer, source, back, target)),
             _ => {
                 let _ = source.shutdown().within(Duration::from_millis(50)).wait();
-                drop((ops, peer, back, target));
+                drop((ops, peer, source, back, target));
             }
         }
         drop(dir);
