@@ -177,6 +177,83 @@ fn futures_that_are_dropped_take_nothing_and_withdraw_what_was_lent() {
     }
 }
 
+/// A message of which the system takes a part at first is sent to its end, and its sender is told.
+#[test]
+fn a_long_small_message_wakes_its_own_sender() {
+    for conn in [Via::Shm.conn(), Via::Tcp.conn()] {
+        let pair = Pair::new(conn, 4096);
+        let (a, b) = (&pair.a, &pair.b);
+        let begun = Instant::now();
+        std::thread::scope(|s| {
+            // Each on an executor of its own: no other task's waker makes up for a missing one.
+            s.spawn(|| {
+                for _ in 0..5 {
+                    block_on(a.send(Message::bytes(vec![7; 1 << 20])).into_future()).unwrap();
+                }
+            });
+            for _ in 0..5 {
+                assert_eq!(b.recv(want::Bytes).within(LONG).wait().unwrap().len(), 1 << 20);
+            }
+        });
+        assert!(
+            begun.elapsed() < bound(Duration::from_secs(10)),
+            "{conn:?}: {:?}",
+            begun.elapsed()
+        );
+    }
+}
+
+/// A session that ends ends the waits for peers that have not appeared, awaited or not.
+#[test]
+fn the_end_of_a_session_ends_what_waits_for_peers() {
+    let session = Session::builder(0).buffer(4096).start().unwrap();
+    let begun = Instant::now();
+    let kinds = std::cell::RefCell::new(Vec::new());
+    let closed = |e: hmc_std::Error| kinds.borrow_mut().push(e.kind());
+    std::thread::scope(|s| {
+        let blocking = [
+            s.spawn(|| session.accept(Who::Any).within(Duration::MAX).wait().map(drop)),
+            s.spawn(|| session.recv(Who::Any, want::Any).within(Duration::MAX).wait().map(drop)),
+            s.spawn(|| session.recv(9, want::Any).within(Duration::MAX).wait().map(drop)),
+            s.spawn(|| session.group(&[0, 9]).within(Duration::MAX).wait().map(drop)),
+        ];
+        run(vec![
+            Box::pin(async { closed(session.accept(Who::Any).await.unwrap_err()) }),
+            Box::pin(async { closed(session.accept(9).await.unwrap_err()) }),
+            Box::pin(async { closed(session.recv(Who::Any, want::Any).await.unwrap_err()) }),
+            Box::pin(async { closed(session.recv(9, want::Any).await.unwrap_err()) }),
+            Box::pin(async { closed(session.group(&[0, 9]).await.unwrap_err()) }),
+            Box::pin(async { session.shutdown().await.unwrap() }),
+        ]);
+        for blocked in blocking {
+            closed(blocked.join().unwrap().unwrap_err());
+        }
+    });
+    assert_eq!(*kinds.borrow(), [ErrorKind::Closed; 9]);
+    // Who comes later is told at once, and that the session is over.
+    let late = block_on(session.accept(Who::Any).within(Duration::MAX).into_future());
+    assert_eq!(late.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Closed));
+    session.shutdown().within(LONG).wait().unwrap();
+    assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_future_of_a_message_gives_its_result_once() {
+    let pair = Pair::new(Via::Tcp.conn(), 4096);
+    let mut send = pair.a.send(Message::Tag(1)).into_future();
+    assert!(matches!(poll_once(&mut send), std::task::Poll::Ready(Ok(()))));
+    pair.a.send(Message::Tag(2)).wait().unwrap();
+    let again = poll_once(&mut send);
+    assert!(matches!(again, std::task::Poll::Ready(Err(e)) if e.kind() == ErrorKind::Stale));
+    let mut recv = pair.b.recv(want::Tag).into_future();
+    while poll_once(&mut recv).is_pending() {
+        std::thread::yield_now();
+    }
+    let again = poll_once(&mut recv);
+    assert!(matches!(again, std::task::Poll::Ready(Err(e)) if e.kind() == ErrorKind::Stale));
+    assert_eq!(pair.b.recv(want::Tag).within(LONG).wait().unwrap(), 2, "it was sent once");
+}
+
 /// A future ends at its time, whatever it waits for, and holds up no other one.
 #[test]
 fn futures_end_at_their_time() {

@@ -277,6 +277,10 @@ impl Wakers {
                         self.gone.notify_all();
                     }
                 }
+            } else if state.closed && !state.timers.is_empty() {
+                // Nobody calls them at their time any more: they are called now, and look.
+                let all = std::mem::take(&mut state.timers);
+                state.queue.extend(all.into_values().map(Task::Wake));
             } else if state.closed {
                 state.runs = false;
                 state.thread = None;

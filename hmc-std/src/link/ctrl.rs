@@ -65,6 +65,8 @@ impl CtrlState {
     /// Whether all that was sent up to `mark` is on its way and needs this process no more.
     pub(crate) fn has_left(&mut self, mark: u64) -> bool {
         if self.machine.taken() < mark {
+            // Whoever waits for that learns that there is space again.
+            self.machine.await_space();
             return false;
         }
         // Over a local socket it is in the peer's queue.

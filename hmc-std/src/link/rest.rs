@@ -41,6 +41,7 @@ impl Link {
             inbox: self.inbox_handle(),
         };
         let rest = Self::new_at(parts, self.address);
+        rest.is_given.store(self.is_given.load(Ordering::Relaxed), Ordering::Relaxed);
         if let Some(conn) = self.conn() {
             let _ = rest.conn.set(conn);
         }

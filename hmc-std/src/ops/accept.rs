@@ -14,7 +14,7 @@ use crate::ops::event_wait::EventWait;
 use crate::ops::peer_handle::Peer;
 use crate::ops::request::sealed::Sealed;
 use crate::ops::request::{Request, Verb};
-use crate::ops::who::Who;
+use crate::ops::who::{Who, closed};
 use crate::state::inner::SessionInner;
 
 /// A peer that is waited for ([`Session::accept`](crate::Session::accept)).
@@ -54,17 +54,28 @@ impl Accept<'_> {
         }
     }
 
-    fn look(&self) -> Option<Result<Peer>> {
-        let link = match self.who {
+    fn link(&self) -> Option<Arc<Link>> {
+        match self.who {
             Who::Any => {
                 let is_new =
-                    |l: &Arc<Link>| l.is_ready_now() && !l.is_given.swap(true, Ordering::Relaxed);
+                    |l: &Arc<Link>| self.will_do(l) && !l.is_given.swap(true, Ordering::Relaxed);
+                if self.or_unread {
+                    let found = |l: &Arc<Link>| is_new(l).then(|| Arc::clone(l));
+                    return self.shared.links.find_round_robin(found);
+                }
                 self.shared.links().into_iter().find(is_new)
             }
             Who::Rank(_) => self.who.link(self.shared).filter(|l| self.will_do(l)),
             // It may be gone, if messages of it are unread.
             Who::Namesake => self.who.link(self.shared),
-        }?;
+        }
+    }
+
+    fn look(&self) -> Option<Result<Peer>> {
+        let Some(link) = self.link() else {
+            // Nobody connects any more.
+            return self.shared.is_leaving().then(|| Err(self.who.blame(closed(), self.shared)));
+        };
         link.is_given.store(true, Ordering::Relaxed);
         Some(Ok(Peer { link, shared: Arc::clone(self.shared) }))
     }

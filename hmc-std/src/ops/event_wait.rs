@@ -8,6 +8,7 @@ use hmc_core::time::Instant;
 use crate::base::error::{Error, Result};
 use crate::callbacks::timer::Timer;
 use crate::callbacks::waker_set::WakerSet;
+use crate::ops::started::given;
 use crate::state::inner::SessionInner;
 
 /// The time of one future, which counts from its first poll.
@@ -16,12 +17,14 @@ pub(crate) struct EventWait {
     within: Option<Duration>,
     deadline: Option<Instant>,
     timer: Option<Timer>,
+    /// The result was given.
+    given: bool,
 }
 
 impl EventWait {
     /// One that ends after `within`, or after the session's deadline.
     pub(crate) fn new(within: Option<Duration>) -> Self {
-        Self { within, deadline: None, timer: None }
+        Self { within, deadline: None, timer: None, given: false }
     }
 
     /// When it ends. The time begins with the first call.
@@ -66,5 +69,17 @@ impl EventWait {
         wakers.add(cx.waker());
         // What came before the waker was added woke nobody.
         look().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Notes that a future has given its result, if it has. Those that would do something once more ask [`EventWait::check`].
+    pub(crate) fn give<R>(&mut self, polled: Poll<R>) -> Poll<R> {
+        self.given |= polled.is_ready();
+        polled
+    }
+
+    /// # Errors
+    /// `Stale` for a future that is polled after it gave its result.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.given { Err(given()) } else { Ok(()) }
     }
 }

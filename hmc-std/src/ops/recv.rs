@@ -17,7 +17,7 @@ use crate::ops::peer_handle::Peer;
 use crate::ops::request::sealed::Sealed;
 use crate::ops::request::{Request, Verb};
 use crate::ops::want::Want;
-use crate::ops::who::Who;
+use crate::ops::who::{Who, closed};
 use crate::state::inner::SessionInner;
 
 /// A message of one peer that is received ([`Peer::recv`]).
@@ -142,7 +142,9 @@ impl<W: Want> Future for PendingRecv<'_, W> {
             let what = format!("{}{}", waiting(want), link.full_inbox());
             Error::deadline(what).with_peer(link.peer)
         };
-        wait.poll(&peer.shared, cx, late, || look(link, want))
+        wait.check()?;
+        let received = wait.poll(&peer.shared, cx, late, || look(link, want));
+        wait.give(received)
     }
 }
 
@@ -156,10 +158,7 @@ impl<'a, W: Want> RecvFrom<'a, W> {
         match self.who.link(self.shared) {
             Some(link) => Some(Ok(link)),
             // Nobody connects any more.
-            None if self.shared.is_leaving() => {
-                let e = Error::new(ErrorKind::Closed, "this session is shutting down");
-                Some(Err(self.who.blame(e, self.shared)))
-            }
+            None if self.shared.is_leaving() => Some(Err(self.who.blame(closed(), self.shared))),
             None => None,
         }
     }
@@ -169,7 +168,8 @@ impl<'a, W: Want> RecvFrom<'a, W> {
             let value = W::value(take_message(link, self.want.wanted())?)?;
             Some((link.peer, value))
         };
-        self.shared.links.find_round_robin(take).map(Ok)
+        let found = self.shared.links.find_round_robin(take).map(Ok);
+        found.or_else(|| self.shared.is_leaving().then(|| Err(closed())))
     }
 
     fn look(&self) -> Option<Result<(Rank, W::Output)>> {
@@ -231,6 +231,8 @@ impl<W: Want> Future for PendingRecvFrom<'_, W> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { recv, wait } = &mut *self;
         let late = || recv.who.blame(Error::deadline(recv.what()), recv.shared);
-        wait.poll(recv.shared, cx, late, || recv.look())
+        wait.check()?;
+        let received = wait.poll(recv.shared, cx, late, || recv.look());
+        wait.give(received)
     }
 }

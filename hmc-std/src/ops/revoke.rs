@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::process::Origin;
 use crate::base::wait_limit::WaitLimit;
 use crate::ops::background_call::BackgroundCall;
 use crate::ops::exposure::{Exposure, TakenBack};
@@ -67,7 +68,7 @@ pub struct PendingRevoke<W: Revocable> {
 #[derive(Debug)]
 enum State<W: Revocable> {
     New(W),
-    Waiting(BackgroundCall<W::Memory>),
+    Waiting(BackgroundCall<W::Memory>, Origin),
     Over,
 }
 
@@ -91,11 +92,15 @@ impl<W: Revocable> Future for PendingRevoke<W> {
                 let over = window.exposure().finish(fence, WaitLimit::time(at))?;
                 window.conclude(over)
             };
-            self.state =
-                State::Waiting(BackgroundCall::start("hmc-revoke", &shared.wakers, waits)?);
+            let call = BackgroundCall::start("hmc-revoke", &shared.wakers, waits)?;
+            self.state = State::Waiting(call, shared.origin);
         }
         match &self.state {
-            State::Waiting(call) => call.poll(cx),
+            State::Waiting(call, origin) => {
+                // In a child the thread is the parent's.
+                origin.check()?;
+                call.poll(cx)
+            }
             State::New(_) | State::Over => {
                 Poll::Ready(Err(Error::new(ErrorKind::Stale, "the memory was given before")))
             }

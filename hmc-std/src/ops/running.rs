@@ -63,7 +63,7 @@ impl Running {
     pub(crate) fn outcome_here(&self) -> bool {
         match self {
             Self::Posted(op) => op.outcome_here(),
-            Self::Message(op) => op.result().is_some(),
+            Self::Message(op) => op.peer.shared.check_process().is_ok() && op.result().is_some(),
         }
     }
 

@@ -128,8 +128,11 @@ impl Future for PendingSend<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { send, wait } = &mut *self;
         send.check()?;
+        wait.check()?;
         let peer = send.peer;
         let late = || Error::deadline(WHAT).with_peer(peer.rank());
-        wait.poll_on(&peer.shared, peer.link.space(), cx, late, || send.attempt(&peer.link))
+        let space = peer.link.space();
+        let sent = wait.poll_on(&peer.shared, space, cx, late, || send.attempt(&peer.link));
+        wait.give(sent)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::types::Rank;
 
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
 use crate::link::Link;
 use crate::state::inner::SessionInner;
 
@@ -30,6 +30,11 @@ impl From<Rank> for Who {
     fn from(rank: Rank) -> Self {
         Self::Rank(rank.0)
     }
+}
+
+/// The error of a wait for a peer of a session that ends.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "this session is shutting down")
 }
 
 impl Who {

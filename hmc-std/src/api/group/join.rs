@@ -18,6 +18,7 @@ use crate::link::spin_policy::SpinPolicy;
 use crate::ops::event_wait::EventWait;
 use crate::ops::request::sealed::Sealed;
 use crate::ops::request::{Request, Verb};
+use crate::ops::who::closed;
 use crate::state::inner::SessionInner;
 
 /// A group that is made ([`Session::group`]).
@@ -66,7 +67,12 @@ impl Join<'_> {
 
     /// The group, once all are connected.
     fn look(&self, position: usize) -> Option<Result<Group>> {
-        if self.missing().is_some() { None } else { Some(self.made(position)) }
+        match self.missing() {
+            None => Some(self.made(position)),
+            // Nobody connects any more.
+            Some(rank) if self.shared.is_leaving() => Some(Err(closed().with_peer(Rank(rank)))),
+            Some(_) => None,
+        }
     }
 
     fn made(&self, position: usize) -> Result<Group> {

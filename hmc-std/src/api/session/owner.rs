@@ -28,9 +28,11 @@ impl Owner {
     pub(super) fn end(&self, until: WaitLimit) -> Result<()> {
         self.shared.check_lasts()?;
         let Some(thread) = lock(&self.thread).take() else {
-            return Ok(());
+            return self.wait_until_over(until);
         };
         self.shared.stopping_links.store(true, Ordering::Release);
+        // Whoever waits for a peer that has not appeared waits for nobody.
+        self.shared.notify_waiters();
         let result = crate::conn::shutdown::leave(&self.shared, &self.shared.links(), until);
         if self.shared.origin.is_child() {
             std::mem::forget(thread);
@@ -47,7 +49,15 @@ impl Owner {
         lock(&self.shared.pending).clear();
         self.shared.listeners.close();
         self.shared.over.store(true, Ordering::Release);
+        self.shared.notify_waiters();
         self.shared.wakers.wait_for_owners(until, result)
+    }
+
+    /// Another call ends the session.
+    fn wait_until_over(&self, until: WaitLimit) -> Result<()> {
+        // What ends it may be code of the application that the session's own thread runs: nobody waits for itself.
+        let is_over = |s: &SessionInner| s.over.load(Ordering::Acquire).then_some(());
+        self.shared.wait_for_event(until, is_over).map_err(|stop| stop.error("shutting down"))
     }
 }
 

@@ -16,6 +16,9 @@ use crate::memory::Region;
 /// Transfers of a list that the transport is handed at a time.
 const AT_ONCE: usize = 16;
 
+/// Blocks of a list that are copied in the call at most: the link's lock is held meanwhile.
+const MAX_BLOCKS_NOW: u32 = 4096;
+
 /// How a copy that was tried in the call was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
@@ -133,7 +136,7 @@ impl DataState {
         if list.bytes() > MAX_CHUNK_BYTES {
             return false;
         }
-        if list.len() == 0 {
+        if list.len() == 0 || list.len() > MAX_BLOCKS_NOW {
             return false;
         }
         self.copy_list_by_transport(list)

@@ -117,8 +117,12 @@ impl Link {
         if after.events || after.borrow_ready {
             self.park_wakers.wake();
         }
-        if after.has_space || after.borrow_ready {
+        // What becomes free of bounce buffers and slots is announced where it does: bytes that only wait for it wake nobody.
+        if after.has_space || after.borrow_ready && after.events {
             self.announce_space();
+        }
+        if after.has_space {
+            self.leader_lock.notify();
         }
         // On a link to oneself a caller with more bytes than its bounce buffers hold waits for events, and for no socket.
         let copies_remain = after.borrow_ready && self.conn() == Some(ConnType::Loopback);
