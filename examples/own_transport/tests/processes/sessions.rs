@@ -121,7 +121,12 @@ fn a_peer_without_the_transport_is_refused_by_name() {
     let dir = std::env::temp_dir().join(format!("own-transport-without-{}", std::process::id()));
     let without = Session::builder(1).uds(&dir).start().expect("a session");
     let session = Session::builder(0).transport(MemfileDomain).start().expect("a session");
-    let refused = session.connect(&hmc_std::Address::Uds(dir.clone())).rank(1).over(MEMFILE).within(PATIENCE).wait();
+    let refused = session
+        .connect(&hmc_std::Address::Uds(dir.clone()))
+        .rank(1)
+        .over(MEMFILE)
+        .within(PATIENCE)
+        .wait();
     let why = refused.map(|peer| peer.explain().to_string()).expect_err("it has no such transport");
     assert_eq!(why.kind(), ErrorKind::Unavailable, "{why}");
     assert!(why.to_string().contains("no memfile: the peer does not have the transport"), "{why}");
