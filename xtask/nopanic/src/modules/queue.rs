@@ -13,10 +13,10 @@ pub(crate) fn call() {
     queue(WorkQueue::new(Opaque, any(&mut storage[..])));
     queue(WorkQueue::new(&mut Opaque, [Slot::FREE; 4]));
     queue(WorkQueue::new(&mut Opaque, [Slot::free(Kept::default()); 4]));
-    done(Hold::transfer(&(), small()));
+    done(Hold::transfer(&mut (), small()));
     done(Hold::keep(&mut (), &transfer()));
     let list = [transfer(); 4];
-    done(Hold::transfer(&any(&list[..]), small()));
+    done(Hold::transfer(&mut any(&list[..]), small()));
     done(Hold::keep(&mut any(&list[..]), &transfer()));
 }
 
