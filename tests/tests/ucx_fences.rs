@@ -152,6 +152,7 @@ fn the_buffer_outlives_its_session() {
         let stops = stop_if(round % 4 > 1, &actor);
         drop(prepared);
         let _ = session.shutdown().within(Duration::from_millis(1)).wait();
+        drop(session);
         if stops {
             assert!(Owner::at(start).is_none(), "the stopped peer may still copy, {lanes}");
             let held = hmc_std::held();
