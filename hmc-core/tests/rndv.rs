@@ -80,10 +80,10 @@ fn senders() -> Vec<(&'static str, Sender)> {
         pump_sender(&mut s);
         s
     };
-    let mut flying = after(&[]);
-    flying.receive(&ready).unwrap();
-    sender_outputs(&mut flying);
-    let mut withdrawn = flying;
+    let mut in_flight = after(&[]);
+    in_flight.receive(&ready).unwrap();
+    sender_outputs(&mut in_flight);
+    let mut withdrawn = in_flight;
     withdrawn.end(RndvError::Here(AbortReason::DeadlineExceeded));
     sender_outputs(&mut withdrawn);
     let mut put = after(&[]);
@@ -92,7 +92,7 @@ fn senders() -> Vec<(&'static str, Sender)> {
     let mut all = vec![
         ("fresh", Sender::new(ID, LEN)),
         ("offered", after(&[])),
-        ("two_puts_fly", flying),
+        ("two_puts_in_flight", in_flight),
         ("two_filled", after(&[ready])),
         ("three_filled", after(&[ready, credit(0)])),
         ("all_credited", after(&[ready, credit(0), credit(1), credit(2)])),

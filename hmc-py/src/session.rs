@@ -113,7 +113,7 @@ impl Core {
         let started = py.detach(|| {
             self.parts.own.state.start(|prepared| {
                 prepared.set_rank(rank);
-                prepared.clear_doors();
+                prepared.clear_listeners();
                 if let Some(addr) = tcp {
                     prepared.listen_tcp(addr);
                 }
@@ -169,7 +169,7 @@ impl Core {
         self.live(py).map(|session| session.allow_insecure())
     }
 
-    fn _close_doors(&self, py: Python<'_>) -> PyResult<()> {
+    fn _close_listeners(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.live(py)?;
         py.detach(|| session.close_listeners());
         Ok(())

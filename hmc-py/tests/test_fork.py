@@ -78,7 +78,7 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
         "Core": {
             "_start": lambda: core._start(5), "_listen_tcp": lambda: core._listen_tcp("127.0.0.1:0"),
             "_listen_uds": lambda: core._listen_uds(str(tmp_path / "listeners")), "_allow_insecure": core._allow_insecure,
-            "_close_doors": core._close_doors, "_connect": lambda: core._connect(1, b.address, 2),
+            "_close_listeners": core._close_listeners, "_connect": lambda: core._connect(1, b.address, 2),
             "_loopback": core._loopback, "_end_place": lambda: core._end_place("127.0.0.1", 1, 2),
             "_connect_named": lambda: core._connect_named(7, b.address, 2), "_call": lambda: core._call(7, peer), "_let_go": lambda: core._let_go(7), "_beside": lambda: core._beside(),
             "_at": lambda: core._at("127.0.0.1", 1, 2), "peer": lambda: core.peer(1), "_recv_any": lambda: core._recv_any(1),

@@ -45,12 +45,12 @@ fn queued_copies_of_one_peer_do_not_shut_out_another() {
         let load = scope.spawn(|| {
             let post = |span: Span| window.put(0, span).start().unwrap();
             let span = || busy.memory().register_vec(vector()).unwrap().take_all().unwrap();
-            let mut flying: VecDeque<_> = (0..8).map(|_| post(span())).collect();
-            while let Some(op) = flying.pop_front() {
+            let mut in_flight: VecDeque<_> = (0..8).map(|_| post(span())).collect();
+            while let Some(op) = in_flight.pop_front() {
                 let span = op.wait().unwrap().memory;
                 moved.fetch_add(1, Ordering::Relaxed);
                 if !stop.load(Ordering::Relaxed) {
-                    flying.push_back(post(span));
+                    in_flight.push_back(post(span));
                 }
             }
         });

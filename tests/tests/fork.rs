@@ -420,7 +420,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Prepared::set_job": plain({ prepared.set_job(1); true });
                 "Prepared::listen_tcp": plain({ prepared.listen_tcp("127.0.0.1:0"); true });
                 "Prepared::listen_uds": plain({ prepared.listen_uds(dir.path()); true });
-                "Prepared::clear_doors": plain({ prepared.clear_doors(); true });
+                "Prepared::clear_listeners": plain({ prepared.clear_listeners(); true });
                 "Prepared::set_num_channels": plain({ prepared.set_num_channels(1); true });
                 "Prepared::allow_insecure": plain({ prepared.allow_insecure(); true });
                 "Prepared::secret_file": plain({ prepared.secret_file(dir.path().join("secret")); true });

@@ -101,7 +101,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Which range of which model an operation reads or writes.
 #[derive(Debug)]
-struct Flying {
+struct Begun {
     op: Op,
     put: bool,
     moves: Vec<Move>,
@@ -119,7 +119,7 @@ struct World<'a> {
     back: &'a Peer,
     local: Vec<u8>,
     remote: Vec<u8>,
-    flying: Vec<Flying>,
+    begun: Vec<Begun>,
     /// Puts with [`TAG`] that have ended well.
     tags: usize,
     label: &'a std::cell::Cell<u64>,
@@ -174,13 +174,13 @@ impl World<'_> {
         self.target.buffer().write_at(0, &fill).unwrap();
         self.local = fill[..HALF].to_vec();
         self.remote = fill[HALF..].to_vec();
-        self.flying.clear();
+        self.begun.clear();
     }
 
     /// Operations at a time are unordered: whoever touches the same bytes goes first alone.
     fn clear_way(&mut self, put: bool, m: &Move) {
         while let Some(at) =
-            self.flying.iter().position(|f| f.moves.iter().any(|other| m.fights(put, other, f.put)))
+            self.begun.iter().position(|f| f.moves.iter().any(|other| m.fights(put, other, f.put)))
         {
             self.land(at);
         }
@@ -231,7 +231,7 @@ impl World<'_> {
 
     /// Waits for one operation and accounts for it.
     fn land(&mut self, at: usize) {
-        let f = self.flying.swap_remove(at);
+        let f = self.begun.swap_remove(at);
         let result = f.op.wait_for(LONG).ended().expect("it ends");
         match &result {
             Ok(n) => {
@@ -250,7 +250,7 @@ impl World<'_> {
 
     /// After a cancellation the destination is old, new or mixed, and settled once something posted
     /// later is done.
-    fn adopt(&mut self, f: &Flying) {
+    fn adopt(&mut self, f: &Begun) {
         self.peer.put_at(big(AREA), big(HALF + AREA), big(SCRATCH)).unwrap();
         for m in &f.moves {
             let mut now = vec![0; m.len];
@@ -280,7 +280,7 @@ impl World<'_> {
     }
 
     fn finish(&mut self) {
-        while !self.flying.is_empty() {
+        while !self.begun.is_empty() {
             self.land(0);
         }
         (0..std::mem::take(&mut self.tags)).for_each(|_| self.await_tag(TAG));
@@ -292,7 +292,7 @@ impl World<'_> {
 
     fn fly(&mut self, op: Op, put: bool, tagged: bool, moves: Vec<Move>) {
         let (local, remote) = (self.local.clone(), self.remote.clone());
-        self.flying.push(Flying { op, put, moves, tagged, cancelled: false, local, remote });
+        self.begun.push(Begun { op, put, moves, tagged, cancelled: false, local, remote });
     }
 
     fn window(&mut self, len: usize, byte: u8, dropped: bool) {
@@ -361,22 +361,22 @@ impl World<'_> {
                 self.pipeline(*put, m.copy(), *chunk, *max);
                 self.apply(*put, m);
             }
-            Step::Cancel(n) if !self.flying.is_empty() => {
-                let at = n % self.flying.len();
-                self.flying[at].op.cancel();
-                self.flying[at].cancelled = true;
+            Step::Cancel(n) if !self.begun.is_empty() => {
+                let at = n % self.begun.len();
+                self.begun[at].op.cancel();
+                self.begun[at].cancelled = true;
             }
-            Step::Wait(n) if !self.flying.is_empty() => self.land(n % self.flying.len()),
-            Step::WaitAny if self.flying.iter().any(|f| !f.cancelled) => {
-                let ops: Vec<&Op> = self.flying.iter().map(|f| &f.op).collect();
+            Step::Wait(n) if !self.begun.is_empty() => self.land(n % self.begun.len()),
+            Step::WaitAny if self.begun.iter().any(|f| !f.cancelled) => {
+                let ops: Vec<&Op> = self.begun.iter().map(|f| &f.op).collect();
                 let Waited::Ended(at) = wait_any(&ops, LONG).unwrap() else { panic!("none ends") };
-                assert!(has_ended(&self.flying[at].op), "it was reported as ended");
+                assert!(has_ended(&self.begun[at].op), "it was reported as ended");
                 self.land(at);
             }
             Step::WaitAll => self.finish(),
-            Step::Forget(n) if !self.flying.is_empty() => {
+            Step::Forget(n) if !self.begun.is_empty() => {
                 // A future that is dropped: the operation runs on; a later one shows that it ended.
-                let m = self.flying[n % self.flying.len()].moves.clone();
+                let m = self.begun[n % self.begun.len()].moves.clone();
                 if let Some(m) = m.first() {
                     let c = m.copy();
                     self.clear_way(true, m);
@@ -407,7 +407,7 @@ impl World<'_> {
     /// Puts that read these bytes end first.
     fn finish_readers(&mut self, m: &Move) {
         while let Some(at) = self
-            .flying
+            .begun
             .iter()
             .position(|f| f.put && f.moves.iter().any(|other| overlap(&other.here(), &m.here())))
         {
@@ -434,7 +434,7 @@ fn play(ends: &Ends, script: &[Step]) {
         back: &ends.back,
         local: Vec::new(),
         remote: Vec::new(),
-        flying: Vec::new(),
+        begun: Vec::new(),
         tags: 0,
         label: &label,
     };

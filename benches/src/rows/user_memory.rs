@@ -124,15 +124,15 @@ fn inwards(context: &Context, pair: &mut SessionPair, len: u64) -> Res<Vec<Line>
         count,
         || {
             let ns = context.delay.timed(1, || {
-                let mut flying = VecDeque::new();
+                let mut in_flight = VecDeque::new();
                 for _ in 0..times {
                     let span = match idle.pop_front() {
                         Some(span) => span,
-                        None => end(flying.pop_front().ok_or("no put is under way")?)?,
+                        None => end(in_flight.pop_front().ok_or("no put is under way")?)?,
                     };
-                    flying.push_back(begin(span)?);
+                    in_flight.push_back(begin(span)?);
                 }
-                for op in flying {
+                for op in in_flight {
                     idle.push_back(end(op)?);
                 }
                 Ok(())

@@ -51,7 +51,7 @@ fn choose<S: Subject>(l: L<'_, '_, S>, caps: Caps) -> WorkRequest {
 fn script<S: Subject>(l: L<'_, '_, S>) -> Done {
     l.fresh(SIZE, SIZE, Access::all())?;
     let (caps, mut expected) = (l.subject.transport().caps(), ExpectedMemory::paint(l));
-    let mut flying = Vec::<WorkRequest>::new();
+    let mut in_flight = Vec::<WorkRequest>::new();
     let (mut ops, mut tags) = (Vec::new(), Vec::new());
     for step in 0..STEPS {
         let at = |stop| match stop {
@@ -59,15 +59,15 @@ fn script<S: Subject>(l: L<'_, '_, S>) -> Done {
             skipped @ Stop::Skipped(_) => skipped,
         };
         let work = choose(l, caps);
-        flying.retain(|other| l.is_open(other.op));
-        if flying.iter().any(|other| clash(other, &work)) || l.rng.below(16) == 0 {
+        in_flight.retain(|other| l.is_open(other.op));
+        if in_flight.iter().any(|other| clash(other, &work)) || l.rng.below(16) == 0 {
             l.wait_all().map_err(at)?;
-            flying.clear();
+            in_flight.clear();
             expected.compare(l, "with nothing in flight").map_err(at)?;
         }
         l.post(&work).map_err(at)?;
         expected.apply(&work);
-        flying.push(work);
+        in_flight.push(work);
         if let Opcode::PutNotify { tag } = work.opcode {
             tags.push(tag);
         }

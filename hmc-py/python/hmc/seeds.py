@@ -210,7 +210,7 @@ class SeedsGuide(Ranks, OlderGuide):
         self._core._check_process()
         for core in self._all():
             if core._is_live:
-                core._close_doors()
+                core._close_listeners()
 
     @property
     def local_ip(self) -> str:

@@ -246,18 +246,12 @@ class Session(SeedsGuide):
 
     def fileno(self) -> int:
         """A descriptor that is readable once an operation has ended, a message has come, or a peer has come or gone, until
-        :meth:`clear_events`. With it a session can be given to :mod:`selectors` and to ``loop.add_reader`` of asyncio::
+        :meth:`clear_events`: for :mod:`selectors` and ``loop.add_reader``. Of a session with several ranks, that of the first.
 
-            with selectors.DefaultSelector() as selector:
-                selector.register(session, selectors.EVENT_READ)
-                while not done():
-                    selector.select()
-                    session.clear_events()
-                    # Look at everything that is waited for: op.done(), peer.recv(timeout=0), peer.connected.
-
-        It is readable at first, and may be although nothing is to be found. Messages that are left unread do not make it
-        readable again. It is the session's own: do not read or close it, and unregister it before :meth:`close`. Raises
-        ``NotFound`` before the session has a rank, ``Closed``, ``SystemLimit``, ``Forked``.
+        After it was readable, clear it, then look at everything that is waited for: ``op.done()``, ``peer.recv(timeout=0)``,
+        ``peer.connected``. It is readable at first. Messages that are left unread do not make it readable again. Do not read
+        or close it, and unregister it before :meth:`close`. Raises ``NotFound`` before the session has a rank, ``Closed``,
+        ``SystemLimit``, ``Forked``.
         """
         return self._core._fileno()
 

@@ -122,7 +122,7 @@ impl Prepared {
             last: Weak::new(),
             origin: Origin::here()?,
         };
-        other.clear_doors();
+        other.clear_listeners();
         Ok(other)
     }
 
@@ -142,7 +142,7 @@ impl Prepared {
     }
 
     /// No listeners: neither the builder's nor those that were asked for since.
-    pub fn clear_doors(&mut self) {
+    pub fn clear_listeners(&mut self) {
         self.tcp = None;
         self.config.uds_dir = None;
     }

@@ -155,20 +155,20 @@ fn timed_ours(
 /// Nanoseconds for one bare one. One flush serves all, as in `ucx_perftest`.
 fn raw(calls: &RawCalls<'_>, direction: Direction, len: u64, times: u64, depth: u64) -> Res<f64> {
     let len = usize::try_from(len).map_err(text)?;
-    let mut flying = VecDeque::new();
+    let mut in_flight = VecDeque::new();
     let ns = timed(1, || {
         for _ in 0..times {
-            if flying.len() as u64 == depth {
-                let oldest = flying.pop_front().ok_or("nothing in flight")?;
+            if in_flight.len() as u64 == depth {
+                let oldest = in_flight.pop_front().ok_or("nothing in flight")?;
                 calls.wait(oldest).map_err(text)?;
             }
             let begun = match direction {
                 Direction::Put => calls.put(0, 0, len),
                 Direction::Get => calls.get(0, 0, len),
             };
-            flying.push_back(begun.map_err(text)?);
+            in_flight.push_back(begun.map_err(text)?);
         }
-        for pending in flying.drain(..) {
+        for pending in in_flight.drain(..) {
             calls.wait(pending).map_err(text)?;
         }
         calls.flush().and_then(|flush| calls.wait(flush)).map_err(text)

@@ -47,16 +47,16 @@ impl Row for UcxRate {
         let raw = || {
             let pair = &mut *rig.pair.borrow_mut();
             rig.raw.borrow_mut().served(&mut pair.helper, false, |calls| {
-                let mut flying = VecDeque::with_capacity(DEPTH as usize);
+                let mut in_flight = VecDeque::with_capacity(DEPTH as usize);
                 let ns = timed(1, || {
                     for _ in 0..PUTS {
-                        if flying.len() == DEPTH as usize {
-                            let oldest = flying.pop_front().ok_or("nothing in flight")?;
+                        if in_flight.len() == DEPTH as usize {
+                            let oldest = in_flight.pop_front().ok_or("nothing in flight")?;
                             calls.wait(oldest).map_err(text)?;
                         }
-                        flying.push_back(calls.put(0, 0, LEN as usize).map_err(text)?);
+                        in_flight.push_back(calls.put(0, 0, LEN as usize).map_err(text)?);
                     }
-                    for pending in flying.drain(..) {
+                    for pending in in_flight.drain(..) {
                         calls.wait(pending).map_err(text)?;
                     }
                     calls.flush().and_then(|flush| calls.wait(flush)).map_err(text)
