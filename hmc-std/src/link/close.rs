@@ -116,7 +116,7 @@ impl Link {
         self.run_rndv();
         self.poll_ctrl(false);
         self.leader_lock.notify();
-        self.park_wakers.wake();
+        self.park_wakers.wake(&self.wakers);
     }
 
     /// Ends the link if the peer's control connection has not ended in time.
@@ -203,7 +203,7 @@ impl Link {
         self.run_rndv();
         self.reactor.unwatch_link(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
         self.leader_lock.notify();
-        self.park_wakers.wake();
+        self.park_wakers.wake(&self.wakers);
         self.quarantine_unfenced();
         if let Some(owner) = self.owner.upgrade() {
             owner.on_closed(self);

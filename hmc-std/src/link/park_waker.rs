@@ -1,13 +1,15 @@
-//! The waker of a caller that waits for several links, and the links that use it.
+//! The waker of a caller that waits for several links, a thread or a task, and the links that use it.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 use rustix::event::EventfdFlags;
 
 use crate::base::error::{Error, Result};
 use crate::base::lock::lock;
+use crate::callbacks::wakers::Wakers;
 
 /// What wakes a caller that waits for several links.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(crate) struct ParkWaker {
     /// finds the owner parked.
     parked: AtomicBool,
     pub(super) fd: OwnedFd,
+    /// Its owner is a task, which has this waker.
+    task: Mutex<Option<Waker>>,
 }
 
 impl ParkWaker {
@@ -24,13 +28,19 @@ impl ParkWaker {
     /// `SystemLimit` when descriptors are used up.
     pub(crate) fn new() -> Result<Arc<Self>> {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map(|fd| Arc::new(Self { parked: AtomicBool::new(false), fd }))
+            .map(|fd| Arc::new(Self { parked: AtomicBool::new(false), fd, task: Mutex::default() }))
             .map_err(|e| Error::io("cannot create an eventfd to wait on", e))
     }
 
-    /// Wakes its owner, if that sleeps.
-    fn wake(&self) {
-        if self.parked.swap(false, Ordering::AcqRel) {
+    /// Wakes its owner, if that sleeps: a task by `wakers`.
+    fn wake(&self, wakers: &Wakers) {
+        if !self.parked.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let task = lock(&self.task).take();
+        if let Some(task) = task {
+            wakers.wake(task);
+        } else {
             // eventfd(2): fails only when the counter is full, and then the descriptor is readable already.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
@@ -39,6 +49,22 @@ impl ParkWaker {
     /// Its owner is about to sleep: look once more after this.
     pub(super) fn park(&self) {
         self.parked.swap(true, Ordering::AcqRel);
+    }
+
+    /// Its owner is the task of `waker`, which is about to be pending: look once more after this.
+    pub(crate) fn park_task(&self, waker: &Waker) {
+        // Wakers are cloned and dropped without a lock.
+        let waker = Some(waker.clone());
+        let before = std::mem::replace(&mut *lock(&self.task), waker);
+        drop(before);
+        self.park();
+    }
+
+    /// The task is not pending any more.
+    pub(crate) fn unpark_task(&self) {
+        self.parked.swap(false, Ordering::AcqRel);
+        let task = lock(&self.task).take();
+        drop(task);
     }
 
     /// Returns whether nothing has woken its owner since that parked.
@@ -71,9 +97,9 @@ impl WakerList {
         lock(&self.0).retain(|w| !Arc::ptr_eq(w, waker));
     }
 
-    pub(super) fn wake(&self) {
+    pub(super) fn wake(&self, wakers: &Wakers) {
         for waker in &*lock(&self.0) {
-            waker.wake();
+            waker.wake(wakers);
         }
     }
 }
@@ -85,6 +111,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::{ParkWaker, WakerList};
+    use crate::callbacks::wakers::Wakers;
 
     fn is_set(waker: &ParkWaker) -> bool {
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -93,15 +120,16 @@ mod tests {
 
     #[test]
     fn a_waker_wakes_an_owner_that_sleeps_and_no_other() {
+        let wakers = Wakers::closed();
         let waker = ParkWaker::new().expect("a descriptor");
-        waker.wake();
+        waker.wake(&wakers);
         assert!(!is_set(&waker) && !waker.is_parked(), "its owner is awake");
         for _ in 0..2 {
             waker.park();
             assert!(!is_set(&waker) && waker.is_parked());
-            waker.wake();
+            waker.wake(&wakers);
             assert!(is_set(&waker) && !waker.is_parked());
-            waker.wake();
+            waker.wake(&wakers);
             waker.unpark();
             assert!(!is_set(&waker), "its owner was awake before the second call");
         }
@@ -119,7 +147,7 @@ mod tests {
         all.iter().for_each(|waker| list.register(waker));
         list.deregister(&all[1]);
         all.iter().for_each(|waker| waker.park());
-        list.wake();
+        list.wake(&Wakers::closed());
         assert_eq!(woken(), [true, false, true]);
         list.deregister(&all[0]);
         assert_eq!(all.each_ref().map(Arc::strong_count), [1, 1, 2]);

@@ -298,10 +298,11 @@ mod tests {
         let mut several = WaitSet::new(&waker);
         several.add(&near.link);
         let short = Duration::from_millis(5);
-        let wakes: [&dyn Fn(); 3] =
-            [&|| near.link.park_wakers.wake(), &|| _ = far.put(&window, 1), &|| {
-                far.link.send(&ControlMessage::Tag(1)).expect("sent")
-            }];
+        let wakes: [&dyn Fn(); 3] = [
+            &|| near.link.park_wakers.wake(&near.link.wakers),
+            &|| _ = far.put(&window, 1),
+            &|| far.link.send(&ControlMessage::Tag(1)).expect("sent"),
+        ];
         for wake in wakes {
             while several.poll() {}
             several.park(Instant::NEVER, LONG);
@@ -364,7 +365,7 @@ mod tests {
         // The waker was called since.
         sleep(&mut several);
         near.link.park_wakers.register(&waker);
-        near.link.park_wakers.wake();
+        near.link.park_wakers.wake(&near.link.wakers);
         several.note_missed_wakeup();
         assert_eq!(overslept(&near), 1);
     }

@@ -115,7 +115,7 @@ impl Link {
             self.wakers.notify(notice);
         }
         if after.events || after.borrow_ready {
-            self.park_wakers.wake();
+            self.park_wakers.wake(&self.wakers);
         }
         // What becomes free of bounce buffers and slots is announced where it does: bytes that only wait for it wake nobody.
         if after.has_space || after.borrow_ready && after.events {
