@@ -1,15 +1,14 @@
 //! Collectives: bytes in, bytes out. Dtypes and shapes are Python's part (`hmc/collective.py`).
 
-use std::time::Duration;
-
-use hmc_std::ErrorKind;
 use hmc_std::group::{Element, Exchange, Group as StdGroup, Reduce};
 use hmc_std::memory::SharedBytes;
+use hmc_std::request::Collective;
+use hmc_std::{ErrorKind, Request};
 use pyo3::prelude::*;
 
 use crate::data::{self, Bytes};
 use crate::errors::{OrRaise, refuse};
-use crate::time::{self, Waits};
+use crate::time::Waits;
 
 /// The native half of ``hmc.Group``.
 #[pyclass(module = "hmc._hmc", frozen)]
@@ -72,23 +71,24 @@ impl RawGroup {
         Self { inner, waits }
     }
 
-    fn within(&self, timeout: Duration) -> StdGroup {
-        self.inner.clone().with_deadline(timeout)
-    }
-
     /// A collective that reads one array and fills another.
     fn moves(
         &self,
         send: &Bound<'_, PyAny>,
         recv: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-        run: impl FnOnce(&StdGroup, SharedBytes<'_>, SharedBytes<'_>) -> hmc_std::Result<()> + Send,
+        ask: impl for<'a> FnOnce(
+            &'a StdGroup,
+            SharedBytes<'a>,
+            SharedBytes<'a>,
+        ) -> Request<Collective<'a>>
+        + Send,
     ) -> PyResult<()> {
         let py = send.py();
-        let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
+        let within = self.waits.own(py, timeout)?;
         let (from, to) = (data::source(send)?, data::target(recv)?);
         apart(py, &from, &to)?;
-        py.detach(|| run(&group, from.view(), to.view())).or_raise(py)
+        py.detach(|| ask(&self.inner, from.view(), to.view()).within(within).wait()).or_raise(py)
     }
 
     /// A collective that changes an array.
@@ -96,12 +96,12 @@ impl RawGroup {
         &self,
         array: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-        run: impl FnOnce(&StdGroup, SharedBytes<'_>) -> hmc_std::Result<()> + Send,
+        ask: impl for<'a> FnOnce(&'a StdGroup, SharedBytes<'a>) -> Request<Collective<'a>> + Send,
     ) -> PyResult<()> {
         let py = array.py();
-        let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
+        let within = self.waits.own(py, timeout)?;
         let bytes = data::target(array)?;
-        py.detach(|| run(&group, bytes.view())).or_raise(py)
+        py.detach(|| ask(&self.inner, bytes.view()).within(within).wait()).or_raise(py)
     }
 }
 
@@ -118,8 +118,8 @@ fn apart(py: Python<'_>, a: &Bytes, b: &Bytes) -> PyResult<()> {
 #[pymethods]
 impl RawGroup {
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let group = self.within(time::timeout(py, timeout, self.inner.deadline())?);
-        py.detach(|| group.barrier()).or_raise(py)
+        let within = self.waits.own(py, timeout)?;
+        py.detach(|| self.inner.barrier().within(within).wait()).or_raise(py)
     }
 
     fn broadcast(

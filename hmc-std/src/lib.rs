@@ -106,6 +106,7 @@ pub use quarantine::{Held, held};
 /// Requests by type: what they do, what they take and give. Programs seldom name these.
 pub mod request {
     pub use crate::api::group::join::Join;
+    pub use crate::api::group::request::Collective;
     pub use crate::api::session::Shutdown;
     pub use crate::ops::accept::Accept;
     pub use crate::ops::carried::Carried;

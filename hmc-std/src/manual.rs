@@ -67,6 +67,7 @@
 //! | its future, later, with registered memory | the operation runs on; its span goes back to its region at the fence |
 //! | its future, later, with a slice | the copies stop: a part of the bytes has moved, the slice is not touched any more; a message is withdrawn |
 //! | a future of `recv`, `accept`, `window` or `group` | nothing was taken |
+//! | a future of a collective, after its first poll | its copies stop, its messages are withdrawn, and the group is broken |
 //! | a future of `send`, after its first poll | what the connection has taken of the message is sent |
 //! | a future of `connect`, `disconnect`, `shutdown` or `revoke`, after its first poll | the call runs on to its end, on a thread of its own |
 //! | [`Op`](crate::Op) | the operation runs on, nobody learns its result; its span goes back at the fence |
@@ -81,8 +82,7 @@
 //! All types but spans may be used by several threads at a time. A thread that waits drives its link by itself; a thread of the
 //! session drives what nobody waits for ([`Progress`](crate::Progress)). Futures need no runtime: a thread of the session's calls
 //! their wakers. `connect`, `disconnect`, `shutdown` and a `revoke` whose peer is inside the window run on a thread of their own
-//! while they are awaited. Collectives of a [`Group`](crate::Group) block; `allocate`, `register` and `listen` are system calls,
-//! and block as these do.
+//! while they are awaited. `allocate`, `register` and `listen` are system calls, and block as these do.
 //!
 //! # Choosing a transport
 //!

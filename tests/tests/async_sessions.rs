@@ -6,9 +6,12 @@
 use std::future::IntoFuture as _;
 use std::time::{Duration, Instant};
 
-use hmc_std::{Access, Address, Done, ErrorKind, Message, Session, Who, want};
+use hmc_std::{
+    Access, Address, Done, Element, ErrorKind, Exchange, Message, Reduce, Session, Who, want,
+};
 use hmc_tests::env::{TempDir, Via, bound};
 use hmc_tests::executor::{Task, block_on, poll_once, run};
+use hmc_tests::group_fixture::GroupFixture;
 use hmc_tests::pair::{ALL, Pair, pattern, transports};
 
 const KIB: u64 = 1 << 10;
@@ -295,4 +298,39 @@ fn futures_end_at_their_time() {
     // All of it is as good as before.
     pair.b.send(Message::Tag(1)).wait().unwrap();
     assert_eq!(block_on(peer.recv(want::Tag).into_future()).unwrap(), 1);
+}
+
+/// Four members on one thread, each with its collectives awaited: what the others have not sent yet leaves a task pending.
+#[test]
+fn collectives_of_four_members_on_one_thread() {
+    for via in Via::all() {
+        let members = GroupFixture::new(via, 4);
+        let collect = async |session: &Session| {
+            let group = session.group(&[0, 1, 2, 3]).await.unwrap();
+            let me = u8::try_from(group.position()).unwrap();
+            // Short and long ones, of which the long ones take many polls.
+            for len in [1, 1000, 300_000] {
+                group.barrier().await.unwrap();
+                let mut bytes = vec![me; len];
+                group.broadcast(2, &mut bytes).await.unwrap();
+                assert!(bytes.iter().all(|b| *b == 2), "{via:?}");
+                let (send, mut recv) = (vec![me; len], vec![9; 4 * len]);
+                group.allgather(&send, &mut recv).within(LONG).await.unwrap();
+                let all: Vec<u8> = (0..4).flat_map(|of| vec![of; len]).collect();
+                assert!(recv == all, "{via:?}: an allgather of {len}");
+                group.alltoall(&all, &mut recv, Exchange::Ring).await.unwrap();
+                assert!(recv.iter().all(|b| *b == me), "{via:?}: an alltoall of {len}");
+                let mut sums = vec![me; len];
+                group.allreduce(Element::U8, Reduce::Sum, &mut sums).await.unwrap();
+                assert!(sums.iter().all(|n| *n == 6), "{via:?}: an allreduce of {len}");
+            }
+            // Nobody else comes.
+            if me == 0 {
+                let late = group.barrier().within(Duration::from_millis(50)).await.unwrap_err();
+                assert_eq!(late.kind(), ErrorKind::DeadlineExceeded, "{via:?}: {late}");
+                assert!(group.broken().is_some());
+            }
+        };
+        run(members.sessions.iter().map(|s| -> Task<'_> { Box::pin(collect(s)) }).collect());
+    }
 }

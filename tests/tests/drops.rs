@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use hmc_std::{ConnType, ErrorKind, Peer, Piece, Progress, Region, Remote, Session, Waited};
+use hmc_std::{
+    ConnType, ErrorKind, Message, Peer, Piece, Progress, Region, Remote, Session, Waited, want,
+};
 use hmc_tests::env::{TempDir, until};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -151,6 +153,35 @@ fn a_future_of_lent_bytes_stops_and_touches_them_no_more() {
     bytes.fill(5);
     ends.until_quiet();
     assert!(bytes.iter().all(|b| *b == 5));
+}
+
+/// Nothing of the collective is left for the members' next group.
+#[test]
+fn a_future_of_a_collective_stops_and_breaks_its_group() {
+    let ends = Ends::new();
+    let group = ends.source.group(&[0, 1]).wait().unwrap();
+    let mut bytes = vec![7; 3 << 20];
+    drop(group.broadcast(0, &mut bytes).into_future());
+    assert!(group.broken().is_none(), "it was not polled");
+    let mut future = group.broadcast(0, &mut bytes).into_future();
+    assert!(poll(&mut future).is_pending(), "the other member does nothing");
+    assert_eq!(group.broken().map(|e| e.kind()), Some(ErrorKind::Busy));
+    drop(future);
+    assert_eq!(group.broken().map(|e| e.kind()), Some(ErrorKind::Cancelled));
+    bytes.fill(9);
+    // It is received behind all that the collective sent.
+    ends.peer.send(Message::Tag(1)).wait().unwrap();
+    ends.target.recv(0, want::Tag).wait().unwrap();
+    let mut there = vec![0; bytes.len()];
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let group = ends.target.group(&[0, 1]).wait().unwrap();
+            group.broadcast(0, &mut there).within(LONG).wait().unwrap();
+        });
+        let group = ends.source.group(&[0, 1]).wait().unwrap();
+        group.broadcast(0, &mut bytes).within(LONG).wait().unwrap();
+    });
+    assert!(there.iter().all(|b| *b == 9), "bytes of the collective that was dropped");
 }
 
 #[test]

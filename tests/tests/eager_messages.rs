@@ -166,7 +166,8 @@ fn short_messages_of_collectives_are_sent_with_their_offers() {
     for via in Via::all() {
         for (len, is_short) in [(4096, true), (4097, false)] {
             let members = GroupFixture::new(via, 2);
-            members.each(|group| group.broadcast(0, &mut vec![3; len]).expect("a broadcast"));
+            members
+                .each(|group| group.broadcast(0, &mut vec![3; len]).wait().expect("a broadcast"));
             let moved: u64 = members.sessions[0].stats().peers.iter().map(|p| p.bytes_out).sum();
             assert_eq!(moved == 0, is_short, "{via:?}: {moved} of {len} bytes");
         }

@@ -159,15 +159,15 @@ fn play(group: &Group, at: usize, step: Step) {
         }
     };
     match step {
-        Step::Barrier => group.barrier().expect(&told),
+        Step::Barrier => group.barrier().wait().expect(&told),
         Step::Broadcast { root, len } => {
             let mut b = if me == root { bytes(len, root, 0) } else { vec![0xEE; len] };
-            group.broadcast(root, &mut b).expect(&told);
+            group.broadcast(root, &mut b).wait().expect(&told);
             same(&b, &bytes(len, root, 0));
         }
         Step::Gather { root, len } => {
             let mut recv = vec![0xEE; if me == root { len * n } else { 0 }];
-            group.gather(root, &bytes(len, me, 0), &mut recv).expect(&told);
+            group.gather(root, &bytes(len, me, 0), &mut recv).wait().expect(&told);
             if me == root {
                 same(&recv, &(0..n).flat_map(|from| bytes(len, from, 0)).collect::<Vec<_>>());
             }
@@ -175,18 +175,19 @@ fn play(group: &Group, at: usize, step: Step) {
         Step::Scatter { root, len } => {
             let all: Vec<u8> = (0..n).flat_map(|to| bytes(len, root, to)).collect();
             let mut recv = vec![0xEE; len];
-            group.scatter(root, if me == root { &all } else { &[] }, &mut recv).expect(&told);
+            let send = if me == root { &*all } else { &[] };
+            group.scatter(root, send, &mut recv).wait().expect(&told);
             same(&recv, &bytes(len, root, me));
         }
         Step::Allgather { len } => {
             let mut recv = vec![0xEE; len * n];
-            group.allgather(&bytes(len, me, 0), &mut recv).expect(&told);
+            group.allgather(&bytes(len, me, 0), &mut recv).wait().expect(&told);
             same(&recv, &(0..n).flat_map(|from| bytes(len, from, 0)).collect::<Vec<_>>());
         }
         Step::Alltoall { len, how } => {
             let send: Vec<u8> = (0..n).flat_map(|to| bytes(len, me, to)).collect();
             let mut recv = vec![0xEE; len * n];
-            group.alltoall(&send, &mut recv, how).expect(&told);
+            group.alltoall(&send, &mut recv, how).wait().expect(&told);
             same(&recv, &(0..n).flat_map(|from| bytes(len, from, me)).collect::<Vec<_>>());
         }
         Step::Alltoallv { most } => {
@@ -196,7 +197,7 @@ fn play(group: &Group, at: usize, step: Step) {
                 (0..n).map(|from| vec![0xEE; part_len(most, at, from, me)]).collect();
             let send: Vec<&[u8]> = send.iter().map(|p| &**p).collect();
             let mut into: Vec<&mut [u8]> = recv.iter_mut().map(|p| &mut **p).collect();
-            group.alltoallv(&send, &mut into).expect(&told);
+            group.alltoallv(&send, &mut into).wait().expect(&told);
             for (from, got) in recv.iter().enumerate() {
                 same(got, &part(from, me));
             }
@@ -205,13 +206,13 @@ fn play(group: &Group, at: usize, step: Step) {
             let send: Vec<u8> =
                 (0..n).flat_map(|to| numbers(element, op, count, salt(at, me, to))).collect();
             let mut recv = vec![0xEE; count * element.len_bytes()];
-            group.reduce_scatter(element, op, &send, &mut recv).expect(&told);
+            group.reduce_scatter(element, op, &send, &mut recv).wait().expect(&told);
             let salts: Vec<u64> = (0..n).map(|from| salt(at, from, me)).collect();
             same(&recv, &reduced(element, op, count, &salts));
         }
         Step::Allreduce { element, op, count } => {
             let mut b = numbers(element, op, count, salt(at, me, 0));
-            group.allreduce(element, op, &mut b).expect(&told);
+            group.allreduce(element, op, &mut b).wait().expect(&told);
             let salts: Vec<u64> = (0..n).map(|from| salt(at, from, 0)).collect();
             same(&b, &reduced(element, op, count, &salts));
         }
@@ -311,7 +312,7 @@ fn barriers_hold_until_all_have_come() {
                     std::thread::yield_now();
                 }
                 come.fetch_add(1, Ordering::SeqCst);
-                group.barrier().unwrap();
+                group.barrier().wait().unwrap();
                 let all = round * group.len();
                 assert!(come.load(Ordering::SeqCst) >= all, "{count} members, round {round}");
             }
@@ -359,7 +360,7 @@ fn sums_have_one_order_and_all_have_the_same_bits() {
         let sums = members.each(|group| {
             let of_all: Vec<f32> = (0..count).map(|i| number(group.position(), i)).collect();
             let mut bytes: Vec<u8> = of_all.iter().flat_map(|f| f.to_ne_bytes()).collect();
-            group.allreduce(Element::F32, Reduce::Sum, &mut bytes).unwrap();
+            group.allreduce(Element::F32, Reduce::Sum, &mut bytes).wait().unwrap();
             bytes
         });
         let short = count * 4 * 4 <= 64 * KIB;
@@ -401,10 +402,10 @@ fn a_waiting_member_serves_others_without_a_background_thread() {
     let groups: Vec<Group> =
         members.sessions[..2].iter().map(|s| s.group(&[0, 1]).wait().unwrap()).collect();
     std::thread::scope(|s| {
-        s.spawn(|| groups[0].barrier().unwrap());
+        s.spawn(|| groups[0].barrier().wait().unwrap());
         let peer = members.sessions[2].peer(0).unwrap();
         peer.put_at(0, 0, 8).expect("the target waits in a barrier");
-        groups[1].barrier().unwrap();
+        groups[1].barrier().wait().unwrap();
     });
 }
 
@@ -472,23 +473,24 @@ fn what_makes_no_sense_is_refused_before_anything_moves() {
 
     members.each(|group| {
         let (mut four, mut five) = ([0; 4], [0; 5]);
-        assert_eq!(group.broadcast(2, &mut four).map_err(kind), Err(ErrorKind::InvalidConfig));
+        let refused = Err(ErrorKind::InvalidConfig);
+        assert_eq!(group.broadcast(2, &mut four).wait().map_err(kind), refused);
         let length = Err(ErrorKind::Length);
-        assert_eq!(group.allgather(&[0; 2], &mut five).map_err(kind), length);
-        assert_eq!(group.alltoall(&[0; 5], &mut five, Exchange::Auto).map_err(kind), length);
-        assert_eq!(group.alltoall(&[0; 4], &mut five, Exchange::Auto).map_err(kind), length);
-        assert_eq!(group.alltoallv(&[&[0; 4]], &mut [&mut four]).map_err(kind), length);
+        assert_eq!(group.allgather(&[0; 2], &mut five).wait().map_err(kind), length);
+        assert_eq!(group.alltoall(&[0; 5], &mut five, Exchange::Auto).wait().map_err(kind), length);
+        assert_eq!(group.alltoall(&[0; 4], &mut five, Exchange::Auto).wait().map_err(kind), length);
+        assert_eq!(group.alltoallv(&[&[0; 4]], &mut [&mut four]).wait().map_err(kind), length);
         let (u32s, sum) = (Element::U32, Reduce::Sum);
-        assert_eq!(group.allreduce(u32s, sum, &mut five).map_err(kind), length);
-        assert_eq!(group.reduce_scatter(u32s, sum, &[0; 9], &mut four).map_err(kind), length);
-        let e = group.gather(group.position(), &[0; 4], &mut five).unwrap_err();
+        assert_eq!(group.allreduce(u32s, sum, &mut five).wait().map_err(kind), length);
+        let scattered = group.reduce_scatter(u32s, sum, &[0; 9], &mut four);
+        assert_eq!(scattered.wait().map_err(kind), length);
+        let e = group.gather(group.position(), &[0; 4], &mut five).wait().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Length);
         assert!(e.to_string().contains("5 bytes") && e.to_string().contains("8, "), "{e}");
         let (send, recv) = (SharedBytes::of(&[1; 8]), SharedBytes::of_mut(&mut five).read_only());
-        let refused = Err(ErrorKind::InvalidConfig);
-        assert_eq!(group.broadcast_view(0, recv).map_err(kind), refused);
-        assert_eq!(group.gather_view(group.position(), send, recv).map_err(kind), refused);
-        assert_eq!(group.allreduce_view(Element::U8, sum, recv).map_err(kind), refused);
+        assert_eq!(group.broadcast_view(0, recv).wait().map_err(kind), refused);
+        assert_eq!(group.gather_view(group.position(), send, recv).wait().map_err(kind), refused);
+        assert_eq!(group.allreduce_view(Element::U8, sum, recv).wait().map_err(kind), refused);
         assert!(group.broken().is_none());
         // Nothing was begun: the next one works.
         play(group, 1, Step::Allgather { len: 3 });

@@ -51,7 +51,7 @@ fn survivors(
                 let group = session.group(&[0, 1, 2, DOOMED]).wait().expect("all are connected");
                 let e = work(&group).expect_err("a member is dead");
                 let at = Instant::now();
-                let again = group.barrier().expect_err("it stays broken");
+                let again = group.barrier().wait().expect_err("it stays broken");
                 assert_eq!(again.kind(), e.kind(), "{again}");
                 assert!(again.to_string().contains("broken"), "{again}");
                 (e, at)
@@ -92,7 +92,7 @@ fn a_member_that_is_killed_fails_all_others() {
                 |group| {
                     let (send, mut recv) = (vec![2; 4 * MIB], vec![0; 4 * MIB]);
                     loop {
-                        group.alltoall(&send, &mut recv, Exchange::Direct)?;
+                        group.alltoall(&send, &mut recv, Exchange::Direct).wait()?;
                         let _ = tell.send(round);
                     }
                 },
@@ -120,9 +120,9 @@ fn who_waits_for_another_member_gets_a_death_too() {
                 let _ = tell.send(());
                 match group.position() {
                     // Has nothing of the dead in this collective: it waits for rank 1, which sends nothing.
-                    0 => group.scatter(1, &[], &mut [0; 8]),
-                    1 => group.barrier(),
-                    _ => group.gather(0, &[0; 8], &mut []),
+                    0 => group.scatter(1, &[], &mut [0; 8]).wait(),
+                    1 => group.barrier().wait(),
+                    _ => group.gather(0, &[0; 8], &mut []).wait(),
                 }
             },
         );
@@ -142,7 +142,7 @@ fn a_member_that_is_stopped_is_dead_by_its_silence() {
             },
             |group| {
                 let mut bytes = vec![1; 4 * MIB];
-                group.allreduce(Element::U8, Reduce::Sum, &mut bytes)
+                group.allreduce(Element::U8, Reduce::Sum, &mut bytes).wait()
             },
         );
         assert_all_blame_the_dead(via, stopped, &met);
@@ -167,7 +167,7 @@ fn a_member_that_leaves_after_its_part_harms_nobody() {
                     0 => {
                         let (leaver, left) = (&leaver, &left);
                         s.spawn(move || {
-                            group.broadcast(0, &mut [7; 100]).expect("its part");
+                            group.broadcast(0, &mut [7; 100]).wait().expect("its part");
                             leaver
                                 .peers()
                                 .iter()
@@ -183,12 +183,15 @@ fn a_member_that_leaves_after_its_part_harms_nobody() {
                             until("its BYE is here", LONG, || {
                                 (!last.peer(3).is_ok_and(|p| p.is_connected())).then_some(())
                             });
-                            group.broadcast(0, &mut bytes).expect("the bytes come from number 2");
+                            group
+                                .broadcast(0, &mut bytes)
+                                .wait()
+                                .expect("the bytes come from number 2");
                             assert_eq!(bytes, [7; 100]);
                         });
                     }
                     _ => drop(s.spawn(move || {
-                        group.broadcast(0, &mut bytes).expect("the leaver did its part");
+                        group.broadcast(0, &mut bytes).wait().expect("the leaver did its part");
                         assert_eq!(bytes, [7; 100]);
                     })),
                 }
@@ -207,12 +210,12 @@ fn lengths_that_differ_are_reported_on_both_ends() {
                     let len = if group.position() == 0 { first } else { second };
                     let (send, mut recv) = (vec![1; len], vec![0; 2 * len]);
                     let got = if both_send {
-                        group.allgather(&send, &mut recv)
+                        group.allgather(&send, &mut recv).wait()
                     } else {
-                        group.broadcast(0, &mut recv[..len])
+                        group.broadcast(0, &mut recv[..len]).wait()
                     };
                     let e = got.expect_err("lengths differ");
-                    (e, group.barrier().expect_err("it stays broken"))
+                    (e, group.barrier().wait().expect_err("it stays broken"))
                 });
                 check_lengths(via, first, second, met);
             }
@@ -240,7 +243,10 @@ fn a_failure_of_one_is_passed_on() {
         let met = members.each(|group| {
             let len = if group.position() == 2 { 50_000 } else { 40_000 };
             let mut bytes = vec![1; len];
-            group.allreduce(Element::U8, Reduce::Sum, &mut bytes).expect_err("lengths differ")
+            group
+                .allreduce(Element::U8, Reduce::Sum, &mut bytes)
+                .wait()
+                .expect_err("lengths differ")
         });
         assert!(begun.elapsed() < bound(Duration::from_secs(5)), "{:?}", begun.elapsed());
         assert_eq!(met[2].kind(), ErrorKind::Length, "{}", met[2]);
@@ -259,11 +265,11 @@ fn a_short_part_that_was_received_stays_when_its_root_fails() {
         let met = members.each(|group| {
             let me = group.position();
             let (send, mut recv) = (vec![7; 3 * 10], vec![0; if me == 1 { 11 } else { 10 }]);
-            let scattered = group.scatter(0, &send, &mut recv);
+            let scattered = group.scatter(0, &send, &mut recv).wait();
             if me == 2 {
                 scattered.expect("it is not concerned");
                 assert_eq!(recv, [7; 10], "{via:?}");
-                let next = group.clone().with_deadline(Duration::from_millis(50)).barrier();
+                let next = group.barrier().within(Duration::from_millis(50)).wait();
                 return next.expect_err("the others are broken");
             }
             scattered.expect_err("lengths differ")
@@ -293,7 +299,7 @@ fn a_member_that_comes_late_gets_the_failure_too() {
                 (0..3).map(|with| (part(with), part(with))).unzip();
             let send: Vec<&[u8]> = send.iter().map(|p| &**p).collect();
             let mut into: Vec<&mut [u8]> = recv.iter_mut().map(|p| &mut **p).collect();
-            let e = group.alltoallv(&send, &mut into).expect_err("two disagree");
+            let e = group.alltoallv(&send, &mut into).wait().expect_err("two disagree");
             (e, begun.elapsed())
         });
         for (rank, (e, took)) in met.iter().enumerate() {
@@ -310,13 +316,16 @@ fn a_member_that_never_comes_is_waited_for_until_the_deadline() {
         let members = GroupFixture::new(via, 3);
         let wait = Duration::from_millis(300);
         let met = members.each(|group| {
-            let group = group.clone().with_deadline(wait);
             if group.position() == 2 {
                 return None;
             }
             let begun = Instant::now();
             let mut bytes = vec![0; 2 * MIB];
-            let e = group.allreduce(Element::F32, Reduce::Max, &mut bytes).expect_err("alone");
+            let e = group
+                .allreduce(Element::F32, Reduce::Max, &mut bytes)
+                .within(wait)
+                .wait()
+                .expect_err("alone");
             Some((e, begun.elapsed()))
         });
         let met: Vec<_> = met.into_iter().flatten().collect();
@@ -328,7 +337,7 @@ fn a_member_that_never_comes_is_waited_for_until_the_deadline() {
         // All was withdrawn: the next group works.
         let same = members.each(|group| {
             let mut recv = [0; 3];
-            group.allgather(&[7], &mut recv).map(|()| recv)
+            group.allgather(&[7], &mut recv).wait().map(|()| recv)
         });
         for got in same {
             assert_eq!(got.expect("a new group"), [7, 7, 7]);
@@ -345,8 +354,12 @@ fn nobody_stays_for_a_message_that_was_not_offered() {
         let receive = || {
             let group = members.sessions[1].group(&[0, 1]).wait().unwrap();
             let begun = Instant::now();
-            let group = group.with_deadline(Duration::from_millis(20));
-            let e = group.broadcast(0, &mut [0; 8]).expect_err("the root never comes");
+            let brief = Duration::from_millis(20);
+            let e = group
+                .broadcast(0, &mut [0; 8])
+                .within(brief)
+                .wait()
+                .expect_err("the root never comes");
             assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{via:?}: {e}");
             begun.elapsed()
         };
@@ -365,22 +378,21 @@ fn one_collective_at_a_time() {
         let other = group.clone();
         s.spawn(move || {
             tell.send(()).unwrap();
-            other.barrier().unwrap();
+            other.barrier().wait().unwrap();
         });
         begun.recv().unwrap();
         let end = Instant::now() + LONG;
         // It has begun, or is about to: then this one waits for the other member, and not for long.
-        let brief = group.clone().with_deadline(LONG);
         let e = loop {
-            match brief.broken() {
+            match group.broken() {
                 Some(e) => break e,
                 None => assert!(Instant::now() < end, "it never began"),
             }
             std::thread::yield_now();
         };
         assert_eq!(e.kind(), ErrorKind::Busy, "{e}");
-        assert_eq!(brief.barrier().unwrap_err().kind(), ErrorKind::Busy);
-        members.sessions[1].group(&[0, 1]).wait().unwrap().barrier().unwrap();
+        assert_eq!(group.barrier().within(LONG).wait().unwrap_err().kind(), ErrorKind::Busy);
+        members.sessions[1].group(&[0, 1]).wait().unwrap().barrier().wait().unwrap();
     });
 }
 
@@ -393,7 +405,7 @@ fn a_session_that_ends_ends_its_collectives() {
         let stays = &members.sessions[0];
         let group = stays.group(&[0, 1]).wait().unwrap();
         let e = std::thread::scope(|s| {
-            let waits = s.spawn(|| group.barrier().expect_err("it leaves"));
+            let waits = s.spawn(|| group.barrier().wait().expect_err("it leaves"));
             gone.shutdown().within(LONG).wait().unwrap();
             waits.join().unwrap()
         });

@@ -393,8 +393,8 @@ fn hooks_of_leader_and_followers_are_called_alike() {
 fn a_collective_whose_others_never_come_is_interrupted() {
     let s = Silent::new(ConnType::Tcp, |b| b);
     let group = s.source.group(&[0, 1]).wait().unwrap();
-    assert_interrupted("barrier", interrupted(|| group.barrier()));
-    let e = group.barrier().expect_err("broken");
+    assert_interrupted("barrier", interrupted(|| group.barrier().wait()));
+    let e = group.barrier().wait().expect_err("broken");
     assert_eq!(e.kind(), ErrorKind::Interrupted, "{e}");
 }
 

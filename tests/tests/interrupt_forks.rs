@@ -80,8 +80,8 @@ fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
         goes_on(9);
     }
     // The other member of the group does not come.
-    let group = source.group(&[0, 1]).wait().unwrap().with_deadline(short);
-    let got = fork_in(|| group.barrier());
+    let group = source.group(&[0, 1]).wait().unwrap();
+    let got = fork_in(|| group.barrier().within(short).wait());
     assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
     goes_on(10);
     // A stopped process says no goodbye.
@@ -91,14 +91,14 @@ fn a_child_that_the_hook_forks_has_no_part_in_the_call() {
     stopped.stop();
     // Nor does it answer a member that gives up.
     let (began, deadline) = (Instant::now(), Duration::from_secs(1));
-    let group = source.group(&[0, 2]).wait().unwrap().with_deadline(deadline);
+    let group = source.group(&[0, 2]).wait().unwrap();
     let got = std::thread::scope(|s| {
         s.spawn(|| {
             let by = deadline + Duration::from_millis(100);
             until("it gives up", LONG, || (began.elapsed() > by).then_some(()));
             FORKED[0].store(1, Ordering::SeqCst);
         });
-        fork_later_in(|| group.barrier())
+        fork_later_in(|| group.barrier().within(deadline).wait())
     });
     assert_eq!(got.map_err(|e| e.kind()), Err(ErrorKind::DeadlineExceeded));
     let socket = source.uds_paths().into_iter().next().unwrap();

@@ -201,9 +201,9 @@ fn collectives_that_cannot_be() {
     );
     e.add("lacks", session.group(&[1]).wait(), InvalidConfig, None, &["own rank, 0", "add it"]);
     let group = session.group(&[0, 1]).wait().unwrap();
-    let root = group.broadcast(2, &mut [0; 8]);
+    let root = group.broadcast(2, &mut [0; 8]).wait();
     e.add("root", root, InvalidConfig, None, &["root 2", "the last position of the group, 1"]);
-    let gather = group.allgather(&[0; 8], &mut [0; 8]);
+    let gather = group.allgather(&[0; 8], &mut [0; 8]).wait();
     e.add("length", gather, Length, None, &["needs 16", "2 members", "nothing was sent"]);
     e.check();
 }

@@ -100,10 +100,10 @@ impl Member {
             // Sums of zeros stay numbers, however many there are.
             self.recv[..len].fill(0);
         }
-        group.barrier().map_err(text)?;
+        group.barrier().wait().map_err(text)?;
         let ns = delay.timed(1, || {
             (0..times).try_for_each(|_| self.collect(&group, what, len))?;
-            group.barrier().map_err(text)
+            group.barrier().wait().map_err(text)
         })?;
         self.group = Some(group);
         Ok(ns / times as f64)
@@ -112,11 +112,11 @@ impl Member {
     fn collect(&mut self, group: &Group, what: What, len: usize) -> Res<()> {
         let (send, recv) = (&self.send[..len], &mut self.recv[..len]);
         match what {
-            What::Alltoall => group.alltoall(send, recv, Exchange::Auto),
-            What::Allreduce => group.allreduce(Element::F32, Reduce::Max, recv),
-            What::AllreduceSum => group.allreduce(Element::F32, Reduce::Sum, recv),
-            What::Allgather => group.allgather(&send[..len / group.len()], recv),
-            What::Broadcast => group.broadcast(0, recv),
+            What::Alltoall => group.alltoall(send, recv, Exchange::Auto).wait(),
+            What::Allreduce => group.allreduce(Element::F32, Reduce::Max, recv).wait(),
+            What::AllreduceSum => group.allreduce(Element::F32, Reduce::Sum, recv).wait(),
+            What::Allgather => group.allgather(&send[..len / group.len()], recv).wait(),
+            What::Broadcast => group.broadcast(0, recv).wait(),
             What::Puts => return self.put_all(group, len),
             What::PutsTwice => {
                 self.put_all(group, len)?;

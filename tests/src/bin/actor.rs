@@ -148,7 +148,7 @@ impl Actor {
             s.accept(from).within(timeout).wait()?;
         }
         let ranks: Vec<u32> = (0..count).collect();
-        s.group(&ranks).wait()?.with_deadline(timeout).barrier().map(|()| String::new())
+        s.group(&ranks).wait()?.barrier().within(timeout).wait().map(|()| String::new())
     }
 
     /// `count` operations of `len` bytes each, all at once.
@@ -286,7 +286,7 @@ impl Actor {
                 let send = vec![1; block * ranks.len()];
                 let mut recv = vec![0; block * ranks.len()];
                 loop {
-                    group.alltoall(&send, &mut recv, Exchange::Direct)?;
+                    group.alltoall(&send, &mut recv, Exchange::Direct).wait()?;
                 }
             }
             "put_nb" => self.begin(true, w),

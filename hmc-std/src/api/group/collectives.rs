@@ -1,39 +1,28 @@
-//! Collectives that carry bytes: barrier, broadcast, gather, scatter, allgather, alltoall.
+//! What a caller asks of a group.
 
-use hmc_core::time::Instant;
 use hmc_mem::shared::SharedBytes;
 
-use super::round::Message;
-use super::{Exchange, Group, Members, blocks, copy, len_of};
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::memory::check_writable;
+use super::element::{Element, Reduce};
+use super::numbers::{Memory, Numbers};
+use super::request::{Collective, What};
+use super::{Exchange, Group};
+use crate::ops::request::Request;
 
 impl Group {
-    /// Returns when all members have called it.
+    /// Is done when all members have asked for it.
     ///
     /// # Errors
-    /// `DeadlineExceeded` when one does not come in time, `PeerDead` when one died, `Cancelled` when one gave up,
-    /// `Busy` while another thread runs a collective of this group; the reason of an earlier failure.
-    pub fn barrier(&self) -> Result<()> {
-        self.run("barrier", |members, by| {
-            // In step k everybody has heard, by way of others, of the 2^k members before it.
-            let n = self.len();
-            let mut far = 1;
-            while far < n {
-                let none = SharedBytes::of_mut(&mut []);
-                let receive = Message::Receive(members.before(far), none);
-                members.exchange([receive, Message::Send(members.after(far), none)], by)?;
-                far = far.saturating_mul(2);
-            }
-            Ok(())
-        })
+    /// Of the request: `DeadlineExceeded` when a member does not come in time, `PeerDead` when one died, `Cancelled` when one
+    /// gave up, `Busy` while another collective of this group runs; the reason of an earlier failure.
+    pub fn barrier(&self) -> Request<Collective<'_>> {
+        self.request(What::Barrier)
     }
 
     /// Copies the `bytes` of the member at position `root` to all others, where `bytes` must be as long.
     ///
     /// # Errors
     /// As [`Group::barrier`]; `InvalidConfig` for a root that is none; `Length` when lengths differ.
-    pub fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<()> {
+    pub fn broadcast<'a>(&'a self, root: usize, bytes: &'a mut [u8]) -> Request<Collective<'a>> {
         self.broadcast_view(root, SharedBytes::of_mut(bytes))
     }
 
@@ -42,10 +31,12 @@ impl Group {
     /// # Errors
     /// As [`Group::broadcast`], and `InvalidConfig` for bytes that may only be read.
     #[doc(hidden)]
-    pub fn broadcast_view(&self, root: usize, bytes: SharedBytes<'_>) -> Result<()> {
-        self.check_root(root)?;
-        check_writable(&bytes)?;
-        self.run("broadcast", |members, by| members.pass_on(root, bytes, by))
+    pub fn broadcast_view<'a>(
+        &'a self,
+        root: usize,
+        bytes: SharedBytes<'a>,
+    ) -> Request<Collective<'a>> {
+        self.request(What::Broadcast { root, bytes })
     }
 
     /// Copies the `send` of every member to `recv` of the member at position `root`, in the order of positions. There
@@ -53,7 +44,12 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::broadcast`].
-    pub fn gather(&self, root: usize, send: &[u8], recv: &mut [u8]) -> Result<()> {
+    pub fn gather<'a>(
+        &'a self,
+        root: usize,
+        send: &'a [u8],
+        recv: &'a mut [u8],
+    ) -> Request<Collective<'a>> {
         self.gather_view(root, SharedBytes::of(send), SharedBytes::of_mut(recv))
     }
 
@@ -62,26 +58,13 @@ impl Group {
     /// # Errors
     /// As [`Group::gather`], and `InvalidConfig` for bytes to be received that may only be read.
     #[doc(hidden)]
-    pub fn gather_view(
-        &self,
+    pub fn gather_view<'a>(
+        &'a self,
         root: usize,
-        send: SharedBytes<'_>,
-        recv: SharedBytes<'_>,
-    ) -> Result<()> {
-        self.check_root(root)?;
-        let (n, one) = (self.len(), len_of(&send));
-        if self.position() == root {
-            check_writable(&recv)?;
-            self.check_len("`recv` of a gather", &recv, one.checked_mul(n))?;
-        }
-        self.run("gather", |members, by| {
-            if members.position != root {
-                return members.exchange([Message::Send(root, send)], by);
-            }
-            let parts = blocks(&recv, n, |_| one)?;
-            keep(&send, parts.get(root))?;
-            members.exchange(members.others(&parts, Message::Receive), by)
-        })
+        send: SharedBytes<'a>,
+        recv: SharedBytes<'a>,
+    ) -> Request<Collective<'a>> {
+        self.request(What::Gather { root, send, recv })
     }
 
     /// Copies the blocks of `send` of the member at position `root`, one for each member in the order of positions, to
@@ -90,7 +73,12 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::broadcast`].
-    pub fn scatter(&self, root: usize, send: &[u8], recv: &mut [u8]) -> Result<()> {
+    pub fn scatter<'a>(
+        &'a self,
+        root: usize,
+        send: &'a [u8],
+        recv: &'a mut [u8],
+    ) -> Request<Collective<'a>> {
         self.scatter_view(root, SharedBytes::of(send), SharedBytes::of_mut(recv))
     }
 
@@ -99,28 +87,13 @@ impl Group {
     /// # Errors
     /// As [`Group::scatter`], and `InvalidConfig` for bytes to be received that may only be read.
     #[doc(hidden)]
-    pub fn scatter_view(
-        &self,
+    pub fn scatter_view<'a>(
+        &'a self,
         root: usize,
-        send: SharedBytes<'_>,
-        recv: SharedBytes<'_>,
-    ) -> Result<()> {
-        self.check_root(root)?;
-        check_writable(&recv)?;
-        let (n, one) = (self.len(), len_of(&recv));
-        if self.position() == root {
-            self.check_len("`send` of a scatter", &send, one.checked_mul(n))?;
-        }
-        self.run("scatter", |members, by| {
-            if members.position != root {
-                return members.exchange([Message::Receive(root, recv)], by);
-            }
-            let parts = blocks(&send, n, |_| one)?;
-            if let Some(own) = parts.get(root) {
-                copy(own, &recv)?;
-            }
-            members.exchange(members.others(&parts, Message::Send), by)
-        })
+        send: SharedBytes<'a>,
+        recv: SharedBytes<'a>,
+    ) -> Request<Collective<'a>> {
+        self.request(What::Scatter { root, send, recv })
     }
 
     /// Copies the `send` of every member to `recv` of every member, in the order of positions: `recv` has [`Group::len`]
@@ -128,7 +101,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::barrier`]; `Length` when lengths do not fit.
-    pub fn allgather(&self, send: &[u8], recv: &mut [u8]) -> Result<()> {
+    pub fn allgather<'a>(&'a self, send: &'a [u8], recv: &'a mut [u8]) -> Request<Collective<'a>> {
         self.allgather_view(SharedBytes::of(send), SharedBytes::of_mut(recv))
     }
 
@@ -137,16 +110,12 @@ impl Group {
     /// # Errors
     /// As [`Group::allgather`], and `InvalidConfig` for bytes to be received that may only be read.
     #[doc(hidden)]
-    pub fn allgather_view(&self, send: SharedBytes<'_>, recv: SharedBytes<'_>) -> Result<()> {
-        check_writable(&recv)?;
-        let (n, one) = (self.len(), len_of(&send));
-        self.check_len("`recv` of an allgather", &recv, one.checked_mul(n))?;
-        self.run("allgather", |members, by| {
-            let into = blocks(&recv, n, |_| one)?;
-            keep(&send, into.get(members.position))?;
-            let partners = Exchange::Auto.partners(n, one);
-            members.exchange_all(&vec![send; n], &into, partners, by)
-        })
+    pub fn allgather_view<'a>(
+        &'a self,
+        send: SharedBytes<'a>,
+        recv: SharedBytes<'a>,
+    ) -> Request<Collective<'a>> {
+        self.request(What::Allgather { send, recv })
     }
 
     /// Gives each member the block of `send` at its position, and takes one of each into `recv`, in the order of
@@ -154,7 +123,12 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::barrier`]; `Length` when lengths do not fit.
-    pub fn alltoall(&self, send: &[u8], recv: &mut [u8], how: Exchange) -> Result<()> {
+    pub fn alltoall<'a>(
+        &'a self,
+        send: &'a [u8],
+        recv: &'a mut [u8],
+        how: Exchange,
+    ) -> Request<Collective<'a>> {
         self.alltoall_view(SharedBytes::of(send), SharedBytes::of_mut(recv), how)
     }
 
@@ -163,24 +137,13 @@ impl Group {
     /// # Errors
     /// As [`Group::alltoall`], and `InvalidConfig` for bytes to be received that may only be read.
     #[doc(hidden)]
-    pub fn alltoall_view(
-        &self,
-        send: SharedBytes<'_>,
-        recv: SharedBytes<'_>,
+    pub fn alltoall_view<'a>(
+        &'a self,
+        send: SharedBytes<'a>,
+        recv: SharedBytes<'a>,
         how: Exchange,
-    ) -> Result<()> {
-        check_writable(&recv)?;
-        let n = self.len();
-        let block = len_of(&send).checked_div(n).unwrap_or(0);
-        self.check_len("`send` of an alltoall", &send, block.checked_mul(n))?;
-        self.check_len("`recv` of an alltoall", &recv, Some(len_of(&send)))?;
-        self.run("alltoall", |members, by| {
-            let (from, into) = (blocks(&send, n, |_| block)?, blocks(&recv, n, |_| block)?);
-            if let Some(own) = from.get(members.position) {
-                keep(own, into.get(members.position))?;
-            }
-            members.exchange_all(&from, &into, how.partners(n, block), by)
-        })
+    ) -> Request<Collective<'a>> {
+        self.request(What::Alltoall { send, recv, how })
     }
 
     /// Gives each member the part of `send` at its position and takes one of each into `recv`, by position. Parts may differ
@@ -189,114 +152,76 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::barrier`]; `Length` when there are not [`Group::len`] parts, or lengths do not fit.
-    pub fn alltoallv(&self, send: &[&[u8]], recv: &mut [&mut [u8]]) -> Result<()> {
-        let n = self.len();
-        if send.len() != n || recv.len() != n {
-            let what = format!(
-                "{} parts to send and {} to receive of {n} members; one for each is needed",
-                send.len(),
-                recv.len()
-            );
-            return Err(Error::new(ErrorKind::Length, what));
-        }
-        let me = self.position();
-        let send: Vec<_> = send.iter().map(|part| SharedBytes::of(part)).collect();
-        let recv: Vec<_> = recv.iter_mut().map(|part| SharedBytes::of_mut(part)).collect();
-        if let (Some(from), Some(into)) = (send.get(me), recv.get(me)) {
-            self.check_len("the own part to receive", into, Some(len_of(from)))?;
-        }
-        self.run("alltoallv", |members, by| {
-            if let Some(own) = send.get(me) {
-                keep(own, recv.get(me))?;
-            }
-            let longest = send.iter().chain(&recv).map(len_of).max().unwrap_or(0);
-            // Members may choose differently: who exchanges one by one waits for those who offer all at once, never in a
-            // circle.
-            members.exchange_all(&send, &recv, Exchange::Auto.partners(n, longest), by)
-        })
-    }
-}
-
-/// What a member has for itself.
-fn keep(from: &SharedBytes<'_>, into: Option<&SharedBytes<'_>>) -> Result<()> {
-    into.map_or(Ok(()), |into| copy(from, into))
-}
-
-impl Members {
-    /// The position `steps` after ours, round about.
-    pub(super) fn after(&self, steps: usize) -> usize {
-        let n = self.ranks.len();
-        self.position.saturating_add(steps).checked_rem(n).unwrap_or(0)
+    pub fn alltoallv<'a>(
+        &'a self,
+        send: &[&'a [u8]],
+        recv: &'a mut [&mut [u8]],
+    ) -> Request<Collective<'a>> {
+        let send = send.iter().map(|part| SharedBytes::of(part)).collect();
+        let recv = recv.iter_mut().map(|part| SharedBytes::of_mut(part)).collect();
+        self.request(What::Alltoallv { send, recv })
     }
 
-    /// The position `steps` before ours, round about.
-    pub(super) fn before(&self, steps: usize) -> usize {
-        let n = self.ranks.len();
-        self.after(n.saturating_sub(steps.checked_rem(n).unwrap_or(0)))
+    /// Reduces the blocks of `send`, one for each member in the order of positions: `recv` gets the reduction of all
+    /// members' blocks for this one. `send` has [`Group::len`] times as many bytes as `recv`, which has whole elements.
+    /// Takes up to
+    /// 8 MiB of memory, which the group keeps.
+    ///
+    /// # Errors
+    /// As [`Group::barrier`]; `Length` when lengths do not fit.
+    pub fn reduce_scatter<'a>(
+        &'a self,
+        element: Element,
+        op: Reduce,
+        send: &'a [u8],
+        recv: &'a mut [u8],
+    ) -> Request<Collective<'a>> {
+        let numbers = Numbers { element, op, memory: Memory::Exclusive(recv) };
+        self.request(What::ReduceScatter { send: SharedBytes::of(send), numbers })
     }
 
-    /// A message with a part for each of the others.
-    fn others<'a>(
-        &self,
-        parts: &[SharedBytes<'a>],
-        message: impl Fn(usize, SharedBytes<'a>) -> Message<'a>,
-    ) -> Vec<Message<'a>> {
-        let others = parts.iter().enumerate().filter(|(i, _)| *i != self.position);
-        others.map(|(with, part)| message(with, *part)).collect()
+    /// As [`Group::reduce_scatter`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Group::reduce_scatter`], and `InvalidConfig` for bytes to be received that may only be read.
+    #[doc(hidden)]
+    pub fn reduce_scatter_view<'a>(
+        &'a self,
+        element: Element,
+        op: Reduce,
+        send: SharedBytes<'a>,
+        recv: SharedBytes<'a>,
+    ) -> Request<Collective<'a>> {
+        let numbers = Numbers { element, op, memory: Memory::Shared(recv) };
+        self.request(What::ReduceScatter { send, numbers })
     }
 
-    /// Sends each other member its part of `send` and receives one of each into `recv`, with `partners` at once. Our own
-    /// parts are not touched.
-    pub(super) fn exchange_all(
-        &self,
-        send: &[SharedBytes<'_>],
-        recv: &[SharedBytes<'_>],
-        partners: usize,
-        by: Instant,
-    ) -> Result<()> {
-        let n = self.ranks.len();
-        let mut first: usize = 1;
-        while first < n {
-            let next = first.saturating_add(partners).min(n);
-            let mut messages = Vec::with_capacity(partners.saturating_mul(2));
-            for step in first..next {
-                let from = self.before(step);
-                if let Some(part) = recv.get(from) {
-                    messages.push(Message::Receive(from, *part));
-                }
-            }
-            for step in first..next {
-                let to = self.after(step);
-                if let Some(part) = send.get(to) {
-                    messages.push(Message::Send(to, *part));
-                }
-            }
-            self.exchange(messages, by)?;
-            first = next;
-        }
-        Ok(())
+    /// Reduces the `bytes` of all members, number by number; all get the result, in place, in the same bits. `bytes` has
+    /// whole elements and the same length everywhere. Takes up to 8 MiB of memory, which the group
+    /// keeps.
+    ///
+    /// # Errors
+    /// As [`Group::barrier`]; `Length` when lengths do not fit.
+    pub fn allreduce<'a>(
+        &'a self,
+        element: Element,
+        op: Reduce,
+        bytes: &'a mut [u8],
+    ) -> Request<Collective<'a>> {
+        self.request(What::Allreduce(Numbers { element, op, memory: Memory::Exclusive(bytes) }))
     }
 
-    /// A broadcast along a binomial tree: who has the bytes passes them on, to members half as far away each. To give each
-    /// member a part first, which all then exchange, took longer for up to 4 MiB by 2 to 8 members on two processors.
-    fn pass_on(&self, root: usize, bytes: SharedBytes<'_>, by: Instant) -> Result<()> {
-        let n = self.ranks.len();
-        // Our distance from the root.
-        let at = self.before(root);
-        let mut far: usize = 1;
-        while far < n && at & far == 0 {
-            far = far.saturating_mul(2);
-        }
-        if at != 0 {
-            self.exchange([Message::Receive(self.before(far), bytes)], by)?;
-        }
-        let mut sends = Vec::new();
-        while far > 1 {
-            far >>= 1;
-            if at.saturating_add(far) < n {
-                sends.push(Message::Send(self.after(far), bytes));
-            }
-        }
-        self.exchange(sends, by)
+    /// As [`Group::allreduce`], for bytes that others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Group::allreduce`], and `InvalidConfig` for bytes to be received that may only be read.
+    #[doc(hidden)]
+    pub fn allreduce_view<'a>(
+        &'a self,
+        element: Element,
+        op: Reduce,
+        bytes: SharedBytes<'a>,
+    ) -> Request<Collective<'a>> {
+        self.request(What::Allreduce(Numbers { element, op, memory: Memory::Shared(bytes) }))
     }
 }

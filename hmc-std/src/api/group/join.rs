@@ -95,7 +95,7 @@ impl Join<'_> {
         let (state, spin_policy) = (Mutex::default(), SpinPolicy::default());
         let members =
             Arc::new(Members { shared, ranks, position, peers, waker, state, spin_policy });
-        Ok(Group { members, deadline: self.shared.config.deadline })
+        Ok(Group { members })
     }
 
     /// The error with the rank that did not connect, and what was waited for.

@@ -1,8 +1,10 @@
 //! Collectives: what an ordered set of ranks does together.
 //!
 //! [`Session::group`](crate::Session::group) makes a [`Group`]; every member makes its own, of the same ranks in the same order, and then
-//! calls the same collectives in the same order, each with lengths that fit the others'. A collective returns when this
-//! member's part is done: its memory is its own again, and what it was to get is there.
+//! finishes the same collectives in the same order, each with lengths that fit the others'. A collective is a
+//! [`Request`](crate::Request): it does nothing before it is waited for or polled. It is done when this
+//! member's part is done: its memory is its own again, and what it was to get is there. Bytes are copied in the caller's own
+//! calls and polls, and never later.
 //!
 //! A group has no connections of its own. Its bytes travel as messages ([`crate::peer::Peer::send_data`]) on the members'
 //! links and share one order with them: while a collective runs, neither send or receive messages with a member nor run
@@ -16,27 +18,28 @@
 //! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once
 //! all members have seen the failure, nothing of it is left on their links: make a new group.
 //!
-//! Inside: `exchange` is one round of messages, `moves` what carries bytes, `reduce` what reckons with them, `numbers` where that
-//! is done, `element` and `half` what numbers are.
+//! A future that is dropped after its first poll breaks the group: messages of its round are withdrawn, their partners fail as
+//! `Cancelled`, and members that exchange with it later end by their own deadlines.
+//!
+//! Inside: `collectives` and `request` are what a caller asks for, `moves` what carries bytes, `reduce` what reckons with them,
+//! `round` one round of messages, `call` a collective that runs, `numbers` where reductions are done, `element` and `float16` what
+//! numbers are.
 
+mod call;
 mod collectives;
 mod element;
 mod float16;
 pub(crate) mod join;
+mod moves;
 mod numbers;
 mod reduce;
+pub(crate) mod request;
 mod round;
 
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
-
-use hmc_core::time::Instant;
-use hmc_mem::error::MemError;
-use hmc_mem::shared::SharedBytes;
+use std::sync::{Arc, Mutex};
 
 use crate::api::peer::Peer;
-use crate::base::clock;
-use crate::base::error::{Error, ErrorKind, Limit, Result};
+use crate::base::error::{Error, Result};
 use crate::link::park_waker::ParkWaker;
 use crate::link::spin_policy::SpinPolicy;
 use crate::state::inner::SessionInner;
@@ -78,6 +81,8 @@ impl Exchange {
 /// What one collective leaves to the next.
 #[derive(Debug, Default)]
 struct State {
+    /// A collective runs.
+    is_running: bool,
     /// Why an earlier one failed.
     broken: Option<Error>,
     /// Into which others' numbers are received. As long as it has ever been needed.
@@ -95,7 +100,6 @@ struct Members {
     peers: Vec<Option<Peer>>,
     /// Hangs at every member's link.
     waker: Arc<ParkWaker>,
-    /// Held while a collective runs.
     state: Mutex<State>,
     /// Whether its waits spin.
     spin_policy: SpinPolicy,
@@ -122,13 +126,13 @@ impl Drop for Members {
 
 /// An ordered set of ranks that does things together: see [the module](self).
 ///
-/// Handles are cheap to clone, can be sent to other threads, and stand for one group: one collective runs at a time, and a
-/// call beside it answers `Busy`. Positions count from 0 in the order of the ranks that the group was made of. A peer that
+/// Handles are cheap to clone, can be sent to other threads, and stand for one group: one collective runs at a time, and
+/// another one beside it fails as `Busy`. Each ends within the session's deadline (default 30 s), or that of
+/// [`Request::within`](crate::Request::within). Positions count from 0 in the order of the ranks that the group was made of. A peer that
 /// died and came back is no member any more: make a new group.
 #[derive(Clone, Debug)]
 pub struct Group {
     members: Arc<Members>,
-    deadline: Duration,
 }
 
 impl Group {
@@ -150,118 +154,6 @@ impl Group {
     pub fn position(&self) -> usize {
         self.members.position
     }
-
-    /// The same group; collectives through this handle take no longer than `deadline` each. It was the session's
-    /// deadline (default 30 s).
-    #[must_use]
-    pub fn with_deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
-    }
-
-    /// How long a collective through this handle may take.
-    #[must_use]
-    pub fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// Why the group is broken, if it is, or `Busy` while a collective runs.
-    #[must_use]
-    pub fn broken(&self) -> Option<Error> {
-        self.lock().err()
-    }
-
-    fn lock(&self) -> Result<MutexGuard<'_, State>> {
-        self.members.shared.check_process()?;
-        let state = match self.members.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let what = "another thread runs a collective of this group; wait for that first";
-                return Err(Error::new(ErrorKind::Busy, what));
-            }
-        };
-        match &state.broken {
-            None => Ok(state),
-            Some(e) => Err(e.clone().during(
-                "this group is broken, make a new one; an earlier collective of it failed",
-            )),
-        }
-    }
-
-    /// Runs the collective `what`. If it fails, the group is broken.
-    fn run<R>(&self, what: &str, body: impl FnOnce(&Members, Instant) -> Result<R>) -> Result<R> {
-        self.run_with_scratch(what, |members, _, by| body(members, by))
-    }
-
-    fn run_with_scratch<R>(
-        &self,
-        what: &str,
-        body: impl FnOnce(&Members, &mut Vec<u8>, Instant) -> Result<R>,
-    ) -> Result<R> {
-        self.members.shared.check_process()?;
-        let mut state = self.lock()?;
-        let by = clock::deadline_in(self.deadline);
-        let result = body(&self.members, &mut state.scratch, by);
-        result.map_err(|e| {
-            let (me, len) = (self.position(), self.len());
-            let e = e.during(format_args!("{what}, as number {me} of {len}"));
-            state.broken = Some(e.clone());
-            e
-        })
-    }
-
-    /// Refuses a root that is none, before anything moves.
-    fn check_root(&self, root: usize) -> Result<()> {
-        if root < self.len() {
-            return Ok(());
-        }
-        let last = self.len().saturating_sub(1);
-        Err(Error::config(format!("root {root} is beyond the last position of the group, {last}")))
-    }
-
-    /// Refuses bytes that are not as many as the others need, before anything moves.
-    fn check_len(&self, what: &str, bytes: &SharedBytes<'_>, want: Option<usize>) -> Result<()> {
-        let len = len_of(bytes);
-        if want == Some(len) {
-            return Ok(());
-        }
-        let needs = want.map_or("more than memory has".to_owned(), |n| n.to_string());
-        let members = self.len();
-        Err(Error::new(
-            ErrorKind::Length,
-            format!(
-                "{what} has {len} bytes and needs {needs}, with {members} members; nothing was sent"
-            ),
-        )
-        .with_limit(Limit::new("bytes of the argument", want.unwrap_or(usize::MAX), len)))
-    }
-}
-
-/// The length of a view: it came as a `usize`.
-fn len_of(bytes: &SharedBytes<'_>) -> usize {
-    usize::try_from(bytes.extent().len()).unwrap_or(usize::MAX)
-}
-
-/// Cuts `bytes` into `count` blocks; `len` gives the length of the one at each position, of which as much is taken as there
-/// is.
-fn blocks<'a>(
-    bytes: &SharedBytes<'a>,
-    count: usize,
-    len: impl Fn(usize) -> usize,
-) -> Result<Vec<SharedBytes<'a>>> {
-    let mut rest = bytes.extent().whole();
-    let cut = |i| {
-        let (first, after) = rest.split_at_most(u64::try_from(len(i)).unwrap_or(u64::MAX));
-        rest = after;
-        Ok(bytes.part(first).map_err(MemError::from)?)
-    };
-    (0..count).map(cut).collect()
-}
-
-/// Copies all of `from` over `into`, which is as long.
-fn copy(from: &SharedBytes<'_>, into: &SharedBytes<'_>) -> Result<()> {
-    let (all, over) = (from.extent().whole(), into.extent().whole());
-    Ok(from.copy_to(all, into, over).map_err(MemError::from)?)
 }
 
 #[cfg(test)]

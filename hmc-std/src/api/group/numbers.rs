@@ -5,9 +5,10 @@ use std::ops::Range;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
+use super::call::len_of;
 use super::element::{Element, Reduce};
-use super::len_of;
 use crate::base::error::Result;
+use crate::memory::check_writable;
 
 /// Bytes that are reckoned at a time: they stay in the nearest cache. A multiple of all elements' lengths.
 const RECKONED_BYTES: usize = 4096;
@@ -33,6 +34,15 @@ impl Memory<'_> {
         match self {
             Self::Exclusive(bytes) => SharedBytes::of_mut(bytes),
             Self::Shared(view) => *view,
+        }
+    }
+
+    /// # Errors
+    /// `InvalidConfig` for memory that may only be read.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        match self {
+            Self::Exclusive(_) => Ok(()),
+            Self::Shared(view) => check_writable(view),
         }
     }
 

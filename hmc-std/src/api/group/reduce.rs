@@ -7,125 +7,20 @@
 
 use std::ops::Range;
 
-use hmc_core::time::Instant;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
-use super::element::{Element, Reduce};
-use super::numbers::{Memory, Numbers};
+use super::Exchange;
+use super::call::{Call, blocks, copy, len_of};
+use super::numbers::Numbers;
 use super::round::Message;
-use super::{Exchange, Group, Members, blocks, copy, len_of};
-use crate::base::error::{Error, ErrorKind, Limit, Result};
-use crate::memory::check_writable;
+use crate::base::error::Result;
 
 /// Bytes of the memory into which others' numbers are received before they are reduced.
 const SCRATCH_BYTES: usize = 8 << 20;
 
 /// Bytes of all others' numbers up to which an allreduce sends them to everybody.
 const MAX_SENT_TO_ALL_BYTES: usize = 64 << 10;
-
-impl Group {
-    /// Reduces the blocks of `send`, one for each member in the order of positions: `recv` gets the reduction of all
-    /// members' blocks for this one. `send` has [`Group::len`] times as many bytes as `recv`, which has whole elements.
-    /// Takes up to
-    /// 8 MiB of memory, which the group keeps.
-    ///
-    /// # Errors
-    /// As [`Group::barrier`]; `Length` when lengths do not fit.
-    pub fn reduce_scatter(
-        &self,
-        element: Element,
-        op: Reduce,
-        send: &[u8],
-        recv: &mut [u8],
-    ) -> Result<()> {
-        let memory = Memory::Exclusive(recv);
-        self.reduce_blocks(SharedBytes::of(send), Numbers { element, op, memory })
-    }
-
-    /// As [`Group::reduce_scatter`], for bytes that others may read and write meanwhile.
-    ///
-    /// # Errors
-    /// As [`Group::reduce_scatter`], and `InvalidConfig` for bytes to be received that may only be read.
-    #[doc(hidden)]
-    pub fn reduce_scatter_view(
-        &self,
-        element: Element,
-        op: Reduce,
-        send: SharedBytes<'_>,
-        recv: SharedBytes<'_>,
-    ) -> Result<()> {
-        check_writable(&recv)?;
-        self.reduce_blocks(send, Numbers { element, op, memory: Memory::Shared(recv) })
-    }
-
-    fn reduce_blocks(&self, send: SharedBytes<'_>, mut numbers: Numbers<'_>) -> Result<()> {
-        let (n, one) = (self.len(), numbers.memory.len());
-        check_whole("`recv` of a reduce_scatter", numbers.element, one)?;
-        self.check_len("`send` of a reduce_scatter", &send, one.checked_mul(n))?;
-        self.run_with_scratch("reduce_scatter", |members, scratch, by| {
-            let sent = Sent { all: Some(send), longest: one, len_at: &|_| one };
-            if let Some(own) = blocks(&send, n, |_| one)?.get(members.position) {
-                copy(own, &numbers.memory.view())?;
-            }
-            members.reduce_own(&mut numbers, 0..one, &sent, scratch, by)
-        })
-    }
-
-    /// Reduces the `bytes` of all members, number by number; all get the result, in place, in the same bits. `bytes` has
-    /// whole elements and the same length everywhere. Takes up to 8 MiB of memory, which the group
-    /// keeps.
-    ///
-    /// # Errors
-    /// As [`Group::barrier`]; `Length` when lengths do not fit.
-    pub fn allreduce(&self, element: Element, op: Reduce, bytes: &mut [u8]) -> Result<()> {
-        self.reduce_all(Numbers { element, op, memory: Memory::Exclusive(bytes) })
-    }
-
-    /// As [`Group::allreduce`], for bytes that others may read and write meanwhile.
-    ///
-    /// # Errors
-    /// As [`Group::allreduce`], and `InvalidConfig` for bytes to be received that may only be read.
-    #[doc(hidden)]
-    pub fn allreduce_view(
-        &self,
-        element: Element,
-        op: Reduce,
-        bytes: SharedBytes<'_>,
-    ) -> Result<()> {
-        check_writable(&bytes)?;
-        self.reduce_all(Numbers { element, op, memory: Memory::Shared(bytes) })
-    }
-
-    fn reduce_all(&self, mut numbers: Numbers<'_>) -> Result<()> {
-        let len = numbers.memory.len();
-        check_whole("`bytes` of an allreduce", numbers.element, len)?;
-        let others = self.len().saturating_sub(1);
-        self.run_with_scratch("allreduce", |members, scratch, by| {
-            if others == 0 {
-                return Ok(());
-            }
-            if len.saturating_mul(others) <= MAX_SENT_TO_ALL_BYTES {
-                members.reduce_everywhere(&mut numbers, scratch, by)
-            } else {
-                members.reduce_in_parts(&mut numbers, scratch, by)
-            }
-        })
-    }
-}
-
-/// Refuses bytes that end within an element.
-fn check_whole(what: &str, element: Element, len: usize) -> Result<()> {
-    let one = element.len_bytes();
-    if len.is_multiple_of(one) {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::Length,
-        format!("{what} has {len} bytes, which are no whole elements of {one}; nothing was sent"),
-    )
-    .with_limit(Limit::new("bytes, of whole elements", len, len.next_multiple_of(one))))
-}
 
 /// The blocks that a member sends, one for each in the order of positions.
 struct Sent<'a> {
@@ -134,7 +29,7 @@ struct Sent<'a> {
     /// Bytes of the longest one.
     longest: usize,
     /// Bytes of the one for that position.
-    len_at: &'a dyn Fn(usize) -> usize,
+    len_at: &'a (dyn Fn(usize) -> usize + Sync),
 }
 
 /// The first `len` bytes of memory that grows as it is needed.
@@ -152,17 +47,46 @@ fn nth<'a>(bytes: &SharedBytes<'a>, piece: usize, round: usize) -> Result<Shared
     Ok(bytes.part(rest.split_at_most(number(piece)).0).map_err(MemError::from)?)
 }
 
-impl Members {
+impl Call<'_> {
+    pub(super) async fn reduce_scatter(
+        &self,
+        send: SharedBytes<'_>,
+        mut numbers: Numbers<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<()> {
+        let one = numbers.memory.len();
+        let sent = Sent { all: Some(send), longest: one, len_at: &|_| one };
+        if let Some(own) = blocks(&send, self.count(), |_| one)?.get(self.position()) {
+            copy(own, &numbers.memory.view())?;
+        }
+        self.reduce_own(&mut numbers, 0..one, &sent, scratch).await
+    }
+
+    pub(super) async fn allreduce(
+        &self,
+        mut numbers: Numbers<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<()> {
+        let others = self.count().saturating_sub(1);
+        if others == 0 {
+            return Ok(());
+        }
+        if numbers.memory.len().saturating_mul(others) <= MAX_SENT_TO_ALL_BYTES {
+            self.reduce_everywhere(&mut numbers, scratch).await
+        } else {
+            self.reduce_in_parts(&mut numbers, scratch).await
+        }
+    }
+
     /// Sends each other member its block, and reduces theirs for us into the range `own` of the numbers, which holds ours.
-    fn reduce_own(
+    async fn reduce_own(
         &self,
         numbers: &mut Numbers<'_>,
         own: Range<usize>,
         sent: &Sent<'_>,
         scratch: &mut Vec<u8>,
-        by: Instant,
     ) -> Result<()> {
-        let n = self.ranks.len();
+        let n = self.count();
         let partners = Exchange::Auto.partners(n, sent.longest);
         // A multiple of all elements' lengths.
         let piece = SCRATCH_BYTES.checked_div(partners).unwrap_or(0).max(8) & !7;
@@ -192,7 +116,7 @@ impl Members {
                         messages.push(Message::Send(to, nth(part, piece, round)?));
                     }
                 }
-                self.exchange(messages, by)?;
+                self.exchange(messages).await?;
                 numbers.fold(own.clone(), scratch)?;
                 first = next;
             }
@@ -201,47 +125,45 @@ impl Members {
     }
 
     /// An allreduce in two steps: each member reduces one part, then all give theirs to all.
-    fn reduce_in_parts(
+    async fn reduce_in_parts(
         &self,
         numbers: &mut Numbers<'_>,
         scratch: &mut Vec<u8>,
-        by: Instant,
     ) -> Result<()> {
-        let (n, one) = (self.ranks.len(), numbers.element.len_bytes());
+        let (n, one) = (self.count(), numbers.element.len_bytes());
         let count = numbers.memory.len().checked_div(one).unwrap_or(0);
         let (each, more) = (count.checked_div(n).unwrap_or(0), count.checked_rem(n).unwrap_or(0));
         let len_at = |i: usize| each.saturating_add(usize::from(i < more)).saturating_mul(one);
         let sent = Sent { all: None, longest: len_at(0), len_at: &len_at };
-        let start: usize = (0..self.position).map(len_at).sum();
-        let own = start..start.saturating_add(len_at(self.position));
-        self.reduce_own(numbers, own, &sent, scratch, by)?;
+        let start: usize = (0..self.position()).map(len_at).sum();
+        let own = start..start.saturating_add(len_at(self.position()));
+        self.reduce_own(numbers, own, &sent, scratch).await?;
         let parts = blocks(&numbers.memory.view(), n, len_at)?;
-        let Some(own) = parts.get(self.position) else {
+        let Some(own) = parts.get(self.position()) else {
             return Ok(());
         };
         let partners = Exchange::Auto.partners(n, sent.longest);
-        self.exchange_all(&vec![*own; n], &parts, partners, by)
+        self.exchange_all(&vec![*own; n], &parts, partners).await
     }
 
     /// A short allreduce: each member sends its numbers to all, and all reckon the same.
-    fn reduce_everywhere(
+    async fn reduce_everywhere(
         &self,
         numbers: &mut Numbers<'_>,
         scratch: &mut Vec<u8>,
-        by: Instant,
     ) -> Result<()> {
         let (element, op, bytes) = (numbers.element, numbers.op, numbers.memory.view());
-        let (n, len) = (self.ranks.len(), len_of(&bytes));
+        let (n, len) = (self.count(), len_of(&bytes));
         let scratch = scratch_of(scratch, len.saturating_mul(n));
         let places = SharedBytes::of_mut(&mut *scratch);
         let all = blocks(&places, n, |_| len)?;
-        let Some(own) = all.get(self.position) else {
+        let Some(own) = all.get(self.position()) else {
             return Ok(());
         };
         // What is sent is what is reckoned with here, whoever writes `bytes` meanwhile.
         copy(&bytes, own)?;
         let partners = Exchange::Direct.partners(n, len);
-        self.exchange_all(&vec![*own; n], &all, partners, by)?;
+        self.exchange_all(&vec![*own; n], &all, partners).await?;
         let (result, others) = scratch.split_at_mut_checked(len).unwrap_or_default();
         for with in others.chunks_exact(len.max(1)) {
             element.reduce(op, result, with);

@@ -1,27 +1,31 @@
 //! One round of a collective: any number of messages to and from other members, moved on together by the caller's thread.
 //!
-//! Memory is borrowed: the caller copies its bytes itself, piece by piece, and sleeps on all links while there is nothing to
-//! copy. A round ends when all of its messages have, or with the first that fails: the others are withdrawn then, so that
+//! Memory is borrowed: the caller copies its bytes itself, piece by piece. While there is nothing to copy, a thread sleeps on all
+//! links, and a future leaves them to the session's thread. A round ends when all of its messages have, or with the first that fails: the others are withdrawn then, so that
 //! their other ends fail too, and nothing of the caller's memory is touched any more. In every wait it also looks at the
 //! members that it exchanges nothing with: the death of one is the end of all.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use hmc_core::rndv::AbortReason;
 use hmc_core::time::{Duration, Instant};
 use hmc_mem::shared::SharedBytes;
 
 use super::Members;
+use super::call::Call;
 use crate::api::peer::Peer;
 use crate::base::clock;
 use crate::base::config::Progress;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::wait_limit::WaitLimit;
-use crate::link::LinkState;
+use crate::base::wait_limit::{WaitLimit, WaitStopped};
+use crate::callbacks::timer::Timer;
 use crate::link::rndv::handle::MessageHandle;
 use crate::link::rndv::state::{MessageBuffer, PostedRecv};
 use crate::link::spin_policy::WaitOutcome;
 use crate::link::wait_set::WaitSet;
+use crate::link::{Link, LinkState};
 use crate::ops::message_begin::full;
 
 /// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
@@ -137,13 +141,10 @@ struct Round<'m, 'a> {
 
 impl Round<'_, '_> {
     /// Copies what can be copied. Whether all messages have ended.
-    fn move_on(&mut self, links: &mut WaitSet<'_>) -> Result<bool> {
+    fn move_on(&mut self) -> Result<bool> {
         let mut all = true;
         for flight in self.flights.iter_mut().skip(self.first) {
-            if flight.over {
-                self.first = self.first.saturating_add(usize::from(all));
-            } else if flight.move_on()? {
-                links.note_missed_wakeup();
+            if flight.over || flight.move_on()? {
                 self.first = self.first.saturating_add(usize::from(all));
             } else {
                 all = false;
@@ -174,58 +175,44 @@ impl Drop for Round<'_, '_> {
     }
 }
 
-impl Members {
+impl Call<'_> {
     /// Moves all `messages`, and returns when their receivers have them. Receives should stand before sends: a place that
     /// is there before the offer saves a poll.
     ///
     /// # Errors
     /// The first failure: `PeerDead` when any member died, `Length` when the two ends of a message disagree,
     /// `Cancelled` when a partner failed for reasons of its own, `DeadlineExceeded`, `Closed`, `Full`, `NoSpace`.
-    pub(super) fn exchange<'a>(
+    pub(super) async fn exchange<'a>(
         &self,
         messages: impl IntoIterator<Item = Message<'a>>,
-        by: Instant,
     ) -> Result<()> {
         let mut round = Round { flights: Vec::new(), first: 0 };
-        let mut links = WaitSet::new(&self.waker);
-        let result = messages
-            .into_iter()
-            .try_for_each(|message| {
-                round.flights.push(Flight::begin(self, message, by)?);
-                Ok(())
-            })
-            .and_then(|()| {
-                for flight in &round.flights {
-                    links.add(&flight.peer.link);
-                }
-                self.wait(&mut links, by, |links| {
-                    self.check()?;
-                    let over = round.move_on(links)?;
-                    Ok(over.then_some(()))
-                })
-            });
-        let result = result.map_err(|e| {
-            // Without a peer it is this end's own.
-            let own = e.kind() == ErrorKind::DeadlineExceeded && e.peer().is_none();
-            let e = if own { round.late() } else { e };
-            self.give_up(&mut round, &mut links, e)
+        let begun = messages.into_iter().try_for_each(|message| {
+            round.flights.push(Flight::begin(self.members, message, self.by)?);
+            Ok(())
         });
-        if matches!(&result, Err(e) if e.kind() == ErrorKind::Forked) {
-            // The leads are the parent's.
-            std::mem::forget(links);
-        }
-        result
+        let links: Vec<&Link> = round.flights.iter().map(|f| &*f.peer.link).collect();
+        let moved = match begun {
+            Ok(()) => {
+                let look = || {
+                    self.check()?;
+                    Ok(round.move_on()?.then_some(()))
+                };
+                self.wait(&links, self.by, look).await
+            }
+            Err(e) => Err(e),
+        };
+        let Err(e) = moved else { return Ok(()) };
+        // Without a peer it is this end's own.
+        let own = e.kind() == ErrorKind::DeadlineExceeded && e.peer().is_none();
+        let e = if own { round.late() } else { e };
+        Err(self.give_up(&mut round, &links, e).await)
     }
 
     /// This member failed, because of `e`. Ends all messages, so that their partners learn of it, and leaves none behind
     /// for the next group to meet, unless partners take too long. Gives the reason: when a partner gave up because of a
     /// death, that of this end may be told a moment later.
-    fn give_up<'m>(
-        &'m self,
-        round: &mut Round<'_, '_>,
-        links: &mut WaitSet<'m>,
-        e: Error,
-    ) -> Error {
+    async fn give_up(&self, round: &mut Round<'_, '_>, links: &[&Link], e: Error) -> Error {
         if e.kind() == ErrorKind::Forked {
             // All of it is the parent's.
             return e;
@@ -237,7 +224,7 @@ impl Members {
             let doubtful = e.kind() == ErrorKind::Cancelled;
             let blame =
                 clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));
-            let told = self.wait(links, by, |_| {
+            let told = self.wait(links, by, || {
                 let mut all = true;
                 for flight in &mut round.flights {
                     all &= flight.withdraw_if_matched();
@@ -245,7 +232,7 @@ impl Members {
                 let over = all && clock::now() >= blame;
                 self.check().map(|()| over.then_some(()))
             });
-            match told.err() {
+            match told.await.err() {
                 Some(found) if found.kind() == ErrorKind::Forked => return found,
                 Some(found) if found.kind() == ErrorKind::PeerDead => e = found,
                 _ => {}
@@ -254,53 +241,99 @@ impl Members {
         let late = e.kind() == ErrorKind::DeadlineExceeded;
         round.withdraw(if late { AbortReason::DeadlineExceeded } else { AbortReason::Cancelled });
         // What is wrong is known: only answers are waited for.
-        let answered = self.wait(links, by, |_| {
+        let answered = self.wait(links, by, || {
             let all = round.flights.iter().all(Flight::is_forgotten);
             Ok(all.then_some(()))
         });
-        match answered {
+        match answered.await {
             Err(found) if found.kind() == ErrorKind::Forked => found,
             _ => self.dead().unwrap_or(e),
         }
     }
 
-    /// Sleeps and looks, alternately, until `look` finds something.
-    fn wait<'m, R>(
-        &'m self,
-        links: &mut WaitSet<'m>,
+    /// Waits until `look` finds something, which messages on `links` may bring: looks and sleeps alternately, or is pending.
+    async fn wait<R>(
+        &self,
+        links: &[&Link],
         by: Instant,
-        mut look: impl FnMut(&mut WaitSet<'m>) -> Result<Option<R>>,
+        mut look: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
-        let manual = self.shared.config.progress == Progress::Manual;
+        if self.blocks {
+            return self.sleep_until(links, by, look);
+        }
+        let mut timer = None;
+        poll_fn(|cx| self.poll_until(cx, &mut timer, by, &mut look)).await
+    }
+
+    /// As a future: it is woken as whoever waits for several links, and at the end of its time.
+    fn poll_until<R>(
+        &self,
+        cx: &Context<'_>,
+        timer: &mut Option<Timer>,
+        by: Instant,
+        look: &mut impl FnMut() -> Result<Option<R>>,
+    ) -> Poll<Result<R>> {
+        let Members { shared, waker, .. } = self.members;
+        shared.check_process()?;
+        shared.wakers.start();
+        timer.get_or_insert_with(|| Timer::new(&shared.wakers, shared.origin, by)).wake(cx.waker());
+        // What comes after this wakes the task.
+        waker.park_task(cx.waker());
+        let found = match look() {
+            Ok(None) if clock::now() < by => return Poll::Pending,
+            Ok(None) => Err(Error::deadline("waiting for other members")),
+            Ok(Some(found)) => Ok(found),
+            Err(e) => Err(e),
+        };
+        waker.unpark_task();
+        Poll::Ready(found)
+    }
+
+    /// As a thread, which leads the links.
+    fn sleep_until<R>(
+        &self,
+        links: &[&Link],
+        by: Instant,
+        mut look: impl FnMut() -> Result<Option<R>>,
+    ) -> Result<R> {
+        let Members { shared, waker, spin_policy, .. } = self.members;
+        let mut led = WaitSet::new(waker);
+        links.iter().for_each(|link| led.add(link));
+        let manual = shared.config.progress == Progress::Manual;
         let pause = if manual { MANUAL_POLL_NS } else { u64::MAX };
-        let short = self.shared.config.spin;
-        let spin = clock::from_std(self.spin_policy.spin(short));
+        let short = shared.config.spin;
+        let spin = clock::from_std(spin_policy.spin(short));
         let mut outcome = WaitOutcome::Found;
         let mut spin_until = clock::now().after(spin);
-        let mut timer = WaitLimit::new(by, self.shared.config.interrupt).timer();
+        let mut timer = WaitLimit::new(by, shared.config.interrupt).timer();
         loop {
-            let mut busy = links.poll();
+            let mut busy = led.poll();
             if manual {
                 // Data planes are nobody's but ours.
-                busy |= self.shared.run_data_planes();
+                busy |= shared.run_data_planes();
             }
-            if let Some(found) = look(links)? {
-                self.spin_policy.record(outcome, short);
+            if let Some(found) = look()? {
+                led.note_missed_wakeup();
+                spin_policy.record(outcome, short);
                 return Ok(found);
             }
-            timer.check().map_err(|stop| stop.error("waiting for other members"))?;
+            if let Err(stop) = timer.check() {
+                if stop == WaitStopped::Forked {
+                    // The leads are the parent's.
+                    std::mem::forget(led);
+                }
+                return Err(stop.error("waiting for other members"));
+            }
             let now = clock::now();
             if busy {
                 spin_until = now.after(spin);
             }
             if busy || now < spin_until {
                 outcome.spun();
-                links.unpark();
+                led.unpark();
                 std::hint::spin_loop();
-            } else {
-                if links.park(timer.park_until(), Duration::from_nanos(pause)) {
-                    outcome.slept(clock::now().since(now));
-                }
+            } else if led.park(timer.park_until(), Duration::from_nanos(pause)) {
+                outcome.slept(clock::now().since(now));
             }
         }
     }
@@ -314,7 +347,7 @@ impl Members {
     /// their part.
     fn dead(&self) -> Option<Error> {
         let is_dead = |p: &&Peer| p.link.state() == LinkState::Dead && !p.link.was_leaving();
-        let dead = self.peers.iter().flatten().find(is_dead)?;
+        let dead = self.members.peers.iter().flatten().find(is_dead)?;
         Some(dead.link.gone())
     }
 }
