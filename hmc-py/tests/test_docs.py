@@ -26,6 +26,12 @@ def blocks(heading):
     return re.findall(r"```python\n(.*?)```", part(heading), re.S)
 
 
+def test_no_program_of_the_page_is_left_out():
+    """Each block is one of those that the tests below run. `cargo xtask documents` allows none elsewhere."""
+    text = (ROOT / "docs/python.md").read_text()
+    assert re.findall(r"```python\n(.*?)```", text, re.S) == blocks("Quick start") + blocks("Collectives")
+
+
 def test_the_quick_start_runs(run):
     pytest.importorskip("numpy")
     port = str(free_port())
