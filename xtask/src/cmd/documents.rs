@@ -9,3 +9,5 @@
 
 #[cfg(test)]
 mod blocks;
+#[cfg(test)]
+mod terminal;
