@@ -7,8 +7,7 @@ pub(crate) mod bindings;
 pub(crate) mod certify;
 pub(crate) mod demo;
 pub(crate) mod deny;
-#[cfg(test)]
-mod documents;
+pub(crate) mod documents;
 pub(crate) mod explore;
 pub(crate) mod fuzz;
 pub(crate) mod msrv;

@@ -69,6 +69,8 @@ enum Command {
     Packages,
     /// Compare the public items of the libraries with the stored ones
     Api(cmd::api::Options),
+    /// Run the commands that the documents show
+    Documents(cmd::documents::Options),
     /// Check licenses, duplicates and sources of dependencies; or advisories about them
     Deny(cmd::deny::Options),
     /// List what each package of a release is made of
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         Command::Wheel(options) => cmd::wheel::run(&options),
         Command::Packages => cmd::packages::run(),
         Command::Api(options) => cmd::api::run(&options),
+        Command::Documents(options) => cmd::documents::run(&options),
         Command::Deny(options) => cmd::deny::run(&options),
         Command::Sbom(options) => cmd::sbom::run(&options),
         Command::Msrv => cmd::msrv::run(),

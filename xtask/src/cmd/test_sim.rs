@@ -42,7 +42,7 @@ const PREEMPTIONS: &str = "3";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the slow steps: msrv, the other processor, process tests, a transport from elsewhere, attacks, Python, clusters, loom, Miri, fuzz
+    /// Leave out the slow steps: msrv, the other processor, process tests, a transport from elsewhere, attacks, Python, documents, clusters, loom, Miri, fuzz
     #[arg(long)]
     quick: bool,
     /// Write the result of each step to FILE
@@ -60,7 +60,7 @@ struct Step {
     run: fn(&Path) -> StepResult,
 }
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step { name: "tidy", slow: false, run: |_| cmd::tidy::run().into() },
     Step { name: "msrv", slow: true, run: |_| cmd::msrv::run().into() },
     Step { name: "the other processor", slow: true, run: other },
@@ -69,6 +69,11 @@ const STEPS: [Step; 15] = [
     Step { name: "a transport from elsewhere", slow: true, run: elsewhere },
     Step { name: "attacks, short", slow: true, run: |_| cmd::attack::step(&cmd::attack::STEP) },
     Step { name: "Python package", slow: true, run: cmd::wheel::step },
+    Step {
+        name: "documents",
+        slow: true,
+        run: |_| cmd::documents::step(&cmd::documents::Options::default()),
+    },
     Step {
         name: "simulated clusters",
         slow: true,
