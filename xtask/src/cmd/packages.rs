@@ -15,15 +15,20 @@ use std::time::Duration;
 /// The package of a command: nothing depends on it.
 const COMMAND: &str = "hmc-cli";
 
-/// The programs: the package, its example, and the one library that it depends on; all of them without one.
-const PROGRAMS: [(&str, &str, Option<&str>); 5] = [
+/// The programs: the package, its example, the one library that it depends on (all of them without one), and what it needs
+/// of other projects.
+const PROGRAMS: [(&str, &str, Option<&str>, &str); 7] = [
     // Puts, a window that is taken back, and two processes.
-    ("program", "examples/kv_pages.rs", None),
-    ("small", "examples/two_sessions.rs", Some("hmc-std")),
-    ("awaits", "examples/async_sessions.rs", Some("hmc-std")),
-    ("serves", "examples/window_server.rs", Some("hmc-std")),
-    ("many", "examples/many_peers.rs", Some("hmc-std")),
+    ("program", "examples/kv_pages.rs", None, ""),
+    ("small", "examples/two_sessions.rs", Some("hmc-std"), ""),
+    ("awaits", "examples/async_sessions.rs", Some("hmc-std"), ""),
+    ("awaits-tokio", "examples/async_tokio.rs", Some("hmc-std"), TOKIO),
+    ("awaits-smol", "examples/async_smol.rs", Some("hmc-std"), "smol = \"2\"\n"),
+    ("serves", "examples/window_server.rs", Some("hmc-std"), ""),
+    ("many", "examples/many_peers.rs", Some("hmc-std"), ""),
 ];
+
+const TOKIO: &str = "tokio = { version = \"1\", features = [\"macros\", \"rt\"] }\n";
 
 /// Time for a program, the build of all libraries included.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -126,13 +131,14 @@ impl Project {
             text.push_str(&format!("{library} = {{ path = {:?} }}\n", self.place(library)));
         }
         write(&self.folder.join("Cargo.toml"), &text)?;
-        for (name, source, only) in PROGRAMS {
+        for (name, source, only, others) in PROGRAMS {
             let mut text = format!(
                 "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n"
             );
             for library in libraries().filter(|library| only.is_none_or(|o| *library == o)) {
                 text.push_str(&format!("{library} = \"{}\"\n", self.version));
             }
+            text.push_str(others);
             let code = self.folder.join(name).join("src");
             std::fs::create_dir_all(&code).map_err(|e| at(&code, &e))?;
             write(&self.folder.join(name).join("Cargo.toml"), &text)?;
@@ -144,7 +150,7 @@ impl Project {
 
     /// Builds and runs the programs and the command, and looks which packages they use.
     fn runs(&self) -> Result<(), String> {
-        for (name, source, _) in PROGRAMS {
+        for (name, source, ..) in PROGRAMS {
             self.start(name, &[]).map_err(|why| format!("{source} {why}"))?;
         }
         self.start(COMMAND, &["--version"]).map_err(|why| format!("{COMMAND} {why}"))?;
