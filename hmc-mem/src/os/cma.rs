@@ -19,19 +19,20 @@ enum Direction {
     Out,
 }
 
-/// Copies from `address` in process `pid` into `span`.
+/// Copies from `address` in process `pid` into `span`, by process_vm_readv(2).
 ///
-/// A process id may be used again after a death, and names another program after execve(2): the caller holds a pidfd and a
-/// socket of the peer, and looks at both before each call. A call of the kernel's stays in the address space in which it began.
+/// A process id can be reused after an exit, and refers to another program after execve(2). The caller therefore holds
+/// a pidfd and a socket of the peer and checks both before each call. The kernel performs a call in the address space
+/// in which it began.
 ///
 /// # Errors
-/// [`IoError`]: EPERM for another user, `ptrace_scope` or a sandbox, ESRCH if the process is gone, EFAULT if it has no such memory, or
-/// not with that right, ENOSYS if this system lacks the call. Some bytes may have been copied.
+/// [`IoError`]: EPERM for another user, `ptrace_scope` or a sandbox; ESRCH if the process has exited; EFAULT if it has
+/// no such memory or no right to it; ENOSYS if this system lacks the call. Some bytes may have been copied.
 ///
 /// # Safety
-/// If `pid` is this process, the bytes at `address` may be read as shared bytes: no `&mut` to them is used
-/// meanwhile. (For another process the kernel checks the address, and what happens there is that process's
-/// own agreement: std's rule on `/proc/self/mem`.)
+/// If `pid` is this process, the bytes at `address` may be read as shared bytes: no `&mut` to them is used during the
+/// call. (For another process the kernel checks the address, and that process is responsible for its own memory, as for
+/// writes through `/proc/self/mem`.)
 pub unsafe fn read(
     pid: Pid,
     address: u64,
@@ -45,14 +46,14 @@ pub unsafe fn read(
     unsafe { run(Direction::In, pid, address, into, span) }
 }
 
-/// Copies `span` to `address` in process `pid`.
+/// Copies `span` to `address` in process `pid`, by process_vm_writev(2).
 ///
 /// # Errors
-/// As for [`read`].
+/// Those of [`read`].
 ///
 /// # Safety
-/// If `pid` is this process, the bytes at `address` may be written as shared bytes: no reference to them is
-/// used meanwhile. For another process see [`read`].
+/// If `pid` is this process, the bytes at `address` may be written as shared bytes: no reference to them is used during
+/// the call. For another process see [`read`].
 pub unsafe fn write(
     pid: Pid,
     address: u64,
@@ -104,7 +105,7 @@ unsafe fn call(direction: Direction, pid: Pid, address: u64, at: *mut u8, len: u
     }
 }
 
-/// What is known about CMA on this machine without a peer.
+/// Whether CMA (process_vm_readv(2)) can work on this machine, as far as this can be determined without a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmaStatus {
     /// Whether the call exists and no sandbox forbids it (tried on this process itself).
@@ -115,7 +116,7 @@ pub struct CmaStatus {
 }
 
 impl CmaStatus {
-    /// What to tell a person.
+    /// Returns the status as an English sentence.
     #[must_use]
     pub const fn verdict(&self) -> &'static str {
         match (self.works, self.yama_scope) {

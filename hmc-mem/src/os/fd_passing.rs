@@ -29,8 +29,9 @@ const MAX_FDS: usize = 253;
 /// descriptors.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Lets the other end of a local socket pass descriptors, which it may from the start, or has the kernel refuse them (EPERM).
-/// A connection to a listener begins as the listener is. Before Linux 6.16 nothing happens.
+/// Sets whether the other end of a local socket may pass descriptors. If not, the kernel refuses its sendmsg(2) with
+/// EPERM (`SO_PASSRIGHTS`, Linux 6.16); earlier kernels ignore the call. A socket allows it by default; an accepted
+/// connection inherits the setting of its listener.
 pub fn allow(socket: impl AsFd, yes: bool) {
     let word = libc::c_int::from(yes);
     let len = size_of_val(&word).try_into().unwrap_or(0);
@@ -39,7 +40,7 @@ pub fn allow(socket: impl AsFd, yes: bool) {
     let _ = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, at, len) };
 }
 
-/// Whether the other end of a local socket may pass descriptors: it may where the kernel cannot refuse them.
+/// Returns `true` if the other end of a local socket may pass descriptors. Before Linux 6.16 it always may.
 pub fn is_allowed(socket: impl AsFd) -> bool {
     let mut word: libc::c_int = 1;
     let mut len = size_of_val(&word).try_into().unwrap_or(0);
@@ -49,11 +50,11 @@ pub fn is_allowed(socket: impl AsFd) -> bool {
     asked != 0 || word != 0
 }
 
-/// Sends `bytes`, at least one, with a descriptor beside the first of them. When fewer bytes were sent than
-/// given, the descriptor has gone: send the rest without it.
+/// Sends `bytes`, at least one, and a descriptor with the first of them (`SCM_RIGHTS`). If fewer bytes were sent than
+/// given, the descriptor has been sent: send the rest without it.
 ///
 /// # Errors
-/// [`IoError`]; EINVAL for no bytes at all, since a stream carries descriptors only beside bytes.
+/// [`IoError`]; EINVAL if `bytes` is empty, because a stream carries descriptors only with bytes.
 pub fn send_fd(socket: impl AsFd, fd: impl AsFd, bytes: &[u8]) -> Result<IoOutcome, IoError> {
     if bytes.is_empty() {
         return Err(IoError::Os { errno: Errno::INVAL.raw_os_error() });
@@ -74,11 +75,11 @@ pub fn send_fd(socket: impl AsFd, fd: impl AsFd, bytes: &[u8]) -> Result<IoOutco
     }
 }
 
-/// Receives into `bytes`, at least one, and the descriptor that came beside them, if any. Sockets are not among those that
-/// are kept. One call receives those of one message at most, which is the last of its bytes (unix(7)).
+/// Receives into `bytes`, at least one, and the descriptor that was sent with them, if any. A received socket is
+/// closed. One call receives the descriptors of at most one message, which ends the received bytes (unix(7)).
 ///
-/// The descriptor is [`MemError::NoFds`] where the kernel dropped all that came: this process has none left, or, which
-/// looks the same, a security module refuses it. Where some of several were dropped, and a first one is kept, none is missed.
+/// The descriptor is [`MemError::NoFds`] if the kernel dropped all descriptors of the message: this process has none
+/// left, or a security module refused them. If the kernel kept the first of several, the others are not reported.
 ///
 /// # Errors
 /// [`IoError`].
@@ -101,8 +102,8 @@ pub fn recv_with_fd(
     Ok((moved, first))
 }
 
-/// Ends both directions of a connection and receives what is left in it: descriptors among that would else be closed by
-/// the kernel, as the last close of this socket ends it.
+/// Ends both directions of a connection and receives the rest of its data. Otherwise the kernel would close the
+/// descriptors in that data within the last close of this socket.
 pub fn end(socket: impl AsFd) {
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
     // Nothing is added any more, so that this comes to an end.

@@ -10,11 +10,11 @@ use hmc_core::range::{ByteRange, Extent, Side};
 use super::io::{IoError, move_all};
 use crate::shared::{SharedBytes, SharedError};
 
-/// Fills `span` with the bytes of `file` from `at` on (pread(2)). Gives the number of bytes: fewer than
-/// the span has only when the file ends there.
+/// Fills `span` with the bytes of `file` from offset `at` (pread(2)) and returns the number of bytes, which is less
+/// than the length of `span` only if the file ends there. Blocks for the disk.
 ///
 /// # Errors
-/// [`IoError`]. The span then holds old and new bytes.
+/// [`IoError`]. `span` then holds old and new bytes.
 pub fn read_from(
     file: impl AsFd,
     at: u64,
@@ -32,10 +32,10 @@ pub fn read_from(
     })
 }
 
-/// Writes all of `span` to `file` from `at` on (pwrite(2)). Gives the number of bytes, that of the span.
+/// Writes all of `span` to `file` at offset `at` (pwrite(2)) and returns its length in bytes. Blocks for the disk.
 ///
 /// # Errors
-/// [`IoError`]; ENOSPC when the disk is full. Part of the bytes may have been written.
+/// [`IoError`]; ENOSPC if the disk is full. Some bytes may have been written.
 pub fn write_to(
     file: impl AsFd,
     at: u64,

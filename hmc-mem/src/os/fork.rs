@@ -28,17 +28,17 @@ static MARK: AtomicPtr<u64> = AtomicPtr::new(ptr::null_mut());
 /// The number that was given last. A child inherits it, so that its number is none of its ancestors'.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// The process that made an object.
+/// The process that created an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkGuard {
     process: u64,
 }
 
 impl ForkGuard {
-    /// Names this process.
+    /// Returns the guard of this process.
     ///
     /// # Errors
-    /// `NoSpace` for the page of the mark; `Os` where the kernel has no MADV_WIPEONFORK (before Linux 4.14).
+    /// `NoSpace` for the page of the mark; `Os` if the kernel lacks MADV_WIPEONFORK (before Linux 4.14).
     pub fn new() -> Result<Self, MemError> {
         let mark = mark()?;
         // SAFETY: the page is never unmapped, aligned, and read and written atomically from here on.
@@ -56,7 +56,7 @@ impl ForkGuard {
         Ok(Self { process })
     }
 
-    /// Returns whether this process is not the one that made the value: a child that was forked since.
+    /// Returns `true` in a child that was forked after the value was created.
     #[must_use]
     #[inline]
     pub fn is_child(&self) -> bool {
@@ -165,7 +165,7 @@ fn claim() -> Option<&'static Entry> {
     }
 }
 
-/// An address range that children find reserved: every access of theirs faults.
+/// An address range that is reserved in forked children: every access in a child faults.
 #[derive(Debug)]
 pub struct Reserved {
     entry: &'static Entry,
@@ -179,14 +179,14 @@ impl std::fmt::Debug for Entry {
 }
 
 impl Reserved {
-    /// Keeps the pages of `len` bytes at `start` from children, and the addresses reserved in them, until the value is
-    /// dropped. That has to be before the pages are unmapped.
+    /// Excludes the pages of `len` bytes at `start` from forked children, and reserves their addresses there, until the
+    /// value is dropped. Drop it before the pages are unmapped.
     ///
     /// # Errors
-    /// `Unaligned` for a range that is not whole pages; `Os` when the kernel refuses; `NoSpace`.
+    /// `Unaligned` if the range is not whole pages; `Os` if the kernel refuses; `NoSpace`.
     ///
     /// # Safety
-    /// The range is mapped, and no memory of others lies in it, until the value is dropped.
+    /// Until the value is dropped, the range is mapped and contains no memory of other owners.
     pub unsafe fn new(start: *mut u8, len: usize) -> Result<Self, MemError> {
         install()?;
         let process = ForkGuard::new()?;
@@ -214,7 +214,7 @@ impl Reserved {
 }
 
 impl Reserved {
-    /// Returns whether this process is a child that was forked since: the range is reserved in it for good.
+    /// Returns `true` in a child that was forked after the value was created; the range is reserved there permanently.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         self.process.is_child()

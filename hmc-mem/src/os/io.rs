@@ -13,13 +13,13 @@ use super::descriptor;
 use crate::length::widen;
 use crate::shared::{SharedBytes, SharedError};
 
-/// The most parts of one call. More are left for the next call.
+/// The maximum number of parts of one call.
 pub const MAX_PARTS: usize = 64;
 
 /// Space for all descriptors that may come with a message (unix(7): 253), though none should.
 const BESIDE_WORDS: usize = 130;
 
-/// What a call moved.
+/// The result of a call that moved bytes or would block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum IoOutcome {
@@ -73,7 +73,7 @@ impl IoError {
     }
 }
 
-/// One part of what is sent.
+/// A part of the bytes to send.
 #[derive(Clone, Copy, Debug)]
 pub enum SendPart<'a> {
     /// Private bytes, such as a header.
@@ -82,7 +82,7 @@ pub enum SendPart<'a> {
     Shared(SharedBytes<'a>, ByteRange),
 }
 
-/// One part of where received bytes go.
+/// A destination of received bytes.
 #[derive(Debug)]
 pub enum RecvPart<'a> {
     /// Private bytes, such as the next header.
@@ -169,10 +169,11 @@ fn sort(mut call: impl FnMut() -> isize) -> Result<Option<usize>, IoError> {
     }
 }
 
-/// Sends parts in order, as many bytes as the socket takes; at most [`MAX_PARTS`] parts.
+/// Sends the first [`MAX_PARTS`] parts in order, as many bytes as the socket accepts (sendmsg(2)). Never blocks on a
+/// nonblocking socket.
 ///
 /// # Errors
-/// [`IoError`]. On a wrong range nothing was sent.
+/// [`IoError`]. If a range is wrong, nothing was sent.
 pub fn send_parts(socket: impl AsFd, parts: &[SendPart<'_>]) -> Result<IoOutcome, IoError> {
     let mut table = Table::new();
     for part in parts {
@@ -197,10 +198,11 @@ pub fn send_parts(socket: impl AsFd, parts: &[SendPart<'_>]) -> Result<IoOutcome
     Ok(moved.map_or(IoOutcome::WouldBlock, IoOutcome::Bytes))
 }
 
-/// Receives into places in order, as many bytes as there are; at most [`MAX_PARTS`] places.
+/// Receives available bytes into the first [`MAX_PARTS`] places in order (recvmsg(2)). Never blocks on a nonblocking
+/// socket.
 ///
 /// # Errors
-/// [`IoError`]. On a wrong range nothing was received.
+/// [`IoError`]. If a range is wrong, nothing was received.
 pub fn recv_parts(socket: impl AsFd, places: &mut [RecvPart<'_>]) -> Result<IoOutcome, IoError> {
     let mut table = Table::new();
     for place in places {
@@ -239,11 +241,11 @@ pub fn recv_parts(socket: impl AsFd, places: &mut [RecvPart<'_>]) -> Result<IoOu
     })
 }
 
-/// Has a TCP connection take bytes, and say that it would, only when all that it took before was sent at least once
-/// (`TCP_NOTSENT_LOWAT`, tcp(7)).
+/// Makes a TCP connection accept bytes, and report that it can, only after all bytes accepted before were sent at least
+/// once (`TCP_NOTSENT_LOWAT`, tcp(7)).
 ///
 /// # Errors
-/// [`IoError::Os`]: it is no TCP connection.
+/// [`IoError::Os`] if the socket is not a TCP connection.
 pub fn take_when_sent(socket: impl AsFd) -> Result<(), IoError> {
     let fd = socket.as_fd().as_raw_fd();
     let bytes: libc::c_int = 1;

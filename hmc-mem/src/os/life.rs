@@ -42,7 +42,7 @@ struct RobustList {
     pending: *mut u8,
 }
 
-/// A page that tells peers whether its holder lives. Nobody holds it at first.
+/// A page that shows peers whether the thread that holds it still exists. Initially no thread holds it.
 #[derive(Debug)]
 pub struct LifePage {
     page: Mapping,
@@ -54,7 +54,8 @@ pub struct LifePage {
     process: ForkGuard,
 }
 
-/// The page is held by this thread: until this is dropped, or the thread ends. In a forked child a drop does nothing.
+/// The page is held by the thread that created this value, until the value is dropped or the thread ends. In a forked
+/// child a drop has no effect.
 #[derive(Debug)]
 pub struct Held {
     life: Arc<LifePage>,
@@ -67,10 +68,10 @@ fn check(call: &'static str, errno: libc::c_int) -> Result<(), MemError> {
 }
 
 impl LifePage {
-    /// A page that nobody holds yet. Peers can map it for reading only.
+    /// Creates a page that no thread holds. Peers can map it for reading only.
     ///
     /// # Errors
-    /// As [`Mapping::create`] and [`Mapping::seal_future_write`]; `Os` where the C library has no such mutexes.
+    /// Those of [`Mapping::create`] and [`Mapping::seal_future_write`]; `Os` if the C library lacks robust mutexes.
     pub fn new() -> Result<Self, MemError> {
         let page = Mapping::builder().huge(false).create(PAGE_BYTES)?;
         page.seal_future_write()?;
@@ -99,11 +100,11 @@ impl LifePage {
         self.page.bytes().as_ptr().cast()
     }
 
-    /// Holds it by the calling thread, as long as that lives and keeps what is given back.
+    /// Holds the page for the calling thread, until the returned value is dropped or the thread ends.
     ///
     /// # Errors
-    /// `Os` when it is held already, or was left by a thread that ended (its mark stays); in a forked child; or when the
-    /// kernel keeps no list of such mutexes.
+    /// `Os` if it is already held, or its holder ended (the mark is permanent); in a forked child; or if the kernel
+    /// keeps no list of robust mutexes.
     pub fn hold(self: Arc<Self>) -> Result<Held, MemError> {
         if self.process.is_child() || self.taken.swap(true, Ordering::Acquire) {
             return Err(MemError::Os { call: "pthread_mutex_trylock", errno: libc::EBUSY });
@@ -123,7 +124,8 @@ impl LifePage {
         Ok(held)
     }
 
-    /// Where a peer finds the word in the page, and the page's descriptor. `None` until it is held.
+    /// Returns the position of the word in the page, and the page's descriptor, for a peer. `None` if no thread holds
+    /// the page.
     #[must_use]
     pub fn offer(&self) -> Option<(ByteRange, BorrowedFd<'_>)> {
         Some((*self.word.get()?, self.page.fd().ok()?))
@@ -203,17 +205,17 @@ unsafe impl Send for PeerLife {}
 unsafe impl Sync for PeerLife {}
 
 impl PeerLife {
-    /// Maps the page whose word is at `offset`.
+    /// Maps a page whose word is at `offset` bytes.
     ///
     /// # Errors
-    /// As [`Mapping::map_peer`]; `Shared` or `Unaligned` when there can be no word at `offset`.
+    /// Those of [`Mapping::map_peer`]; `Shared` or `Unaligned` if no word can be at `offset`.
     pub fn map(fd: OwnedFd, offset: u64) -> Result<Self, MemError> {
         let page = Mapping::map_peer(fd, PAGE_BYTES, 0, Access::READ)?;
         let span = page.bytes().span(offset, WORD_BYTES)?;
         Ok(Self { word: word_at(&page, span)?, _page: page })
     }
 
-    /// Whether the holder has ended. It stays so. What begins after a wait for the process returned finds it so.
+    /// Returns `true` permanently once the holder has ended, which precedes the return of any wait for its process.
     #[must_use]
     #[inline]
     pub fn has_ended(&self) -> bool {

@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::error::{MemError, MemLimit};
 
-/// How much memory may be taken now.
+/// The memory that may be allocated now, in bytes, and the limit that determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     have: u64,
@@ -20,22 +20,21 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The least of MemAvailable and what each control group above this process leaves. What is unknown does
-    /// not limit. Takes tens of microseconds.
+    /// Returns the minimum of MemAvailable (proc_meminfo(5)) and the rest of each control group of this process. A
+    /// value that cannot be read does not limit. Takes tens of microseconds.
     #[must_use]
     pub fn read() -> Self {
         Self::read_under(Path::new("/"))
     }
 
-    /// As [`Self::read`], with /proc and /sys looked up under `root`.
+    /// Reads like [`Self::read`], with /proc and /sys below `root`.
     #[must_use]
     pub fn read_under(root: &Path) -> Self {
         Self::least(mem_available(root), cgroup_left(root))
     }
 
-    /// Whether `need` bytes may be taken now, as [`Self::read`] and [`Self::check`] say. Where more than eight
-    /// times as many are free (sysinfo(2)) MemAvailable is not read, which is that less what the kernel keeps for itself, and
-    /// what it can free.
+    /// Checks whether `need` bytes may be allocated now. If sysinfo(2) reports more than eight times as many free
+    /// bytes, MemAvailable is not read, because it is at least the free memory less the kernel's reserve.
     ///
     /// # Errors
     /// [`MemError::NoSpace`].
@@ -54,20 +53,22 @@ impl Budget {
         }
     }
 
-    /// Bytes that may be taken.
+    /// Returns the number of bytes that may be allocated.
     #[must_use]
     pub const fn have(&self) -> u64 {
         self.have
     }
 
-    /// What limits them.
+    /// Returns the limit that determines it.
     #[must_use]
     pub const fn limit(&self) -> MemLimit {
         self.limit
     }
 
+    /// Checks whether `need` bytes may be allocated.
+    ///
     /// # Errors
-    /// [`MemError::NoSpace`] when `need` is more than there is.
+    /// [`MemError::NoSpace`] if `need` exceeds [`Self::have`].
     pub const fn check(&self, need: u64) -> Result<(), MemError> {
         if need > self.have {
             return Err(MemError::NoSpace { need, have: self.have, limit: self.limit });
@@ -218,25 +219,25 @@ impl GroupFiles {
     }
 }
 
-/// The base page, in bytes.
+/// Returns the base page size, in bytes.
 #[must_use]
 pub fn page_size() -> u64 {
     crate::length::widen(rustix::param::page_size())
 }
 
-/// The soft limit of open descriptors.
+/// Returns the soft limit of open descriptors (`RLIMIT_NOFILE`).
 #[must_use]
 pub fn nofile() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The soft limit of locked memory, in bytes (`u64::MAX`: none).
+/// Returns the soft limit of locked memory, in bytes (`RLIMIT_MEMLOCK`; `u64::MAX`: unlimited).
 #[must_use]
 pub fn memlock() -> u64 {
     getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX)
 }
 
-/// Reserved huge pages of 2 MiB that are free.
+/// Returns the number of free reserved huge pages of 2 MiB.
 #[must_use]
 pub fn free_huge_pages() -> u64 {
     let dir = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB");
@@ -267,7 +268,7 @@ pub(crate) fn shmem_huge_granted() -> bool {
     grants(shmem_huge().as_deref())
 }
 
-/// The identity of this boot of this kernel: two processes with the same one are on one host.
+/// Returns the identity of this boot of the kernel. Two processes with the same one run on one host.
 #[must_use]
 pub fn boot_id() -> Option<String> {
     read(Path::new("/proc/sys/kernel/random/boot_id"), |text| Some(text.trim().to_owned()))
@@ -286,7 +287,7 @@ fn huge_kib(smaps: &str, at: u64) -> Option<u64> {
     lines.find_map(|line| field(line, "ShmemPmdMapped"))
 }
 
-/// All that `doctor` shows about memory and descriptors.
+/// The limits of memory and descriptors that `doctor` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostLimits {
     /// The base page, in bytes.
@@ -312,7 +313,7 @@ pub struct HostLimits {
 }
 
 impl HostLimits {
-    /// Reads them all.
+    /// Reads all of them.
     #[must_use]
     pub fn read() -> Self {
         let root = Path::new("/");
@@ -332,9 +333,10 @@ impl HostLimits {
         }
     }
 
-    /// Whether shared regions of 2 MiB and more get huge pages, and why not.
+    /// Returns how shared regions of at least 2 MiB get huge pages.
+    ///
     /// # Errors
-    /// What to change.
+    /// Why they do not, and the setting to change.
     pub fn huge_pages(&self) -> Result<&'static str, &'static str> {
         if self.free_huge_pages > 0 {
             return Ok("reserved huge pages are free (hugetlb)");

@@ -17,7 +17,8 @@ use crate::os::memfd::Mapping;
 use crate::os::words::PeerWords;
 use crate::shared::{SharedBytes, SharedError};
 
-/// Puts, gets and their bytes that went straight into mapped windows of one peer. Relaxed: they order nothing.
+/// Numbers of the puts, gets and bytes that were copied directly into or from mapped windows of one peer. The counters
+/// are relaxed: they order no other access.
 #[derive(Debug, Default)]
 pub struct Moved {
     puts: AtomicU64,
@@ -26,36 +27,36 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// The number of puts.
+    /// Returns the number of puts.
     #[must_use]
     pub fn puts(&self) -> u64 {
         self.puts.load(Ordering::Relaxed)
     }
 
-    /// The number of gets.
+    /// Returns the number of gets.
     #[must_use]
     pub fn gets(&self) -> u64 {
         self.gets.load(Ordering::Relaxed)
     }
 
-    /// The bytes of both.
+    /// Returns the number of bytes of all puts and gets.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// What a peer shares beside the pages of its windows.
+/// The pages that a peer shares in addition to those of its windows.
 #[derive(Clone, Debug)]
 pub struct PeerPages {
     /// The gates of its windows.
     pub gates: Arc<PeerWords>,
-    /// Whether its process has ended, if it says so.
+    /// The mark of its process's exit, if the peer shares one.
     pub life: Option<Arc<PeerLife>>,
 }
 
-/// One exposure of a window, mapped. Any thread may use it: revocation, epoch, rights and the death of the peer are checked by
-/// each copy, without a lock.
+/// One exposure of a peer's window, mapped into this process. All methods may be called by several threads at a time.
+/// Each copy checks revocation, epoch, rights and the exit of the peer, without a lock.
 #[derive(Debug)]
 pub struct MappedWindow {
     id: WindowId,
@@ -71,7 +72,8 @@ pub struct MappedWindow {
 }
 
 impl MappedWindow {
-    /// The window `id` of that epoch: `range` of `map`. `moved` counts what [`Self::put`] and [`Self::get`] move.
+    /// Returns the window `id` of an epoch, which is `range` of `map`. `moved` counts the transfers of [`Self::put`]
+    /// and [`Self::get`].
     ///
     /// # Errors
     /// [`SharedError::Range`] if the range does not lie within the mapping.
@@ -93,37 +95,38 @@ impl MappedWindow {
         Ok(Self { id, epoch, access, bytes, map, peer, retired, moved })
     }
 
-    /// Its name.
+    /// Returns the window's id.
     #[must_use]
     pub const fn id(&self) -> WindowId {
         self.id
     }
 
-    /// Its epoch.
+    /// Returns the epoch of the exposure.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// What the peer allows.
+    /// Returns the rights that the peer granted.
     #[must_use]
     pub const fn access(&self) -> Access {
         self.access
     }
 
-    /// The mapping that it lies in. Windows over one memfd share one.
+    /// Returns the mapping that contains the window. Windows over one memfd share a mapping.
     #[must_use]
     pub const fn map(&self) -> &Arc<Mapping> {
         &self.map
     }
 
-    /// Ends it: copies that begin from here on fail, and so do those under way, whose bytes may be in pages that nobody has. Called
-    /// before the mapping is detached.
+    /// Retires the window before its mapping is detached: later copies fail, and so do copies in progress, whose bytes
+    /// may be in detached pages.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Puts a range of `from` at `offset`, and counts it. `false` if [`Self::write`] fails.
+    /// Copies a range of `from` to `offset` of the window and counts it. When it returns `true`, the peer can read the
+    /// bytes. Returns `false` if [`Self::write`] fails.
     #[must_use]
     #[inline(always)]
     pub fn put(&self, offset: u64, from: SharedBytes<'_>, local: ByteRange) -> bool {
@@ -135,7 +138,8 @@ impl MappedWindow {
         done
     }
 
-    /// Gets as many bytes as a range of `into` has from `offset`, and counts it. `false` if [`Self::read`] fails.
+    /// Copies from `offset` of the window to the range `local` of `into` and counts it. Returns `false` if
+    /// [`Self::read`] fails.
     #[must_use]
     #[inline(always)]
     pub fn get(&self, offset: u64, into: SharedBytes<'_>, local: ByteRange) -> bool {
@@ -147,11 +151,12 @@ impl MappedWindow {
         done
     }
 
-    /// Copies a range of `from`, which is a piece of `whole` bytes, to `offset` of the window.
+    /// Copies a range of `from`, one piece of a transfer of `whole` bytes, to `offset` of the window.
     ///
     /// # Errors
-    /// `Window` if the window is closed or retired, allows no writing or ends before; `PeerDead` if the peer's process has ended;
-    /// `UnknownRegion` if `local` exceeds `from`. The window's bytes are then old, new or mixed.
+    /// `Window` if the window is closed or retired, does not allow writing or is too short; `PeerDead` if the peer's
+    /// process has exited; `UnknownRegion` if `local` exceeds `from`. The bytes of the window are then old, new or
+    /// mixed.
     #[inline(always)]
     pub fn write(
         &self,
@@ -166,10 +171,10 @@ impl MappedWindow {
         copied.map_err(|_| Failure::UnknownRegion)
     }
 
-    /// Copies from `offset` of the window to a range of `into`, which is a piece of `whole` bytes.
+    /// Copies from `offset` of the window to a range of `into`, one piece of a transfer of `whole` bytes.
     ///
     /// # Errors
-    /// As [`Self::write`], for reading. The bytes of `into` are then old, new or mixed.
+    /// Those of [`Self::write`], for reading. The bytes of `into` are then old, new or mixed.
     #[inline(always)]
     pub fn read(
         &self,

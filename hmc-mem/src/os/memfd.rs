@@ -29,7 +29,7 @@ use crate::shared::{SharedBytes, SharedError};
 const UNASKED_BYTES: u64 = 64 << 10;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// What pages hold a mapping.
+/// The kind of pages of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageKind {
@@ -55,26 +55,26 @@ impl Default for MappingOptions {
 }
 
 impl MappingOptions {
-    /// Whether to ask for huge pages from 2 MiB on. Default: yes.
+    /// Sets whether mappings of at least 2 MiB request huge pages. Default: `true`.
     #[must_use]
     pub const fn huge(mut self, yes: bool) -> Self {
         self.huge = yes;
         self
     }
 
-    /// Whether every page is committed now (default), so that no access can trap. Otherwise pages are taken when they are
-    /// touched; a system that has none then ends the process by SIGBUS. Such a mapping is not for peers ([`Mapping::fd`]):
-    /// it would end their processes as well.
+    /// Sets whether all pages are allocated by [`Self::create`], so that no access can trap (default: `true`).
+    /// Otherwise each page is allocated at its first access; if memory is exhausted, that access ends the process by
+    /// SIGBUS. Such a mapping has no descriptor for peers ([`Mapping::fd`]), because it could end their processes, too.
     #[must_use]
     pub const fn commit(mut self, yes: bool) -> Self {
         self.commit = yes;
         self
     }
 
-    /// Creates `len` bytes of zeros. See [`Mapping::create`].
+    /// Creates a mapping of `len` zero bytes. See [`Mapping::create`].
     ///
     /// # Errors
-    /// As for [`Mapping::create`].
+    /// Those of [`Mapping::create`].
     pub fn create(&self, len: u64) -> Result<Mapping, MemError> {
         if len == 0 {
             return Ok(Mapping::empty(None, Access::READ | Access::WRITE));
@@ -179,17 +179,18 @@ impl Drop for Mapping {
 }
 
 impl Mapping {
-    /// Creates `len` bytes of zeros that can be handed to a peer: budget, memfd, every page committed, sealed.
-    /// A length of 0 is legal and has no pages and no descriptor. Time: about that of zeroing the pages.
+    /// Creates `len` zero bytes that can be shared with a peer: it checks the budget, creates a memfd, allocates all
+    /// pages, and seals it. A length of 0 has no pages and no descriptor. Takes about the time to zero the pages.
     ///
     /// # Errors
-    /// [`MemError::NoSpace`] when memory.max or MemAvailable leaves less than `len` (checked first) or the
-    /// kernel cannot commit; [`MemError::TooLong`]; [`MemError::NoFds`]; [`MemError::Os`]. Nothing is left.
+    /// [`MemError::NoSpace`] if memory.max or MemAvailable leaves less than `len` (checked first) or the kernel cannot
+    /// allocate; [`MemError::TooLong`]; [`MemError::NoFds`]; [`MemError::Os`]. No memory or descriptor remains
+    /// allocated.
     pub fn create(len: u64) -> Result<Self, MemError> {
         MappingOptions::default().create(len)
     }
 
-    /// [`Self::create`] with choices.
+    /// Returns the options of [`Self::create`].
     #[must_use]
     pub fn builder() -> MappingOptions {
         MappingOptions::default()
@@ -207,16 +208,16 @@ impl Mapping {
         }
     }
 
-    /// Maps `len` bytes from `offset` of a descriptor that a peer sent, after checking that they cannot
-    /// vanish: sealed against shrinking and growing, large enough, every page committed. The mapping is
-    /// writable when `access` has `WRITE`; otherwise a view of it refuses to write.
+    /// Maps `len` bytes from `offset` of a descriptor that a peer sent, after it checked that the pages cannot
+    /// disappear: the descriptor is sealed against shrinking and growing, large enough, and all its pages are
+    /// allocated. The mapping is writable if `access` has `WRITE`; otherwise its views refuse writes.
     ///
-    /// The check of committed pages is of this moment: a peer that punches holes later is out of scope (same
-    /// user), unless the descriptor is sealed against writes.
+    /// The pages are checked once. Unless the descriptor is sealed against writes, a peer of the same user can punch
+    /// holes later; this is not prevented.
     ///
     /// # Errors
-    /// [`MemError::NotSealed`], [`MemError::ShortFile`], [`MemError::Sparse`], [`MemError::Unaligned`] (the
-    /// offset must be a multiple of the page size), [`MemError::TooLong`], [`MemError::Os`].
+    /// [`MemError::NotSealed`], [`MemError::ShortFile`], [`MemError::Sparse`], [`MemError::Unaligned`] (the offset must
+    /// be a multiple of the page size), [`MemError::TooLong`], [`MemError::Os`].
     pub fn map_peer(fd: OwnedFd, len: u64, offset: u64, access: Access) -> Result<Self, MemError> {
         let have = rustix::fs::fcntl_get_seals(&fd).map_err(|e| match e {
             // fcntl(2): EINVAL for a file that does not support seals.
@@ -273,7 +274,7 @@ impl Mapping {
         })
     }
 
-    /// The view to copy in and out by. Read-only when the mapping is.
+    /// Returns a view of all bytes. It is read-only if the mapping is.
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
         let len = usize::try_from(self.extent.len()).unwrap_or(0);
@@ -284,35 +285,35 @@ impl Mapping {
         if self.access.contains(Access::WRITE) { view } else { view.read_only() }
     }
 
-    /// The size, in bytes, as asked for.
+    /// Returns the requested size, in bytes.
     #[must_use]
     pub const fn extent(&self) -> Extent {
         self.extent
     }
 
-    /// What pages hold it.
+    /// Returns the kind of its pages.
     #[must_use]
     pub const fn pages(&self) -> PageKind {
         self.pages
     }
 
-    /// The size of its pages as far as alignment goes, in bytes.
+    /// Returns the alignment of its pages, in bytes.
     #[must_use]
     pub fn page_size(&self) -> u64 {
         page_of(self.pages)
     }
 
-    /// What this process may do with the bytes.
+    /// Returns the rights of this process to the bytes.
     #[must_use]
     pub const fn access(&self) -> Access {
         self.access
     }
 
-    /// The descriptor to hand to a peer (SCM_RIGHTS).
+    /// Returns the descriptor to pass to a peer (`SCM_RIGHTS`).
     ///
     /// # Errors
-    /// [`MemError::NotExportable`] for an empty region, for a peer's pages (only their owner hands them out), and
-    /// after [`Self::replace_pages`], when the descriptor no longer has all of the bytes, and without [`MappingOptions::commit`].
+    /// [`MemError::NotExportable`] for an empty mapping, for pages of a peer (only their owner shares them), after
+    /// [`Self::replace_pages`] (the descriptor no longer has all bytes), and without [`MappingOptions::commit`].
     pub fn fd(&self) -> Result<BorrowedFd<'_>, MemError> {
         match &self.fd {
             Some(fd) if self.patched.are_none() => Ok(fd.as_fd()),
@@ -320,28 +321,28 @@ impl Mapping {
         }
     }
 
-    /// Lets nobody map the memory writable from here on, nor write it through the descriptor; this mapping
-    /// and those that exist stay writable. For regions that are exported for reading only. Final.
+    /// Prevents new writable mappings and writes through the descriptor (`F_SEAL_FUTURE_WRITE`); existing mappings stay
+    /// writable. For regions that are exported for reading only. Cannot be undone.
     ///
     /// # Errors
-    /// [`MemError::Os`] (Linux before 5.1 lacks `F_SEAL_FUTURE_WRITE`); [`MemError::NotExportable`].
+    /// [`MemError::Os`] if the kernel lacks the seal (before Linux 5.1); [`MemError::NotExportable`].
     pub fn seal_future_write(&self) -> Result<(), MemError> {
         rustix::fs::fcntl_add_seals(self.fd()?, SealFlags::FUTURE_WRITE | SealFlags::SEAL)
             .map_err(|e| os("fcntl(F_ADD_SEALS)", e))
     }
 
-    /// Lets nobody add seals any more: for a region exported for writing, whose peers could otherwise seal
-    /// it against writes. Final.
+    /// Prevents further seals (`F_SEAL_SEAL`). For regions that are exported for writing, which a peer could otherwise
+    /// seal against writes. Cannot be undone.
     ///
     /// # Errors
-    /// As for [`Self::seal_future_write`].
+    /// Those of [`Self::seal_future_write`].
     pub fn seal_seals(&self) -> Result<(), MemError> {
         rustix::fs::fcntl_add_seals(self.fd()?, SealFlags::SEAL)
             .map_err(|e| os("fcntl(F_ADD_SEALS)", e))
     }
 
-    /// The bytes that huge pages map in this process at the moment, as /proc/self/smaps says. For `doctor`
-    /// and for tests: it reads a large file.
+    /// Returns the number of bytes that this process maps by huge pages at the moment, from /proc/self/smaps. For
+    /// `doctor` and tests: the file is large.
     #[must_use]
     pub fn huge_bytes(&self) -> u64 {
         if self.pages == PageKind::Reserved {
@@ -350,16 +351,16 @@ impl Mapping {
         self.mapped.as_ref().map_or(0, |m| limits::huge_mapped(widen(m.pins().at.as_ptr().addr())))
     }
 
-    /// Puts fresh private pages over a span, with the bytes that it has now: from here on this process's
-    /// bytes of the span are its own, and whatever a peer still writes goes to the old pages, which only the
-    /// peer sees. The revoke of last resort for a peer that is alive but does not answer.
+    /// Replaces the pages of a span by private pages with the same bytes: the span then belongs to this process alone,
+    /// and a peer that still writes reaches the old pages, which only the peer can read. This revokes a window of a
+    /// peer that is alive but does not answer.
     ///
-    /// Bytes that the peer writes during the call are kept or lost, as if before or after. The descriptor
-    /// cannot be handed out any more.
+    /// Bytes that the peer writes during the call are kept or lost. The descriptor can no longer be passed to peers.
     ///
     /// # Errors
-    /// [`MemError::Unaligned`] unless the span starts and ends at pages (the end of the mapping also ends a
-    /// page); [`MemError::NoSpace`], checked before a page is taken; [`MemError::Shared`]; the mapping is as before.
+    /// [`MemError::Unaligned`] unless the span starts and ends at a page boundary or at the end of the mapping;
+    /// [`MemError::NoSpace`], checked before the first page is allocated; [`MemError::Shared`]. The mapping is
+    /// unchanged.
     pub fn replace_pages(&self, span: ByteRange) -> Result<(), MemError> {
         let (at, _) = self.bytes().locate(span)?;
         if !self.access.contains(Access::WRITE) {

@@ -13,7 +13,8 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use super::limits::{self, Budget};
 use crate::error::{MemError, MemLimit};
 
-/// The huge page of x86-64 and of aarch64 with 4 KiB pages, in bytes. Regions from here on ask for them.
+/// Size of a huge page of x86-64, and of aarch64 with 4 KiB pages, in bytes. Regions of at least this size request huge
+/// pages.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// The longest mapping, in bytes: 2^46, the user half of a 47-bit address space, less rounding.

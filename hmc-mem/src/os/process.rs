@@ -5,19 +5,20 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use super::io::{IoError, last_errno};
 
-/// Who connected, or listened.
+/// The user and process at the other end of a socket: the one that connected, or that listened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The effective user.
+    /// The effective user id.
     pub uid: u32,
-    /// The process's number; `None` where it has none here: it lives in a PID namespace that this process does not see.
+    /// The process id; `None` if the process is in a PID namespace that is not visible here.
     pub pid: Option<u32>,
 }
 
-/// The user and process at the other end (SO_PEERCRED). Of a socket that is not local: no user (`u32::MAX`), no process.
+/// Returns the user and process at the other end (`SO_PEERCRED`, unix(7)). If the socket is not local, the user is
+/// `u32::MAX` and there is no process.
 ///
 /// # Errors
-/// [`IoError`]: it is no socket.
+/// [`IoError`] if the descriptor is not a socket.
 pub fn credentials(socket: impl AsFd) -> Result<Credentials, IoError> {
     let who: libc::ucred = option(socket, libc::SO_PEERCRED)?;
     // Zero for a process that has no number here.
@@ -25,12 +26,12 @@ pub fn credentials(socket: impl AsFd) -> Result<Credentials, IoError> {
     Ok(Credentials { uid: who.uid, pid })
 }
 
-/// A pidfd of the process at the other end (SO_PEERPIDFD, Linux 6.5): of that process, whoever has its number by now.
-/// Close-on-exec.
+/// Returns a pidfd of the process at the other end (`SO_PEERPIDFD`, Linux 6.5), which refers to that process even if
+/// its id has been reused. It is close-on-exec.
 ///
 /// # Errors
-/// [`IoError::Os`] with ENOPROTOOPT before Linux 6.5; with EINVAL or ESRCH when the process has been waited for, which later
-/// kernels answer with a pidfd that is readable.
+/// [`IoError::Os`] with ENOPROTOOPT before Linux 6.5; with EINVAL or ESRCH if the process has been waited for (later
+/// kernels return a pidfd that is readable).
 pub fn pidfd(socket: impl AsFd) -> Result<OwnedFd, IoError> {
     let fd: libc::c_int = option(socket, libc::SO_PEERPIDFD)?;
     // SAFETY: the kernel made this descriptor for the call; nobody else owns it.

@@ -13,7 +13,7 @@ use crate::sync::Word64;
 /// All words of a page.
 type All = [Word64; MAX_WINDOWS_PER_PEER];
 
-/// A page that begins with a word for each place of its owner's table of windows.
+/// A peer's page that starts with one word for each entry of its window table.
 #[derive(Debug)]
 pub struct PeerWords {
     /// Checked once: a copy into a window pays for a look at its word only.
@@ -31,7 +31,7 @@ impl PeerWords {
     /// Takes a page that was mapped for writing.
     ///
     /// # Errors
-    /// `Shared` when it is too short or for reading only; `Unaligned`.
+    /// `Shared` if it is too short or mapped for reading only; `Unaligned`.
     pub fn new(page: Mapping) -> Result<Self, MemError> {
         let bytes = page.bytes();
         let span = bytes.span(0, widen(size_of::<All>()))?;
@@ -44,7 +44,7 @@ impl PeerWords {
         Ok(Self { words, page })
     }
 
-    /// The word of a place.
+    /// Returns the word of an entry, or `None` if the index is out of range.
     #[must_use]
     #[inline]
     pub fn get(&self, index: u16) -> Option<&Word64> {
@@ -54,7 +54,7 @@ impl PeerWords {
         words.get(usize::from(index))
     }
 
-    /// The page.
+    /// Returns the page.
     #[must_use]
     pub const fn page(&self) -> &Mapping {
         &self.page

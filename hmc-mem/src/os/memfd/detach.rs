@@ -5,12 +5,12 @@ use crate::error::MemError;
 use crate::os::pages::{self, no_space};
 
 impl Mapping {
-    /// Gives the pages back, and puts empty ones of this process in their place: the memory of a peer is free although handles
-    /// keep the mapping. Views read zeros from here on, and what they write nobody sees. An access during the call meets the
-    /// old page or the new one.
+    /// Replaces the pages by empty pages of this process, so that a peer's memory is released although handles keep the
+    /// mapping. Views read zeros afterwards, and no other process can read what they write. An access during the call
+    /// reaches the old or the new page.
     ///
     /// # Errors
-    /// [`MemError::NoSpace`], [`MemError::Os`]; the pages are as before.
+    /// [`MemError::NoSpace`], [`MemError::Os`]; the pages are unchanged.
     pub fn detach(&self) -> Result<(), MemError> {
         let (at, _) = self.bytes().locate(self.extent.whole())?;
         let size = self.extent.len().next_multiple_of(self.page_size());
