@@ -29,25 +29,25 @@ const INLINED: usize = 16;
 /// Bytes that an overlapping copy moves at a time through a private buffer.
 const BOUNCE: usize = 4096;
 
-/// Copies `len` bytes from `src` to `dst`. Any alignment.
+/// Copies `len` bytes from `src` to `dst`, with any alignment. Blocks for the time of the copy, without a system call.
 ///
-/// All stores are done in program order for later stores of this thread, non-temporal ones included.
+/// Later stores of this thread are not visible before those of the copy, non-temporal stores included.
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for `len` bytes without a trap, `len` is at most `isize::MAX`, and
-/// the two ranges do not overlap. No Rust reference to the bytes of `dst` is used meanwhile, and no `&mut`
-/// to those of `src`. Other parties may read and write both.
+/// `src` is readable and `dst` writable for `len` bytes without a trap, `len` is at most `isize::MAX`, and the two
+/// ranges do not overlap. During the call this process uses no Rust reference to the bytes of `dst`, and no `&mut` to
+/// those of `src`. Other processes and devices may read and write both.
 #[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the kernel's contract is this function's.
     unsafe { kernel::copy(dst, src, len) };
 }
 
-/// As [`copy`], for one piece of a transfer of `whole` bytes: a long transfer goes past the caches
-/// although its pieces would fit.
+/// Copies like [`copy`], as one piece of a transfer of `whole` bytes. If `whole` exceeds the caches, the stores bypass
+/// them, even if `len` would fit.
 ///
 /// # Safety
-/// As for [`copy`].
+/// That of [`copy`].
 #[inline(always)]
 pub unsafe fn copy_piece(dst: *mut u8, src: *const u8, len: usize, whole: u64) {
     if len <= INLINED && whole <= widen(INLINED) {
@@ -74,10 +74,10 @@ unsafe fn copy_long_piece(dst: *mut u8, src: *const u8, len: usize, whole: u64) 
     }
 }
 
-/// Copies `len` bytes from `src` to `dst` as if through a buffer: the ranges may overlap.
+/// Copies `len` bytes from `src` to `dst` as if through an intermediate buffer: the ranges may overlap.
 ///
 /// # Safety
-/// As for [`copy`], but for the overlap.
+/// That of [`copy`], except that the ranges may overlap.
 #[inline]
 pub unsafe fn copy_overlapping(dst: *mut u8, src: *const u8, len: usize) {
     if dst.addr().abs_diff(src.addr()) >= len {
@@ -114,8 +114,8 @@ unsafe fn bounce(dst: *mut u8, src: *const u8, len: usize) {
 /// Sets `len` bytes at `dst` to `byte`.
 ///
 /// # Safety
-/// `dst` is writable for `len` bytes without a trap, `len` is at most `isize::MAX`, and no Rust reference
-/// to those bytes is used meanwhile.
+/// `dst` is writable for `len` bytes without a trap, `len` is at most `isize::MAX`, and no Rust reference to those
+/// bytes is used during the call.
 #[inline]
 pub unsafe fn fill(dst: *mut u8, byte: u8, len: usize) {
     // SAFETY: the kernel's contract is this function's.

@@ -4,7 +4,7 @@
 
 use crate::shared::SharedError;
 
-/// Which limit left too little memory.
+/// The limit that left too little memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemLimit {
@@ -19,7 +19,7 @@ pub enum MemLimit {
 }
 
 impl MemLimit {
-    /// The limit by the name that an administrator knows.
+    /// Returns the name that the system's documentation has for the limit.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl MemLimit {
     }
 }
 
-/// A failure to get, map, share or reach memory.
+/// Why memory could not be allocated, mapped, shared or accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemError {
@@ -105,7 +105,7 @@ pub enum MemError {
 }
 
 impl MemError {
-    /// What the reader of the error can do about it.
+    /// Returns what the user can do about the error, as an English sentence.
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {

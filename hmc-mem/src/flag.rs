@@ -5,14 +5,14 @@
 
 use crate::sync::{AtomicU64, Ordering, spin_loop};
 
-/// A flag in memory that threads or processes share.
+/// A 64-bit flag in memory that threads or processes share. All methods may be called by several threads at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag<'a> {
     word: &'a AtomicU64,
 }
 
 impl<'a> Flag<'a> {
-    /// The flag in `word`.
+    /// Returns the flag in `word`.
     #[must_use]
     pub const fn new(word: &'a AtomicU64) -> Self {
         Self { word }
@@ -32,14 +32,15 @@ impl<'a> Flag<'a> {
         self.word.store(value, Ordering::Release);
     }
 
-    /// Adds to the flag, wrapping, and gives what it was. `AcqRel`: it pairs both ways.
+    /// Adds `more` to the flag, wrapping at 2^64, and returns its previous value. The ordering is `AcqRel`, so it pairs
+    /// with stores before and loads after.
     #[inline]
     pub fn add_release(&self, more: u64) -> u64 {
         self.word.fetch_add(more, Ordering::AcqRel)
     }
 
-    /// Looks up to `spin_budget` times (and at least once) for a value that `pred` accepts, and gives it.
-    /// `None` when the budget is used up. Never sleeps; a look is a few nanoseconds.
+    /// Reads the flag until `pred` accepts its value, and returns that value; `None` after `spin_budget` reads (at
+    /// least one). It spins and never parks; one read takes a few nanoseconds.
     #[must_use]
     pub fn wait_until(&self, mut pred: impl FnMut(u64) -> bool, spin_budget: u32) -> Option<u64> {
         let mut left = spin_budget;

@@ -25,7 +25,7 @@ const MAX_PARK: Duration = Duration::from_millis(50);
 /// The largest epoch that a gate can store.
 pub const MAX_EPOCH: u32 = 0x7fff_ffff;
 
-/// Why an initiator may not copy.
+/// Why an initiator was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateError {
     /// The owner closed the window.
@@ -39,7 +39,7 @@ pub enum GateError {
     Broken,
 }
 
-/// The result of a wait for the last active copy.
+/// The result of waiting for the last active copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Drain {
@@ -66,10 +66,11 @@ impl<'a> WindowGate<'a> {
         Self { word }
     }
 
-    /// Initiator: enters, if the window is open under `epoch`. Pair it with [`Self::exit`].
+    /// Initiator: enters, if the window is open under `epoch`. Wait-free. After success, call [`Self::exit`] exactly
+    /// once.
     ///
     /// # Errors
-    /// [`GateError`]; the caller has not entered.
+    /// [`GateError`]; the caller has not entered and must not copy.
     #[inline(always)]
     pub fn enter(&self, epoch: u32) -> Result<(), GateError> {
         // Acquire pairs with the Release of `open`. Wait-free: a hostile peer cannot block the caller.
@@ -101,8 +102,8 @@ impl<'a> WindowGate<'a> {
         self.count_out();
     }
 
-    /// As [`Self::exit`]. Returns whether the window was open under `epoch` until then. If not, its owner may have put
-    /// other pages under it while the caller was inside: what was written into the old ones is nobody's.
+    /// Exits like [`Self::exit`], and returns whether the window was open under `epoch` until then. If `false`, its
+    /// owner may have replaced the pages during the copy, and the bytes written may be in pages that no process reads.
     #[inline]
     #[must_use]
     pub fn exit_open(&self, epoch: u32) -> bool {
@@ -121,7 +122,7 @@ impl<'a> WindowGate<'a> {
         before
     }
 
-    /// Whether the window is open under `epoch` at this moment: the recheck within a long copy.
+    /// Returns `true` if the window is open under `epoch` at this moment. A long copy checks it between its chunks.
     #[must_use]
     #[inline]
     pub fn is_open(&self, epoch: u32) -> bool {
@@ -129,16 +130,16 @@ impl<'a> WindowGate<'a> {
         now & CLOSED == 0 && now & EPOCH == u64::from(epoch)
     }
 
-    /// Owner: rejects all later entries. Active copies stay until they exit. Wait-free.
+    /// Owner: refuses all later calls of [`Self::enter`]. Copies that have entered continue until they exit. Wait-free.
     pub fn close(&self) {
         self.word.atomic().fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Owner: opens under `epoch` and keeps the count: who was refused before may still be about to leave, and takes off
-    /// what it added. Wait-free: an initiator that retries cannot hold the owner.
+    /// Owner: opens the window under `epoch`. The count of active copies is kept, because an initiator that was refused
+    /// may not yet have subtracted its entry. Wait-free: an initiator that retries cannot delay the owner.
     ///
     /// # Errors
-    /// [`GateError::Broken`] when `epoch` is larger than [`MAX_EPOCH`]; nothing changed.
+    /// [`GateError::Broken`] if `epoch` exceeds [`MAX_EPOCH`]; the gate is unchanged.
     pub fn open(&self, epoch: u32) -> Result<(), GateError> {
         if epoch > MAX_EPOCH {
             return Err(GateError::Broken);
@@ -150,7 +151,7 @@ impl<'a> WindowGate<'a> {
         Ok(())
     }
 
-    /// Returns the number of active copies, as the gate has it.
+    /// Returns the number of active copies that the gate counts. A hostile peer can falsify it.
     #[must_use]
     pub fn active(&self) -> u32 {
         high(self.word.atomic().load(Ordering::Relaxed))
@@ -163,8 +164,8 @@ impl<'a> WindowGate<'a> {
         now & CLOSED != 0 && high(now) == 0
     }
 
-    /// Owner: closes (again, if a hostile peer has opened it) and parks until no copy is active, at
-    /// most for `timeout`. Checks at least once.
+    /// Owner: closes the window (again, if a hostile peer opened it) and parks until no copy is active, for at most
+    /// `timeout`. Checks at least once.
     pub fn wait_drained(&self, timeout: Duration) -> Drain {
         let mut deadline = Deadline::after(timeout);
         loop {

@@ -33,11 +33,11 @@ const SEQUENCE: u64 = 1 << 33;
 /// The low half counts registered followers: fewer than 2^32, as each is a thread.
 const FOLLOWER: u64 = 1;
 
-/// What [`Follower::wait_key`] read: LED bit and sequence number.
+/// The value that [`Follower::wait_key`] read: whether there was a leader, and a sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitKey(u32);
 
-/// The successor of a leader that released the lock.
+/// Whether a follower takes over from a leader that released the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handoff {
     /// A follower was woken and takes the lock or passes the wake-up on.
@@ -73,7 +73,8 @@ impl LeaderLock {
         Self { word: Word64::new(0) }
     }
 
-    /// Takes the lock if there is no leader. Never blocks. What earlier leaders wrote is visible to the new one.
+    /// Takes the lock if there is no leader; `None` otherwise. Never blocks. The new leader sees everything that
+    /// earlier leaders wrote.
     #[must_use]
     #[inline]
     pub fn try_lead(&self) -> Option<LeaderGuard<'_>> {
@@ -87,13 +88,13 @@ impl LeaderLock {
         (before & LED == 0).then(|| LeaderGuard { lock: self })
     }
 
-    /// Returns `true` if there is a leader. A hint: it may be out of date.
+    /// Returns `true` if there is a leader. The result may be out of date when it returns.
     #[must_use]
     pub fn has_leader(&self) -> bool {
         self.word.atomic().load(Ordering::Acquire) & LED != 0
     }
 
-    /// How many followers are registered. A hint.
+    /// Returns the number of registered followers. The result may be out of date when it returns.
     #[must_use]
     pub fn followers(&self) -> u32 {
         low(self.word.atomic().load(Ordering::Relaxed))
@@ -105,8 +106,8 @@ impl LeaderLock {
         Follower { lock: self }
     }
 
-    /// Wakes all followers to check their own operations. Call it after `SlotWord::finish`;
-    /// once for a batch of completions is enough. No system call if there is no follower.
+    /// Wakes all followers, which then check their own operations. Call it after `SlotWord::finish`, once for any
+    /// number of completions. Makes no system call if there is no follower.
     pub fn notify(&self) {
         // Release pairs with the Acquire of `wait_key`; being a read-modify-write it also comes after the
         // registration of any follower that read the sequence before it.
@@ -159,15 +160,16 @@ pub struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    /// Returns the state to park on. Read it before the last check of the own operation.
+    /// Returns the state for [`Self::wait_for`]. Read it before the last check of the own operation, so that no
+    /// completion is missed.
     #[must_use]
     pub fn wait_key(&self) -> WaitKey {
         WaitKey(high(self.lock.word.atomic().load(Ordering::Acquire)))
     }
 
-    /// Parks until something happened since `wait_key`, at most for `timeout` (without limit if `None`). Returns
-    /// at once if the key was read while there was no leader: the caller should try to lead. May return early
-    /// for no reason: look again.
+    /// Parks until the lock was released or [`LeaderLock::notify`] was called since `wait_key` was read, for at most
+    /// `timeout` (`None`: no limit). Returns at once if there was no leader then; the caller should call
+    /// [`LeaderLock::try_lead`]. May return early without a reason: check the own operation again.
     pub fn wait_for(&self, wait_key: WaitKey, timeout: Option<Duration>) {
         if u64::from(wait_key.0) << 32 & LED == 0 {
             return;

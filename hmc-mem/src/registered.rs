@@ -10,8 +10,9 @@ use crate::shared::SharedBytes;
 /// A handle of registered memory. Clones are handles of the same memory.
 ///
 /// # Safety
-/// The bytes that [`Self::bytes`] returns stay where they are, and valid for reads and writes from any thread and by devices, until
-/// the last handle is dropped. What the application lends of them is accessed by copies only, never through references.
+/// Until the last handle is dropped, the bytes that [`Self::bytes`] returns keep their address and are valid for reads
+/// and writes from any thread and by devices. The application's bytes among them are accessed by copies only, never
+/// through references.
 pub unsafe trait Registered: Clone + Debug + Send + Sync + 'static {
     /// Returns its key, its length and its kind.
     fn local(&self) -> LocalRegion;
@@ -32,12 +33,12 @@ pub unsafe trait Registered: Clone + Debug + Send + Sync + 'static {
     fn is_only_cached(&self) -> bool;
 }
 
-/// A handle that a cache holds. It counts as the cache's until it is dropped.
+/// A handle that a cache owns. Until it is dropped, it counts as the cache's.
 #[derive(Debug)]
 pub struct CachedHandle<M: Registered>(M);
 
 impl<M: Registered> CachedHandle<M> {
-    /// One more handle of `memory`.
+    /// Returns another handle of `memory`.
     pub fn new(memory: &M) -> Self {
         memory.note_cached(true);
         Self(memory.clone())
@@ -59,8 +60,8 @@ impl<M: Registered> Drop for CachedHandle<M> {
     }
 }
 
-/// Keys to memory: each data plane's own table, so that no lock is shared between peers. An entry has the newest generation of its
-/// key.
+/// A table from region keys to memory. Each data plane has its own, so that peers share no lock. An entry has the
+/// newest generation of its key.
 #[derive(Debug)]
 pub struct MemoryCache<M: Registered> {
     entries: Vec<Option<CachedHandle<M>>>,
@@ -73,7 +74,7 @@ impl<M: Registered> Default for MemoryCache<M> {
 }
 
 impl<M: Registered> MemoryCache<M> {
-    /// Adds `memory`, unless it is there. Allocates only for a new index.
+    /// Adds `memory` unless the table has it. Allocates only for a new index.
     pub fn add(&mut self, memory: &M) {
         let key = memory.local().key;
         let index = usize::from(key.index);
@@ -87,7 +88,7 @@ impl<M: Registered> MemoryCache<M> {
         }
     }
 
-    /// Returns the memory of that key, if it was added and not replaced.
+    /// Returns the memory of a key, or `None` if it was not added or was replaced.
     #[inline]
     #[must_use]
     pub fn get(&self, key: RegionKey) -> Option<&M> {
@@ -95,14 +96,15 @@ impl<M: Registered> MemoryCache<M> {
         entry.filter(|m| m.local().key == key)
     }
 
-    /// Returns the memory of a slice, if the slice lies within it.
+    /// Returns the memory of a slice, or `None` if the table lacks it or the slice exceeds it.
     #[inline]
     #[must_use]
     pub fn resolve(&self, slice: LocalSlice) -> Option<&M> {
         self.get(slice.key).filter(|m| m.local().extent.contains(slice.span))
     }
 
-    /// Removes memory that only caches hold. The caller drops it without a lock: its owner may be the application's.
+    /// Removes and returns memory that only caches own. Drop the result without holding a lock, because a drop can run
+    /// code of the application.
     #[must_use]
     pub fn sweep(&mut self) -> Vec<CachedHandle<M>> {
         let is_unused = |entry: &&mut Option<CachedHandle<M>>| {
@@ -111,7 +113,7 @@ impl<M: Registered> MemoryCache<M> {
         self.entries.iter_mut().filter(is_unused).filter_map(Option::take).collect()
     }
 
-    /// Removes all, which the caller drops as that of [`Self::sweep`].
+    /// Removes and returns all memory. Drop the result without holding a lock.
     #[must_use]
     pub fn clear(&mut self) -> Vec<CachedHandle<M>> {
         self.entries.drain(..).flatten().collect()

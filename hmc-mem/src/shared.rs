@@ -14,7 +14,7 @@ use crate::length::widen;
 use crate::sync::Word64;
 use crate::{copy, crc};
 
-/// A wrong use of a view. Nothing was read or written.
+/// A wrong use of a view. No byte was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SharedError {
@@ -61,10 +61,11 @@ impl From<RangeError> for SharedError {
     }
 }
 
-/// A view of `extent()` bytes that stay mapped for `'a` and that anyone may read and write meanwhile.
+/// A view of `extent()` bytes that stay mapped for `'a` and that other threads, processes and devices may read and
+/// write.
 ///
-/// Copies of the view are views of the same bytes. Two copies that run at once into the same bytes
-/// leave any mixture of their bytes; that is a fault of the protocol above, never of memory safety.
+/// Copies of the view refer to the same bytes. All methods may be called by several threads at a time; if two of them
+/// write the same bytes, any mixture can result, without undefined behaviour.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes<'a> {
     at: NonNull<u8>,
@@ -81,19 +82,18 @@ unsafe impl Send for SharedBytes<'_> {}
 unsafe impl Sync for SharedBytes<'_> {}
 
 impl<'a> SharedBytes<'a> {
-    /// A view of the `len` bytes at `at`.
+    /// Returns a view of the `len` bytes at `at`.
     ///
     /// # Safety
-    /// For `'a` the `len` bytes at `at` stay mapped, readable and writable without a trap, and `len` is
-    /// at most `isize::MAX`. No `&[u8]` or `&mut [u8]` to any of them is used while another party may
-    /// write through this view. They lie outside of any object that Rust code accesses non-atomically
-    /// at the same time.
+    /// For `'a` the `len` bytes at `at` stay mapped, readable and writable without a trap, and `len` is at most
+    /// `isize::MAX`. No `&[u8]` or `&mut [u8]` to any of them is used while another party may write through this view.
+    /// They are outside of any object that Rust code accesses non-atomically at the same time.
     #[must_use]
     pub const unsafe fn new(at: NonNull<u8>, len: usize) -> Self {
         Self { at, extent: Extent::new(widen(len)), writable: true, life: PhantomData }
     }
 
-    /// A view of borrowed bytes, which nobody writes while the borrow lasts. It may only be read.
+    /// Returns a read-only view of borrowed bytes, which do not change during the borrow.
     #[must_use]
     pub const fn of(bytes: &'a [u8]) -> Self {
         let extent = Extent::new(widen(bytes.len()));
@@ -106,7 +106,7 @@ impl<'a> SharedBytes<'a> {
         Self { at, extent, writable: false, life }
     }
 
-    /// A view of bytes that are borrowed exclusively: while the borrow lasts only copies of this view reach them.
+    /// Returns a view of exclusively borrowed bytes. During the borrow only copies of this view access them.
     #[must_use]
     pub const fn of_mut(bytes: &'a mut [u8]) -> Self {
         let extent = Extent::new(widen(bytes.len()));
@@ -119,46 +119,46 @@ impl<'a> SharedBytes<'a> {
         Self { at, extent, writable: true, life }
     }
 
-    /// The same view without the right to write.
+    /// Returns the same view without the right to write.
     #[must_use]
     pub const fn read_only(mut self) -> Self {
         self.writable = false;
         self
     }
 
-    /// Whether the view may be written.
+    /// Returns `true` if the view may be written.
     #[must_use]
     pub const fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// The size of the view.
+    /// Returns the size of the view, in bytes.
     #[must_use]
     #[inline]
     pub const fn extent(&self) -> Extent {
         self.extent
     }
 
-    /// The first byte, for system calls and device libraries. Its use is theirs to justify.
+    /// Returns the address of the first byte, for system calls and device libraries. The caller must justify each use.
     #[must_use]
     #[inline]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.at.as_ptr()
     }
 
-    /// Proves a range of this view.
+    /// Checks a range of this view, in bytes.
     ///
     /// # Errors
-    /// [`SharedError::Range`] when the range does not lie within the view.
+    /// [`SharedError::Range`] if the range does not lie within the view.
     #[inline]
     pub fn span(&self, offset: u64, len: u64) -> Result<ByteRange, SharedError> {
         Ok(self.extent.span(Side::Local, offset, len)?)
     }
 
-    /// The view of a part.
+    /// Returns the view of a part.
     ///
     /// # Errors
-    /// [`SharedError::Range`] when the span does not lie within the view.
+    /// [`SharedError::Range`] if the span does not lie within the view.
     pub fn part(&self, span: ByteRange) -> Result<Self, SharedError> {
         let (at, _) = self.locate(span)?;
         // Never null: it lies within a view, or one past its end.
@@ -213,11 +213,11 @@ impl<'a> SharedBytes<'a> {
         Ok(())
     }
 
-    /// Copies the bytes of `span` over `to_span` of another view, of the same length. The two may be
-    /// views of the same memory: overlapping ranges are copied as if through a buffer.
+    /// Copies the bytes of `span` to `to_span` of another view, which has the same length. Both may be views of the
+    /// same memory; overlapping ranges are copied as if through an intermediate buffer.
     ///
     /// # Errors
-    /// [`SharedError::Range`], [`SharedError::Length`], [`SharedError::ReadOnly`]; nothing was written.
+    /// [`SharedError::Range`], [`SharedError::Length`], [`SharedError::ReadOnly`]; no byte was written.
     #[inline]
     pub fn copy_to(
         &self,
@@ -236,11 +236,11 @@ impl<'a> SharedBytes<'a> {
         Ok(())
     }
 
-    /// As [`Self::copy_to`], for one piece of a transfer of `whole` bytes. The two ranges must not
-    /// overlap; if they do, this is `copy_to`.
+    /// Copies like [`Self::copy_to`], as one piece of a transfer of `whole` bytes: a long transfer bypasses the caches.
+    /// Ranges that overlap are copied by [`Self::copy_to`].
     ///
     /// # Errors
-    /// As for [`Self::copy_to`].
+    /// Those of [`Self::copy_to`].
     #[inline(always)]
     pub fn copy_piece_to(
         &self,
@@ -260,11 +260,11 @@ impl<'a> SharedBytes<'a> {
         Ok(())
     }
 
-    /// Copies the bytes of `from` over those of `to`, of the same length and in the same view.
-    /// Overlapping ranges are copied as if through a buffer.
+    /// Copies the bytes of `from` to `to`, which has the same length, within the view. Overlapping ranges are copied as
+    /// if through an intermediate buffer.
     ///
     /// # Errors
-    /// As for [`Self::copy_to`].
+    /// Those of [`Self::copy_to`].
     pub fn copy_within(&self, from: ByteRange, to: ByteRange) -> Result<(), SharedError> {
         self.copy_to(from, self, to)
     }
@@ -280,7 +280,7 @@ impl<'a> SharedBytes<'a> {
         Ok(())
     }
 
-    /// The CRC-32C (Castagnoli) of the bytes of `span` as they are read, each once.
+    /// Returns the CRC-32C (Castagnoli) of the bytes of `span`. Each byte is read once.
     ///
     /// # Errors
     /// [`SharedError::Range`].
@@ -288,7 +288,7 @@ impl<'a> SharedBytes<'a> {
         self.crc32c_more(0, span)
     }
 
-    /// Goes on with a CRC-32C that so far is `crc`.
+    /// Returns the CRC-32C of earlier bytes, whose CRC-32C is `crc`, followed by the bytes of `span`.
     ///
     /// # Errors
     /// [`SharedError::Range`].
@@ -298,11 +298,11 @@ impl<'a> SharedBytes<'a> {
         Ok(unsafe { crc::append(crc, src, len) })
     }
 
-    /// The 64-bit word at `offset`, which others may reach too, atomically or by copies.
+    /// Returns the 64-bit word at `offset`. Others may access it, atomically or by copies.
     ///
     /// # Errors
-    /// [`SharedError::Range`]; [`SharedError::Misaligned`] when the address is not a multiple of 8;
-    /// [`SharedError::ReadOnly`], since an atomic can be written.
+    /// [`SharedError::Range`]; [`SharedError::Misaligned`] if the address is not a multiple of 8;
+    /// [`SharedError::ReadOnly`], because an atomic can be written.
     #[inline]
     pub fn word(&self, offset: u64) -> Result<&'a Word64, SharedError> {
         let (at, _) = self.locate_mut(self.span(offset, 8)?)?;
@@ -316,19 +316,19 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// The atomic at `offset`: see [`Self::word`].
+    /// Returns the atomic at `offset`. See [`Self::word`].
     ///
     /// # Errors
-    /// As for [`Self::word`].
+    /// Those of [`Self::word`].
     #[inline]
     pub fn atomic_u64(&self, offset: u64) -> Result<&'a crate::sync::AtomicU64, SharedError> {
         Ok(self.word(offset)?.atomic())
     }
 
-    /// The flag at `offset`: see [`Flag`].
+    /// Returns the [`Flag`] at `offset`.
     ///
     /// # Errors
-    /// As for [`Self::word`].
+    /// Those of [`Self::word`].
     #[inline]
     pub fn flag(&self, offset: u64) -> Result<Flag<'a>, SharedError> {
         Ok(Flag::new(self.atomic_u64(offset)?))

@@ -15,7 +15,7 @@ const FREE: u32 = 0;
 const PENDING: u32 = 1;
 const ENDED: u32 = 2;
 
-/// The word of one slot.
+/// The atomic state word of one slot. All methods may be called by several threads at a time.
 #[derive(Debug)]
 pub struct SlotWord {
     word: AtomicU64,
@@ -28,14 +28,14 @@ impl Default for SlotWord {
 }
 
 impl SlotWord {
-    /// A free slot.
+    /// Returns the word of a free slot.
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// A free slot.
+    /// Returns the word of a free slot.
     #[cfg(loom)]
     #[must_use]
     pub fn new() -> Self {
@@ -47,25 +47,25 @@ impl SlotWord {
         self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// An operation of this generation begins. Returns `false`, and changes nothing, unless the slot is free.
+    /// Starts an operation of this generation. Returns `false`, without effect, unless the slot is free.
     #[must_use]
     pub fn arm(&self, generation: u32) -> bool {
         let now = self.word.load(Ordering::Acquire);
         low(now) == FREE && self.change(now, join(generation, PENDING))
     }
 
-    /// Ends the operation. Returns `false` if it has ended, or is not of this generation.
+    /// Ends the operation. Returns `false`, without effect, if it has ended or has another generation.
     pub fn finish(&self, generation: u32) -> bool {
         self.change(join(generation, PENDING), join(generation, ENDED))
     }
 
-    /// Returns `true` until the operation has ended.
+    /// Returns `true` while an operation of this generation has not ended.
     #[must_use]
     pub fn is_pending(&self, generation: u32) -> bool {
         self.word.load(Ordering::Acquire) == join(generation, PENDING)
     }
 
-    /// Gives the slot back. Returns `false` unless the operation has ended and nobody gave it back before.
+    /// Frees the slot. Returns `false`, without effect, unless the operation has ended and the slot has not been freed.
     pub fn free(&self, generation: u32) -> bool {
         self.change(join(generation, ENDED), join(generation, FREE))
     }

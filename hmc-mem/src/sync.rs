@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-/// How many sleepers a wake-up is for.
+/// The number of parked threads to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wakes {
     /// Any one sleeper.
@@ -14,7 +14,7 @@ pub enum Wakes {
     All,
 }
 
-/// Who may sleep on a word.
+/// Which threads may park on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Threads of this process only (futex with `FUTEX_PRIVATE_FLAG`).
@@ -23,7 +23,7 @@ pub enum Scope {
     Host,
 }
 
-/// The high half of a word's value, on which threads sleep.
+/// Returns the high half of a word's value, on which threads park.
 #[must_use]
 #[inline]
 pub const fn high(value: u64) -> u32 {
@@ -31,7 +31,7 @@ pub const fn high(value: u64) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// The low half of a word's value.
+/// Returns the low half of a word's value.
 #[must_use]
 #[inline]
 pub const fn low(value: u64) -> u32 {
@@ -39,7 +39,7 @@ pub const fn low(value: u64) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// The word of which these are the halves.
+/// Returns the word with these halves.
 #[must_use]
 #[inline]
 pub fn join(high: u32, low: u32) -> u64 {
@@ -54,31 +54,31 @@ mod real {
     pub use core::hint::spin_loop;
     pub use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-    /// A 64-bit atomic that threads may also sleep on. The layout is that of a `u64`, so that a word
-    /// may lie in a page shared by two processes.
+    /// A 64-bit atomic on which threads can park (futex(2)). Its layout is that of a `u64`, so that it can lie in a
+    /// page shared by two processes.
     #[derive(Debug, Default)]
     #[repr(transparent)]
     pub struct Word64(AtomicU64);
 
     impl Word64 {
-        /// A word that holds `value`.
+        /// Returns a word with `value`.
         #[must_use]
         pub const fn new(value: u64) -> Self {
             Self(AtomicU64::new(value))
         }
 
-        /// The atomic itself.
+        /// Returns the atomic.
         #[must_use]
         #[inline]
         pub const fn atomic(&self) -> &AtomicU64 {
             &self.0
         }
 
-        /// The word at `at`, which others may hold too.
+        /// Returns the word at `at`, which others may access, too.
         ///
         /// # Safety
-        /// `at` is aligned to 8 bytes, and its 8 bytes stay readable and writable for `'a`. Whoever in
-        /// this process accesses them during `'a` does so atomically.
+        /// `at` is aligned to 8 bytes, and its 8 bytes stay readable and writable for `'a`. During `'a`, all accesses
+        /// of this process to them are atomic.
         #[must_use]
         #[inline]
         pub const unsafe fn from_raw<'a>(at: NonNull<u64>) -> &'a Self {
@@ -88,13 +88,13 @@ mod real {
             unsafe { at.as_ref() }
         }
 
-        /// Sleeps while the high half is `expected`, at most for `timeout`. May return early for no
-        /// reason: look at the word again. Without the feature `std` this is one spin hint.
+        /// Parks while the high half is `expected`, for at most `timeout` (`None`: no limit). May return early without
+        /// a reason: check the word again. Without the feature `std` this is one spin hint.
         pub fn wait_high(&self, expected: u32, timeout: Option<Duration>, scope: Scope) {
             park::wait(&self.0, expected, timeout, scope);
         }
 
-        /// Wakes threads that sleep in [`Self::wait_high`] with the same scope. One system call.
+        /// Wakes threads that are parked in [`Self::wait_high`] with the same scope. One system call.
         pub fn wake_high(&self, wakes: Wakes, scope: Scope) {
             park::wake(&self.0, wakes, scope);
         }

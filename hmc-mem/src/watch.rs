@@ -20,19 +20,19 @@ const LOOKED_AT: u64 = 1 << 3;
 /// One caller that waits.
 const CALLER: u64 = 1 << 32;
 
-/// What whoever asks has to do now. Nobody else is told to.
+/// What the caller of [`CompletionWatch::next`] has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Next {
-    /// Nothing: nothing is under way, or somebody sees to it.
+    /// Nothing: no request is in flight, or another thread polls.
     Nothing,
-    /// Arm the queue, and have its completions looked at once more.
+    /// Arm the queue's event, then poll the completions once more.
     Arm,
-    /// Have a thread look at intervals from now on.
+    /// Have a thread poll at intervals from now on.
     Look,
 }
 
-/// Who sees to the completions of one queue.
+/// Which thread polls the completions of one queue. All methods may be called by several threads at a time.
 #[derive(Debug)]
 pub struct CompletionWatch {
     word: AtomicU64,
@@ -45,13 +45,13 @@ impl Default for CompletionWatch {
 }
 
 impl CompletionWatch {
-    /// Returns one of a queue without requests.
+    /// Returns the watch of a queue without requests.
     #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// Requests are under way. Called by whoever owns them, before they can complete.
+    /// Records that requests are in flight. The owner of the requests calls it before they can complete.
     #[inline]
     pub fn set_busy(&self) {
         // Only the owner changes this flag.
@@ -60,7 +60,7 @@ impl CompletionWatch {
         }
     }
 
-    /// No request is under way any more, and nobody waits for one. Called by whoever owns them.
+    /// Records that no request is in flight and no caller waits for one. The owner of the requests calls it.
     #[inline]
     pub fn set_idle(&self) {
         if self.word.load(Ordering::Relaxed) & BUSY != 0 {
@@ -68,32 +68,32 @@ impl CompletionWatch {
         }
     }
 
-    /// Someone is to hear of the completions of what is under way as they come.
+    /// Requests that the completions of requests in flight are reported when they occur.
     #[inline]
     pub fn set_awaited(&self) {
         self.word.fetch_or(AWAITED, Ordering::AcqRel);
     }
 
-    /// A caller looks at completions itself, until [`Self::release`].
+    /// Records that the caller polls completions itself, until [`Self::release`].
     #[inline]
     pub fn claim(&self) {
         self.word.fetch_add(CALLER, Ordering::AcqRel);
     }
 
-    /// A caller looks no more. Returns `true` if it was the last.
+    /// Ends a claim. Returns `true` if it was the last one.
     #[inline]
     pub fn release(&self) -> bool {
         self.word.fetch_sub(CALLER, Ordering::AcqRel) >> 32 == 1
     }
 
-    /// Returns `true` if a caller looks at completions.
+    /// Returns `true` if a caller polls completions.
     #[must_use]
     #[inline]
     pub fn is_claimed(&self) -> bool {
         self.word.load(Ordering::Acquire) >= CALLER
     }
 
-    /// Returns `true` if no caller looks at completions, and nobody is to hear of them as they come.
+    /// Returns `true` if no caller polls completions and none was requested to be reported.
     #[must_use]
     #[inline]
     pub fn is_unattended(&self) -> bool {
@@ -101,31 +101,31 @@ impl CompletionWatch {
         word < CALLER && word & AWAITED == 0
     }
 
-    /// Returns `true` if requests are under way.
+    /// Returns `true` if requests are in flight.
     #[must_use]
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.word.load(Ordering::Acquire) & BUSY != 0
     }
 
-    /// The queue is armed for whoever asks. Returns `true` if it was.
+    /// Arms the queue's event for the caller. Returns `true` if it was armed already.
     #[inline]
     pub fn arm(&self) -> bool {
         self.word.fetch_or(ARMED, Ordering::AcqRel) & ARMED != 0
     }
 
-    /// The event of the armed queue was taken.
+    /// Records that the event of the armed queue was taken.
     #[inline]
     pub fn disarm(&self) {
         self.word.fetch_and(!ARMED, Ordering::AcqRel);
     }
 
-    /// The thread looks no more.
+    /// Records that the progress thread has stopped polling.
     pub fn end_looks(&self) {
         self.word.fetch_and(!LOOKED_AT, Ordering::AcqRel);
     }
 
-    /// Returns what is to be done so that somebody sees to what is under way.
+    /// Returns what the caller has to do so that the requests in flight are polled by some thread.
     #[inline]
     pub fn next(&self) -> Next {
         let mut word = self.word.load(Ordering::Acquire);
