@@ -15,7 +15,8 @@ use crate::memory::Memory;
 use crate::transport::domain::Domain;
 use crate::transport::registry::CustomDomains;
 
-/// Settings of a session to be.
+/// The settings of a session. Nothing is allocated or opened before [`SessionBuilder::start`] or
+/// [`SessionBuilder::prepare`].
 #[derive(Clone, Debug)]
 #[must_use = "call start()"]
 pub struct SessionBuilder {
@@ -27,8 +28,9 @@ pub struct SessionBuilder {
 }
 
 impl Session {
-    /// A session of that rank. Reads the environment (`HMC_UDS_DIR`, `HMC_SECRET_FILE`, `HMC_JOB`, ...)
-    /// for defaults.
+    /// Returns the settings of a session of that rank. Reads the environment variables of docs/ENVIRONMENT.md
+    /// (`HMC_UDS_DIR`, `HMC_SECRET_FILE`, `HMC_JOB`, ...) for defaults; an invalid value fails at the start of the
+    /// session.
     pub fn builder(rank: u32) -> SessionBuilder {
         SessionBuilder::of(rank, Environment::read())
     }
@@ -74,25 +76,25 @@ impl SessionBuilder {
         self
     }
 
-    /// Registers memory with `memory`, which other sessions may use too, before, meanwhile and afterwards. Without it the
-    /// session has one of its own.
+    /// Registers memory with `memory`, which other sessions can use before, during and after the life of this one. By
+    /// default the session has its own.
     pub fn memory(mut self, memory: &Memory) -> Self {
         self.memory = Some(memory.clone());
         self
     }
 
-    /// Takes the buffer's pages when they are touched, and none at the start. **A system that is full then ends the process by
-    /// SIGBUS**, at whichever access comes too late. Peers of this host do not map such a buffer: what they put is copied by
-    /// this process. Memory of UCX's own making is not lazy.
+    /// Allocates each page of the buffer at its first access instead of at the start. **If memory is exhausted, that
+    /// access ends the process by SIGBUS.** Peers on the same host do not map a lazy buffer, so this process makes
+    /// their copies. Memory that UCX allocates is not lazy.
     pub fn lazy(mut self) -> Self {
         self.config.lazy = true;
         self
     }
 
-    /// What [`SessionBuilder::prepare`] would refuse before it takes any memory.
+    /// Checks everything that [`SessionBuilder::prepare`] checks before it allocates memory.
     ///
     /// # Errors
-    /// `InvalidConfig`; `NoSpace` when the system has less memory than the buffer needs.
+    /// `InvalidConfig`; `NoSpace` if the system has less memory than the buffer needs.
     pub fn check(&self) -> Result<()> {
         self.config.check()?;
         self.custom.check()?;
@@ -102,36 +104,38 @@ impl SessionBuilder {
         Ok(())
     }
 
-    /// Allows connections with machines that prove nothing about themselves.
+    /// Allows connections with other hosts, which are not authenticated: use trusted networks only.
     pub fn insecure(mut self) -> Self {
         self.config.insecure = true;
         self
     }
 
-    /// Lets nodes of the C++ HMC connect, on the control plane. They prove nothing.
+    /// Accepts nodes of the C++ HMC on the control plane. They are not authenticated.
     pub fn accept_upstream(mut self) -> Self {
         self.config.upstream = true;
         self
     }
 
-    /// Connections over loopback need no proof that both ends belong to the same user: any local user, and every container in
-    /// this network namespace, may claim a free rank. Both ends must allow it. Without this each proves that it can read the
-    /// same secret ([`SessionBuilder::secret_file`]); local sockets do without, the kernel knows their users.
+    /// Accepts connections over loopback without proof that both ends belong to the same user: any local user, and any
+    /// container in this network namespace, can then claim a free rank. Both ends must set it. By default each end
+    /// proves that it can read the same secret ([`SessionBuilder::secret_file`]). Unix sockets need no secret, because
+    /// the kernel reports the user of the peer.
     pub fn insecure_loopback(mut self) -> Self {
         self.config.insecure_loopback = true;
         self
     }
 
-    /// The file with the secret of this user's sessions, mode 0600, at least 32 bytes; it is made if it is missing. Default:
-    /// `HMC_SECRET_FILE`, else `secret` in the default folder of control sockets. Containers of one user that share a network
-    /// namespace and no such folder need one that they share.
+    /// Sets the file with the secret of this user's sessions: mode 0600, at least 32 bytes, created if it is missing.
+    /// Default: `HMC_SECRET_FILE`, else `secret` in the default directory of control sockets. Containers of one user
+    /// that share a network namespace but not that directory need a common file.
     pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
         self.config.secret = SecretPlace::named(path.as_ref());
         self
     }
 
-    /// Only processes of the same job may connect. Default: the number that `HMC_JOB`, `SLURM_JOB_ID` or
-    /// `TORCHELASTIC_RUN_ID` names, in this order ([`job_of`](crate::config::job_of) makes one of a text), else 0.
+    /// Accepts only processes of the same job. Default: the number that `HMC_JOB`, `SLURM_JOB_ID` or
+    /// `TORCHELASTIC_RUN_ID` names, in this order ([`job_of`](crate::config::job_of) converts text to a number), else
+    /// 0.
     pub fn job(mut self, job: u64) -> Self {
         self.config.job = job;
         self.config.job_from = "the program";
@@ -156,147 +160,156 @@ impl SessionBuilder {
         self
     }
 
-    /// The deadline as it is set now: 30 s, what `HMC_TIMEOUT` says, or [`SessionBuilder::deadline`]'s.
+    /// Returns the current deadline: that of [`SessionBuilder::deadline`], else that of `HMC_TIMEOUT`, else 30 s.
     #[must_use]
     pub fn call_deadline(&self) -> Duration {
         self.config.deadline
     }
 
-    /// Period of heartbeats (default 500 ms); a peer silent for five of them is dead. `None` wants
-    /// none: there are none if both ends want none.
+    /// Sets the period of heartbeats (default 500 ms). A peer from which nothing is received for five periods is dead.
+    /// With `None` at both ends there are no heartbeats.
     pub fn heartbeat(mut self, period: Option<Duration>) -> Self {
         self.config.heartbeat = period;
         self
     }
 
-    /// How long a waiter spins before it sleeps; default 20 us, 0 for never. A waiter for one operation or message spins ten
-    /// times as long on a link whose answers come within that. Where spins are in vain time after time it sleeps at once, and tries
-    /// again ever more rarely.
+    /// Sets how long a blocking call spins before it parks (default 20 us; 0 disables spinning). On a link whose
+    /// replies arrive within ten times this period, a call for one operation or message spins that long. After several
+    /// waits that outlast the spin, calls on that link park at once and retry spinning ever more rarely.
     pub fn spin(mut self, spin: Duration) -> Self {
         self.config.spin = spin;
         self
     }
 
-    /// Has `hook` asked whether blocking calls shall end early: when it answers true, they end with
-    /// [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted). For programs whose signals only leave a note,
-    /// as Python's do.
+    /// Sets a hook that ends blocking calls early: if it returns `true`, they fail with
+    /// [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted). For programs whose signal handlers only set a
+    /// flag, as Python's do.
     ///
-    /// It is asked on the thread of the call, every 50 ms (transports' copies of at most 8 MiB permitting) and never by
-    /// a call that ends sooner; it may use the session. A panic of it is caught and counts as `true`. What is interrupted: a blocking put or get runs on, unnamed,
-    /// and holds its memory until it has ended; an operation that was waited for can be waited for again; a message of
-    /// any size is withdrawn; a dial is given up; a window that is being revoked stays closed and its span in
-    /// quarantine; [`Session::shutdown`] and
-    /// [`Peer::disconnect`](crate::peer::Peer::disconnect) close at once. Dropping a session asks nobody.
+    /// The hook runs on the thread of the call about every 50 ms (a transport's copy of at most 8 MiB can delay it),
+    /// never in a call that ends sooner, and may use the session. A panic in it is caught and counts as `true`. On
+    /// interruption:
+    ///
+    /// - A blocking put or get returns; the operation continues and keeps its memory until it ends.
+    /// - An operation that was waited for can be waited for again.
+    /// - A message of any size is withdrawn, and a dial is cancelled.
+    /// - A window that is being revoked stays closed, and its span stays in quarantine.
+    /// - [`Session::shutdown`] and [`Peer::disconnect`](crate::peer::Peer::disconnect) close at once.
+    ///
+    /// Dropping a session does not call the hook.
     pub fn interrupt(mut self, hook: fn() -> bool) -> Self {
         self.config.interrupt = Some(hook);
         self
     }
 
-    /// Who drives the session when nobody waits.
+    /// Sets who makes progress while no call waits.
     pub fn progress(mut self, progress: Progress) -> Self {
         self.config.progress = progress;
         self
     }
 
-    /// Whether a lost peer is dialed again (default yes; the lower rank of the two does it).
+    /// Sets whether a lost peer is dialed again (default: yes). The end with the lower rank dials.
     pub fn redial(mut self, redial: bool) -> Self {
         self.config.redial = redial;
         self
     }
 
-    /// Lets peers in that claim this session's own rank, under private ranks ([`Peer::rank`](crate::peer::Peer::rank) tells
-    /// them; they are beyond all ranks of a job). For programs that tell peers apart by their addresses, as those of the
+    /// Accepts peers that claim this session's own rank, and gives them private ranks, which exceed all ranks of a job
+    /// ([`Peer::rank`](crate::peer::Peer::rank)). For programs that identify peers by their addresses, as those of the
     /// C++ HMC do; see [`Request::named`](crate::Request::named).
     pub fn private_ranks(mut self) -> Self {
         self.config.private_ranks = true;
         self
     }
 
-    /// Whether copies by process_vm_readv(2) may be used for adopted memory (default yes).
+    /// Sets whether user memory may be copied by process_vm_readv(2) and process_vm_writev(2) (default: yes).
     pub fn cma(mut self, cma: bool) -> Self {
         self.config.cma = cma;
         self
     }
 
-    /// Messages and bytes that may wait in one peer's inbox: default 4096 and 4 MiB; one message may wait in an empty inbox
-    /// however long it is. While an inbox is full nothing more of that peer is read, so that who waits for another message of
-    /// it, for one of any size or in a collective waits until some are received. Messages of peers that are gone are kept
-    /// until they are received, up to 64 MiB in all, or twice what one inbox takes where that is more.
+    /// Sets the number of messages and bytes that one peer's inbox holds (default 4096 and 4 MiB). An empty inbox
+    /// accepts one message of any length. While an inbox is full, nothing more is read from that peer: a call that
+    /// waits for another message of it, for one of any size, or in a collective, waits until the application has
+    /// received some. Messages of peers that have disconnected are kept until they are received, up to 64 MiB in all,
+    /// or up to twice the capacity of one inbox if that is more.
     pub fn inbox(mut self, messages: usize, bytes: usize) -> Self {
         self.config.inbox_messages = messages;
         self.config.inbox_bytes = bytes;
         self
     }
 
-    /// Bytes that may be quarantined before no more are exposed; default 1 GiB.
+    /// Sets the number of quarantined bytes (default 1 GiB) above which no further memory can be exposed.
     pub fn max_quarantine(mut self, bytes: u64) -> Self {
         self.config.max_quarantine = bytes;
         self
     }
 
-    /// Takes part in UCX from the start: peers can ask for `ConnType::Ucx`, and the buffer is memory that UCX's lanes of
-    /// shared memory map (peers over [`ConnType::Shm`](hmc_core::types::ConnType::Shm) then reach it by copies of this
-    /// process). Without this a session begins with UCX when it dials a peer over it. libucp is loaded at run time:
-    /// `HMC_UCX_LIB` names it, else what the process has loaded, the system's, or a wheel's is used. `UCX_*` variables
-    /// hold. Software lanes of UCX check no bounds at the target: use it among processes that trust each other.
+    /// Starts UCX with the session: peers can select `ConnType::Ucx`, and the buffer is memory that UCX's shared-memory
+    /// lanes map (over [`ConnType::Shm`](hmc_core::types::ConnType::Shm) this process then makes the peers' copies).
+    /// Otherwise a session starts UCX when it first dials a peer over it. libucp is loaded at run time: the library
+    /// that `HMC_UCX_LIB` names, else the one that the process has loaded, the system's, or a wheel's. `UCX_*`
+    /// variables are honoured. UCX's software lanes do not check bounds at the target: use them among processes that
+    /// trust each other.
     pub fn ucx(mut self) -> Self {
         self.config.ucx.wanted = true;
         self
     }
 
-    /// Workers of UCX that links to other hosts are spread over: 1 to 16, default 1. Links of one worker share a lock; each
-    /// worker takes some 15 ms to start, 4 MB and ten descriptors. A link to a process of this host has one of its own
-    /// where UCX has lanes of shared memory.
+    /// Sets the number of UCX workers among which links to other hosts are distributed: 1 to 16, default 1. The links
+    /// of a worker share a lock; each worker takes about 15 ms to start, 4 MB and ten descriptors. A link to a process
+    /// on the same host has its own worker if UCX has shared-memory lanes.
     ///
-    /// Over RDMA verbs, queue pairs of each link, over which transfers of 128 KiB and more are spread; the smaller number of both
-    /// ends counts.
+    /// Over RDMA verbs, the number of queue pairs of each link, among which transfers of at least 128 KiB are
+    /// distributed; the smaller number of the two ends applies.
     pub fn num_channels(mut self, channels: u32) -> Self {
         self.config.set_channels(channels);
         self
     }
 
-    /// Sets a key of UCX's own configuration, without `UCX_`: `("TLS", "tcp,self")`. It comes before the environment.
+    /// Sets a key of UCX's configuration, without the prefix `UCX_`: `("TLS", "tcp,self")`. It overrides the
+    /// environment.
     pub fn ucx_key(mut self, key: &str, value: &str) -> Self {
         self.config.ucx.keys.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// One more folder under which a Python package with UCX may be (`lib/python*/site-packages/libucx`), looked at before the
-    /// others: an interpreter's `sys.prefix`.
+    /// Adds a folder that is searched first for a Python package with UCX (`lib/python*/site-packages/libucx`), such as
+    /// an interpreter's `sys.prefix`.
     pub fn ucx_prefix(mut self, prefix: impl AsRef<Path>) -> Self {
         self.config.ucx.prefixes.insert(0, prefix.as_ref().to_path_buf());
         self
     }
 
-    /// Hands UCX's own messages to `tracing` (target `ucx`) instead of having it print them: for the whole process, from
-    /// the first such session on. `UCX_LOG_LEVEL` says which there are.
+    /// Passes UCX's log records to `tracing` (target `ucx`) instead of printing them. It applies to the whole process,
+    /// from the first such session on. `UCX_LOG_LEVEL` selects the records.
     pub fn ucx_log(mut self) -> Self {
         self.config.ucx.log = true;
         self
     }
 
-    /// Starts the session. Its listeners are up and its buffer is there when this returns.
+    /// Starts the session. When it returns, the listeners accept connections and the buffer is allocated.
     ///
     /// # Errors
-    /// `InvalidConfig` names the setting, or the variable of the environment; `NoCredentials` for an address beyond loopback;
-    /// `DuplicateRank` when a live process has the rank; `NoSpace` for the buffer; `SystemLimit`.
+    /// `InvalidConfig`, which names the setting or environment variable; `NoCredentials` for an address beyond loopback
+    /// without [`SessionBuilder::insecure`]; `DuplicateRank` if a live process has the rank; `NoSpace` for the buffer;
+    /// `SystemLimit`.
     pub fn start(self) -> Result<Session> {
         self.prepare()?.start()
     }
 
-    /// Adds a transport of your own. It is used where it is named, at both ends, by the
-    /// [`ConnType::Custom`](hmc_core::types::ConnType::Custom) that is its kind: `Auto` never chooses it. A name or an endpoint
-    /// that cannot be such a transport's, or that two of them have, is `InvalidConfig` at the start. A name has 1 to 64 printable
-    /// ASCII characters, none of them a space, and is not that of a transport of this library.
+    /// Adds a transport of the application. It is used only if both ends have it and it is selected by its
+    /// [`ConnType::Custom`](hmc_core::types::ConnType::Custom); `Auto` never selects it. A name has 1 to 64 printable
+    /// ASCII characters without spaces and differs from those of the built-in transports. An invalid or duplicate name
+    /// or endpoint is `InvalidConfig` at the start.
     pub fn transport(mut self, domain: impl Domain + 'static) -> Self {
         self.custom.push(domain);
         self
     }
 
-    /// Makes the buffer and nothing else: its bytes can be written before rank and addresses are known.
+    /// Allocates the buffer only. Its bytes can be written before the rank and the addresses are known.
     ///
     /// # Errors
-    /// `NoSpace` for the buffer; `Unavailable` with [`SessionBuilder::ucx`] and no UCX; `SystemLimit`.
+    /// `NoSpace` for the buffer; `Unavailable` with [`SessionBuilder::ucx`] if UCX is missing; `SystemLimit`.
     pub fn prepare(self) -> Result<Prepared> {
         Prepared::new(self.config, self.tcp, self.custom, self.memory.as_ref())
     }

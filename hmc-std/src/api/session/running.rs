@@ -41,94 +41,96 @@ impl Session {
         Self { shared, owner, memory }
     }
 
-    /// Names it among all sessions of the process; see [`Peer::session_id`](crate::peer::Peer::session_id).
+    /// Returns the number of this session, which is unique in the process; see
+    /// [`Peer::session_id`](crate::peer::Peer::session_id).
     #[must_use]
     pub fn id(&self) -> u64 {
         self.shared.id
     }
 
-    /// The job that it belongs to; see [`SessionBuilder::job`](crate::session::SessionBuilder::job).
+    /// Returns the job of this session; see [`SessionBuilder::job`](crate::session::SessionBuilder::job).
     #[must_use]
     pub fn job(&self) -> u64 {
         self.shared.config.job
     }
 
-    /// This process's rank.
+    /// Returns this process's rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
         self.shared.config.rank
     }
 
-    /// The time of requests and calls that are given none of their own.
+    /// Returns the deadline of requests and calls that have none of their own.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.shared.config.deadline
     }
 
-    /// The memory that is registered with it.
+    /// Returns the table of the session's registered memory.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// The session buffer, which every peer can read and write ([`Peer::buffer`]).
+    /// Returns the session buffer, which every peer can read and write ([`Peer::buffer`]).
     #[must_use]
     pub fn buffer(&self) -> &ConnBuffer {
         &self.shared.buffer
     }
 
-    /// Where the TCP listener is, with the port that the system chose for port 0: the oldest of several.
+    /// Returns the address of the oldest TCP listener, with the port that the system selected for port 0.
     #[must_use]
     pub fn tcp_addr(&self) -> Option<SocketAddr> {
         self.tcp_addrs().first().copied()
     }
 
-    /// Where all TCP listeners are, oldest first.
+    /// Returns the addresses of all TCP listeners, the oldest first.
     #[must_use]
     pub fn tcp_addrs(&self) -> Vec<SocketAddr> {
         if self.shared.origin.is_child() { Vec::new() } else { self.shared.listeners.tcp_addrs() }
     }
 
-    /// Where all control sockets are, oldest first.
+    /// Returns the paths of all control sockets, the oldest first.
     #[must_use]
     pub fn uds_paths(&self) -> Vec<PathBuf> {
         if self.shared.origin.is_child() { Vec::new() } else { self.shared.listeners.uds_paths() }
     }
 
-    /// Connects to a peer that listens at `address`, over the best transport that both ends have. It is done when both ends can
-    /// transfer. If a peer of that rank is connected already, that is it.
+    /// Connects to a peer that listens at `address`, over the best transport that both ends have. The request is
+    /// complete when both ends can transfer. If a peer of that rank is already connected, the result is that peer.
     ///
     /// # Errors
-    /// Of the request: `Unavailable` when nobody answers there, or the transport asked for cannot be had; `InvalidConfig` for
-    /// a rank beyond the last one, or when this session itself listens there; `DuplicateRank`, `Version`, `NoCredentials` (not
-    /// loopback and not `insecure`), `DeadlineExceeded`, `Interrupted`, `Protocol`, `Refused`.
+    /// Of the request: `Unavailable` if no process answers at the address, or the selected transport is unavailable;
+    /// `InvalidConfig` for a rank above the maximum, or if this session itself listens there; `DuplicateRank`,
+    /// `Version`, `NoCredentials` (not loopback and not `insecure`), `DeadlineExceeded`, `Interrupted`, `Protocol`,
+    /// `Refused`.
     pub fn connect(&self, address: &Address) -> Request<Connect<'_>> {
         Request::connect(&self.shared, address)
     }
 
-    /// This session as a peer of itself: transfers within its own buffer.
+    /// Returns this session as its own peer, for transfers within its own memory.
     ///
     /// # Errors
-    /// `SystemLimit` when descriptors are used up.
+    /// `SystemLimit` if no descriptor is left.
     pub fn loopback(&self) -> Result<Peer> {
         self.shared.check_process()?;
         Ok(self.peer_over(self.shared.dial_self()?))
     }
 
-    /// Waits for a peer that connects: for that of a rank, now or later, or for any that connected to
-    /// this session and that no `accept` gave before.
+    /// Waits for a peer that connects: the one with the given rank, connected now or later, or any peer that connected
+    /// to this session and was not returned by an earlier `accept`.
     ///
     /// # Errors
-    /// Of the request: `DeadlineExceeded`; `Interrupted`; `InvalidConfig` for a rank beyond the last one.
+    /// Of the request: `DeadlineExceeded`; `Interrupted`; `InvalidConfig` for a rank above the maximum.
     pub fn accept(&self, who: impl Into<Who>) -> Request<Accept<'_>> {
         Request::accept(&self.shared, who.into())
     }
 
-    /// Receives a small message of a peer, waiting for the peer to appear if need be, or of any peer: those that have one take
-    /// turns. Says whose it is.
+    /// Receives a small message of one peer, which need not have connected yet, or of any peer; peers with messages
+    /// take turns. The result names the sender.
     ///
     /// # Errors
-    /// Of the request: as [`Peer::recv`].
+    /// Of the request: those of [`Peer::recv`].
     pub fn recv<W: Want>(&self, who: impl Into<Who>, want: W) -> Request<RecvFrom<'_, W>> {
         Request::new(RecvFrom::new(&self.shared, who.into(), want))
     }
@@ -137,48 +139,48 @@ impl Session {
         Peer { link, shared: Arc::clone(&self.shared) }
     }
 
-    /// The peer of that rank, alive or dead.
+    /// Returns the peer of that rank, connected or not.
     ///
     /// # Errors
-    /// `NotFound` when it was never connected; `PeerDead` when it is gone and nothing of it is left.
+    /// `NotFound` if it was never connected; `PeerDead` if it has disconnected and left no message.
     pub fn peer(&self, rank: u32) -> Result<Peer> {
         Ok(self.peer_over(self.shared.live_link(Rank(rank))?))
     }
 
-    /// The peers that are connected now; none in a forked child.
+    /// Returns the connected peers; none in a forked child.
     #[must_use]
     pub fn peers(&self) -> Vec<Peer> {
         let ready = |l: &Arc<Link>| l.is_ready_now();
         self.shared.links().into_iter().filter(ready).map(|l| self.peer_over(l)).collect()
     }
 
-    /// Ranks whose connections are being set up. Their messages may be here already; [`Session::accept`] waits until transfers
-    /// can be.
+    /// Returns the ranks whose connections are being established. Messages of them may already be in the inbox;
+    /// [`Session::accept`] waits until transfers are possible.
     #[must_use]
     pub fn arriving(&self) -> Vec<u32> {
         let opening = |l: &Arc<Link>| l.state() == LinkState::Opening;
         self.shared.links().into_iter().filter(opening).map(|l| l.peer.0).collect()
     }
 
-    /// Counters of this session and its peers; none in a forked child.
+    /// Returns the counters of this session and its peers; none in a forked child.
     #[must_use]
     pub fn stats(&self) -> Stats {
         if self.shared.origin.is_child() { Stats::default() } else { Stats::of(&self.shared) }
     }
 
-    /// Finds the registration of a region with UCX, as a put from it does that no link knows, or makes it. For
-    /// measurements: a registration that nothing uses goes at once.
+    /// Finds the registration of a region with UCX, or creates it, as the first put from the region on a link does. For
+    /// measurements: a registration without a user is released at once.
     ///
     /// # Errors
-    /// `Unavailable` when there is no UCX; `NoSpace`.
+    /// `Unavailable` if UCX is missing; `NoSpace`.
     #[doc(hidden)]
     pub fn find_ucx_registration(&self, region: &Region) -> Result<()> {
         self.shared.check_process()?;
         self.shared.domains.find(ConnType::Ucx)?.register(region)
     }
 
-    /// One round of progress, for [`crate::config::Progress::Manual`]: puts of peers land and
-    /// futures wake in here. Returns whether anything happened. Harmless otherwise.
+    /// Makes progress once, for [`crate::config::Progress::Manual`]: serves puts of peers and wakes futures. Never
+    /// blocks. Returns `true` if anything happened. Has no harmful effect with other settings.
     pub fn progress(&self) -> bool {
         !self.shared.origin.is_child() && self.shared.run_data_planes()
     }
