@@ -26,8 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => {
             // This process decodes; a child with the same program fills.
             let decoder = Session::builder(1).uds(&dir).start()?;
-            let mut child =
-                Command::new(std::env::current_exe()?).arg(decoder_dir(&decoder)?).spawn()?;
+            let mut child = Command::new(std::env::current_exe()?).arg(&dir).spawn()?;
             let result = decode(&decoder);
             child.wait()?;
             drop(decoder);
@@ -36,13 +35,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
-}
-
-fn decoder_dir(session: &Session) -> Result<std::path::PathBuf, Error> {
-    let paths = session.uds_paths();
-    let dir = paths.first().and_then(|path| path.parent());
-    dir.map(std::path::Path::to_path_buf)
-        .ok_or_else(|| Error::new(ErrorKind::InvalidConfig, "the decoder has no socket"))
 }
 
 fn prefill(decoder: &Address) -> Result<(), Error> {

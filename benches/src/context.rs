@@ -164,7 +164,7 @@ impl Context {
         let session = session.start().map_err(text)?;
         session.buffer().fill(0, bytes, 7).map_err(text)?;
         let address = if via == ConnType::Tcp {
-            Address::Tcp(told.parse().map_err(|e| format!("`{told}`: {e}"))?)
+            told.parse().map_err(text)?
         } else {
             Address::Uds(folder.path().to_path_buf())
         };

@@ -160,7 +160,8 @@ impl PeerProcess {
         };
         let session = session.start().map_err(text)?;
         session.buffer().fill(0, bytes, 3).map_err(text)?;
-        let address = session.tcp_addr().ok_or("no TCP listener")?.to_string();
+        let listeners = session.listeners();
+        let address = listeners.first().ok_or("no TCP listener")?.address().to_string();
         self.sessions.insert(rank, session);
         Ok(address)
     }

@@ -43,6 +43,14 @@ impl Via {
     }
 }
 
+/// Where a session listens over TCP, if it does: `IP:PORT`.
+pub(crate) fn tcp_listener(session: &Session) -> Option<String> {
+    session.listeners().iter().find_map(|l| match l.address() {
+        Address::Tcp(addr) => Some(addr.to_string()),
+        _ => None,
+    })
+}
+
 /// Where the peer is and how to talk to it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PeerArgs {

@@ -1,18 +1,16 @@
 //! Statistics and reports of sessions and peers, as dicts.
 
 use hmc_std::metrics::Stats;
-use hmc_std::{ConnType, Explanation, Held, Session};
+use hmc_std::{Address, ConnType, Explanation, Held, Session};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 /// Returns the listeners of a session, in the form that ``connect`` accepts.
 pub(crate) fn addresses(session: &Session) -> Vec<String> {
-    let tcp = session.tcp_addrs().into_iter().map(|a| format!("tcp://{a}"));
-    let (uds, folder) =
-        (session.uds_paths(), |p: &PathBuf| Some(format!("uds://{}", p.parent()?.display())));
-    tcp.chain(uds.iter().filter_map(folder)).collect()
+    let mut all: Vec<_> = session.listeners().iter().map(|l| l.address().clone()).collect();
+    all.sort_by_key(|address| !matches!(address, Address::Tcp(_)));
+    all.iter().map(Address::to_string).collect()
 }
 
 /// Returns each range of memory that peers may still access.

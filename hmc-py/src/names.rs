@@ -23,7 +23,7 @@ impl Names {
     /// From here on `name` is that peer, which may be one of a session beside this one.
     pub(crate) fn insert(&self, session: &Session, name: u32, peer: &StdPeer) {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if peer.rank().0 == rank_of(name) && peer.session_id() == session.id() {
+        if peer.rank().0 == rank_of(name) && peer.session_id() == session.info().id {
             names.remove(&name);
         } else {
             let links = names.entry(name).or_default();

@@ -1,11 +1,13 @@
 //! The native half of ``hmc.Session``: what it holds. Its methods for Python are in `session`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_std::{ConnBuffer, Session};
+use hmc_std::{Address, ConnBuffer, ErrorKind, Session};
 use pyo3::prelude::*;
 
-use crate::errors::OrRaise as _;
+use crate::errors::{OrRaise as _, refuse};
 use crate::parts::Parts;
 use crate::time::Waits;
 
@@ -16,6 +18,8 @@ pub(crate) struct Core {
     pub(crate) waits: Waits,
     /// Whether the buffer is UCX's own.
     pub(crate) ucx: bool,
+    /// Whether connections that prove nothing about their other ends were allowed since its start.
+    pub(crate) insecure: AtomicBool,
 }
 
 impl Core {
@@ -29,5 +33,30 @@ impl Core {
     /// The session, if it has started.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
         self.parts.own.state.session(py)
+    }
+
+    /// An address as this session may use it: what proves nothing about itself is allowed by name.
+    pub(crate) fn trusted(&self, address: Address) -> Address {
+        match self.insecure.load(Ordering::Relaxed) {
+            true => address.unauthenticated(),
+            false => address,
+        }
+    }
+
+    /// Listens at a TCP address, and says where.
+    pub(crate) fn listen_tcp(
+        &self,
+        py: Python<'_>,
+        session: &Session,
+        addr: &str,
+        insecure: bool,
+    ) -> PyResult<String> {
+        self.insecure.fetch_or(insecure, Ordering::Relaxed);
+        let Ok(at) = addr.parse::<SocketAddr>() else {
+            let what = format!("`{addr}` is no listening address: write IP:PORT");
+            return Err(refuse(py, ErrorKind::InvalidConfig, what));
+        };
+        let listener = session.listen(&self.trusted(Address::tcp(at))).or_raise(py)?;
+        Ok(listener.address().to_string().trim_start_matches("tcp://").to_owned())
     }
 }

@@ -119,11 +119,11 @@ impl OpTable {
     ///
     /// # Errors
     /// `Interrupted`.
-    pub(crate) fn end(&self, session: &Session, key: PeerKey, timeout: Duration) -> Result<()> {
+    pub(crate) fn end(&self, session: u64, key: PeerKey, timeout: Duration) -> Result<()> {
         let open: Vec<(u64, Arc<Op>)> = {
             let table = self.table();
             let of = |(n, state): (&u64, &State)| match state {
-                State::Open(op, at, by) if *by == key && *at == session.id() => {
+                State::Open(op, at, by) if *by == key && *at == session => {
                     Some((*n, Arc::clone(op)))
                 }
                 State::Open(..) | State::Over(_) => None,

@@ -64,7 +64,8 @@ impl Parts {
     /// # Errors
     /// `Closed`.
     pub(crate) fn session(&self, id: u64) -> Result<Arc<Session>> {
-        let of = |part: &Part| part.state.running().filter(|session| session.id() == id);
+        let is_it = |part: &Part| part.state.id() == Some(id);
+        let of = |part: &Part| is_it(part).then(|| part.state.running()).flatten();
         let other = || self.all().iter().find_map(|part| of(part));
         of(&self.own).or_else(other).ok_or_else(closed)
     }
@@ -159,7 +160,8 @@ impl Parts {
         py.detach(|| {
             let until = Instant::now().checked_add(timeout);
             let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
-            self.begun.end(&*self.session(peer.session_id())?, key, left())?;
+            self.session(peer.session_id())?;
+            self.begun.end(peer.session_id(), key, left())?;
             let links = std::iter::once(&peer).chain(&tags).filter(|p| !self.is_placed(p));
             links.map(|link| link.disconnect().within(left()).wait()).fold(Ok(()), Result::and)
         })
@@ -177,7 +179,7 @@ impl Parts {
         let rank = hmc_std::rank_of(name);
         let mut gone = None;
         for (part, session) in live {
-            if live.len() > 1 && session.arriving().contains(&rank) {
+            if live.len() > 1 && session.info().connecting.contains(&hmc_std::Rank(rank)) {
                 let _ = session.accept(rank).within(CONNECT_GRACE).wait();
             }
             match part.names.peer(session, name) {

@@ -20,7 +20,7 @@ pub(crate) const CONNECT_GRACE: Duration = Duration::from_secs(2);
 pub(crate) fn wait_connecting(py: Python<'_>, session: &Session) -> PyResult<()> {
     py.detach(|| {
         let until = Instant::now().checked_add(CONNECT_GRACE);
-        for rank in session.arriving() {
+        for rank in session.info().connecting {
             let left = until.map_or(CONNECT_GRACE, |u| u.saturating_duration_since(Instant::now()));
             match session.accept(rank).within(left).wait() {
                 Err(e) if e.kind() == ErrorKind::Interrupted => return Err(e),

@@ -1,8 +1,9 @@
 //! The methods of a session for Python: its buffer, its listeners and peers, and the calls of the C++ HMC.
 
 use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_std::{Peer as StdPeer, want};
+use hmc_std::{Address, Listener, Peer as StdPeer, want};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt};
 
@@ -54,6 +55,7 @@ impl Core {
             parts: Parts::new(state, PeerTable::new(wanted.fallback)),
             waits: wanted.waits,
             ucx: wanted.ucx,
+            insecure: AtomicBool::new(false),
         })
     }
 
@@ -61,7 +63,7 @@ impl Core {
     /// names, and waits for transfers that the others began.
     fn _beside(&self, py: Python<'_>) -> PyResult<Self> {
         let parts = py.detach(|| self.parts.beside()).or_raise(py)?;
-        Ok(Self { parts, waits: self.waits, ucx: false })
+        Ok(Self { parts, waits: self.waits, ucx: false, insecure: AtomicBool::new(false) })
     }
 
     /// The descriptor for event loops.
@@ -110,6 +112,7 @@ impl Core {
         num_chs: u32,
         who: Option<Who>,
     ) -> PyResult<()> {
+        self.insecure.store(false, Ordering::Relaxed);
         let started = py.detach(|| {
             self.parts.own.state.start(|prepared| {
                 prepared.set_rank(rank);
@@ -137,7 +140,7 @@ impl Core {
 
     #[getter]
     fn _job(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.live(py)?.job())
+        Ok(self.live(py)?.info().job)
     }
 
     /// This process's rank.
@@ -154,24 +157,20 @@ impl Core {
 
     #[pyo3(signature = (addr, *, insecure = false))]
     fn _listen_tcp(&self, py: Python<'_>, addr: &str, insecure: bool) -> PyResult<String> {
-        let session = self.live(py)?;
-        if insecure {
-            session.allow_insecure();
-        }
-        Ok(session.listen_tcp(addr).or_raise(py)?.to_string())
+        self.listen_tcp(py, &*self.live(py)?, addr, insecure)
     }
 
     fn _listen_uds(&self, py: Python<'_>, dir: &str) -> PyResult<()> {
-        self.live(py)?.listen_uds(dir).or_raise(py)
+        self.live(py)?.listen(&Address::uds(dir)).or_raise(py).map(drop)
     }
 
     fn _allow_insecure(&self, py: Python<'_>) -> PyResult<()> {
-        self.live(py).map(|session| session.allow_insecure())
+        self.live(py).map(|_| self.insecure.store(true, Ordering::Relaxed))
     }
 
     fn _close_listeners(&self, py: Python<'_>) -> PyResult<()> {
-        let session = self.live(py)?;
-        py.detach(|| session.close_listeners());
+        let listeners = self.live(py)?.listeners();
+        py.detach(|| listeners.iter().for_each(Listener::close));
         Ok(())
     }
 
@@ -186,7 +185,7 @@ impl Core {
     ) -> PyResult<Py<Peer>> {
         let py = slf.py();
         let session = slf.get().live(py)?;
-        let (address, conn) = (address_of(py, address)?, conn_of(py, conn)?);
+        let (address, conn) = (slf.get().trusted(address_of(py, address)?), conn_of(py, conn)?);
         let timeout = slf.get().waits.own(py, timeout)?;
         let peer = py.detach(|| match rank {
             Some(rank) => session.connect(&address).rank(rank).over(conn).within(timeout).wait(),
@@ -208,7 +207,7 @@ impl Core {
     ) -> PyResult<Py<Peer>> {
         let (py, this) = (slf.py(), slf.get());
         let session = this.live(py)?;
-        let (address, conn) = (address_of(py, address)?, conn_of(py, conn)?);
+        let (address, conn) = (this.trusted(address_of(py, address)?), conn_of(py, conn)?);
         let timeout = slf.get().waits.own(py, timeout)?;
         let peer = py.detach(|| match upstream {
             true => session.connect(&address).cxx(name.0).within(timeout).wait(),
@@ -488,7 +487,7 @@ impl Core {
         py.detach(|| {
             self.parts.own.places.clear();
             self.parts.own.names.clear();
-            let session = self.parts.own.state.running().map(|session| session.id());
+            let session = self.parts.own.state.id();
             let ended = self.parts.own.state.close(timeout);
             if let Some(session) = session {
                 self.parts.begun.close(session);

@@ -17,7 +17,8 @@ use crate::errors::{OrRaise, interrupted, refuse};
 enum State {
     /// Its buffer is there; nobody can reach it.
     Prepared,
-    Live(Arc<Session>),
+    /// With its id among those of the process.
+    Live(Arc<Session>, u64),
     Closed,
 }
 
@@ -202,7 +203,15 @@ impl SessionState {
     /// The session, if it runs. Not in a forked child.
     pub(crate) fn running(&self) -> Option<Arc<Session>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Live(session) => Some(Arc::clone(session)),
+            State::Live(session, _) => Some(Arc::clone(session)),
+            State::Prepared | State::Closed => None,
+        }
+    }
+
+    /// The id of the session that runs.
+    pub(crate) fn id(&self) -> Option<u64> {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Live(_, id) => Some(*id),
             State::Prepared | State::Closed => None,
         }
     }
@@ -212,7 +221,7 @@ impl SessionState {
         self.check_process().or_raise(py)?;
         drop(DropDeferred);
         let (kind, what) = match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Live(session) => return Ok(Arc::clone(session)),
+            State::Live(session, _) => return Ok(Arc::clone(session)),
             State::Prepared => (
                 ErrorKind::NotFound,
                 "this session has no peers yet: call init_server() or connect() first",
@@ -231,13 +240,14 @@ impl SessionState {
         let Beginning::Made(prepared) = &mut *beginning else { return Err(closed()) };
         set(prepared);
         let session = Arc::new(prepared.start()?);
+        let id = session.info().id;
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Closed) {
             // Meanwhile. Nobody has seen it.
             drop(state);
             return Err(closed());
         }
-        *state = State::Live(session);
+        *state = State::Live(session, id);
         Ok(())
     }
 
@@ -258,7 +268,7 @@ impl SessionState {
             std::mem::replace(&mut *place, Beginning::Over)
         };
         let ended = match state {
-            State::Live(session) => session.shutdown().within(timeout).wait(),
+            State::Live(session, _) => session.shutdown().within(timeout).wait(),
             State::Prepared | State::Closed => Ok(()),
         };
         drop(beginning);

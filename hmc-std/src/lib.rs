@@ -80,9 +80,10 @@ pub use state::metrics;
 
 // The facade: what an application names most. Everything else is reached through its module.
 pub use api::group::{Element, Exchange, Group, Reduce};
+pub use api::listeners::Listener;
 pub use api::peer::{Explanation, Peer};
 pub use api::prepared::Prepared;
-pub use api::session::{Session, SessionBuilder};
+pub use api::session::{Session, SessionBuilder, SessionInfo};
 pub use base::address::Address;
 pub use base::config::Progress;
 pub use base::error::{Blame, Error, ErrorKind, Limit, Result};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hmc_std::{Address, Group, Session, SessionBuilder};
 
 use crate::env::{TempDir, Via};
+use crate::listening::Listening as _;
 
 const LONG: Duration = Duration::from_secs(30);
 

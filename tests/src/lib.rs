@@ -28,6 +28,7 @@ pub mod group_fixture;
 pub mod inside;
 pub mod lent;
 pub mod links;
+pub mod listening;
 pub mod metered;
 #[cfg(hmc_mutants)]
 pub mod mutants;

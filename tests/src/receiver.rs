@@ -12,6 +12,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Peer, Session};
 
 use crate::env::TempDir;
+use crate::listening::Listening as _;
 use crate::raw_frames::{PATIENCE, frame, read_frame};
 use crate::rogue::Rogue;
 

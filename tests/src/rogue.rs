@@ -102,7 +102,7 @@ impl AmSender {
 #[must_use]
 pub fn connect(to: &Address) -> File {
     let fd: OwnedFd = match to {
-        Address::Tcp(at) => {
+        Address::Tcp(at) | Address::UnauthenticatedTcp(at) => {
             let fd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
             let fd = fd.expect("a socket");
             // A small receive buffer: it never reads.

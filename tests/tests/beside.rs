@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hmc_std::{Address, ConnType, Message, Peer, Prepared, Session, rank_of, want};
 use hmc_tests::env::{TempDir, Via, until};
+use hmc_tests::listening::Listening as _;
 
 const LONG: Duration = Duration::from_secs(20);
 const KIB: u64 = 1 << 10;

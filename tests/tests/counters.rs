@@ -21,6 +21,7 @@ use hmc_std::{
 };
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::pair::{ALL, Pair, both};
 use hmc_tests::raw_frames::{dial, hello, is_closed_after, send_raw};
 

@@ -16,6 +16,7 @@ use hmc_std::{
 };
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::events::Events;
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::{PATIENCE, dial, is_closed_after, send_raw};
 use tracing::Level;
 use tracing::field::Field;

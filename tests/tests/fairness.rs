@@ -11,6 +11,7 @@ use hmc_std::memory::Span;
 use hmc_std::{Access, Address, ConnType, Message, Session, Who, want::Wanted};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::{dial, send_raw};
 
 const LONG: Duration = Duration::from_secs(20);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use hmc_std::memory::SharedBytes;
 use hmc_std::{
-    Access, ConnType, Element, ErrorKind, Exchange, Message, Piece, Reduce, Session, Waited, Who,
-    wait_any,
+    Access, Address, ConnType, Element, ErrorKind, Exchange, Message, Piece, Reduce, Session,
+    Waited, Who, wait_any,
     want::{self, Wanted},
 };
 use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _};
@@ -69,6 +69,7 @@ fn methods() -> BTreeSet<String> {
         "ConnBuffer",
         "Failed",
         "Group",
+        "Listener",
         "Memory",
         "LocalRange",
         "Op",
@@ -170,6 +171,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
     let file: std::fs::File =
         rustix::fs::memfd_create("fork", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into();
     let vec_at = adopted.as_ptr();
+    let listener = target.listeners().remove(0);
 
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -192,16 +194,12 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
             let mut next = || spans.pop().unwrap();
             table! {
                 "Session::builder": plain(true);
-                "Session::id": plain(source.id() != target.id());
-                "Session::job": plain(source.job() == target.job());
+                "Session::info": plain(source.info().id != target.info().id && source.info().connecting.is_empty());
                 "Session::buffer": plain(source.buffer().len() == 1 << 20);
-                "Session::tcp_addr": plain(target.tcp_addr().is_none());
-                "Session::tcp_addrs": plain(target.tcp_addrs().is_empty());
-                "Session::uds_paths": plain(target.uds_paths().is_empty());
+                "Session::listeners": plain(target.listeners().is_empty());
                 "Session::as_fd": forked(source.as_fd());
                 "Session::clear_events": forked(source.clear_events());
                 "Session::rank": plain(source.rank().0 == 0);
-                "Session::deadline": plain(source.deadline() == Duration::from_secs(30));
                 "Session::connect": forked(source.connect(&dir.address()).rank(1).wait());
                 "Session::connect": forked(source.connect(&dir.address()).within(secs).wait());
                 "Session::connect": forked(source.connect(&dir.address()).named(1).within(secs).wait());
@@ -212,7 +210,6 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Session::accept": forked(source.accept(1).within(secs).wait());
                 "Session::accept": forked(source.accept(1).or_unread().within(secs).wait());
                 "Session::peers": plain(source.peers().is_empty());
-                "Session::arriving": plain(source.arriving().is_empty());
                 "Memory::allocate": forked(source.memory().allocate(1));
                 "Memory::register": forked(source.memory().register(hmc_std::memory::HeapBytes::from(vec![1])));
                 "Memory::register_vec": forked(source.memory().register_vec(vec![1]));
@@ -223,13 +220,13 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Session::find_ucx_registration": forked(source.find_ucx_registration(&region));
                 "Session::progress": plain(!source.progress());
                 "Session::group": forked(source.group(&[0, 1]).wait());
-                "Session::listen_tcp": forked(source.listen_tcp("127.0.0.1:0"));
-                "Session::listen_uds": forked(source.listen_uds(dir.path()));
-                "Session::close_listeners": plain({ target.close_listeners(); true });
-                "Session::allow_insecure": plain({ source.allow_insecure(); true });
+                "Session::listen": forked(source.listen(&Address::tcp(([127, 0, 0, 1], 0))));
+                "Session::listen": forked(source.listen(&dir.address()));
+                "Listener::address": plain(matches!(listener.address(), Address::Tcp(_)));
+                "Listener::close": plain({ listener.close(); true });
                 "Session::shutdown": forked(source.shutdown().within(secs).wait());
                 "Peer::rank": plain(peer.rank().0 == 1);
-                "Peer::session_id": plain(peer.session_id() == source.id());
+                "Peer::session_id": plain(peer.session_id() == source.info().id);
                 "Peer::newest": forked(peer.newest());
                 "Peer::deadline": plain(peer.deadline() == Duration::from_secs(30));
                 "Peer::address": plain(peer.address().is_none());
@@ -447,8 +444,9 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
         for _ in 0..20 {
             let said = in_child(|| {
                 let stats = source.stats().peers.len() + target.stats().peers.len();
-                let lists =
-                    source.peers().len() + target.tcp_addrs().len() + source.arriving().len();
+                let lists = source.peers().len()
+                    + target.listeners().len()
+                    + source.info().connecting.len();
                 let all = [
                     plain(stats + lists == 0 && peer.explain().conn.is_none()),
                     forked(peer.put_at(0, 0, 64)),

@@ -18,6 +18,7 @@ use hmc_std::{Address, ConnType, ErrorKind, Session};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound, files, seed, status_of, until};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::{dial, hello, is_closed_after, read_reject, send_raw};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

@@ -17,6 +17,7 @@ use hmc_std::{
 };
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
+use hmc_tests::listening::Listening as _;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);

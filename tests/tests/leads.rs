@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use hmc_tests::listening::Listening as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

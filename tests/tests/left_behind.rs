@@ -12,6 +12,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_std::{Address, ErrorKind, Message, Session, want::Wanted};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, count_of, until};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::frame;
 use hmc_tests::rogue::{Rogue, pour};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hmc_std::{Address, ConnType, ErrorKind, Message, Session, want};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
+use hmc_tests::listening::Listening as _;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -131,6 +132,15 @@ fn a_connect_without_a_peer_is_reported_in_words() {
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
 }
 
+/// Listens at a TCP address, and says where.
+fn listens(host: &Session, at: &str) -> Result<SocketAddr, hmc_std::Error> {
+    let listener = host.listen(&tcp(at.parse().unwrap()))?;
+    match listener.address() {
+        Address::Tcp(addr) => Ok(*addr),
+        other => panic!("{other}"),
+    }
+}
+
 fn tcp(addr: SocketAddr) -> Address {
     Address::Tcp(addr)
 }
@@ -148,16 +158,20 @@ fn puts(from: &Session, peer: &hmc_std::Peer, to: &Session, value: u8) {
 fn listeners_open_and_close_while_links_are_up() {
     let host = Session::builder(0).buffer(4096).start().unwrap();
     assert_eq!(host.tcp_addr(), None);
-    let first = host.listen_tcp("127.0.0.1:0").unwrap();
+    let listens = |at: &str| listens(&host, at);
+    let first = listens("127.0.0.1:0").unwrap();
     assert_eq!(host.tcp_addr(), Some(first));
-    let second = host.listen_tcp("127.0.0.1:0").unwrap();
+    let second = listens("127.0.0.1:0").unwrap();
     assert_eq!((host.tcp_addr(), host.tcp_addrs()), (Some(first), vec![first, second]));
     let mut guests = Vec::new();
     for rank in 1..20 {
         let guest = Session::builder(rank).buffer(4096).redial(false).start().unwrap();
         let peer =
             guest.connect(&tcp(first)).rank(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
-        host.close_listeners();
+        let open = host.listeners();
+        for listener in &open {
+            listener.close();
+        }
         assert_eq!(host.tcp_addr(), None);
         let late = Session::builder(rank + 100).start().unwrap();
         let e = late.connect(&tcp(first)).rank(0).wait().unwrap_err();
@@ -168,10 +182,13 @@ fn listeners_open_and_close_while_links_are_up() {
         }
         // Another process may have the port meanwhile; then it is free again.
         let other = TcpListener::bind(first).unwrap();
-        let e = host.listen_tcp(&first.to_string()).unwrap_err();
+        let e = listens(&first.to_string()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         drop(other);
-        assert_eq!(host.listen_tcp(&first.to_string()).unwrap(), first);
+        assert_eq!(listens(&first.to_string()).unwrap(), first);
+        // That one is another listener.
+        open[0].close();
+        assert_eq!(host.tcp_addr(), Some(first));
     }
     assert_eq!(host.peers().len(), guests.len());
 }
@@ -181,15 +198,16 @@ fn a_local_listener_leaves_nothing_behind() {
     let dir = TempDir::new();
     let host = Session::builder(0).buffer(4096).start().unwrap();
     for round in 1..10 {
-        host.listen_uds(dir.path()).unwrap();
+        let listener = host.listen(&dir.address()).unwrap();
+        assert_eq!(listener.address(), &dir.address());
         let path = host.uds_paths().into_iter().next().unwrap();
         assert!(path.exists());
-        let e = host.listen_uds(dir.path()).unwrap_err();
+        let e = host.listen(&dir.address()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
         let guest = Session::builder(round).buffer(4096).start().unwrap();
         let peer = guest.connect(&dir.address()).rank(0).wait().unwrap();
         assert_eq!(peer.conn(), Some(ConnType::Shm));
-        host.close_listeners();
+        listener.close();
         assert!(!path.exists() && host.uds_paths().into_iter().next().is_none());
         puts(&guest, &peer, &host, 7);
         // The rank is free in that folder.
@@ -197,25 +215,30 @@ fn a_local_listener_leaves_nothing_behind() {
     }
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .unwrap();
-    let e = host.listen_uds(dir.path()).unwrap_err();
+    let e = host.listen(&dir.address()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
 }
 
 #[test]
 fn clients_without_proof_are_refused_until_they_are_allowed() {
     let host = Session::builder(0).buffer(4096).start().unwrap();
-    let e = host.listen_tcp("0.0.0.0:0").unwrap_err();
+    let e = listens(&host, "0.0.0.0:0").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::NoCredentials, "{e}");
-    let e = host.listen_tcp("here").unwrap_err();
+    let two = Address::Local { dir: "/tmp".into(), endpoint: ([127, 0, 0, 1], 0).into() };
+    let e = host.listen(&two).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     assert_eq!(host.tcp_addr(), None);
     let guest = Session::builder(1).buffer(4096).start().unwrap();
     let far = tcp(SocketAddr::from(([0, 0, 0, 0], 1)));
     assert_eq!(guest.connect(&far).rank(0).wait().unwrap_err().kind(), ErrorKind::NoCredentials);
-    host.allow_insecure();
-    guest.allow_insecure();
-    let port = host.listen_tcp("0.0.0.0:0").unwrap().port();
-    let peer = guest.connect(&tcp(SocketAddr::from(([0, 0, 0, 0], port)))).rank(0).wait().unwrap();
+    host.listen(&Address::tcp(([0, 0, 0, 0], 0)).unauthenticated()).unwrap();
+    let far = Address::tcp(([0, 0, 0, 0], host.tcp_addr().unwrap().port()));
+    for dialed in [guest.connect(&far).wait(), guest.connect(&far).rank(0).wait()] {
+        assert_eq!(dialed.unwrap_err().kind(), ErrorKind::NoCredentials, "at this end, too");
+    }
+    let cxx = guest.connect(&far).cxx(0).wait();
+    assert_eq!(cxx.unwrap_err().kind(), ErrorKind::NoCredentials);
+    let peer = guest.connect(&far.unauthenticated()).rank(0).wait().unwrap();
     puts(&guest, &peer, &host, 3);
 }
 
@@ -224,7 +247,7 @@ fn clients_without_proof_are_refused_until_they_are_allowed() {
 fn each_listener_leads_to_both_connections() {
     let host = Session::builder(0).buffer(4096).start().unwrap();
     let addresses: Vec<_> =
-        (1..5).map(|n| host.listen_tcp(&format!("127.0.0.{n}:0")).unwrap()).collect();
+        (1..5).map(|n| listens(&host, &format!("127.0.0.{n}:0")).unwrap()).collect();
     assert_eq!(host.tcp_addr(), addresses.first().copied());
     for (rank, address) in (1..).zip(&addresses) {
         let guest = Session::builder(rank).buffer(4096).start().unwrap();

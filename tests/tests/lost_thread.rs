@@ -10,6 +10,7 @@ use hmc_std::{ConnType, ErrorKind, Progress, Session};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::events::Events;
+use hmc_tests::listening::Listening as _;
 use tracing::{Event, Level};
 
 static ARMED: AtomicBool = AtomicBool::new(false);

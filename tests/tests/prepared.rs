@@ -12,6 +12,7 @@ use std::time::Duration;
 use hmc_std::{ErrorKind, Session};
 use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::env::{TempDir, Via};
+use hmc_tests::listening::Listening as _;
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, Who, want};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
+use hmc_tests::listening::Listening as _;
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -11,6 +11,7 @@ use hmc_std::{Address, Session};
 use hmc_tests::attack::Context;
 use hmc_tests::attack::ranks::{self, KEPT, OTHER_HOST, claim, claims};
 use hmc_tests::env::{TempDir, until};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::{PATIENCE, dial, read_frame, read_reject, send_raw};
 
 const LONG: Duration = Duration::from_secs(60);

@@ -10,6 +10,7 @@ use hmc_core::wire::reject::RejectReason;
 use hmc_std::Session;
 use hmc_tests::env::TempDir;
 use hmc_tests::events::Events;
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::{dial, hello, read_reject, send_raw};
 use tracing::Level;
 

@@ -9,6 +9,7 @@ use hmc_std::{Address, ConnType, ErrorKind, Session};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
+use hmc_tests::listening::Listening as _;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);

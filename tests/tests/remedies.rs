@@ -22,6 +22,7 @@ use hmc_std::{Address, ConnType, ErrorKind, Rank, Session, SessionBuilder, want:
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::errors::Errors;
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::{frame, read_frame};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

@@ -23,6 +23,7 @@ use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, ranks};
 use hmc_tests::env::{TempDir, bound, skipped, until};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::{
     dial, frame, hello, hello_of, hello_with, is_closed_after, read_frame, read_reject, send_raw,
 };

@@ -9,6 +9,7 @@ use hmc_std::{Address, Choice, ConnType, ErrorKind, Peer, Session};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::TempDir;
 use hmc_tests::fake_ucp::{CallResult, FakeUcp, NO_MEMORY};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::pair::pattern;
 
 const LONG: Duration = Duration::from_secs(20);

@@ -9,6 +9,7 @@ use hmc_std::{Access, Address, ConnType, ErrorKind, Peer, Rank, Region, Session,
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::until;
 use hmc_tests::fake_ucp::{CONNECTION_RESET, CallResult, ENDPOINT_TIMEOUT, FakeUcp};
+use hmc_tests::listening::Listening as _;
 
 const LONG: Duration = Duration::from_secs(20);
 /// Within which nothing comes back that must not.

@@ -20,6 +20,7 @@ use hmc_std::{ConnType, Error, ErrorKind, Peer, Session};
 use hmc_testkit::buffers::{BufferTransfers as _, wait};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound, skipped, until};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::pair::pattern;
 use hmc_tests::strace::Strace;
 

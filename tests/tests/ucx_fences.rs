@@ -11,6 +11,7 @@ use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, bound, until};
 use hmc_tests::lent::{LEN as LENT, OWN, Owner, owned};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::pair::Pair;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

@@ -12,6 +12,7 @@ use hmc_std::{Access, ConnType, Peer, Session, Span, Window};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{skipped, until};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::strace::Strace;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

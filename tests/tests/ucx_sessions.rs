@@ -8,6 +8,7 @@ use std::time::Duration;
 use hmc_std::{ConnType, Session, SessionBuilder};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::TempDir;
+use hmc_tests::listening::Listening as _;
 
 const LONG: Duration = Duration::from_secs(20);
 const KIB: u64 = 1 << 10;

@@ -10,6 +10,7 @@ use std::process::Command;
 use hmc_std::{ErrorKind, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{TempDir, skipped};
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::is_closed_after;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");

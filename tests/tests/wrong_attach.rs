@@ -109,7 +109,7 @@ fn a_token_ends_with_its_link() {
         let Opening { rank, control, token } = Opening::new(&at);
         drop(control);
         until("its link is over", LONG, || {
-            (!target.session.arriving().contains(&rank)).then_some(())
+            (!target.session.info().connecting.contains(&hmc_std::Rank(rank))).then_some(())
         });
         assert_refused(
             &mut target,

@@ -12,6 +12,7 @@ use hmc_core::wire::proof::Proof;
 use hmc_std::Session;
 use hmc_tests::env::TempDir;
 use hmc_tests::events::Events;
+use hmc_tests::listening::Listening as _;
 use hmc_tests::raw_frames::{dial, frame, hello_of, is_closed_after, read_frame, send_raw};
 use tracing::Level;
 use tracing::field::Field;

@@ -56,11 +56,7 @@ fn start_hub(rank: u32, folder: &Path, helper: &mut Helper, peers: (u32, u32)) -
     began(peers.0)?;
     let shm = connect(peers.0, ConnType::Shm, &Address::Uds(folder.to_path_buf()))?;
     let told = began(peers.1)?;
-    let tcp = connect(
-        peers.1,
-        ConnType::Tcp,
-        &Address::Tcp(told.parse().map_err(|e| format!("`{told}`: {e}"))?),
-    )?;
+    let tcp = connect(peers.1, ConnType::Tcp, &told.parse().map_err(text)?)?;
     Ok(Hub { session, shm, tcp })
 }
 

@@ -37,7 +37,7 @@ impl Row for Startup {
         let folder = Folder::new(&std::env::temp_dir())?;
         let mut helper = context.helper()?;
         let told = helper.request(&format!("session 1 {} 1048576", folder.path().display()))?;
-        let tcp = Address::Tcp(told.parse().map_err(|e| format!("`{told}`: {e}"))?);
+        let tcp: Address = told.parse().map_err(text)?;
         let uds = Address::Uds(folder.path().to_path_buf());
         let own = Folder::new(&std::env::temp_dir())?;
         let start = || {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hmc_std::config::Environment;
-use hmc_std::{Address, ConnType, Session, probe};
+use hmc_std::{ConnType, Session, probe};
 use serde::Serialize;
 
 use crate::connect;
@@ -204,9 +204,11 @@ fn moved(conn: ConnType) -> Result<Moved> {
     let peer = match &target {
         None => source.loopback()?,
         Some(t) => {
+            let listeners = t.listeners();
+            let listener = listeners.first();
             let address =
-                t.tcp_addr().map_or_else(|| Address::Uds(scratch.0.clone()), Address::Tcp);
-            source.connect(&address).rank(0).over(conn).within(TRIAL).wait()?
+                listener.ok_or_else(|| Failure::new("the session does not listen"))?.address();
+            source.connect(address).rank(0).over(conn).within(TRIAL).wait()?
         }
     };
     let pattern: Vec<u8> = (0..TRIAL_BYTES).map(|i| (i % 251) as u8).collect();

@@ -183,7 +183,7 @@ pub(crate) fn run(options: &Options, stop: &Stop) -> Result<()> {
     server.report(&Event::Listening {
         pid: std::process::id(),
         rank: options.rank,
-        tcp: session.tcp_addr().map(|a| a.to_string()),
+        tcp: crate::connect::tcp_listener(&session),
         uds: uds.map(|d| d.display().to_string()),
     })?;
     let result = server.serve_requests();

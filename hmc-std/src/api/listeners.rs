@@ -2,71 +2,87 @@
 //!
 //! Each has a number of its own, which is never reused: an event of a closed listener reaches no other. A listener is used under
 //! the lock only, so that a closed one has released its port or file when
-//! [`Listeners::close`](crate::state::listeners::Listeners::close) returns.
+//! [`Listeners::close_one`](crate::state::listeners::Listeners::close_one) returns.
 
-use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use crate::api::session::Session;
-use crate::base::config::{check_exposure, listening_address};
+use crate::base::address::Address;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::io::listener::Listener;
+use crate::io::listener::Listener as Socket;
 use crate::state::inner::SessionInner;
 
-impl SessionInner {
-    /// Whether machines that prove nothing about themselves are allowed.
-    pub(crate) fn is_insecure(&self) -> bool {
-        self.insecure.load(Ordering::Acquire)
+/// A place where a session listens. It is open until [`Listener::close`], or until the session ends: dropping this closes nothing.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    session: Weak<SessionInner>,
+    number: u32,
+    address: Address,
+}
+
+impl Listener {
+    /// Returns its address, with the port that the system chose for port 0.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
-    fn check_opening(&self) -> Result<()> {
-        self.check_process()?;
-        if self.is_leaving() {
-            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+    /// Closes it: its port or file is free when this returns, for this session and for others. Links live on. A process that is
+    /// about to connect may be refused; peers that lose their links cannot dial this address again. Does nothing if it is
+    /// closed, or in a forked child.
+    pub fn close(&self) {
+        // The listeners of a forked child are its parent's.
+        if let Some(shared) = self.session.upgrade()
+            && shared.check_process().is_ok()
+        {
+            shared.listeners.close_one(self.number);
         }
-        Ok(())
     }
 }
 
 impl Session {
-    /// Listens on one more TCP address (`"127.0.0.1:0"`: any free port). Gives the address with the port that the system
-    /// chose. Addresses other than loopback need [`Session::allow_insecure`].
+    /// Listens at one more address: a TCP address, or a folder, which must be private to this user and is made if needed. It
+    /// accepts connections when this returns. A TCP address that is not a loopback address needs
+    /// [`Address::unauthenticated`].
     ///
     /// # Errors
-    /// `InvalidConfig` for what is no address, or one that another socket has; `NoCredentials`; `Closed`; `SystemLimit`.
-    pub fn listen_tcp(&self, addr: &str) -> Result<SocketAddr> {
-        self.shared.check_opening()?;
-        let wanted = listening_address(addr)?;
-        check_exposure(wanted.ip(), self.shared.is_insecure())?;
-        self.shared.check_secret(wanted.ip())?;
-        let listener = Listener::tcp(wanted)?;
-        let bound = listener.addr().unwrap_or(wanted);
-        self.shared.listeners.open(listener)?;
-        Ok(bound)
-    }
-
-    /// Listens on a socket in one more folder, which must be private to this user; it is made if needed.
-    ///
-    /// # Errors
-    /// `InvalidConfig` for a folder that others can enter; `DuplicateRank` when a session of this rank listens there, be it
-    /// this one; `Closed`; `SystemLimit`.
-    pub fn listen_uds(&self, dir: impl AsRef<Path>) -> Result<()> {
-        self.shared.check_opening()?;
-        self.shared.listeners.open(Listener::uds(dir.as_ref(), self.shared.config.rank)?)
-    }
-
-    /// Closes all listeners: their ports and files are free when this returns, for this session and for others. Links live
-    /// on. Who is about to connect may not get in; peers that lose their links cannot dial this end again.
-    pub fn close_listeners(&self) {
-        // The listeners of a forked child are its parent's.
-        if self.shared.check_process().is_ok() {
-            self.shared.listeners.close();
+    /// - `InvalidConfig` if another socket has the address, if others can enter the folder, or for [`Address::Local`], which
+    ///   names two places.
+    /// - `DuplicateRank` if a session of this rank listens in the folder, be it this one.
+    /// - `NoCredentials`, `Closed`, `SystemLimit`, `Forked`.
+    pub fn listen(&self, at: &Address) -> Result<Listener> {
+        let shared = &self.shared;
+        shared.check_process()?;
+        if shared.is_leaving() {
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
+        let socket = match at {
+            Address::Tcp(addr) | Address::UnauthenticatedTcp(addr) => {
+                shared.check_exposure(at)?;
+                shared.check_secret(addr.ip())?;
+                Socket::tcp(*addr)?
+            }
+            Address::Uds(dir) => Socket::uds(dir, shared.config.rank)?,
+            Address::Local { .. } => {
+                let what = format!("`{at}` names two places: listen at each of them");
+                return Err(Error::config(what));
+            }
+        };
+        let address = socket.address();
+        let number = shared.listeners.open(socket)?;
+        Ok(Listener { session: Arc::downgrade(shared), number, address })
     }
 
-    /// From now on, as [`SessionBuilder::insecure`](crate::session::SessionBuilder::insecure).
-    pub fn allow_insecure(&self) {
-        self.shared.insecure.store(true, Ordering::Release);
+    /// Returns its open listeners, oldest first, those of the builder included: TCP before the folder. None in a forked child.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<Listener> {
+        if self.shared.origin.is_child() {
+            return Vec::new();
+        }
+        let of = |(number, address)| {
+            let session = Arc::downgrade(&self.shared);
+            Listener { session, number, address }
+        };
+        self.shared.listeners.all().into_iter().map(of).collect()
     }
 }

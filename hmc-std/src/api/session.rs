@@ -1,6 +1,7 @@
 //! A session: a process's part in a job.
 
 mod builder;
+mod info;
 mod owner;
 mod running;
 mod shutdown;
@@ -8,5 +9,6 @@ mod shutdown;
 mod tests;
 
 pub use builder::SessionBuilder;
+pub use info::SessionInfo;
 pub use running::Session;
 pub use shutdown::Shutdown;

@@ -16,6 +16,9 @@ use crate::base::paths::{absolute, uds_path};
 pub enum Address {
     /// A TCP listener.
     Tcp(SocketAddr),
+    /// A TCP listener at an address that other machines can use, whose connections prove nothing about their other ends:
+    /// [`Address::unauthenticated`].
+    UnauthenticatedTcp(SocketAddr),
     /// The folder in which the peer's control socket lies, named after its rank.
     Uds(PathBuf),
     /// The same folder, and the TCP endpoint of the peer that is meant: processes of several jobs may use one folder, and who
@@ -29,6 +32,35 @@ pub enum Address {
 }
 
 impl Address {
+    /// A TCP listener; with port 0, where a session listens, at a port that the system chooses.
+    pub fn tcp(addr: impl Into<SocketAddr>) -> Self {
+        Self::Tcp(addr.into())
+    }
+
+    /// The local socket of a session in a folder.
+    pub fn uds(dir: impl Into<PathBuf>) -> Self {
+        Self::Uds(dir.into())
+    }
+
+    /// The same address, for connections that prove nothing about their other ends: a TCP address that is not a loopback
+    /// address is refused without this, with `NoCredentials`. For networks that you trust. Loopback addresses and local sockets
+    /// stay as they are.
+    #[must_use]
+    pub fn unauthenticated(self) -> Self {
+        match self {
+            Self::Tcp(addr) if !is_loopback(addr.ip()) => Self::UnauthenticatedTcp(addr),
+            other => other,
+        }
+    }
+
+    /// The address of a TCP listener.
+    pub(crate) fn tcp_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(addr) | Self::UnauthenticatedTcp(addr) => Some(*addr),
+            Self::Uds(_) | Self::Local { .. } => None,
+        }
+    }
+
     fn local(s: &str) -> Self {
         match s.rsplit_once('#').map(|(dir, endpoint)| (dir, endpoint.parse())) {
             Some((dir, Ok(endpoint))) if !dir.is_empty() => {
@@ -46,7 +78,7 @@ impl Address {
             _ => dir.clone(),
         };
         match self {
-            Self::Tcp(addr) => Self::Tcp(*addr),
+            Self::Tcp(_) | Self::UnauthenticatedTcp(_) => self.clone(),
             Self::Uds(dir) => Self::Uds(there(dir)),
             Self::Local { dir, endpoint } => Self::Local { dir: there(dir), endpoint: *endpoint },
         }
@@ -55,7 +87,7 @@ impl Address {
     /// The folder of a local address.
     pub(crate) fn folder(&self) -> Option<&Path> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp(_) | Self::UnauthenticatedTcp(_) => None,
             Self::Uds(dir) | Self::Local { dir, .. } => Some(dir),
         }
     }
@@ -118,7 +150,7 @@ impl FromStr for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(a) => write!(f, "tcp://{a}"),
+            Self::Tcp(a) | Self::UnauthenticatedTcp(a) => write!(f, "tcp://{a}"),
             Self::Uds(p) => write!(f, "uds://{}", p.display()),
             Self::Local { dir, endpoint } => write!(f, "uds://{}#{endpoint}", dir.display()),
         }

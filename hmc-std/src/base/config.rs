@@ -43,7 +43,7 @@ pub struct Config {
     pub(crate) insecure_loopback: bool,
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) uds_dir: Option<PathBuf>,
-    /// Whether a session begins so; [`SessionInner::is_insecure`](crate::state::inner::SessionInner) is what holds.
+    /// Machines that prove nothing about themselves are allowed, whatever an address says.
     pub(crate) insecure: bool,
     pub(crate) upstream: bool,
     pub(crate) buffer_bytes: u64,

@@ -87,7 +87,8 @@ impl SessionInner {
                 path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
             }
             (Ok(e @ EndpointDesc::Tcp { .. }), PeerAddr::Tcp(from)) => {
-                e.port().map(|port| Address::Tcp((from.ip(), port).into()))
+                // It came by a listener of ours whose address stood for the trust in it.
+                e.port().map(|port| Address::tcp((from.ip(), port)).unauthenticated())
             }
             _ => None,
         })

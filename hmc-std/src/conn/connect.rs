@@ -10,7 +10,6 @@ use hmc_core::wire::reject::RejectReason;
 
 use crate::base::address::Address;
 use crate::base::clock;
-use crate::base::config::check_exposure;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::private_ranks::{is_private, too_many};
@@ -133,9 +132,7 @@ impl SessionInner {
         address: &Address,
         until: WaitLimit,
     ) -> Result<Arc<Link>> {
-        if let Address::Tcp(addr) = address {
-            check_exposure(addr.ip(), self.is_insecure())?;
-        }
+        self.check_exposure(address)?;
         let claims = rank;
         let rank = if rank == self.config.rank && self.config.private_ranks {
             self.private_rank().ok_or_else(too_many)?
@@ -235,7 +232,6 @@ mod tests {
     use hmc_core::types::ConnType;
 
     use crate::api::session::Session;
-    use crate::base::address::Address;
     use crate::base::error::{Error, Result};
     use crate::transport::data_plane::AnyDataPlane;
     use crate::transport::domain::{DataPlaneParams, Domain, PeerFacts, Side};
@@ -275,7 +271,7 @@ mod tests {
     fn a_rank_can_be_dialed_again_after_a_panic_of_a_transport() {
         let target = Session::builder(1).buffer(64).tcp("127.0.0.1:0").start().expect("a target");
         let source = Session::builder(0).buffer(64).transport(Panicking).start().expect("a source");
-        let at = Address::Tcp(target.tcp_addr().expect("it listens"));
+        let at = target.listeners().remove(0).address().clone();
         let dial = || source.connect(&at).rank(1).over(PANICKING).within(LONG).wait().map(drop);
         assert!(catch_unwind(AssertUnwindSafe(dial)).is_err(), "the panic goes on");
         let peer = source

@@ -34,7 +34,7 @@ impl DialTarget {
             return Ok(Self::Path(path.to_path_buf()));
         }
         let ip = match address {
-            Address::Tcp(a) => a.ip(),
+            Address::Tcp(a) | Address::UnauthenticatedTcp(a) => a.ip(),
             // The peer reported that it listens there: it was asked.
             Address::Local { endpoint, .. } if !endpoint.ip().is_unspecified() => {
                 return Ok(Self::Address(Address::Tcp(*endpoint)));

@@ -12,7 +12,6 @@ use hmc_core::types::{ConnType, Rank};
 use hmc_core::wire::reject::RejectReason;
 
 use crate::base::address::Address;
-use crate::base::config::check_exposure;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::base::private_ranks::is_private;
@@ -85,9 +84,7 @@ impl Dialer {
             return Err(Error::config(format!("rank {rank} is this session's own"))
                 .with_remedy("use `loopback()` for transfers to itself"));
         }
-        if let Address::Tcp(addr) = address {
-            check_exposure(addr.ip(), shared.is_insecure())?;
-        }
+        shared.check_exposure(address)?;
         if shared.is_leaving() {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }

@@ -31,7 +31,7 @@ impl SessionInner {
     pub(crate) fn expected_endpoint(&self, address: &Address, socket: &Socket) -> (Asked, bool) {
         let of = |at: SocketAddr| Asked::new(bytes(at.ip()), at.port(), self.netns);
         match address {
-            Address::Tcp(addr) => {
+            Address::Tcp(addr) | Address::UnauthenticatedTcp(addr) => {
                 let there = socket.peer_address().unwrap_or(*addr);
                 let here = socket.own_address().map(|a| a.ip());
                 // Between systems, what answers is what the network leads to.

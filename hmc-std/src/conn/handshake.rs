@@ -231,7 +231,7 @@ fn finish_connect(
 /// A connected socket to an address.
 pub(crate) fn open(address: &Address, rank: Rank, until: WaitLimit) -> Result<OwnedFd> {
     match address {
-        Address::Tcp(addr) => open_tcp(*addr, until),
+        Address::Tcp(addr) | Address::UnauthenticatedTcp(addr) => open_tcp(*addr, until),
         Address::Uds(dir) | Address::Local { dir, .. } => {
             open_path(&socket_path(dir, rank)?, until)
         }

@@ -44,15 +44,15 @@ impl SessionInner {
             return true;
         }
         let lives = self.link(claims).is_some_and(|l| l.state() != LinkState::Dead);
-        let elsewhere = match (lock(&self.routes).get(&claims).map(|r| &r.address), address) {
-            (Some(Address::Tcp(known)), Address::Tcp(given)) => known != given,
-            // Else a process that listens in both ways.
-            (Some(known), given) => match (known.folder(), given.folder()) {
-                (Some(k), Some(g)) => k != g,
+        let elsewhere = lock(&self.routes).get(&claims).is_some_and(|route| {
+            let known = &route.address;
+            match (known.tcp_addr(), address.tcp_addr(), known.folder(), address.folder()) {
+                (Some(known), Some(given), ..) => known != given,
+                (_, _, Some(known), Some(given)) => known != given,
+                // A process that listens in both ways.
                 _ => false,
-            },
-            (None, _) => false,
-        };
+            }
+        });
         lives && elsewhere
     }
 

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use hmc_core::wire::hello::{Asked, EndpointList, Hello};
 use hmc_core::wire::proof::{Challenge, Proof, Role};
 
-use crate::base::address::is_loopback;
+use crate::base::address::{Address, is_loopback};
+use crate::base::config::check_exposure;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::secret::Secret;
 use crate::state::inner::SessionInner;
@@ -42,6 +43,17 @@ impl SessionInner {
     pub(crate) fn needs_proof(&self, here: Option<IpAddr>, there: IpAddr) -> bool {
         // A process may bind another address of this system before it connects to a loopback one.
         !self.config.insecure_loopback && (is_loopback(there) || here.is_some_and(is_loopback))
+    }
+
+    /// Refuses an address that other machines can use, unless it or the session says that connections need not prove anything.
+    ///
+    /// # Errors
+    /// `NoCredentials`.
+    pub(crate) fn check_exposure(&self, address: &Address) -> Result<()> {
+        match address {
+            Address::Tcp(addr) => check_exposure(addr.ip(), self.config.insecure),
+            Address::UnauthenticatedTcp(_) | Address::Uds(_) | Address::Local { .. } => Ok(()),
+        }
     }
 
     /// The secret, if a listener has to have one: an error now, and not a refusal of each peer.

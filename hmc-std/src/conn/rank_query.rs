@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use crate::base::address::Address;
 use crate::base::clock;
-use crate::base::config::check_exposure;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::{rank_of_socket, socket_path};
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
@@ -32,13 +31,15 @@ impl SessionInner {
             return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
         }
         match address {
-            Address::Tcp(addr) => self.query_rank(*addr, until),
+            Address::Tcp(addr) | Address::UnauthenticatedTcp(addr) => {
+                self.check_exposure(address)?;
+                self.query_rank(*addr, until)
+            }
             Address::Uds(dir) | Address::Local { dir, .. } => self.find_rank(dir),
         }
     }
 
     fn query_rank(&self, addr: SocketAddr, until: WaitLimit) -> Result<Rank> {
-        check_exposure(addr.ip(), self.is_insecure())?;
         let mut retries = Retries::default();
         loop {
             let again = match self.query_once(addr, until) {

@@ -47,10 +47,8 @@ impl DrivenConnect {
     pub fn advance(&mut self, session: &DrivenSession) -> Result<DrivenStep> {
         Ok(match self.0.advance(&session.shared)? {
             Ok(link) => DrivenStep::Ready(DrivenLink(link)),
-            Err(ConnectStep::Open(DialTarget::Address(Address::Tcp(at)))) => {
-                DrivenStep::Open(Some(at))
-            }
-            Err(ConnectStep::Open(_)) => DrivenStep::Open(None),
+            Err(ConnectStep::Open(DialTarget::Address(at))) => DrivenStep::Open(at.tcp_addr()),
+            Err(ConnectStep::Open(DialTarget::Path(_))) => DrivenStep::Open(None),
             Err(ConnectStep::Receive) => DrivenStep::Receive,
             Err(ConnectStep::Drive(link)) => DrivenStep::Drive(DrivenLink(link)),
             Err(ConnectStep::Event { by, .. }) => DrivenStep::Event(by),

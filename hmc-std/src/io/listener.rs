@@ -11,6 +11,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
+use crate::base::address::Address;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::{private_dir, socket_path};
 
@@ -90,6 +91,14 @@ impl Listener {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp { fd, .. } | Self::Uds { fd, .. } => fd.as_fd(),
+        }
+    }
+
+    /// What a peer that connects to it names.
+    pub(crate) fn address(&self) -> Address {
+        match self {
+            Self::Tcp { addr, .. } => Address::Tcp(*addr),
+            Self::Uds { path, .. } => Address::uds(path.parent().unwrap_or(Path::new("/"))),
         }
     }
 

@@ -179,7 +179,6 @@ mod tests {
 
     use super::{ParkWaker, RARE, WaitSet};
     use crate::api::session::Session;
-    use crate::base::address::Address;
     use crate::base::clock;
     use crate::link::ends::{End, INBOX, alone, first_byte, pair};
 
@@ -193,7 +192,7 @@ mod tests {
     fn whoever_waits_for_a_link_leads_it_until_the_wait_is_over() {
         let target = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().expect("a target");
         let source = Session::builder(0).buffer(4096).start().expect("a source");
-        let address = Address::Tcp(target.tcp_addr().expect("it listens"));
+        let address = target.listeners().remove(0).address().clone();
         let peer = source.connect(&address).rank(1).wait().expect("connected");
         let waker = ParkWaker::new().expect("a waker");
         let (mut first, mut second) = (WaitSet::new(&waker), WaitSet::new(&waker));

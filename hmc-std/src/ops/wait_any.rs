@@ -205,7 +205,6 @@ mod tests {
         Armed, EventfdWaker, LinkOp, UNWATCHED_PARK, Waited, WaitedFor, unwatched, wait_any,
     };
     use crate::api::session::Session;
-    use crate::base::address::Address;
     use crate::base::config::Progress;
     use crate::io::reactor::Reactor;
     use crate::link::ends::pair_with_worker;
@@ -286,7 +285,7 @@ mod tests {
         let quiet = Session::builder(1).buffer(4096).tcp("127.0.0.1:0");
         let quiet = quiet.progress(Progress::Manual).start().expect("a target");
         let source = Session::builder(0).buffer(4096).start().expect("a source");
-        let address = Address::Tcp(quiet.tcp_addr().expect("it listens"));
+        let address = quiet.listeners().remove(0).address().clone();
         let peer = std::thread::scope(|s| {
             let connecting = s.spawn(|| source.connect(&address).rank(1).wait());
             while !connecting.is_finished() {

@@ -54,8 +54,6 @@ pub(crate) struct SessionInner {
     pub(crate) buffer: ConnBuffer,
     pub(crate) listeners: Listeners,
     pub(crate) secret: KeptSecret,
-    /// Machines that prove nothing about themselves are allowed.
-    pub(crate) insecure: AtomicBool,
     pub(crate) host: HostId,
     /// This process's network namespace; 0: not known.
     pub(crate) netns: u64,
@@ -134,7 +132,6 @@ impl SessionInner {
         let registry = Membership::new(parts.config.rank, parts.config.ranks);
         Arc::new_cyclic(|me| Self {
             id: crate::base::identity::next(),
-            insecure: AtomicBool::new(parts.config.insecure),
             netns: parts.netns,
             config: parts.config,
             clock: parts.clock,

@@ -6,12 +6,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use hmc_core::wire::hello::EndpointList;
 use rustix::io::Errno;
 
+use crate::base::address::Address;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
 use crate::io::listener::{Listener, PeerAddr};
@@ -50,11 +51,11 @@ impl Listeners {
         Self { reactor: Arc::clone(reactor), inner: Mutex::default() }
     }
 
-    /// Takes a listener in.
+    /// Takes a listener in, and gives its number.
     ///
     /// # Errors
     /// `SystemLimit`; `Full` after 4 billion.
-    pub(crate) fn open(&self, listener: Listener) -> Result<()> {
+    pub(crate) fn open(&self, listener: Listener) -> Result<u32> {
         let mut inner = lock(&self.inner);
         let number = inner.next;
         let full =
@@ -62,7 +63,16 @@ impl Listeners {
         inner.next = number.checked_add(1).ok_or_else(full)?;
         self.reactor.watch(listener.fd(), Token::Listener(number))?;
         inner.open.push((number, listener));
-        Ok(())
+        Ok(number)
+    }
+
+    /// Closes the listener of that number, if it is open.
+    pub(crate) fn close_one(&self, number: u32) {
+        let mut inner = lock(&self.inner);
+        if let Some(at) = inner.open.iter().position(|(n, _)| *n == number) {
+            let (_, listener) = inner.open.remove(at);
+            self.reactor.unwatch(listener.fd());
+        }
     }
 
     /// Closes all. Who waits before one is sent away by the kernel.
@@ -103,9 +113,9 @@ impl Listeners {
         lock(&self.inner).open.iter().filter_map(|(_, listener)| listener.addr()).collect()
     }
 
-    /// Where local listeners are, oldest first.
-    pub(crate) fn uds_paths(&self) -> Vec<PathBuf> {
-        lock(&self.inner).open.iter().filter_map(|(_, listener)| listener.path()).collect()
+    /// The numbers of all, and where they are, oldest first.
+    pub(crate) fn all(&self) -> Vec<(u32, Address)> {
+        lock(&self.inner).open.iter().map(|(number, l)| (*number, l.address())).collect()
     }
 
     /// Whether a local listener is there.
@@ -162,6 +172,7 @@ mod tests {
     #![allow(clippy::indexing_slicing, reason = "tests may panic")]
 
     use std::os::unix::ffi::OsStrExt as _;
+    use std::path::PathBuf;
 
     use super::*;
     use crate::base::clock;
@@ -216,9 +227,7 @@ mod tests {
         let reactor = Arc::new(Reactor::new(Progress::Thread).expect("a reactor"));
         let listeners = Listeners::new(&reactor);
         assert!(
-            listeners.is_empty()
-                && listeners.tcp_addrs().is_empty()
-                && listeners.uds_paths().is_empty()
+            listeners.is_empty() && listeners.tcp_addrs().is_empty() && listeners.all().is_empty()
         );
         assert_eq!(endpoints(&listeners, None, false), (None, None));
         let dirs = [0, 1].map(|n| {
@@ -233,9 +242,15 @@ mod tests {
         assert!(!listeners.is_empty());
         let ports: Vec<_> = listeners.tcp_addrs().iter().map(|a| a.port()).collect();
         let [far, near] = ports[..] else { panic!("two listeners: {ports:?}") };
-        let paths = listeners.uds_paths();
-        let [old, new] = &paths[..] else { panic!("two listeners: {paths:?}") };
-        assert!(old.starts_with(&dirs[0]) && new.starts_with(&dirs[1]));
+        let [old, new] = &dirs.each_ref().map(|dir| dir.join("hmc_ctrl_rank_3.sock"));
+        let [port_far, port_near] = [("127.0.0.2", far), ("127.0.0.1", near)]
+            .map(|(ip, port)| Address::tcp((ip.parse::<IpAddr>().expect("an address"), port)));
+        let [dir_old, dir_new] = dirs.each_ref().map(Address::uds);
+        assert_eq!(
+            listeners.all(),
+            [(0, port_far), (1, dir_old), (2, port_near), (3, dir_new)],
+            "by number"
+        );
         // Who came by which; whether from elsewhere; the port and the path that it gets.
         for (came_by, elsewhere, port, path) in [
             (None, false, Some(far), old),
@@ -271,11 +286,13 @@ mod tests {
         assert_eq!(ready(), []);
         listeners.set_watched(2, true);
         assert_eq!(ready(), [Token::Listener(2)]);
+        listeners.close_one(3);
+        assert!(!new.exists() && old.exists(), "one of them");
         listeners.close();
         assert!(listeners.is_empty() && ready().is_empty());
         assert!(std::net::TcpStream::connect(at("127.0.0.1", near)).is_err(), "it is closed");
-        assert!(!new.exists(), "its file is gone");
-        listeners.open(tcp("127.0.0.1:0")).expect("open");
+        assert!(!old.exists(), "its file is gone");
+        assert_eq!(listeners.open(tcp("127.0.0.1:0")).expect("open"), 4);
         assert!(matches!(listeners.accept(0), Ok(None)));
         let again = listeners.tcp_addrs()[0];
         let _third = std::net::TcpStream::connect(again).expect("it listens");

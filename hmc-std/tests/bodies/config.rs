@@ -83,7 +83,7 @@ fn address(text: &[u8], subject: Subject) -> String {
     match parse(s, subject) {
         Ok(a) => {
             let got = match &a {
-                Address::Tcp(addr) => Want::Tcp(*addr),
+                Address::Tcp(addr) | Address::UnauthenticatedTcp(addr) => Want::Tcp(*addr),
                 Address::Uds(dir) => Want::Uds(dir.clone()),
                 Address::Local { dir, endpoint } => Want::Local(dir.clone(), *endpoint),
             };

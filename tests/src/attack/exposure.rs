@@ -39,7 +39,7 @@ pub fn beyond_loopback(context: &mut Context) -> Outcome {
         let far = Address::Tcp(SocketAddr::from(([192, 0, 2, 1], 9)));
         let dialed = session.connect(&far).rank(8).within(Duration::from_millis(200)).wait();
         let listens = Session::builder(9).tcp("0.0.0.0:0").start();
-        let later = session.listen_tcp("0.0.0.0:0");
+        let later = session.listen(&Address::tcp(([0, 0, 0, 0], 0)));
         let wanted = ErrorKind::NoCredentials;
         let all = [
             wrong("a listener at 0.0.0.0", listens.map(drop), wanted),

@@ -17,6 +17,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::{Context, Outcome};
 use crate::env::until;
+use crate::listening::Listening as _;
 use crate::raw_frames::read_frame;
 use crate::rogue::Rogue;
 

@@ -18,6 +18,7 @@ use hmc_std::{Address, ConnType, ErrorKind, Session};
 
 use super::{Context, Outcome};
 use crate::env::{TempDir, bound, until};
+use crate::listening::Listening as _;
 use crate::raw_frames::{dial, frame, hello, hello_with, is_closed_after, read_frame, send_raw};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -200,7 +201,7 @@ pub fn short_claims(context: &mut Context) -> Outcome {
         let raw = || UnixStream::connect(&path).expect("it listens");
         let host = claims(raw(), 2, u64::MAX, OTHER_HOST);
         claims(raw(), 3, u64::MAX, host);
-        until("its ends are known", LONG, || server.arriving().is_empty().then_some(()));
+        until("its ends are known", LONG, || server.info().connecting.is_empty().then_some(()));
         let began = Instant::now();
         let latest = bound(KEPT + Duration::from_secs(3));
         let honest = |rank| -> Result<Duration, String> {

@@ -10,6 +10,7 @@ use hmc_std::{Address, Error, ErrorKind, Peer, Session, Waited, want::Wanted};
 
 use super::{Context, Outcome};
 use crate::env::bound;
+use crate::listening::Listening as _;
 use crate::raw_frames::frame;
 use crate::rogue::Rogue;
 

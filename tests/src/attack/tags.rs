@@ -10,6 +10,7 @@ use hmc_std::{Address, ConnType, ErrorKind, Message, Peer, Session, want::Wanted
 use super::{Context, Outcome};
 use crate::actor::Actor;
 use crate::env::{TempDir, until};
+use crate::listening::Listening as _;
 use crate::raw_frames::frame;
 use crate::rogue::Rogue;
 

@@ -12,6 +12,7 @@ use hmc_testkit::buffers::BufferTransfers as _;
 
 use super::{Context, Outcome};
 use crate::env::until;
+use crate::listening::Listening as _;
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// A waker that is to be called is called by then.

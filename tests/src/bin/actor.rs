@@ -24,6 +24,7 @@ use hmc_tests::bystander;
 use hmc_tests::child::{go_on_as_a_child, in_a_child};
 use hmc_tests::counting::Counting;
 use hmc_tests::files;
+use hmc_tests::listening::Listening as _;
 use hmc_tests::planted;
 
 #[global_allocator]

@@ -9,6 +9,7 @@ use hmc_std::{Address, ConnBuffer, Peer, Session};
 
 use super::losses;
 use crate::env::{TempDir, Via};
+use crate::listening::Listening as _;
 use crate::pair::pattern;
 
 /// Time within which everything here has surely happened.

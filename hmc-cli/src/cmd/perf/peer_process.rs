@@ -60,7 +60,7 @@ pub(super) fn serve(options: &Options, stop: &Stop) -> Result<()> {
     let listening = Listening {
         pid: std::process::id(),
         rank,
-        tcp: session.tcp_addr().map(|a| a.to_string()),
+        tcp: crate::connect::tcp_listener(&session),
         uds: uds.map(|d| d.display().to_string()),
         buffer: options.buffer,
     };

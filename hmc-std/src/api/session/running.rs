@@ -1,18 +1,16 @@
 //! A session that was started.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use hmc_core::types::{ConnType, Rank};
 
+use super::info::SessionInfo;
 use super::owner::Owner;
 use crate::api::peer::Peer;
 use crate::base::address::Address;
 use crate::base::error::Result;
-use crate::link::{Link, LinkState};
+use crate::link::Link;
 use crate::memory::{ConnBuffer, Memory, Region};
 use crate::ops::accept::Accept;
 use crate::ops::connect::Connect;
@@ -41,29 +39,10 @@ impl Session {
         Self { shared, owner, memory }
     }
 
-    /// Returns the number of this session, which is unique in the process; see
-    /// [`Peer::session_id`](crate::peer::Peer::session_id).
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        self.shared.id
-    }
-
-    /// Returns the job of this session; see [`SessionBuilder::job`](crate::session::SessionBuilder::job).
-    #[must_use]
-    pub fn job(&self) -> u64 {
-        self.shared.config.job
-    }
-
     /// Returns this process's rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
         self.shared.config.rank
-    }
-
-    /// Returns the deadline of requests and calls that have none of their own.
-    #[must_use]
-    pub fn deadline(&self) -> Duration {
-        self.shared.config.deadline
     }
 
     /// Returns the table of the session's registered memory.
@@ -78,31 +57,13 @@ impl Session {
         &self.shared.buffer
     }
 
-    /// Returns the address of the oldest TCP listener, with the port that the system selected for port 0.
-    #[must_use]
-    pub fn tcp_addr(&self) -> Option<SocketAddr> {
-        self.tcp_addrs().first().copied()
-    }
-
-    /// Returns the addresses of all TCP listeners, the oldest first.
-    #[must_use]
-    pub fn tcp_addrs(&self) -> Vec<SocketAddr> {
-        if self.shared.origin.is_child() { Vec::new() } else { self.shared.listeners.tcp_addrs() }
-    }
-
-    /// Returns the paths of all control sockets, the oldest first.
-    #[must_use]
-    pub fn uds_paths(&self) -> Vec<PathBuf> {
-        if self.shared.origin.is_child() { Vec::new() } else { self.shared.listeners.uds_paths() }
-    }
-
     /// Connects to a peer that listens at `address`, over the best transport that both ends have. The request is
     /// complete when both ends can transfer. If a peer of that rank is already connected, the result is that peer.
     ///
     /// # Errors
     /// Of the request: `Unavailable` if no process answers at the address, or the selected transport is unavailable;
     /// `InvalidConfig` for a rank above the maximum, or if this session itself listens there; `DuplicateRank`,
-    /// `Version`, `NoCredentials` (not loopback and not `insecure`), `DeadlineExceeded`, `Interrupted`, `Protocol`,
+    /// `Version`, `NoCredentials` (no loopback address and not [`Address::unauthenticated`]), `DeadlineExceeded`, `Interrupted`, `Protocol`,
     /// `Refused`.
     pub fn connect(&self, address: &Address) -> Request<Connect<'_>> {
         Request::connect(&self.shared, address)
@@ -154,12 +115,10 @@ impl Session {
         self.shared.links().into_iter().filter(ready).map(|l| self.peer_over(l)).collect()
     }
 
-    /// Returns the ranks whose connections are being established. Messages of them may already be in the inbox;
-    /// [`Session::accept`] waits until transfers are possible.
+    /// Returns what the session was started with, and the ranks whose connections are being set up.
     #[must_use]
-    pub fn arriving(&self) -> Vec<u32> {
-        let opening = |l: &Arc<Link>| l.state() == LinkState::Opening;
-        self.shared.links().into_iter().filter(opening).map(|l| l.peer.0).collect()
+    pub fn info(&self) -> SessionInfo {
+        SessionInfo::of(&self.shared)
     }
 
     /// Returns the counters of this session and its peers; none in a forked child.

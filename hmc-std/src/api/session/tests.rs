@@ -68,11 +68,12 @@ fn a_peer_is_found_while_it_is_ready_or_has_left_messages() {
 fn peers_are_those_that_are_ready_and_those_arrive_that_open() {
     let session = session();
     let ends = [3, 1, 2].map(|rank| known(&session, rank, 100 + rank));
+    let connecting = || session.info().connecting.iter().map(|rank| rank.0).collect::<Vec<_>>();
     let peers = || session.peers().iter().map(|p| p.rank().0).collect::<Vec<_>>();
-    assert_eq!((peers(), session.arriving()), (vec![], vec![1, 2, 3]));
+    assert_eq!((peers(), connecting()), (vec![], vec![1, 2, 3]));
     ends[0].link.check_ready();
     ends[1].link.check_ready();
-    assert_eq!((peers(), session.arriving()), (vec![1, 3], vec![2]));
+    assert_eq!((peers(), connecting()), (vec![1, 3], vec![2]));
     assert_eq!(
         [1, 2, 3, 4].map(|rank| session.peer(rank).is_ok_and(|p| p.is_connected())),
         [true, false, true, false]
@@ -84,7 +85,7 @@ fn peers_are_those_that_are_ready_and_those_arrive_that_open() {
     // Each once.
     assert_eq!((any(), any(), any()), (Ok(1), Ok(3), Err(ErrorKind::DeadlineExceeded)));
     assert!(ends[1].link.advance(LinkState::Leaving));
-    assert_eq!((peers(), session.arriving()), (vec![3], vec![2]));
+    assert_eq!((peers(), connecting()), (vec![3], vec![2]));
     let waited =
         |rank| session.accept(rank).within(NOT_LONG).wait().map(|_| ()).map_err(|e| e.kind());
     assert_eq!(waited(3), Ok(()));
@@ -115,6 +116,6 @@ fn only_loopback_by_name_leads_to_oneself() {
         .wait()
         .expect_err("by address");
     assert_eq!(e.kind(), ErrorKind::InvalidConfig);
-    assert_eq!((session.rank(), session.deadline() > NOT_LONG), (Rank(0), true));
+    assert_eq!((session.rank(), session.info().deadline > NOT_LONG), (Rank(0), true));
     assert!(!session.progress(), "nothing happens");
 }
