@@ -27,6 +27,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod blocks;
 pub mod chunks;
 pub mod ctrl;
 pub mod device;

@@ -32,6 +32,8 @@ pub const MAX_STREAM_FRAME_BYTES: u32 = 1 << 20;
 pub const MAX_STREAM_REQUESTS: usize = 256;
 /// Windows that one peer may hold open towards another.
 pub const MAX_WINDOWS_PER_PEER: usize = 256;
+/// Blocks of one window that can have generations.
+pub const MAX_BLOCKS: u32 = 1 << 16;
 /// Bytes that unread messages of peers that are gone may take, of one session, in all.
 pub const MAX_LEFT_BYTES: usize = 64 << 20;
 /// Rendezvous (messages of `send_data`) that one end may have in flight to a peer.

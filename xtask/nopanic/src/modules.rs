@@ -13,6 +13,7 @@ macro_rules! modules {
 }
 
 modules! {
+    blocks = "blocks",
     chunks = "chunks",
     ctrl_commands = "ctrl/commands",
     ctrl_conn = "ctrl/conn",
