@@ -24,7 +24,30 @@ pub enum WindowFault {
     OutOfWindow(RangeError),
     /// The window does not allow this kind of access.
     Access,
+    /// A block of the window has another generation than expected. Unlike for the other faults, bytes may have moved: the block
+    /// can change while they do.
+    StaleGeneration(StaleGeneration),
 }
+
+/// A block that has another generation than expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaleGeneration {
+    /// Which block of the window.
+    pub block: u32,
+    /// The generation that the initiator named.
+    pub expected: u32,
+    /// The generation that the block had.
+    pub found: u32,
+}
+
+impl core::fmt::Display for StaleGeneration {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { block, expected, found } = self;
+        write!(f, "block {block} of the window has generation {found}, not {expected}")
+    }
+}
+
+impl core::error::Error for StaleGeneration {}
 
 impl core::fmt::Display for WindowFault {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -36,6 +59,7 @@ impl core::fmt::Display for WindowFault {
             Self::Revoked => f.write_str("the window was revoked"),
             Self::OutOfWindow(e) => write!(f, "{e}"),
             Self::Access => f.write_str("the window does not allow this access"),
+            Self::StaleGeneration(e) => write!(f, "{e}"),
         }
     }
 }

@@ -8,7 +8,7 @@ use hmc_core::range::{Extent, RangeError, Side};
 use hmc_core::slots::{Full, SlotId, Stale};
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{ConnType, Incarnation, Rank};
-use hmc_core::window::{ExposeError, WindowFault};
+use hmc_core::window::{ExposeError, StaleGeneration, WindowFault};
 use hmc_core::wire::cursor::{WireError, WireErrorKind};
 use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_core::wire::reject::RejectReason;
@@ -153,6 +153,9 @@ fn failures_of_transfers() {
         (WindowFault::Access, "the window does not allow this access"),
     ]);
     assert_eq!(WindowFault::OutOfWindow(range()).to_string(), range().to_string());
+    let stale = StaleGeneration { block: 12, expected: 4, found: 5 };
+    assert_eq!(stale.to_string(), "block 12 of the window has generation 5, not 4");
+    assert_eq!(WindowFault::StaleGeneration(stale).to_string(), stale.to_string());
     check(&[(
         ExposeError::Full { limit: 8 },
         "all 8 windows towards this peer are in use; revoke one first",

@@ -13,7 +13,7 @@ use common::{encode, endpoints, hex, samples, unhex};
 use hmc_core::limits::MAX_FRAME_BYTES;
 use hmc_core::range::{RangeError, Side};
 use hmc_core::region::{Epoch, WindowId};
-use hmc_core::window::WindowFault;
+use hmc_core::window::{StaleGeneration, WindowFault};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::header::Header;
 use hmc_core::wire::message::{ControlKind, ControlMessage, tag_frame};
@@ -87,15 +87,26 @@ fn frames() -> Vec<(&'static str, DataFrame)> {
     let range = RangeError { side: Side::Remote, offset: 7, len: 8, limit: 9 };
     let tag = 0x4142_4344_4546_4748;
     let addr = 0x0000_7FFF_1234_5000;
+    let (notify, expect) = (DataFlags::LAST | DataFlags::NOTIFY, DataFlags::EXPECT);
+    let generation = 0x5152_5354;
+    let stale = StaleGeneration { block: 7, expected: 0x5152_5354, found: u32::MAX };
     let nack = |why| DataFrame::nack(5, why);
     vec![
         ("write", DataFrame { len: 0x1000, ..base(DataKind::Write) }),
         ("write_last", DataFrame { len: 16, flags: DataFlags::LAST, ..base(DataKind::Write) }),
+        ("write_notify", DataFrame { len: 16, flags: notify, tag, ..base(DataKind::Write) }),
         (
-            "write_notify",
-            DataFrame { len: 16, flags: DataFlags::all(), tag, ..base(DataKind::Write) },
+            "write_expect",
+            DataFrame {
+                len: 16,
+                flags: DataFlags::all(),
+                tag,
+                addr: generation,
+                ..base(DataKind::Write)
+            },
         ),
         ("read", base(DataKind::Read)),
+        ("read_expect", DataFrame { flags: expect, addr: generation, ..base(DataKind::Read) }),
         (
             "read_data",
             DataFrame {
@@ -106,7 +117,7 @@ fn frames() -> Vec<(&'static str, DataFrame)> {
             },
         ),
         ("ack", DataFrame::ack(0x0102_0304, 3)),
-        ("write_ref", DataFrame { addr, flags: DataFlags::all(), tag, ..base(DataKind::WriteRef) }),
+        ("write_ref", DataFrame { addr, flags: notify, tag, ..base(DataKind::WriteRef) }),
         ("read_ref", DataFrame { addr, ..base(DataKind::ReadRef) }),
         ("region", DataFrame { offset: 0, ..base(DataKind::Region) }),
         (
@@ -119,11 +130,22 @@ fn frames() -> Vec<(&'static str, DataFrame)> {
                 ..base(DataKind::Region)
             },
         ),
+        (
+            "region_of_generations",
+            DataFrame {
+                flags: expect,
+                offset: 0,
+                tag: 0x0001_0000,
+                addr: 0x80,
+                ..base(DataKind::Region)
+            },
+        ),
         ("nack_unknown_window", nack(Failure::Window(WindowFault::Unknown))),
         ("nack_stale_epoch", nack(Failure::Window(WindowFault::StaleEpoch))),
         ("nack_revoked", nack(Failure::Window(WindowFault::Revoked))),
         ("nack_range", nack(Failure::Window(WindowFault::OutOfWindow(range)))),
         ("nack_access", nack(Failure::Window(WindowFault::Access))),
+        ("nack_generation", nack(Failure::Window(WindowFault::StaleGeneration(stale)))),
         ("nack_peer_dead", nack(Failure::PeerDead)),
         ("nack_deadline", nack(Failure::DeadlineExceeded)),
         ("nack_cancelled", nack(Failure::Cancelled)),

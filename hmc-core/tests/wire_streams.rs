@@ -272,12 +272,18 @@ proptest! {
 
     #[test]
     fn random_data_frames_come_back(
-        kind in 0..3u8, flags in 0..4u8, seq: u32, window: u64, epoch: u32, len in 0..=(1u32 << 20),
+        kind in 0..3u8, flags in 0..8u8, seq: u32, window: u64, epoch: u32, len in 0..=(1u32 << 20),
         offset: u64, more: u64, tag: u64, addr: u64,
     ) {
         let kind = [DataKind::Write, DataKind::Read, DataKind::WriteRef][usize::from(kind)];
-        let plain = kind == DataKind::Read;
-        let flags = if plain || flags == 2 { DataFlags::empty() } else { DataFlags::from_bits_retain(flags) };
+        let allowed = match kind {
+            DataKind::Read => DataFlags::EXPECT,
+            DataKind::Write => DataFlags::all(),
+            _ => DataFlags::LAST | DataFlags::NOTIFY,
+        };
+        let flags = DataFlags::from_bits_retain(flags) & allowed;
+        let flags = if flags.contains(DataFlags::LAST) { flags } else { flags - DataFlags::NOTIFY };
+        let addr = if flags.contains(DataFlags::EXPECT) { addr & u64::from(u32::MAX) } else { addr };
         let len = if kind == DataKind::Write { len } else { 0 };
         let total = if kind == DataKind::WriteRef { more.min(u64::MAX - addr) } else { more.max(len.into()) };
         let frame = DataFrame {

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unali
 use crate::limits::{MAX_SLOTS, MAX_STREAM_FRAME_BYTES};
 use crate::range::{Extent, RangeError, Side};
 use crate::region::{Epoch, WindowId};
-use crate::window::WindowFault;
+use crate::window::{StaleGeneration, WindowFault};
 use crate::wire::cursor::{WireError, WireErrorKind};
 use crate::work::Failure;
 
@@ -46,11 +46,11 @@ impl DataKind {
     /// The flags that a frame of this kind may carry.
     const fn flags(self) -> DataFlags {
         match self {
-            Self::Write | Self::WriteRef => DataFlags::all(),
+            Self::Write => DataFlags::all(),
+            Self::WriteRef => DataFlags::LAST.union(DataFlags::NOTIFY),
             Self::ReadData => DataFlags::LAST,
-            Self::Read | Self::Ack | Self::Nack | Self::ReadRef | Self::Region => {
-                DataFlags::empty()
-            }
+            Self::Read | Self::Region => DataFlags::EXPECT,
+            Self::Ack | Self::Nack | Self::ReadRef => DataFlags::empty(),
         }
     }
 }
@@ -63,6 +63,9 @@ bitflags! {
         const LAST = 1;
         /// `tag` goes to the target's inbox after the bytes. Only together with `LAST`.
         const NOTIFY = 1 << 1;
+        /// `addr` is the generation that the blocks of the range must have. In a `Region`: the memfd has the generations of the
+        /// window's blocks.
+        const EXPECT = 1 << 2;
     }
 }
 
@@ -89,7 +92,7 @@ pub struct DataFrame {
     pub total: u64,
     /// The tag to deliver.
     pub tag: u64,
-    /// An address of the initiator's memory.
+    /// An address of the initiator's memory; with `EXPECT`, a generation.
     pub addr: u64,
 }
 
@@ -110,6 +113,12 @@ struct Raw {
 }
 
 const _: () = assert!(size_of::<Raw>() == DATA_FRAME_BYTES);
+
+/// The low half.
+const fn low(number: u64) -> u32 {
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
 
 impl DataFrame {
     /// A frame with all other fields zero.
@@ -141,7 +150,7 @@ impl DataFrame {
     }
 
     /// The answer that operation `seq` failed. The numbers of a range error travel in `offset`,
-    /// `total` and `addr` (the limit); a transport's own number in `tag`.
+    /// `total` and `addr` (the limit), and so do block, expected and found generation; a transport's own number in `tag`.
     #[must_use]
     pub fn nack(seq: u32, why: Failure) -> Self {
         let mut n = Self::new(DataKind::Nack, seq);
@@ -154,6 +163,10 @@ impl DataFrame {
                 4
             }
             Failure::Window(WindowFault::Access) => 5,
+            Failure::Window(WindowFault::StaleGeneration(e)) => {
+                (n.offset, n.total, n.addr) = (e.block.into(), e.expected.into(), e.found.into());
+                12
+            }
             Failure::PeerDead => 6,
             Failure::DeadlineExceeded => 7,
             Failure::Cancelled => 8,
@@ -193,9 +206,35 @@ impl DataFrame {
                 let [a, b, c, d, ..] = self.tag.to_le_bytes();
                 Failure::Transport(i32::from_le_bytes([a, b, c, d]))
             }
+            12 => Failure::Window(WindowFault::StaleGeneration(StaleGeneration {
+                block: low(self.offset),
+                expected: low(self.total),
+                found: low(self.addr),
+            })),
             // A number of a later version.
             n => Failure::Transport(i32::from(n)),
         })
+    }
+
+    /// The generation that the blocks of its range must have, if it names one, as it was sent.
+    #[inline]
+    fn expected(&self) -> Option<u64> {
+        let names = self.flags.contains(DataFlags::EXPECT) && self.kind != DataKind::Region;
+        names.then_some(self.addr)
+    }
+
+    /// The generation that the blocks of its range must have, if it names one.
+    #[must_use]
+    #[inline]
+    pub fn generation(&self) -> Option<u32> {
+        self.expected().map(low)
+    }
+
+    /// Has it name a generation. For `Write` and `Read`.
+    #[inline]
+    pub fn expect(&mut self, generation: u32) {
+        self.flags |= DataFlags::EXPECT;
+        self.addr = generation.into();
     }
 
     /// Reads a frame.
@@ -233,8 +272,11 @@ impl DataFrame {
     #[inline]
     fn check(&self) -> Result<(), WireError> {
         let len = u64::from(self.len);
-        if self.flags == DataFlags::NOTIFY {
-            return Err(WireError::value(1, "notify without last", 2));
+        if self.flags.contains(DataFlags::NOTIFY) && !self.flags.contains(DataFlags::LAST) {
+            return Err(WireError::value(1, "notify without last", self.flags.bits().into()));
+        }
+        if self.expected().is_some_and(|generation| generation > u32::MAX.into()) {
+            return Err(WireError::value(48, "generation", self.addr));
         }
         if (self.status != 0) != matches!(self.kind, DataKind::Nack) {
             return Err(WireError::value(2, "status", u64::from(self.status)));

@@ -39,6 +39,8 @@ bitflags! {
         const UCX_NIC = 1 << 2;
         /// Takes the bytes of a short message with its offer.
         const EAGER = 1 << 3;
+        /// Compares generations of blocks where it serves its windows.
+        const GENERATIONS = 1 << 4;
     }
 }
 

@@ -191,9 +191,11 @@ fn is_legal(b: &[u8; DATA_FRAME_BYTES]) -> bool {
     let (kind, flags, status) = (b[0], b[1], number(2, 2));
     let (len, offset, total, addr) = (number(20, 4), number(24, 8), number(32, 8), number(48, 8));
     let flags_fit = match kind {
-        1 | 6 => matches!(flags, 0 | 1 | 3),
+        1 => matches!(flags, 0 | 1 | 3 | 4 | 5 | 7),
+        6 => matches!(flags, 0 | 1 | 3),
         3 => matches!(flags, 0 | 1),
-        2 | 4 | 5 | 7 | 8 => flags == 0,
+        2 | 8 => matches!(flags, 0 | 4),
+        4 | 5 | 7 => flags == 0,
         _ => return false,
     };
     let numbers_fit = match kind {
@@ -203,6 +205,8 @@ fn is_legal(b: &[u8; DATA_FRAME_BYTES]) -> bool {
         6 | 7 => len == 0 && addr + total <= u128::from(u64::MAX),
         _ => len == 0,
     };
+    let names_generation = flags & 4 != 0 && kind != 8;
+    let numbers_fit = numbers_fit && (!names_generation || addr <= u128::from(u32::MAX));
     flags_fit && numbers_fit && (status != 0) == (kind == 5)
 }
 

@@ -237,11 +237,13 @@ pub(crate) fn data_frames() -> Vec<Seed> {
         };
         for flags in [1, 2, 3, 4, 0x80, 0xFF] {
             let known = match kind {
-                DataKind::Write | DataKind::WriteRef => DataFlags::all().bits(),
+                DataKind::Write => DataFlags::all().bits(),
+                DataKind::WriteRef => 3,
                 DataKind::ReadData => 1,
+                DataKind::Read | DataKind::Region => 4,
                 _ => 0,
             };
-            if flags == 2 && known == 3 {
+            if flags == 2 && known & 3 == 3 {
                 bad("notify_alone".into(), 1, 1, 2, "\"notify without last\"");
             } else if flags & !u64::from(known) != 0 {
                 bad(format!("flags_{flags:x}"), 1, 1, flags, "1 UnknownFlags");
@@ -278,7 +280,15 @@ pub(crate) fn data_frames() -> Vec<Seed> {
             }
             _ => {}
         }
-        seeds.push(Seed::plain(T, name, frame));
+        seeds.push(Seed::plain(T, name, frame.clone()));
+        if matches!(kind, DataKind::Write | DataKind::Read | DataKind::Region) {
+            let names = patched(&patched(&frame, 1, 1, 4), 48, 4, u64::from(u32::MAX));
+            let beyond = patched(&names, 48, 8, 1 << 32);
+            seeds.push(Seed::plain(T, format!("{name}_expect"), names));
+            if kind != DataKind::Region {
+                seeds.push(Seed::bad(T, format!("{name}_expect_max"), beyond, "\"generation\""));
+            }
+        }
     }
     for kind in [0, 9, 10, 0x7F, 0x80, 0xFF] {
         let bytes = patched(&good(DataKind::Read), 0, 1, kind);

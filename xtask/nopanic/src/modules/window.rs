@@ -1,10 +1,11 @@
 //! `hmc_core::window`.
 
 use crate::values::{access, any, done, epoch, kind, local, number, show, window};
-use hmc_core::window::{ExposeError, WindowState, WindowTransition, WindowEntry, WindowFault, WindowTable};
+use hmc_core::window::{ExposeError, StaleGeneration, WindowState, WindowTransition, WindowEntry, WindowFault, WindowTable};
 
 pub(crate) fn call() {
     show::<WindowFault>(&any(WindowFault::Unknown));
+    show::<StaleGeneration>(&any(StaleGeneration { block: 0, expected: 0, found: 0 }));
     show::<ExposeError>(&any(ExposeError::Full { limit: 0 }));
     done(WindowState::next(any(WindowState::Free), any(WindowTransition::Expose)));
     let entry = any(WindowEntry::FREE);

@@ -6,8 +6,10 @@ use hmc_core::wire::data::{DataFrame, DataKind};
 pub(crate) fn call() {
     done(DataFrame::new(any(DataKind::Write), small()));
     done(DataFrame::ack(small(), number()));
-    let frame = any(DataFrame::nack(small(), failure()));
+    let mut frame = any(DataFrame::nack(small(), failure()));
     done(DataFrame::why(&frame));
+    done(DataFrame::generation(&frame));
+    DataFrame::expect(&mut frame, small());
     done(DataFrame::parse(&any([0; 56])));
     done(DataFrame::emit(&frame));
 }
