@@ -316,6 +316,23 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
+    /// Returns the value of the 64-bit word at `offset`, which others may be changing: one load, without an order. The view may be for
+    /// reading only.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`]; [`SharedError::Misaligned`] when the address is not a multiple of 8.
+    #[inline]
+    pub fn load_u64(&self, offset: u64) -> Result<u64, SharedError> {
+        let (at, _) = self.locate(self.span(offset, 8)?)?;
+        let at = at.cast::<u64>();
+        if !at.is_aligned() {
+            return Err(SharedError::Misaligned { offset, align: 8 });
+        }
+        // SAFETY: aligned as just checked; readable by `new`'s contract, and every value is a `u64`. Who changes these bytes
+        // meanwhile does so by atomics or by copies that are opaque to the compiler.
+        Ok(unsafe { at.read_volatile() })
+    }
+
     /// Returns the atomic at `offset`. See [`Self::word`].
     ///
     /// # Errors
