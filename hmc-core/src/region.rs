@@ -87,6 +87,9 @@ pub struct WindowSlice {
     pub epoch: Epoch,
     /// The range within the window.
     pub span: ByteRange,
+    /// The generation that each block of the window must have of which the range has bytes ([`crate::blocks`]). Only transports
+    /// with [`Caps::GENERATIONS`](crate::types::Caps::GENERATIONS) may be handed one.
+    pub expected: Option<u32>,
 }
 
 impl LocalRegion {
@@ -111,7 +114,9 @@ impl WindowDesc {
     #[inline]
     pub const fn slice(&self, offset: u64, len: u64) -> Result<WindowSlice, RangeError> {
         match self.extent.span(Side::Remote, offset, len) {
-            Ok(span) => Ok(WindowSlice { window: self.window, epoch: self.epoch, span }),
+            Ok(span) => {
+                Ok(WindowSlice { window: self.window, epoch: self.epoch, span, expected: None })
+            }
             Err(e) => Err(e),
         }
     }

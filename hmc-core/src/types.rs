@@ -135,6 +135,8 @@ bitflags! {
         const TARGET_CHECKED = 1 << 3;
         /// A posted operation can be withdrawn.
         const CANCEL = 1 << 4;
+        /// Generations of blocks that a request expects are compared, before and after its bytes move.
+        const GENERATIONS = 1 << 5;
     }
 }
 

@@ -309,7 +309,7 @@ fn a_message_of_another_rendezvous_is_taken_for_its_own() {
     let mut sender = Sender::new(RndvId(5), 4);
     sender.poll().unwrap();
     let span = Extent::new(4).whole();
-    let area = WindowSlice { window: WindowId(1), epoch: Epoch(1), span };
+    let area = WindowSlice { window: WindowId(1), epoch: Epoch(1), span, expected: None };
     let other = RndvMsg::Ready { id: RndvId(6), target: RecvTarget::direct(area) };
     assert_eq!(sender.receive(&other), Ok(()));
 }

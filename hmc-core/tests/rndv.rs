@@ -31,7 +31,7 @@ const LEN: u64 = 10;
 
 fn area(offset: u64, len: u64) -> WindowSlice {
     let span = Extent::new(u64::MAX).span(Side::Remote, offset, len).unwrap();
-    WindowSlice { window: WindowId(1), epoch: Epoch(2), span }
+    WindowSlice { window: WindowId(1), epoch: Epoch(2), span, expected: None }
 }
 
 fn staged() -> RecvTarget {

@@ -14,7 +14,7 @@ const ID: RndvId = RndvId(3);
 
 fn area(len: u64) -> WindowSlice {
     let span = Extent::new(u64::MAX).span(Side::Remote, 64, len).unwrap();
-    WindowSlice { window: WindowId(1), epoch: Epoch(2), span }
+    WindowSlice { window: WindowId(1), epoch: Epoch(2), span, expected: None }
 }
 
 fn staged() -> RecvTarget {

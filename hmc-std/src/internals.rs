@@ -136,6 +136,7 @@ fn stream_plane(parts: Parts, local: bool) -> StreamDataPlane {
         pid: parts.pid,
         cma: parts.cma,
         batched_acks: true,
+        generations: true,
         windows: parts.windows,
         inbox: parts.tags.0,
     })
@@ -166,7 +167,7 @@ pub fn expose<'a>(
     entropy: u64,
     space: &'a mut [u8],
 ) -> Result<(WindowDesc, Option<Note<'a>>)> {
-    plane.expose(region, local, access, entropy, space)
+    plane.expose(region, (local, None), access, entropy, space)
 }
 
 /// Begins to revoke a window. Which fence remains.

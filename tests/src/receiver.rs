@@ -76,7 +76,7 @@ impl Sender {
 pub fn area(offset: u64, len: u64) -> WindowSlice {
     let span = Extent::new(u64::MAX).span(hmc_core::range::Side::Remote, offset, len);
     let span = span.expect("it does not wrap");
-    WindowSlice { window: WindowId::new(1, 0xAEA << 16), epoch: Epoch(1), span }
+    WindowSlice { window: WindowId::new(1, 0xAEA << 16), epoch: Epoch(1), span, expected: None }
 }
 
 impl Receiver {

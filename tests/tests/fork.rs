@@ -158,6 +158,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
     let range = shared.range(0, 64).unwrap();
     let pieces = [Piece::new(range, 8192), Piece::new(range, 16384)];
     let plan = remote.put_list(&pieces).prepare().unwrap();
+    let generations = source.memory().generations(1, 1).unwrap();
     // With a tag, so that they have slots: small copies into mapped memory are over when they are started.
     let post = || remote.put(0, range).notify(1).start().unwrap();
     let (op, mut other_op) = (post(), post());
@@ -211,6 +212,12 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Session::accept": forked(source.accept(1).or_unread().within(secs).wait());
                 "Session::peers": plain(source.peers().is_empty());
                 "Memory::allocate": forked(source.memory().allocate(1));
+                "Memory::generations": forked(source.memory().generations(64, 8));
+                "Generations::len": plain(generations.len() == 1);
+                "Generations::is_empty": plain(!generations.is_empty());
+                "Generations::block_len": plain(generations.block_len() == 1);
+                "Generations::get": forked(generations.get(0));
+                "Generations::advance": forked(generations.advance(0));
                 "Memory::register": forked(source.memory().register(hmc_std::memory::HeapBytes::from(vec![1])));
                 "Memory::register_vec": forked(source.memory().register_vec(vec![1]));
                 // SAFETY: the byte is there as long as the table.
@@ -267,6 +274,8 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Peer::recv_data": forked(peer.recv_data(&mut out).wait().map(|d| d.bytes));
                 "Peer::expose": forked(peer.expose(next(), Access::all(), 9).map_err(|(e, _)| e));
                 "Peer::expose_buffer": forked(peer.expose_buffer(&shared, 0, 1, Access::all(), 9));
+                "Peer::expose_blocks": forked(peer.expose_blocks(next(), Access::all(), 9, &generations).map_err(|(e, _)| e));
+                "Peer::expose_buffer_blocks": forked(peer.expose_buffer_blocks(&shared, 0, Access::all(), 9, &generations));
                 "Region::len": plain(region.len() == 1 << 16);
                 "Region::is_empty": plain(!region.is_empty());
                 "Region::kind": plain(region.kind() == hmc_std::MemoryKind::Cpu);
@@ -303,12 +312,15 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                     "Request::notify": forked(remote.put(0, &[1]).notify(1).wait());
                     "Request::notify": forked(remote.put_list(&pieces).notify(1).wait());
                     "Request::prepare": forked(remote.put_list(&pieces).prepare());
+                    "Request::expect": forked(remote.put(0, range).expect(0).wait());
+                    "Request::expect": forked(remote.get(0, &mut out).expect(0).wait());
                 }
             }
             table! {
                 "LocalRange::len": plain(range.len() == 64);
                 "LocalRange::is_empty": plain(!range.is_empty());
                 "Piece::repeat": plain(remote.put_list(&[pieces[0].repeat(2, 0, 0)]).prepare().is_err());
+                "Piece::expect": plain(remote.put_list(&[pieces[0].expect(0)]).prepare().is_err());
                 "Plan::len": plain(plan.len() == 2);
                 "Plan::is_empty": plain(!plan.is_empty());
                 "Plan::again": forked(plan.again().wait());

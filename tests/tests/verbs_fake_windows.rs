@@ -260,7 +260,8 @@ fn accesses_that_the_nic_would_refuse_do_not_reach_it() {
         // A part that is beyond the window's end, or within all.
         let at = if window.extent == beyond.extent { 100 } else { 0 };
         let span = beyond.slice(at, 64).unwrap().span;
-        let remote = WindowSlice { window: window.window, epoch: window.epoch, span };
+        let remote =
+            WindowSlice { window: window.window, epoch: window.epoch, span, expected: None };
         near.post(&WorkRequest { remote, ..near.work(1, opcode, &beyond, (0, 64)) });
         let done = near.complete(1);
         let [(1, Err(Failure::Window(why)))] = &done[..] else { panic!("{done:?}") };

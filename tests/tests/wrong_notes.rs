@@ -140,7 +140,7 @@ fn an_unexpected_sender_note_ends_the_link() {
 fn place(len: u64, direct: bool) -> RndvMsg {
     let region = wide_window();
     let span = region.extent.whole().split_at_most(len).0;
-    let area = WindowSlice { window: region.window, epoch: region.epoch, span };
+    let area = WindowSlice { window: region.window, epoch: region.epoch, span, expected: None };
     let place = if direct { Some(RecvTarget::direct(area)) } else { RecvTarget::staged(area) };
     RndvMsg::Ready { id: ID, target: place.unwrap() }
 }

@@ -232,7 +232,7 @@ mod tests {
             opcode: Opcode::Put,
             when: CompleteWhen::Visible,
             local: LocalSlice { key: RegionKey { index: 0, generation: 1 }, span },
-            remote: WindowSlice { window: WindowId(0), epoch: Epoch(0), span },
+            remote: WindowSlice { window: WindowId(0), epoch: Epoch(0), span, expected: None },
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::memory::Registration;
 use super::note::Note;
+use crate::blocks::WindowBlocks;
 use crate::region::{Epoch, LocalSlice, WindowDesc, WindowId};
 use crate::window::{WindowEntry, WindowFault, WindowTable, WindowTransition};
 
@@ -45,6 +46,18 @@ pub trait Target: Registration {
     ) -> Result<Option<Note<'a>>, Self::Fault> {
         let _ = (memory, local, window, buf);
         Ok(None)
+    }
+
+    /// Has the data plane compare the generations of the window's blocks, which was just exposed and is not open yet. `table` is
+    /// known, and has the words of [`WindowBlocks`]. Returns `false` if it cannot, or if the peer can name none.
+    fn add_generations(
+        &mut self,
+        table: &Self::Memory,
+        blocks: WindowBlocks,
+        window: &WindowDesc,
+    ) -> bool {
+        let _ = (table, blocks, window);
+        false
     }
 
     /// Whether the window's pages are on their way to the peer, which can map them.

@@ -110,7 +110,7 @@ fn parse_target(r: &mut Reader<'_>) -> Result<RecvTarget, WireError> {
     let span = Extent::new(u64::MAX)
         .span(Side::Remote, offset, len)
         .map_err(|_| WireError::value(len_at, "area", len))?;
-    let area = WindowSlice { window, epoch, span };
+    let area = WindowSlice { window, epoch, span, expected: None };
     match mode {
         RndvMode::Direct => Ok(RecvTarget::direct(area)),
         RndvMode::Staged => {

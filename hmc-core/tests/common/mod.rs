@@ -111,7 +111,7 @@ pub fn notes() -> [(&'static str, RndvMsg); 12] {
     let id = RndvId(0xC1C2_C3C4);
     let window = WindowId(0x8182_8384_8586_8788);
     let claim = Extent::new(u64::MAX).span(Side::Remote, 0xD1D2_D3D4, 0x2000).unwrap();
-    let area = WindowSlice { window, epoch: Epoch(0x9192_9394), span: claim };
+    let area = WindowSlice { window, epoch: Epoch(0x9192_9394), span: claim, expected: None };
     let end = |from, how| RndvMsg::End { id, from, how };
     let unknown = AbortReason::Unknown { code: 999, detail: 5 };
     [

@@ -5,13 +5,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use hmc_core::blocks::WindowBlocks;
 use hmc_core::range::{ByteRange, Side};
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::types::Access;
-use hmc_core::window::WindowFault;
+use hmc_core::window::{StaleGeneration, WindowFault};
 use hmc_core::work::Failure;
 
 use crate::gate::{MAX_EPOCH, WindowGate};
+use crate::generations::Generations;
 use crate::os::life::PeerLife;
 use crate::os::memfd::Mapping;
 use crate::os::words::PeerWords;
@@ -65,6 +67,8 @@ pub struct MappedWindow {
     /// The window's bytes, of `map`, which stays as long as this value.
     bytes: SharedBytes<'static>,
     map: Arc<Mapping>,
+    /// The generations of its blocks, of the mapping beside them.
+    generations: Option<(Generations<'static>, Arc<Mapping>)>,
     peer: PeerPages,
     /// Its link uses it no more, and may detach the mapping.
     retired: AtomicBool,
@@ -92,7 +96,45 @@ impl MappedWindow {
         let bytes = unsafe { SharedBytes::new(at, len) };
         let bytes = if map.access().contains(Access::WRITE) { bytes } else { bytes.read_only() };
         let retired = AtomicBool::new(false);
-        Ok(Self { id, epoch, access, bytes, map, peer, retired, moved })
+        Ok(Self { id, epoch, access, bytes, map, generations: None, peer, retired, moved })
+    }
+
+    /// With the generations of its blocks, which `table` has from `offset` on.
+    ///
+    /// # Errors
+    /// [`SharedError::Range`] if the mapping ends before; [`SharedError::Misaligned`].
+    pub fn with_generations(
+        mut self,
+        (table, offset): (Arc<Mapping>, u64),
+        blocks: WindowBlocks,
+    ) -> Result<Self, SharedError> {
+        let (at, len) = table.bytes().locate(table.bytes().span(offset, blocks.table().len())?)?;
+        // Never null: it lies within a mapping.
+        let at = NonNull::new(at).unwrap_or(NonNull::dangling());
+        // SAFETY: as in `new`, of `table`, which the value keeps beside the view.
+        let words = unsafe { SharedBytes::new(at, len) }.read_only();
+        self.generations = Some((Generations::new(words, blocks)?, table));
+        Ok(self)
+    }
+
+    /// Whether the generations of its blocks are mapped.
+    #[must_use]
+    pub const fn has_generations(&self) -> bool {
+        self.generations.is_some()
+    }
+
+    /// Checks the generations of blocks, if they are to be checked, by `check`.
+    #[inline(always)]
+    fn compare(
+        &self,
+        there: ByteRange,
+        expected: Option<u32>,
+        check: impl FnOnce(&Generations<'static>, ByteRange, u32) -> Result<(), StaleGeneration>,
+    ) -> Result<(), Failure> {
+        let Some(expected) = expected else { return Ok(()) };
+        let (generations, _) = self.generations.as_ref().ok_or(Failure::Unsupported)?;
+        let stale = |e| Failure::Window(WindowFault::StaleGeneration(e));
+        check(generations, there, expected).map_err(stale)
     }
 
     /// Returns the window's id.
@@ -129,8 +171,13 @@ impl MappedWindow {
     /// bytes. Returns `false` if [`Self::write`] fails.
     #[must_use]
     #[inline(always)]
-    pub fn put(&self, offset: u64, from: SharedBytes<'_>, local: ByteRange) -> bool {
-        let done = self.write(offset, from, local, local.len()).is_ok();
+    pub fn put(
+        &self,
+        (offset, expected): (u64, Option<u32>),
+        from: SharedBytes<'_>,
+        local: ByteRange,
+    ) -> bool {
+        let done = self.write((offset, expected), from, local, local.len()).is_ok();
         if done {
             self.moved.puts.fetch_add(1, Ordering::Relaxed);
             self.moved.bytes.fetch_add(local.len(), Ordering::Relaxed);
@@ -142,8 +189,13 @@ impl MappedWindow {
     /// [`Self::read`] fails.
     #[must_use]
     #[inline(always)]
-    pub fn get(&self, offset: u64, into: SharedBytes<'_>, local: ByteRange) -> bool {
-        let done = self.read(offset, into, local, local.len()).is_ok();
+    pub fn get(
+        &self,
+        (offset, expected): (u64, Option<u32>),
+        into: SharedBytes<'_>,
+        local: ByteRange,
+    ) -> bool {
+        let done = self.read((offset, expected), into, local, local.len()).is_ok();
         if done {
             self.moved.gets.fetch_add(1, Ordering::Relaxed);
             self.moved.bytes.fetch_add(local.len(), Ordering::Relaxed);
@@ -151,24 +203,28 @@ impl MappedWindow {
         done
     }
 
-    /// Copies a range of `from`, one piece of a transfer of `whole` bytes, to `offset` of the window.
+    /// Copies a range of `from`, one piece of a transfer of `whole` bytes, to `offset` of the window. If a generation is
+    /// `expected`, each block of which the copy has bytes must have it before and after the copy.
     ///
     /// # Errors
-    /// `Window` if the window is closed or retired, does not allow writing or is too short; `PeerDead` if the peer's
-    /// process has exited; `UnknownRegion` if `local` exceeds `from`. The bytes of the window are then old, new or
-    /// mixed.
+    /// `Window` if the window is closed or retired, does not allow writing or is too short, or a block has another
+    /// generation; `PeerDead` if the peer's process has exited; `UnknownRegion` if `local` exceeds `from`; `Unsupported`
+    /// if the generations are not mapped. The bytes of the window are then old, new or mixed.
     #[inline(always)]
     pub fn write(
         &self,
-        offset: u64,
+        (offset, expected): (u64, Option<u32>),
         from: SharedBytes<'_>,
         local: ByteRange,
         whole: u64,
     ) -> Result<(), Failure> {
         let (gate, there) = self.enter(Access::WRITE, offset, local.len())?;
-        let copied = from.copy_piece_to(local, &self.bytes, there, whole);
+        let copied = self.compare(there, expected, Generations::check).and_then(|()| {
+            let copied = from.copy_piece_to(local, &self.bytes, there, whole);
+            copied.map_err(|_| Failure::UnknownRegion)
+        });
         self.exit(gate, Access::WRITE)?;
-        copied.map_err(|_| Failure::UnknownRegion)
+        copied.and_then(|()| self.compare(there, expected, Generations::recheck_write))
     }
 
     /// Copies from `offset` of the window to a range of `into`, one piece of a transfer of `whole` bytes.
@@ -178,15 +234,18 @@ impl MappedWindow {
     #[inline(always)]
     pub fn read(
         &self,
-        offset: u64,
+        (offset, expected): (u64, Option<u32>),
         into: SharedBytes<'_>,
         local: ByteRange,
         whole: u64,
     ) -> Result<(), Failure> {
         let (gate, there) = self.enter(Access::READ, offset, local.len())?;
-        let copied = self.bytes.copy_piece_to(there, &into, local, whole);
+        let copied = self.compare(there, expected, Generations::check).and_then(|()| {
+            let copied = self.bytes.copy_piece_to(there, &into, local, whole);
+            copied.map_err(|_| Failure::UnknownRegion)
+        });
         self.exit(gate, Access::READ)?;
-        copied.map_err(|_| Failure::UnknownRegion)
+        copied.and_then(|()| self.compare(there, expected, Generations::recheck_read))
     }
 
     /// Enters the window's gate for `len` bytes from `offset`: the gate, and where they are.
@@ -240,12 +299,14 @@ impl MappedWindow {
 mod tests {
     use super::{MappedWindow, Moved, PeerPages};
     use crate::gate::WindowGate;
+    use crate::generations::Generations;
     use crate::os::memfd::Mapping;
     use crate::os::words::PeerWords;
+    use hmc_core::blocks::WindowBlocks;
     use hmc_core::range::{ByteRange, Extent, Side};
     use hmc_core::region::{Epoch, WindowId};
     use hmc_core::types::Access;
-    use hmc_core::window::WindowFault;
+    use hmc_core::window::{StaleGeneration, WindowFault};
     use hmc_core::work::Failure;
     use std::sync::Arc;
 
@@ -285,11 +346,11 @@ mod tests {
         let (w, theirs) = window(Access::all());
         let ours = Mapping::create(4096).unwrap();
         ours.bytes().fill(range(0, 8), 7).unwrap();
-        assert!(w.put(1016, ours.bytes(), range(0, 8)));
+        assert!(w.put((1016, None), ours.bytes(), range(0, 8)));
         let mut got = [0; 16];
         theirs.bytes().read_at(range(2036, 16), &mut got).unwrap();
         assert_eq!(got, [0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
-        assert!(w.get(1012, ours.bytes(), range(100, 12)));
+        assert!(w.get((1012, None), ours.bytes(), range(100, 12)));
         ours.bytes().read_at(range(98, 16), &mut got).unwrap();
         assert_eq!(got, [0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
         assert_eq!(w.moved(), (1, 1, 20));
@@ -302,12 +363,15 @@ mod tests {
         ours.bytes().fill(range(0, 4096), 7).unwrap();
         let (w, theirs) = window(Access::all());
         for (offset, len) in [(1017, 8), (1025, 0), (0, 1025), (u64::MAX, 2)] {
-            let e = w.write(offset, ours.bytes(), range(0, len), len).unwrap_err();
+            let e = w.write((offset, None), ours.bytes(), range(0, len), len).unwrap_err();
             assert!(matches!(e, Failure::Window(WindowFault::OutOfWindow(_))), "{offset} {len}");
-            assert!(!w.put(offset, ours.bytes(), range(0, len)));
-            assert!(!w.get(offset, ours.bytes(), range(0, len)));
+            assert!(!w.put((offset, None), ours.bytes(), range(0, len)));
+            assert!(!w.get((offset, None), ours.bytes(), range(0, len)));
         }
-        assert_eq!(w.write(0, ours.bytes(), range(4090, 8), 8), Err(Failure::UnknownRegion));
+        assert_eq!(
+            w.write((0, None), ours.bytes(), range(4090, 8), 8),
+            Err(Failure::UnknownRegion)
+        );
         assert_eq!(
             theirs.bytes().crc32c(range(0, 4096)),
             Mapping::create(4096).unwrap().bytes().crc32c(range(0, 4096))
@@ -315,11 +379,11 @@ mod tests {
         assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
         let denied = Err(Failure::Window(WindowFault::Access));
         let (reading, _theirs) = window(Access::READ);
-        assert_eq!(reading.write(0, ours.bytes(), range(0, 8), 8), denied);
-        assert_eq!(reading.read(0, ours.bytes(), range(0, 8), 8), Ok(()));
+        assert_eq!(reading.write((0, None), ours.bytes(), range(0, 8), 8), denied);
+        assert_eq!(reading.read((0, None), ours.bytes(), range(0, 8), 8), Ok(()));
         let (writing, _theirs) = window(Access::WRITE);
-        assert_eq!(writing.read(0, ours.bytes(), range(0, 8), 8), denied);
-        assert_eq!(writing.write(0, ours.bytes(), range(0, 8), 8), Ok(()));
+        assert_eq!(writing.read((0, None), ours.bytes(), range(0, 8), 8), denied);
+        assert_eq!(writing.write((0, None), ours.bytes(), range(0, 8), 8), Ok(()));
     }
 
     /// An owner that waits no longer puts fresh pages under its window while a copy is inside: the bytes of a put are in
@@ -339,13 +403,52 @@ mod tests {
         assert_eq!(copy(Access::WRITE, &|| ()), Ok(()));
         assert_eq!(copy(Access::WRITE, &|| w.gate().close()), Err(REVOKED));
         let ours = Mapping::create(4096).unwrap();
-        assert!(!w.put(0, ours.bytes(), range(0, 8)) && !w.get(0, ours.bytes(), range(0, 8)));
+        assert!(
+            !w.put((0, None), ours.bytes(), range(0, 8))
+                && !w.get((0, None), ours.bytes(), range(0, 8))
+        );
         open();
         assert_eq!(copy(Access::READ, &|| w.gate().close()), Ok(()), "bytes of before");
         open();
         let reopen = || w.gate().open(EPOCH + 1).unwrap();
         assert_eq!(copy(Access::WRITE, &reopen), Err(REVOKED), "it is another window");
         assert_eq!(w.gate().active(), 0);
+    }
+
+    /// A window of blocks of 256 bytes, of which the second has generation 1.
+    #[test]
+    fn a_copy_needs_the_generation_before_and_after() {
+        let blocks = WindowBlocks::new(Extent::new(1024), 256).unwrap();
+        let table = Mapping::create(4096).unwrap();
+        let theirs = Generations::new(table.bytes(), blocks).unwrap();
+        assert_eq!(theirs.advance(1), Some(1));
+        let fd = table.fd().unwrap().try_clone_to_owned().unwrap();
+        let map = Arc::new(Mapping::map_peer(fd, 4096, 0, Access::READ).unwrap());
+        let ours = Mapping::create(4096).unwrap();
+        let (w, _pages) = window(Access::all());
+        let copies = |w: &MappedWindow, at, expected| {
+            [
+                w.write((at, expected), ours.bytes(), range(0, 8), 8),
+                w.read((at, expected), ours.bytes(), range(0, 8), 8),
+            ]
+        };
+        assert_eq!(copies(&w, 0, Some(0)), [Err(Failure::Unsupported); 2]);
+        assert!(w.with_generations((Arc::clone(&map), 4072), blocks).is_err());
+        let (w, _pages) = window(Access::all());
+        let w = w.with_generations((map, 0), blocks).unwrap();
+        let stale = |block, expected, found| {
+            let e = StaleGeneration { block, expected, found };
+            [Err(Failure::Window(WindowFault::StaleGeneration(e))); 2]
+        };
+        assert_eq!(copies(&w, 0, Some(0)), [Ok(()); 2]);
+        assert_eq!(copies(&w, 256, Some(1)), [Ok(()); 2]);
+        assert_eq!(copies(&w, 256, None), [Ok(()); 2]);
+        assert_eq!(copies(&w, 256, Some(0)), stale(1, 0, 1));
+        assert_eq!(copies(&w, 252, Some(0)), stale(1, 0, 1));
+        assert_eq!(copies(&w, 252, Some(1)), stale(0, 1, 0));
+        assert!(!w.put((256, Some(2)), ours.bytes(), range(0, 8)));
+        assert!(!w.get((256, Some(2)), ours.bytes(), range(0, 8)));
+        assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
     }
 
     /// Its pages may be replaced at any moment by ones that nobody has: neither what was written nor what was read counts.
@@ -357,7 +460,10 @@ mod tests {
             let (gate, _) = w.enter(needed, 0, 8).unwrap();
             w.retire();
             assert_eq!(w.exit(gate, needed), Err(REVOKED));
-            assert!(!w.put(0, ours.bytes(), range(0, 8)) && !w.get(0, ours.bytes(), range(0, 8)));
+            assert!(
+                !w.put((0, None), ours.bytes(), range(0, 8))
+                    && !w.get((0, None), ours.bytes(), range(0, 8))
+            );
             assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
         }
     }

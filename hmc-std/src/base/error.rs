@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hmc_core::range::RangeError;
 use hmc_core::types::{Rank, Status};
-use hmc_core::window::WindowFault;
+use hmc_core::window::{StaleGeneration, WindowFault};
 use hmc_core::work::Failure;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedError;
@@ -168,6 +168,15 @@ impl Error {
         self.0.range
     }
 
+    /// The block that had another generation than a transfer expected, with both.
+    #[must_use]
+    pub fn stale_block(&self) -> Option<StaleGeneration> {
+        match self.0.source.as_deref()?.downcast_ref::<Failure>()? {
+            Failure::Window(WindowFault::StaleGeneration(stale)) => Some(*stale),
+            _ => None,
+        }
+    }
+
     /// The limit that was met, by its name and numbers; `None` if there was none, or its numbers are not known.
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
@@ -282,7 +291,9 @@ impl From<Failure> for Error {
         let kind = match failure {
             Failure::Window(WindowFault::OutOfWindow(range)) => return range.into(),
             Failure::Window(WindowFault::Unknown) => ErrorKind::NotFound,
-            Failure::Window(WindowFault::StaleEpoch) => ErrorKind::StaleEpoch,
+            Failure::Window(WindowFault::StaleEpoch | WindowFault::StaleGeneration(_)) => {
+                ErrorKind::StaleEpoch
+            }
             Failure::Window(WindowFault::Revoked) => ErrorKind::Revoked,
             Failure::Window(WindowFault::Access) => ErrorKind::Access,
             Failure::PeerDead => ErrorKind::PeerDead,
@@ -331,7 +342,7 @@ mod tests {
 
     use hmc_core::range::{Extent, RangeError, Side};
     use hmc_core::types::Rank;
-    use hmc_core::window::WindowFault;
+    use hmc_core::window::{StaleGeneration, WindowFault};
     use hmc_core::work::Failure;
     use hmc_mem::error::{MemError, MemLimit};
     use hmc_mem::shared::SharedError;
@@ -380,10 +391,12 @@ mod tests {
     #[test]
     fn failures_of_operations_keep_their_kind_and_their_numbers() {
         let window = |fault| Failure::Window(fault);
+        let stale = StaleGeneration { block: 1, expected: 2, found: 3 };
         let table = [
             (window(WindowFault::OutOfWindow(out_of_range())), ErrorKind::Range),
             (window(WindowFault::Unknown), ErrorKind::NotFound),
             (window(WindowFault::StaleEpoch), ErrorKind::StaleEpoch),
+            (window(WindowFault::StaleGeneration(stale)), ErrorKind::StaleEpoch),
             (window(WindowFault::Revoked), ErrorKind::Revoked),
             (window(WindowFault::Access), ErrorKind::Access),
             (Failure::PeerDead, ErrorKind::PeerDead),
@@ -397,6 +410,8 @@ mod tests {
             let e = Error::from(failure);
             assert_eq!(e.kind(), kind, "{failure:?}");
             assert_eq!(e.range().is_some(), kind == ErrorKind::Range, "{failure:?}");
+            let is_stale = failure == window(WindowFault::StaleGeneration(stale));
+            assert_eq!(e.stale_block(), is_stale.then_some(stale), "{failure:?}");
             assert!(!e.to_string().is_empty(), "{failure:?}");
         }
         assert_eq!(Error::from(out_of_range()).range(), Some(out_of_range()));

@@ -104,7 +104,7 @@ impl End {
         let region = self.regions.allocate(len).expect("memory");
         let slice = region.slice(0, len).expect("all of it");
         let mut data = self.link.data();
-        let exposed = data.plane().expose(&region, slice, Access::all(), 7, &mut []);
+        let exposed = data.plane().expose(&region, (slice, None), Access::all(), 7, &mut []);
         data.plane().flush();
         (region, exposed.expect("a window").0)
     }
@@ -155,6 +155,7 @@ pub(crate) fn silent_peer() -> (StreamDataPlane, UnixStream) {
         pid: None,
         cma: false,
         batched_acks: true,
+        generations: true,
         windows: 8,
         inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
     });
@@ -306,6 +307,7 @@ fn pair_of(
                 pid: None,
                 cma: false,
                 batched_acks: true,
+                generations: true,
                 windows: 8,
                 inbox: Arc::clone(&inbox),
             });

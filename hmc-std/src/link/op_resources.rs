@@ -40,14 +40,15 @@ enum Memory {
 #[derive(Debug, Default)]
 pub struct OpResources {
     memory: Memory,
-    /// The rest of the transfer that waits: its tag, its window and the offset in that.
+    /// The rest of the transfer that waits: its tag, its window, the offset in that and what it expects there.
     tag: u64,
     window: u64,
     offset: u64,
+    expected: Option<u32>,
     pub(crate) waker: Option<Notice>,
 }
 
-const _: () = assert!(size_of::<OpResources>() <= 80, "of each record");
+const _: () = assert!(size_of::<OpResources>() <= 88, "of each record");
 
 impl OpResources {
     /// A region, and with it the bytes that the operation reads or writes.
@@ -119,7 +120,8 @@ impl OpResources {
         // It was a range, and is as long as the one here.
         let all = Extent::new(u64::MAX);
         let span = all.span(Side::Remote, self.offset, local.span.len()).ok()?;
-        let remote = WindowSlice { window: WindowId(self.window), epoch, span };
+        let (window, expected) = (WindowId(self.window), self.expected);
+        let remote = WindowSlice { window, epoch, span, expected };
         Some(Transfer { opcode, when: CompleteWhen::Visible, local, remote })
     }
 }
@@ -148,6 +150,7 @@ impl queue::Hold for OpResources {
             Opcode::Get => Kind::Get,
         };
         (self.window, self.offset) = (t.remote.window.0, t.remote.span.offset());
+        self.expected = t.remote.expected;
         match &mut self.memory {
             Memory::Region(_, span, does, epoch) => {
                 (*span, *does, *epoch) = (t.local.span, kind, t.remote.epoch);
@@ -182,11 +185,12 @@ mod tests {
         let region = regions.allocate(64).expect("memory");
         let window = |at| {
             let span = Extent::new(64).span(Side::Remote, at, 8).expect("it fits");
-            WindowSlice { window: WindowId::new(3, 4), epoch: Epoch(5), span }
+            WindowSlice { window: WindowId::new(3, 4), epoch: Epoch(5), span, expected: None }
         };
         let transfer = |opcode, when, at| {
             let local = region.slice(at, 8).expect("it fits");
-            Transfer { opcode, when, local, remote: window(56 - at) }
+            let expected = (at == 8).then_some(u32::MAX);
+            Transfer { opcode, when, local, remote: WindowSlice { expected, ..window(56 - at) } }
         };
         let all = [
             transfer(Opcode::Put, CompleteWhen::Visible, 8),
@@ -216,7 +220,8 @@ mod tests {
             let mut list = ListBuilder::new(Opcode::Put, &window, 3);
             for t in &all {
                 let (here, there) = (t.local.span, t.remote.span.offset());
-                list.push(&region, Blocks::one(here.offset(), there, here.len())).expect("it fits");
+                let one = Blocks::one(here.offset(), there, here.len());
+                list.push(&region, Blocks { expected: t.remote.expected, ..one }).expect("it fits");
             }
             Arc::new(list.finish().expect("few"))
         };

@@ -25,12 +25,14 @@ pub(crate) struct Blocks {
     pub(crate) here_stride: u64,
     /// The same in the window.
     pub(crate) there_stride: u64,
+    /// The generation that blocks of the window must have.
+    pub(crate) expected: Option<u32>,
 }
 
 impl Blocks {
     /// One block.
     pub(crate) const fn one(here: u64, there: u64, len: u64) -> Self {
-        Self { here, there, len, times: 1, here_stride: 0, there_stride: 0 }
+        Self { here, there, len, times: 1, here_stride: 0, there_stride: 0, expected: None }
     }
 }
 
@@ -48,6 +50,8 @@ struct Shape {
     len: u64,
     here_stride: u64,
     there_stride: u64,
+    /// The blocks expect the generation of their run.
+    expects: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +63,7 @@ struct Run {
     shape: u32,
     /// Index of its region.
     region: u32,
+    generation: u32,
 }
 
 /// Where a walk through the transfers of a list is: at a block of a run.
@@ -89,8 +94,8 @@ pub(crate) struct TransferList {
 #[derive(Debug)]
 pub(crate) struct ListBuilder {
     list: TransferList,
-    /// One block, which the next may continue on both sides; it is not in the list yet.
-    last: Option<(u32, ByteRange, ByteRange)>,
+    /// One block, with its region and what it expects, which the next may continue on both sides; it is not in the list yet.
+    last: Option<((u32, Option<u32>), ByteRange, ByteRange)>,
 }
 
 impl ListBuilder {
@@ -132,6 +137,7 @@ impl ListBuilder {
             self.flush()?;
             return self.list.add(region, b);
         }
+        let region = (region, b.expected);
         if let Some((r, h, t)) = &mut self.last
             && *r == region
             && let (Some(longer_here), Some(longer_there)) = (h.join(here), t.join(there))
@@ -155,8 +161,9 @@ impl ListBuilder {
     }
 
     fn flush(&mut self) -> Result<(), NotPushed> {
-        let Some((region, here, there)) = self.last.take() else { return Ok(()) };
-        self.list.add(region, Blocks::one(here.offset(), there.offset(), here.len()))
+        let Some(((region, expected), here, there)) = self.last.take() else { return Ok(()) };
+        let one = Blocks::one(here.offset(), there.offset(), here.len());
+        self.list.add(region, Blocks { expected, ..one })
     }
 
     /// The index of a region in the list.
@@ -173,21 +180,27 @@ impl ListBuilder {
 
 impl TransferList {
     fn add(&mut self, region: u32, b: Blocks) -> Result<(), NotPushed> {
-        let Blocks { here, there, len, times, here_stride, there_stride } = b;
-        let shape = Shape { len, here_stride, there_stride };
+        let Blocks { here, there, len, times, here_stride, there_stride, expected } = b;
+        let shape = Shape { len, here_stride, there_stride, expects: expected.is_some() };
         if self.shapes.last() != Some(&shape) {
             self.shapes.push(shape);
         }
         let shape = self.shapes.len().saturating_sub(1);
         let shape = u32::try_from(shape).map_err(|_| NotPushed::TooMany)?;
         self.transfers = self.transfers.checked_add(times).ok_or(NotPushed::TooMany)?;
-        self.runs.push(Run { here, there, times, shape, region });
+        let generation = expected.unwrap_or(0);
+        self.runs.push(Run { here, there, times, shape, region, generation });
         Ok(())
     }
 
     /// How many transfers there are.
     pub(crate) fn len(&self) -> u32 {
         self.transfers
+    }
+
+    /// Whether some transfers expect generations.
+    pub(crate) fn expects(&self) -> bool {
+        self.shapes.iter().any(|s| s.expects)
     }
 
     pub(crate) fn regions(&self) -> &[Region] {
@@ -236,7 +249,8 @@ impl TransferList {
         let there =
             self.extent.block(Side::Remote, (run.there, len), shape.there_stride, n).ok()?;
         let local = LocalSlice { key, span: here };
-        let remote = WindowSlice { window: self.window, epoch: self.epoch, span: there };
+        let expected = shape.expects.then_some(run.generation);
+        let remote = WindowSlice { window: self.window, epoch: self.epoch, span: there, expected };
         let (opcode, when) = (self.opcode, CompleteWhen::Visible);
         Some((region, Transfer { opcode, when, local, remote }))
     }
@@ -282,8 +296,8 @@ mod tests {
         ListBuilder::new(Opcode::Get, &WindowDesc { window, epoch, extent, access, kind }, runs)
     }
 
-    /// Index of the region, offset here, offset there and length.
-    type Copy = (usize, u64, u64, u64);
+    /// Index of the region with what is expected, offset here, offset there and length.
+    type Copy = ((usize, Option<u32>), u64, u64, u64);
     /// A copy, and whether the next may continue it.
     type Item = (Copy, bool);
 
@@ -297,7 +311,8 @@ mod tests {
                 (WindowId(7), Epoch(3), Opcode::Get)
             );
             let (here, there) = (t.local.span, t.remote.span);
-            (index(r).expect("a known region"), here.offset(), there.offset(), here.len())
+            let region = (index(r).expect("a known region"), t.remote.expected);
+            (region, here.offset(), there.offset(), here.len())
         };
         list.iter().map(copy).collect()
     }
@@ -322,9 +337,11 @@ mod tests {
                 let strides = [0; 2].map(|_| [0, len, len, len + 8, 56][random(5) as usize]);
                 let (here, there, times) = (random(4) * 8, random(4) * 8, random(6) as u32);
                 let [here_stride, there_stride] = strides;
-                let b = Blocks { here, there, len, times, here_stride, there_stride };
+                let expected = [None, Some(0), Some(7)][random(3) as usize];
+                let b = Blocks { here, there, len, times, here_stride, there_stride, expected };
                 list.push(&regions[region], b).expect("in range");
                 bytes += len * u64::from(times);
+                let region = (region, expected);
                 let item =
                     |n: u64, len| (region, here + n * here_stride, there + n * there_stride, len);
                 match (times, len) {
@@ -366,7 +383,15 @@ mod tests {
         let mut list = builder(1 << 20, 100);
         for n in 0..100 {
             let (len, times) = (8, 65_000 + n);
-            let b = Blocks { here: 8, there: 8, len, times, here_stride: 12, there_stride: 0 };
+            let b = Blocks {
+                here: 8,
+                there: 8,
+                len,
+                times,
+                here_stride: 12,
+                there_stride: 0,
+                expected: None,
+            };
             list.push(&region, b).expect("in range");
         }
         let list = list.finish().expect("few");
@@ -382,7 +407,15 @@ mod tests {
     fn blocks_beyond_their_memory_are_refused_and_so_are_too_many() {
         let table = Arc::new(RegionTable::default());
         let region = table.allocate(64).expect("memory");
-        let run = Blocks { here: 0, there: 8, len: 8, times: 4, here_stride: 16, there_stride: 8 };
+        let run = Blocks {
+            here: 0,
+            there: 8,
+            len: 8,
+            times: 4,
+            here_stride: 16,
+            there_stride: 8,
+            expected: None,
+        };
         let pushed = |b| builder(40, 1).push(&region, b);
         let range = |side, offset, len, limit| {
             Err(NotPushed::Range(RangeError { side, offset, len, limit }))

@@ -6,6 +6,7 @@
 //! its fence returns it.
 
 pub mod buffer;
+pub mod generations;
 pub mod owner;
 pub mod range;
 pub(crate) mod region;
@@ -14,6 +15,7 @@ pub(crate) mod stable;
 pub(crate) mod table_handle;
 
 pub use buffer::ConnBuffer;
+pub use generations::Generations;
 pub use hmc_mem::shared::SharedBytes;
 pub use range::LocalRange;
 pub use region::Region;

@@ -17,7 +17,7 @@ use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::memory::{Span, check_writable};
 use crate::ops::carried::Done;
-use crate::ops::remote::Remote;
+use crate::ops::remote::{Remote, There};
 use crate::ops::transfer::{Move, PendingMove};
 
 /// Bytes of a slice, which a transfer or message reads or fills in the caller's own calls.
@@ -47,7 +47,7 @@ const COPIES: u32 = 16;
 /// What a transfer of lent bytes goes on with.
 enum LentStep {
     /// A piece has to be transferred.
-    Piece(Opcode, u64, Span),
+    Piece(Opcode, There, Span),
     /// More is to be copied.
     More,
     Done,
@@ -58,7 +58,7 @@ enum LentStep {
 pub(crate) struct LentMove<'a, 'b> {
     remote: &'a Remote,
     code: Opcode,
-    at: u64,
+    there: There,
     bytes: Lent<'b>,
     within: Option<Duration>,
     /// Bytes that are where they belong.
@@ -69,8 +69,8 @@ pub(crate) struct LentMove<'a, 'b> {
 
 impl<'a, 'b> From<Move<'a, Lent<'b>>> for LentMove<'a, 'b> {
     fn from(m: Move<'a, Lent<'b>>) -> Self {
-        let Move { remote, code, at, bytes, within } = m;
-        Self { remote, code, at, bytes, within, done: 0, is_tagged: false }
+        let Move { remote, code, there, bytes, within } = m;
+        Self { remote, code, there, bytes, within, done: 0, is_tagged: false }
     }
 }
 
@@ -82,7 +82,7 @@ impl<'a, 'b> LentMove<'a, 'b> {
         let whole = view.extent();
         for _ in 0..COPIES {
             let left = whole.len().saturating_sub(self.done);
-            let (code, at) = (self.code, self.at.saturating_add(self.done));
+            let (code, there) = (self.code, self.there.skip(self.done));
             let has_tag = matches!(code, Opcode::PutNotify { .. });
             // Without bytes there is the tag alone.
             if left == 0 && (self.done != 0 || self.is_tagged || !has_tag) {
@@ -92,8 +92,8 @@ impl<'a, 'b> LentMove<'a, 'b> {
             // The tag goes with the last piece.
             let is_last = chunk.len() == left;
             let plain = if has_tag && !is_last { Opcode::Put } else { code };
-            if self.remote.copy_direct(plain, at, view, chunk)
-                || self.remote.copy_lent(plain, at, view, chunk)?
+            if self.remote.copy_direct(plain, there, view, chunk)
+                || self.remote.copy_lent(plain, there, view, chunk)?
             {
                 self.done = self.done.saturating_add(chunk.len());
                 continue;
@@ -106,7 +106,7 @@ impl<'a, 'b> LentMove<'a, 'b> {
                 view.copy_to(piece, &bounce, span.slice().span).map_err(MemError::from)?;
             }
             self.is_tagged |= matches!(plain, Opcode::PutNotify { .. });
-            return Ok(LentStep::Piece(plain, at, span));
+            return Ok(LentStep::Piece(plain, there, span));
         }
         Ok(LentStep::More)
     }
@@ -131,7 +131,7 @@ impl<'a, 'b> LentMove<'a, 'b> {
 
     /// Checks all of it before anything is done.
     fn check(&self) -> Result<()> {
-        let r = self.remote.slice(self.at, self.bytes.0.extent().len()).map(drop);
+        let r = self.remote.slice(self.there, self.bytes.0.extent().len()).map(drop);
         let r = if self.code == Opcode::Get { r.and(check_writable(&self.bytes.0)) } else { r };
         r.map_err(|e| e.with_peer(self.remote.peer.rank()))
     }
@@ -144,15 +144,15 @@ impl<'a, 'b> LentMove<'a, 'b> {
         self.check()?;
         let until = self.remote.until(self.within);
         loop {
-            let (code, at, bytes) = match self.next()? {
-                LentStep::Piece(code, at, bytes) => (code, at, bytes),
+            let (code, there, bytes) = match self.next()? {
+                LentStep::Piece(code, there, bytes) => (code, there, bytes),
                 LentStep::More if self.remote.peer.shared.clock.now() < until.at => continue,
                 LentStep::More => return Err(self.late()),
                 LentStep::Done => return Ok(self.all_done()),
             };
             let left = Duration::from_nanos(clock::left(until.at).as_nanos());
             let within = if self.done == 0 { self.within } else { Some(left) };
-            let piece = Move { remote: self.remote, code, at, bytes, within };
+            let piece = Move { remote: self.remote, code, there, bytes, within };
             let moved = piece.wait().map_err(Error::from)?;
             self.landed(moved.memory)?;
         }
@@ -195,8 +195,8 @@ impl Future for PendingLent<'_, '_> {
                 this.piece = None;
                 this.rest.landed(moved.map_err(Error::from)?.memory)?;
             }
-            let (code, at, bytes) = match this.rest.next()? {
-                LentStep::Piece(code, at, bytes) => (code, at, bytes),
+            let (code, there, bytes) = match this.rest.next()? {
+                LentStep::Piece(code, there, bytes) => (code, there, bytes),
                 LentStep::More if this.rest.remote.peer.shared.clock.now() < deadline => {
                     // Others have their turn.
                     cx.waker().wake_by_ref();
@@ -206,7 +206,7 @@ impl Future for PendingLent<'_, '_> {
                 LentStep::Done => return Poll::Ready(Ok(this.rest.all_done())),
             };
             let within = Some(Duration::from_nanos(clock::left(deadline).as_nanos()));
-            let piece = Move { remote: this.rest.remote, code, at, bytes, within };
+            let piece = Move { remote: this.rest.remote, code, there, bytes, within };
             this.piece = Some(piece.pending());
         }
     }

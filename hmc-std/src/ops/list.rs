@@ -17,7 +17,7 @@ use crate::link::transfer_list::{Blocks, ListBuilder, NotPushed, TransferList};
 use crate::memory::LocalRange;
 use crate::ops::carried::Done;
 use crate::ops::job::{Job, PendingJob, Work};
-use crate::ops::remote::Remote;
+use crate::ops::remote::{Remote, There};
 use crate::ops::request::sealed::Sealed;
 use crate::ops::request::{Notify, Request, Start, Verb};
 use crate::ops::started::{Op, given};
@@ -31,13 +31,14 @@ pub struct Piece<'m> {
     times: u32,
     here_stride: u64,
     there_stride: u64,
+    expected: Option<u32>,
 }
 
 impl<'m> Piece<'m> {
     /// The bytes of `here`, and as many at offset `at` of the window.
     #[must_use]
     pub const fn new(here: LocalRange<'m>, at: u64) -> Self {
-        Self { here, at, times: 1, here_stride: 0, there_stride: 0 }
+        Self { here, at, times: 1, here_stride: 0, there_stride: 0, expected: None }
     }
 
     /// `times` blocks of the piece's length, in place of one: block `k` begins `k * here_stride` bytes behind the first byte here, and
@@ -55,10 +56,18 @@ impl<'m> Piece<'m> {
         Self { times, here_stride, there_stride, ..self }
     }
 
+    /// The piece is transferred only if each block of the window of which it has bytes has that generation, as for
+    /// [`Request::expect`]. Each piece of a list may expect another one. If one of them is refused, so is the list: other pieces may
+    /// have been transferred.
+    #[must_use]
+    pub const fn expect(self, generation: u32) -> Self {
+        Self { expected: Some(generation), ..self }
+    }
+
     fn blocks(&self) -> Blocks {
-        let Self { here, at, times, here_stride, there_stride } = *self;
+        let Self { here, at, times, here_stride, there_stride, expected } = *self;
         let (here, len) = (here.bytes().offset(), here.len());
-        Blocks { here, there: at, len, times, here_stride, there_stride }
+        Blocks { here, there: at, len, times, here_stride, there_stride, expected }
     }
 }
 
@@ -241,7 +250,8 @@ impl Run<'_> {
             // The tag alone. Each window and region has a range without bytes.
             Some(tag) => {
                 let region = remote.peer.shared.buffer.region();
-                let (local, remote) = (region.slice(0, 0)?, remote.slice(0, 0)?);
+                let (local, remote) =
+                    (region.slice(0, 0)?, remote.slice(There { at: 0, expected: None }, 0)?);
                 let (opcode, when) = (Opcode::PutNotify { tag }, CompleteWhen::Visible);
                 let held = OpResources::region(region.clone());
                 Job { work: Work::One(Transfer { opcode, when, local, remote }), held }

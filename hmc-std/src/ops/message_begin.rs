@@ -194,7 +194,8 @@ impl Peer {
     fn expose_for_rndv(&self, region: &Region, at: u64, len: u64) -> Result<WindowDesc> {
         let role = WindowRole::Named(0);
         // The peer learns of the window with the place of a message, by no advert.
-        let advert = self.shared.expose(&self.link, region, at, len, Access::WRITE, role)?;
+        let advert =
+            self.shared.expose(&self.link, region, (at, len, None), Access::WRITE, role)?;
         Ok(advert.region)
     }
 

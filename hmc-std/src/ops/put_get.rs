@@ -7,9 +7,9 @@ use hmc_core::work::Opcode;
 use crate::base::error::{Error, Result};
 use crate::ops::carried::{Carried, Done, LocalBytes};
 use crate::ops::lent::{Lent, LentMove, PendingLent};
-use crate::ops::remote::Remote;
+use crate::ops::remote::{Remote, There};
 use crate::ops::request::sealed::Sealed;
-use crate::ops::request::{Notify, Request, Start, Verb};
+use crate::ops::request::{Expect, Notify, Request, Start, Verb};
 use crate::ops::sources::{Sink, Source};
 use crate::ops::started::{OpResult, Started};
 use crate::ops::transfer::{Move, PendingMove};
@@ -18,7 +18,7 @@ use crate::ops::transfer::{Move, PendingMove};
 #[derive(Debug)]
 pub struct Put<'a, B> {
     remote: &'a Remote,
-    at: u64,
+    there: There,
     bytes: B,
     tag: Option<u64>,
 }
@@ -27,7 +27,7 @@ pub struct Put<'a, B> {
 #[derive(Debug)]
 pub struct Get<'a, B> {
     remote: &'a Remote,
-    at: u64,
+    there: There,
     bytes: B,
 }
 
@@ -40,7 +40,8 @@ impl Remote {
     /// memory of another session. After a failure the peer's bytes are old, new or mixed.
     #[inline(always)]
     pub fn put<S: Source>(&self, at: u64, source: S) -> Request<Put<'_, S::Bytes>> {
-        Request::new(Put { remote: self, at, bytes: source.into_bytes(), tag: None })
+        let there = There { at, expected: None };
+        Request::new(Put { remote: self, there, bytes: source.into_bytes(), tag: None })
     }
 
     /// Fills all of `sink` from offset `at` of the window.
@@ -49,7 +50,8 @@ impl Remote {
     /// As [`Remote::put`]; after a failure the bytes of `sink` are old, new or mixed.
     #[inline(always)]
     pub fn get<S: Sink>(&self, at: u64, sink: S) -> Request<Get<'_, S::Bytes>> {
-        Request::new(Get { remote: self, at, bytes: sink.into_bytes() })
+        let there = There { at, expected: None };
+        Request::new(Get { remote: self, there, bytes: sink.into_bytes() })
     }
 }
 
@@ -63,14 +65,26 @@ impl<B> Put<'_, B> {
 impl<'a, B> Put<'a, B> {
     #[inline(always)]
     fn described(self, within: Option<Duration>) -> Move<'a, B> {
-        Move { remote: self.remote, code: self.code(), at: self.at, bytes: self.bytes, within }
+        Move {
+            remote: self.remote,
+            code: self.code(),
+            there: self.there,
+            bytes: self.bytes,
+            within,
+        }
     }
 }
 
 impl<'a, B> Get<'a, B> {
     #[inline(always)]
     fn described(self, within: Option<Duration>) -> Move<'a, B> {
-        Move { remote: self.remote, code: Opcode::Get, at: self.at, bytes: self.bytes, within }
+        Move {
+            remote: self.remote,
+            code: Opcode::Get,
+            there: self.there,
+            bytes: self.bytes,
+            within,
+        }
     }
 }
 
@@ -114,6 +128,16 @@ macro_rules! transfers {
 
             fn pending(self, within: Option<Duration>) -> PendingLent<'a, 'b> {
                 LentMove::from(self.described(within)).pending()
+            }
+        }
+
+        impl<B> Expect for $verb<'_, B>
+        where
+            Self: Verb,
+        {
+            #[inline]
+            fn set_expected(&mut self, generation: u32) {
+                self.there.expected = Some(generation);
             }
         }
     };

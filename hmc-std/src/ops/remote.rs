@@ -29,6 +29,22 @@ pub struct Remote {
     direct: OnceLock<Arc<MappedWindow>>,
 }
 
+/// Where bytes of a transfer are in a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct There {
+    /// The offset of the first one.
+    pub(crate) at: u64,
+    /// The generation that their blocks must have.
+    pub(crate) expected: Option<u32>,
+}
+
+impl There {
+    /// The same, so many bytes further on.
+    pub(crate) const fn skip(self, bytes: u64) -> Self {
+        Self { at: self.at.saturating_add(bytes), ..self }
+    }
+}
+
 impl Remote {
     pub(crate) fn new(peer: Peer, window: WindowDesc) -> Self {
         let mapped = peer.link.data().mapped(window.window, window.epoch);
@@ -67,7 +83,7 @@ impl Remote {
     pub(crate) fn copy_direct(
         &self,
         code: Opcode,
-        at: u64,
+        there: There,
         local: SharedBytes<'_>,
         range: ByteRange,
     ) -> bool {
@@ -78,6 +94,7 @@ impl Remote {
         {
             return false;
         }
+        let at = (there.at, there.expected);
         match code {
             Opcode::Put => window.put(at, local, range),
             Opcode::Get => window.get(at, local, range),
@@ -86,13 +103,14 @@ impl Remote {
         }
     }
 
-    /// The bytes at `at`, as the peer's window has them.
+    /// The bytes at `there`, as the peer's window has them.
     ///
     /// # Errors
     /// `Range`, `Forked`.
-    pub(crate) fn slice(&self, at: u64, len: u64) -> Result<WindowSlice> {
+    pub(crate) fn slice(&self, there: There, len: u64) -> Result<WindowSlice> {
         self.peer.shared.check_process()?;
-        Ok(self.window.slice(at, len)?)
+        let There { at, expected } = there;
+        Ok(WindowSlice { expected, ..self.window.slice(at, len)? })
     }
 
     /// Does a small copy into memory that is mapped here, or out of it, under the lock of the link's data half. Gives the
@@ -103,11 +121,11 @@ impl Remote {
     pub(crate) fn copy_locked(
         &self,
         code: Opcode,
-        at: u64,
+        there: There,
         region: &Region,
         local: LocalSlice,
     ) -> Result<Option<Transfer>> {
-        let remote = self.slice(at, local.span.len())?;
+        let remote = self.slice(there, local.span.len())?;
         self.peer.shared.check_own(region)?;
         if self.peer.link.state() == LinkState::Ready {
             let mut data = self.peer.link.data();
@@ -130,11 +148,11 @@ impl Remote {
     pub(crate) fn copy_lent(
         &self,
         code: Opcode,
-        at: u64,
+        there: There,
         local: SharedBytes<'_>,
         range: ByteRange,
     ) -> Result<bool> {
-        let remote = self.slice(at, range.len())?;
+        let remote = self.slice(there, range.len())?;
         if self.peer.link.state() != LinkState::Ready {
             return Ok(false);
         }

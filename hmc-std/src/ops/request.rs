@@ -57,6 +57,12 @@ pub trait Notify: Verb {
     fn set_tag(&mut self, tag: u64);
 }
 
+/// A transfer to or from a window, whose blocks may have generations.
+pub trait Expect: Verb {
+    #[doc(hidden)]
+    fn set_expected(&mut self, generation: u32);
+}
+
 pub(crate) mod sealed {
     pub trait Sealed {}
 }
@@ -123,6 +129,21 @@ impl<V: Notify> Request<V> {
     #[inline]
     pub fn notify(mut self, tag: u64) -> Self {
         self.verb.set_tag(tag);
+        self
+    }
+}
+
+impl<V: Expect> Request<V> {
+    /// Does it only if each block of the window of which it has bytes has that generation ([`Generations`](crate::Generations)
+    /// says what that means for a get and for a put).
+    ///
+    /// The request fails with `StaleEpoch` if a block has another generation, before the bytes move or after; its error names
+    /// the block ([`Error::stale_block`](crate::Error::stale_block)). The window's bytes, or those of a get's memory, are then
+    /// old, new or mixed. It fails with `Unsupported` if the window was exposed without generations, or if the transport or the
+    /// peer's version of HMC compares none.
+    #[inline]
+    pub fn expect(mut self, generation: u32) -> Self {
+        self.verb.set_expected(generation);
         self
     }
 }

@@ -10,7 +10,7 @@ use hmc_core::work::Opcode;
 use crate::base::wait_limit::WaitLimit;
 use crate::ops::carried::{Carried, Done, LocalBytes};
 use crate::ops::job::{Job, PendingJob, Work};
-use crate::ops::remote::Remote;
+use crate::ops::remote::{Remote, There};
 use crate::ops::started::{Op, OpResult, Started, given};
 
 /// A transfer that was described: nothing has been done.
@@ -18,7 +18,7 @@ use crate::ops::started::{Op, OpResult, Started, given};
 pub(crate) struct Move<'a, B> {
     pub(crate) remote: &'a Remote,
     pub(crate) code: Opcode,
-    pub(crate) at: u64,
+    pub(crate) there: There,
     pub(crate) bytes: B,
     pub(crate) within: Option<Duration>,
 }
@@ -41,7 +41,7 @@ impl<'a, B: LocalBytes> Move<'a, B> {
         let region = self.bytes.region();
         // Memory of another session is refused over each transport.
         region.is_of(&self.remote.peer.shared.regions)
-            && self.remote.copy_direct(self.code, self.at, region.bytes(), self.bytes.range())
+            && self.remote.copy_direct(self.code, self.there, region.bytes(), self.bytes.range())
     }
 
     /// Transfers, and returns when the bytes are there.
@@ -81,8 +81,8 @@ impl<'a, B: LocalBytes> Move<'a, B> {
 
     /// Does a small copy into mapped memory.
     fn attempt(self) -> Result<Tried<B::Memory>, <B::Memory as Carried>::Error> {
-        let Self { remote, code, at, bytes, .. } = self;
-        match remote.copy_locked(code, at, bytes.region(), bytes.slice()) {
+        let Self { remote, code, there, bytes, .. } = self;
+        match remote.copy_locked(code, there, bytes.region(), bytes.slice()) {
             Ok(None) => Ok(Tried::Done(done(bytes))),
             Ok(Some(t)) => Ok(Tried::Not(Job { work: Work::One(t), held: bytes.into_resources() })),
             Err(e) => Err(bytes.into_memory().refused(e.with_peer(remote.peer.rank()))),

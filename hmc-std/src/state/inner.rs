@@ -27,7 +27,7 @@ use crate::callbacks::wakers::Wakers;
 use crate::io::reactor::Reactor;
 use crate::io::rest_socket::RestSocket;
 use crate::link::{Link, LinkObserver};
-use crate::memory::{ConnBuffer, Region, RegionTable};
+use crate::memory::{ConnBuffer, Generations, Region, RegionTable};
 use crate::node::link_tokens::LinkTokens;
 use crate::node::membership::{Input, Membership};
 use crate::quarantine::Tally;
@@ -215,7 +215,7 @@ impl SessionInner {
         incarnation: Incarnation,
         expected: Option<Rank>,
     ) -> Result<Hello<'a>> {
-        let mut features = Features::BATCHED_ACKS | Features::EAGER;
+        let mut features = Features::BATCHED_ACKS | Features::EAGER | Features::GENERATIONS;
         features.set(Features::CMA, self.config.cma);
         features |= self.domains.features();
         Ok(Hello {
@@ -313,7 +313,7 @@ impl SessionInner {
         link.send_wireup()?;
         let region = self.buffer.region();
         let advert =
-            self.expose(link, region, 0, region.len(), Access::all(), WindowRole::Default)?;
+            self.expose(link, region, (0, region.len(), None), Access::all(), WindowRole::Default)?;
         link.send(&ControlMessage::Advert(advert))
     }
 
@@ -334,19 +334,26 @@ impl SessionInner {
         &self,
         link: &Link,
         region: &Region,
-        offset: u64,
-        len: u64,
+        (offset, len, generations): (u64, u64, Option<&Generations>),
         access: Access,
         role: WindowRole,
     ) -> Result<RegionAdvert> {
         let slice = region.slice(offset, len)?;
+        if let Some(g) = generations {
+            self.check_own(g.table())?;
+            let covered = g.blocks().window().len();
+            if covered != len {
+                let what = format!("a window of {len} bytes with generations of {covered} bytes");
+                return Err(Error::config(what));
+            }
+        }
         let entropy = u64::from_le_bytes(self.entropy.random()?);
         let mut space = [0; hmc_core::limits::MAX_ENDPOINT_BYTES];
         let (exposed, note, mapped) = {
             let mut data = link.data();
             let (exposed, note) = data
                 .plane()
-                .expose(region, slice, access, entropy, &mut space)
+                .expose(region, (slice, generations), access, entropy, &mut space)
                 .map_err(|e| e.with_peer(link.peer))?;
             // Sends the descriptor, if there is one.
             let mapped = data.plane().offers_pages(exposed.window, exposed.epoch);

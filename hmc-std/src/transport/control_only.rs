@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(plane.cancel(op), CancelOutcome::Withdrawn);
         let span = Extent::new(8).whole();
         let local = LocalSlice { key: RegionKey { index: 0, generation: 1 }, span };
-        let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span };
+        let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span, expected: None };
         let (opcode, when) = (Opcode::Put, CompleteWhen::Visible);
         let put = WorkRequest { op, opcode, when, local, remote };
         assert_eq!(plane.post(&put), Err(PostErrorKind::Unsupported));

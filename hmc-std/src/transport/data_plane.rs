@@ -13,7 +13,7 @@ use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
 
 use crate::base::error::{Error, ErrorKind, Limit, Result};
-use crate::memory::Region;
+use crate::memory::{Generations, Region};
 use crate::transport::control_only::ControlOnly;
 use crate::transport::gate::Gate;
 use crate::transport::released::Released;
@@ -71,12 +71,12 @@ impl AnyDataPlane {
         Self::new(ControlOnly::new())
     }
 
-    /// Exposes a range of `region` to the peer. Returns with it the note that the peer is to receive before it hears of the window,
+    /// Exposes a range of `region` to the peer, with the generations of its blocks if it has any. Returns with it the note that the peer is to receive before it hears of the window,
     /// written to `space`.
     pub(crate) fn expose<'a>(
         &mut self,
         region: &Region,
-        local: LocalSlice,
+        (local, generations): (LocalSlice, Option<&Generations>),
         access: Access,
         entropy: u64,
         space: &'a mut [u8],
@@ -97,7 +97,18 @@ impl AnyDataPlane {
             Error::limited(ErrorKind::Full, Limit::one_more("windows towards this peer", limit))
                 .with_remedy("revoke one first")
         })?;
-        match self.0.open(region, local, &exposed, space) {
+        let compares = generations.is_none_or(|g| {
+            self.0.add_memory(g.table());
+            self.0.add_generations(g.table(), *g.blocks(), &exposed)
+        });
+        let opened = match compares {
+            true => self.0.open(region, local, &exposed, space),
+            false => Err(Error::new(
+                ErrorKind::Unsupported,
+                "this transport, or the peer's version of HMC, compares no generations",
+            )),
+        };
+        match opened {
             Ok(note) => Ok((exposed, note)),
             Err(e) => {
                 // Nobody was told of it.
@@ -168,6 +179,9 @@ impl Transport for AnyDataPlane {
     }
 
     fn post(&mut self, work: &WorkRequest) -> std::result::Result<(), PostErrorKind> {
+        if work.remote.expected.is_some() && !self.0.caps().contains(Caps::GENERATIONS) {
+            return Err(PostErrorKind::Unsupported);
+        }
         self.0.post(work)
     }
 

@@ -115,6 +115,7 @@ impl DataPlaneParams<'_> {
             pid: self.pid,
             cma: self.cma,
             batched_acks: self.features.contains(Features::BATCHED_ACKS),
+            generations: self.features.contains(Features::GENERATIONS),
             windows: self.windows,
             inbox: self.inbox,
         })

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
+use hmc_core::blocks::WindowBlocks;
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
     CancelOutcome, DataCloseReason, DataPlane, Interest, Notes, PeerWindows, PostErrorKind,
@@ -18,6 +19,7 @@ use crate::base::error::Error;
 use crate::memory::Region;
 use crate::node::inbox::{Message, SharedInbox};
 use crate::transport::gate::Gate;
+use crate::transport::generation_tables::{GenerationTables, When};
 use crate::transport::pieces::Pieces;
 use crate::transport::regions::RegionCache;
 use crate::transport::released::Released;
@@ -29,6 +31,7 @@ pub(crate) struct LoopbackDataPlane {
     regions: RegionCache,
     released: Released,
     windows: WindowTable<Box<[WindowEntry]>>,
+    tables: GenerationTables,
     pieces: Pieces,
     done: VecDeque<Completion>,
     inbox: SharedInbox,
@@ -42,6 +45,7 @@ impl LoopbackDataPlane {
             regions: RegionCache::default(),
             released: Released::default(),
             windows: WindowTable::new(vec![WindowEntry::FREE; windows].into()),
+            tables: GenerationTables::default(),
             pieces: Pieces::default(),
             done: VecDeque::with_capacity(MAX_REQUESTS),
             inbox,
@@ -65,13 +69,22 @@ impl LoopbackDataPlane {
             .map_err(Failure::Window)?;
         let target = self.regions.resolve(theirs);
         let target = target.ok_or(Failure::Window(WindowFault::Revoked))?;
+        self.compare(When::Before, remote)?;
         let (a, b) = (ours.bytes(), target.bytes());
         let copied = if opcode == Opcode::Get {
             b.copy_to(theirs.span, &a, local.span)
         } else {
             a.copy_to(local.span, &b, theirs.span)
         };
-        copied.map_err(|_| Failure::UnknownRegion)
+        copied.map_err(|_| Failure::UnknownRegion)?;
+        self.compare(if opcode == Opcode::Get { When::Read } else { When::Written }, remote)
+    }
+
+    /// Compares the generations of the blocks of a range with the expected one, if there is one.
+    fn compare(&self, when: When, r: WindowSlice) -> Result<(), Failure> {
+        let Some(expected) = r.expected else { return Ok(()) };
+        let range = (r.span.offset(), r.span.len());
+        self.tables.check(when, (r.window, r.epoch), range, expected)
     }
 
     /// Ends the transfers whose bytes are in place, as far as the inbox has space for their tags.
@@ -95,7 +108,7 @@ impl Transport for LoopbackDataPlane {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
-        Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL
+        Caps::all()
     }
 
     fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
@@ -168,6 +181,20 @@ impl Target for LoopbackDataPlane {
 
     fn windows(&mut self) -> &mut WindowTable<Box<[WindowEntry]>> {
         &mut self.windows
+    }
+
+    fn add_generations(
+        &mut self,
+        table: &Region,
+        blocks: WindowBlocks,
+        window: &WindowDesc,
+    ) -> bool {
+        self.tables.add(table, blocks, window);
+        true
+    }
+
+    fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
+        self.tables.remove(id, epoch);
     }
 }
 
@@ -405,7 +432,7 @@ mod tests {
     fn a_link_to_itself_has_no_peer_that_ends_and_holds_nothing_back() {
         let Bench { mut plane, window, .. } = bench();
         let op = SlotId { index: 0, generation: 1 };
-        let all = Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL;
+        let all = Caps::all();
         assert_eq!((plane.caps(), plane.kind()), (all, Some(ConnType::Loopback)));
         assert!(!plane.poll_peer(true) && plane.interest() == Interest::default());
         plane.close(DataCloseReason::Silent);

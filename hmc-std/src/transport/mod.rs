@@ -40,6 +40,7 @@ pub(crate) mod control_only;
 pub(crate) mod data_plane;
 pub(crate) mod domain;
 pub(crate) mod gate;
+pub(crate) mod generation_tables;
 pub(crate) mod link_waker;
 pub(crate) mod loopback;
 pub(crate) mod pieces;

@@ -112,10 +112,14 @@ impl<P: BareDataPlane> Transport for WithStream<P> {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
-        self.plane.caps() | Caps::NOTIFY
+        self.plane.caps() | Caps::NOTIFY | Caps::GENERATIONS
     }
 
     fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
+        if work.remote.expected.is_some() {
+            // The peer compares generations where it copies by itself: neither a NIC nor another process does.
+            return self.stream.submit(work, false, work.local.span.len());
+        }
         if !work.local.span.is_empty() {
             return self.plane.post(work);
         }

@@ -82,7 +82,7 @@ pub(crate) fn local() -> LocalSlice {
 }
 
 pub(crate) fn remote() -> WindowSlice {
-    WindowSlice { window: window(), epoch: epoch(), span: span() }
+    WindowSlice { window: window(), epoch: epoch(), span: span(), expected: None }
 }
 
 pub(crate) fn target() -> RecvTarget {

@@ -103,6 +103,10 @@ impl Inner {
         wanted: Access,
     ) -> Result<(&OpenWindow, ByteRange), Failure> {
         let window = self.window(frame.window, frame.epoch).map_err(Failure::Window)?;
+        if frame.generation().is_some() {
+            // They are compared by the stream alone.
+            return Err(Failure::Unsupported);
+        }
         if !window.region.access.contains(wanted) {
             return Err(Failure::Window(WindowFault::Access));
         }

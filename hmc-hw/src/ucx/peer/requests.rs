@@ -23,7 +23,12 @@ const NO_WORK: WorkRequest = WorkRequest {
     opcode: Opcode::Put,
     when: CompleteWhen::Local,
     local: LocalSlice { key: RegionKey { index: 0, generation: 0 }, span: Extent::new(0).whole() },
-    remote: WindowSlice { window: WindowId(0), epoch: Epoch(0), span: Extent::new(0).whole() },
+    remote: WindowSlice {
+        window: WindowId(0),
+        epoch: Epoch(0),
+        span: Extent::new(0).whole(),
+        expected: None,
+    },
 };
 
 /// A request that is queued, in flight or finished.

@@ -2,7 +2,7 @@
 
 use super::Peer;
 use crate::base::error::{Error, ErrorKind, Limit, Result};
-use crate::memory::{ConnBuffer, Region, Span};
+use crate::memory::{ConnBuffer, Generations, Region, Span};
 use crate::ops::exposure::Exposure;
 use crate::ops::window::{SharedWindow, Window};
 use hmc_core::types::Access;
@@ -22,8 +22,34 @@ impl Peer {
         access: Access,
         label: u64,
     ) -> std::result::Result<Window, (Error, Span)> {
-        let (region, at, len) = (span.region(), span.offset(), span.len());
-        match self.grant(region, at, len, access, label) {
+        self.expose_span(span, None, access, label)
+    }
+
+    /// As [`Peer::expose`], with generations of the span's blocks, which transfers of the peer may expect. The generations may
+    /// belong to several windows at a time, of several peers.
+    ///
+    /// # Errors
+    /// As [`Peer::expose`]; `InvalidConfig` if the generations are of another length, or of another session; `Unsupported` if the
+    /// peer's version of HMC, or the transport, compares none.
+    pub fn expose_blocks(
+        &self,
+        span: Span,
+        access: Access,
+        label: u64,
+        generations: &Generations,
+    ) -> std::result::Result<Window, (Error, Span)> {
+        self.expose_span(span, Some(generations), access, label)
+    }
+
+    fn expose_span(
+        &self,
+        span: Span,
+        generations: Option<&Generations>,
+        access: Access,
+        label: u64,
+    ) -> std::result::Result<Window, (Error, Span)> {
+        let place = (span.offset(), span.len(), generations);
+        match self.grant(span.region(), place, access, label) {
             Ok(grant) => Ok(Window::new(grant, span)),
             Err(e) => Err((e, span)),
         }
@@ -42,15 +68,32 @@ impl Peer {
         access: Access,
         label: u64,
     ) -> Result<SharedWindow> {
-        let grant = self.grant(buffer.region(), offset, len, access, label)?;
+        let grant = self.grant(buffer.region(), (offset, len, None), access, label)?;
+        Ok(SharedWindow::new(grant, buffer.clone()))
+    }
+
+    /// As [`Peer::expose_buffer`] of as many bytes as the generations cover, with generations of their blocks.
+    ///
+    /// # Errors
+    /// As [`Peer::expose_buffer`]; `InvalidConfig` for generations of another session; `Unsupported` if the peer's version of HMC,
+    /// or the transport, compares none.
+    pub fn expose_buffer_blocks(
+        &self,
+        buffer: &ConnBuffer,
+        offset: u64,
+        access: Access,
+        label: u64,
+        generations: &Generations,
+    ) -> Result<SharedWindow> {
+        let place = (offset, generations.blocks().window().len(), Some(generations));
+        let grant = self.grant(buffer.region(), place, access, label)?;
         Ok(SharedWindow::new(grant, buffer.clone()))
     }
 
     fn grant(
         &self,
         region: &Region,
-        at: u64,
-        len: u64,
+        place: (u64, u64, Option<&Generations>),
         access: Access,
         label: u64,
     ) -> Result<Exposure> {
@@ -65,7 +108,7 @@ impl Peer {
         }
         self.link.check_open()?;
         let advert =
-            self.shared.expose(&self.link, region, at, len, access, WindowRole::Named(label))?;
+            self.shared.expose(&self.link, region, place, access, WindowRole::Named(label))?;
         if let Err(e) = self.link.send(&ControlMessage::Advert(advert)) {
             self.link.revoke_unannounced(&advert.region);
             return Err(e);

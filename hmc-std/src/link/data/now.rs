@@ -58,7 +58,10 @@ impl DataState {
         local: LocalSlice,
         remote: WindowSlice,
     ) -> Copied {
-        if self.queue.transport_mut().try_transfer(opcode, local, remote) {
+        // Of transports that do it at once none compares generations.
+        if remote.expected.is_none()
+            && self.queue.transport_mut().try_transfer(opcode, local, remote)
+        {
             return Copied::ByTransport;
         }
         match self.copy_mapped(region, opcode, local, remote) {
@@ -76,7 +79,7 @@ impl DataState {
         local: LocalSlice,
         remote: WindowSlice,
     ) -> bool {
-        let (at, len) = (remote.span.offset(), local.span.len());
+        let (at, len) = ((remote.span.offset(), remote.expected), local.span.len());
         let window = self.queue.transport().mapped(remote.window, remote.epoch);
         let Some(window) = window.filter(|_| len <= MAX_CHUNK_BYTES) else { return false };
         let copied = match opcode {
@@ -98,7 +101,7 @@ impl DataState {
         range: ByteRange,
         remote: WindowSlice,
     ) -> bool {
-        let (at, len) = (remote.span.offset(), range.len());
+        let (at, len) = ((remote.span.offset(), remote.expected), range.len());
         let window = self.queue.transport().mapped(remote.window, remote.epoch);
         let Some(window) = window.filter(|_| len <= MAX_CHUNK_BYTES) else { return false };
         let copied = match code {
@@ -139,7 +142,7 @@ impl DataState {
         if list.len() == 0 || list.len() > MAX_BLOCKS_NOW {
             return false;
         }
-        self.copy_list_by_transport(list)
+        (!list.expects() && self.copy_list_by_transport(list))
             || list.iter().all(|(region, t)| self.copy_mapped(region, t.opcode, t.local, t.remote))
     }
 }

@@ -48,7 +48,7 @@ fn add_peer_window(data: &mut DataState, role: WindowRole, region: WindowDesc) {
 fn post_get(data: &mut DataState, by: Instant) -> SlotId {
     let region = Arc::new(RegionTable::default()).allocate(8).expect("memory");
     let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in range");
-    let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span };
+    let remote = WindowSlice { window: WindowId(0), epoch: Epoch(1), span, expected: None };
     let local = region.slice(0, 8).expect("in range");
     let get = Transfer { opcode: Opcode::Get, when: CompleteWhen::Visible, local, remote };
     data.post(&get, by, &mut OpResources::region(region)).expect("posted")
@@ -137,7 +137,7 @@ fn expose(data: &mut DataState, len: u64) -> (Region, WindowDesc) {
     let region = Arc::new(RegionTable::default()).allocate(len).expect("memory");
     let local = region.slice(0, len).expect("all of it");
     let mut space = [0; 64];
-    let exposed = data.plane().expose(&region, local, Access::all(), 7, &mut space);
+    let exposed = data.plane().expose(&region, (local, None), Access::all(), 7, &mut space);
     (region, exposed.expect("a place").0)
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use hmc_core::blocks::WindowBlocks;
 use hmc_core::region::{LocalSlice, WindowDesc, WindowId};
 use hmc_core::transport::DataPlane as _;
 use hmc_core::types::Access;
-use hmc_core::wire::data::{DataFrame, DataKind};
+use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_mem::gate::WindowGate;
 
 use super::ShmDataPlane;
@@ -56,6 +57,26 @@ impl ShmDataPlane {
         frame.addr = local.span.len();
         self.stream.offer(Offer { frame, fd });
         Ok(())
+    }
+
+    /// Offers the words of a window's blocks to the peer, for reading. A peer that does not get them has this end compare them.
+    pub(super) fn offer_generations(
+        &mut self,
+        table: &Region,
+        blocks: &WindowBlocks,
+        exposed: &WindowDesc,
+    ) {
+        let pages = table.mapping().filter(|_| table.is_write_sealed());
+        let fd = pages.and_then(|m| m.fd().ok()).and_then(|fd| fd.try_clone_to_owned().ok());
+        let Some(fd) = fd else { return };
+        let mut frame = DataFrame::new(DataKind::Region, 0);
+        frame.flags = DataFlags::EXPECT;
+        frame.window = exposed.window;
+        frame.epoch = exposed.epoch;
+        frame.total = table.len();
+        frame.tag = blocks.block_bytes();
+        frame.addr = blocks.table().len();
+        self.stream.offer(Offer { frame, fd });
     }
 
     /// Closes the word of a window. `None` when nobody can be inside.

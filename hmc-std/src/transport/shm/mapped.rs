@@ -70,7 +70,7 @@ pub(super) fn copy_mapped(
     if window.epoch() != remote.epoch {
         return Err(Failure::Window(WindowFault::StaleEpoch));
     }
-    let at = remote.span.offset();
+    let at = (remote.span.offset(), remote.expected);
     match opcode {
         Opcode::Get => window.read(at, region.bytes(), local, whole),
         Opcode::Put | Opcode::PutNotify { .. } => window.write(at, region.bytes(), local, whole),

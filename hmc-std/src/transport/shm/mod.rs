@@ -8,9 +8,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hmc_core::blocks::WindowBlocks;
 use hmc_core::limits::{MAX_CHUNK_BYTES, MAX_WINDOWS_PER_PEER};
 use hmc_core::range::{Extent, Side};
-use hmc_core::region::{LocalSlice, WindowId, WindowSlice};
+use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{CancelOutcome, DataPlane as _, PostErrorKind, Transport};
 use hmc_core::types::{Access, Caps};
@@ -49,6 +50,14 @@ const PAGE_ID: WindowId = WindowId(u64::MAX);
 /// The name under which a session's [`LifePage`] travels, before the page.
 const LIFE_ID: WindowId = WindowId(u64::MAX - 1);
 
+/// Generations of a window of the peer: its name, the pages, and the length of a block.
+#[derive(Debug)]
+struct ArrivedTable {
+    name: (WindowId, Epoch),
+    words: (Arc<Mapping>, u64),
+    block_bytes: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct ShmDataPlane {
     stream: StreamDataPlane,
@@ -59,6 +68,8 @@ pub(crate) struct ShmDataPlane {
     /// Whether the peer's process has ended.
     peer_life: Option<Arc<PeerLife>>,
     remote: Vec<Option<Mapped>>,
+    /// The generations of the window whose pages come next.
+    table: Option<ArrivedTable>,
     /// What was in `remote`.
     unused: Unused,
     unmapped: Unmapped,
@@ -96,6 +107,7 @@ impl ShmDataPlane {
             peer_page: None,
             peer_life: None,
             remote: Vec::new(),
+            table: None,
             unused: Unused::default(),
             unmapped: Unmapped::default(),
             pieces: Pieces::default(),
@@ -107,6 +119,7 @@ impl ShmDataPlane {
     }
 
     fn map(&mut self, a: Arrival) -> Result<()> {
+        let access = a.access();
         let fd = a.fd?;
         if a.window == LIFE_ID {
             self.peer_life = Some(Arc::new(PeerLife::map(fd, a.offset)?));
@@ -117,9 +130,15 @@ impl ShmDataPlane {
             self.peer_page = Some(Arc::new(PeerWords::new(page)?));
             return Ok(());
         }
+        if a.is_generations {
+            let words = Arc::new(Mapping::map_peer(fd, a.total, 0, Access::READ)?);
+            let (name, block_bytes) = ((a.window, a.epoch), a.tag);
+            self.table = Some(ArrivedTable { name, words: (words, a.offset), block_bytes });
+            return Ok(());
+        }
         let index = usize::from(a.window.index());
         // Pages that may be written are always readable to the CPU; `copy` judges the access.
-        let writable = a.access.contains(Access::WRITE);
+        let writable = access.contains(Access::WRITE);
         let pages = if writable { Access::all() } else { Access::READ };
         let file = File::of(&fd)?;
         let known = |m: &Mapped| m.map_of(file, a.total, writable);
@@ -137,8 +156,16 @@ impl ShmDataPlane {
         };
         let pages = PeerPages { gates, life: self.peer_life.clone() };
         let (name, moved) = ((a.window, a.epoch), Arc::clone(&self.moved));
-        let window = MappedWindow::new(name, a.access, (map, range), pages, moved);
-        let window = Arc::new(window.map_err(MemError::from)?);
+        let window = MappedWindow::new(name, access, (map, range), pages, moved);
+        let mut window = window.map_err(MemError::from)?;
+        if let Some(table) = self.table.take().filter(|t| t.name == name) {
+            let blocks = WindowBlocks::new(Extent::new(a.len), table.block_bytes);
+            let blocks = blocks.ok_or_else(|| {
+                Error::new(ErrorKind::Protocol, "a window that is no whole blocks of its length")
+            })?;
+            window = window.with_generations(table.words, blocks).map_err(MemError::from)?;
+        }
+        let window = Arc::new(window);
         if let Some(place) = self.remote.get_mut(index)
             && let Some(old) = place.replace(Mapped { window, file })
         {
@@ -179,7 +206,11 @@ impl ShmDataPlane {
             // as an empty put, arrives after the bytes.
             let tag = WorkRequest {
                 local: LocalSlice { span: work.local.span.split_at_most(0).0, ..work.local },
-                remote: WindowSlice { span: work.remote.span.split_at_most(0).0, ..work.remote },
+                remote: WindowSlice {
+                    span: work.remote.span.split_at_most(0).0,
+                    expected: None,
+                    ..work.remote
+                },
                 ..*work
             };
             return match self.stream.submit(&tag, false, len) {
@@ -213,7 +244,7 @@ impl Transport for ShmDataPlane {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
-        Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::CANCEL
+        Caps::all().difference(Caps::TARGET_CHECKED)
     }
 
     #[inline]
@@ -227,7 +258,8 @@ impl Transport for ShmDataPlane {
         if self.done.len() >= MAX_REQUESTS || self.pieces.len() >= MAX_REQUESTS {
             return Err(PostErrorKind::Busy);
         }
-        let direct = self.mapped_window(work.remote.window).is_some();
+        let window = self.mapped_window(work.remote.window);
+        let direct = window.is_some_and(|w| work.remote.expected.is_none() || w.has_generations());
         if !direct {
             let by_ref = self.stream.may_use_refs();
             return self.stream.submit(work, by_ref, work.local.span.len());

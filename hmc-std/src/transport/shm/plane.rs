@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use hmc_core::blocks::WindowBlocks;
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
 use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
@@ -56,6 +57,20 @@ impl Target for ShmDataPlane {
         self.stream.windows()
     }
 
+    /// Offers the generations' pages to the peer, ahead of those of the window.
+    fn add_generations(
+        &mut self,
+        table: &Region,
+        blocks: WindowBlocks,
+        window: &WindowDesc,
+    ) -> bool {
+        let compares = self.stream.add_generations(table, blocks, window);
+        if compares {
+            self.offer_generations(table, &blocks, window);
+        }
+        compares
+    }
+
     /// Opens the gate of the window and offers its pages to the peer, if the region can be mapped.
     fn open<'a>(
         &mut self,
@@ -78,6 +93,10 @@ impl Target for ShmDataPlane {
     ) -> std::result::Result<Fence<Gate>, WindowFault> {
         self.stream.revoke(id, epoch)?;
         Ok(self.close_window(id).map_or(Fence::Passed, Fence::Gate))
+    }
+
+    fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
+        self.stream.forget_window(id, epoch);
     }
 }
 

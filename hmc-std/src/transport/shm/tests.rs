@@ -37,6 +37,7 @@ fn plane(socket: UnixStream, inbox: &SharedInbox) -> ShmDataPlane {
         pid: Some(std::process::id()),
         cma: true,
         batched_acks: true,
+        generations: true,
         windows: 16,
         inbox: Arc::clone(inbox),
     });

@@ -102,6 +102,7 @@ mod tests {
             pid: None,
             cma: false,
             batched_acks: true,
+            generations: true,
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });

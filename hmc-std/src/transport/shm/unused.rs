@@ -111,6 +111,7 @@ mod tests {
             pid: None,
             cma: false,
             batched_acks: true,
+            generations: true,
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
@@ -125,7 +126,16 @@ mod tests {
         let fd = theirs.fd().unwrap().try_clone_to_owned().unwrap();
         let (offset, access) = (0, Access::all());
         plane
-            .map(Arrival { window, epoch: EPOCH, fd: Ok(fd), offset, len, total: len, access })
+            .map(Arrival {
+                window,
+                epoch: EPOCH,
+                fd: Ok(fd),
+                offset,
+                len,
+                total: len,
+                tag: access.bits().into(),
+                is_generations: false,
+            })
             .unwrap();
         let mapped = plane.mapped_window(window).unwrap();
         Arc::downgrade(mapped.map())
@@ -151,7 +161,7 @@ mod tests {
         });
         plane.remove_window(WindowId::new(0, 0), EPOCH);
         assert_eq!(held.each_ref().map(|w| byte(w)), [7, 7], "not under the lock");
-        let reads = |w: &MappedWindow| w.read(0, w.map().bytes(), whole, 4096);
+        let reads = |w: &MappedWindow| w.read((0, None), w.map().bytes(), whole, 4096);
         let revoked = Err(Failure::Window(WindowFault::Revoked));
         assert_eq!(
             held.each_ref().map(|w| reads(w)),
@@ -174,7 +184,18 @@ mod tests {
         for (window, offset) in both.into_iter().zip([0, 2048]) {
             let fd = Ok(theirs.fd().unwrap().try_clone_to_owned().unwrap());
             let (len, total, access) = (2048, 4096, Access::all());
-            plane.map(Arrival { window, epoch: EPOCH, fd, offset, len, total, access }).unwrap();
+            plane
+                .map(Arrival {
+                    window,
+                    epoch: EPOCH,
+                    fd,
+                    offset,
+                    len,
+                    total,
+                    tag: access.bits().into(),
+                    is_generations: false,
+                })
+                .unwrap();
         }
         let held = Arc::clone(plane.mapped_window(both[0]).unwrap());
         let last = plane.mapped_window(both[1]).unwrap();

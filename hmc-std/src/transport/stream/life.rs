@@ -327,6 +327,7 @@ mod tests {
             pid: Some(std::process::id()),
             cma: true,
             batched_acks: true,
+            generations: true,
             windows: 1,
             inbox: Arc::new(Mutex::new(Inbox::new(1, 1))),
         });
@@ -335,7 +336,8 @@ mod tests {
         let local = region.slice(0, 4096).expect("all of it");
         let op = SlotId { index: 0, generation: 1 };
         let (opcode, when) = (Opcode::Get, CompleteWhen::Visible);
-        let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
+        let remote =
+            WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span, expected: None };
         let work = WorkRequest { op, opcode, when, local, remote };
         plane.submit(&work, true, 4096).expect("space");
         plane.flush();

@@ -39,6 +39,7 @@ use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
 use crate::io::socket::Socket;
 use crate::node::inbox::SharedInbox;
+use crate::transport::generation_tables::GenerationTables;
 use crate::transport::regions::RegionCache;
 use crate::transport::released::Released;
 use requests::{Phase, Request, Requests};
@@ -60,6 +61,8 @@ pub(crate) struct StreamSetup {
     pub(crate) cma: bool,
     /// Whether the peer understands an Ack of several operations.
     pub(crate) batched_acks: bool,
+    /// Whether the peer compares generations, and understands frames that name them.
+    pub(crate) generations: bool,
     /// Windows that can be exposed to this peer.
     pub(crate) windows: usize,
     pub(crate) inbox: SharedInbox,
@@ -75,6 +78,9 @@ pub(crate) struct StreamDataPlane {
     regions: RegionCache,
     released: Released,
     windows: WindowTable<Box<[WindowEntry]>>,
+    tables: GenerationTables,
+    /// Whether the peer compares generations too.
+    has_generations: bool,
     requests: Requests,
     done: VecDeque<Completion>,
     tx: tx::Tx,
@@ -114,6 +120,8 @@ impl StreamDataPlane {
             local: setup.local,
             regions: RegionCache::default(),
             windows: WindowTable::new(vec![WindowEntry::FREE; setup.windows].into()),
+            tables: GenerationTables::default(),
+            has_generations: setup.generations,
             requests: Requests::new(MAX_REQUESTS),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             tx: tx::Tx::new(),
@@ -194,7 +202,8 @@ impl StreamDataPlane {
     }
 
     /// Accepts a request that the peer is to execute from or into our address space when `by_ref`.
-    /// `report` is the number of bytes that its completion names.
+    /// `report` is the number of bytes that its completion names. A request that expects a generation is never executed so: only
+    /// frames with bytes name one.
     pub(crate) fn submit(
         &mut self,
         work: &WorkRequest,
@@ -207,6 +216,10 @@ impl StreamDataPlane {
         if self.regions.resolve(work.local).is_none() {
             return Err(PostErrorKind::UnknownRegion);
         }
+        let expects = work.remote.expected.is_some();
+        if expects && !self.has_generations {
+            return Err(PostErrorKind::Unsupported);
+        }
         // The second condition bounds `done`: it never grows beyond what was reserved.
         if self.requests.is_full() || self.done.len() >= MAX_REQUESTS {
             return Err(PostErrorKind::Busy);
@@ -217,7 +230,7 @@ impl StreamDataPlane {
             moved: 0,
             mute: false,
             report,
-            by_ref,
+            by_ref: by_ref && !expects,
         });
         Ok(())
     }
@@ -250,7 +263,7 @@ impl Transport for StreamDataPlane {
     type Error = PostErrorKind;
 
     fn caps(&self) -> Caps {
-        Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL
+        Caps::all()
     }
 
     fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {

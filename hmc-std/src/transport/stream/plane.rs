@@ -3,7 +3,8 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use hmc_core::region::{Epoch, WindowId};
+use hmc_core::blocks::WindowBlocks;
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
     DataCloseReason, DataPlane, Fence, Interest, Notes, PeerWindows, Progress, Readiness,
@@ -11,6 +12,7 @@ use hmc_core::transport::{
 };
 use hmc_core::types::ConnType;
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
+use hmc_core::wire::data::{DataFlags, DataFrame};
 use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::mapped_window::MappedWindow;
 
@@ -48,8 +50,22 @@ impl Target for StreamDataPlane {
         &mut self.windows
     }
 
+    fn add_generations(
+        &mut self,
+        table: &Region,
+        blocks: WindowBlocks,
+        window: &WindowDesc,
+    ) -> bool {
+        if self.has_generations {
+            self.tables.add(table, blocks, window);
+        }
+        self.has_generations
+    }
+
     fn offers_pages(&self, id: WindowId, epoch: Epoch) -> bool {
-        self.tx.offers.iter().any(|o| o.frame.window == id && o.frame.epoch == epoch)
+        let is_it = |f: &DataFrame| f.window == id && f.epoch == epoch;
+        let offers = self.tx.offers.iter().map(|o| &o.frame);
+        offers.into_iter().any(|f| is_it(f) && !f.flags.contains(DataFlags::EXPECT))
     }
 
     /// From here on no byte of the window is read or written by this stream. A frame under way continues into nothing and its
@@ -57,6 +73,10 @@ impl Target for StreamDataPlane {
     fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<Fence<Gate>, WindowFault> {
         self.refuse_window(id, epoch)?;
         Ok(Fence::Passed)
+    }
+
+    fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
+        self.tables.remove(id, epoch);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Frames in: received, checked against the requests, and passed on.
 
 use hmc_core::transport::{DataCloseReason, DataPlane as _};
-use hmc_core::types::Access;
 use hmc_core::wire::cursor::WireError;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Failure, Opcode};
@@ -19,8 +18,8 @@ const MALFORMED: &str = "a malformed data frame";
 const BUDGET_BYTES: usize = 4 << 20;
 /// Descriptors that may have arrived ahead of their frames.
 const MAX_DESCRIPTORS: usize = 8;
-/// Mappable windows that may wait to be mapped.
-const MAX_ARRIVALS: usize = 64;
+/// Mappable windows, and tables of their generations, that may wait to be mapped.
+const MAX_ARRIVALS: usize = 128;
 
 impl StreamDataPlane {
     /// As if the kernel had dropped the descriptor of the next frame that says it has one.
@@ -81,6 +80,7 @@ impl StreamDataPlane {
     /// One receive call. The buffer holds less than what is needed next. Returns the bytes and
     /// whether the socket is now (very likely) empty.
     fn fill(&mut self) -> Result<(usize, bool), Errno> {
+        self.divert_stale();
         let rx = &mut self.rx;
         if rx.start > 0 {
             if rx.start < rx.end {
@@ -129,6 +129,7 @@ impl StreamDataPlane {
     /// Consumes what the buffer holds.
     fn digest(&mut self) -> Result<(), DataCloseReason> {
         loop {
+            self.divert_stale();
             if let Some(mut incoming) = self.rx.body.take() {
                 self.drain_into(&mut incoming.dest);
                 if incoming.dest.left() > 0 {
@@ -206,7 +207,8 @@ impl StreamDataPlane {
                     epoch: frame.epoch,
                     offset: frame.offset,
                     len: frame.addr,
-                    access: Access::from_bits_truncate(u8::try_from(frame.tag & 0xFF).unwrap_or(0)),
+                    tag: frame.tag,
+                    is_generations: frame.flags.contains(DataFlags::EXPECT),
                     total: frame.total,
                     fd,
                 });

@@ -131,7 +131,7 @@ mod tests {
                 opcode: Opcode::Get,
                 when: CompleteWhen::Visible,
                 local: LocalSlice { key: RegionKey { index: 0, generation: 1 }, span },
-                remote: WindowSlice { window: WindowId(1), epoch: Epoch(1), span },
+                remote: WindowSlice { window: WindowId(1), epoch: Epoch(1), span, expected: None },
             },
             phase: Phase::Queued,
             moved: 0,

@@ -22,12 +22,21 @@ pub(crate) struct Arrival {
     pub(crate) offset: u64,
     /// Size of the window, in bytes.
     pub(crate) len: u64,
-    /// What may be done with it.
-    pub(crate) access: Access,
+    /// What may be done with it; of generations, the length of a block.
+    pub(crate) tag: u64,
+    /// The memfd has the generations of the window, not its bytes.
+    pub(crate) is_generations: bool,
     /// Size of the memfd, in bytes.
     pub(crate) total: u64,
     /// The memfd, or why it could not be taken.
     pub(crate) fd: Result<OwnedFd, MemError>,
+}
+
+impl Arrival {
+    /// What may be done with the window.
+    pub(crate) fn access(&self) -> Access {
+        Access::from_bits_truncate(u8::try_from(self.tag & 0xFF).unwrap_or(0))
+    }
 }
 
 /// Where payload goes.

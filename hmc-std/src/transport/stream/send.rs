@@ -1,13 +1,15 @@
 //! Frames out: composed of replies and requests, and sent as far as the socket accepts them.
 
 use hmc_core::limits::MAX_STREAM_FRAME_BYTES;
+use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
-use hmc_core::work::{CompleteWhen, Opcode};
+use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use rustix::io::Errno;
 
 use super::requests::Phase;
 use super::tx::{Body, Owner, SMALL_BYTES};
 use super::{DataCloseReason, StreamDataPlane};
+use crate::transport::generation_tables::When;
 use hmc_core::transport::DataPlane as _;
 
 /// Source of the rest of a frame whose memory was taken back.
@@ -137,10 +139,16 @@ impl StreamDataPlane {
         let Some(reply) = self.target.front_reply() else {
             return false;
         };
+        // The last word on generations is a frame of its own, after all bytes were read.
+        let has_word = reply.request.is_none() || reply.source.span.is_empty();
+        let when = if reply.source.span.is_empty() { When::Read } else { When::Before };
+        if !self.keeps_reply(when, &reply) {
+            return true;
+        }
         let Some(region) = self.regions.resolve(reply.source) else {
             // Cannot happen: the region was resolved when the request was accepted and the window
             // keeps it. Answer rather than assume.
-            self.target.drop_reply_unknown();
+            self.target.drop_reply(Failure::Window(WindowFault::Revoked));
             return true;
         };
         let (part, rest) = reply.source.span.split_at_most(u64::from(MAX_STREAM_FRAME_BYTES));
@@ -150,7 +158,7 @@ impl StreamDataPlane {
         frame.offset = reply.total.saturating_sub(reply.source.span.len());
         // Payload that is sent in place may be taken back half-way (a revocation), so that the last
         // word, "complete", is a frame of its own after it.
-        if rest.is_empty() && part.len() <= SMALL_BYTES {
+        if rest.is_empty() && part.len() <= SMALL_BYTES && has_word {
             frame.flags |= DataFlags::LAST;
         }
         self.tx.head(&frame);
@@ -168,7 +176,7 @@ impl StreamDataPlane {
         };
         let work = r.work;
         let Some(region) = self.regions.resolve(work.local) else {
-            self.answer(seq, Err(hmc_core::work::Failure::UnknownRegion));
+            self.answer(seq, Err(Failure::UnknownRegion));
             return true;
         };
         let kind = match (work.opcode, r.by_ref) {
@@ -182,6 +190,9 @@ impl StreamDataPlane {
         frame.epoch = work.remote.epoch;
         frame.offset = work.remote.span.offset();
         frame.total = work.remote.span.len();
+        if let Some(generation) = work.remote.expected {
+            frame.expect(generation);
+        }
         if kind != DataKind::Write {
             if let Opcode::PutNotify { tag } = work.opcode {
                 frame.flags |= DataFlags::NOTIFY | DataFlags::LAST;
@@ -199,7 +210,7 @@ impl StreamDataPlane {
             return true;
         }
         let Some((_, unsent)) = work.local.span.split_at(r.moved) else {
-            self.answer(seq, Err(hmc_core::work::Failure::UnknownRegion));
+            self.answer(seq, Err(Failure::UnknownRegion));
             return true;
         };
         let (part, rest) = unsent.split_at_most(u64::from(MAX_STREAM_FRAME_BYTES));

@@ -9,10 +9,12 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 use hmc_mem::os::cma;
 
+use super::rx::{Dest, Incoming};
 use super::target::{BYTES_A_WAKE, CmaJob, GetReply, PutInProgress};
 use super::{DataCloseReason, MAX_REQUESTS, StreamDataPlane};
 use crate::memory::Region;
 use crate::node::inbox::Message;
+use crate::transport::generation_tables::When;
 
 /// Bytes copied under one hold of the link's lock: looks at the socket in between do not show, a revocation waits some ms.
 const BYTES_A_TURN: u64 = 8 << 20;
@@ -43,9 +45,30 @@ impl StreamDataPlane {
     ) -> Result<LocalSlice, Failure> {
         let slice = self.windows.check(f.window, f.epoch, offset, len, access);
         let slice = slice.map_err(Failure::Window)?;
+        self.compare(When::Before, f, (offset, len))?;
         match self.regions.resolve(slice) {
             Some(_) => Ok(slice),
             None => Err(Failure::Window(WindowFault::Revoked)),
+        }
+    }
+
+    /// Compares the generations of the blocks of a range with the one that a request names, if it does.
+    fn compare(&self, when: When, f: &DataFrame, range: (u64, u64)) -> Result<(), Failure> {
+        let Some(expected) = f.generation() else { return Ok(()) };
+        self.tables.check(when, (f.window, f.epoch), range, expected)
+    }
+
+    /// Called before bytes of the frame in reception are stored: if a block has another generation than the frame names, the rest
+    /// of the frame is discarded.
+    pub(super) fn divert_stale(&mut self) {
+        let Some(Incoming { frame, dest: Dest::Window { .. } }) = &self.rx.body else { return };
+        let Err(fault) = self.compare(When::Before, frame, (frame.offset, frame.len.into())) else {
+            return;
+        };
+        let (id, epoch) = (frame.window, frame.epoch);
+        self.rx.divert_window(id, epoch);
+        if let Some(w) = &mut self.target.writing {
+            w.fault = Some(fault);
         }
     }
 
@@ -100,7 +123,11 @@ impl StreamDataPlane {
         if !f.flags.contains(DataFlags::LAST) {
             return;
         }
-        let fault = self.target.writing.take().and_then(|w| w.fault);
+        let whole = self.target.writing.take();
+        let fault = whole.and_then(|w| {
+            let written = || self.compare(When::Written, f, (w.start, w.done));
+            w.fault.or_else(|| written().err())
+        });
         match fault {
             Some(why) => self.target.refuse(f.seq, why),
             None => {
@@ -125,10 +152,20 @@ impl StreamDataPlane {
                 epoch: f.epoch,
                 source,
                 total: f.total,
+                request: f.generation().is_some().then_some(*f),
             }),
             Err(why) => self.target.refuse(f.seq, why),
         }
         Ok(())
+    }
+
+    /// Whether a reply may be continued, `when` some of its bytes were read or are about to be: else it is refused, and the peer
+    /// takes none of them for an answer.
+    pub(super) fn keeps_reply(&mut self, when: When, reply: &GetReply) -> bool {
+        let Some(f) = &reply.request else { return true };
+        let Err(fault) = self.compare(when, f, (f.offset, f.total)) else { return true };
+        self.target.drop_reply(fault);
+        false
     }
 
     pub(super) fn accept_by_ref(&mut self, f: &DataFrame) -> Result<(), DataCloseReason> {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, LocalSlice, WindowId};
-use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::Failure;
 use rustix::process::Pid;
@@ -35,6 +34,8 @@ pub(super) struct GetReply {
     pub(super) epoch: Epoch,
     pub(super) source: LocalSlice,
     pub(super) total: u64,
+    /// The request, if it names a generation.
+    pub(super) request: Option<DataFrame>,
 }
 
 /// A copy between our window and the peer's address space, in progress.
@@ -127,10 +128,10 @@ impl StreamTarget {
         }
     }
 
-    /// Refuses the reply at the front: its memory is not known any more.
-    pub(super) fn drop_reply_unknown(&mut self) {
+    /// Refuses the reply at the front.
+    pub(super) fn drop_reply(&mut self, why: Failure) {
         if let Some(r) = self.replies.pop_front() {
-            self.refuse(r.seq, Failure::Window(WindowFault::Revoked));
+            self.refuse(r.seq, why);
         }
     }
 

@@ -3,6 +3,7 @@
 mod cancel;
 mod end;
 mod facts;
+mod generations;
 mod receive;
 mod send;
 mod serve;
@@ -46,6 +47,7 @@ impl Bench {
             pid: Some(std::process::id()),
             cma: true,
             batched_acks: true,
+            generations: true,
             windows: 8,
             inbox: Arc::clone(&inbox),
         });
@@ -125,7 +127,8 @@ impl Bench {
 /// An operation on all of a region, and as much of a window of the peer's.
 fn work(index: u16, opcode: Opcode, region: &Region) -> WorkRequest {
     let local = region.slice(0, region.len()).expect("all of it");
-    let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
+    let remote =
+        WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span, expected: None };
     let op = SlotId { index, generation: 1 };
     WorkRequest { op, opcode, when: CompleteWhen::Visible, local, remote }
 }

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use hmc_core::blocks::WindowBlocks;
 use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
@@ -60,6 +61,15 @@ impl<P: BareDataPlane> Target for WithStream<P> {
         self.stream.windows()
     }
 
+    fn add_generations(
+        &mut self,
+        table: &Region,
+        blocks: WindowBlocks,
+        window: &WindowDesc,
+    ) -> bool {
+        self.stream.add_generations(table, blocks, window)
+    }
+
     fn open<'a>(
         &mut self,
         memory: &Region,
@@ -88,6 +98,7 @@ impl<P: BareDataPlane> Target for WithStream<P> {
     }
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
+        self.stream.forget_window(id, epoch);
         self.plane.forget_window(id, epoch);
     }
 }

@@ -51,6 +51,7 @@ impl Bench {
             pid: None,
             cma: false,
             batched_acks: true,
+            generations: true,
             windows: 8,
             inbox: Arc::clone(&inbox),
         });
@@ -64,7 +65,8 @@ impl Bench {
 
     fn work(&self, index: u16, opcode: Opcode, len: u64) -> WorkRequest {
         let local = self.region.slice(0, len).expect("a part");
-        let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span };
+        let remote =
+            WindowSlice { window: WindowId(1), epoch: Epoch(1), span: local.span, expected: None };
         let op = SlotId { index, generation: 1 };
         WorkRequest { op, opcode, when: CompleteWhen::Visible, local, remote }
     }
@@ -90,7 +92,7 @@ impl Bench {
 #[test]
 fn a_tag_is_sent_when_the_bytes_are_there() {
     let mut bench = Bench::new(PeerAccess::Remote, false, false);
-    assert_eq!(bench.layer.caps(), Caps::PUT | Caps::GET | Caps::NOTIFY);
+    assert_eq!(bench.layer.caps(), Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::GENERATIONS);
     let put = bench.work(3, TAGGED, 64);
     assert_eq!(bench.layer.post(&put), Ok(()));
     assert_eq!((bench.poll(), bench.received()), (vec![], (0, false)));

@@ -21,16 +21,17 @@ use Plane::{Base, Control, Data};
 
 /// Every module, its plane, and the modules that it may import besides the base modules. The modules of a folder count as one,
 /// except those of `wire` and `ctrl`.
-const MODULES: [(&str, Plane, &[&str]); 33] = [
+const MODULES: [(&str, Plane, &[&str]); 34] = [
     ("limits", Base, &[]),
     ("mutant", Base, &[]),
     ("time", Base, &[]),
     ("types", Base, &[]),
     ("range", Base, &[]),
     ("region", Data, &[]),
+    ("blocks", Data, &[]),
     ("window", Data, &["region"]),
     ("work", Data, &["region", "window"]),
-    ("transport", Data, &["region", "window", "work"]),
+    ("transport", Data, &["blocks", "region", "window", "work"]),
     ("device", Data, &["region"]),
     ("chunks", Data, &["region"]),
     ("slots", Data, &["work"]),

@@ -153,7 +153,7 @@ fn a_transport_that_repeats_itself_holds_nobody() {
     let plane = Repeating { windows: WindowTable::new(Box::new([])), last: None };
     let mut queue = OpQueue::new(AnyDataPlane::new(plane), 4);
     let span = Extent::new(8).span(Side::Remote, 0, 8).expect("it fits");
-    let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span };
+    let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span, expected: None };
     let local = region.slice(0, 8).expect("it fits");
     let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
     let mut post = || {

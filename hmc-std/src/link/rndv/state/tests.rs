@@ -153,7 +153,7 @@ fn even_pieces_lie_in_the_first_half_and_odd_ones_in_the_second() {
 fn a_put_is_cut_from_its_front() {
     let source = Extent::new(10).span(Side::Local, 2, 8).expect("in it");
     let span = Extent::new(100).span(Side::Remote, 50, 8).expect("in it");
-    let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span };
+    let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span, expected: None };
     let mut run = ChunkedPut::new(&PutChunk { seq: 3, source, target });
     assert!(run.has_more() && run.seq == 3);
     for (at_most, at, len, more) in [(3, 0, 3, true), (4, 3, 4, true), (9, 7, 1, false)] {
@@ -231,7 +231,7 @@ fn the_end_of_one_message_is_not_that_of_another() {
 fn a_lender_is_wanted_for_bytes_of_its_own_alone() {
     let source = Extent::new(8).span(Side::Local, 0, 8).expect("in it");
     let span = Extent::new(8).span(Side::Remote, 0, 8).expect("in it");
-    let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span };
+    let target = WindowSlice { window: WindowId(1), epoch: Epoch(2), span, expected: None };
     for (bytes, borrowed) in [(MessageBuffer::Borrowed(None), true), (owned(8), false)] {
         assert_eq!(bytes.is_borrowed(), borrowed);
         let mut state = RndvState::default();

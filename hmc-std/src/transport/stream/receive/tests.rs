@@ -25,6 +25,7 @@ fn setup(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamSetup
         pid: Some(pid),
         cma: true,
         batched_acks: true,
+        generations: true,
         windows: 1,
         inbox: Arc::clone(inbox),
     }

@@ -25,7 +25,7 @@ fn op(index: u16) -> SlotId {
 #[test]
 fn a_stream_is_tcp_that_its_target_checks() {
     let mut bench = Bench::local();
-    let all = Caps::PUT | Caps::GET | Caps::NOTIFY | Caps::TARGET_CHECKED | Caps::CANCEL;
+    let all = Caps::all();
     assert_eq!((bench.plane.kind(), bench.plane.caps()), (Some(ConnType::Tcp), all));
     assert!(bench.plane.checks_accesses());
     assert!(bench.plane.trust().contains("the target checks window, range and epoch"));
@@ -105,7 +105,7 @@ fn pages_arrive_as_their_frame_describes_them() {
         assert!(send_fd(&bench.peer, &file, &frame.emit()).is_ok());
         bench.plane.poll_peer(true);
         let pages = bench.plane.take_arrival().expect("they came");
-        assert_eq!((pages.window, pages.epoch, pages.access), (WindowId(5), Epoch(7), access));
+        assert_eq!((pages.window, pages.epoch, pages.access()), (WindowId(5), Epoch(7), access));
         assert_eq!((pages.offset, pages.len, pages.total), (4096, 100, 8192));
         assert!(pages.fd.is_ok() && bench.plane.take_arrival().is_none());
     }

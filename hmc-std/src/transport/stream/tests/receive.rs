@@ -140,9 +140,9 @@ fn no_more_than_eight_descriptors_wait_for_their_frames() {
 }
 
 #[test]
-fn no_more_than_sixty_four_pages_wait_to_be_mapped() {
+fn no_more_than_128_pages_wait_to_be_mapped() {
     let mut bench = Bench::local();
-    for _ in 0..64 {
+    for _ in 0..128 {
         pages(&bench, DataKind::Region);
         bench.plane.poll_peer(true);
         assert_eq!(bench.plane.close_reason(), None);
