@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | put bytes where a peer reads them | [`Peer::buffer`](crate::Peer::buffer) or [`Peer::window`](crate::Peer::window), then [`Remote::put`](crate::Remote::put) |
 //! | read a peer's memory | [`Remote::get`](crate::Remote::get) |
+//! | hand out references to blocks that are used again (caches) | [`Memory::generations`](crate::Memory::generations), and transfers that [`expect`](crate::Request::expect) one |
 //! | move many blocks at equal distances | one [`Piece`](crate::Piece) with [`repeat`](crate::Piece::repeat) |
 //! | move many pieces as one operation, perhaps again and again | [`Remote::put_list`](crate::Remote::put_list), [`Request::prepare`](crate::Request::prepare) |
 //! | tell the peer that bytes are there | [`Request::notify`](crate::Request::notify), or [`Peer::send`](crate::Peer::send) after the put |

@@ -303,7 +303,13 @@ impl From<Failure> for Error {
             Failure::Unsupported => ErrorKind::Unsupported,
             _ => ErrorKind::Io,
         };
-        Self::new(kind, failure.to_string()).with_source(failure)
+        let e = Self::new(kind, failure.to_string()).with_source(failure);
+        match failure {
+            Failure::Window(WindowFault::StaleGeneration(_)) => {
+                e.with_remedy("the block was used again: get a new reference from its owner")
+            }
+            _ => e,
+        }
     }
 }
 

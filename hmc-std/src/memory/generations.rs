@@ -17,7 +17,8 @@ use crate::base::error::{Error, Result};
 /// block's generation, and a transfer that expects it ([`Request::expect`], [`Piece::expect`]) is refused once the owner has
 /// advanced the generation.
 ///
-/// - The owner calls [`Generations::advance`] before it writes the block's next bytes.
+/// - The owner calls [`Generations::advance`] before it writes the block's next bytes, and hands out references to the new
+///   generation once all of them are written.
 /// - A get that succeeds has only bytes that the block had in the expected generation. The generation is compared before and
 ///   after the bytes are read, by the owner's library (TCP, UCX, RDMA, and memory that is not mapped) or by the peer's (memory
 ///   that is mapped there).
