@@ -191,7 +191,9 @@ impl Error {
             Errno::MFILE | Errno::NFILE => {
                 (ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)")
             }
-            Errno::NOMEM | Errno::NOSPC => (ErrorKind::NoSpace, "free memory or use less"),
+            Errno::NOMEM => (ErrorKind::NoSpace, "free memory or use less"),
+            // Of files: memory that is short is an error of hmc-mem.
+            Errno::NOSPC => (ErrorKind::NoSpace, "free space on that file system"),
             Errno::CONNREFUSED => (ErrorKind::Unavailable, "is the peer listening there?"),
             Errno::NOENT => (ErrorKind::Unavailable, "does the path exist?"),
             Errno::HOSTUNREACH | Errno::NETUNREACH => {
@@ -366,7 +368,7 @@ mod tests {
             (Errno::MFILE, ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)"),
             (Errno::NFILE, ErrorKind::SystemLimit, "raise the limit of open files (ulimit -n)"),
             (Errno::NOMEM, ErrorKind::NoSpace, "free memory or use less"),
-            (Errno::NOSPC, ErrorKind::NoSpace, "free memory or use less"),
+            (Errno::NOSPC, ErrorKind::NoSpace, "free space on that file system"),
             (Errno::CONNREFUSED, ErrorKind::Unavailable, "is the peer listening there?"),
             (Errno::NOENT, ErrorKind::Unavailable, "does the path exist?"),
             (Errno::HOSTUNREACH, ErrorKind::Unavailable, "check the address and the route to it"),
