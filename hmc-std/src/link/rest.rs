@@ -110,6 +110,7 @@ mod tests {
     use hmc_core::types::ConnType;
 
     use super::LinkState;
+    use crate::io::reactor::Token;
     use crate::io::rest_socket::RestSocket;
     use crate::link::Choice;
     use crate::link::ends::{alone, pair};
@@ -175,6 +176,9 @@ mod tests {
         assert!(rest.was_leaving());
         assert!(Arc::ptr_eq(&rest.inbox_handle(), &near.link.inbox_handle()));
         assert!(rest.data_socket().is_none());
+        rest.poll_ctrl(false);
+        let unwatched = rest.reactor.watch(socket.fd().expect("a descriptor"), Token::Wake);
+        assert!(unwatched.is_ok(), "other rests share the socket: {unwatched:?}");
         let chosen = Choice { conn: ConnType::Tcp, chosen: true, why: String::new() };
         assert_eq!(rest.choices(), [chosen]);
         rest.close(false, "once more");

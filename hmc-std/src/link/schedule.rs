@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Link;
 use super::ctrl::CtrlState;
 use super::data::DataState;
+use super::{Link, LinkState};
 use crate::io::reactor::Channel;
 
 impl Link {
@@ -60,6 +60,10 @@ impl Link {
 
     pub(crate) fn update_ctrl_interest(&self, ctrl: &mut CtrlState) {
         let wanted = ctrl.interest();
+        // A link that is over is watched no more; the rests of several have one socket.
+        if self.state() == LinkState::Dead {
+            return;
+        }
         if let Some(slot) = ctrl.registration(wanted) {
             self.reactor.register(&self.ctrl_socket, self.serial, Channel::Ctrl, slot, wanted);
         }
