@@ -43,6 +43,7 @@ mod length;
 pub mod os;
 #[cfg(feature = "std")]
 pub mod registered;
+pub mod ring;
 pub mod shared;
 pub mod slot;
 pub mod sync;
