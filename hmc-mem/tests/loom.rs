@@ -19,6 +19,8 @@ use std::time::Duration;
 mod generations;
 #[path = "common/loom_reopen.rs"]
 mod reopen;
+#[path = "common/loom_ring.rs"]
+mod ring;
 #[path = "common/loom_rndv.rs"]
 mod rndv;
 #[path = "common/loom_session.rs"]
