@@ -16,4 +16,5 @@ pub mod mapped_window;
 pub mod memfd;
 mod pages;
 pub mod process;
+pub mod ring;
 pub mod words;
