@@ -279,6 +279,8 @@ pub const ENDPOINT_TCP: u8 = 2;
 pub const ENDPOINT_UCX: u8 = 3;
 /// Kind of an [`EndpointDesc::UcxKey`].
 pub const ENDPOINT_UCX_KEY: u8 = 4;
+/// Kind of the note after which its sender's control frames travel through the receiver's ring.
+pub const ENDPOINT_CTRL_RING: u8 = 8;
 /// The first kind of a transport that an application brings ([`ConnType::Custom`](crate::types::ConnType::Custom)). It and those
 /// above have no meaning here.
 pub const ENDPOINT_CUSTOM: u8 = 128;

@@ -316,9 +316,9 @@ fn pair_of(
                     let plane = Scripted { has_posted, ..Scripted::default() };
                     AnyDataPlane::new(WithStream::new(plane, stream, Some(worker), false))
                 }
-                None if conn == ConnType::Shm => {
-                    AnyDataPlane::new(ShmDataPlane::new(stream, None).expect("a page of words"))
-                }
+                None if conn == ConnType::Shm => AnyDataPlane::new(
+                    ShmDataPlane::new(stream, None, false).expect("a page of words"),
+                ),
                 None => AnyDataPlane::new(stream),
             };
             let ctrl = CtrlState::new(ctrl, control, CtrlState::new_framer());

@@ -11,10 +11,12 @@ use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{ExposeError, WindowEntry, WindowTransition};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
+use hmc_mem::os::ring::{RingReader, RingWriter};
 
 use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::memory::{Generations, Region};
 use crate::transport::control_only::ControlOnly;
+use crate::transport::ctrl_rings::CtrlRings;
 use crate::transport::gate::Gate;
 use crate::transport::released::Released;
 use crate::transport::stream::PeerLife;
@@ -58,12 +60,28 @@ impl<T> HostDataPlane for T where
 
 /// The data plane of a link. All calls to it are made under the link's lock.
 #[derive(Debug)]
-pub struct AnyDataPlane(Box<dyn HostDataPlane>);
+pub struct AnyDataPlane(Box<dyn HostDataPlane>, Option<Arc<CtrlRings>>);
 
 impl AnyDataPlane {
     /// A data plane of whatever transport.
     pub fn new(plane: impl HostDataPlane + 'static) -> Self {
-        Self(Box::new(plane))
+        Self(Box::new(plane), None)
+    }
+
+    /// The same of a transport that exchanges rings for control frames.
+    pub(crate) fn with_rings(self, rings: Option<Arc<CtrlRings>>) -> Self {
+        Self(self.0, rings)
+    }
+
+    /// The ring through which this end receives control frames, if the transport exchanges rings. Once.
+    pub(crate) fn take_own_ring(&self) -> Option<RingReader> {
+        self.1.as_ref()?.take_reader()
+    }
+
+    /// The peer's ring, when it has come. Once.
+    #[inline]
+    pub(crate) fn take_ring(&self) -> Option<RingWriter> {
+        self.1.as_ref().filter(|rings| rings.has_writer())?.take_writer()
     }
 
     /// Of a link that moves no payload.

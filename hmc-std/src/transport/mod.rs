@@ -37,6 +37,7 @@
 //! ([`hmc_core::transport::Notes`]) use the control connection: the note of a window arrives before its advert.
 
 pub(crate) mod control_only;
+pub(crate) mod ctrl_rings;
 pub(crate) mod data_plane;
 pub(crate) mod domain;
 pub(crate) mod gate;

@@ -2,6 +2,7 @@
 
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::ENDPOINT_SHM;
+use hmc_core::wire::hello::Features;
 
 use super::ShmDataPlane;
 use crate::base::error::Result;
@@ -41,7 +42,9 @@ impl Domain for ShmDomain {
     }
 
     fn data_plane(&self, params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
-        let life = params.life;
-        Ok(AnyDataPlane::new(ShmDataPlane::new(params.stream(Side::Local), life)?))
+        let (life, has_ring) = (params.life, params.features.contains(Features::CTRL_RING));
+        let plane = ShmDataPlane::new(params.stream(Side::Local), life, has_ring)?;
+        let rings = plane.rings();
+        Ok(AnyDataPlane::new(plane).with_rings(rings))
     }
 }

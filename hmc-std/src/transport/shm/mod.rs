@@ -23,9 +23,11 @@ use hmc_mem::gate::WindowGate;
 use hmc_mem::os::life::{LifePage, PeerLife};
 use hmc_mem::os::mapped_window::{MappedWindow, Moved, PeerPages};
 use hmc_mem::os::memfd::Mapping;
+use hmc_mem::os::ring::RING_PAGES_BYTES;
 use hmc_mem::os::words::PeerWords;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::transport::ctrl_rings::CtrlRings;
 use crate::transport::pieces::Pieces;
 use crate::transport::stream::{Arrival, MAX_REQUESTS, Offer, StreamDataPlane};
 
@@ -49,6 +51,8 @@ const PAGE_BYTES: u64 = 4096;
 const PAGE_ID: WindowId = WindowId(u64::MAX);
 /// The name under which a session's [`LifePage`] travels, before the page.
 const LIFE_ID: WindowId = WindowId(u64::MAX - 1);
+/// The name under which the ring of control frames travels, before the page.
+const RING_ID: WindowId = WindowId(u64::MAX - 2);
 
 /// Generations of a window of the peer: its name, the pages, and the length of a block.
 #[derive(Debug)]
@@ -67,6 +71,8 @@ pub(crate) struct ShmDataPlane {
     peer_page: Option<Arc<PeerWords>>,
     /// Whether the peer's process has ended.
     peer_life: Option<Arc<PeerLife>>,
+    /// Of the control half, if both ends have them.
+    rings: Option<Arc<CtrlRings>>,
     remote: Vec<Option<Mapped>>,
     /// The generations of the window whose pages come next.
     table: Option<ArrivedTable>,
@@ -83,8 +89,13 @@ pub(crate) struct ShmDataPlane {
 }
 
 impl ShmDataPlane {
-    /// Takes over a stream over UDS and offers the peer the page of window words, and before that the session's `life`.
-    pub(crate) fn new(mut stream: StreamDataPlane, life: Option<&LifePage>) -> Result<Self> {
+    /// Takes over a stream over UDS and offers the peer the page of window words, and before that the session's `life` and the
+    /// ring through which this end receives control frames, if it `has_ring`.
+    pub(crate) fn new(
+        mut stream: StreamDataPlane,
+        life: Option<&LifePage>,
+        has_ring: bool,
+    ) -> Result<Self> {
         if let Some((word, fd)) = life.and_then(LifePage::offer) {
             let mut frame = DataFrame::new(DataKind::Region, 0);
             frame.window = LIFE_ID;
@@ -97,15 +108,25 @@ impl ShmDataPlane {
             // A word of zeros would be an open window.
             WindowGate::new(page.bytes().word(word_at(index)).map_err(MemError::from)?).close();
         }
+        let page_fd = page.fd()?.try_clone_to_owned().map_err(no_descriptor)?;
+        // Without memory or descriptors for it, control frames stay on the socket.
+        let (rings, fd) = has_ring.then(|| CtrlRings::new().ok()).flatten().unzip();
+        if let Some(fd) = fd {
+            let mut frame = DataFrame::new(DataKind::Region, 0);
+            frame.window = RING_ID;
+            frame.total = RING_PAGES_BYTES;
+            stream.offer(Offer { frame, fd });
+        }
         let mut frame = DataFrame::new(DataKind::Region, 0);
         frame.window = PAGE_ID;
         frame.total = PAGE_BYTES;
-        stream.offer(Offer { frame, fd: page.fd()?.try_clone_to_owned().map_err(no_descriptor)? });
+        stream.offer(Offer { frame, fd: page_fd });
         Ok(Self {
             stream,
             page: Arc::new(page),
             peer_page: None,
             peer_life: None,
+            rings,
             remote: Vec::new(),
             table: None,
             unused: Unused::default(),
@@ -118,12 +139,20 @@ impl ShmDataPlane {
         })
     }
 
+    /// The rings of the control half, if both ends have them.
+    pub(crate) fn rings(&self) -> Option<Arc<CtrlRings>> {
+        self.rings.clone()
+    }
+
     fn map(&mut self, a: Arrival) -> Result<()> {
         let access = a.access();
         let fd = a.fd?;
         if a.window == LIFE_ID {
             self.peer_life = Some(Arc::new(PeerLife::map(fd, a.offset)?));
             return Ok(());
+        }
+        if a.window == RING_ID {
+            return self.rings.as_ref().map_or(Ok(()), |rings| rings.map_writer(fd));
         }
         if a.window == PAGE_ID {
             let page = Mapping::map_peer(fd, PAGE_BYTES, 0, Access::all())?;

@@ -19,7 +19,7 @@ use hmc_mem::os::life::PeerLife as LifeMark;
 use hmc_mem::os::mapped_window::MappedWindow;
 
 use super::mapped::word_at;
-use super::{LIFE_ID, PAGE_ID, ShmDataPlane};
+use super::{LIFE_ID, PAGE_ID, RING_ID, ShmDataPlane};
 use crate::base::error::{Error, Result};
 use crate::memory::Region;
 use crate::transport::gate::Gate;
@@ -143,7 +143,8 @@ impl Progress for ShmDataPlane {
         while let Some(arrival) = self.stream.take_arrival() {
             let (id, epoch) = (arrival.window, arrival.epoch);
             let is_page = id == PAGE_ID || id == LIFE_ID;
-            if usize::from(id.index()) >= MAX_WINDOWS_PER_PEER && !is_page {
+            let is_ring = id == RING_ID && self.rings.is_some();
+            if usize::from(id.index()) >= MAX_WINDOWS_PER_PEER && !is_page && !is_ring {
                 self.close(DataCloseReason::Protocol("a window beyond the last place"));
                 break;
             }
@@ -152,6 +153,10 @@ impl Progress for ShmDataPlane {
                 break;
             }
             if let Err(e) = self.map(arrival) {
+                if is_ring {
+                    // Control frames to the peer stay on the socket.
+                    continue;
+                }
                 // The window stays reachable through the stream.
                 self.unmapped.note(self.stream.peer(), id, epoch, &e);
             }

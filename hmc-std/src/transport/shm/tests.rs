@@ -41,7 +41,7 @@ fn plane(socket: UnixStream, inbox: &SharedInbox) -> ShmDataPlane {
         windows: 16,
         inbox: Arc::clone(inbox),
     });
-    ShmDataPlane::new(stream, None).expect("pages")
+    ShmDataPlane::new(stream, None, false).expect("pages")
 }
 
 /// Two ends that have each other's pages.

@@ -106,7 +106,7 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        ShmDataPlane::new(stream, None).unwrap()
+        ShmDataPlane::new(stream, None, false).unwrap()
     }
 
     /// A window's announcement whose descriptor has no pages.

@@ -115,7 +115,7 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        let mut plane = ShmDataPlane::new(stream, None).unwrap();
+        let mut plane = ShmDataPlane::new(stream, None, false).unwrap();
         plane.peer_page = Some(Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap()));
         (plane, theirs)
     }
