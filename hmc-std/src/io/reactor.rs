@@ -108,6 +108,8 @@ pub(crate) struct Reactor {
     queue: Mutex<Queue>,
     /// Whether the queue may hold links: a look that costs no lock. [`Reactor::wait`] looks under the lock.
     wanted: AtomicBool,
+    /// Links have bytes of control connections of which no socket tells.
+    unread: AtomicBool,
 }
 
 impl Reactor {
@@ -119,7 +121,8 @@ impl Reactor {
             .map_err(|e| Error::io("cannot create an eventfd", e))?;
         let queue = Queue { links: VecDeque::with_capacity(64), parked: false };
         let (queue, wanted) = (Mutex::new(queue), AtomicBool::new(false));
-        let this = Self { epoll, progress, waker, queue, wanted };
+        let unread = AtomicBool::new(false);
+        let this = Self { epoll, progress, waker, queue, wanted, unread };
         this.watch(&this.waker, Token::Wake)?;
         Ok(this)
     }
@@ -224,6 +227,17 @@ impl Reactor {
         if parked {
             self.wake();
         }
+    }
+
+    /// Asks for a poll of the control connections that left bytes behind.
+    pub(crate) fn request_ctrl_poll(&self) {
+        self.unread.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether that was asked for.
+    pub(crate) fn take_ctrl_request(&self) -> bool {
+        self.unread.load(Ordering::Relaxed) && self.unread.swap(false, Ordering::Acquire)
     }
 
     /// Moves the links that asked to be run into `out`, so that those who ask meanwhile get their turn after

@@ -9,14 +9,17 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::Instant;
 use hmc_core::transport::Readiness;
 use hmc_core::wire::message::{ControlMessage, tag_frame};
+use hmc_mem::os::ring::{RingReader, RingWriter};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::io::reactor::Registered;
 use crate::io::socket::Socket;
 use machine::ControlMachine;
+use rings::RingIo;
 
 pub(crate) mod machine;
 mod receive;
+mod rings;
 
 pub(crate) struct CtrlState {
     socket: Arc<Socket>,
@@ -24,6 +27,9 @@ pub(crate) struct CtrlState {
     /// The system may hold back what it took, and says that there is space when it does not.
     holds_back: bool,
     claimed: bool,
+    /// A leader that receives through a ring sleeps on the socket, or somebody else was told of it.
+    parked: bool,
+    rings: RingIo,
     registered: Registered,
 }
 
@@ -31,7 +37,15 @@ impl CtrlState {
     pub(crate) fn new(socket: Arc<Socket>, control: ControlConn, framer: Framer<Vec<u8>>) -> Self {
         let holds_back = socket.take_when_sent();
         let machine = ControlMachine::new(control, framer);
-        Self { socket, machine, holds_back, claimed: false, registered: Registered::default() }
+        Self {
+            socket,
+            machine,
+            holds_back,
+            claimed: false,
+            parked: false,
+            rings: RingIo::default(),
+            registered: Registered::default(),
+        }
     }
 
     /// Storage for a new connection's frames.
@@ -45,8 +59,71 @@ impl CtrlState {
 
     /// What the background thread is to wait for: not for what a leader receives.
     pub(crate) fn interest(&self) -> Readiness {
+        let wanted = self.socket_wants();
+        // What comes through a ring makes no socket ready.
+        let claimed = self.claimed && (self.parked || !self.rings.receives());
+        if claimed { Readiness { read: false, end: false, ..wanted } } else { wanted }
+    }
+
+    /// What is waited for on the socket.
+    fn socket_wants(&self) -> Readiness {
         let wanted = self.machine.wants();
-        if self.claimed { Readiness { read: false, end: false, ..wanted } } else { wanted }
+        Readiness { write: wanted.write && !self.rings.sends(), ..wanted }
+    }
+
+    /// A leader is about to sleep: returns what is to be waited for on the socket. `None` if bytes have come, which no socket
+    /// tells of.
+    pub(crate) fn park(&mut self) -> Option<Readiness> {
+        self.rings.wake_peer(&self.socket);
+        self.parked = true;
+        self.sleep().then(|| self.socket_wants())
+    }
+
+    /// Nobody looks at the ring any more until the peer wakes this end. Whether that is so: there are no bytes.
+    pub(crate) fn sleep(&mut self) -> bool {
+        if !self.machine.reads() {
+            return true;
+        }
+        self.rings.sleep().unwrap_or_else(|e| {
+            self.machine.receive_failed(e);
+            false
+        })
+    }
+
+    /// The socket has something for a leader that looks at the ring alone.
+    pub(crate) fn note_ready(&mut self) {
+        self.rings.look();
+        self.parked = true;
+    }
+
+    pub(crate) fn receives_by_ring(&self) -> bool {
+        self.rings.receives()
+    }
+
+    /// Wakes the peer, if it sleeps although bytes were written to its ring.
+    #[inline]
+    pub(crate) fn wake_peer(&mut self) {
+        self.rings.wake_peer(&self.socket);
+    }
+
+    /// All that this end sends goes through the peer's ring from now on, of which the peer is told by `note`. Not while earlier
+    /// bytes wait for the peer to read.
+    pub(crate) fn send_by(&mut self, ring: RingWriter, note: &ControlMessage<'_>, now: Instant) {
+        if self.machine.offer(note) {
+            self.flush(now);
+            if self.machine.is_idle() {
+                self.rings.send_by(ring);
+            } else {
+                // A local socket takes a short frame or nothing of it.
+                self.machine.withdraw();
+            }
+        }
+    }
+
+    /// All that this end receives comes through `ring` from now on. Whether nothing came behind the note of that.
+    pub(crate) fn receive_by(&mut self, ring: RingReader) -> bool {
+        self.rings.receive_by(ring);
+        self.machine.held() == 0
     }
 
     pub(crate) fn is_claimed(&self) -> bool {
@@ -55,6 +132,10 @@ impl CtrlState {
 
     pub(crate) fn set_claimed(&mut self, on: bool) {
         self.claimed = on;
+        self.parked = false;
+        if on {
+            self.rings.awake();
+        }
     }
 
     /// The registration, when it must change.
@@ -131,7 +212,8 @@ impl CtrlState {
         {
             // A small frame takes no detour through the buffer.
             let frame = tag_frame(*tag);
-            self.machine.transmitted_of(&frame, self.socket.send(&frame));
+            let moved = self.rings.send(&self.socket, &frame);
+            self.machine.transmitted_of(&frame, moved);
         } else if self.machine.offer(m) {
             self.flush(now);
         } else {
@@ -154,7 +236,7 @@ impl CtrlState {
             if bytes.is_empty() {
                 return;
             }
-            let moved = self.socket.send(bytes);
+            let moved = self.rings.send(&self.socket, bytes);
             if !self.machine.transmitted(moved, now) {
                 return;
             }

@@ -8,6 +8,7 @@
 mod close;
 mod copies;
 pub(crate) mod ctrl;
+mod ctrl_wakes;
 pub(crate) mod data;
 pub(crate) mod deferred;
 #[cfg(test)]
@@ -125,6 +126,7 @@ pub(crate) struct Link {
     pub(crate) wakers: Arc<Wakers>,
     pub(crate) counters: Counters,
     ctrl: Mutex<CtrlState>,
+    ctrl_wakes: ctrl_wakes::CtrlWakes,
     data: Mutex<DataState>,
     /// Whether the data plane has a shared worker.
     has_worker: AtomicBool,
@@ -200,6 +202,7 @@ impl Link {
             counters: Counters::default(),
             ctrl_socket: Arc::clone(parts.ctrl.socket()),
             ctrl: Mutex::new(parts.ctrl),
+            ctrl_wakes: ctrl_wakes::CtrlWakes::default(),
             words: parts.data.words(),
             has_worker: AtomicBool::new(has_worker),
             data: Mutex::new(parts.data),

@@ -27,7 +27,7 @@ impl Link {
     pub(crate) fn poll_data(&self, as_leader: bool) -> bool {
         let _aside = DeferDrops::to(&self.wakers);
         let mut after = Deferred::default();
-        let (busy, work, down, became_ready, owes, copies, _follow_up) = {
+        let (busy, work, down, became_ready, owes, copies, ring, _follow_up) = {
             let mut data = if as_leader { self.data() } else { self.data_fairly() };
             let busy = if as_leader || !data.is_claimed() {
                 data.poll(self.clock.now(), &mut after)
@@ -37,13 +37,14 @@ impl Link {
             };
             self.update_data_interest(&mut data);
             let copies = data.copy_piece(&mut after);
+            let ring = data.plane().take_ring();
             let work = data.has_work() && !data.is_claimed();
             let owes = data.plane().has_releases() || data.plane().has_notes();
             let (down, became_ready) = (data.plane().close_reason(), data.take_became_ready());
             let ends = after.finished || after.delivered || copies;
             let acts = !as_leader && (ends || became_ready || owes);
             let follow_up = acts.then(|| self.follow_ups.begin());
-            (busy, work, down, became_ready, owes, copies, follow_up)
+            (busy, work, down, became_ready, owes, copies, ring, follow_up)
         };
         let copied = copies && self.copy_pieces(as_leader, &mut after);
         let ended = after.finished || after.delivered;
@@ -64,6 +65,9 @@ impl Link {
         if work {
             self.schedule();
         }
+        if let Some(ring) = ring {
+            self.send_by_ring(ring);
+        }
         if became_ready {
             self.check_ready();
         }
@@ -81,9 +85,15 @@ impl Link {
         let (ended, _follow_up) = {
             let mut ctrl = self.ctrl();
             if ctrl.is_claimed() && !as_leader {
+                ctrl.note_ready();
+                self.update_ctrl_interest(&mut ctrl);
                 return false;
             }
             ctrl.poll(self.clock.now(), self, &mut received);
+            if !as_leader && !ctrl.sleep() {
+                self.ctrl_wakes.set_unread();
+                self.reactor.request_ctrl_poll();
+            }
             self.update_ctrl_interest(&mut ctrl);
             let follow_up = (!as_leader).then(|| self.follow_ups.begin());
             (ctrl.machine.ended(), follow_up)

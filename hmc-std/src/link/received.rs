@@ -1,5 +1,7 @@
 //! Messages that a poll of the control connection received.
 
+use hmc_mem::os::ring::RingReader;
+
 use crate::base::error::Error;
 
 /// What a poll received, to be acted on without the lock.
@@ -16,4 +18,6 @@ pub(crate) struct Received {
     pub(crate) rndv: bool,
     /// A message that the system did not take may be sent now.
     pub(crate) space: bool,
+    /// Through it the next bytes come.
+    pub(crate) ring: Option<RingReader>,
 }

@@ -47,6 +47,11 @@ impl Link {
         }
     }
 
+    /// Bytes that the last poll of the control connection left in its ring are read. Returns whether anything came.
+    pub(crate) fn poll_unread(&self) -> bool {
+        self.ctrl_wakes.take_unread() && self.poll_ctrl(false)
+    }
+
     /// Registers what the data plane waits for now.
     pub(crate) fn update_data_interest(&self, data: &mut DataState) {
         let Some(socket) = self.data_socket.get() else { return };
@@ -58,7 +63,11 @@ impl Link {
         }
     }
 
+    /// Registers what the control connection waits for now, and wakes a peer that sleeps although bytes were written to its ring.
     pub(crate) fn update_ctrl_interest(&self, ctrl: &mut CtrlState) {
+        if !self.ctrl_wakes.is_deferred() {
+            ctrl.wake_peer();
+        }
         let wanted = ctrl.interest();
         // A link that is over is watched no more; the rests of several have one socket.
         if self.state() == LinkState::Dead {

@@ -2,7 +2,9 @@
 
 use hmc_core::time::Instant;
 use hmc_core::types::ConnType;
+use hmc_core::wire::advert::{ENDPOINT_CTRL_RING, EndpointBlob};
 use hmc_core::wire::message::ControlMessage;
+use hmc_mem::os::ring::RingWriter;
 
 use super::ctrl::CtrlState;
 use super::ctrl::machine::ControlMachine;
@@ -37,6 +39,26 @@ impl Link {
         Ok(mark)
     }
 
+    /// The peer's ring has come: sends by it.
+    pub(super) fn send_by_ring(&self, ring: RingWriter) {
+        let note = EndpointBlob { kind: ENDPOINT_CTRL_RING, bytes: &[] };
+        let mut ctrl = self.ctrl();
+        ctrl.send_by(ring, &ControlMessage::Endpoint(note), self.clock.now());
+        self.update_ctrl_interest(&mut ctrl);
+    }
+
+    /// A call begins that sends messages and then waits for the peer: a peer that sleeps is woken after a short time of that
+    /// wait, unless it looks by itself before.
+    pub(crate) fn defer_wakes(&self) {
+        self.ctrl_wakes.defer();
+    }
+
+    /// Such a call is over.
+    pub(crate) fn resume_wakes(&self) {
+        self.ctrl_wakes.resume();
+        self.ctrl().wake_peer();
+    }
+
     /// Whether the system has what was sent up to `mark`, if that is known; an error when it never will.
     pub(crate) fn has_left(&self, mark: u64) -> Option<Result<()>> {
         {
@@ -62,6 +84,8 @@ impl Link {
         let (sent, ended) = {
             let mut ctrl = self.ctrl();
             let sent = send(&mut ctrl, m, self.clock.now());
+            // Also while another thread is about to wait for a message.
+            ctrl.wake_peer();
             self.update_ctrl_interest(&mut ctrl);
             (sent, ctrl.machine.ended())
         };

@@ -7,6 +7,7 @@
 use std::time::Duration as StdDuration;
 
 use hmc_core::time::{Duration, Instant};
+use hmc_core::transport::Readiness;
 use hmc_mem::leader::Handoff;
 use rustix::event::{PollFd, PollFlags};
 
@@ -49,14 +50,18 @@ impl Link {
             }
             if let Some(lead) = self.leader_lock.try_lead() {
                 let worker = self.worker();
-                self.set_claimed(watch, true);
+                // While a ring brings the messages and the data plane is idle, the background thread keeps that: to take it and give it
+                // back are system calls.
+                let lazily = is_idle && watch == WaitScope::Both && self.ctrl().receives_by_ring();
+                let mut claims = if lazily { WaitScope::Ctrl } else { watch };
+                self.set_claimed(claims, true);
                 let drives = worker.as_ref().filter(|_| self.drives_worker(watch));
                 if let Some(worker) = drives {
                     worker.shared.claim();
                 }
-                let found =
-                    self.lead((watch, is_idle), timer.park_until(), worker.as_ref(), &mut look);
-                self.set_claimed(watch, false);
+                let scope = (watch, is_idle, &mut claims);
+                let found = self.lead(scope, timer.park_until(), worker.as_ref(), &mut look);
+                self.set_claimed(claims, false);
                 if let Some(worker) = drives {
                     worker.shared.release();
                 }
@@ -67,6 +72,7 @@ impl Link {
                     return Ok(r);
                 }
             } else {
+                self.ctrl().wake_peer();
                 let follow = self.leader_lock.follow();
                 let key = follow.wait_key();
                 if watch != WaitScope::Ctrl {
@@ -107,7 +113,7 @@ impl Link {
     /// Drives until `look` finds something or the deadline passes.
     fn lead<R>(
         &self,
-        (watch, is_idle): (WaitScope, bool),
+        (watch, is_idle, claims): (WaitScope, bool, &mut WaitScope),
         deadline: Instant,
         worker: Option<&Worker>,
         look: &mut impl FnMut(&Self) -> Option<R>,
@@ -122,7 +128,7 @@ impl Link {
         let mut passes: u8 = 0;
         loop {
             self.data_fairness.yield_to_waiters();
-            let looks_at_data = watch != WaitScope::Ctrl && passes == 0;
+            let looks_at_data = *claims != WaitScope::Ctrl && passes == 0;
             let mut busy = looks_at_data && self.poll_data(true);
             if watch != WaitScope::Data {
                 busy |= self.poll_ctrl(true);
@@ -146,6 +152,11 @@ impl Link {
                 spin_until = now.after(spin_for);
             }
             let has_work = watch != WaitScope::Ctrl && self.data().has_work();
+            if *claims != watch && (has_work || now >= spin_until && !busy) {
+                self.set_claimed(WaitScope::Data, true);
+                *claims = watch;
+                continue;
+            }
             if busy || now < spin_until || has_work {
                 outcome.spun();
                 let passes_over = is_idle && !busy && !has_work;
@@ -209,7 +220,8 @@ impl Link {
         let data = data.map(|fd| PollFd::from_borrowed_fd(fd, flags(wanted)));
         // For data alone: a link that dies ends its control connection, which shows whatever is asked for.
         let ctrl_flags = if watch != WaitScope::Data || data.is_none() {
-            flags(self.ctrl().machine.wants())
+            let Some(wanted) = self.park_ctrl() else { return false };
+            flags(wanted)
         } else {
             PollFlags::empty()
         };
@@ -227,6 +239,14 @@ impl Link {
         let ctrl = fds.first().filter(|_| has_ctrl);
         *hung_up |= ctrl.is_some_and(|c| c.revents().contains(PollFlags::HUP));
         nothing && !restless && !others_act && soon <= deadline.min(earlier)
+    }
+
+    /// What is to be waited for on the control connection's socket by a leader that is about to sleep; `None` if bytes have come.
+    pub(super) fn park_ctrl(&self) -> Option<Readiness> {
+        let mut ctrl = self.ctrl();
+        let wanted = ctrl.park();
+        self.update_ctrl_interest(&mut ctrl);
+        wanted
     }
 
     /// Takes the sockets from the background thread, or gives them back.
@@ -248,7 +268,7 @@ impl Link {
                 let mut ctrl = self.ctrl();
                 ctrl.set_claimed(on);
                 self.update_ctrl_interest(&mut ctrl);
-                !on && ctrl.machine.is_paused()
+                !on && (ctrl.machine.is_paused() || !ctrl.sleep())
             };
             if resume {
                 self.poll_ctrl(false);

@@ -144,7 +144,8 @@ impl<'a> WaitSet<'a> {
                 let mut data = held.link.data();
                 (data.plane().interest().connection, data.plane().close_reason().is_some())
             };
-            let ctrl = flags(held.link.ctrl().machine.wants());
+            let Some(ctrl) = held.link.park_ctrl() else { return false };
+            let ctrl = flags(ctrl);
             // Whose end was seen would wake at once, time and again.
             if let Some(fd) = held.link.ctrl_socket().fd().filter(|_| !ctrl.is_empty()) {
                 fds.push(PollFd::from_borrowed_fd(fd, ctrl));

@@ -56,6 +56,13 @@ impl SessionInner {
         busy
     }
 
+    /// Polls control connections that left bytes behind. Returns whether anything came.
+    pub(crate) fn poll_unread(&self) -> bool {
+        let mut links = Vec::new();
+        self.links_into(&mut links);
+        links.iter().fold(false, |busy, link| link.poll_unread() | busy)
+    }
+
     /// Looks at everything that has a time, and says when to do that again: after a tick, or earlier where the time of a
     /// silent peer or pending connection runs out before. It is `late` after this was due. `links` is storage that is used again and
     /// again.

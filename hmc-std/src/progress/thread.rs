@@ -121,6 +121,9 @@ impl ProgressThread {
                 ready => busy |= s.serve(ready),
             }
         }
+        if s.reactor.take_ctrl_request() {
+            busy |= s.poll_unread();
+        }
         if s.config.progress == Progress::Thread {
             busy |= s.run_scheduled(&mut self.queued);
         }

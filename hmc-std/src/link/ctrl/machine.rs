@@ -397,6 +397,12 @@ impl ControlMachine {
         self.taken
     }
 
+    /// Takes back what was queued last, of which nothing was sent.
+    pub(super) fn withdraw(&mut self) {
+        self.unsent.clear();
+        self.sent = 0;
+    }
+
     /// Somebody waits until the system takes bytes.
     pub(super) fn await_space(&mut self) {
         self.full = true;

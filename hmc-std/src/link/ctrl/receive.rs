@@ -3,6 +3,7 @@
 use hmc_core::ctrl::io::ControlEvent;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::Instant;
+use hmc_core::wire::advert::ENDPOINT_CTRL_RING;
 use hmc_core::wire::message::ControlMessage;
 use rustix::io::Errno;
 
@@ -20,6 +21,12 @@ impl CtrlState {
     /// Reads until the socket is empty, executes what came, sends what is to be answered.
     pub(crate) fn poll(&mut self, now: Instant, link: &Link, received: &mut Received) {
         received.space = self.machine.begin_poll();
+        if !self.claimed || link.is_closing() {
+            self.rings.look();
+        }
+        if self.claimed {
+            self.rings.awake();
+        }
         if self.machine.is_paused() {
             self.machine.pause(!link.inbox().admits(1, self.machine.held()));
         }
@@ -43,13 +50,14 @@ impl CtrlState {
         }
         self.flush(now);
         self.send_answers(now);
+        self.rings.wake_late_peer(&self.socket, now);
     }
 
     /// One receive call. Says whether the socket is now (very likely) empty, if something came.
     fn fill(&mut self, now: Instant) -> Option<bool> {
         let space = self.machine.space();
         let capacity = space.len();
-        match self.socket.recv(space) {
+        match self.rings.recv(&self.socket, space) {
             Ok(n) => {
                 self.machine.received(n, now);
                 return Some(n < capacity);
@@ -64,6 +72,11 @@ impl CtrlState {
     fn execute_received(&mut self, now: Instant, link: &Link, received: &mut Received) {
         while self.machine.reads() && self.machine.next(now, |event| execute(event, link, received))
         {
+            if let Some(ring) = received.ring.take()
+                && !self.receive_by(ring)
+            {
+                self.machine.receive_failed(Errno::PROTO);
+            }
             self.send_answers(now);
             // Look whether there is space for a message before one is taken out of the stream.
             if !link.inbox().admits(1, self.machine.held()) {
@@ -148,6 +161,15 @@ fn deliver(
         }
         ControlMessage::Endpoint(blob) => {
             received.adverts = true;
+            if blob.kind == ENDPOINT_CTRL_RING {
+                received.ring = link.data_fairly().plane().take_own_ring();
+                if received.ring.is_none() {
+                    let what =
+                        "its control frames are to come through a ring that it does not have";
+                    received.failed = Some(Error::new(ErrorKind::Protocol, what));
+                }
+                return None;
+            }
             received.failed = link.receive_note(&blob).err();
             return None;
         }
