@@ -316,9 +316,11 @@ fn pair_of(
                     let plane = Scripted { has_posted, ..Scripted::default() };
                     AnyDataPlane::new(WithStream::new(plane, stream, Some(worker), false))
                 }
-                None if conn == ConnType::Shm => AnyDataPlane::new(
-                    ShmDataPlane::new(stream, None, false).expect("a page of words"),
-                ),
+                None if conn == ConnType::Shm => {
+                    let plane = ShmDataPlane::new(stream, None, true).expect("a page of words");
+                    let rings = plane.rings();
+                    AnyDataPlane::new(plane).with_rings(rings)
+                }
                 None => AnyDataPlane::new(stream),
             };
             let ctrl = CtrlState::new(ctrl, control, CtrlState::new_framer());

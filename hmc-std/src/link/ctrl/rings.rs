@@ -128,3 +128,5 @@ fn wake(socket: &Socket) {
     let _ = socket.send(&[0]);
 }
 
+#[cfg(test)]
+mod tests;
