@@ -13,7 +13,7 @@ use crate::ops::event_wait::EventWait;
 use crate::ops::lent::Lent;
 use crate::ops::lent_message::{LentMessage, PendingLentMessage};
 use crate::ops::message_begin::{Beginning, WAITING, begin};
-use crate::ops::message_op::MessageOp;
+use crate::ops::message_op::{DeferredWakes, MessageOp};
 use crate::ops::peer_handle::Peer;
 use crate::ops::request::sealed::Sealed;
 use crate::ops::request::{Request, Start, Verb};
@@ -121,6 +121,7 @@ macro_rules! messages {
             type Pending = PendingData<Self>;
 
             fn wait(self, within: Option<Duration>) -> OpResult<B::Memory> {
+                let _waits = DeferredWakes::new(self.peer);
                 let op = started(self, within, true)?;
                 let result = op.finish(|| Ok(()));
                 conclude(Running::Message(op), result)

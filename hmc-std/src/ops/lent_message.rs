@@ -16,7 +16,7 @@ use crate::ops::carried::Done;
 use crate::ops::event_wait::EventWait;
 use crate::ops::lent::Lent;
 use crate::ops::message_begin::{Beginning, WAITING, begin};
-use crate::ops::message_op::MessageOp;
+use crate::ops::message_op::{DeferredWakes, MessageOp};
 use crate::ops::peer_handle::Peer;
 use crate::ops::started::given;
 
@@ -53,6 +53,7 @@ impl<'a, 'b> LentMessage<'a, 'b> {
     pub(crate) fn wait(self, within: Option<Duration>) -> Result<Done> {
         let shared = &self.peer.shared;
         let until = shared.until(within.unwrap_or(shared.config.deadline));
+        let _waits = DeferredWakes::new(self.peer);
         let op = begin(self.peer, &mut self.beginning(until.at)?, until, true)?;
         let bytes = op.finish(|| self.copy(&op))?;
         Ok(Done { bytes, memory: () })

@@ -43,6 +43,25 @@ impl Peer {
     }
 }
 
+/// A call that sends messages and waits for the peer ([`Link::defer_wakes`]).
+pub(crate) struct DeferredWakes<'a>(&'a Peer);
+
+impl<'a> DeferredWakes<'a> {
+    pub(crate) fn new(peer: &'a Peer) -> Self {
+        peer.link.defer_wakes();
+        Self(peer)
+    }
+}
+
+impl Drop for DeferredWakes<'_> {
+    fn drop(&mut self) {
+        // A forked child takes no lock: a thread of its parent may have held it.
+        if self.0.shared.check_process().is_ok() {
+            self.0.link.resume_wakes();
+        }
+    }
+}
+
 impl MessageOp {
     pub(crate) fn new(peer: Peer, handle: Arc<MessageHandle>, deadline: Instant) -> Self {
         Self { peer, handle, deadline }
