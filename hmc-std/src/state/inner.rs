@@ -215,7 +215,8 @@ impl SessionInner {
         incarnation: Incarnation,
         expected: Option<Rank>,
     ) -> Result<Hello<'a>> {
-        let mut features = Features::BATCHED_ACKS | Features::EAGER | Features::GENERATIONS;
+        let mut features = Features::BATCHED_ACKS | Features::EAGER;
+        features |= Features::GENERATIONS | Features::CTRL_RING;
         features.set(Features::CMA, self.config.cma);
         features |= self.domains.features();
         Ok(Hello {
