@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use hmc_core::time::Instant;
 
-/// A descriptor cannot be watched, for the reason of that number (errno).
+/// A descriptor could not be watched. The number is the errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchError(pub i32);
 
-/// What a session should know, and no call returns.
+/// An event for the session that no call returns.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -29,14 +29,14 @@ pub enum Event<'a> {
     DeviceFailed(&'a dyn fmt::Display),
 }
 
-/// Notifies the threads that wait for operations of one peer that another thread's progress has completed one. Called
-/// often, from any thread, without locks of this crate.
+/// Wakes the threads that wait for operations of one peer, after progress of another thread has completed one. Called
+/// often, from any thread, without a lock of this crate.
 pub trait Notify: Send + Sync {
     /// Called when there are completions.
     fn notify(&self);
 }
 
-/// Where the tags of one peer's puts are delivered: a bounded inbox.
+/// The bounded inbox to which the tags of one peer's puts are delivered.
 pub trait TagSink: Send + Sync {
     /// Returns `true` if it takes one more. If not, the session has the data plane asked again once it does.
     fn has_space(&self) -> bool;
@@ -45,7 +45,7 @@ pub trait TagSink: Send + Sync {
     fn push(&self, tag: u64);
 }
 
-/// A session: it has the clock, and a thread that watches descriptors.
+/// The services of a session: its clock, and a thread that watches descriptors.
 pub trait Host: Send + Sync {
     /// Returns the time by the session's clock.
     fn now(&self) -> Instant;

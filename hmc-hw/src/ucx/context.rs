@@ -53,7 +53,8 @@ pub(super) fn made<T>(
     NonNull::new(handle).ok_or(nothing)
 }
 
-/// A context. Its workers and all memory registered with it share it; the last of them destroys it.
+/// A UCX context (`ucp_context_h`). Its workers and its registered memory share it; the last owner destroys it. All
+/// methods may be called by several threads at a time.
 pub struct Context {
     library: &'static Library,
     handle: NonNull<sys::ucp_context>,
@@ -108,7 +109,7 @@ impl Drop for Config<'_> {
 }
 
 impl Context {
-    /// Makes a context for puts, gets and messages. Takes some 10 ms: UCX queries all devices.
+    /// Creates a context for puts, gets and messages. Takes about 10 ms, because UCX queries all devices.
     ///
     /// # Errors
     /// [`UcxError`] if UCX does not know a setting, or if no device matches `TLS`.
@@ -167,8 +168,8 @@ impl Context {
         self.handle.as_ptr()
     }
 
-    /// Kinds of memory that it can reach, a bit for each of `ucs_memory_type_t`: host 0, CUDA 1, CUDA managed 2,
-    /// ROCm 3, ROCm managed 4 (ucs/memory/memory_type.h).
+    /// Returns the kinds of memory that the context can access, one bit for each value of `ucs_memory_type_t`
+    /// (ucs/memory/memory_type.h): host 0, CUDA 1, CUDA managed 2, ROCm 3, ROCm managed 4.
     #[must_use]
     pub fn memory_kinds(&self) -> u64 {
         self.kinds
@@ -196,7 +197,7 @@ impl Context {
 }
 
 impl Context {
-    /// The transports and devices that it may use: `tcp/eth0`, `rc_mlx5/mlx5_0:1`.
+    /// Returns the transports and devices that the context may use, such as `tcp/eth0` and `rc_mlx5/mlx5_0:1`.
     #[must_use]
     pub fn transports(&self) -> Vec<String> {
         let _permit = self.library.ending().enter();

@@ -100,13 +100,13 @@ impl UcxDomain {
         self.pool.for_link(serial, same_system)
     }
 
-    /// The descriptor of the worker of that number is readable: makes progress. Returns `true` if anything happened. Memory of closed
-    /// peers that no request uses any more is moved to `free`: the caller drops it without a lock.
+    /// Makes progress on the worker of that number, whose descriptor is readable. Returns `true` if anything happened.
+    /// Moves memory of closed peers that no request uses to `free`; drop it without holding a lock.
     pub fn service(&self, worker: u32, free: &mut Vec<Arc<Memory>>) -> bool {
         self.pool.find(worker).is_some_and(|worker| worker.service(Some(free)))
     }
 
-    /// As [`Self::service`] for all workers, for what has a time of its own. Drops those that no link needs any more.
+    /// Calls [`Self::service`] for all workers, for work that is due at a time. Drops workers that no link needs.
     pub fn service_all(&self, free: &mut Vec<Arc<Memory>>) {
         for worker in self.pool.all().iter() {
             if worker.is_manual() && WorkerPool::is_unused(worker) {
@@ -119,8 +119,8 @@ impl UcxDomain {
         self.pool.reap();
     }
 
-    /// Makes progress on all workers, whoever else does. Drops those that no link needs any more. Returns `true` if anything
-    /// happened.
+    /// Makes progress on all workers, even if another thread does. Drops workers that no link needs. Returns `true` if
+    /// anything happened.
     pub fn progress_all(&self, free: &mut Vec<Arc<Memory>>) -> bool {
         let all = self.pool.all();
         let busy = all.iter().fold(false, |busy, worker| worker.progress_and_reap(free) | busy);
@@ -128,7 +128,7 @@ impl UcxDomain {
         busy
     }
 
-    /// Returns `true` if closed links have left something for a worker to do.
+    /// Returns `true` if a worker still has work of closed links.
     #[must_use]
     pub fn has_leftovers(&self) -> bool {
         self.pool.has_leftovers()
@@ -146,20 +146,22 @@ impl UcxDomain {
         self.context.library().is_ending()
     }
 
-    /// Returns `true` if it has lanes of hardware, which check memory keys and take no part of a processor.
+    /// Returns `true` if the context has lanes of a NIC, which check memory keys and use no processor time of the
+    /// target.
     #[must_use]
     pub fn has_nic(&self) -> bool {
         self.has_nic
     }
 
-    /// Returns `true` if it has lanes of shared memory, which map what UCX allocated into processes of this system.
+    /// Returns `true` if the context has shared-memory lanes, which map memory that UCX allocated into processes of
+    /// this host.
     #[must_use]
     pub fn shares_memory(&self) -> bool {
         self.shares_memory
     }
 
-    /// Allocates `len` zeroed bytes that UCX's lanes of shared memory map. The owner of the region that is made of them tells its key
-    /// to [`Self::add_memory`].
+    /// Allocates `len` zeroed bytes that UCX's shared-memory lanes can map. The owner of the region over these bytes
+    /// then passes its key to [`Self::add_memory`].
     ///
     /// # Errors
     /// [`UcxFault`].
@@ -169,12 +171,12 @@ impl UcxDomain {
         Ok(memory)
     }
 
-    /// `memory` is the registration of the region of that key.
+    /// Records `memory` as the registration of the region with that key.
     pub fn add_memory(&self, key: RegionKey, memory: &Arc<Memory>) {
         lock(&self.memories).insert(key, Arc::downgrade(memory));
     }
 
-    /// Returns the registration of a whole region, made at its first use.
+    /// Returns the registration of a whole region, which the first call creates.
     ///
     /// # Errors
     /// [`UcxFault`].
@@ -228,7 +230,7 @@ impl UcxDomain {
         Ok(memory)
     }
 
-    /// Returns how often memory was registered since the beginning.
+    /// Returns how many registrations the domain has made.
     #[must_use]
     pub fn registrations(&self) -> u64 {
         self.registrations.load(Ordering::Relaxed)

@@ -243,19 +243,19 @@ impl Library {
         self.push_handler
     }
 
-    /// Returns its release.
+    /// Returns the release of the library (`ucp_get_version`).
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Returns the file that was loaded.
+    /// Returns the path of the loaded file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns its own text for a status.
+    /// Returns the library's text for a status (`ucs_status_string`).
     #[must_use]
     pub fn text(&self, status: Status) -> &'static str {
         // SAFETY: any status may be asked for.

@@ -13,7 +13,7 @@ use super::context::{Context, UcxError, check, made};
 use super::result::Status;
 use super::sys;
 
-/// Memory that UCX may read and write while this value lives. Keep it while an operation or a peer uses it.
+/// Memory that UCX may read and write while this value exists. Keep it while an operation or a peer uses it.
 pub struct Memory {
     context: Arc<Context>,
     handle: NonNull<sys::ucp_mem>,
@@ -90,16 +90,15 @@ impl Memory {
         Ok(Self { context, handle, start, len, kind, _keep: keep })
     }
 
-    /// Registers `len` bytes at `start`, of that kind, in place. With a NIC their pages are pinned.
+    /// Registers `len` bytes of memory of that kind at `start`, in place. A NIC pins their pages.
     ///
     /// # Errors
-    /// [`UcxError`] with `UNSUPPORTED` if this UCX does not reach that kind, with `NO_MEMORY` (for example at the limit of locked
-    /// memory), or with the device's status.
+    /// [`UcxError`] with `UNSUPPORTED` if this UCX cannot access that kind, with `NO_MEMORY` (for example at the limit
+    /// of locked memory), or with the device's status.
     ///
     /// # Safety
-    /// The bytes are valid for reads and writes from any thread, and for devices, until this value is dropped; `keep`
-    /// is what holds them, if anything must. While it lives they are not touched through Rust references that a
-    /// transfer under way would make wrong.
+    /// Until this value is dropped, the bytes are valid for reads and writes from any thread and by devices; `keep`
+    /// owns them if they need an owner. During a transfer they are not accessed through Rust references.
     pub unsafe fn register(
         context: &Arc<Context>,
         start: NonNull<u8>,
@@ -117,11 +116,11 @@ impl Memory {
         Self::map(context, &params(start.as_ptr(), len, 0, memory_type), kind, keep)
     }
 
-    /// New memory of `len` zeroed bytes, of the kind that UCX's shared-memory lanes map into the peer's process: puts
-    /// of some bytes then take 0.05 us, instead of the 2 us of a system call.
+    /// Allocates `len` zeroed bytes that UCX's shared-memory lanes map into the peer's process. A small put then takes
+    /// about 0.05 us instead of the 2 us of a system call.
     ///
     /// # Errors
-    /// As [`Memory::register`].
+    /// Those of [`Memory::register`].
     pub fn allocate(context: &Arc<Context>, len: usize) -> Result<Self, UcxError> {
         let host = sys::UCS_MEMORY_TYPE_HOST;
         let wanted = params(ptr::null_mut(), len, sys::UCP_MEM_MAP_ALLOCATE, host);
@@ -190,9 +189,9 @@ impl Memory {
         Some(unsafe { SharedBytes::new(at, len) })
     }
 
-    /// The key by which a peer reaches it: some ten bytes for each device. Send it only through an authenticated
-    /// channel: a process that has it can read and write the memory, and UCX's lanes over TCP and shared memory do not
-    /// check bounds.
+    /// Returns the key by which a peer accesses the memory (`ucp_rkey_pack`), about ten bytes for each device. Send it
+    /// only through an authenticated channel: a process with the key can read and write the memory, because UCX's lanes
+    /// over TCP and shared memory do not check bounds.
     ///
     /// # Errors
     /// [`UcxError`].

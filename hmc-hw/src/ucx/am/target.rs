@@ -288,7 +288,7 @@ impl AmTarget {
         self.number
     }
 
-    /// Opens a window for messages of the peer. It is the range `range` of `memory`.
+    /// Opens a window, the range `range` of `memory`, for messages of the peer.
     pub fn open(&self, region: WindowDesc, memory: Arc<Memory>, range: ByteRange) {
         let mut inner = lock(&self.inner);
         let at = usize::from(region.window.index());
@@ -300,7 +300,7 @@ impl AmTarget {
         }
     }
 
-    /// Closes a window: after this call no message writes or reads it, whatever the peer does.
+    /// Closes a window. After the call no message of the peer reads or writes it: closing is the fence.
     pub fn close(&self, id: WindowId) {
         let mut inner = lock(&self.inner);
         if let Some(slot) = inner.windows.get_mut(usize::from(id.index()))
@@ -313,13 +313,14 @@ impl AmTarget {
         self.schedule_reply();
     }
 
-    /// Returns `true` if the peer reaches memory of this process by messages alone, so that closing a window fences it.
+    /// Returns `true` if the peer accesses memory of this process by messages only, so that closing a window is its
+    /// fence.
     #[must_use]
     pub fn peer_uses_am(&self) -> bool {
         lock(&self.inner).peer_uses_am
     }
 
-    /// Returns the rule that the peer has broken, if any. The endpoint has failed then.
+    /// Returns the rule that the peer has broken, if any. The endpoint has then failed.
     #[must_use]
     pub fn violation(&self) -> Option<Violation> {
         self.violation.get().copied()

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// The rule that a peer has broken. Each check has its own text.
+/// A rule of the protocol that a peer has broken. Each check has its own text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(pub(super) &'static str);
 
 impl Violation {
-    /// The rule, in words.
+    /// Returns the rule as an English phrase.
     #[must_use]
     pub const fn what(self) -> &'static str {
         self.0
