@@ -11,6 +11,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use hmc_std::memory::HeapBytes;
 use hmc_std::{Access, Address, Error, ErrorKind, Piece, Session, want};
 
 const PAGE: u64 = 64 * 1024;
@@ -42,7 +43,8 @@ fn prefill(decoder: &Address) -> Result<(), Error> {
     let peer = session.connect(decoder).rank(1).wait()?;
     let window = peer.window(WINDOW).within(PATIENCE).wait()?;
     // The model's own memory, registered in place: no staging copy.
-    let cache = session.memory().register_vec((0..PAGES).flat_map(page).collect())?;
+    let bytes: Vec<u8> = (0..PAGES).flat_map(page).collect();
+    let cache = session.memory().register(HeapBytes::from(bytes))?;
     let cache = cache.share()?;
     let piece = |n: u64| -> Result<Piece<'_>, Error> {
         // Pages land in reverse, to show that each goes where it is told.

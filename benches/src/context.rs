@@ -175,8 +175,8 @@ impl Context {
             .within(Duration::from_secs(10))
             .wait()
             .map_err(text)?;
-        if peer.conn() != Some(via) {
-            return Err(format!("asked for {via:?}, got {:?}", peer.conn()));
+        if peer.explain().conn != Some(via) {
+            return Err(format!("asked for {via:?}, got {:?}", peer.explain().conn));
         }
         Ok(SessionPair { peer, session, helper, _folder: folder })
     }

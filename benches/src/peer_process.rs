@@ -28,7 +28,7 @@ use crate::rows::ucx::latency;
 #[derive(Default)]
 struct PeerProcess {
     sessions: HashMap<u32, Session>,
-    windows: Vec<Window>,
+    windows: Vec<Window<hmc_std::Span>>,
     pages: Option<SharedPages>,
     listener: Option<Listener>,
     stream: Option<Stream>,
@@ -250,14 +250,15 @@ impl PeerProcess {
         let kind = w.word()?;
         let warm = w.word()? == "warm";
         let session = self.of(rank)?;
-        let region = match kind {
-            "memfd" => session.memory().allocate(bytes),
-            "heap" => {
-                session.memory().register_vec(vec![3u8; usize::try_from(bytes).map_err(text)?])
+        let region =
+            match kind {
+                "memfd" => session.memory().allocate(bytes),
+                "heap" => session.memory().register(hmc_std::memory::HeapBytes::from(
+                    vec![3u8; usize::try_from(bytes).map_err(text)?],
+                )),
+                other => return Err(format!("memory of kind {other}")),
             }
-            other => return Err(format!("memory of kind {other}")),
-        }
-        .map_err(text)?;
+            .map_err(text)?;
         let mut span = region.take_all().map_err(text)?;
         if warm {
             span.fill(3);

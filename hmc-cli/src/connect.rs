@@ -158,7 +158,7 @@ pub(crate) struct Route {
 
 /// The name of the transport that moves bytes to and from `peer`.
 pub(crate) fn transport(peer: &Peer) -> &'static str {
-    peer.conn().map_or("none", ConnType::name)
+    peer.explain().conn.map_or("none", ConnType::name)
 }
 
 /// Which transport moves the bytes and why not the others.

@@ -1,13 +1,12 @@
 //! Lists of copies that were checked once.
 
+use hmc_std::Plan;
 use hmc_std::request::{Gets, Puts};
-use hmc_std::{Peer as StdPeer, Plan};
 use pyo3::prelude::*;
 
 use crate::data::DropDeferred;
 use crate::errors::OrRaise;
-use crate::op::Op;
-use crate::time;
+use crate::op::{Op, Whose};
 
 /// A list of copies that was checked once and can be run many times.
 ///
@@ -22,7 +21,7 @@ use crate::time;
 /// (2, bytearray(b'ab'), bytearray(b'cde'))
 #[pyclass(module = "hmc._hmc", frozen)]
 pub(crate) struct Batch {
-    peer: StdPeer,
+    whose: Whose,
     list: List,
     _deferred: DropDeferred,
 }
@@ -34,8 +33,8 @@ pub(crate) enum List {
 }
 
 impl Batch {
-    pub(crate) fn new(peer: StdPeer, list: List) -> Self {
-        Self { peer, list, _deferred: DropDeferred }
+    pub(crate) fn new(whose: Whose, list: List) -> Self {
+        Self { whose, list, _deferred: DropDeferred }
     }
 }
 
@@ -53,7 +52,7 @@ impl Batch {
     /// ``timeout`` is in seconds (default: the session's deadline). Raises as :meth:`Peer.put`; some of the copies may have been done then.
     #[pyo3(signature = (timeout = None))]
     fn run(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout, self.peer.deadline())?;
+        let timeout = self.whose.waits.own(py, timeout)?;
         py.detach(|| match &self.list {
             List::Put(plan) => plan.again().within(timeout).wait(),
             List::Get(plan) => plan.again().within(timeout).wait(),
@@ -68,6 +67,6 @@ impl Batch {
             List::Put(plan) => plan.again().start_blocking(),
             List::Get(plan) => plan.again().start_blocking(),
         });
-        Ok(Op::transfer(self.peer.clone(), op.or_raise(py)?))
+        Ok(Op::transfer(self.whose, op.or_raise(py)?))
     }
 }

@@ -1,7 +1,7 @@
 //! Peers as programs of the C++ HMC call them on the control plane: by numbers that each end chooses for its links.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use hmc_std::error::Result;
@@ -10,9 +10,12 @@ use hmc_std::{Error, ErrorKind, Message, Peer as StdPeer, Session, Who, rank_of,
 /// Names that are not the ranks of those who bear them, and the links that were made by each: the newest that is connected counts.
 pub(crate) struct Names(RwLock<HashMap<u32, Vec<StdPeer>>>);
 
+/// Finds the running session of an id.
+pub(crate) type Find<'a> = &'a dyn Fn(u64) -> Option<Arc<Session>>;
+
 /// Whether two are one peer, in whichever life.
 pub(crate) fn is_same(a: &StdPeer, b: &StdPeer) -> bool {
-    a.session_id() == b.session_id() && a.rank() == b.rank()
+    a.rank() == b.rank() && a.explain().session == b.explain().session
 }
 
 impl Names {
@@ -23,7 +26,7 @@ impl Names {
     /// From here on `name` is that peer, which may be one of a session beside this one.
     pub(crate) fn insert(&self, session: &Session, name: u32, peer: &StdPeer) {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if peer.rank().0 == rank_of(name) && peer.session_id() == session.info().id {
+        if peer.rank().0 == rank_of(name) && peer.explain().session == session.info().id {
             names.remove(&name);
         } else {
             let links = names.entry(name).or_default();
@@ -38,7 +41,7 @@ impl Names {
     }
 
     /// The peer that bears a name which is not its rank.
-    fn named(&self, name: u32) -> Option<StdPeer> {
+    fn named(&self, name: u32, find: Find<'_>) -> Option<StdPeer> {
         let known = {
             let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
             let links = names.get(&name)?;
@@ -48,12 +51,13 @@ impl Names {
             return Some(known);
         }
         // One that came back under its rank has a new life.
-        Some(known.newest().ok().filter(StdPeer::is_connected).unwrap_or(known))
+        let fresh = find(known.explain().session).and_then(|s| s.peer(known.rank().0).ok());
+        Some(fresh.filter(StdPeer::is_connected).unwrap_or(known))
     }
 
     /// The peer of a name, as far as it is known now.
-    pub(crate) fn peer(&self, session: &Session, name: u32) -> Result<StdPeer> {
-        if let Some(peer) = self.named(name) {
+    pub(crate) fn peer(&self, session: &Session, name: u32, find: Find<'_>) -> Result<StdPeer> {
+        if let Some(peer) = self.named(name, find) {
             return Ok(peer);
         }
         let rank = rank_of(name);
@@ -74,8 +78,9 @@ impl Names {
         name: u32,
         want: Wanted,
         (appears, timeout): (Duration, Duration),
+        find: Find<'_>,
     ) -> Result<Message<'static>> {
-        if let Some(peer) = self.named(name) {
+        if let Some(peer) = self.named(name, find) {
             return peer.recv(want).within(timeout).wait();
         }
         let rank = rank_of(name);

@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_std::{Address, ConnBuffer, ErrorKind, Session};
+use hmc_std::{Address, ConnBuffer, ErrorKind, Peer as StdPeer, Session};
 use pyo3::prelude::*;
 
+use crate::args::{Conn, Port};
 use crate::errors::{OrRaise as _, refuse};
 use crate::parts::Parts;
+use crate::peer_table::PeerKey;
 use crate::time::Waits;
 
 /// The native half of ``hmc.Session``.
@@ -58,5 +60,26 @@ impl Core {
         };
         let listener = session.listen(&self.trusted(Address::tcp(at))).or_raise(py)?;
         Ok(listener.address().to_string().trim_start_matches("tcp://").to_owned())
+    }
+
+    /// The peer of a place, its session, and the place.
+    #[inline]
+    pub(crate) fn at(
+        &self,
+        py: Python<'_>,
+        ip: &str,
+        port: Port,
+        conn: Conn,
+    ) -> PyResult<(StdPeer, (u64, PeerKey))> {
+        let key = PeerKey::of(py, ip, port, conn)?;
+        let (peer, session) = match self.parts.own.places.known(key) {
+            Some((peer, session)) if peer.is_connected() => (peer, session),
+            _ => {
+                let peer = self.parts.find(py, key, ip)?;
+                let session = peer.explain().session;
+                (peer, session)
+            }
+        };
+        Ok((peer, (session, key)))
     }
 }

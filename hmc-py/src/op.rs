@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use hmc_std::{Error, ErrorKind, Op as StdOp, Peer, Span, Waited};
+use hmc_std::{Error, ErrorKind, Op as StdOp, Origin, Rank, Span, Waited};
 use pyo3::prelude::*;
 
 use crate::data::DropDeferred;
 use crate::errors::{OrRaise, raise};
 use crate::loop_waker::{LoopWaker, LoopWakerInner};
 use crate::op_table::unfinished;
-use crate::time;
+use crate::time::Waits;
 
 /// What an operation has until it ends.
 enum Kind {
@@ -65,23 +65,31 @@ impl Wake for Listeners {
 /// ((2, 3), bytearray(b'abcde'))
 #[pyclass(module = "hmc._hmc", frozen, subclass)]
 pub(crate) struct Op {
-    peer: Peer,
+    whose: Whose,
     kind: Kind,
     listeners: Arc<Listeners>,
     _deferred: DropDeferred,
 }
 
+/// Whose operation it is: its peer, the process that began it, and how long waits for it take.
+#[derive(Clone, Copy)]
+pub(crate) struct Whose {
+    pub(crate) rank: Rank,
+    pub(crate) origin: Origin,
+    pub(crate) waits: Waits,
+}
+
 impl Op {
-    fn new(peer: Peer, kind: Kind) -> Self {
-        Self { peer, kind, listeners: Arc::default(), _deferred: DropDeferred }
+    fn new(whose: Whose, kind: Kind) -> Self {
+        Self { whose, kind, listeners: Arc::default(), _deferred: DropDeferred }
     }
 
-    pub(crate) fn transfer(peer: Peer, op: StdOp) -> Self {
-        Self::new(peer, Kind::Shared(op))
+    pub(crate) fn transfer(whose: Whose, op: StdOp) -> Self {
+        Self::new(whose, Kind::Shared(op))
     }
 
-    pub(crate) fn message(peer: Peer, op: StdOp<Span>) -> Self {
-        Self::new(peer, Kind::Own(op))
+    pub(crate) fn message(whose: Whose, op: StdOp<Span>) -> Self {
+        Self::new(whose, Kind::Own(op))
     }
 
     /// Waits without the GIL, and without a lock: others may cancel it. `None`: it has not ended in time.
@@ -112,21 +120,21 @@ impl Op {
     /// be waited for again. Otherwise why it failed.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
-        self.peer.check_process().or_raise(py)?;
-        let timeout = time::timeout(py, timeout, self.peer.deadline())?;
+        self.whose.origin.check().or_raise(py)?;
+        let timeout = self.whose.waits.own(py, timeout)?;
         let ended = py.detach(|| self.finish(timeout));
         drop(DropDeferred);
         let ended = ended.or_raise(py)?;
         ended.ok_or_else(|| {
             let what = "the operation has not ended yet; wait again, or cancel it";
             let e = Error::new(ErrorKind::DeadlineExceeded, what);
-            raise(py, &e.with_peer(self.peer.rank()))
+            raise(py, &e.with_peer(self.whose.rank))
         })
     }
 
     /// Whether it has ended. Waits for nothing.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
-        self.peer.check_process().or_raise(py)?;
+        self.whose.origin.check().or_raise(py)?;
         let ended = py.detach(|| either!(&self.kind, op => op.wait_for(Duration::ZERO)));
         Ok(matches!(ended, Waited::Ended(_)))
     }
@@ -134,7 +142,7 @@ impl Op {
     /// Asks it to end. It still has to be waited for: it ends as ``Cancelled`` unless it had ended before. What was begun of it
     /// may still arrive at the peer, over UCX or RDMA with several channels even after a later transfer of the same bytes.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
-        self.peer.check_process().or_raise(py)?;
+        self.whose.origin.check().or_raise(py)?;
         py.detach(|| either!(&self.kind, op => op.cancel()));
         Ok(())
     }
@@ -147,12 +155,12 @@ impl Op {
     /// The rank at the other end.
     #[getter]
     fn peer_rank(&self) -> u32 {
-        self.peer.rank().0
+        self.whose.rank.0
     }
 
     /// Wakes ``waker`` with ``key`` when it has completed. True if it has already; a wake may follow nevertheless.
     fn _watch(&self, py: Python<'_>, waker: &LoopWaker, key: u64) -> PyResult<bool> {
-        self.peer.check_process().or_raise(py)?;
+        self.whose.origin.check().or_raise(py)?;
         let waker = Waker::from(Arc::new(LoopWake { inner: waker.inner(), key }));
         Ok(py.detach(|| self.look(Some(waker))))
     }

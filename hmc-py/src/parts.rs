@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::data::DropDeferred;
 use crate::errors::OrRaise;
-use crate::names::Names;
+use crate::names::{Find, Names};
 use crate::op_table::OpTable;
 use crate::peer_table::{CONNECT_GRACE, PeerKey, PeerTable, nobody, wait_connecting};
 use crate::session_state::{SessionState, closed};
@@ -99,7 +99,7 @@ impl Parts {
     pub(crate) fn find(&self, py: Python<'_>, key: PeerKey, ip: &str) -> PyResult<StdPeer> {
         let live = self.live(py)?;
         let known = self.all().into_iter().find_map(|part| Some((part.places.known(key)?, part)));
-        if let Some((old, part)) = known {
+        if let Some(((old, session), part)) = known {
             if old.is_connected() {
                 return Ok(old);
             }
@@ -107,7 +107,8 @@ impl Parts {
                 wait_connecting(py, session)?;
             }
             // One that came back has a new life.
-            let fresh = old.newest().or_raise(py)?;
+            let Ok(session) = self.session(session) else { return Ok(old) };
+            let fresh = session.peer(old.rank().0).or_raise(py)?;
             if fresh.is_connected() {
                 part.places.renew(key, &fresh);
             }
@@ -160,8 +161,9 @@ impl Parts {
         py.detach(|| {
             let until = Instant::now().checked_add(timeout);
             let left = || until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
-            self.session(peer.session_id())?;
-            self.begun.end(peer.session_id(), key, left())?;
+            let session = peer.explain().session;
+            self.session(session)?;
+            self.begun.end(session, key, left())?;
             let links = std::iter::once(&peer).chain(&tags).filter(|p| !self.is_placed(p));
             links.map(|link| link.disconnect().within(left()).wait()).fold(Ok(()), Result::and)
         })
@@ -177,12 +179,13 @@ impl Parts {
     /// also if it is being connected, before those of the others.
     pub(crate) fn named(&self, live: &[Live], name: u32) -> Result<StdPeer> {
         let rank = hmc_std::rank_of(name);
+        let find: Find<'_> = &|id| self.session(id).ok();
         let mut gone = None;
         for (part, session) in live {
             if live.len() > 1 && session.info().connecting.contains(&hmc_std::Rank(rank)) {
                 let _ = session.accept(rank).within(CONNECT_GRACE).wait();
             }
-            match part.names.peer(session, name) {
+            match part.names.peer(session, name, find) {
                 Ok(peer) if peer.is_connected() => return Ok(peer),
                 // Of those that are gone and those that are unknown the first session's counts.
                 other => gone = gone.filter(Result::is_ok).or(Some(other)),
@@ -199,11 +202,12 @@ impl Parts {
         want: Wanted,
         (appears, timeout): (Duration, Duration),
     ) -> Result<Message<'static>> {
+        let find: Find<'_> = &|id| self.session(id).ok();
         let Some(((part, session), others)) = live.split_first() else {
             return Err(closed());
         };
         if others.is_empty() {
-            return part.names.recv(session, name, want, (appears, timeout));
+            return part.names.recv(session, name, want, (appears, timeout), find);
         }
         let until = Instant::now().checked_add(appears);
         loop {
@@ -212,7 +216,7 @@ impl Parts {
             }
             let left = until.map_or(SLICE, |u| u.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                return part.names.recv(session, name, want, (Duration::ZERO, timeout));
+                return part.names.recv(session, name, want, (Duration::ZERO, timeout), find);
             }
             match session.accept(hmc_std::rank_of(name)).within(left.min(SLICE)).wait() {
                 Err(e) if e.kind() != ErrorKind::DeadlineExceeded => return Err(e),

@@ -11,12 +11,12 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::batch::{Batch, List};
 use crate::data::{self, DropDeferred};
+use crate::dicts;
 use crate::ends::{Ends, LENT, Local};
 use crate::errors::{OrRaise, refuse};
 use crate::native::Core;
-use crate::op::Op;
+use crate::op::{Op, Whose};
 use crate::region::{Region, Remote, Window};
-use crate::{dicts, time};
 
 /// A connected peer.
 ///
@@ -42,6 +42,13 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn new(inner: StdPeer, session: Py<Core>) -> Self {
         Self { inner, session }
+    }
+
+    /// Whose operations it begins.
+    fn whose(&self) -> Whose {
+        let session = self.session.get();
+        let origin = session.parts.own.state.origin;
+        Whose { rank: self.inner.rank(), origin, waits: session.waits }
     }
 
     /// The memory that an argument names: a region, an array, or the session's buffer. An array is registered, for this one
@@ -129,7 +136,7 @@ impl Peer {
     /// The name of the transport that moves the bytes: ``"shm"``, ``"tcp"``, ``"ucx"``, ``"loopback"``.
     #[getter]
     fn conn(&self) -> Option<&'static str> {
-        self.inner.conn().map(hmc_std::ConnType::name)
+        self.inner.explain().conn.map(hmc_std::ConnType::name)
     }
 
     /// Bytes of the peer's session buffer.
@@ -164,7 +171,7 @@ impl Peer {
         notify: Option<u64>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         let ends =
             self.ends(py, src, (local_offset, remote_offset, nbytes), window, (false, true))?;
         py.detach(|| ends.put(timeout, notify)).map(drop).or_raise(py)
@@ -184,7 +191,7 @@ impl Peer {
         window: Option<&Remote>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         let ends =
             self.ends(py, dst, (local_offset, remote_offset, nbytes), window, (true, true))?;
         py.detach(|| ends.get(timeout)).map(drop).or_raise(py)
@@ -215,7 +222,7 @@ impl Peer {
                 put.start_blocking()
             }
         });
-        Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
+        Ok(Op::transfer(self.whose(), op.or_raise(py)?))
     }
 
     /// Begins a get and returns it as an ``Op``. Waits for a slot as ``put_nb`` does.
@@ -232,7 +239,7 @@ impl Peer {
         let ends =
             self.ends(py, dst, (local_offset, remote_offset, nbytes), window, (true, false))?;
         let op = py.detach(|| ends.window.get(ends.there, ends.range()?).start_blocking());
-        Ok(Op::transfer(self.inner.clone(), op.or_raise(py)?))
+        Ok(Op::transfer(self.whose(), op.or_raise(py)?))
     }
 
     /// Puts, then delivers ``tag`` to the peer after the bytes. Returns when both are there.
@@ -301,14 +308,16 @@ impl Peer {
             region.check_writable(py)?;
         }
         let n = nbytes.unwrap_or_else(|| region.buffer.len().saturating_sub(offset));
-        let made = py.detach(|| self.inner.expose_buffer(&region.buffer, offset, n, rights, label));
-        Window::new(made.or_raise(py)?, n, self.inner.deadline()).or_raise(py)
+        let range = region.buffer.range(offset, n).or_raise(py)?;
+        let made = py.detach(|| self.inner.expose(range, rights, label));
+        let deadline = self.session.get().waits.own(py, None)?;
+        Window::new(made.or_raise(py)?, deadline).or_raise(py)
     }
 
     /// The peer's window of that label, waiting for it.
     #[pyo3(signature = (label, timeout = None))]
     fn window(&self, py: Python<'_>, label: u64, timeout: Option<f64>) -> PyResult<Remote> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         let found = py.detach(|| self.inner.window(label).within(timeout).wait());
         Ok(Remote { inner: found.or_raise(py)? })
     }
@@ -318,14 +327,14 @@ impl Peer {
     /// Waits while the peer does not receive what was sent before.
     #[pyo3(signature = (tag, timeout = None))]
     fn send_tag(&self, py: Python<'_>, tag: u64, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         py.detach(|| self.inner.send(Message::Tag(tag)).within(timeout).wait()).or_raise(py)
     }
 
     /// Receives the oldest tag, or the oldest that equals ``tag``.
     #[pyo3(signature = (tag = None, timeout = None))]
     fn recv_tag(&self, py: Python<'_>, tag: Option<u64>, timeout: Option<f64>) -> PyResult<u64> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         let want = tag.map_or(Wanted::Tag, Wanted::ThisTag);
         match py.detach(|| self.inner.recv(want).within(timeout).wait()).or_raise(py)? {
             Message::Tag(tag) | Message::Notify(tag) => Ok(tag),
@@ -343,14 +352,14 @@ impl Peer {
     /// Receives the oldest 32-bit number: what the C++ HMC sends with ``sendInt``.
     #[pyo3(signature = (timeout = None))]
     fn recv_int(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<i32> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         py.detach(|| self.inner.recv(want::Int).within(timeout).wait()).or_raise(py)
     }
 
     /// Receives the oldest tag of a ``put_notify``: the bytes of that put can be read.
     #[pyo3(signature = (timeout = None))]
     fn recv_notify(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         py.detach(|| self.inner.recv(want::Notify).within(timeout).wait()).or_raise(py)
     }
 
@@ -362,7 +371,7 @@ impl Peer {
         message: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         let bytes = data::source(message)?;
         py.detach(|| self.inner.send(Message::copy_of(bytes.view())?).within(timeout).wait())
             .or_raise(py)
@@ -371,7 +380,7 @@ impl Peer {
     /// Receives the oldest small message.
     #[pyo3(signature = (timeout = None))]
     fn recv<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         let bytes = py.detach(|| self.inner.recv(want::Bytes).within(timeout).wait());
         Ok(PyBytes::new(py, &bytes.or_raise(py)?))
     }
@@ -384,7 +393,7 @@ impl Peer {
         src: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<usize> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         let bytes = data::source(src)?;
         py.detach(|| self.inner.send_data(bytes.view()).within(timeout).wait()).or_raise(py)?;
         Ok(bytes.len())
@@ -398,7 +407,7 @@ impl Peer {
         dst: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<u64> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         let bytes = data::target(dst)?;
         py.detach(|| self.inner.recv_data(bytes.view()).within(timeout).wait().map(|d| d.bytes))
             .or_raise(py)
@@ -411,7 +420,7 @@ impl Peer {
             let span = region.take_all()?;
             self.inner.send_data(span).start().map_err(hmc_std::Error::from)
         });
-        Ok(Op::message(self.inner.clone(), begun.or_raise(py)?))
+        Ok(Op::message(self.whose(), begun.or_raise(py)?))
     }
 
     /// Begins to receive the peer's next message into ``dst``; see :meth:`recv_data`.
@@ -421,7 +430,7 @@ impl Peer {
             let span = region.take_all()?;
             self.inner.recv_data(span).start().map_err(hmc_std::Error::from)
         });
-        Ok(Op::message(self.inner.clone(), begun.or_raise(py)?))
+        Ok(Op::message(self.whose(), begun.or_raise(py)?))
     }
 
     /// Which transport was chosen, why, and why not the others: a dict with ``conn``, ``choices``, ``trust``,
@@ -452,7 +461,7 @@ impl Peer {
     /// Ends the link in order: both ends finish what was begun.
     #[pyo3(signature = (timeout = None))]
     fn disconnect(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = time::timeout(py, timeout, self.inner.deadline())?;
+        let timeout = self.session.get().waits.own(py, timeout)?;
         py.detach(|| self.inner.disconnect().within(timeout).wait()).or_raise(py)
     }
 }
@@ -478,6 +487,6 @@ impl Peer {
                 List::Put(ends.window.put_list(&pieces).prepare()?)
             })
         };
-        Ok(Batch::new(self.inner.clone(), prepare().or_raise(py)?))
+        Ok(Batch::new(self.whose(), prepare().or_raise(py)?))
     }
 }

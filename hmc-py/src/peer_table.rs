@@ -46,6 +46,8 @@ pub(crate) struct PeerKey {
 /// The peer of a key.
 struct Known {
     peer: StdPeer,
+    /// The id of its session.
+    session: u64,
     /// The link of the same process for its tags, if that is another one.
     tags: Option<StdPeer>,
 }
@@ -113,7 +115,7 @@ impl PeerTable {
 
     pub(crate) fn insert(&self, key: PeerKey, peer: StdPeer, tags: Option<StdPeer>) {
         self.ended.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        let known = Known { peer, tags };
+        let known = Known { session: peer.explain().session, peer, tags };
         let old = self.known.write().unwrap_or_else(PoisonError::into_inner).insert(key, known);
         drop(old);
     }
@@ -122,6 +124,7 @@ impl PeerTable {
     pub(crate) fn renew(&self, key: PeerKey, fresh: &StdPeer) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get_mut(&key) {
+            known.session = fresh.explain().session;
             known.peer = fresh.clone();
         }
     }
@@ -158,9 +161,9 @@ impl PeerTable {
 
     /// Returns the peer of a key, connected or not.
     #[inline]
-    pub(crate) fn known(&self, key: PeerKey) -> Option<StdPeer> {
+    pub(crate) fn known(&self, key: PeerKey) -> Option<(StdPeer, u64)> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&key).map(|k| k.peer.clone())
+        known.get(&key).map(|k| (k.peer.clone(), k.session))
     }
 
     /// The peer of a session at an address, if it is known by that alone.
@@ -177,15 +180,15 @@ impl PeerTable {
         let wanted = conn_of(py, key.conn)?;
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner).contains(&key.ip);
         let is_here = own || key.ip.is_loopback();
-        let is_there = |p: &StdPeer| match p.address() {
+        let is_there = |p: &StdPeer| match p.explain().address {
             Some(addr) => addr.ip() == key.ip,
             None => is_here,
         };
         let any = self.fallback || wanted == ConnType::Auto;
-        let moves = |p: &StdPeer| any || p.conn() == Some(wanted);
+        let moves = |p: &StdPeer| any || p.explain().conn == Some(wanted);
         let mut all: Vec<StdPeer> =
             session.peers().into_iter().filter(|p| is_there(p) && moves(p)).collect();
-        let named = |p: &StdPeer| p.conn() == Some(wanted);
+        let named = |p: &StdPeer| p.explain().conn == Some(wanted);
         if all.len() > 1 && all.iter().any(named) {
             all.retain(named);
         }

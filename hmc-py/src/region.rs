@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hmc_std::{ConnBuffer, Error, ErrorKind, Origin, Remote as StdRemote, SharedWindow};
+use hmc_std::{ConnBuffer, Error, ErrorKind, Origin, Remote as StdRemote, Window as StdWindow};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -303,7 +303,7 @@ impl Region {
 
 /// What became of a window.
 enum Access {
-    Open(SharedWindow),
+    Open(StdWindow<ConnBuffer>),
     /// It was taken back, or why the peer may still be in it.
     Over(Result<(), Error>),
 }
@@ -319,7 +319,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(inner: SharedWindow, nbytes: u64, deadline: Duration) -> Result<Self, Error> {
+    pub(crate) fn new(inner: StdWindow<ConnBuffer>, deadline: Duration) -> Result<Self, Error> {
+        let nbytes = inner.len();
         let (access, origin) = (Mutex::new(Access::Open(inner)), Origin::here()?);
         Ok(Self { access, nbytes, deadline, origin, _deferred: DropDeferred })
     }
@@ -332,7 +333,7 @@ impl Window {
             Access::Open(_) => std::mem::replace(&mut *access, Access::Over(Ok(()))),
         };
         let Access::Open(window) = window else { return Ok(()) };
-        let ended = window.revoke().within(timeout).wait();
+        let ended = window.revoke().within(timeout).wait().map(drop);
         *access = Access::Over(ended.clone().map_err(|e| match e.kind() {
             ErrorKind::Interrupted => {
                 let what = "revoking was interrupted: the peer may still be in the window; its memory is held until it is out";

@@ -21,17 +21,6 @@ use crate::settings::Who;
 use crate::{data, dicts, settings};
 
 impl Core {
-    /// The peer of a place, and the place.
-    #[inline]
-    fn at(&self, py: Python<'_>, ip: &str, port: Port, conn: Conn) -> PyResult<(StdPeer, PeerKey)> {
-        let key = PeerKey::of(py, ip, port, conn)?;
-        let peer = match self.parts.own.places.known(key) {
-            Some(peer) if peer.is_connected() => peer,
-            _ => self.parts.find(py, key, ip)?,
-        };
-        Ok((peer, key))
-    }
-
     fn wrap(slf: &Bound<'_, Self>, peer: StdPeer) -> PyResult<Py<Peer>> {
         Py::new(slf.py(), Peer::new(peer, slf.clone().unbind()))
     }
@@ -227,10 +216,9 @@ impl Core {
     /// Disconnects the peer of a name, unless a place names it.
     fn _let_go(&self, py: Python<'_>, name: Name) -> PyResult<()> {
         let live = self.parts.live(py)?;
+        let timeout = self.waits.own(py, None)?;
         let disconnected = py.detach(|| match self.parts.named(&live, name.0) {
-            Ok(peer) if !self.parts.is_placed(&peer) => {
-                peer.disconnect().within(peer.deadline()).wait()
-            }
+            Ok(peer) if !self.parts.is_placed(&peer) => peer.disconnect().within(timeout).wait(),
             _ => Ok(()),
         });
         disconnected.or_raise(py)
@@ -410,9 +398,9 @@ impl Core {
         nbytes: Count,
         conn: Conn,
     ) -> PyResult<u64> {
-        let (peer, key) = self.at(py, ip, port, conn)?;
+        let (peer, (session, key)) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Put, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.parts.begun.insert(op, peer.session_id(), key))
+        Ok(self.parts.begun.insert(op, session, key))
     }
 
     /// Begins a get and returns its number, for ``wait``.
@@ -431,9 +419,9 @@ impl Core {
         nbytes: Count,
         conn: Conn,
     ) -> PyResult<u64> {
-        let (peer, key) = self.at(py, ip, port, conn)?;
+        let (peer, (session, key)) = self.at(py, ip, port, conn)?;
         let op = self.begin(py, &peer, Direction::Get, copy((local_off, remote_off, nbytes)))?;
-        Ok(self.parts.begun.insert(op, peer.session_id(), key))
+        Ok(self.parts.begun.insert(op, session, key))
     }
 
     /// Waits for the transfers of these numbers, whatever becomes of each; then raises the first failure.

@@ -64,7 +64,7 @@ pub(crate) struct SessionState {
     /// Once it is there, or why it is not.
     buffer: OnceLock<Result<ConnBuffer>>,
     state: RwLock<State>,
-    origin: Origin,
+    pub(crate) origin: Origin,
 }
 
 impl Drop for SessionState {

@@ -101,7 +101,7 @@ pub use ops::request::Request;
 pub use ops::started::{Op, Waited};
 pub use ops::wait_any::wait_any;
 pub use ops::who::Who;
-pub use ops::window::{SharedWindow, Window};
+pub use ops::window::Window;
 pub use quarantine::{Held, held};
 
 /// Requests by type: what they do, what they take and give. Programs seldom name these.
@@ -114,6 +114,7 @@ pub mod request {
     pub use crate::ops::connect::Connect;
     pub use crate::ops::data_message::{RecvData, SendData};
     pub use crate::ops::disconnect::Disconnect;
+    pub use crate::ops::exposable::Exposable;
     pub use crate::ops::find::Find;
     pub use crate::ops::lent::Lent;
     pub use crate::ops::list::{Again, Gets, List, ListKind, Puts};

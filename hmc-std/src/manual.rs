@@ -73,7 +73,7 @@
 //! | a future of `connect`, `disconnect`, `shutdown` or `revoke`, after its first poll | the call runs on to its end, on a thread of its own |
 //! | [`Op`](crate::Op) | the operation runs on, nobody learns its result; its span goes back at the fence |
 //! | [`Failed`](crate::Failed) | its span goes back to its region at the fence |
-//! | [`Window`](crate::Window), [`SharedWindow`](crate::SharedWindow) | it is taken back without waiting; the memory follows at the fence |
+//! | [`Window`](crate::Window) | it is taken back without waiting; the memory follows at the fence |
 //! | [`Plan`](crate::Plan), [`Remote`](crate::Remote), [`Peer`](crate::Peer) | what was begun runs on, the link stays |
 //! | the last handle of a session | it says goodbye (at most 200 ms); operations that run then end with an error |
 //! | anything, in a forked child | nothing: it is the parent's |

@@ -137,7 +137,8 @@ fn the_data_path_allocates_nothing_in_either_process() {
         assert!(n <= 8, "{via:?}: {n} allocations in the target's process");
         println!("allocations_of_the_target_{via:?} {n}");
         let mapped = session.memory().allocate(1 << 20).unwrap();
-        let adopted = session.memory().register_vec(vec![0; 1 << 20]).unwrap();
+        let adopted =
+            session.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 1 << 20])).unwrap();
         // Both live until the end: to let go of a region takes a place in the list of free keys.
         let pairs = [mapped, adopted].map(|region| {
             let buffer = region.share().unwrap();

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(20);
 /// All that two ends do to each other, each step awaited.
 async fn near(session: &Session, to: &Address, via: Via) {
     let peer = session.connect(to).over(via.conn()).within(LONG).await.unwrap();
-    assert_eq!((peer.rank().0, peer.conn()), (1, Some(via.conn())));
+    assert_eq!((peer.rank().0, peer.explain().conn), (1, Some(via.conn())));
     for message in [Message::Tag(7), Message::Int(-7), Message::bytes(b"seven")] {
         peer.send(message).await.unwrap();
     }

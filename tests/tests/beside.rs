@@ -44,7 +44,7 @@ fn both_share_the_memory(conn: ConnType, first: &mut Prepared) {
     assert_eq!((a.rank().0, b.rank().0), (1, 2));
     assert_ne!(a.tcp_addr(), b.tcp_addr());
     let ((ca, to_a), (cb, to_b)) = (client(10, &a, &dir, conn), client(11, &b, &dir, conn));
-    assert_eq!((to_a.conn(), to_b.conn()), (Some(conn), Some(conn)));
+    assert_eq!((to_a.explain().conn, to_b.explain().conn), (Some(conn), Some(conn)));
 
     // What a peer of one puts, a peer of the other gets.
     ca.buffer().write_at(0, b"by the first").unwrap();

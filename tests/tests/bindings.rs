@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmc_std::config::Progress;
+use hmc_std::memory::HeapBytes;
 use hmc_std::memory::StableBytes;
 use hmc_std::{
-    Access, ConnBuffer, ConnType, ErrorKind, Peer, Remote, Session, SharedWindow, Waited, want,
+    Access, ConnBuffer, ConnType, ErrorKind, Peer, Remote, Session, Waited, Window, want,
 };
 use hmc_tests::env::{TempDir, Via, until};
 use hmc_tests::pair::{ALL, Pair, pattern, transports};
@@ -29,7 +30,7 @@ const LEN: u64 = 5 * MIB;
 /// A buffer of `len` bytes: pages that peers can map, or memory that the application keeps.
 fn shared(session: &Session, adopted: bool, len: u64) -> ConnBuffer {
     let region = if adopted {
-        session.memory().register_vec(vec![0; usize::try_from(len).unwrap()])
+        session.memory().register(HeapBytes::from(vec![0; usize::try_from(len).unwrap()]))
     } else {
         session.memory().allocate(len)
     };
@@ -41,7 +42,7 @@ struct Two {
     pair: Pair,
     near: ConnBuffer,
     far: ConnBuffer,
-    window: SharedWindow,
+    window: Window<ConnBuffer>,
     ends: Ends,
 }
 
@@ -50,7 +51,7 @@ impl Two {
         let pair = Pair::new(conn, 4096);
         let near = shared(pair.sender(), adopted.0, LEN);
         let far = shared(pair.receiver(), adopted.1, LEN);
-        let window = pair.b.expose_buffer(&far, 0, LEN, Access::all(), 7).unwrap();
+        let window = pair.b.expose(far.range(0, LEN).unwrap(), Access::all(), 7).unwrap();
         let ends = Ends { local: near.clone(), remote: find(&pair.a, 7) };
         Self { pair, near, far, window, ends }
     }
@@ -160,7 +161,7 @@ fn the_sessions_own_buffers_are_ends_like_others() {
         p.a.get_at(100, 2 * MIB, 11).unwrap();
         assert_eq!(bytes_of(own, 100, 11), b"from beside");
         let far = shared(p.receiver(), false, MIB);
-        let window = p.b.expose_buffer(&far, 4096, 8192, Access::all(), 1).unwrap();
+        let window = p.b.expose(far.range(4096, 8192).unwrap(), Access::all(), 1).unwrap();
         let remote = find(&p.a, 1);
         let ends = Ends { local: own.clone(), remote: remote.clone() };
         ends.put_at(100, 1, 11).unwrap();
@@ -205,11 +206,11 @@ fn the_same_bytes_serve_several_at_once() {
                     leaf.connect(&dir.address()).rank(0).over(conn).within(LONG).wait().unwrap();
                 let down = root.accept(leaf.rank().0).within(LONG).wait().unwrap();
                 let sink = shared(leaf, adopted, 2 * MIB);
-                let sunk = up.expose_buffer(&sink, 0, 2 * MIB, Access::all(), 1).unwrap();
+                let sunk = up.expose(&sink, Access::all(), 1).unwrap();
                 let to = Ends { local: source.clone(), remote: find(&down, 1) };
                 // The source is exposed to everybody, too: all of it, and a part twice.
-                let all = down.expose_buffer(&source, 0, 2 * MIB, Access::READ, 2).unwrap();
-                let part = down.expose_buffer(&source, MIB, 4096, Access::READ, 3).unwrap();
+                let all = down.expose(source.range(0, 2 * MIB).unwrap(), Access::READ, 2).unwrap();
+                let part = down.expose(source.range(MIB, 4096).unwrap(), Access::READ, 3).unwrap();
                 let from = Ends { local: sink.clone(), remote: find(&up, 2) };
                 (sink, to, from, (up, sunk, all, part))
             })
@@ -263,10 +264,9 @@ fn what_is_not_allowed_is_reported() {
             let e = t.ends.prepare_at(Direction::Put, &[copy]).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Range);
         }
-        let e = b.expose_buffer(&t.far, LEN - 1, 2, Access::all(), 9).unwrap_err();
+        let e = t.far.range(LEN - 1, 2).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Range, "{what}: {e}");
-        // A window for reading, a part of the buffer.
-        let _look = b.expose_buffer(&t.far, 4096, 4096, Access::READ, 8).unwrap();
+        let _look = b.expose(t.far.range(4096, 4096).unwrap(), Access::READ, 8).unwrap();
         let look = Ends { local: t.near.clone(), remote: find(a, 8) };
         look.get_at(0, 0, 4096).unwrap();
         assert_eq!(look.put_at(0, 0, 8).unwrap_err().kind(), ErrorKind::Access, "{what}");
@@ -307,7 +307,7 @@ fn memory_of_others_is_refused() {
         ] {
             assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         }
-        let e = t.pair.a.expose_buffer(&other, 0, 8, Access::all(), 1).unwrap_err();
+        let e = t.pair.a.expose(other.range(0, 8).unwrap(), Access::all(), 1).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
         let span = foreign.memory().allocate(64).unwrap().take_all().unwrap();
         let (e, span) = t.pair.a.expose(span, Access::all(), 3).unwrap_err();
@@ -332,7 +332,8 @@ fn a_window_that_was_taken_back_is_out_of_reach() {
     everywhere(|what, t| {
         for dropped in [false, true] {
             let label = 20 + u64::from(dropped);
-            let window = t.pair.b.expose_buffer(&t.far, 0, MIB, Access::all(), label).unwrap();
+            let far = t.far.range(0, MIB).unwrap();
+            let window = t.pair.b.expose(far, Access::all(), label).unwrap();
             let ends = Ends { local: t.near.clone(), remote: find(&t.pair.a, label) };
             t.near.fill(0, MIB, 5).unwrap();
             ends.put_at(0, 0, MIB).unwrap();
@@ -438,7 +439,7 @@ fn memory_stays_until_what_uses_it_is_over() {
         let buffer = region.share().unwrap();
         let ends = Ends { local: buffer.clone(), remote: peer.buffer().unwrap() };
         let op = ends.start_get_at(0, 0, 4096).unwrap();
-        let window = label.map(|l| peer.expose_buffer(&buffer, 0, 8, Access::READ, l).unwrap());
+        let window = label.map(|l| peer.expose(&buffer, Access::READ, l).unwrap());
         (gone, op, window)
     };
     let is = |gone: &AtomicBool| gone.load(Ordering::Acquire);

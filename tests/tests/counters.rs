@@ -171,7 +171,7 @@ fn failures_are_counted_once_however_they_are_waited_for() {
     for conn in ALL {
         let p = Pair::new(conn, BUFFER);
         let buffer = p.receiver().memory().allocate(4096).unwrap().share().unwrap();
-        let _window = p.b.expose_buffer(&buffer, 0, 4096, Access::WRITE, 1).unwrap();
+        let _window = p.b.expose(buffer.range(0, 4096).unwrap(), Access::WRITE, 1).unwrap();
         let window = p.a.window(1).within(LONG).wait().unwrap();
         let here = p.sender().memory().allocate(4096).unwrap().share().unwrap();
         let ends = Ends { local: here, remote: window.clone() };

@@ -46,7 +46,7 @@ fn talks(server: &Session, rank: u8, s: &mut (impl std::io::Read + std::io::Writ
         s.write_all(piece).unwrap();
     }
     let peer = server.accept(u32::from(rank)).within(LONG).wait().expect("it said hello");
-    assert_eq!(peer.conn(), None, "no data plane");
+    assert_eq!(peer.explain().conn, None, "no data plane");
     assert_eq!(
         peer.recv(Wanted::Any).within(LONG).wait().unwrap(),
         Message::Tag(0x1122_3344_5566_7788)

@@ -86,7 +86,7 @@ fn a_get_that_a_revocation_meets_gives_bytes_of_the_window_or_fails() {
     let p = Pair::new(ConnType::Shm, 4096);
     let theirs = buffer(p.receiver(), THEIRS);
     for round in 1..=100 {
-        let window = p.b.expose_buffer(&theirs, 0, LEN, Access::all(), round).unwrap();
+        let window = p.b.expose(theirs.range(0, LEN).unwrap(), Access::all(), round).unwrap();
         let remote = p.a.window(round).within(LONG).wait().unwrap();
         let ends = while_threads_get(p.sender(), &remote, &mut rng, || {
             window.revoke().within(LONG).wait().expect("the threads get out");
@@ -104,7 +104,7 @@ fn a_get_that_the_end_of_a_link_meets_gives_bytes_of_the_window_or_fails() {
     for round in 0..20 {
         let Pair { mut sessions, a, b, dir: _dir } = Pair::new(ConnType::Shm, 4096);
         let theirs = buffer(&sessions[0], THEIRS);
-        let _window = b.expose_buffer(&theirs, 0, LEN, Access::all(), 7).unwrap();
+        let _window = b.expose(theirs.range(0, LEN).unwrap(), Access::all(), 7).unwrap();
         let remote = a.window(7).within(LONG).wait().unwrap();
         let receiver = sessions.remove(0);
         let ends = while_threads_get(&sessions[0], &remote, &mut rng, || {

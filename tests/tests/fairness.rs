@@ -38,14 +38,25 @@ fn queued_copies_of_one_peer_do_not_shut_out_another() {
     let (busy, to_target) = session(0, ConnType::Shm);
     let (_quiet, other) = session(2, ConnType::Tcp);
     let vector = || vec![0u8; usize::try_from(BLOCK).unwrap()];
-    let space = target.memory().register_vec(vector()).unwrap().take_all().unwrap();
+    let space = target
+        .memory()
+        .register(hmc_std::memory::HeapBytes::from(vector()))
+        .unwrap()
+        .take_all()
+        .unwrap();
     let _window = target.peer(0).unwrap().expose(space, Access::all(), LABEL).unwrap();
     let window = to_target.window(LABEL).within(LONG).wait().unwrap();
     let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let post = |span: Span| window.put(0, span).start().unwrap();
-            let span = || busy.memory().register_vec(vector()).unwrap().take_all().unwrap();
+            let span = || {
+                busy.memory()
+                    .register(hmc_std::memory::HeapBytes::from(vector()))
+                    .unwrap()
+                    .take_all()
+                    .unwrap()
+            };
             let mut in_flight: VecDeque<_> = (0..8).map(|_| post(span())).collect();
             while let Some(op) = in_flight.pop_front() {
                 let span = op.wait().unwrap().memory;

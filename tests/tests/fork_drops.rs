@@ -53,9 +53,10 @@ fn what_a_child_drops_closes_none_of_its_descriptors() {
     let region = source.memory().allocate(1 << 16).unwrap();
     let spare = source.memory().allocate(4096).unwrap();
     let shared = source.memory().allocate(4096).unwrap().share().unwrap();
-    let adopted = source.memory().register_vec(vec![7; 4096]).unwrap();
+    let adopted =
+        source.memory().register(hmc_std::memory::HeapBytes::from(vec![7; 4096])).unwrap();
     let window = peer.expose(region.take(0, 4096).unwrap(), Access::all(), 1).unwrap();
-    let shared_window = peer.expose_buffer(&shared, 0, 4096, Access::all(), 2).unwrap();
+    let shared_window = peer.expose(shared.range(0, 4096).unwrap(), Access::all(), 2).unwrap();
     let theirs = target.memory().allocate(4096).unwrap().take_all().unwrap();
     let theirs = back.expose(theirs, Access::all(), 3).unwrap();
     let remote = peer.window(3).within(Duration::from_secs(30)).wait().unwrap();

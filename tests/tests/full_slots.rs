@@ -34,12 +34,17 @@ fn pair(via: Via) -> (Session, Session, Peer, TempDir) {
 
 /// Both ends of transfers that need slots: where the peer's buffer is mapped, memory that is not, since small copies into mapped
 /// memory are over when they are started.
-fn ends(via: Via, a: &Session, b: &Session, peer: &Peer) -> (Ends, Option<Window>) {
+fn ends(via: Via, a: &Session, b: &Session, peer: &Peer) -> (Ends, Option<Window<hmc_std::Span>>) {
     if via != Via::Shm {
         return (peer.ends().expect("it exposes a buffer"), None);
     }
     let bytes = vec![0; usize::try_from(LEN).unwrap()];
-    let span = b.memory().register_vec(bytes).unwrap().take_all().expect("free");
+    let span = b
+        .memory()
+        .register(hmc_std::memory::HeapBytes::from(bytes))
+        .unwrap()
+        .take_all()
+        .expect("free");
     let back = b.accept(0).within(LONG).wait().expect("connected");
     let window = back.expose(span, Access::all(), 1).map_err(|(e, _)| e).expect("exposed");
     let remote = peer.window(1).within(LONG).wait().expect("exposed");

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use hmc_core::types::Access;
 use hmc_sim::rng::Rng;
-use hmc_std::{ConnBuffer, ConnType, Error, ErrorKind, Generations, Piece, Remote, SharedWindow};
+use hmc_std::memory::HeapBytes;
+use hmc_std::{ConnBuffer, ConnType, Error, ErrorKind, Generations, Piece, Remote, Window};
 use hmc_tests::env::{number, seed};
 use hmc_tests::pair::{Pair, transports};
 
@@ -57,7 +58,7 @@ impl Cache {
     fn new(pair: &Pair, in_place: bool) -> Self {
         let (memory, len) = (pair.receiver().memory(), u64::from(BLOCKS) * BLOCK);
         let region = match in_place {
-            true => memory.register_vec(vec![0; len as usize]),
+            true => memory.register(HeapBytes::from(vec![0; len as usize])),
             false => memory.allocate(len),
         };
         let bytes = region.expect("memory").share().expect("all of it is free");
@@ -68,9 +69,9 @@ impl Cache {
         cache
     }
 
-    fn expose(&self, pair: &Pair, label: u64) -> SharedWindow {
+    fn expose(&self, pair: &Pair, label: u64) -> Window<ConnBuffer> {
         let (all, generations) = (Access::all(), &self.generations);
-        let window = pair.b.expose_buffer_blocks(&self.bytes, 0, all, label, generations);
+        let window = pair.b.expose_blocks(&self.bytes, all, label, generations);
         window.expect("a place")
     }
 
@@ -402,7 +403,8 @@ fn a_reference_is_refused_before_its_bytes_move_if_it_can_be() {
         assert_eq!(e.expect_err("stale").stale_block().map(|s| s.block), Some(3), "{conn:?}");
         remote.put_list(&[piece(2).expect(0), piece(3).expect(1), piece(4)]).wait().expect("met");
         // Of windows without generations.
-        let plain = pair.b.expose_buffer(&cache.bytes, 0, BLOCK, Access::all(), LABEL + 2);
+        let block = cache.bytes.range(0, BLOCK).expect("in range");
+        let plain = pair.b.expose(block, Access::all(), LABEL + 2);
         let _plain = plain.expect("a place");
         let plain = pair.a.window(LABEL + 2).wait().expect("it is exposed");
         plain.put(0, &bytes[..]).wait().expect("it expects nothing");
@@ -414,9 +416,8 @@ fn a_reference_is_refused_before_its_bytes_move_if_it_can_be() {
         let span = span.take(0, 2 * BLOCK).expect("free");
         let (e, span) = pair.b.expose_blocks(span, Access::all(), 9, &short).expect_err("short");
         assert_eq!((e.kind(), span.len()), (ErrorKind::InvalidConfig, 2 * BLOCK), "{e}");
-        let beyond = all.len() - BLOCK + 1;
-        let e = pair.b.expose_buffer_blocks(&all, beyond, Access::all(), 9, &short);
-        assert_eq!(e.expect_err("beyond").kind(), ErrorKind::Range);
+        let e = pair.b.expose_blocks(&all, Access::all(), 9, &short);
+        assert_eq!(e.expect_err("short").kind(), ErrorKind::InvalidConfig);
         let memory = pair.receiver().memory();
         let e = memory.generations(BLOCK * 65_537, BLOCK).expect_err("too many");
         assert_eq!(e.kind(), ErrorKind::InvalidConfig);

@@ -49,8 +49,8 @@ fn memory_of_another_session_is_refused() {
         wrong("put_list", window.put_list(&list).wait().unwrap_err().kind());
         wrong("get_list", window.get_list(&list).prepare().unwrap_err().kind());
         wrong("expose", to_other.expose(span(), Access::all(), 1).unwrap_err().0.kind());
-        let shared = to_other.expose_buffer(one.sender().buffer(), 0, 64, Access::all(), 1);
-        wrong("expose_buffer", shared.unwrap_err().kind());
+        let shared = to_other.expose(one.sender().buffer().range(0, 64).unwrap(), Access::all(), 1);
+        wrong("expose of shared memory", shared.unwrap_err().kind());
         wrong("send_span", to_other.send_data(span()).start().unwrap_err().kind());
         wrong("recv_span", to_other.recv_data(span()).start().unwrap_err().kind());
         let mut bytes = [9; 16];

@@ -51,7 +51,13 @@ impl Ends {
         Self { session, peer, inside, _dir: dir }
     }
 
-    fn expose(&mut self, region: &Region, at: u64, len: u64, label: u64) -> (Window, WindowDesc) {
+    fn expose(
+        &mut self,
+        region: &Region,
+        at: u64,
+        len: u64,
+        label: u64,
+    ) -> (Window<hmc_std::Span>, WindowDesc) {
         let span = region.take(at, len).unwrap();
         let window = self.peer.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap();
         (window, self.inside.find(label))
@@ -126,7 +132,7 @@ fn an_interrupted_revoke_of_a_private_window_holds_its_bytes_until_the_peer_is_o
 fn an_interrupted_revoke_of_a_shared_window_counts_its_bytes_until_the_peer_is_out() {
     let mut e = Ends::new();
     let buffer = e.session.memory().allocate(2 * LEN).unwrap().share().unwrap();
-    let window = e.peer.expose_buffer(&buffer, PAGE, LEN, Access::all(), 7).unwrap();
+    let window = e.peer.expose(buffer.range(PAGE, LEN).unwrap(), Access::all(), 7).unwrap();
     let remote = e.inside.find(7);
     e.inside.enter(&remote).unwrap();
     assert_interrupted(&window.revoke().within(LONG).wait().expect_err("the peer is inside"), LEN);

@@ -25,16 +25,16 @@ fn whoever_listens_is_connected_by_its_address() {
     let (a, b) = (session(7), session(9));
     let peer = b.connect(&at(&a)).over(ConnType::Tcp).within(LONG).wait().unwrap();
     assert_eq!(peer.rank().0, 7);
-    assert_eq!(peer.conn(), Some(ConnType::Tcp));
-    assert_eq!(peer.address(), a.tcp_addr());
+    assert_eq!(peer.explain().conn, Some(ConnType::Tcp));
+    assert_eq!(peer.explain().address, a.tcp_addr());
     b.buffer().write_at(0, b"by address").unwrap();
     peer.put_at(0, 100, 10).unwrap();
     let mut got = [0; 10];
     a.buffer().read_at(100, &mut got).unwrap();
     assert_eq!(&got, b"by address");
     let back = a.accept(9).within(LONG).wait().unwrap();
-    assert_eq!(back.address().map(|x| x.ip()), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
-    assert_ne!(back.address(), b.tcp_addr(), "the connection's port, not the listener's");
+    assert_eq!(back.explain().address.map(|x| x.ip()), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    assert_ne!(back.explain().address, b.tcp_addr(), "the connection's port, not the listener's");
     // Again, and from the other side: the peer that there is.
     let again = b.connect(&at(&a)).within(LONG).wait().unwrap();
     assert_eq!(again.rank().0, 7);
@@ -43,7 +43,7 @@ fn whoever_listens_is_connected_by_its_address() {
     assert_eq!((a.stats().peers.len(), b.stats().peers.len()), (1, 1));
     drop(a);
     until("it is gone", LONG, || (!again.is_connected()).then_some(()));
-    assert!(again.address().is_some(), "known after its death, too");
+    assert!(again.explain().address.is_some(), "known after its death, too");
 }
 
 #[test]
@@ -77,8 +77,8 @@ fn a_folder_with_one_process_needs_no_rank() {
     assert!(stale.exists());
     let other = Session::builder(6).uds(dir.path()).start().unwrap();
     let peer = me.connect(&dir.address()).within(LONG).wait().unwrap();
-    assert_eq!((peer.rank().0, peer.address()), (6, None));
-    assert_eq!(peer.conn(), Some(ConnType::Shm));
+    assert_eq!((peer.rank().0, peer.explain().address), (6, None));
+    assert_eq!(peer.explain().conn, Some(ConnType::Shm));
     let outsider = Session::builder(8).start().unwrap();
     let e = outsider.connect(&dir.address()).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
@@ -206,7 +206,7 @@ fn a_local_listener_leaves_nothing_behind() {
         assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
         let guest = Session::builder(round).buffer(4096).start().unwrap();
         let peer = guest.connect(&dir.address()).rank(0).wait().unwrap();
-        assert_eq!(peer.conn(), Some(ConnType::Shm));
+        assert_eq!(peer.explain().conn, Some(ConnType::Shm));
         listener.close();
         assert!(!path.exists() && host.uds_paths().into_iter().next().is_none());
         puts(&guest, &peer, &host, 7);
@@ -254,7 +254,7 @@ fn each_listener_leads_to_both_connections() {
         let peer =
             guest.connect(&tcp(*address)).rank(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
         puts(&guest, &peer, &host, 9);
-        assert_eq!(peer.address(), Some(*address));
+        assert_eq!(peer.explain().address, Some(*address));
     }
 }
 

@@ -119,7 +119,10 @@ fn every_length_arrives_between_buffers_and_spans() {
                 src.write_at(0, &bytes).unwrap();
                 let space = len + 10;
                 let dst = if adopted {
-                    p.receiver().memory().register_vec(vec![0xEE; space as usize]).unwrap()
+                    p.receiver()
+                        .memory()
+                        .register(hmc_std::memory::HeapBytes::from(vec![0xEE; space as usize]))
+                        .unwrap()
                 } else {
                     p.receiver().memory().allocate(space).unwrap()
                 };

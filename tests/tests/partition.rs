@@ -65,7 +65,7 @@ impl<'a> Scene<'a> {
             .wait()
             .expect("connected");
         actor.request(&format!("meet 0 {}", LONG.as_millis()));
-        assert_eq!(peer.conn(), Some(via.conn()));
+        assert_eq!(peer.explain().conn, Some(via.conn()));
         Self { net, session, actor, peer, via }
     }
 
@@ -74,7 +74,7 @@ impl<'a> Scene<'a> {
         let peer = self.session.accept(1).within(bound(Duration::from_secs(15))).wait();
         let peer =
             peer.unwrap_or_else(|e| panic!("{e}; there: {:?}", self.actor.try_request("peers")));
-        assert_eq!(peer.conn(), Some(self.via.conn()));
+        assert_eq!(peer.explain().conn, Some(self.via.conn()));
         self.actor.request(&format!("meet 0 {}", LONG.as_millis()));
         let e = self.peer.put_at(0, 0, 8).expect_err("the old life stays over");
         assert_dead("the old life", &e);
@@ -146,7 +146,7 @@ fn ends_dead(op: Op<Span>, region: &Region) {
 
 /// Revokes a window of a lost peer. Over TCP it is at once the owner's again, since nobody else ever wrote it. Over UCX it
 /// may take the peer's word, which does not come: the memory is in quarantine then.
-fn taken_back(window: Window, via: Via) -> Option<Span> {
+fn taken_back(window: Window<hmc_std::Span>, via: Via) -> Option<Span> {
     match window.revoke().within(Duration::from_millis(100)).wait() {
         Ok(span) => Some(span),
         Err(e) => {

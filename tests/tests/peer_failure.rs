@@ -60,7 +60,7 @@ impl Scene {
             actor.request(&format!("connect 0 uds://{path} {via} 20000"));
         }
         let peer = session.accept(1).within(LONG).wait().expect("it came");
-        assert_eq!(peer.conn(), Some(via.conn()));
+        assert_eq!(peer.explain().conn, Some(via.conn()));
         Self { session, actor, peer, dir, via, settings }
     }
 
@@ -75,7 +75,7 @@ impl Scene {
             .within(LONG)
             .wait()
             .expect("the next connection works");
-        assert_eq!(peer.conn(), Some(self.via.conn()));
+        assert_eq!(peer.explain().conn, Some(self.via.conn()));
         self.session.buffer().fill(0, 4096, 0x5C).unwrap();
         peer.put_at(0, 4096, 4096).expect("the next put works");
         let crc = self.session.buffer().crc32c(0, 4096).unwrap();
@@ -150,7 +150,8 @@ fn shm_the_dialer_is_killed_under_a_copy() {
 /// killed.
 fn killed_while_stopped(via: Via, we_dial: bool) {
     let mut s = Scene::new(via, 64 * MIB, we_dial);
-    let adopted = s.session.memory().register_vec(vec![3; 1 << 20]).unwrap();
+    let adopted =
+        s.session.memory().register(hmc_std::memory::HeapBytes::from(vec![3; 1 << 20])).unwrap();
     let lent = s.session.memory().allocate(MIB).unwrap();
     let window = s.peer.expose(lent.take_all().unwrap(), Access::all(), 9).expect("exposed");
     s.actor.request("expose 0 5 1048576 0 adopted");
@@ -263,7 +264,7 @@ fn the_lower_rank_dials_again() {
             s.session.accept(1).within(bound(Duration::from_secs(8))).wait().expect("dialed again");
         s.session.buffer().fill(0, 100, 9).unwrap();
         peer.put_at(0, 0, 100).expect("a put over the new link");
-        assert_eq!(peer.conn(), Some(via.conn()));
+        assert_eq!(peer.explain().conn, Some(via.conn()));
     }
 }
 
@@ -322,7 +323,7 @@ fn a_peer_that_stays_away_for_a_while_is_dialed_again() {
         s.actor.request(&format!("start {}", s.settings));
         let peer =
             s.session.accept(1).within(bound(Duration::from_secs(8))).wait().expect("dialed again");
-        assert_eq!(peer.conn(), Some(via.conn()));
+        assert_eq!(peer.explain().conn, Some(via.conn()));
         s.session.buffer().fill(0, 4096, 9).unwrap();
         peer.put_at(0, 0, 4096).expect("a put over the new link");
         let crc = s.session.buffer().crc32c(0, 4096).unwrap();

@@ -73,7 +73,7 @@ fn both_ends_may_have_one_rank_over_local_sockets() {
     let s = Session::builder(5).uds(dir.path()).private_ranks().buffer(64).start().unwrap();
     let a = client(5);
     let to_s = a.connect(&Address::Uds(dir.path().into())).named(5).within(LONG).wait().unwrap();
-    assert_eq!(to_s.conn(), Some(ConnType::Shm));
+    assert_eq!(to_s.explain().conn, Some(ConnType::Shm));
     talk(&a, &s, &to_s, &s.accept(Who::Any).within(LONG).wait().unwrap());
 }
 

@@ -93,13 +93,13 @@ fn memory_and_windows_that_cannot_be_had() {
     let shared = owner.memory().allocate(LEN).unwrap();
     let buffer = shared.clone().share().unwrap();
     e.add("private", shared.take(0, 1), Busy, None, &["shared buffer", "use another region"]);
-    let own = |access| p.b.expose_buffer(&buffer, 0, 64, access, 1);
+    let own = |access| p.b.expose(buffer.range(0, 64).unwrap(), access, 1);
     // One is the buffer's.
     let windows = [own(Access::READ).unwrap(), own(Access::READ).unwrap()];
     let says = &["4 windows", "the limit is 3", "revoke one first"];
     e.add_limit("windows", own(Access::READ), Full, Some(0), (4, 3), says);
     let foreign = user.memory().allocate(LEN).unwrap().share().unwrap();
-    let foreign = p.b.expose_buffer(&foreign, 0, 64, Access::READ, 1);
+    let foreign = p.b.expose(foreign.range(0, 64).unwrap(), Access::READ, 1);
     e.add("foreign", foreign, InvalidConfig, None, &["session"]);
     let remote = p.a.window(1).within(LONG).wait().unwrap();
     let source = || user.memory().allocate(64).unwrap().take_all().unwrap();

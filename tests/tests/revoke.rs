@@ -92,7 +92,10 @@ fn no_late_byte(via: Via, adopted: bool) {
     let mut rng = Rng::new(seed(21));
     let (e, len) = (ends(via), len(via));
     let region = if adopted {
-        e.target.memory().register_vec(vec![0; usize::try_from(len).unwrap()]).unwrap()
+        e.target
+            .memory()
+            .register(hmc_std::memory::HeapBytes::from(vec![0; usize::try_from(len).unwrap()]))
+            .unwrap()
     } else {
         e.target.memory().allocate(len).unwrap()
     };
@@ -336,8 +339,8 @@ fn shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death() 
         actor.request(&format!("connect 1 uds://{} shm 20000", dir.path().display()));
         let peer = session.accept(0).within(LONG).wait().unwrap();
         let buffer = session.memory().allocate(LEN).unwrap().share().unwrap();
-        let window = peer.expose_buffer(&buffer, 0, LEN, Access::all(), 3).unwrap();
-        let other = peer.expose_buffer(&buffer, 0, 64, Access::READ, 4).unwrap();
+        let window = peer.expose(buffer.range(0, LEN).unwrap(), Access::all(), 3).unwrap();
+        let other = peer.expose(buffer.range(0, 64).unwrap(), Access::READ, 4).unwrap();
         actor.request("find 1 3 20000");
         actor.send(&format!("put_window 1 3 {LEN} 240"));
         let mut first = [0];
@@ -357,7 +360,7 @@ fn shared_bytes_that_a_stopped_peer_may_touch_are_quarantined_until_its_death() 
         met += u32::from(held != 0);
         // Its place is not used again, and the buffer is used all the same.
         buffer.write_at(LEN - 8, b"still on").unwrap();
-        let next = peer.expose_buffer(&buffer, 0, LEN, Access::all(), 5).unwrap();
+        let next = peer.expose(buffer.range(0, LEN).unwrap(), Access::all(), 5).unwrap();
         let killed = actor.kill();
         until("the dead give it back", LONG, || {
             (session.stats().quarantined_bytes == 0).then_some(())
@@ -382,8 +385,13 @@ fn windows_over_one_region_share_a_mapping() {
         (window, ends.to_target.window(label).within(LONG).wait().expect("told"))
     };
     let put = |to: &Remote| {
-        let span =
-            ends.source.memory().register_vec(vec![FOREIGN; 64]).unwrap().take_all().unwrap();
+        let span = ends
+            .source
+            .memory()
+            .register(hmc_std::memory::HeapBytes::from(vec![FOREIGN; 64]))
+            .unwrap()
+            .take_all()
+            .unwrap();
         to.put(0, span).start().and_then(Op::wait)
     };
     // The owner's own, and the peer's, which is in this process too.

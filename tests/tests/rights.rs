@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hmc_core::types::Access;
 use hmc_mem::os::memfd::Mapping;
-use hmc_std::{ConnType, ErrorKind, Op, Peer, Remote, Session, SharedWindow, Span, Window};
+use hmc_std::{ConnType, ErrorKind, Op, Peer, Remote, Session, Span, Window};
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::inside::Inside;
 use hmc_tests::pair::{ALL, Pair};
@@ -87,11 +87,18 @@ fn windows_over_one_region_keep_their_own_rights() {
                 let what = format!("{conn:?} {order:?} adopted {adopted}");
                 let owner = p.receiver();
                 let region = if adopted {
-                    owner.memory().register_vec(vec![0; usize::try_from(2 * LEN).unwrap()]).unwrap()
+                    owner
+                        .memory()
+                        .register(hmc_std::memory::HeapBytes::from(vec![
+                            0;
+                            usize::try_from(2 * LEN)
+                                .unwrap()
+                        ]))
+                        .unwrap()
                 } else {
                     owner.memory().allocate(2 * LEN).unwrap()
                 };
-                let expose = |label: u64| -> Window {
+                let expose = |label: u64| -> Window<hmc_std::Span> {
                     let mut span = region.take(label * LEN, LEN).unwrap();
                     span.fill(OLD);
                     let access = order[usize::try_from(label).unwrap()];
@@ -131,9 +138,11 @@ fn windows_over_the_same_bytes_keep_their_own_rights() {
             let what = format!("{conn:?} {order:?}");
             let buffer = p.receiver().memory().allocate(LEN).unwrap().share().unwrap();
             buffer.fill(0, LEN, OLD).unwrap();
-            let _windows: Vec<SharedWindow> = (0..)
+            let _windows: Vec<Window<hmc_std::ConnBuffer>> = (0..)
                 .zip(order)
-                .map(|(label, access)| p.b.expose_buffer(&buffer, 0, LEN, access, label).unwrap())
+                .map(|(label, access)| {
+                    p.b.expose(buffer.range(0, LEN).unwrap(), access, label).unwrap()
+                })
                 .collect();
             let there = || {
                 let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
@@ -162,8 +171,8 @@ fn no_page_of_a_window_for_reading_can_be_mapped_for_writing() {
             honest.connect(&dir.address()).rank(0).over(ConnType::Shm).within(LONG).wait().unwrap();
         let to_honest = session.accept(2).within(LONG).wait().unwrap();
         let buffer = session.memory().allocate(LEN).unwrap().share().unwrap();
-        let expose = |peer: &Peer, access, label| -> SharedWindow {
-            peer.expose_buffer(&buffer, 0, LEN, access, label).unwrap()
+        let expose = |peer: &Peer, access, label| -> Window<hmc_std::ConnBuffer> {
+            peer.expose(buffer.range(0, LEN).unwrap(), access, label).unwrap()
         };
         let writable = |window: &Remote, byte| {
             let put = window.put(0, span_of(&honest, 64, byte)).start().and_then(Op::wait);
@@ -182,7 +191,7 @@ fn no_page_of_a_window_for_reading_can_be_mapped_for_writing() {
         }
         // Descriptors are passed in order: after that of another region nothing of the first one follows.
         let other = session.memory().allocate(4096).unwrap().share().unwrap();
-        windows.push(to_hostile.expose_buffer(&other, 0, 4096, Access::all(), 7).unwrap());
+        windows.push(to_hostile.expose(other.range(0, 4096).unwrap(), Access::all(), 7).unwrap());
         let after = hostile.find(7);
         let proof = until("the other region's pages come", LONG, || hostile.pages(&after));
         Mapping::map_peer(proof.fd, 4096, 0, Access::all()).expect("it may be written");

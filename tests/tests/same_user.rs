@@ -314,7 +314,7 @@ fn the_port_of_a_local_peer_leads_to_that_peer_and_nobody_else() {
             .over(ConnType::Tcp)
             .within(Duration::from_secs(20))
             .wait()?;
-        peer.put_at(0, 0, 8).map(|_| peer.conn())
+        peer.put_at(0, 0, 8).map(|_| peer.explain().conn)
     };
     let e = dial(2, Address::Uds(uds.clone())).expect_err("it does not know the address");
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");

@@ -159,10 +159,10 @@ fn a_named_transport_is_not_replaced_by_another() {
     assert_eq!(e.kind(), ErrorKind::Unavailable);
     assert!(e.to_string().contains("already connected over shm"), "{e}");
     for conn in [ConnType::Auto, ConnType::Shm] {
-        assert_eq!(again(conn).expect("it is there").conn(), Some(ConnType::Shm));
+        assert_eq!(again(conn).expect("it is there").explain().conn, Some(ConnType::Shm));
     }
     peer.disconnect().within(LONG).wait().expect("disconnected");
-    assert_eq!(again(ConnType::Tcp).expect("a new connection").conn(), Some(ConnType::Tcp));
+    assert_eq!(again(ConnType::Tcp).expect("a new connection").explain().conn, Some(ConnType::Tcp));
 }
 
 #[test]

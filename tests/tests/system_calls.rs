@@ -20,7 +20,7 @@ fn puts_and_gets_of_mapped_windows_make_none() {
     let target = Session::builder(0).uds(dir.path()).buffer(4096).start().unwrap();
     let mut actor = Actor::session(ACTOR, "rank=1 buffer=4096");
     actor.request(&format!("connect 0 {} shm 20000", dir.address()));
-    assert_eq!(target.peer(1).unwrap().conn(), Some(ConnType::Shm));
+    assert_eq!(target.peer(1).unwrap().explain().conn, Some(ConnType::Shm));
     let log = dir.path().join("calls");
     let counted = ["-o", log.to_str().unwrap()];
     let strace = match Strace::attach(actor.pid(), &counted) {

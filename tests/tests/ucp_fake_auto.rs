@@ -64,7 +64,7 @@ fn taken(fake_ucp: &FakeUcp, target: Option<&str>, source: Option<&str>) -> (Con
     let source = session(fake_ucp, 0, source);
     let peer = source.connect(&at(&target)).rank(1).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
-    let conn = peer.conn().unwrap();
+    let conn = peer.explain().conn.unwrap();
     let (ucx, chosen) = (choice(&peer, ConnType::Ucx), choice(&peer, conn));
     assert!(chosen.chosen, "{chosen:?}");
     assert_eq!(ucx.chosen, conn == ConnType::Ucx, "{ucx:?}");
@@ -133,7 +133,7 @@ fn ucx_that_is_requested_by_name_needs_no_hardware() {
         source.connect(&at(&target)).rank(1).over(ConnType::Ucx).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
     let ucx = choice(&peer, ConnType::Ucx);
-    assert_eq!((peer.conn(), ucx.chosen), (Some(ConnType::Ucx), true));
+    assert_eq!((peer.explain().conn, ucx.chosen), (Some(ConnType::Ucx), true));
     assert_eq!(ucx.why, "asked for by name");
     drop((peer, source, target));
     fake_ucp.await_clean();
@@ -165,7 +165,7 @@ fn auto_takes_shared_memory_before_hardware() {
     let source = Session::builder(0).buffer(2 * MIB).ucx().start().unwrap();
     let peer = source.connect(&dir.address()).rank(1).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
-    assert_eq!(peer.conn(), Some(ConnType::Shm), "{}", peer.explain());
+    assert_eq!(peer.explain().conn, Some(ConnType::Shm), "{}", peer.explain());
     drop((peer, source, target));
     fake_ucp.await_clean();
 }
@@ -179,7 +179,7 @@ fn auto_goes_on_to_tcp_where_ucx_cannot_begin() {
     fake_ucp.rule("ucp_worker_create", 0, CallResult::Refused(NO_MEMORY));
     let peer = source.connect(&at(&target)).rank(1).within(LONG).wait().unwrap();
     assert_moves(&peer, &source, &target);
-    assert_eq!(peer.conn(), Some(ConnType::Tcp), "{}", peer.explain());
+    assert_eq!(peer.explain().conn, Some(ConnType::Tcp), "{}", peer.explain());
     let ucx = choice(&peer, ConnType::Ucx);
     assert!(!ucx.chosen && ucx.why.contains("cannot take another peer now"), "{ucx:?}");
     drop((peer, source, target));

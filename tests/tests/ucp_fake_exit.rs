@@ -109,7 +109,8 @@ fn use_ucx() {
     });
     std::thread::spawn(move || {
         loop {
-            let region = other.memory().register_vec(vec![0; 4096]).unwrap();
+            let region =
+                other.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 4096])).unwrap();
             other.find_ucx_registration(&region).unwrap();
         }
     });

@@ -38,11 +38,12 @@ impl Exposer {
             (other, to)
         };
         let peers = [0, 2].map(join);
-        let region = session.memory().register_vec(vec![0; 4096]).unwrap();
+        let region =
+            session.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 4096])).unwrap();
         Self { session, region, peers }
     }
 
-    fn expose(&self, rank: u32, label: u64) -> Window {
+    fn expose(&self, rank: u32, label: u64) -> Window<hmc_std::Span> {
         let peer = self.session.accept(rank).within(LONG).wait().unwrap();
         let span = self.region.take_all().unwrap();
         peer.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap()
@@ -65,7 +66,11 @@ impl Exposer {
 fn a_window_s_registration_is_its_own_and_ends_with_it() {
     let fake_ucp = FakeUcp::take();
     let exposer = Exposer::new(&fake_ucp);
-    let theirs = exposer.peers[1].0.memory().register_vec(vec![0; 4096]).unwrap();
+    let theirs = exposer.peers[1]
+        .0
+        .memory()
+        .register(hmc_std::memory::HeapBytes::from(vec![0; 4096]))
+        .unwrap();
     let back = exposer.peers[1].0.accept(1).within(LONG).wait().unwrap();
     let target = back.expose(theirs.take_all().unwrap(), Access::all(), 1);
     let target = target.map_err(|(e, _)| e).unwrap();
@@ -92,7 +97,12 @@ fn a_window_comes_back_when_the_put_into_it_has_ended() {
     let (session, to) = &exposer.peers[0];
     let remote = to.window(1).within(LONG).wait().unwrap();
     fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
-    let span = session.memory().register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
+    let span = session
+        .memory()
+        .register(hmc_std::memory::HeapBytes::from(vec![7; 4096]))
+        .unwrap()
+        .take_all()
+        .unwrap();
     let op = remote.put(0, span).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
     let e = window.revoke().within(SHORT).wait().expect_err("the put is under way");

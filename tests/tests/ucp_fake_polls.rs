@@ -110,7 +110,8 @@ fn registrations_are_counted() {
     let count = |session: &Session| session.stats().ucx_registrations;
     let before = [count(&two.target), count(&two.source)];
     for n in 1..4 {
-        let region = two.target.memory().register_vec(vec![0; 4096]).unwrap();
+        let region =
+            two.target.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 4096])).unwrap();
         let window = from.expose(region.take_all().unwrap(), Access::all(), n);
         let window = window.map_err(|(e, _)| e).unwrap();
         assert_eq!([count(&two.target), count(&two.source)], [before[0] + n, before[1]]);

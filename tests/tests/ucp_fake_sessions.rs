@@ -216,7 +216,8 @@ fn memory_that_cannot_be_registered_fails_its_operation_only() {
     let fake_ucp = FakeUcp::take();
     let two = Two::new(true);
     let from = two.target.peer(0).unwrap();
-    let theirs = two.target.memory().register_vec(vec![0; 8192]).unwrap();
+    let theirs =
+        two.target.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 8192])).unwrap();
     fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(NO_MEMORY));
     let span = theirs.take_all().unwrap();
     let (e, span) = from.expose(span, Access::all(), 1).expect_err("scripted");
@@ -224,7 +225,8 @@ fn memory_that_cannot_be_registered_fails_its_operation_only() {
     let window = from.expose(span, Access::all(), 2).map_err(|(e, _)| e).unwrap();
     let remote = two.peer.window(2).within(LONG).wait().unwrap();
 
-    let ours = two.source.memory().register_vec(pattern(8192, 9)).unwrap();
+    let ours =
+        two.source.memory().register(hmc_std::memory::HeapBytes::from(pattern(8192, 9))).unwrap();
     fake_ucp.rule("ucp_mem_map", 1, CallResult::Refused(NO_MEMORY));
     let failed = remote.put(0, ours.take_all().unwrap()).start().expect_err("scripted");
     is_shortage(failed.error());
@@ -304,13 +306,18 @@ fn windows_of_a_session_that_has_ended_come_back_after_the_last_request() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.lane("rc_mlx5/mlx5_0:1+cma/memory");
     let Two { target, source, peer, dir } = Two::new(true);
-    let region = target.memory().register_vec(vec![0; 4096]).unwrap();
+    let region = target.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 4096])).unwrap();
     let from = target.accept(0).within(LONG).wait().unwrap();
     let window = from.expose(region.take_all().unwrap(), Access::all(), 1);
     let window = window.map_err(|(e, _)| e).unwrap();
     let remote = peer.window(1).within(LONG).wait().unwrap();
     fake_ucp.rule("ucp_put_nbx", 1, CallResult::Held);
-    let span = source.memory().register_vec(vec![7; 4096]).unwrap().take_all().unwrap();
+    let span = source
+        .memory()
+        .register(hmc_std::memory::HeapBytes::from(vec![7; 4096]))
+        .unwrap()
+        .take_all()
+        .unwrap();
     let op = remote.put(0, span).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));
     // The target's is the first. Of calls of progress with nothing else to do ten are a second; an end makes up to 32 at once.
@@ -341,7 +348,7 @@ fn a_prepared_buffer_takes_part_in_ucx_later() {
     prepared.use_ucx(false);
     let without = prepared.start().unwrap();
     let peer = without.connect(&dir.address()).rank(1).wait().unwrap();
-    assert_eq!(peer.conn(), Some(ConnType::Shm));
+    assert_eq!(peer.explain().conn, Some(ConnType::Shm));
     without.shutdown().within(LONG).wait().unwrap();
     drop(peer);
     // One after the other, with the same part in UCX.
@@ -378,7 +385,7 @@ fn routes_move_bytes_over_ucx() {
         for adopted in [true, false] {
             let share = |s: &Session| {
                 let region = if adopted {
-                    s.memory().register_vec(vec![0; 2 << 20]).unwrap()
+                    s.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 2 << 20])).unwrap()
                 } else {
                     s.memory().allocate(2 * MIB).unwrap()
                 };
@@ -386,7 +393,7 @@ fn routes_move_bytes_over_ucx() {
             };
             let (near, far) = (share(&two.source), share(&two.target));
             let back = two.target.peer(0).unwrap();
-            let window = back.expose_buffer(&far, 4096, MIB, Access::all(), 3).unwrap();
+            let window = back.expose(far.range(4096, MIB).unwrap(), Access::all(), 3).unwrap();
             let remote = two.peer.window(3).within(LONG).wait().unwrap();
             let route = Ends { local: near.clone(), remote };
             near.write_at(0, &bytes).unwrap();
@@ -465,12 +472,14 @@ fn a_window_is_exposed_again_under_messages_to_the_old_one() {
     let fake_ucp = FakeUcp::take();
     fake_ucp.lane("tcp/eth0");
     let two = Two::new(true);
-    let region = two.target.memory().register_vec(vec![0; 4096]).unwrap();
+    let region =
+        two.target.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 4096])).unwrap();
     let from = two.target.accept(0).within(LONG).wait().unwrap();
     let expose = |span, label| from.expose(span, Access::all(), label).map_err(|(e, _)| e).unwrap();
     let window = expose(region.take_all().unwrap(), 1);
     let old = two.peer.window(1).within(LONG).wait().unwrap();
-    let source = two.source.memory().register_vec(vec![7; 4096]).unwrap();
+    let source =
+        two.source.memory().register(hmc_std::memory::HeapBytes::from(vec![7; 4096])).unwrap();
     fake_ucp.rule("ucp_am_send_nbx", 1, CallResult::Held);
     let op = old.put(0, source.take_all().unwrap()).start().unwrap();
     until("it is under way", LONG, || (fake_ucp.count("held") == 1).then_some(()));

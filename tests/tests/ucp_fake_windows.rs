@@ -36,8 +36,10 @@ fn a_window_that_is_known_can_be_used() {
     let (target, source, peer, back) = pair(&dir);
     std::thread::scope(|s| {
         for thread in 0..THREADS {
-            let region = target.memory().register_vec(vec![0; 64]).unwrap();
-            let ours = source.memory().register_vec(vec![7; 64]).unwrap();
+            let region =
+                target.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 64])).unwrap();
+            let ours =
+                source.memory().register(hmc_std::memory::HeapBytes::from(vec![7; 64])).unwrap();
             let (back, peer) = (&back, &peer);
             s.spawn(move || {
                 let mut own = ours.take_all().unwrap();
@@ -72,7 +74,7 @@ fn a_window_that_cannot_be_announced_is_closed() {
     let (target, source, peer, back) = pair(&dir);
     let tags = 4 * INBOX;
     (0..tags).for_each(|_| back.send(Message::Tag(5)).wait().unwrap());
-    let region = target.memory().register_vec(vec![0; 4096]).unwrap();
+    let region = target.memory().register(hmc_std::memory::HeapBytes::from(vec![0; 4096])).unwrap();
     let exposed = || target.stats().peers.first().map_or(0, |p| p.exposed_bytes);
     let before = exposed();
     let expose = |label| back.expose(region.take_all().unwrap(), Access::all(), label);

@@ -64,7 +64,7 @@ fn end_under_puts(forked: bool) {
             }
             actor.request(&format!("connect 1 {address} ucx 20000"));
             let peer = hub.accept(0).within(LONG).wait().unwrap();
-            assert_eq!(peer.conn(), Some(ConnType::Ucx));
+            assert_eq!(peer.explain().conn, Some(ConnType::Ucx));
             actor.request(&format!("put_on 1 {LEN}"));
             let puts = AtomicU32::new(0);
             let status = std::thread::scope(|s| {

@@ -74,7 +74,7 @@ impl Scene {
     fn accept_peer(&mut self) -> Peer {
         assert_eq!(self.actor.request("meet 0 20000"), "ucx");
         let peer = self.hub.accept(1).within(LONG).wait().unwrap();
-        assert_eq!(peer.conn(), Some(ConnType::Ucx));
+        assert_eq!(peer.explain().conn, Some(ConnType::Ucx));
         peer
     }
 

@@ -43,11 +43,14 @@ fn windows_come_back_at_the_death_of_a_silent_peer() {
             let mut actor = Actor::session(ACTOR, &format!("rank=0 ucx tls={lanes} buffer=4096"));
             actor.request(&format!("connect 1 {address} ucx 20000"));
             let peer = session.accept(0).within(LONG).wait().unwrap();
-            let region = session.memory().register_vec(vec![0; 64 << 10]).unwrap();
+            let region = session
+                .memory()
+                .register(hmc_std::memory::HeapBytes::from(vec![0; 64 << 10]))
+                .unwrap();
             let window = peer.expose(region.take_all().unwrap(), Access::all(), 3);
             let window = window.map_err(|(e, _)| e).unwrap();
             actor.request("find 1 3 20000");
-            assert_eq!(peer.conn(), Some(ConnType::Ucx));
+            assert_eq!(peer.explain().conn, Some(ConnType::Ucx));
             peer.put_at(0, 0, 8).expect("the link moves bytes");
             actor.stop();
             until("its silence is noticed", LONG, || (!peer.is_connected()).then_some(()));
@@ -182,7 +185,11 @@ fn memory_that_is_read_outlives_its_session() {
         let span = pair.receiver().memory().register(lent).unwrap().take_all().unwrap();
         let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).unwrap();
         let remote = pair.a.window(5).within(LONG).wait().unwrap();
-        let region = pair.sender().memory().register_vec(vec![0; LENT]).unwrap();
+        let region = pair
+            .sender()
+            .memory()
+            .register(hmc_std::memory::HeapBytes::from(vec![0; LENT]))
+            .unwrap();
         let to = region.take_all().unwrap();
         let op = remote.get(0, to).within(LONG).start().unwrap();
         let leaver = pair.sessions.remove(0);

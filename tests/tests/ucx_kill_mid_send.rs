@@ -33,7 +33,7 @@ struct Bystander {
     peer: Peer,
     actor: Actor,
     label: u64,
-    _window: Window,
+    _window: Window<hmc_std::Span>,
 }
 
 fn settings(rank: u32) -> String {
@@ -41,7 +41,11 @@ fn settings(rank: u32) -> String {
 }
 
 fn memory(hub: &Session) -> Span {
-    hub.memory().register_vec(vec![0; 64 << 10]).unwrap().take_all().unwrap()
+    hub.memory()
+        .register(hmc_std::memory::HeapBytes::from(vec![0; 64 << 10]))
+        .unwrap()
+        .take_all()
+        .unwrap()
 }
 
 impl Bystander {
@@ -49,7 +53,7 @@ impl Bystander {
         let mut actor = Actor::session(ACTOR, &settings(rank));
         actor.request(&format!("connect 0 {address} ucx 20000"));
         let peer = hub.accept(rank).within(LONG).wait().unwrap();
-        assert_eq!(peer.conn(), Some(ConnType::Ucx));
+        assert_eq!(peer.explain().conn, Some(ConnType::Ucx));
         let label = u64::from(rank);
         let window = peer.expose(memory(hub), Access::all(), label).map_err(|(e, _)| e).unwrap();
         actor.request(&format!("find 0 {label} 20000"));

@@ -72,7 +72,7 @@ fn auto_prefers_what_checks_by_itself() {
     let peer = near.connect(&address).rank(1).within(LONG).wait().unwrap();
     let text = peer.explain().to_string();
     assert!(text.contains("ucx: not chosen: no RDMA hardware at both ends"), "{text}");
-    assert_ne!(peer.conn(), Some(ConnType::Ucx));
+    assert_ne!(peer.explain().conn, Some(ConnType::Ucx));
 }
 
 #[test]

@@ -56,7 +56,11 @@ fn memory_of_a_get_whose_target_leaves_comes_back_after_the_last_copy() {
     let mut left = 0;
     for round in 0..100 {
         let mut pair = Pair::new(ConnType::Shm, 4096);
-        let region = pair.receiver().memory().register_vec(vec![THEIRS; LEN]).unwrap();
+        let region = pair
+            .receiver()
+            .memory()
+            .register(hmc_std::memory::HeapBytes::from(vec![THEIRS; LEN]))
+            .unwrap();
         let window = pair.b.expose(region.take_all().unwrap(), Access::all(), 5);
         let window = window.map_err(|(e, _)| e).unwrap();
         let remote = pair.a.window(5).within(LONG).wait().unwrap();

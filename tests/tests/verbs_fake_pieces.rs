@@ -352,11 +352,17 @@ fn a_window_comes_back_from_a_long_transfer_and_the_link_lives() {
     for opcode in [Opcode::Put, Opcode::Get] {
         let (target, source, peer, dir) = sessions(&fake, MIB);
         let back = target.accept(0).within(LONG).wait().unwrap();
-        let region = target.memory().register_vec(vec![1; len]).unwrap();
+        let region =
+            target.memory().register(hmc_std::memory::HeapBytes::from(vec![1; len])).unwrap();
         let window = back.expose(region.take_all().unwrap(), Access::all(), 3);
         let window = window.map_err(|(e, _)| e).unwrap();
         let remote = peer.window(3).within(LONG).wait().unwrap();
-        let span = source.memory().register_vec(vec![9; len]).unwrap().take_all().unwrap();
+        let span = source
+            .memory()
+            .register(hmc_std::memory::HeapBytes::from(vec![9; len]))
+            .unwrap()
+            .take_all()
+            .unwrap();
         slow_down(&fake);
         let operation = operation_of(opcode);
         let before = fake.calls(operation);

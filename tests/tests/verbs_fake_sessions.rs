@@ -89,11 +89,18 @@ fn windows_come_back_while_the_peer_uses_them() {
     for (is_used, waits) in [(false, true), (false, false), (true, true), (true, false)] {
         let two = Two::new(&fake, Progress::Thread);
         let refused = fake.count("refused");
-        let region = two.target.memory().register_vec(vec![1; 4096]).unwrap();
+        let region =
+            two.target.memory().register(hmc_std::memory::HeapBytes::from(vec![1; 4096])).unwrap();
         let window = two.back.expose(region.take_all().unwrap(), Access::all(), 3);
         let window = window.map_err(|(e, _)| e).unwrap();
         let remote = two.peer.window(3).within(LONG).wait().unwrap();
-        let span = two.source.memory().register_vec(vec![9; 4096]).unwrap().take_all().unwrap();
+        let span = two
+            .source
+            .memory()
+            .register(hmc_std::memory::HeapBytes::from(vec![9; 4096]))
+            .unwrap()
+            .take_all()
+            .unwrap();
         if is_used {
             fake.rule("write", 1, VerbsFate::Held);
         }

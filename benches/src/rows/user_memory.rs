@@ -57,7 +57,8 @@ impl Row for UserMemory {
 /// A warm vector as a span.
 fn vector(pair: &SessionPair, len: u64) -> Res<Span> {
     let bytes = vec![7u8; usize::try_from(len).map_err(text)?];
-    let region = pair.session.memory().register_vec(bytes).map_err(text)?;
+    let region =
+        pair.session.memory().register(hmc_std::memory::HeapBytes::from(bytes)).map_err(text)?;
     region.take_all().map_err(text)
 }
 

@@ -127,7 +127,7 @@ impl SlotHeader {
 /// A ring of ours, exposed to one peer.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    window: Window,
+    window: Window<hmc_std::Span>,
     layout: Layout,
     _region: Region,
 }
@@ -145,7 +145,7 @@ impl Ring {
         Ok(Self { window, layout, _region: region })
     }
 
-    pub(crate) fn window(&self) -> &Window {
+    pub(crate) fn window(&self) -> &Window<hmc_std::Span> {
         &self.window
     }
 

@@ -118,7 +118,7 @@ impl<'a> Target<'a> {
     /// Writes `len` bytes of a window to `at`.
     pub(crate) fn write(
         &self,
-        window: &Window,
+        window: &Window<hmc_std::Span>,
         offset: u64,
         len: u64,
         at: u64,

@@ -27,7 +27,7 @@ pub(crate) fn tag(peer: &Peer) -> u64 {
 }
 
 /// Exposes a ring for the bytes of a file.
-pub(crate) fn ring(session: &Session, peer: &Peer, label: u64) -> Window {
+pub(crate) fn ring(session: &Session, peer: &Peer, label: u64) -> Window<hmc_std::Span> {
     let span = session.memory().allocate(2 * SLOT).unwrap().take_all().unwrap();
     peer.expose(span, Access::WRITE, label).unwrap()
 }

@@ -20,7 +20,7 @@ pub struct ConnBuffer {
 
 impl Region {
     /// Makes the region a buffer that several may access at a time, by offsets: its ranges are local ends of transfers, and exposed by
-    /// range with [`Peer::expose_buffer`](crate::Peer::expose_buffer). That is for good: no span of it can be taken any more. A
+    /// range with [`Peer::expose`](crate::Peer::expose). That is for good: no span of it can be taken any more. A
     /// region that is shared already gives one more handle.
     ///
     /// # Errors
@@ -34,6 +34,11 @@ impl ConnBuffer {
     pub(crate) fn new(region: Region) -> Result<Self> {
         region.make_shared()?;
         Ok(Self { region })
+    }
+
+    /// One more handle of a region that is shared already.
+    pub(super) fn of_shared(region: &Region) -> Self {
+        Self { region: region.clone() }
     }
 
     /// Refuses to go on in a forked child of the process that made it.

@@ -10,8 +10,8 @@ use super::{Memory, Region};
 use crate::base::error::{Error, Result};
 
 /// A generation for each block of exposed memory: blocks of equal length, of which there are at most 65,536. It is made by
-/// [`Memory::generations`], and belongs to the windows that are exposed with it ([`Peer::expose_blocks`],
-/// [`Peer::expose_buffer_blocks`]). Cheap to clone; any thread may call any method at any time.
+/// [`Memory::generations`], and belongs to the windows that are exposed with it ([`Peer::expose_blocks`]).
+/// Cheap to clone; any thread may call any method at any time.
 ///
 /// For an owner that uses the blocks again and again (a cache, say) and hands out references to them: a reference names the
 /// block's generation, and a transfer that expects it ([`Request::expect`], [`Piece::expect`]) is refused once the owner has
@@ -32,7 +32,6 @@ use crate::base::error::{Error, Result};
 /// A generation is a number of 32 bits, starts as 0 and wraps: a reference that is older than 2^32 advances is not recognised.
 ///
 /// [`Peer::expose_blocks`]: crate::Peer::expose_blocks
-/// [`Peer::expose_buffer_blocks`]: crate::Peer::expose_buffer_blocks
 /// [`Request::expect`]: crate::Request::expect
 /// [`Piece::expect`]: crate::Piece::expect
 /// [`Window::revoke`]: crate::Window::revoke

@@ -47,6 +47,11 @@ impl<'m> LocalRange<'m> {
         self.range.is_empty()
     }
 
+    /// A handle of the buffer that it is a range of.
+    pub(crate) fn buffer(self) -> ConnBuffer {
+        ConnBuffer::of_shared(self.region)
+    }
+
     #[inline(always)]
     pub(crate) fn region(self) -> &'m Region {
         self.region

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::region::{Region, RegionTable};
-use super::stable::{HeapBytes, StableBytes};
+use super::stable::StableBytes;
 use crate::base::error::Result;
 use crate::base::process::Origin;
 
@@ -45,21 +45,14 @@ impl Memory {
         self.regions.allocate(len)
     }
 
-    /// Registers memory that its owner keeps in place; no byte is copied.
+    /// Registers memory that its owner keeps in place; no byte is copied. For a `Vec<u8>`, give
+    /// [`HeapBytes::from(bytes)`](super::HeapBytes).
     ///
     /// # Errors
     /// `Full` when too many regions are registered; `Forked`.
     pub fn register(&self, owner: impl StableBytes) -> Result<Region> {
         self.origin.check()?;
         self.regions.adopt(Box::new(owner))
-    }
-
-    /// Registers the bytes of a vector, in place.
-    ///
-    /// # Errors
-    /// As [`Memory::register`].
-    pub fn register_vec(&self, bytes: Vec<u8>) -> Result<Region> {
-        self.register(HeapBytes::from(bytes))
     }
 
     /// Registers `len` bytes at `start`, in place.

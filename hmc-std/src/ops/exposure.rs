@@ -30,7 +30,7 @@ pub struct Exposure {
 
 /// The memory that a peer may still touch.
 #[derive(Debug)]
-pub(super) enum ExposedMemory {
+pub enum ExposedMemory {
     /// None: the owner has fresh pages instead.
     Nothing,
     Span(Span),

@@ -50,7 +50,7 @@ impl ConnBuffer {
     }
 }
 
-impl Window {
+impl Window<Span> {
     fn part(&self, offset: u64, len: u64) -> Result<(&Span, ByteRange)> {
         let Some(span) = self.span() else {
             return Err(Error::new(ErrorKind::Revoked, "the window was revoked"));

@@ -7,6 +7,7 @@ pub(crate) mod connect;
 pub(crate) mod data_message;
 pub(crate) mod disconnect;
 pub(crate) mod event_wait;
+pub(crate) mod exposable;
 pub(crate) mod exposure;
 pub mod file;
 pub(crate) mod find;

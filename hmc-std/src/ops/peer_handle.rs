@@ -1,8 +1,6 @@
 //! A handle of one peer.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hmc_core::region::WindowDesc;
 use hmc_core::types::{ConnType, Rank};
@@ -46,51 +44,14 @@ impl Peer {
         self.link.peer
     }
 
-    /// Names the session whose peer it is among all of the process.
-    #[must_use]
-    pub fn session_id(&self) -> u64 {
-        self.shared.id
-    }
-
-    /// The newest life of the peer, of the same session: another one if it came back.
-    ///
-    /// # Errors
-    /// `PeerDead` when it is gone and nothing of it is left.
-    pub fn newest(&self) -> Result<Self> {
-        let link = self.shared.live_link(self.rank())?;
-        Ok(Self { link, shared: Arc::clone(&self.shared) })
-    }
-
-    /// Deadline of the session's calls and operations that are given none of their own.
-    #[must_use]
-    pub fn deadline(&self) -> Duration {
-        self.shared.config.deadline
-    }
-
-    /// The peer's address on its control connection, when that is TCP; `None` over a local socket. For a peer that dialed, the
-    /// port is the connection's, not one on which it listens.
-    #[must_use]
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.link.address
-    }
-
     /// Whether the link can still be used.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.shared.check_process().is_ok() && self.link.state() == LinkState::Ready
     }
 
-    /// Refuses to go on in a forked child of the process whose peer it is.
-    ///
-    /// # Errors
-    /// `Forked`.
-    pub fn check_process(&self) -> Result<()> {
-        self.shared.check_process()
-    }
-
     /// The transport that moves the bytes, as told by itself.
-    #[must_use]
-    pub fn conn(&self) -> Option<ConnType> {
+    pub(crate) fn conn(&self) -> Option<ConnType> {
         // In a forked child nobody may hold the lock any more.
         if self.shared.origin.is_child() { None } else { self.link.data().plane().kind() }
     }

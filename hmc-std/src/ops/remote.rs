@@ -54,14 +54,9 @@ impl Remote {
 
     /// Bytes in the window.
     #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a window of no bytes is of no use")]
     pub fn len(&self) -> u64 {
         self.window.extent.len()
-    }
-
-    /// Whether it has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.window.extent.is_empty()
     }
 
     /// Whether its pages are mapped here: transfers of up to 1 MiB are copies then, without the peer or the system.

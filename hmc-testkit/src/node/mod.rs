@@ -59,7 +59,7 @@ const ROUNDS: usize = 64;
 /// Memory behind a label.
 enum Owned {
     Private(Span),
-    Exposed(Window),
+    Exposed(Window<Span>),
 }
 
 /// A session that is driven.

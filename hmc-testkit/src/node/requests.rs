@@ -87,7 +87,7 @@ impl Node {
                 let window = DrivenLink::of(&peer).named_remote(label).ok_or_else(unknown)?;
                 let local = own_buffer(&peer);
                 let ends = Ends { local, remote: self.session.remote(&peer, window) };
-                let op = ends.start_within(direction, copy, peer.deadline())?;
+                let op = ends.start_within(direction, copy, self.deadline)?;
                 self.wait_for(number, peer, op)
             }
             NodeRequest::Tag { rank, tag } => self.send(number, rank, Message::Tag(tag)),

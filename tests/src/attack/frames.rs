@@ -101,7 +101,12 @@ impl Scene {
     }
 
     /// A window of `len` bytes for the hostile peer, and what it is told of it.
-    fn expose(&mut self, access: Access, label: u64, len: u64) -> (Window, WindowDesc) {
+    fn expose(
+        &mut self,
+        access: Access,
+        label: u64,
+        len: u64,
+    ) -> (Window<hmc_std::Span>, WindowDesc) {
         let region = self.session.memory().allocate(len).expect("memory");
         let mut span = region.take_all().expect("free");
         span.fill(OWN);

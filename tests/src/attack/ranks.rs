@@ -180,7 +180,7 @@ pub fn two_jobs(context: &mut Context) -> Outcome {
         // The right one answers by the local socket, too, by each of its addresses.
         let other = of(builder(3));
         let peer = other.connect(&local(first.tcp_addr().expect("it listens"))).rank(1).wait();
-        let conn = peer.as_ref().map(hmc_std::Peer::conn);
+        let conn = peer.as_ref().map(|p| p.explain().conn);
         if !matches!(conn, Ok(Some(ConnType::Shm))) {
             return context.broken(format!("the right process answers with {conn:?}"));
         }

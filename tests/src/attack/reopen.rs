@@ -78,7 +78,7 @@ pub fn retries(context: &mut Context) -> Outcome {
             while context.again(400) {
                 let round = context.attempts();
                 let span = region.take_all().expect("it came back");
-                let window: Window =
+                let window: Window<hmc_std::Span> =
                     pair.b.expose(span, Access::all(), round).map_err(|(e, _)| e).expect("exposed");
                 let begun = Instant::now();
                 while entered.load(Ordering::Acquire) < round {

@@ -97,7 +97,7 @@ fn batch(program: &str, session: &Session, address: &Address, path: Path, end: &
     actor.request(&format!("connect 0 {} {} 20000", address, path.conn().name()));
     actor.request("listen 0");
     let peer = session.accept(1).within(LONG).wait().expect("it came");
-    assert_eq!(peer.conn(), Some(path.conn()));
+    assert_eq!(peer.explain().conn, Some(path.conn()));
     let over = AtomicBool::new(false);
     // The other end has seldom read everything when it goes: over TCP its kernel resets the connection then.
     let tags = std::thread::scope(|scope| {

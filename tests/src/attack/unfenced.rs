@@ -178,7 +178,11 @@ pub fn put_to_a_stopped_target(context: &mut Context) -> Outcome {
 pub fn put(context: &mut Context) -> Outcome {
     while context.again(2) {
         let mut pair = Pair::new(ConnType::Shm, 4096);
-        let region = pair.receiver().memory().register_vec(vec![0; LEN]).expect("space");
+        let region = pair
+            .receiver()
+            .memory()
+            .register(hmc_std::memory::HeapBytes::from(vec![0; LEN]))
+            .expect("space");
         let span = region.take_all().expect("free");
         let window = pair.b.expose(span, Access::all(), 5).map_err(|(e, _)| e).expect("exposed");
         let remote = pair.a.window(5).within(LONG).wait().expect("told");

@@ -37,7 +37,7 @@ struct Actor {
     at: u32,
     ops: Vec<Op>,
     gets: Vec<Op<Span>>,
-    windows: HashMap<u64, Window>,
+    windows: HashMap<u64, Window<hmc_std::Span>>,
     remote: HashMap<u64, Remote>,
     peers: HashMap<u32, Peer>,
     under_way: Option<files::UnderWay>,
@@ -115,10 +115,9 @@ impl Actor {
     /// Memory of its own, or `adopted`.
     fn region(&self, len: u64, kind: Option<&&str>) -> Result<Region> {
         if kind == Some(&"adopted") {
-            return self
-                .session()?
-                .memory()
-                .register_vec(vec![0; usize::try_from(len).unwrap_or(0)]);
+            return self.session()?.memory().register(hmc_std::memory::HeapBytes::from(
+                vec![0; usize::try_from(len).unwrap_or(0)],
+            ));
         }
         self.session()?.memory().allocate(len)
     }
@@ -134,7 +133,7 @@ impl Actor {
     }
 
     fn add_peer(&mut self, peer: Peer) -> String {
-        let conn = peer.conn().map_or("none", |c| c.name()).to_owned();
+        let conn = peer.explain().conn.map_or("none", |c| c.name()).to_owned();
         self.peers.insert(peer.rank().0, peer);
         conn
     }

@@ -37,7 +37,7 @@ struct Drive<'a> {
 pub(super) fn drive(party: &Party, peer: &Peer, rng: &mut Rng) -> Step {
     let regions = [
         party.session.memory().allocate(WINDOW)?,
-        party.session.memory().register_vec(vec![0; at(WINDOW)])?,
+        party.session.memory().register(hmc_std::memory::HeapBytes::from(vec![0; at(WINDOW)]))?,
     ];
     // Whatever is there from an earlier life of the link.
     peer.get_at(party.incoming(), party.there(), PUTS).of("the first get")?;

@@ -51,7 +51,7 @@ pub(super) fn host(party: &Party, peer: &Peer, rng: &mut Rng) -> Step {
     let mut labels = [0u64; SLOTS];
     while party.hosts() {
         let slot = rng.index(SLOTS);
-        let window: &mut Option<Window> = &mut windows[slot];
+        let window: &mut Option<Window<hmc_std::Span>> = &mut windows[slot];
         if window.is_none() {
             let label = labels[slot] * SLOTS as u64 + slot as u64;
             labels[slot] += 1;
@@ -67,18 +67,23 @@ pub(super) fn host(party: &Party, peer: &Peer, rng: &mut Rng) -> Step {
 }
 
 /// A window full of zeros, over memory of either kind.
-fn expose_memory(party: &Party, peer: &Peer, rng: &mut Rng, label: u64) -> Step<Window> {
+fn expose_memory(
+    party: &Party,
+    peer: &Peer,
+    rng: &mut Rng,
+    label: u64,
+) -> Step<Window<hmc_std::Span>> {
     let (_, len) = range(rng, WINDOW);
     let region = if rng.below(2) == 0 {
         party.session.memory().allocate(len)?
     } else {
-        party.session.memory().register_vec(vec![0; at(len)])?
+        party.session.memory().register(hmc_std::memory::HeapBytes::from(vec![0; at(len)]))?
     };
     peer.expose(region.take_all()?, Access::all(), label).map_err(|(e, _)| e).of("lending")
 }
 
 /// Nobody writes into memory that its owner has back.
-fn take_back(party: &Party, peer: &Peer, window: Window) -> Step {
+fn take_back(party: &Party, peer: &Peer, window: Window<hmc_std::Span>) -> Step {
     let mut span: Span = match window.revoke().within(LONG).wait() {
         Ok(span) => span,
         // A peer that was killed meanwhile gives it back as it ends.

@@ -12,7 +12,7 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::Failure;
-use hmc_std::{Op, Peer, SharedWindow};
+use hmc_std::{Op, Peer, Window};
 
 use super::target::{INBOX, LONG, Target, fresh_rank};
 use crate::env::{Via, until};
@@ -39,7 +39,7 @@ pub struct Rig<'a> {
     pub peer: Peer,
     /// The session's window, in the middle of the area.
     pub window: WindowDesc,
-    pub(super) exposed: SharedWindow,
+    pub(super) exposed: Window<hmc_std::ConnBuffer>,
     pub(super) ops: Vec<Op>,
     pub(super) memory: Vec<u8>,
 }
@@ -73,7 +73,8 @@ impl<'a> Rig<'a> {
             rogue.send_key();
         }
         let peer = target.session.accept(rank).within(LONG).wait().expect("its link opens");
-        let exposed = peer.expose_buffer(&target.area, WINDOW_AT, WINDOW, access, 7);
+        let exposed =
+            peer.expose(target.area.range(WINDOW_AT, WINDOW).expect("in range"), access, 7);
         let exposed = exposed.expect("a window");
         let window = rogue.read_window();
         Self { target, rogue, peer, window, exposed, ops: Vec::new(), memory: Vec::new() }

@@ -84,7 +84,7 @@ impl Target {
         let at = address(&session, &dir, via);
         let friend =
             honest.connect(&at).rank(0).over(via.conn()).within(LONG).wait().expect("connected");
-        assert_eq!(friend.conn(), Some(via.conn()));
+        assert_eq!(friend.explain().conn, Some(via.conn()));
         let area = session.memory().allocate(BYTES).and_then(|area| area.share()).expect("memory");
         let (area_image, buffer_image) = (pattern(BYTES, 1), pattern(BYTES, 2));
         area.write_at(0, &area_image).expect("in range");

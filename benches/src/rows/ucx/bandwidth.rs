@@ -127,7 +127,7 @@ fn timed_ours(
     times: u64,
     depth: u64,
 ) -> Res<f64> {
-    debug_assert_eq!(rig.peer.conn(), Some(ConnType::Ucx));
+    debug_assert_eq!(rig.peer.explain().conn, Some(ConnType::Ucx));
     let count = u32::try_from(times).map_err(text)?;
     let (remote, range) = (rig.remote()?, rig.first(len)?);
     if depth == 1 {

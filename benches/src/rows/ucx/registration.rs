@@ -42,7 +42,11 @@ impl Row for UcxRegistration {
         let window =
             pair.peer.window(LABEL).within(Duration::from_secs(10)).wait().map_err(text)?;
         let bytes = vec![7u8; usize::try_from(GIB).map_err(text)?];
-        let region = pair.session.memory().register_vec(bytes).map_err(text)?;
+        let region = pair
+            .session
+            .memory()
+            .register(hmc_std::memory::HeapBytes::from(bytes))
+            .map_err(text)?;
         let before = pair.session.stats().ucx_registrations;
         let put = |at: u64| -> Res<()> {
             let span = region.take(at, PUT_BYTES).map_err(text)?;

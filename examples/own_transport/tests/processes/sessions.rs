@@ -99,7 +99,7 @@ fn a_window_for_reading_cannot_be_written() {
 fn it_is_named_in_explain_and_used_only_where_it_is_named() {
     let other = Other::start();
     let (_session, peer) = other.connect();
-    assert_eq!(peer.conn(), Some(MEMFILE));
+    assert_eq!(peer.explain().conn, Some(MEMFILE));
     let explained = peer.explain().to_string();
     assert!(
         explained.starts_with("memfile\n  memfile: chosen: asked for by name; lanes: pwrite(2)"),
@@ -108,7 +108,7 @@ fn it_is_named_in_explain_and_used_only_where_it_is_named() {
     assert!(explained.contains("trust: the kernel keeps the peer inside the files"), "{explained}");
     let auto = Session::builder(2).transport(MemfileDomain).start().expect("a session");
     let peer = auto.connect(&other.address()).rank(1).wait().expect("connected");
-    assert_eq!(peer.conn(), Some(ConnType::Shm), "{}", peer.explain());
+    assert_eq!(peer.explain().conn, Some(ConnType::Shm), "{}", peer.explain());
     let without = Session::builder(3).start().expect("a session");
     let refused = without.connect(&other.address()).rank(1).over(MEMFILE).within(PATIENCE).wait();
     let why = refused.map(|peer| peer.explain().to_string()).expect_err("it has no such transport");

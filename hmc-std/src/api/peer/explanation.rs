@@ -1,5 +1,7 @@
 //! Which transport moves a peer's bytes, and why.
 
+use std::net::SocketAddr;
+
 use hmc_core::types::ConnType;
 
 use super::Peer;
@@ -10,6 +12,11 @@ use crate::link::Choice;
 pub struct Explanation {
     /// The transport that moves the bytes; `None` for a peer of the upstream dialect.
     pub conn: Option<ConnType>,
+    /// The peer's address on its control connection, if that is TCP; `None` over a local socket. For a peer that dialed, the port is
+    /// the connection's, not one on which it listens.
+    pub address: Option<SocketAddr>,
+    /// The id of the session whose peer it is: [`SessionInfo::id`](crate::SessionInfo::id).
+    pub session: u64,
     /// All that were considered, and why.
     pub choices: Vec<Choice>,
     /// Who checks accesses to exposed memory, and what that means.
@@ -47,6 +54,8 @@ impl Peer {
             let (conn, target_checks) = (None, false);
             return Explanation {
                 conn,
+                address: self.link.address,
+                session: self.shared.id,
                 choices: Vec::new(),
                 trust,
                 target_checks,
@@ -66,6 +75,7 @@ impl Peer {
         if let Some(c) = choices.iter_mut().find(|c| c.chosen && !lanes.is_empty()) {
             c.why = format!("{}; lanes: {}", c.why, lanes.join(", "));
         }
-        Explanation { conn, choices, trust, target_checks, slower }
+        let (address, session) = (self.link.address, self.shared.id);
+        Explanation { conn, address, session, choices, trust, target_checks, slower }
     }
 }

@@ -2,92 +2,59 @@
 
 use super::Peer;
 use crate::base::error::{Error, ErrorKind, Limit, Result};
-use crate::memory::{ConnBuffer, Generations, Region, Span};
+use crate::memory::{Generations, Region};
+use crate::ops::exposable::Exposable;
 use crate::ops::exposure::Exposure;
-use crate::ops::window::{SharedWindow, Window};
+use crate::ops::window::Window;
 use hmc_core::types::Access;
 use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::message::ControlMessage;
 use std::sync::atomic::Ordering;
 
 impl Peer {
-    /// Exposes a span to this peer until it is revoked. The peer finds it by `label`.
+    /// Exposes memory to this peer until the window is revoked: a [`Span`](crate::Span), or a range of a shared buffer. The peer
+    /// finds it by `label` ([`Peer::window`]).
     ///
     /// # Errors
-    /// The span and why: `Full` when too many windows are open, `Quarantined` when too much memory
-    /// is, `PeerDead`.
-    pub fn expose(
+    /// `Full` if too many windows are open; `Quarantined` if peers may still access too much memory; `InvalidConfig` for memory of
+    /// another session; `PeerDead`; `Forked`. A span is returned with the error.
+    pub fn expose<M: Exposable>(
         &self,
-        span: Span,
+        memory: M,
         access: Access,
         label: u64,
-    ) -> std::result::Result<Window, (Error, Span)> {
-        self.expose_span(span, None, access, label)
+    ) -> std::result::Result<Window<M::Held>, M::Error> {
+        self.expose_as(memory, None, access, label)
     }
 
-    /// As [`Peer::expose`], with generations of the span's blocks, which transfers of the peer may expect. The generations may
+    /// As [`Peer::expose`], with generations of the memory's blocks, which transfers of the peer may expect. The generations may
     /// belong to several windows at a time, of several peers.
     ///
     /// # Errors
     /// As [`Peer::expose`]; `InvalidConfig` if the generations are of another length, or of another session; `Unsupported` if the
     /// peer's version of HMC, or the transport, compares none.
-    pub fn expose_blocks(
+    pub fn expose_blocks<M: Exposable>(
         &self,
-        span: Span,
+        memory: M,
         access: Access,
         label: u64,
         generations: &Generations,
-    ) -> std::result::Result<Window, (Error, Span)> {
-        self.expose_span(span, Some(generations), access, label)
+    ) -> std::result::Result<Window<M::Held>, M::Error> {
+        self.expose_as(memory, Some(generations), access, label)
     }
 
-    fn expose_span(
+    fn expose_as<M: Exposable>(
         &self,
-        span: Span,
+        memory: M,
         generations: Option<&Generations>,
         access: Access,
         label: u64,
-    ) -> std::result::Result<Window, (Error, Span)> {
-        let place = (span.offset(), span.len(), generations);
-        match self.grant(span.region(), place, access, label) {
-            Ok(grant) => Ok(Window::new(grant, span)),
-            Err(e) => Err((e, span)),
+    ) -> std::result::Result<Window<M::Held>, M::Error> {
+        let (region, at, len) = memory.place();
+        match self.grant(region, (at, len, generations), access, label) {
+            Ok(grant) => Ok(Window::new(grant, memory.into_held())),
+            Err(e) => Err(memory.into_error(e)),
         }
-    }
-
-    /// Exposes `len` bytes at `offset` of a shared buffer to this peer until that is revoked. The peer finds them by
-    /// `label`. Ranges may overlap, and the same one may be exposed to several peers, and be used by operations meanwhile.
-    ///
-    /// # Errors
-    /// `Range`; `InvalidConfig` for a buffer of another session; else as [`Peer::expose`].
-    pub fn expose_buffer(
-        &self,
-        buffer: &ConnBuffer,
-        offset: u64,
-        len: u64,
-        access: Access,
-        label: u64,
-    ) -> Result<SharedWindow> {
-        let grant = self.grant(buffer.region(), (offset, len, None), access, label)?;
-        Ok(SharedWindow::new(grant, buffer.clone()))
-    }
-
-    /// As [`Peer::expose_buffer`] of as many bytes as the generations cover, with generations of their blocks.
-    ///
-    /// # Errors
-    /// As [`Peer::expose_buffer`]; `InvalidConfig` for generations of another session; `Unsupported` if the peer's version of HMC,
-    /// or the transport, compares none.
-    pub fn expose_buffer_blocks(
-        &self,
-        buffer: &ConnBuffer,
-        offset: u64,
-        access: Access,
-        label: u64,
-        generations: &Generations,
-    ) -> Result<SharedWindow> {
-        let place = (offset, generations.blocks().window().len(), Some(generations));
-        let grant = self.grant(buffer.region(), place, access, label)?;
-        Ok(SharedWindow::new(grant, buffer.clone()))
     }
 
     fn grant(
