@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hmc_std::request::{Lent, Notify, Verb};
+use hmc_std::request::{Expect, Lent, Notify, Verb};
 use hmc_std::{ConnBuffer, Done, Error, ErrorKind, LocalRange, Remote, Request};
 
 use crate::data::{Bytes, DropDeferred};
@@ -28,6 +28,8 @@ pub(crate) struct Ends {
     /// The first byte in the window.
     pub(crate) there: u64,
     pub(crate) len: u64,
+    /// The generation that the blocks in the window must have.
+    pub(crate) expect: Option<u32>,
     pub(crate) _deferred: DropDeferred,
 }
 
@@ -63,29 +65,51 @@ impl Ends {
     /// Puts, and a tag after the bytes.
     pub(crate) fn put(&self, within: Duration, tag: Option<u64>) -> Result<Done, Error> {
         match &self.local {
-            Local::Buffer(_) => finish(self.window.put(self.there, self.range()?), within, tag),
+            Local::Buffer(_) => {
+                self.finish(self.window.put(self.there, self.range()?), within, tag)
+            }
             Local::Lent(bytes) => {
-                finish(self.window.put(self.there, self.lent(bytes)?), within, tag)
+                self.finish(self.window.put(self.there, self.lent(bytes)?), within, tag)
             }
         }
     }
 
     /// Gets.
     pub(crate) fn get(&self, within: Duration) -> Result<Done, Error> {
+        let (there, within) = (self.there, Some(within));
         match &self.local {
-            Local::Buffer(_) => self.window.get(self.there, self.range()?).within(within).wait(),
+            Local::Buffer(_) => {
+                self.expecting(self.window.get(there, self.range()?), within).wait()
+            }
             Local::Lent(bytes) => {
-                self.window.get(self.there, self.lent(bytes)?).within(within).wait()
+                self.expecting(self.window.get(there, self.lent(bytes)?), within).wait()
             }
         }
     }
-}
 
-fn finish<V: Notify + Verb<Output = Done, Error = Error>>(
-    put: Request<V>,
-    within: Duration,
-    tag: Option<u64>,
-) -> Result<Done, Error> {
-    let put = put.within(within);
-    if let Some(tag) = tag { put.notify(tag).wait() } else { put.wait() }
+    /// A request that expects what is expected, within a time if there is one.
+    pub(crate) fn expecting<V: Expect>(
+        &self,
+        request: Request<V>,
+        within: Option<Duration>,
+    ) -> Request<V> {
+        let request = match within {
+            Some(time) => request.within(time),
+            None => request,
+        };
+        match self.expect {
+            Some(generation) => request.expect(generation),
+            None => request,
+        }
+    }
+
+    fn finish<V: Notify + Expect + Verb<Output = Done, Error = Error>>(
+        &self,
+        put: Request<V>,
+        within: Duration,
+        tag: Option<u64>,
+    ) -> Result<Done, Error> {
+        let put = self.expecting(put, Some(within));
+        if let Some(tag) = tag { put.notify(tag).wait() } else { put.wait() }
+    }
 }

@@ -14,6 +14,7 @@ mod dicts;
 mod dlpack;
 mod ends;
 mod errors;
+mod generations;
 mod group;
 mod interpreter;
 mod lazy;
@@ -44,6 +45,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Before the classes, which is why they are not listed by a `mod`.
     interpreter::require_main(module.py())?;
     module.add_class::<batch::Batch>()?;
+    module.add_class::<generations::Generations>()?;
     module.add_class::<loop_waker::LoopWaker>()?;
     module.add_class::<group::RawGroup>()?;
     module.add_class::<op::Op>()?;

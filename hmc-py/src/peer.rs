@@ -14,6 +14,7 @@ use crate::data::{self, DropDeferred};
 use crate::dicts;
 use crate::ends::{Ends, LENT, Local};
 use crate::errors::{OrRaise, refuse};
+use crate::generations::Generations;
 use crate::native::Core;
 use crate::op::{Op, Whose};
 use crate::region::{Region, Remote, Window};
@@ -101,8 +102,17 @@ impl Peer {
         let may_lend = |len| lends && (window.is_mapped() || len <= LENT);
         let local = self.local(py, local, writes, may_lend)?;
         let len = nbytes.unwrap_or_else(|| local.len().saturating_sub(here));
-        Ok(Ends { local, window, here, there, len, _deferred: DropDeferred })
+        Ok(Ends { local, window, here, there, len, expect: None, _deferred: DropDeferred })
     }
+}
+
+/// A copy of a list: offset here, offset there, length; and the generation that it expects.
+#[derive(FromPyObject)]
+enum Copy {
+    #[pyo3(transparent)]
+    Plain((u64, u64, u64)),
+    #[pyo3(transparent)]
+    Expecting((u64, u64, u64, u32)),
 }
 
 /// The rights that a text names.
@@ -157,8 +167,11 @@ impl Peer {
     /// ``src`` is a region, an array (used in place), or None for the session's own buffer. With ``notify``, that tag (0 to
     /// 2**64-1) is delivered to the peer after the bytes.
     ///
+    /// With ``expect``, each block of the window of which it has bytes must have that generation (``Generations``): else it
+    /// raises ``Revoked`` (kind ``"stale_epoch"``).
+    ///
     /// Raises ``OutOfRange`` (nothing is written), ``PeerDead``, ``DeadlineExceeded``, ``Revoked``.
-    #[pyo3(signature = (src = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, notify = None, timeout = None))]
+    #[pyo3(signature = (src = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, notify = None, expect = None, timeout = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn put(
         &self,
@@ -169,17 +182,19 @@ impl Peer {
         nbytes: Option<u64>,
         window: Option<&Remote>,
         notify: Option<u64>,
+        expect: Option<u32>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let timeout = self.session.get().waits.own(py, timeout)?;
-        let ends =
+        let mut ends =
             self.ends(py, src, (local_offset, remote_offset, nbytes), window, (false, true))?;
+        ends.expect = expect;
         py.detach(|| ends.put(timeout, notify)).map(drop).or_raise(py)
     }
 
     /// Copies ``nbytes`` bytes from ``remote_offset`` of the peer's buffer, or of ``window``, to ``local_offset`` of ``dst``.
     /// As :meth:`put`; ``dst`` must be writable and C-contiguous.
-    #[pyo3(signature = (dst = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, timeout = None))]
+    #[pyo3(signature = (dst = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, expect = None, timeout = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn get(
         &self,
@@ -189,18 +204,20 @@ impl Peer {
         local_offset: u64,
         nbytes: Option<u64>,
         window: Option<&Remote>,
+        expect: Option<u32>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let timeout = self.session.get().waits.own(py, timeout)?;
-        let ends =
+        let mut ends =
             self.ends(py, dst, (local_offset, remote_offset, nbytes), window, (true, true))?;
+        ends.expect = expect;
         py.detach(|| ends.get(timeout)).map(drop).or_raise(py)
     }
 
     /// Begins a put and returns it as an ``Op``. The bytes of ``src`` must not change until it has ended. While as many
     /// operations run as the session has ``slots`` (128), it waits until one has ended, and raises ``DeadlineExceeded`` if
     /// none does within the session's deadline.
-    #[pyo3(signature = (src = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, notify = None))]
+    #[pyo3(signature = (src = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, notify = None, expect = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn put_nb(
         &self,
@@ -211,11 +228,13 @@ impl Peer {
         nbytes: Option<u64>,
         window: Option<&Remote>,
         notify: Option<u64>,
+        expect: Option<u32>,
     ) -> PyResult<Op> {
-        let ends =
+        let mut ends =
             self.ends(py, src, (local_offset, remote_offset, nbytes), window, (false, false))?;
+        ends.expect = expect;
         let op = py.detach(|| {
-            let put = ends.window.put(ends.there, ends.range()?);
+            let put = ends.expecting(ends.window.put(ends.there, ends.range()?), None);
             if let Some(tag) = notify {
                 put.notify(tag).start_blocking()
             } else {
@@ -226,7 +245,8 @@ impl Peer {
     }
 
     /// Begins a get and returns it as an ``Op``. Waits for a slot as ``put_nb`` does.
-    #[pyo3(signature = (dst = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None))]
+    #[pyo3(signature = (dst = None, remote_offset = 0, *, local_offset = 0, nbytes = None, window = None, expect = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn get_nb(
         &self,
         py: Python<'_>,
@@ -235,10 +255,15 @@ impl Peer {
         local_offset: u64,
         nbytes: Option<u64>,
         window: Option<&Remote>,
+        expect: Option<u32>,
     ) -> PyResult<Op> {
-        let ends =
+        let mut ends =
             self.ends(py, dst, (local_offset, remote_offset, nbytes), window, (true, false))?;
-        let op = py.detach(|| ends.window.get(ends.there, ends.range()?).start_blocking());
+        ends.expect = expect;
+        let op = py.detach(|| {
+            let get = ends.window.get(ends.there, ends.range()?);
+            ends.expecting(get, None).start_blocking()
+        });
         Ok(Op::transfer(self.whose(), op.or_raise(py)?))
     }
 
@@ -256,15 +281,16 @@ impl Peer {
         window: Option<&Remote>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.put(py, src, remote_offset, local_offset, nbytes, window, Some(tag), timeout)
+        self.put(py, src, remote_offset, local_offset, nbytes, window, Some(tag), None, timeout)
     }
 
-    /// Checks a list of ``(local_offset, remote_offset, nbytes)`` copies from ``src`` to the peer, to be run many times.
+    /// Checks a list of ``(local_offset, remote_offset, nbytes)`` copies from ``src`` to the peer, to be run many times. A fourth
+    /// number is the generation that the copy expects (``Generations``).
     #[pyo3(signature = (copies, src = None, *, window = None))]
     fn prepare_put(
         &self,
         py: Python<'_>,
-        copies: Vec<(u64, u64, u64)>,
+        copies: Vec<Copy>,
         src: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
@@ -276,7 +302,7 @@ impl Peer {
     fn prepare_get(
         &self,
         py: Python<'_>,
-        copies: Vec<(u64, u64, u64)>,
+        copies: Vec<Copy>,
         dst: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
@@ -293,7 +319,11 @@ impl Peer {
     /// ...         peer.put(b"there", window=peer.window(3))
     /// ...     memory
     /// bytearray(b'there\x00\x00\x00\x00\x00')
-    #[pyo3(signature = (region, label, *, access = "rw", offset = 0, nbytes = None))]
+    ///
+    /// With ``generations`` the bytes are blocks that transfers of the peer can expect to be as they were (``Generations``);
+    /// one object may serve several windows and peers.
+    #[pyo3(signature = (region, label, *, access = "rw", offset = 0, nbytes = None, generations = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn expose(
         &self,
         py: Python<'_>,
@@ -302,14 +332,25 @@ impl Peer {
         access: &str,
         offset: u64,
         nbytes: Option<u64>,
+        generations: Option<&Generations>,
     ) -> PyResult<Window> {
         let rights = self::access(py, access)?;
         if rights.contains(Access::WRITE) {
             region.check_writable(py)?;
         }
-        let n = nbytes.unwrap_or_else(|| region.buffer.len().saturating_sub(offset));
+        let covered =
+            generations.map(|g| u64::from(g.inner.len()).saturating_mul(g.inner.block_len()));
+        let rest = || region.buffer.len().saturating_sub(offset);
+        let n = nbytes.or(covered).unwrap_or_else(rest);
+        if let Some(covered) = covered.filter(|covered| *covered != n) {
+            let what = format!("nbytes={n}, but the generations are those of {covered} bytes");
+            return Err(refuse(py, ErrorKind::InvalidConfig, what));
+        }
         let range = region.buffer.range(offset, n).or_raise(py)?;
-        let made = py.detach(|| self.inner.expose(range, rights, label));
+        let made = py.detach(|| match generations {
+            None => self.inner.expose(range, rights, label),
+            Some(g) => self.inner.expose_blocks(range, rights, label, &g.inner),
+        });
         let deadline = self.session.get().waits.own(py, None)?;
         Window::new(made.or_raise(py)?, deadline).or_raise(py)
     }
@@ -471,14 +512,21 @@ impl Peer {
         &self,
         py: Python<'_>,
         gets: bool,
-        copies: &[(u64, u64, u64)],
+        copies: &[Copy],
         local: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
         let ends = self.ends(py, local, (0, 0, None), window, (gets, false))?;
         let prepare = || {
-            let piece = |(here, there, len): &(u64, u64, u64)| {
-                Ok(Piece::new(ends.part(*here, *len)?, *there))
+            let piece = |copy: &Copy| {
+                let (here, there, len, expect) = match *copy {
+                    Copy::Plain((here, there, len)) => (here, there, len, None),
+                    Copy::Expecting((here, there, len, generation)) => {
+                        (here, there, len, Some(generation))
+                    }
+                };
+                let piece = Piece::new(ends.part(here, len)?, there);
+                Ok(expect.map_or(piece, |generation| piece.expect(generation)))
             };
             let pieces = copies.iter().map(piece).collect::<Result<Vec<_>, Error>>()?;
             Ok(if gets {

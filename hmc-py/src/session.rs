@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyInt};
 
 use crate::args::{Conn, Count, Name, Port};
 use crate::errors::OrRaise;
+use crate::generations::Generations;
 use crate::group::RawGroup;
 use crate::native::Core;
 use crate::parts::Parts;
@@ -337,6 +338,13 @@ impl Core {
         let session = self.live(py)?;
         let made = py.detach(|| session.memory().allocate(nbytes).and_then(|r| r.share()));
         Ok(Region::new(made.or_raise(py)?, None, false))
+    }
+
+    /// Generations for memory of ``nbytes`` bytes that is exposed in blocks of ``block_size`` bytes: whole ones, at most 65,536.
+    fn generations(&self, py: Python<'_>, nbytes: u64, block_size: u64) -> PyResult<Generations> {
+        let session = self.live(py)?;
+        let made = py.detach(|| session.memory().generations(nbytes, block_size));
+        Ok(Generations::new(made.or_raise(py)?))
     }
 
     /// Copies ``nbytes`` bytes from ``local_off`` of our buffer to ``remote_off`` of the buffer of the peer at ``(ip, port)``,

@@ -61,6 +61,7 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
     theirs = back.expose(b.allocate(64), label=2)
     remote = peer.window(2)
     batch = peer.prepare_put([(0, 0, 8)])
+    blocks = a.generations(8, 8)
     op, group = peer.put_nb(bytes(8)), a._core._group([0, 1])
     waker, out = _hmc.Waker(), bytearray(8)
     core = a._core
@@ -83,7 +84,7 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
             "_connect_named": lambda: core._connect_named(7, b.address, 2), "_call": lambda: core._call(7, peer), "_let_go": lambda: core._let_go(7), "_beside": lambda: core._beside(),
             "_at": lambda: core._at("127.0.0.1", 1, 2), "peer": lambda: core.peer(1), "_recv_any": lambda: core._recv_any(1),
             "_group": lambda: core._group([0, 1]), "register": lambda: core.register(array),
-            "allocate": lambda: core.allocate(1), "put_remote": lambda: core.put_remote("127.0.0.1", 1),
+            "allocate": lambda: core.allocate(1), "generations": lambda: core.generations(8, 8), "put_remote": lambda: core.put_remote("127.0.0.1", 1),
             "get_remote": lambda: core.get_remote("127.0.0.1", 1), "put_nb": lambda: core.put_nb("127.0.0.1", 1),
             "get_nb": lambda: core.get_nb("127.0.0.1", 1), "_wait": lambda: core._wait([1], 1),
             "_ctrl_send": lambda: core._ctrl_send(1, 1), "_ctrl_recv": lambda: core._ctrl_recv(1), "stats": core.stats,
@@ -107,6 +108,7 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
         "Region": {f"{name} of {kind}": (lambda c=call, r=of: c(r)) for name, call in regions.items()
                    for kind, of in [("memory", region), ("the buffer", a._core.region), ("an array", registered)]},
         "Window": {"revoke": window.revoke},
+        "Generations": {"advance": lambda: blocks.advance(0), "a block's": lambda: blocks[0]},
         "Batch": {"run": batch.run, "post": batch.post},
         "Op": {"wait": lambda: ops[0].wait(1), "done": ops[1].done, "cancel": ops[2].cancel,
                "_watch": lambda: ops[3]._watch(waker, 1)},
@@ -114,7 +116,7 @@ def test_every_method_says_that_the_process_forked(pair, tmp_path):
         "Waker": {"take": waker.take},
     }
     # Methods that the table lacks. Collectives are one call in Rust, whose own table has each of them.
-    plain = {"Core": {"_unstart"}, "Peer": {"explain"}, "Region": {"__dlpack_device__"}, "Window": set(), "Batch": set(),
+    plain = {"Core": {"_unstart"}, "Peer": {"explain"}, "Region": {"__dlpack_device__"}, "Window": set(), "Batch": set(), "Generations": set(),
              "Op": set(), "Waker": {"fileno"}}
     missing = [f"{kind}.{name} is not in the table" for kind, known in plain.items()
                for name, what in vars(getattr(_hmc, kind)).items()

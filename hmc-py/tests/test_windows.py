@@ -92,3 +92,41 @@ def test_no_more_windows_than_were_asked_for():
         assert e.value.kind == "full" and 0 < label <= 2
         windows.pop().revoke()
         peer.expose(region, 7).revoke()
+
+
+def test_blocks_that_were_used_again_are_refused(pair):
+    a, b, peer, back = pair
+    cache, blocks = b.allocate(64), b.generations(64, 16)
+    assert (len(blocks), blocks.block_size, list(blocks)) == (4, 16, [0] * 4)
+    with back.expose(cache, label=5, generations=blocks):
+        window, out = peer.window(5), bytearray(16)
+        cache.write(b"1" * 16, offset=16)
+        peer.get(out, 16, window=window, expect=0)
+        peer.put(b"2", 17, window=window, expect=0)
+        two = peer.prepare_get([(0, 0, 8), (8, 16, 8, 0)], out, window=window)
+        two.run()
+        assert out == bytes(8) + b"12111111" and blocks.advance(1) == blocks[1] == 1
+        stale = [
+            lambda: peer.get(out, 16, window=window, expect=0), lambda: peer.put(b"3", 17, window=window, expect=0),
+            lambda: peer.get_nb(out, 16, window=window, expect=0).wait(), lambda: peer.put_nb(b"3", 17, window=window, expect=0).wait(),
+            two.run, lambda: peer.get(out, 8, window=window, expect=0),
+            lambda: peer.prepare_put([(0, 16, 1, 2)], b"3", window=window).run(),
+        ]
+        for call in stale:
+            with pytest.raises(hmc.Revoked) as e:
+                call()
+            assert e.value.kind == "stale_epoch" and "block 1 of the window has generation 1" in str(e.value)
+        assert cache.read(2, 16) == b"12"
+        peer.put_nb(b"4", 16, window=window, expect=1).wait()
+        peer.get(out, 16, window=window, expect=1)
+        assert out[:2] == b"42"
+    with pytest.raises(hmc.OutOfRange):
+        blocks.advance(4)
+    with pytest.raises(IndexError):
+        blocks[4]
+    with pytest.raises(hmc.InvalidArgument):
+        b.generations(64, 15)
+    with pytest.raises(hmc.InvalidArgument):
+        back.expose(cache, label=6, nbytes=32, generations=blocks)
+    with pytest.raises(hmc.Unavailable):
+        peer.put(b"x", expect=0)

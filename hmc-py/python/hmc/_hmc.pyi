@@ -99,6 +99,7 @@ class Peer:
         nbytes: int | None = None,
         window: Remote | None = None,
         notify: int | None = None,
+        expect: int | None = None,
         timeout: float | None = None,
     ) -> None: ...
     def get(
@@ -109,6 +110,7 @@ class Peer:
         local_offset: int = 0,
         nbytes: int | None = None,
         window: Remote | None = None,
+        expect: int | None = None,
         timeout: float | None = None,
     ) -> None: ...
     def put_nb(
@@ -120,6 +122,7 @@ class Peer:
         nbytes: int | None = None,
         window: Remote | None = None,
         notify: int | None = None,
+        expect: int | None = None,
     ) -> Op: ...
     def get_nb(
         self,
@@ -129,6 +132,7 @@ class Peer:
         local_offset: int = 0,
         nbytes: int | None = None,
         window: Remote | None = None,
+        expect: int | None = None,
     ) -> Op: ...
     def put_notify(
         self,
@@ -143,20 +147,27 @@ class Peer:
     ) -> None: ...
     def prepare_put(
         self,
-        copies: Sequence[tuple[int, int, int]],
+        copies: Sequence[tuple[int, int, int] | tuple[int, int, int, int]],
         src: ArrayLike | Region | None = None,
         *,
         window: Remote | None = None,
     ) -> Batch: ...
     def prepare_get(
         self,
-        copies: Sequence[tuple[int, int, int]],
+        copies: Sequence[tuple[int, int, int] | tuple[int, int, int, int]],
         dst: ArrayLike | Region | None = None,
         *,
         window: Remote | None = None,
     ) -> Batch: ...
     def expose(
-        self, region: Region, label: int, *, access: str = "rw", offset: int = 0, nbytes: int | None = None
+        self,
+        region: Region,
+        label: int,
+        *,
+        access: str = "rw",
+        offset: int = 0,
+        nbytes: int | None = None,
+        generations: Generations | None = None,
     ) -> Window: ...
     def window(self, label: int, timeout: float | None = None) -> Remote: ...
     def send_tag(self, tag: int, timeout: float | None = None) -> None: ...
@@ -173,6 +184,14 @@ class Peer:
     def explain(self) -> Explanation: ...
     def _time_put(self, nbytes: int, count: int, src: ArrayLike | Region | None = None) -> float: ...
     def disconnect(self, timeout: float | None = None) -> None: ...
+
+@final
+class Generations:
+    @property
+    def block_size(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, block: int, /) -> int: ...
+    def advance(self, block: int) -> int: ...
 
 @final
 class RawGroup:
@@ -199,6 +218,7 @@ class Core:
     def peer(self, rank: int, timeout: float | None = None, alive: bool = False) -> Peer: ...
     def register(self, array: ArrayLike) -> Region: ...
     def allocate(self, nbytes: int) -> Region: ...
+    def generations(self, nbytes: int, block_size: int) -> Generations: ...
     def put_remote(self, ip: str, port: int, local_off: int = 0, remote_off: int = 0, nbytes: int = 0, conn: int = 0,
                    timeout: float | None = None) -> None: ...
     def get_remote(self, ip: str, port: int, local_off: int = 0, remote_off: int = 0, nbytes: int = 0, conn: int = 0,

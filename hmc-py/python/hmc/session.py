@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy
     import torch
 
-    from ._hmc import Core, Peer, Region
+    from ._hmc import Core, Generations, Peer, Region
     from .communicator import Communicator
     from .tensors import P2POp, TensorOp
     from .typing import A, ArrayLike, Explanation, SessionStats, Settings, StrPath
@@ -461,6 +461,13 @@ class Session(SeedsGuide):
         ``numpy.frombuffer(region, dtype)`` is an array over it.
         """
         return self._core.allocate(nbytes)
+
+    def generations(self, nbytes: int, block_size: int) -> Generations:
+        """Generations for memory of ``nbytes`` bytes that is exposed in blocks of ``block_size`` bytes: whole ones, at most 65,536.
+
+        For ``Peer.expose(..., generations=)``; see :class:`Generations`.
+        """
+        return self._core.generations(nbytes, block_size)
 
 
 def _close(core: Core, end: float | None) -> None:
