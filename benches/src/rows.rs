@@ -3,6 +3,7 @@
 mod batch;
 mod ctrl;
 mod file_put;
+mod generations;
 pub(crate) mod group;
 mod idle_peers;
 mod messages;
@@ -37,6 +38,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(idle_peers::IdlePeers),
         Box::new(user_memory::UserMemory),
         Box::new(batch::Batches),
+        Box::new(generations::Generations),
         Box::new(messages::Messages),
         Box::new(group::Groups),
         Box::new(startup::Startup),
