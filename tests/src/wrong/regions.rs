@@ -17,7 +17,7 @@ use super::target::{INBOX, LONG};
 use super::{BOTH, Case, LOCAL};
 
 /// Windows that may wait to be mapped (`MAX_ARRIVALS` in `hmc-std/src/transport/stream/receive.rs`).
-const ARRIVALS: u64 = 64;
+const ARRIVALS: u64 = 128;
 /// What a session receives at a time over a local socket (`LOCAL_BUF_BYTES` there). Each message brings as many, so that the
 /// session goes on receiving after each.
 const RECEIVED: usize = 4096;
