@@ -14,6 +14,7 @@ mod shm_bandwidth;
 mod shm_latency;
 pub(crate) mod sim_ops;
 mod startup;
+mod strided;
 mod tcp_bandwidth;
 mod tcp_latency;
 pub(crate) mod ucx;
@@ -39,6 +40,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(user_memory::UserMemory),
         Box::new(batch::Batches),
         Box::new(generations::Generations),
+        Box::new(strided::Strided),
         Box::new(messages::Messages),
         Box::new(group::Groups),
         Box::new(startup::Startup),
