@@ -30,6 +30,11 @@ pub const MAX_CHUNK_BYTES: u64 = 1 << 20;
 pub const MAX_STREAM_FRAME_BYTES: u32 = 1 << 20;
 /// Requests that one end may have unanswered on one data stream; more is a breach of protocol.
 pub const MAX_STREAM_REQUESTS: usize = 256;
+/// The same between two ends that understand `Gather`.
+pub const MAX_GATHER_REQUESTS: usize = 16 * MAX_GATHERED_FRAMES;
+/// Frames of a data stream whose payloads may follow all their headers. With the headers, or with what follows the last payload,
+/// these are the parts of one call of `sendmsg` or `recvmsg`.
+pub const MAX_GATHERED_FRAMES: usize = 63;
 /// Windows that one peer may hold open towards another.
 pub const MAX_WINDOWS_PER_PEER: usize = 256;
 /// Blocks of one window that can have generations.

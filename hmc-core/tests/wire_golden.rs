@@ -140,6 +140,7 @@ fn frames() -> Vec<(&'static str, DataFrame)> {
                 ..base(DataKind::Region)
             },
         ),
+        ("gather", DataFrame::gather(63)),
         ("nack_unknown_window", nack(Failure::Window(WindowFault::Unknown))),
         ("nack_stale_epoch", nack(Failure::Window(WindowFault::StaleEpoch))),
         ("nack_revoked", nack(Failure::Window(WindowFault::Revoked))),

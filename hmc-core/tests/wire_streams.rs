@@ -272,20 +272,26 @@ proptest! {
 
     #[test]
     fn random_data_frames_come_back(
-        kind in 0..3u8, flags in 0..8u8, seq: u32, window: u64, epoch: u32, len in 0..=(1u32 << 20),
+        kind in 0..4u8, flags in 0..8u8, seq: u32, window: u64, epoch: u32, len in 0..=(1u32 << 20),
         offset: u64, more: u64, tag: u64, addr: u64,
     ) {
-        let kind = [DataKind::Write, DataKind::Read, DataKind::WriteRef][usize::from(kind)];
+        let kinds = [DataKind::Write, DataKind::Read, DataKind::WriteRef, DataKind::Gather];
+        let kind = kinds[usize::from(kind)];
         let allowed = match kind {
             DataKind::Read => DataFlags::EXPECT,
             DataKind::Write => DataFlags::all(),
+            DataKind::Gather => DataFlags::empty(),
             _ => DataFlags::LAST | DataFlags::NOTIFY,
         };
         let flags = DataFlags::from_bits_retain(flags) & allowed;
         let flags = if flags.contains(DataFlags::LAST) { flags } else { flags - DataFlags::NOTIFY };
         let addr = if flags.contains(DataFlags::EXPECT) { addr & u64::from(u32::MAX) } else { addr };
         let len = if kind == DataKind::Write { len } else { 0 };
-        let total = if kind == DataKind::WriteRef { more.min(u64::MAX - addr) } else { more.max(len.into()) };
+        let total = match kind {
+            DataKind::WriteRef => more.min(u64::MAX - addr),
+            DataKind::Gather => 1 + more % 63,
+            _ => more.max(len.into()),
+        };
         let frame = DataFrame {
             kind, flags, status: 0, seq, window: WindowId(window), epoch: Epoch(epoch), len, offset,
             total, tag, addr,

@@ -137,6 +137,7 @@ fn stream_plane(parts: Parts, local: bool) -> StreamDataPlane {
         cma: parts.cma,
         batched_acks: true,
         generations: true,
+        gathers: true,
         windows: parts.windows,
         inbox: parts.tags.0,
     })

@@ -113,8 +113,14 @@ fn frames_in_the_dialect_of_the_cxx_hmc() {
 }
 
 /// What is answered.
-const REQUESTS: [DataKind; 5] =
-    [DataKind::Write, DataKind::Read, DataKind::WriteRef, DataKind::ReadRef, DataKind::Region];
+const REQUESTS: [DataKind; 6] = [
+    DataKind::Write,
+    DataKind::Read,
+    DataKind::WriteRef,
+    DataKind::ReadRef,
+    DataKind::Region,
+    DataKind::Gather,
+];
 const ANSWERS: [DataKind; 3] = [DataKind::ReadData, DataKind::Ack, DataKind::Nack];
 
 fn data_floods(via: Via, kinds: &[DataKind]) {

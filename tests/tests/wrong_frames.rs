@@ -23,7 +23,7 @@ static REGIONS: Group = Group::new(regions::CASES);
 
 #[test]
 fn puts_that_break_their_announcement_end_the_link() {
-    assert_eq!(PUTS.reached().len(), 3);
+    assert_eq!(PUTS.reached().len(), 4);
 }
 
 #[test]

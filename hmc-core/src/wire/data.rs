@@ -8,7 +8,7 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
-use crate::limits::{MAX_SLOTS, MAX_STREAM_FRAME_BYTES};
+use crate::limits::{MAX_GATHERED_FRAMES, MAX_SLOTS, MAX_STREAM_FRAME_BYTES};
 use crate::range::{Extent, RangeError, Side};
 use crate::region::{Epoch, WindowId};
 use crate::window::{StaleGeneration, WindowFault};
@@ -40,6 +40,8 @@ pub enum DataKind {
     ReadRef = 7,
     /// A memfd of `total` bytes travels with this frame (`SCM_RIGHTS`); the window lies in it.
     Region = 8,
+    /// The headers of the next `total` frames follow each other, and then their payloads do, in the same order.
+    Gather = 9,
 }
 
 impl DataKind {
@@ -50,7 +52,7 @@ impl DataKind {
             Self::WriteRef => DataFlags::LAST.union(DataFlags::NOTIFY),
             Self::ReadData => DataFlags::LAST,
             Self::Read | Self::Region => DataFlags::EXPECT,
-            Self::Ack | Self::Nack | Self::ReadRef => DataFlags::empty(),
+            Self::Ack | Self::Nack | Self::ReadRef | Self::Gather => DataFlags::empty(),
         }
     }
 }
@@ -147,6 +149,32 @@ impl DataFrame {
         let mut ack = Self::new(DataKind::Ack, seq);
         ack.total = count;
         ack
+    }
+
+    /// What announces `count` frames whose headers come before their payloads.
+    #[must_use]
+    #[inline]
+    pub const fn gather(count: u64) -> Self {
+        let mut gather = Self::new(DataKind::Gather, 0);
+        gather.total = count;
+        gather
+    }
+
+    /// Whether it may be one of the frames of a [`DataKind::Gather`]: a whole put without a tag, or a part of an answer.
+    #[must_use]
+    #[inline]
+    pub fn can_be_gathered(&self) -> bool {
+        match self.kind {
+            DataKind::Write => self.flags == DataFlags::LAST && u64::from(self.len) == self.total,
+            DataKind::ReadData => true,
+            DataKind::Read
+            | DataKind::Ack
+            | DataKind::Nack
+            | DataKind::WriteRef
+            | DataKind::ReadRef
+            | DataKind::Region
+            | DataKind::Gather => false,
+        }
     }
 
     /// The answer that operation `seq` failed. The numbers of a range error travel in `offset`,
@@ -303,6 +331,12 @@ impl DataFrame {
                 // The bytes must lie within the address space: `addr + total` must not wrap.
                 if let Err(e) = Extent::new(u64::MAX).span(Side::Remote, self.addr, self.total) {
                     return Err(WireError::new(48, WireErrorKind::Range(e)));
+                }
+            }
+            DataKind::Gather => {
+                let most = MAX_GATHERED_FRAMES;
+                if !usize::try_from(self.total).is_ok_and(|n| (1..=most).contains(&n)) {
+                    return Err(WireError::value(32, "gathered frames", self.total));
                 }
             }
             DataKind::Read | DataKind::Nack | DataKind::Region => {}

@@ -5,8 +5,8 @@
 //! here, and a test sends each kind at full rate.
 
 use crate::limits::{
-    MAX_EAGER_BYTES, MAX_EAGER_MSGS, MAX_ENDPOINT_BYTES, MAX_RNDV_MSGS, MAX_STREAM_REQUESTS,
-    MAX_WINDOWS_PER_PEER,
+    MAX_EAGER_BYTES, MAX_EAGER_MSGS, MAX_ENDPOINT_BYTES, MAX_GATHER_REQUESTS, MAX_GATHERED_FRAMES,
+    MAX_RNDV_MSGS, MAX_WINDOWS_PER_PEER,
 };
 use crate::wire::data::DataKind;
 use crate::wire::message::ControlKind;
@@ -97,10 +97,12 @@ pub const fn of_data(kind: DataKind) -> Held {
     match kind {
         // Requests, and their answers until they are sent: one more is a breach of protocol.
         DataKind::Write | DataKind::Read | DataKind::WriteRef | DataKind::ReadRef => {
-            Held::lines(MAX_STREAM_REQUESTS.saturating_mul(2))
+            Held::lines(MAX_GATHER_REQUESTS.saturating_mul(2))
         }
         // Answers to requests of the receiver's own, which has their lines already.
         DataKind::ReadData | DataKind::Ack | DataKind::Nack => Held::Nothing,
+        // The frames that it announces have their own rows; until the last of their payloads has come there is a line of each.
+        DataKind::Gather => Held::lines(MAX_GATHERED_FRAMES),
         // One for each place, mapped or not.
         DataKind::Region => Held::lines(MAX_WINDOWS_PER_PEER),
     }

@@ -41,6 +41,8 @@ bitflags! {
         const EAGER = 1 << 3;
         /// Compares generations of blocks where it serves its windows.
         const GENERATIONS = 1 << 4;
+        /// Understands `Gather` on a data stream.
+        const GATHER = 1 << 5;
         /// Over shared memory, receives control frames through a ring.
         const CTRL_RING = 1 << 6;
     }

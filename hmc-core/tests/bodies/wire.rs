@@ -195,13 +195,14 @@ fn is_legal(b: &[u8; DATA_FRAME_BYTES]) -> bool {
         6 => matches!(flags, 0 | 1 | 3),
         3 => matches!(flags, 0 | 1),
         2 | 8 => matches!(flags, 0 | 4),
-        4 | 5 | 7 => flags == 0,
+        4 | 5 | 7 | 9 => flags == 0,
         _ => return false,
     };
     let numbers_fit = match kind {
         1 => len <= 1 << 20 && len <= total,
         3 => len <= 1 << 20 && len <= total && offset + len <= total,
         4 => len == 0 && (1..=1024).contains(&total),
+        9 => len == 0 && (1..=63).contains(&total),
         6 | 7 => len == 0 && addr + total <= u128::from(u64::MAX),
         _ => len == 0,
     };

@@ -216,11 +216,13 @@ pub(crate) fn data_frames() -> Vec<Seed> {
         ("write_ref", DataKind::WriteRef),
         ("read_ref", DataKind::ReadRef),
         ("region", DataKind::Region),
+        ("gather", DataKind::Gather),
     ];
     let carries = |k| matches!(k, DataKind::Write | DataKind::ReadData);
     let good = |kind| {
         let mut f = DataFrame { total: 100, offset: 20, ..DataFrame::new(kind, 7) };
         f.len = if carries(kind) { 80 } else { 0 };
+        f.total = if kind == DataKind::Gather { 2 } else { f.total };
         f.status = u16::from(kind == DataKind::Nack);
         f.emit().to_vec()
     };
@@ -274,6 +276,11 @@ pub(crate) fn data_frames() -> Vec<Seed> {
                     bad(format!("count_{n:x}"), 32, 8, n, "\"acknowledged operations\"");
                 }
             }
+            DataKind::Gather => {
+                for n in [0, 64, 1 << 32, u64::MAX] {
+                    bad(format!("count_{n:x}"), 32, 8, n, "\"gathered frames\"");
+                }
+            }
             DataKind::WriteRef | DataKind::ReadRef => {
                 bad("addr_max".into(), 48, 8, u64::MAX - 99, "48 Range");
                 bad("addr_end".into(), 48, 8, u64::MAX, "48 Range");
@@ -290,7 +297,7 @@ pub(crate) fn data_frames() -> Vec<Seed> {
             }
         }
     }
-    for kind in [0, 9, 10, 0x7F, 0x80, 0xFF] {
+    for kind in [0, 10, 11, 0x7F, 0x80, 0xFF] {
         let bytes = patched(&good(DataKind::Read), 0, 1, kind);
         seeds.push(Seed::bad(T, format!("kind_{kind:x}"), bytes, "0 UnknownKind"));
     }

@@ -8,11 +8,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_core::range::ByteRange;
 use hmc_mem::error::MemError;
 use hmc_mem::os::fd_passing;
-use hmc_mem::os::io::{IoError, IoOutcome, RecvPart, SendPart, recv_parts, send_parts};
-use hmc_mem::shared::SharedBytes;
+use hmc_mem::os::io::{IoError, IoOutcome, MAX_PARTS, RecvPart, SendPart, recv_parts, send_parts};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown};
@@ -153,34 +151,43 @@ impl Socket {
         }
     }
 
-    /// Sends private bytes, then a span of shared ones.
-    pub(crate) fn send_vectored(
-        &self,
-        head: &[u8],
-        bytes: &SharedBytes<'_>,
-        span: ByteRange,
-    ) -> Result<usize> {
-        match self {
-            Self::System { fd, .. } => {
-                moved(send_parts(fd, &[SendPart::Private(head), SendPart::Shared(*bytes, span)]))
+    /// Sends parts in order: as many bytes as there is space for, and at least some of the first part that has any.
+    pub(crate) fn send_parts(&self, parts: &[SendPart<'_>]) -> Result<usize> {
+        match (self, parts) {
+            (Self::System { fd, .. }, _) => moved(send_parts(fd, parts)),
+            (Self::Given(stream), [SendPart::Private(head), SendPart::Shared(bytes, span), ..]) => {
+                stream.send_vectored(head, bytes, *span)
             }
-            Self::Given(stream) => stream.send_vectored(head, bytes, span),
+            (Self::Given(stream), _) => {
+                let bytes = parts.iter().find_map(|part| match part {
+                    SendPart::Private(bytes) => Some(*bytes).filter(|b| !b.is_empty()),
+                    SendPart::Shared(..) => None,
+                });
+                stream.send(bytes.unwrap_or_default())
+            }
         }
     }
 
-    /// Receives into a span of shared bytes, then into private ones.
-    pub(crate) fn recv_vectored(
-        &self,
-        bytes: &SharedBytes<'_>,
-        span: ByteRange,
-        tail: &mut [u8],
-    ) -> Result<usize> {
+    /// How many spans of shared bytes one call of [`Self::recv_parts`] can receive into.
+    pub(crate) fn max_places(&self) -> usize {
         match self {
-            Self::System { fd, .. } => moved(recv_parts(
-                fd,
-                &mut [RecvPart::Shared(*bytes, span), RecvPart::Private(tail)],
-            )),
-            Self::Given(stream) => stream.recv_vectored(bytes, span, tail),
+            Self::System { .. } => MAX_PARTS,
+            Self::Given(_) => 1,
+        }
+    }
+
+    /// Receives into places in order: at most [`Self::max_places`] spans of shared bytes, and private bytes behind them.
+    pub(crate) fn recv_parts(&self, places: &mut [RecvPart<'_>]) -> Result<usize> {
+        match (self, places) {
+            (Self::System { fd, .. }, places) => moved(recv_parts(fd, places)),
+            (Self::Given(stream), [RecvPart::Shared(bytes, span), rest @ ..]) => {
+                let tail = match rest {
+                    [RecvPart::Private(tail)] => tail,
+                    _ => &mut [][..],
+                };
+                stream.recv_vectored(bytes, *span, tail)
+            }
+            (Self::Given(_), _) => Err(Errno::INVAL),
         }
     }
 
@@ -250,6 +257,7 @@ impl Socket {
 mod tests {
     use super::Socket;
     use hmc_mem::os::fd_passing;
+    use hmc_mem::os::io::RecvPart;
     use hmc_mem::shared::SharedBytes;
     use rustix::io::Errno;
     use std::io::Write as _;
@@ -267,15 +275,18 @@ mod tests {
         let span = shared.extent().whole();
         let mut tail = [0; 6];
         far.write_all(b"payload.head").expect("space");
-        assert_eq!(socket.recv_vectored(&shared, span, &mut tail), Ok(12));
+        let recv = |tail: &mut [u8]| {
+            socket.recv_parts(&mut [RecvPart::Shared(shared, span), RecvPart::Private(tail)])
+        };
+        assert_eq!(recv(&mut tail), Ok(12));
         assert_eq!(&tail, b"head\0\0");
         far.write_all(b"PAYLOAD.head").expect("space");
-        assert_eq!(socket.recv_vectored(&shared, span, &mut []), Ok(8));
+        assert_eq!(recv(&mut []), Ok(8));
         let mut got = [0; 8];
         shared.read_at(span, &mut got).expect("all of it");
         assert_eq!(&got, b"PAYLOAD.");
-        assert_eq!(socket.recv_vectored(&shared, span, &mut tail), Ok(4), "what was left");
-        assert_eq!(socket.recv_vectored(&shared, span, &mut tail), Err(Errno::AGAIN));
+        assert_eq!(recv(&mut tail), Ok(4), "what was left");
+        assert_eq!(recv(&mut tail), Err(Errno::AGAIN));
     }
 
     /// Where the kernel cannot keep descriptors out, or may not, they are received with the bytes and closed here.

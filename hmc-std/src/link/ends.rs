@@ -156,6 +156,7 @@ pub(crate) fn silent_peer() -> (StreamDataPlane, UnixStream) {
         cma: false,
         batched_acks: true,
         generations: true,
+        gathers: true,
         windows: 8,
         inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
     });
@@ -308,6 +309,7 @@ fn pair_of(
                 cma: false,
                 batched_acks: true,
                 generations: true,
+                gathers: true,
                 windows: 8,
                 inbox: Arc::clone(&inbox),
             });

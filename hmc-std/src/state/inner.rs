@@ -216,7 +216,7 @@ impl SessionInner {
         expected: Option<Rank>,
     ) -> Result<Hello<'a>> {
         let mut features = Features::BATCHED_ACKS | Features::EAGER;
-        features |= Features::GENERATIONS | Features::CTRL_RING;
+        features |= Features::GENERATIONS | Features::CTRL_RING | Features::GATHER;
         features.set(Features::CMA, self.config.cma);
         features |= self.domains.features();
         Ok(Hello {

@@ -116,6 +116,7 @@ impl DataPlaneParams<'_> {
             cma: self.cma,
             batched_acks: self.features.contains(Features::BATCHED_ACKS),
             generations: self.features.contains(Features::GENERATIONS),
+            gathers: self.features.contains(Features::GATHER),
             windows: self.windows,
             inbox: self.inbox,
         })

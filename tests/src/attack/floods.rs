@@ -10,7 +10,7 @@ use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::wire::advert::{
     ENDPOINT_UCX, ENDPOINT_UCX_KEY, EndpointBlob, RegionAdvert, WindowBacking, WindowRole,
 };
-use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
+use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::held::of_message;
 use hmc_core::wire::hello::LinkToken;
 use hmc_core::wire::message::{ControlKind, ControlMessage};
@@ -130,6 +130,14 @@ pub fn data_frame(kind: DataKind, n: u32, at: &WindowDesc, memory: u64) -> Vec<u
             (f.window, f.epoch) =
                 (WindowId(u64::from(n % 256) | (u64::from(n) << 16)), Epoch(n + 1));
             (f.total, f.addr, f.tag) = (4096, 4096, 3);
+        }
+        // Of the most frames, each a put; every other one is refused.
+        DataKind::Gather => {
+            let writes = (0..63).map(|i| data_frame(DataKind::Write, n * 63 + i, at, memory));
+            let writes: Vec<Vec<u8>> = writes.collect();
+            let heads = writes.iter().flat_map(|w| w[..DATA_FRAME_BYTES].to_vec());
+            let bodies = writes.iter().flat_map(|w| w[DATA_FRAME_BYTES..].to_vec());
+            return DataFrame::gather(63).emit().into_iter().chain(heads).chain(bodies).collect();
         }
     }
     let mut bytes = f.emit().to_vec();

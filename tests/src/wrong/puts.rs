@@ -1,6 +1,6 @@
 //! Puts that do not keep to what they announced.
 
-use hmc_core::wire::data::DataFlags;
+use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 
 use super::rig::Rig;
 use super::{BOTH, Case};
@@ -85,6 +85,25 @@ pub const CASES: &[Case] = &[
         send: |rig| {
             begin(rig, 1);
             rig.write(1, (64, 63), 128, LAST);
+        },
+    },
+    Case {
+        what: "a gathered put of which a part is to follow",
+        check: "a gathered frame of another kind",
+        over: BOTH,
+        send: |rig| {
+            rig.send(&DataFrame::gather(2), &[]);
+            rig.write(1, (0, 64), 128, NONE);
+        },
+    },
+    Case {
+        what: "a gathered request",
+        check: "a gathered frame of another kind",
+        over: BOTH,
+        send: |rig| {
+            rig.send(&DataFrame::gather(1), &[]);
+            let get = rig.request(DataKind::Read, 0, 8);
+            rig.send(&get, &[]);
         },
     },
 ];

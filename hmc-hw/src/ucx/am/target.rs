@@ -384,7 +384,7 @@ impl AmTarget {
             }
             DataKind::ReadData => inner.on_read_data(frame, data),
             DataKind::Ack | DataKind::Nack => inner.on_replies(frame, data),
-            DataKind::WriteRef | DataKind::ReadRef | DataKind::Region => {
+            DataKind::WriteRef | DataKind::ReadRef | DataKind::Region | DataKind::Gather => {
                 Err(Violation("a frame that only streams have"))
             }
         };

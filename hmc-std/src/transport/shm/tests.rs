@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
+use hmc_core::limits::MAX_GATHER_REQUESTS;
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
@@ -38,6 +39,7 @@ fn plane(socket: UnixStream, inbox: &SharedInbox) -> ShmDataPlane {
         cma: true,
         batched_acks: true,
         generations: true,
+        gathers: true,
         windows: 16,
         inbox: Arc::clone(inbox),
     });
@@ -226,7 +228,7 @@ fn a_tag_waits_for_space_in_the_stream() {
     let mut pair = Pair::new();
     let source = pair.source(64);
     let (_target, window) = pair.target(64);
-    let count = u16::try_from(MAX_REQUESTS).expect("small");
+    let count = u16::try_from(MAX_GATHER_REQUESTS).expect("small");
     for index in 0..count {
         let put = work(index, Opcode::Put, &source, &window, 0);
         pair.near.stream.submit(&put, false, 0).expect("space");
@@ -236,9 +238,9 @@ fn a_tag_waits_for_space_in_the_stream() {
     assert_eq!(poll(&mut pair.near, 1), []);
     assert!(pair.near.interest().work, "it is to be tried again");
     let mut done = Vec::new();
-    while done.len() < MAX_REQUESTS + 1 {
+    while done.len() < MAX_GATHER_REQUESTS + 1 {
         pair.settle();
-        done.extend(poll(&mut pair.near, MAX_REQUESTS));
+        done.extend(poll(&mut pair.near, MAX_GATHER_REQUESTS));
     }
     assert_eq!(done.last(), Some(&(count, Ok(64))));
 }

@@ -112,6 +112,7 @@ mod tests {
             cma: false,
             batched_acks: true,
             generations: true,
+            gathers: true,
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });

@@ -328,6 +328,7 @@ mod tests {
             cma: true,
             batched_acks: true,
             generations: true,
+            gathers: true,
             windows: 1,
             inbox: Arc::new(Mutex::new(Inbox::new(1, 1))),
         });

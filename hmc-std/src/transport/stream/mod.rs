@@ -7,9 +7,10 @@
 //! socket accepts.
 //!
 //! The state is in `requests` (requests of this end), `tx` (frames out), `rx` (frames in), `target` (requests of
-//! the peer) and `life` (whether the peer may still copy). Methods of the data plane are in `send`, `receive` and
+//! the peer) and `life` (whether the peer may still copy). Methods of the data plane are in `send`, `gather`, `receive` and
 //! `serve`. The lock of the link guards all of it.
 
+mod gather;
 mod life;
 mod plane;
 mod receive;
@@ -42,7 +43,7 @@ use crate::node::inbox::SharedInbox;
 use crate::transport::generation_tables::GenerationTables;
 use crate::transport::regions::RegionCache;
 use crate::transport::released::Released;
-use requests::{Phase, Request, Requests};
+use requests::{Phase, Request, Requests, max_requests};
 use target::StreamTarget;
 
 /// How a stream came about, and its limits.
@@ -63,6 +64,8 @@ pub(crate) struct StreamSetup {
     pub(crate) batched_acks: bool,
     /// Whether the peer compares generations, and understands frames that name them.
     pub(crate) generations: bool,
+    /// Whether the peer understands frames whose headers come before their payloads.
+    pub(crate) gathers: bool,
     /// Windows that can be exposed to this peer.
     pub(crate) windows: usize,
     pub(crate) inbox: SharedInbox,
@@ -91,6 +94,8 @@ pub(crate) struct StreamDataPlane {
     delivered: bool,
     /// The peer cannot reach our address space by itself (it said so once).
     by_ref_refused: bool,
+    /// Whether several frames may be sent as one `Gather`.
+    gathers: bool,
     down: Option<DataCloseReason>,
     /// What was wrong with the frame that ended the stream.
     malformed: Option<WireError>,
@@ -122,15 +127,16 @@ impl StreamDataPlane {
             windows: WindowTable::new(vec![WindowEntry::FREE; setup.windows].into()),
             tables: GenerationTables::default(),
             has_generations: setup.generations,
-            requests: Requests::new(MAX_REQUESTS),
+            requests: Requests::new(max_requests(setup.gathers)),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             tx: tx::Tx::new(),
             rx: rx::Rx::new(setup.local),
-            target: StreamTarget::new(reached, setup.batched_acks),
+            target: StreamTarget::new(reached, setup.batched_acks, setup.gathers),
             arrivals: VecDeque::new(),
             inbox: setup.inbox,
             delivered: false,
             by_ref_refused: false,
+            gathers: setup.gathers,
             down: None,
             malformed: None,
             released: Released::default(),
@@ -220,8 +226,8 @@ impl StreamDataPlane {
         if expects && !self.has_generations {
             return Err(PostErrorKind::Unsupported);
         }
-        // The second condition bounds `done`: it never grows beyond what was reserved.
-        if self.requests.is_full() || self.done.len() >= MAX_REQUESTS {
+        // The second condition bounds `done`.
+        if self.requests.is_full() || self.done.len() >= max_requests(self.gathers) {
             return Err(PostErrorKind::Busy);
         }
         self.requests.push(Request {

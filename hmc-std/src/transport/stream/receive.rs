@@ -1,21 +1,26 @@
 //! Frames in: received, checked against the requests, and passed on.
 
+use hmc_core::limits::MAX_GATHERED_FRAMES;
 use hmc_core::transport::{DataCloseReason, DataPlane as _};
 use hmc_core::wire::cursor::WireError;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::work::{Failure, Opcode};
 #[cfg(test)]
 use hmc_mem::error::MemError;
+use hmc_mem::os::io::{MAX_PARTS, RecvPart};
 use rustix::io::Errno;
 
 use super::requests::Phase;
-use super::rx::{Dest, Incoming};
+use super::rx::{Dest, Incoming, Rx};
 use super::{Arrival, StreamDataPlane};
 
 /// What is wrong with a frame that is none; the rest is told beside it.
 const MALFORMED: &str = "a malformed data frame";
 /// Bytes that one call of `receive` takes before others get their turn.
 const BUDGET_BYTES: usize = 4 << 20;
+/// Bytes after which finished puts are acknowledged although more has come: of short ones the peer may have no more under way,
+/// and wait.
+const BYTES_AN_ACK: usize = 1 << 20;
 /// Descriptors that may have arrived ahead of their frames.
 const MAX_DESCRIPTORS: usize = 8;
 /// Mappable windows, and tables of their generations, that may wait to be mapped.
@@ -30,7 +35,7 @@ impl StreamDataPlane {
 
     /// Reads until the socket is empty or the budget is spent. Returns whether bytes came.
     pub(super) fn receive(&mut self) -> bool {
-        let mut got: usize = 0;
+        let (mut got, mut unsaid): (usize, usize) = (0, 0);
         self.rx.paused = false;
         while self.down.is_none() && got < BUDGET_BYTES {
             if let Err(down) = self.digest() {
@@ -40,10 +45,15 @@ impl StreamDataPlane {
             if self.rx.paused {
                 break;
             }
+            if unsaid >= BYTES_AN_ACK && self.target.run.is_some() {
+                self.send_queued();
+                unsaid = 0;
+            }
             match self.fill() {
                 Ok((0, _)) => self.close(DataCloseReason::Eof),
                 Ok((n, drained)) => {
                     got = got.saturating_add(n);
+                    unsaid = unsaid.saturating_add(n);
                     if drained {
                         if let Err(down) = self.digest() {
                             self.close(down);
@@ -103,26 +113,54 @@ impl StreamDataPlane {
             Some(Incoming { dest: Dest::Discard { .. }, .. }) | None => {
                 (self.socket.recv(tail)?, tail.len())
             }
-            Some(Incoming { dest: dest @ (Dest::Window { .. } | Dest::Answer { .. }), .. }) => {
-                let (Dest::Window { region, range, .. } | Dest::Answer { region, range, .. }) =
-                    &*dest
-                else {
-                    return Ok((0, true));
-                };
-                let want = usize::try_from(range.len()).unwrap_or(usize::MAX);
-                // Over UDS the next frame may carry a descriptor, which only `recv_with_fd` keeps:
-                // take no byte beyond this frame.
-                let tail = if self.local { Default::default() } else { tail };
-                let asked = want.saturating_add(tail.len());
-                let n = self.socket.recv_vectored(&region.bytes(), *range, tail)?;
-                let body = n.min(want);
-                dest.advance(u64::try_from(body).unwrap_or(0));
-                rx.end = rx.end.saturating_add(n.saturating_sub(body));
-                self.bytes_in = self.bytes_in.saturating_add(u64::try_from(body).unwrap_or(0));
-                return Ok((n, n < asked));
+            Some(Incoming { dest: Dest::Window { .. } | Dest::Answer { .. }, .. }) => {
+                return self.fill_bodies();
             }
         };
         rx.end = rx.end.saturating_add(n);
+        Ok((n, n < asked))
+    }
+
+    /// One receive call, into the places of the payloads that come next, and then into the buffer.
+    fn fill_bodies(&mut self) -> Result<(usize, bool), Errno> {
+        let Rx { buf, end, body, gathered, .. } = &mut self.rx;
+        let mut parts: heapless::Vec<RecvPart<'_>, MAX_PARTS> = heapless::Vec::new();
+        let (mut asked, mut is_all) = (0_usize, true);
+        for Incoming { dest, .. } in body.iter().chain(&*gathered) {
+            let part = match dest {
+                Dest::Window { region, range, .. } | Dest::Answer { region, range, .. } => {
+                    RecvPart::Shared(region.bytes(), *range)
+                }
+                Dest::Discard { .. } => {
+                    is_all = false;
+                    break;
+                }
+            };
+            let len = usize::try_from(dest.left()).unwrap_or(usize::MAX);
+            is_all = parts.len() < self.socket.max_places() && parts.push(part).is_ok();
+            if !is_all {
+                break;
+            }
+            asked = asked.saturating_add(len);
+        }
+        // Over UDS the next frame may carry a descriptor, which only `recv_with_fd` keeps: take no byte beyond this frame.
+        if is_all && !self.local {
+            let tail = buf.get_mut(*end..).unwrap_or_default();
+            let len = tail.len();
+            if parts.push(RecvPart::Private(tail)).is_ok() {
+                asked = asked.saturating_add(len);
+            }
+        }
+        let n = self.socket.recv_parts(&mut parts)?;
+        drop(parts);
+        let mut left = u64::try_from(n).unwrap_or(0);
+        for Incoming { dest, .. } in body.iter_mut().chain(gathered) {
+            let taken = left.min(dest.left());
+            dest.advance(taken);
+            left = left.saturating_sub(taken);
+            self.bytes_in = self.bytes_in.saturating_add(taken);
+        }
+        *end = end.saturating_add(usize::try_from(left).unwrap_or(0));
         Ok((n, n < asked))
     }
 
@@ -138,6 +176,7 @@ impl StreamDataPlane {
                 }
                 let discarded = matches!(incoming.dest, Dest::Discard { .. });
                 self.end_frame(&incoming.frame, discarded)?;
+                self.begin_gathered();
                 continue;
             }
             let rx = &self.rx;
@@ -154,9 +193,48 @@ impl StreamDataPlane {
                 self.rx.paused = true;
                 return Ok(());
             }
+            if frame.kind == DataKind::Gather && !self.has_heads(&frame) {
+                return Ok(());
+            }
             self.rx.start = self.rx.start.saturating_add(DATA_FRAME_BYTES);
             let dest = self.begin_frame(&frame)?;
-            self.rx.body = Some(Incoming { frame, dest });
+            self.rx.body = Some(Incoming { frame, dest, writing: None });
+        }
+    }
+
+    /// Whether the headers that a frame announces are in the buffer.
+    fn has_heads(&self, gather: &DataFrame) -> bool {
+        let heads = usize::try_from(gather.total).unwrap_or(usize::MAX).saturating_add(1);
+        self.rx.available() >= heads.saturating_mul(DATA_FRAME_BYTES)
+    }
+
+    /// Decides where the payloads of gathered frames go, whose headers are in the buffer.
+    fn accept_gather(&mut self, gather: &DataFrame) -> Result<(), DataCloseReason> {
+        for _ in 0..gather.total {
+            let held = self.rx.buf.get(self.rx.start..self.rx.end).unwrap_or_default();
+            let head = held.first_chunk::<DATA_FRAME_BYTES>();
+            let parsed = head.map(DataFrame::parse).transpose();
+            let parsed = parsed.map_err(|e| self.note_malformed(e))?;
+            let frame = parsed.filter(DataFrame::can_be_gathered);
+            let frame =
+                frame.ok_or(DataCloseReason::Protocol("a gathered frame of another kind"))?;
+            self.rx.start = self.rx.start.saturating_add(DATA_FRAME_BYTES);
+            let dest = self.begin_frame(&frame)?;
+            let writing =
+                if frame.kind == DataKind::Write { self.target.writing.take() } else { None };
+            if self.rx.gathered.capacity() == 0 {
+                self.rx.gathered.reserve_exact(MAX_GATHERED_FRAMES);
+            }
+            self.rx.gathered.push_back(Incoming { frame, dest, writing });
+        }
+        Ok(())
+    }
+
+    /// The payload of the next gathered frame follows, if there is one.
+    fn begin_gathered(&mut self) {
+        if let Some(next) = self.rx.gathered.pop_front() {
+            self.target.writing = next.writing.or(self.target.writing);
+            self.rx.body = Some(next);
         }
     }
 
@@ -192,6 +270,7 @@ impl StreamDataPlane {
             DataKind::Read => self.accept_read(frame).map(|()| nothing),
             DataKind::WriteRef | DataKind::ReadRef => self.accept_by_ref(frame).map(|()| nothing),
             DataKind::ReadData => self.accept_answer(frame),
+            DataKind::Gather => self.accept_gather(frame).map(|()| nothing),
             DataKind::Ack => self.accept_ack(frame).map(|()| nothing),
             DataKind::Nack => self.accept_nack(frame).map(|()| nothing),
             DataKind::Region => {
@@ -231,6 +310,7 @@ impl StreamDataPlane {
             | DataKind::ReadRef
             | DataKind::Ack
             | DataKind::Nack
+            | DataKind::Gather
             | DataKind::Region => {}
         }
         Ok(())

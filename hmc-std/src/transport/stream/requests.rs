@@ -7,6 +7,12 @@ use hmc_core::work::WorkRequest;
 /// Requests that one end may have unanswered on one stream; more is a breach of protocol.
 pub(crate) const MAX_REQUESTS: usize = hmc_core::limits::MAX_STREAM_REQUESTS;
 
+/// The same with a peer that understands `Gather`, or with one that does not. Queues get the space for more than
+/// [`MAX_REQUESTS`] when so many are under way for the first time.
+pub(super) const fn max_requests(gathers: bool) -> usize {
+    if gathers { hmc_core::limits::MAX_GATHER_REQUESTS } else { MAX_REQUESTS }
+}
+
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -45,7 +51,12 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn new(limit: usize) -> Self {
-        Self { queue: VecDeque::with_capacity(limit), base: 0, next_to_send: 0, limit }
+        Self {
+            queue: VecDeque::with_capacity(limit.min(MAX_REQUESTS)),
+            base: 0,
+            next_to_send: 0,
+            limit,
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -79,6 +90,12 @@ impl Requests {
                 Phase::Sent | Phase::Finished => self.next_to_send = seq.wrapping_add(1),
             }
         }
+    }
+
+    /// The requests from the one to send from next.
+    pub(super) fn unsent(&mut self) -> impl Iterator<Item = &Request> {
+        let first = self.next_to_send().map(|(seq, _)| seq).and_then(|seq| self.place(seq));
+        self.queue.iter().skip(first.unwrap_or(usize::MAX))
     }
 
     pub(super) fn has_unsent(&mut self) -> bool {

@@ -4,10 +4,12 @@ use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::types::Access;
 use hmc_core::wire::data::DataFrame;
+use hmc_core::work::Failure;
 use hmc_mem::error::MemError;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
+use super::target::PutInProgress;
 use crate::memory::Region;
 
 const BUF_BYTES: usize = 16 * 1024;
@@ -73,6 +75,8 @@ impl Dest {
 pub(super) struct Incoming {
     pub(super) frame: DataFrame,
     pub(super) dest: Dest,
+    /// Of a put among gathered frames that follow the one whose payload is being received: it is checked already.
+    pub(super) writing: Option<PutInProgress>,
 }
 
 #[derive(Debug)]
@@ -81,6 +85,8 @@ pub(super) struct Rx {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) body: Option<Incoming>,
+    /// Frames whose payloads follow that of `body`.
+    pub(super) gathered: VecDeque<Incoming>,
     /// What came beside the bytes, in the order of its frames. One that could not be taken has its place there, too.
     pub(super) descriptors: VecDeque<Result<OwnedFd, MemError>>,
     pub(super) paused: bool,
@@ -94,6 +100,7 @@ impl Rx {
             start: 0,
             end: 0,
             body: None,
+            gathered: VecDeque::new(),
             descriptors: VecDeque::new(),
             paused: false,
         }
@@ -101,39 +108,43 @@ impl Rx {
 
     pub(super) fn drop_body(&mut self) {
         self.body = None;
+        self.gathered.clear();
     }
 
     pub(super) fn available(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 
-    /// Stops writing into a window: the rest of the frame is discarded. Returns whether a frame was
-    /// under way.
-    pub(super) fn divert_window(&mut self, id: WindowId, of: Epoch) -> bool {
-        let Some(Incoming { dest, .. }) = &mut self.body else {
-            return false;
-        };
-        let hit = match dest {
+    /// Stops writing into a window: the rest of its frames is discarded, and puts that have not begun fail with `why`. Returns
+    /// whether one was under way.
+    pub(super) fn divert_window(&mut self, id: WindowId, of: Epoch, why: Failure) -> bool {
+        let is_hit = |dest: &Dest| match dest {
             Dest::Window { window, epoch, .. } => *window == id && *epoch == of,
             Dest::Answer { .. } | Dest::Discard { .. } => false,
         };
-        if hit {
-            *dest = Dest::Discard { left: dest.left() };
+        for Incoming { dest, writing, .. } in &mut self.gathered {
+            if is_hit(dest) {
+                *dest = Dest::Discard { left: dest.left() };
+                *writing = writing.map(|w| PutInProgress { fault: Some(why), ..w });
+            }
         }
-        hit
+        let under_way = self.body.as_mut().filter(|body| is_hit(&body.dest));
+        under_way.is_some_and(|body| {
+            body.dest = Dest::Discard { left: body.dest.left() };
+            true
+        })
     }
 
     /// Stops writing the answer of our get `of` into local memory.
     pub(super) fn divert_answer(&mut self, of: u32) {
-        let Some(Incoming { dest, .. }) = &mut self.body else {
-            return;
-        };
-        let hit = match dest {
-            Dest::Answer { seq, .. } => *seq == of,
-            Dest::Window { .. } | Dest::Discard { .. } => false,
-        };
-        if hit {
-            *dest = Dest::Discard { left: dest.left() };
+        for Incoming { dest, .. } in self.body.iter_mut().chain(&mut self.gathered) {
+            let hit = match dest {
+                Dest::Answer { seq, .. } => *seq == of,
+                Dest::Window { .. } | Dest::Discard { .. } => false,
+            };
+            if hit {
+                *dest = Dest::Discard { left: dest.left() };
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use super::tx::{Body, Owner, SMALL_BYTES};
 use super::{DataCloseReason, StreamDataPlane};
 use crate::transport::generation_tables::When;
 use hmc_core::transport::DataPlane as _;
+use hmc_mem::os::io::{MAX_PARTS, SendPart};
 
 /// Source of the rest of a frame whose memory was taken back.
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -35,24 +36,37 @@ impl StreamDataPlane {
                     return;
                 }
             }
-            let stage = self.tx.stage.get(self.tx.sent..).unwrap_or_default();
-            let sent = match &self.tx.body {
-                None => self.socket.send(stage),
-                Some(Body { region: Some(r), range, .. }) => {
-                    self.socket.send_vectored(stage, &r.bytes(), *range)
-                }
-                Some(Body { region: None, range, .. }) if stage.is_empty() => {
-                    let n = usize::try_from(range.len()).unwrap_or(usize::MAX).min(ZEROS.len());
-                    self.socket.send(ZEROS.get(..n).unwrap_or_default())
-                }
-                Some(Body { region: None, .. }) => self.socket.send(stage),
-            };
-            match sent {
+            match self.send_some() {
                 Ok(n) => self.note_sent(n),
                 Err(Errno::AGAIN) => return,
                 Err(e) => return self.fail(e),
             }
         }
+    }
+
+    /// One send call, of what is staged and the payload that follows it.
+    fn send_some(&self) -> Result<usize, Errno> {
+        let stage = self.tx.stage.get(self.tx.sent..).unwrap_or_default();
+        if self.tx.bodies.is_empty() {
+            return self.socket.send(stage);
+        }
+        let mut parts: heapless::Vec<SendPart<'_>, MAX_PARTS> = heapless::Vec::new();
+        let mut has_space = parts.push(SendPart::Private(stage)).is_ok();
+        for Body { region, range, .. } in &self.tx.bodies {
+            let (part, whole) = match region {
+                Some(region) => (SendPart::Shared(region.bytes(), *range), true),
+                None => {
+                    let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
+                    let zeros = ZEROS.get(..len.min(ZEROS.len())).unwrap_or_default();
+                    (SendPart::Private(zeros), zeros.len() == len)
+                }
+            };
+            has_space = has_space && parts.push(part).is_ok();
+            if !has_space || !whole {
+                break;
+            }
+        }
+        self.socket.send_parts(&parts)
     }
 
     /// Tries to send the descriptors that the kernel did not take. To be called now and then: no socket tells when it would.
@@ -91,16 +105,19 @@ impl StreamDataPlane {
             self.tx.stage.clear();
             self.tx.sent = 0;
         }
-        let from_body = u64::try_from(n.saturating_sub(from_stage)).unwrap_or(0);
-        let Some(body) = &mut self.tx.body else {
-            return;
-        };
-        self.bytes_out = self.bytes_out.saturating_add(from_body);
-        let (_, rest) = body.range.split_at_most(from_body);
-        body.range = rest;
-        if rest.is_empty() && self.tx.stage.is_empty() {
+        let mut left = u64::try_from(n.saturating_sub(from_stage)).unwrap_or(0);
+        self.bytes_out = self.bytes_out.saturating_add(left);
+        while self.tx.stage.is_empty()
+            && let Some(body) = self.tx.bodies.front_mut()
+        {
+            let (sent, rest) = body.range.split_at_most(left);
+            body.range = rest;
+            left = left.saturating_sub(sent.len());
+            if !rest.is_empty() {
+                return;
+            }
             let owner = body.owner;
-            self.tx.body = None;
+            self.tx.bodies.pop_front();
             if let Owner::Request(seq) = owner {
                 self.note_payload_gone(seq);
             }
@@ -127,15 +144,15 @@ impl StreamDataPlane {
                 continue;
             }
             self.tx.reply_turn = !self.tx.reply_turn;
-            let mut composed = self.tx.reply_turn && self.compose_reply();
-            composed = composed || self.compose_request();
-            if !composed && !self.compose_reply() {
+            let mut composed = self.tx.reply_turn && self.compose_replies();
+            composed = composed || self.compose_requests();
+            if !composed && !self.compose_replies() {
                 return;
             }
         }
     }
 
-    fn compose_reply(&mut self) -> bool {
+    pub(super) fn compose_reply(&mut self) -> bool {
         let Some(reply) = self.target.front_reply() else {
             return false;
         };
@@ -170,7 +187,7 @@ impl StreamDataPlane {
         true
     }
 
-    fn compose_request(&mut self) -> bool {
+    pub(super) fn compose_request(&mut self) -> bool {
         let Some((seq, r)) = self.requests.next_to_send() else {
             return false;
         };

@@ -9,9 +9,10 @@ use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 use hmc_mem::os::cma;
 
+use super::requests::max_requests;
 use super::rx::{Dest, Incoming};
 use super::target::{BYTES_A_WAKE, CmaJob, GetReply, PutInProgress};
-use super::{DataCloseReason, MAX_REQUESTS, StreamDataPlane};
+use super::{DataCloseReason, StreamDataPlane};
 use crate::memory::Region;
 use crate::node::inbox::Message;
 use crate::transport::generation_tables::When;
@@ -61,12 +62,12 @@ impl StreamDataPlane {
     /// Called before bytes of the frame in reception are stored: if a block has another generation than the frame names, the rest
     /// of the frame is discarded.
     pub(super) fn divert_stale(&mut self) {
-        let Some(Incoming { frame, dest: Dest::Window { .. } }) = &self.rx.body else { return };
+        let Some(Incoming { frame, dest: Dest::Window { .. }, .. }) = &self.rx.body else { return };
         let Err(fault) = self.compare(When::Before, frame, (frame.offset, frame.len.into())) else {
             return;
         };
         let (id, epoch) = (frame.window, frame.epoch);
-        self.rx.divert_window(id, epoch);
+        self.rx.divert_window(id, epoch, fault);
         if let Some(w) = &mut self.target.writing {
             w.fault = Some(fault);
         }
@@ -77,7 +78,7 @@ impl StreamDataPlane {
         &mut self,
         f: &DataFrame,
     ) -> Result<Option<(Region, ByteRange)>, DataCloseReason> {
-        if !self.target.has_space() {
+        if !self.target.has_space(self.rx.gathered.len()) {
             return Err(DataCloseReason::Protocol("more puts than were agreed"));
         }
         let len = u64::from(f.len);
@@ -141,7 +142,7 @@ impl StreamDataPlane {
     }
 
     pub(super) fn accept_read(&mut self, f: &DataFrame) -> Result<(), DataCloseReason> {
-        if self.target.replies.len() >= MAX_REQUESTS || !self.target.has_space() {
+        if self.target.replies.len() >= max_requests(self.gathers) || !self.target.has_space(0) {
             return Err(DataCloseReason::Protocol("more gets than were agreed"));
         }
         let offset = f.offset;
@@ -169,7 +170,7 @@ impl StreamDataPlane {
     }
 
     pub(super) fn accept_by_ref(&mut self, f: &DataFrame) -> Result<(), DataCloseReason> {
-        if self.target.jobs.len() >= MAX_REQUESTS || !self.target.has_space() {
+        if self.target.jobs.len() >= max_requests(self.gathers) || !self.target.has_space(0) {
             return Err(DataCloseReason::Protocol("more copies than were agreed"));
         }
         let access = if f.kind == DataKind::ReadRef { Access::READ } else { Access::WRITE };
@@ -294,7 +295,7 @@ impl StreamDataPlane {
     pub(super) fn refuse_window(&mut self, id: WindowId, epoch: Epoch) -> Result<(), WindowFault> {
         self.windows.apply(id, epoch, WindowTransition::Revoke)?;
         let revoked = Failure::Window(WindowFault::Revoked);
-        if self.rx.divert_window(id, epoch)
+        if self.rx.divert_window(id, epoch, revoked)
             && let Some(w) = &mut self.target.writing
         {
             w.fault = Some(revoked);

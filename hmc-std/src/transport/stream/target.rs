@@ -8,12 +8,17 @@ use hmc_core::wire::data::{DataFrame, DataKind};
 use hmc_core::work::Failure;
 use rustix::process::Pid;
 
-use super::requests::{MAX_REQUESTS, reserve_once};
+use super::requests::{MAX_REQUESTS, max_requests, reserve_once};
 
 /// Bytes whose copy takes longer than a process that sleeps needs to wake and to ask for more: 0.1 ms.
 pub(super) const BYTES_A_WAKE: u64 = 1 << 20;
+
 /// Answers that may wait to be sent.
-const MAX_ANSWERS: usize = hmc_core::wire::held::of_data(DataKind::Write).count();
+const fn max_answers(gathers: bool) -> usize {
+    max_requests(gathers).saturating_mul(2)
+}
+
+const _: () = assert!(max_answers(true) == hmc_core::wire::held::of_data(DataKind::Write).count());
 
 /// A put of several frames: it started with a checked range and must go on in order.
 #[derive(Clone, Copy, Debug)]
@@ -56,19 +61,21 @@ pub(super) struct StreamTarget {
     /// Whether the peer understands an Ack of several operations.
     batched_acks: bool,
     answers: VecDeque<DataFrame>,
+    max_answers: usize,
     pub(super) cma_pid: Option<Pid>,
 }
 
 impl StreamTarget {
     /// `reached` is the peer's process, if copies into and out of its address space may be tried.
-    pub(super) fn new(reached: Option<u32>, batched_acks: bool) -> Self {
+    pub(super) fn new(reached: Option<u32>, batched_acks: bool, gathers: bool) -> Self {
         Self {
             writing: None,
             replies: VecDeque::new(),
             jobs: VecDeque::new(),
             run: None,
             batched_acks,
-            answers: VecDeque::with_capacity(MAX_ANSWERS),
+            answers: VecDeque::with_capacity(max_answers(false)),
+            max_answers: max_answers(gathers),
             cma_pid: reached.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw),
         }
     }
@@ -159,9 +166,9 @@ impl StreamTarget {
         self.answers.push_back(DataFrame::nack(seq, why));
     }
 
-    /// How much the peer may still ask before it breaks the protocol.
-    pub(super) fn has_space(&self) -> bool {
-        self.answers.len() < MAX_ANSWERS
+    /// Whether the peer may still ask without breaking the protocol, while `asked` requests have no answer yet.
+    pub(super) fn has_space(&self, asked: usize) -> bool {
+        self.answers.len().saturating_add(asked) < self.max_answers
     }
 }
 
@@ -170,7 +177,7 @@ mod tests {
     use super::{Failure, StreamTarget};
 
     fn acks(batched_acks: bool, seqs: &[u32]) -> Vec<(u32, u64)> {
-        let mut target = StreamTarget::new(None, batched_acks);
+        let mut target = StreamTarget::new(None, batched_acks, false);
         for seq in seqs {
             target.done(*seq);
         }

@@ -3,6 +3,7 @@
 mod cancel;
 mod end;
 mod facts;
+mod gather;
 mod generations;
 mod receive;
 mod send;
@@ -48,6 +49,7 @@ impl Bench {
             cma: true,
             batched_acks: true,
             generations: true,
+            gathers: false,
             windows: 8,
             inbox: Arc::clone(&inbox),
         });
@@ -99,12 +101,20 @@ impl Bench {
             }
         }
         let (mut frames, mut rest) = (Vec::new(), bytes.as_slice());
+        // Headers that come before the payloads of the frames before them, and those payloads.
+        let (mut heads, mut payload) = (0_u64, 0);
         while let Some((head, behind)) = rest.split_first_chunk::<DATA_FRAME_BYTES>() {
             let frame = DataFrame::parse(head).expect("a frame");
             let carries = matches!(frame.kind, DataKind::Write | DataKind::ReadData);
             let len = if carries { usize::try_from(frame.len).expect("small") } else { 0 };
+            payload = len.saturating_add(payload);
+            heads =
+                if frame.kind == DataKind::Gather { frame.total } else { heads.saturating_sub(1) };
             frames.push(frame);
-            rest = behind.get(len..).expect("all of the payload");
+            rest = behind;
+            if heads == 0 {
+                rest = rest.get(std::mem::take(&mut payload)..).expect("all of the payload");
+            }
         }
         assert!(rest.is_empty(), "half a frame");
         frames

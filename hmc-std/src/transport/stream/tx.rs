@@ -1,5 +1,6 @@
-//! Outgoing frames: small ones are gathered in a staging buffer, large payload is sent in place.
+//! Outgoing frames: headers and small payload are copied to a staging buffer; large payload is sent from where it lies.
 
+use hmc_core::limits::MAX_GATHERED_FRAMES;
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, WindowId};
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFrame};
@@ -33,7 +34,8 @@ pub(super) struct Body {
 pub(super) struct Tx {
     pub(super) stage: Vec<u8>,
     pub(super) sent: usize,
-    pub(super) body: Option<Body>,
+    /// Payload that follows what is staged.
+    pub(super) bodies: VecDeque<Body>,
     pub(super) reply_turn: bool,
     /// Descriptors to send, ahead of everything else.
     pub(super) offers: VecDeque<Offer>,
@@ -53,7 +55,7 @@ impl Tx {
         Self {
             stage: Vec::with_capacity(STAGE_BYTES),
             sent: 0,
-            body: None,
+            bodies: VecDeque::new(),
             reply_turn: false,
             offers: VecDeque::new(),
             held: false,
@@ -63,16 +65,22 @@ impl Tx {
     pub(super) fn clear(&mut self) {
         self.stage.clear();
         self.sent = 0;
-        self.body = None;
+        self.bodies.clear();
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.stage.is_empty() && self.body.is_none()
+        self.stage.is_empty() && self.bodies.is_empty()
     }
 
     pub(super) fn has_space(&self) -> bool {
         let frame = DATA_FRAME_BYTES.saturating_add(usize::try_from(SMALL_BYTES).unwrap_or(0));
-        self.body.is_none() && self.stage.len().saturating_add(frame) <= STAGE_BYTES
+        self.bodies.is_empty() && self.stage.len().saturating_add(frame) <= STAGE_BYTES
+    }
+
+    /// Frames whose headers can be staged together, behind the one that announces them.
+    pub(super) fn space_to_gather(&self) -> usize {
+        let heads = STAGE_BYTES.saturating_sub(self.stage.len()) / DATA_FRAME_BYTES;
+        heads.saturating_sub(1).min(MAX_GATHERED_FRAMES)
     }
 
     pub(super) fn head(&mut self, frame: &DataFrame) {
@@ -82,7 +90,7 @@ impl Tx {
     /// Appends payload: copied when small, else left in place to be sent after the stage.
     pub(super) fn payload(&mut self, region: &Region, range: ByteRange, owner: Owner) -> bool {
         if range.len() > SMALL_BYTES {
-            self.body = Some(Body { region: Some(region.clone()), range, owner });
+            self.body(Some(region), range, owner);
             return false;
         }
         let from = self.stage.len();
@@ -95,18 +103,23 @@ impl Tx {
         true
     }
 
-    /// Whether local memory of request `seq` is being sent from.
-    pub(super) fn body_of(&self, seq: u32) -> bool {
-        self.body.as_ref().is_some_and(|b| b.owner == Owner::Request(seq))
+    /// Leaves payload in place, to be sent after the stage and the payload before it.
+    pub(super) fn body(&mut self, region: Option<&Region>, range: ByteRange, owner: Owner) {
+        if self.bodies.capacity() == 0 {
+            self.bodies.reserve_exact(MAX_GATHERED_FRAMES);
+        }
+        self.bodies.push_back(Body { region: region.cloned(), range, owner });
     }
 
-    /// Stops reading from a window: the rest of its frame becomes zeros, which the peer discards. Its pages are offered no more.
+    /// Whether local memory of request `seq` is being sent from.
+    pub(super) fn body_of(&self, seq: u32) -> bool {
+        self.bodies.iter().any(|b| b.owner == Owner::Request(seq))
+    }
+
+    /// Stops reading from a window: the rest of its frames becomes zeros, which the peer discards. Its pages are offered no more.
     pub(super) fn divert_window(&mut self, window: WindowId, epoch: Epoch) {
         self.offers.retain(|o| o.frame.window != window || o.frame.epoch != epoch);
-        if let Some(b) = &mut self.body
-            && b.owner == (Owner::Reply { window, epoch })
-        {
-            b.region = None;
-        }
+        let its = self.bodies.iter_mut().filter(|b| b.owner == (Owner::Reply { window, epoch }));
+        its.for_each(|b| b.region = None);
     }
 }

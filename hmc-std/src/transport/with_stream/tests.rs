@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::limits::MAX_ENDPOINT_BYTES;
+use hmc_core::limits::{MAX_ENDPOINT_BYTES, MAX_GATHER_REQUESTS};
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
@@ -24,7 +24,7 @@ use self::scripted::Scripted;
 use super::WithStream;
 use crate::memory::{Region, RegionTable};
 use crate::node::inbox::{Inbox, SharedInbox};
-use crate::transport::stream::{MAX_REQUESTS, StreamDataPlane, StreamSetup};
+use crate::transport::stream::{StreamDataPlane, StreamSetup};
 
 const TAGGED: Opcode = Opcode::PutNotify { tag: 7 };
 
@@ -52,6 +52,7 @@ impl Bench {
             cma: false,
             batched_acks: true,
             generations: true,
+            gathers: true,
             windows: 8,
             inbox: Arc::clone(&inbox),
         });
@@ -122,7 +123,7 @@ fn nothing_is_sent_before_the_counterparts_note_has_come() {
 #[test]
 fn tags_that_find_no_space_wait_and_fail_with_the_link() {
     let mut bench = Bench::new(PeerAccess::Remote, false, false);
-    let many = u16::try_from(MAX_REQUESTS).expect("small");
+    let many = u16::try_from(MAX_GATHER_REQUESTS).expect("small");
     for index in 0..many.saturating_add(1) {
         let put = bench.work(index, TAGGED, 64);
         bench.layer.plane.notifies.push_back(put);

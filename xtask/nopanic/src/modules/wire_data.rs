@@ -7,6 +7,8 @@ pub(crate) fn call() {
     done(DataFrame::new(any(DataKind::Write), small()));
     done(DataFrame::ack(small(), number()));
     let mut frame = any(DataFrame::nack(small(), failure()));
+    done(DataFrame::gather(number()));
+    done(DataFrame::can_be_gathered(&frame));
     done(DataFrame::why(&frame));
     done(DataFrame::generation(&frame));
     DataFrame::expect(&mut frame, small());

@@ -26,6 +26,7 @@ fn setup(pid: u32, socket: UnixStream, inbox: &Arc<Mutex<Inbox>>) -> StreamSetup
         cma: true,
         batched_acks: true,
         generations: true,
+        gathers: true,
         windows: 1,
         inbox: Arc::clone(inbox),
     }

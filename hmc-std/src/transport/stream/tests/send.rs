@@ -174,7 +174,7 @@ fn zeros_stand_for_memory_that_was_taken_back_behind_the_head_of_their_frame() {
     let mut frame = DataFrame::new(DataKind::ReadData, 4);
     (frame.len, frame.total) = (5000, 5000);
     bench.plane.tx.head(&frame);
-    bench.plane.tx.body = Some(Body { region: None, range, owner });
+    bench.plane.tx.bodies.push_back(Body { region: None, range, owner });
     bench.plane.flush();
     let mut sent = vec![9; DATA_FRAME_BYTES + 5001];
     assert_eq!((&bench.peer).read(&mut sent).expect("bytes"), DATA_FRAME_BYTES + 5000);
@@ -225,6 +225,7 @@ fn only_the_reply_from_a_window_that_is_taken_back_becomes_zeros() {
         let mut tx = Tx::new();
         assert!(!tx.payload(&region, range, owner));
         tx.divert_window(id, of);
-        assert_eq!(tx.body.expect("it goes on").region.is_none(), hit, "{owner:?} {id:?} {of:?}");
+        let body = tx.bodies.pop_front().expect("it goes on");
+        assert_eq!(body.region.is_none(), hit, "{owner:?} {id:?} {of:?}");
     }
 }

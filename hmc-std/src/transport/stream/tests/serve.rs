@@ -70,7 +70,7 @@ fn the_queue_is_short_up_to_a_mebibyte() {
         (vec![MIB, 1], false),
         (vec![MIB + 1], false),
     ] {
-        let mut target = StreamTarget::new(None, true);
+        let mut target = StreamTarget::new(None, true, false);
         let mut bench = Bench::local();
         let region = bench.region(2 * MIB);
         for len in &lens {
@@ -139,14 +139,15 @@ fn a_peer_may_ask_for_as_much_as_was_agreed() {
 
 #[test]
 fn no_more_answers_wait_than_were_agreed() {
-    let mut target = StreamTarget::new(None, true);
+    let mut target = StreamTarget::new(None, true, false);
     for seq in 0..512 {
-        assert!(target.has_space(), "{seq}");
+        assert!(target.has_space(0), "{seq}");
+        assert_eq!(target.has_space(1), seq != 511, "{seq}");
         target.refuse(seq, Failure::UnknownRegion);
     }
-    assert!(!target.has_space());
+    assert!(!target.has_space(0));
     assert_eq!(target.next_answer().map(|f| f.seq), Some(0));
-    assert!(target.has_space());
+    assert!(target.has_space(0));
 }
 
 #[test]
