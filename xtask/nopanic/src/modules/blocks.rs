@@ -6,11 +6,11 @@ use hmc_core::range::Extent;
 
 pub(crate) fn call() {
     if let Some(blocks) = WindowBlocks::new(Extent::new(number()), number()) {
-        done(blocks.window());
-        done(blocks.block_bytes());
-        done(blocks.count());
-        done(blocks.table());
-        done(blocks.touched(span()));
+        done(WindowBlocks::window(&blocks));
+        done(WindowBlocks::block_bytes(&blocks));
+        done(WindowBlocks::count(&blocks));
+        done(WindowBlocks::table(&blocks));
+        done(WindowBlocks::touched(&blocks, span()));
     }
     done(WindowBlocks::word_at(small()));
 }
