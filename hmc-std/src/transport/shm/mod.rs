@@ -73,6 +73,8 @@ pub(crate) struct ShmDataPlane {
     peer_life: Option<Arc<PeerLife>>,
     /// Of the control half, if both ends have them.
     rings: Option<Arc<CtrlRings>>,
+    /// Both ends know rings, so that the peer sends its own, whether this end has memory for them or not.
+    has_ring: bool,
     remote: Vec<Option<Mapped>>,
     /// The generations of the window whose pages come next.
     table: Option<ArrivedTable>,
@@ -127,6 +129,7 @@ impl ShmDataPlane {
             peer_page: None,
             peer_life: None,
             rings,
+            has_ring,
             remote: Vec::new(),
             table: None,
             unused: Unused::default(),

@@ -143,7 +143,7 @@ impl Progress for ShmDataPlane {
         while let Some(arrival) = self.stream.take_arrival() {
             let (id, epoch) = (arrival.window, arrival.epoch);
             let is_page = id == PAGE_ID || id == LIFE_ID;
-            let is_ring = id == RING_ID && self.rings.is_some();
+            let is_ring = id == RING_ID && self.has_ring;
             if usize::from(id.index()) >= MAX_WINDOWS_PER_PEER && !is_page && !is_ring {
                 self.close(DataCloseReason::Protocol("a window beyond the last place"));
                 break;
