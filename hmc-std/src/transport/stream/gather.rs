@@ -11,6 +11,9 @@ use super::tx::{Owner, SMALL_BYTES};
 /// Payload up to this size is sent together with others: longer ones cost no call each to speak of.
 const MAX_BYTES: u64 = 256 << 10;
 
+/// Payload of one call: what waits behind it, and what a cancelled put keeps, waits for no more.
+const MAX_GATHER_BYTES: u64 = 1 << 20;
+
 /// Whether payload of that length is sent from where it lies, together with others.
 fn is_gathered(len: u64) -> bool {
     len > SMALL_BYTES && len <= MAX_BYTES
@@ -36,8 +39,12 @@ impl StreamDataPlane {
     /// Stages the next request, or as many puts as go together.
     pub(super) fn compose_requests(&mut self) -> bool {
         let most = if self.gathers { self.tx.space_to_gather() } else { 0 };
-        let fits =
-            |r: &&Request| r.can_be_gathered() && self.regions.resolve(r.work.local).is_some();
+        let mut bytes = 0;
+        let fits = |r: &&Request| {
+            bytes = r.work.local.span.len().saturating_add(bytes);
+            let is_short = bytes <= MAX_GATHER_BYTES;
+            is_short && r.can_be_gathered() && self.regions.resolve(r.work.local).is_some()
+        };
         let count = self.requests.unsent().take(most).take_while(fits).count();
         if count < 2 {
             return self.compose_request();
@@ -63,7 +70,12 @@ impl StreamDataPlane {
     pub(super) fn compose_replies(&mut self) -> bool {
         let most = if self.gathers { self.tx.space_to_gather() } else { 0 };
         let replies = &self.target.replies;
-        let count = replies.iter().take(most).take_while(|r| r.can_be_gathered()).count();
+        let mut bytes = 0;
+        let fits = |r: &&GetReply| {
+            bytes = r.total.saturating_add(bytes);
+            bytes <= MAX_GATHER_BYTES && r.can_be_gathered()
+        };
+        let count = replies.iter().take(most).take_while(fits).count();
         if count < 2 {
             return self.compose_reply();
         }

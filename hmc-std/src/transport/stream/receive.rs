@@ -48,6 +48,9 @@ impl StreamDataPlane {
             if unsaid >= BYTES_AN_ACK && self.target.run.is_some() {
                 self.send_queued();
                 unsaid = 0;
+                if self.down.is_some() {
+                    break;
+                }
             }
             match self.fill() {
                 Ok((0, _)) => self.close(DataCloseReason::Eof),
@@ -335,7 +338,7 @@ impl StreamDataPlane {
         if early {
             return Err(DataCloseReason::Protocol("an answer that ends early"));
         }
-        if r.mute {
+        if r.mute || len == 0 {
             return Ok(Dest::Discard { left: len });
         }
         match self.regions.resolve(whole) {

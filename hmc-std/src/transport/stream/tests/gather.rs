@@ -79,6 +79,21 @@ fn puts_and_replies_from_where_they_lie_share_a_call_where_the_peer_understands_
     }
 }
 
+/// An acknowledgement waits behind 1 MiB at most.
+#[test]
+fn a_gathered_call_has_one_mebibyte() {
+    let mut bench = Bench::new(false, true, 16);
+    bench.plane.gathers = true;
+    let region = bench.region(200 << 10);
+    for index in 0..6 {
+        bench.submit(index, Opcode::Put, &region, false);
+    }
+    let frames = bench.frames();
+    assert_eq!(frames.first().map(DataFrame::emit), Some(DataFrame::gather(5).emit()));
+    let seqs: Vec<_> = frames.iter().skip(1).map(|f| (f.kind, f.seq)).collect();
+    assert_eq!(seqs, (0..6).map(|seq| (DataKind::Write, seq)).collect::<Vec<_>>());
+}
+
 /// One end, and the window over all of its memory.
 fn end(socket: UnixStream) -> (StreamDataPlane, Region, WindowDesc) {
     socket.set_nonblocking(true).expect("a socket");
