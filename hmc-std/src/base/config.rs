@@ -364,7 +364,7 @@ pub(crate) fn listening_address(text: &str) -> Result<SocketAddr> {
 
 /// Refuses to use `ip` without credentials unless it is loopback or `insecure` was asked for.
 pub(crate) fn check_exposure(ip: IpAddr, insecure: bool) -> Result<()> {
-    if ip.is_loopback() || insecure {
+    if ip.to_canonical().is_loopback() || insecure {
         return Ok(());
     }
     Err(Error::new(

@@ -4,7 +4,7 @@ use hmc_core::wire::advert::EndpointDesc;
 use hmc_core::wire::hello::Hello;
 use hmc_core::wire::reject::RejectReason;
 
-use crate::base::address::Address;
+use crate::base::address::{Address, is_loopback};
 use crate::base::error::ErrorKind;
 use crate::base::lock::lock;
 use crate::io::listener::PeerAddr;
@@ -29,7 +29,7 @@ impl SessionInner {
                 (self.needs_proof(socket.own_address().map(|a| a.ip()), from.ip()), false)
             }
         };
-        let route = self.route_back(h, source);
+        let route = self.route_back(h, source, socket);
         let (rank, incarnation, host) = (h.rank, h.incarnation, h.host);
         let elsewhere = self.is_elsewhere(h.asked);
         let claim = Claim { rank, incarnation, host, route, elsewhere, proven };
@@ -77,7 +77,7 @@ impl SessionInner {
     }
 
     /// Where the pending connection itself listens, should it have to be dialed.
-    fn route_back(&self, h: &Hello<'_>, source: PeerAddr) -> Option<Address> {
+    fn route_back(&self, h: &Hello<'_>, source: PeerAddr, socket: &Socket) -> Option<Address> {
         h.endpoints.iter().find_map(|blob| match (blob.decode(), source) {
             (Ok(EndpointDesc::Shm { path }), PeerAddr::Uds { .. }) if h.host == self.host => {
                 let path = std::path::PathBuf::from(std::ffi::OsString::from(
@@ -87,8 +87,11 @@ impl SessionInner {
                 path.parent().map(|dir| Address::Uds(dir.to_path_buf()))
             }
             (Ok(e @ EndpointDesc::Tcp { .. }), PeerAddr::Tcp(from)) => {
-                // It came by a listener of ours whose address stood for the trust in it.
-                e.port().map(|port| Address::tcp((from.ip(), port)).unauthenticated())
+                let route = Address::tcp((from.ip(), e.port()?));
+                // The address at which it came stood for the trust in it, unless only this system can reach that.
+                let here = socket.own_address().map(|at| at.ip());
+                let is_trusted = here.is_some_and(|ip| !is_loopback(ip));
+                Some(if is_trusted { route.unauthenticated() } else { route })
             }
             _ => None,
         })
