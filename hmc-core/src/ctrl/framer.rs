@@ -55,6 +55,13 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Framer<S> {
         self.tail.saturating_sub(self.head)
     }
 
+    /// Takes the bytes received and not given out; none is held then.
+    pub fn take_held(&mut self) -> &[u8] {
+        let (head, tail) = (self.head, self.tail);
+        (self.head, self.tail) = (0, 0);
+        self.storage.as_ref().get(head..tail).unwrap_or(&[])
+    }
+
     /// Time at which an incomplete frame started to arrive; `None` if there is none.
     #[must_use]
     pub const fn began(&self) -> Option<Instant> {

@@ -68,7 +68,10 @@ impl CtrlState {
     /// What is waited for on the socket.
     fn socket_wants(&self) -> Readiness {
         let wanted = self.machine.wants();
-        Readiness { write: wanted.write && !self.rings.sends(), ..wanted }
+        let by_ring = wanted.write && self.rings.sends();
+        // A byte tells that there is space in the ring, also while nothing else is to be read.
+        let read = wanted.read || (by_ring && self.rings.receives() && wanted.end);
+        Readiness { read, write: wanted.write && !by_ring, ..wanted }
     }
 
     /// A leader is about to sleep: returns what is to be waited for on the socket. `None` if bytes have come, which no socket
@@ -96,6 +99,15 @@ impl CtrlState {
         self.parked = true;
     }
 
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked
+    }
+
+    /// Nobody looks at the ring by itself now.
+    pub(crate) fn is_unattended(&self) -> bool {
+        !self.claimed || self.parked
+    }
+
     pub(crate) fn receives_by_ring(&self) -> bool {
         self.rings.receives()
     }
@@ -120,10 +132,10 @@ impl CtrlState {
         }
     }
 
-    /// All that this end receives comes through `ring` from now on. Whether nothing came behind the note of that.
+    /// All that this end receives comes through `ring` from now on. Whether nothing but wake bytes came behind the note of that.
     pub(crate) fn receive_by(&mut self, ring: RingReader) -> bool {
         self.rings.receive_by(ring);
-        self.machine.held() == 0
+        self.machine.take_held().iter().all(|byte| *byte == 0)
     }
 
     pub(crate) fn is_claimed(&self) -> bool {

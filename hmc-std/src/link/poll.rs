@@ -134,6 +134,11 @@ impl Link {
             }
             ctrl.machine.adapt_deadlines(late, spread, now);
             ctrl.tick(now, self, &mut came);
+            // It may have looked at the ring in place of who is woken for that.
+            if ctrl.is_unattended() && !ctrl.sleep() {
+                self.ctrl_wakes.set_unread();
+                self.reactor.request_ctrl_poll();
+            }
             self.update_ctrl_interest(&mut ctrl);
             (ctrl.machine.ended(), self.follow_ups.begin())
         };

@@ -65,7 +65,8 @@ impl Link {
 
     /// Registers what the control connection waits for now, and wakes a peer that sleeps although bytes were written to its ring.
     pub(crate) fn update_ctrl_interest(&self, ctrl: &mut CtrlState) {
-        if !self.ctrl_wakes.is_deferred() {
+        // Who has deferred that may sleep itself.
+        if !self.ctrl_wakes.is_deferred() || ctrl.is_parked() {
             ctrl.wake_peer();
         }
         let wanted = ctrl.interest();

@@ -1,9 +1,8 @@
-//! The control connection of a link as a function of bytes, space and time: no socket, no lock, no clock.
+//! The control connection of a link as a function of bytes, space and time: no socket, lock or clock. [`super::CtrlState`] drives it.
 //!
 //! Input are the bytes that were received ([`ControlMachine::received`]), how far an attempt to send came
-//! ([`ControlMachine::transmitted`]), whether the inbox has space, and the time. Output are the events of whole frames
-//! ([`ControlMachine::next`]), the bytes to send ([`ControlMachine::transmit`]), the readiness to wait for
-//! ([`ControlMachine::wants`]) and the end ([`ControlMachine::ended`]). [`super::CtrlState`] is the driver.
+//! ([`ControlMachine::transmitted`]), whether the inbox has space, and the time. Output are events of frames ([`ControlMachine::next`]),
+//! bytes to send ([`ControlMachine::transmit`]), what to wait for ([`ControlMachine::wants`]) and the end ([`ControlMachine::ended`]).
 
 use hmc_core::ctrl::conn::ControlConn;
 use hmc_core::ctrl::framer::{Framer, Next};
@@ -215,6 +214,11 @@ impl ControlMachine {
         self.framer.held()
     }
 
+    /// Takes what was received and not taken out.
+    pub(super) fn take_held(&mut self) -> &[u8] {
+        self.framer.take_held()
+    }
+
     /// Where to receive into.
     pub(super) fn space(&mut self) -> &mut [u8] {
         self.framer.space()
@@ -321,7 +325,7 @@ impl ControlMachine {
     }
 
     /// Whether nothing waits to be sent.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.unsent.is_empty()
     }
 

@@ -45,12 +45,24 @@ impl CtrlState {
                 None => break,
             }
         }
-        if self.machine.is_paused() && self.socket.has_ended() {
-            self.machine.note_hang_up();
+        if self.machine.is_paused() {
+            let has_ended = self.rings.receives() && !self.takes_wakes();
+            if has_ended || self.socket.has_ended() {
+                self.machine.note_hang_up();
+            }
+        }
+        if self.rings.tell_space(&self.socket) && self.machine.is_idle() {
+            // No ping asked for it: it only wakes the peer, which looks for space then. So does what is queued already.
+            let _ = self.machine.offer(&ControlMessage::Pong(0));
         }
         self.flush(now);
         self.send_answers(now);
         self.rings.wake_late_peer(&self.socket, now);
+    }
+
+    /// Takes the peer's wake bytes. Whether the connection goes on.
+    fn takes_wakes(&mut self) -> bool {
+        self.rings.take_wakes(&self.socket).unwrap_or(false)
     }
 
     /// One receive call. Says whether the socket is now (very likely) empty, if something came.

@@ -27,6 +27,8 @@ pub(super) struct RingIo {
     looks: bool,
     /// The last call announced that this end sleeps.
     asleep: bool,
+    /// The peer waits for space in the ring, and was not told that there is some.
+    owes_space: bool,
 }
 
 impl RingIo {
@@ -73,10 +75,27 @@ impl RingIo {
         }
         // After the look at the socket: what was written before the connection ended is read first.
         let (n, waits) = ring.read(into).map_err(|_| Errno::PROTO)?;
-        if waits {
+        self.owes_space |= waits;
+        if n != 0 { Ok(n) } else { ended.unwrap_or(Err(Errno::AGAIN)) }
+    }
+
+    /// Takes the wake bytes of the peer, while what it sends is not to be read. `Ok(false)`: the connection has ended.
+    pub(super) fn take_wakes(&mut self, socket: &Socket) -> Result<bool> {
+        match socket.recv(&mut [0; WAKES]) {
+            Ok(n) => Ok(n != 0),
+            Err(Errno::AGAIN) => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Tells a peer that waits for space that there is some. Returns `true` if that takes a frame: what this end sends still goes
+    /// through the socket, where a byte would lie between frames.
+    pub(super) fn tell_space(&mut self, socket: &Socket) -> bool {
+        let owes = std::mem::take(&mut self.owes_space);
+        if owes && self.sends() {
             wake(socket);
         }
-        if n != 0 { Ok(n) } else { ended.unwrap_or(Err(Errno::AGAIN)) }
+        owes && !self.sends()
     }
 
     /// Has the next calls look at the socket.

@@ -18,6 +18,7 @@ pub(crate) fn call() {
     done(Framer::next(&mut f, small()));
     done(&mut f);
     done(Framer::capacity(&f));
+    done(Framer::take_held(&mut f));
     match Framer::grow(&mut f, any(&mut large[..])) {
         Ok(old) => done(old),
         Err(e) => done((e.storage, e.need)),

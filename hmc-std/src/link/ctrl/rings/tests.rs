@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use hmc_core::types::{Access, ConnType};
 use hmc_core::wire::advert::{ENDPOINT_CTRL_RING, EndpointBlob};
-use hmc_core::wire::message::ControlMessage;
+use hmc_core::wire::message::{ControlMessage, tag_frame};
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::ring::{RING_BYTES, RING_PAGES_BYTES, RingReader};
+use hmc_mem::os::ring::{RING_BYTES, RING_PAGES_BYTES, RingReader, RingWriter};
 use rustix::io::Errno;
 
 use crate::base::clock;
@@ -107,17 +107,8 @@ fn what_was_written_before_the_connection_ended_is_received() {
 fn a_full_ring_stops_the_sender_until_the_peer_reads() {
     let (near, far) = pair(ConnType::Shm);
     let bytes = [7; 1000];
-    let mut sent = 0u64;
-    let e = loop {
-        match near.link.send_out(&ControlMessage::Struct(&bytes)) {
-            Ok(None) => sent += 1,
-            Ok(Some(mark)) => {
-                assert!(near.link.has_left(mark).is_none());
-                break near.link.send_out(&ControlMessage::Tag(1)).expect_err("it is full");
-            }
-            Err(e) => panic!("a part of one is taken first: {e}"),
-        }
-    };
+    let sent = fill(&near, &bytes);
+    let e = near.link.send_out(&ControlMessage::Tag(1)).expect_err("it is full");
     assert_eq!(e.kind(), ErrorKind::Full);
     assert!(sent * 1008 <= RING_BYTES && (sent + 1) * 1008 > RING_BYTES, "{sent}");
     assert!(!near.link.ctrl().interest().write, "the socket takes bytes at any time");
@@ -133,6 +124,79 @@ fn a_full_ring_stops_the_sender_until_the_peer_reads() {
     near.link.send_out(&ControlMessage::Tag(2)).expect("there is space");
     far.link.poll_ctrl(false);
     assert_eq!(next(&far), Some(Message::Tag(2)));
+}
+
+/// Fills the ring to the peer. Returns how many messages of these bytes it holds as a whole.
+fn fill(near: &End, bytes: &[u8]) -> u64 {
+    for sent in 0.. {
+        match near.link.send_out(&ControlMessage::Struct(bytes)) {
+            Ok(None) => {}
+            Ok(Some(_)) => return sent,
+            Err(e) => panic!("a part of one is taken first: {e}"),
+        }
+    }
+    0
+}
+
+/// Its own frames still travel on the socket, where a wake byte would lie between them.
+#[test]
+fn a_peer_that_has_not_switched_tells_of_space_by_a_frame() {
+    let (near, far) = pair(ConnType::Tcp);
+    let (ring, fd) = RingReader::new().expect("pages");
+    let out = RingWriter::map(fd).expect("mapped");
+    near.link.ctrl().send_by(out, &ControlMessage::Tag(1), clock::now());
+    far.link.poll_ctrl(false);
+    assert_eq!(next(&far), Some(Message::Tag(1)));
+    assert!(far.link.ctrl().receive_by(ring));
+    let bytes = [7; 1000];
+    for _ in 0..=fill(&near, &bytes) {
+        far.link.poll_ctrl(false);
+        assert_eq!(next(&far), Some(Message::bytes(bytes.to_vec())));
+        near.link.poll_ctrl(false);
+    }
+    far.link.send(&ControlMessage::Tag(2)).expect("sent");
+    near.link.poll_ctrl(false);
+    assert_eq!(next(&near), Some(Message::Tag(2)), "{}", near.link.reason());
+}
+
+/// The byte behind its note comes in one call with it.
+#[test]
+fn a_wake_byte_behind_the_note_of_a_ring_is_no_frame() {
+    let (near, far) = pair(ConnType::Tcp);
+    let (ring, fd) = RingReader::new().expect("pages");
+    near.link.ctrl_socket().send(&[0]).expect("space");
+    far.link.poll_ctrl(false);
+    assert!(far.link.ctrl().receive_by(ring));
+    let mut out = RingWriter::map(fd).expect("mapped");
+    let _ = out.write(&tag_frame(3)).expect("a ring");
+    far.link.poll_ctrl(false);
+    assert_eq!(next(&far), Some(Message::Tag(3)), "{}", far.link.reason());
+}
+
+/// What it sends waits for space in the ring, of which a byte on the socket tells.
+#[test]
+fn an_end_whose_inbox_is_full_learns_of_space() {
+    let (near, far) = pair(ConnType::Shm);
+    for tag in 0..20 {
+        far.link.send(&ControlMessage::Tag(tag)).expect("sent");
+    }
+    near.link.poll_ctrl(false);
+    assert!(near.link.ctrl().machine.is_paused());
+    assert!(!near.link.ctrl().interest().read, "it reads nothing now");
+    let bytes = [7; 1000];
+    let sent = fill(&near, &bytes);
+    assert!(near.link.ctrl().interest().read, "a byte tells of space");
+    for _ in 0..=sent {
+        far.link.poll_ctrl(false);
+        assert_eq!(next(&far), Some(Message::bytes(bytes.to_vec())));
+        near.link.poll_ctrl(false);
+    }
+    assert_eq!(on_socket(&near), 0, "nothing keeps the socket readable");
+    assert!(near.link.ctrl().machine.is_paused() && near.link.ctrl().machine.is_idle());
+    let _ = fill(&near, &bytes);
+    far.link.ctrl_socket().shutdown();
+    near.link.poll_ctrl(false);
+    assert!(!near.link.ctrl().interest().read, "an end is reported once");
 }
 
 #[test]
@@ -153,7 +217,7 @@ fn a_note_of_a_ring_that_is_not_there_ends_the_link() {
 
 #[test]
 fn nothing_may_lie_behind_the_note_of_a_ring() {
-    for (bytes, is_fine) in [(&[][..], true), (&[1, 0], false)] {
+    for (bytes, is_fine) in [(&[][..], true), (&[0, 0], true), (&[1, 0], false)] {
         let (near, far) = pair(ConnType::Tcp);
         near.link.ctrl_socket().send(bytes).expect("space");
         far.link.poll_ctrl(false);
