@@ -11,7 +11,7 @@ const LEN: u64 = 1 << 20;
 const SHORT: Duration = Duration::from_millis(200);
 
 /// A window of a region into which the other process puts, which begins at `at`.
-fn under_load(other: &mut Other, session: &Session, at: u64) -> (Region, Window) {
+fn under_load(other: &mut Other, session: &Session, at: u64) -> (Region, Window<Span>) {
     let peer = session.peer(1).expect("connected");
     let region = session.memory().allocate(LEN * 2).expect("memory");
     let span = region.take(at, LEN).expect("it is free");
