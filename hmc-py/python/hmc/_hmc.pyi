@@ -6,7 +6,7 @@ from typing import Any, Self, final
 
 from .typing import ArrayLike, Explanation, HeldMemory, SessionStats
 
-__all__ = ["Batch", "Core", "Op", "Peer", "RawGroup", "Region", "Remote", "View", "Waker", "Window", "default_uds_dir",
+__all__ = ["Batch", "Core", "Generations", "Op", "Peer", "RawGroup", "Region", "Remote", "View", "Waker", "Window", "default_uds_dir",
            "SECOND_RANKS", "end_log", "error_kinds", "held", "job_of", "rank_of"]
 
 SECOND_RANKS: tuple[int, int]
