@@ -37,7 +37,8 @@ impl Link {
     pub(crate) fn send_out(&self, m: &ControlMessage<'_>) -> Result<Option<u64>> {
         // A ring takes what nobody will read any more; a socket reports the end itself.
         let _ = self.end_if_marked();
-        self.send_by(m, CtrlState::send_out)
+        let mark = self.send_by(m, CtrlState::send_out)?;
+        Ok(mark)
     }
 
     /// The peer's ring has come: sends by it.
