@@ -4,6 +4,7 @@
 //! their diff shows a reviewer what a change does to the users of the library. `--against COMMIT` compares the texts with those of a
 //! release, and checks that the version says whether something was removed or changed.
 
+mod bindings;
 mod functions;
 mod listing;
 mod release;

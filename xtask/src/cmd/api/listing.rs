@@ -1,5 +1,6 @@
 //! The public items of a library, one line each, as rustdoc and `public-api` find them.
 
+use super::bindings;
 use crate::shell;
 use public_api::Builder;
 use serde_json::Value;
@@ -59,7 +60,7 @@ impl Listing {
                 .omit_auto_derived_impls(!derived)
                 .build()
                 .map_err(|e| format!("{} (format {format}): {e}", json.display()))?;
-            Ok(items.items().map(ToString::to_string).collect())
+            Ok(items.items().map(|item| bindings::sorted(&item.to_string())).collect())
         };
         Ok(Self { format, items: merge(read(true)?, &read(false)?) })
     }
