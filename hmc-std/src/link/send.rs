@@ -35,8 +35,6 @@ impl Link {
     /// # Errors
     /// `Full` when the system takes nothing now; `PeerDead` when the peer is gone.
     pub(crate) fn send_out(&self, m: &ControlMessage<'_>) -> Result<Option<u64>> {
-        // A ring takes what nobody will read any more; a socket reports the end itself.
-        let _ = self.end_if_marked();
         let mark = self.send_by(m, CtrlState::send_out)?;
         Ok(mark)
     }
