@@ -456,17 +456,11 @@ class Session(SeedsGuide):
         return self._core.register(array)
 
     def allocate(self, nbytes: int) -> Region:
-        """Memory of ``nbytes`` zeroed bytes that peers of this host can map: what is put into it moves once.
-
-        ``numpy.frombuffer(region, dtype)`` is an array over it.
-        """
+        """Zeroed memory that peers of this host can map; ``numpy.frombuffer(region, dtype)`` is an array over it."""
         return self._core.allocate(nbytes)
 
     def generations(self, nbytes: int, block_size: int) -> Generations:
-        """Generations for memory of ``nbytes`` bytes that is exposed in blocks of ``block_size`` bytes: whole ones, at most 65,536.
-
-        For ``Peer.expose(..., generations=)``; see :class:`Generations`.
-        """
+        """:class:`Generations` for ``Peer.expose`` of ``nbytes`` bytes in whole blocks of ``block_size``, at most 65,536."""
         return self._core.generations(nbytes, block_size)
 
 
@@ -490,8 +484,7 @@ def create_session(device_id: int = 0, buffer_size: int = DEFAULT_BUFFER_SIZE, m
             this host do not map the buffer.
         mem_type: ``CPU``, or ``DEFAULT``, which is the same in this version; others raise ``Unavailable``.
         num_chs: workers of UCX, and queue pairs of a link over RDMA verbs.
-        local_ip: this process's address as its peers know it.
-        accept_upstream, job, secret_file, insecure_loopback: as for :class:`Session`.
+        local_ip: this process's address as its peers know it. The others: as for :class:`Session`.
 
     >>> session = create_session(buffer_size=4096)
     >>> session.buf.size

@@ -14,7 +14,7 @@ fn keep(from: &SharedBytes<'_>, into: Option<&SharedBytes<'_>>) -> Result<()> {
 
 impl Call<'_> {
     pub(super) async fn barrier(&self) -> Result<()> {
-        // In step k everybody has heard, by way of others, of the 2^k members before it.
+        // Before step k each member knows that the 2^k members up to and including itself have arrived.
         let n = self.count();
         let mut far = 1;
         while far < n {
