@@ -191,3 +191,25 @@ fn a_heartbeat_finds_the_end_behind_a_full_connection() {
     drop(rogue);
     until("its end is found", LONG, || (!peer.is_connected()).then_some(()));
 }
+
+/// Its messages fill the inbox, and more of them wait in the connection: a ring over shared memory.
+#[test]
+fn a_process_that_is_killed_behind_a_full_inbox_starts_again_with_its_rank() {
+    for via in ["shm", "tcp"] {
+        let dir = TempDir::new();
+        let (session, _) = listening(&dir, Some(Duration::from_millis(500)));
+        let settings = format!("rank=1 uds={} buffer=65536", dir.path().display());
+        let connect = format!("connect 0 uds://{} {via} 10000", dir.path().display());
+        let mut actor = Actor::session(ACTOR, &settings);
+        actor.request(&connect);
+        let peer = session.accept(1).within(LONG).wait().unwrap();
+        actor.send(&format!("tags 0 0 {TAGS} kill"));
+        until("its end is seen", LONG, || (!peer.is_connected()).then_some(()));
+        let mut again = Actor::session(ACTOR, &settings);
+        again.request(&connect);
+        for n in 0..TAGS {
+            let got = peer.recv(Wanted::Tag).within(LONG).wait().unwrap();
+            assert_eq!(got, Message::Tag(n.try_into().unwrap()), "{via}");
+        }
+    }
+}

@@ -51,7 +51,7 @@ pub(crate) struct ControlMachine {
     /// Bytes were received since the poll began.
     came: bool,
     paused: bool,
-    /// The peer has ended the connection, which was seen while nothing is read: the inbox is full.
+    /// The peer has ended the connection, which was seen while the inbox was full.
     hung_up: bool,
 }
 
@@ -111,8 +111,7 @@ impl ControlMachine {
         self.end(false, "closed here");
     }
 
-    /// The data plane has ended: what the peer sent is received up to its end, until `at` at the latest, or an earlier time
-    /// that was set.
+    /// The data plane has ended: what the peer sent is received until `at` at the latest, or an earlier time that was set.
     pub(crate) fn close_at(&mut self, at: Instant) {
         self.close_at = Some(self.close_at.map_or(at, |set| set.min(at)));
     }
@@ -199,9 +198,9 @@ impl ControlMachine {
         self.paused
     }
 
-    /// Whether the inbox has no space for one more message, so that nothing is read.
+    /// Whether the inbox has no space for one more message, so that nothing is read, unless the peer has ended the connection.
     pub(super) fn pause(&mut self, on: bool) {
-        self.paused = on;
+        self.paused = on && !self.hung_up;
     }
 
     /// Whether bytes of the peer are of use: the connection has not ended, and the inbox has space.
@@ -241,9 +240,10 @@ impl ControlMachine {
         self.end(false, format!("its control connection failed: {}", std::io::Error::from(e)));
     }
 
-    /// The peer was seen to have ended the connection while nothing is read.
+    /// The peer has ended the connection while nothing is read. Now the rest is read, which the system or a ring holds.
     pub(super) fn note_hang_up(&mut self) {
         self.hung_up = true;
+        self.paused = false;
     }
 
     /// Takes the next whole frame and has `execute` do what it means, if it is not the protocol's own business; that returns

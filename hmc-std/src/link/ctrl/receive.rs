@@ -48,6 +48,7 @@ impl CtrlState {
         if self.machine.is_paused() {
             let has_ended = self.rings.receives() && !self.takes_wakes();
             if has_ended || self.socket.has_ended() {
+                self.rings.look();
                 self.machine.note_hang_up();
             }
         }

@@ -2,7 +2,7 @@
 //! switched. After that the socket carries only bytes that wake the other end, and the end of the connection.
 
 use hmc_core::time::{Duration, Instant};
-use hmc_mem::os::ring::{RingReader, RingWriter};
+use hmc_mem::os::ring::{RING_BYTES, RingReader, RingWriter};
 use rustix::io::Errno;
 
 use crate::io::socket::Socket;
@@ -29,6 +29,8 @@ pub(super) struct RingIo {
     asleep: bool,
     /// The peer waits for space in the ring, and was not told that there is some.
     owes_space: bool,
+    /// Bytes that are still read from the ring, once the connection has ended: a peer may write on.
+    rest: Option<usize>,
 }
 
 impl RingIo {
@@ -73,8 +75,15 @@ impl RingIo {
                 Err(e) => ended = Some(Err(e)),
             }
         }
+        let mut most = into.len();
+        if ended.is_some() {
+            let rest = *self.rest.get_or_insert(usize::try_from(RING_BYTES).unwrap_or(0));
+            most = most.min(rest);
+        }
         // After the look at the socket: what was written before the connection ended is read first.
+        let into = into.get_mut(..most).unwrap_or_default();
         let (n, waits) = ring.read(into).map_err(|_| Errno::PROTO)?;
+        self.rest = self.rest.map(|rest| rest.saturating_sub(n));
         self.owes_space |= waits;
         if n != 0 { Ok(n) } else { ended.unwrap_or(Err(Errno::AGAIN)) }
     }

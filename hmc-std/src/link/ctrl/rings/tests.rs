@@ -1,5 +1,6 @@
 //! Control frames of two ends that share memory, and which no thread touches.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hmc_core::types::{Access, ConnType};
@@ -101,6 +102,23 @@ fn what_was_written_before_the_connection_ended_is_received() {
     assert_eq!(next(&far), Some(Message::Tag(1)));
     far.link.poll_ctrl(true);
     assert_eq!(far.link.state(), LinkState::Dead);
+}
+
+/// It has ended its socket, and writes to the ring as fast as that is read.
+#[test]
+fn a_peer_that_writes_on_after_its_end_is_read_for_one_ring_more() {
+    let (near, far) = pair(ConnType::Shm);
+    near.link.ctrl_socket().shutdown();
+    let (mut ctrl, mut received) = (far.link.ctrl(), 0);
+    let socket = Arc::clone(ctrl.socket());
+    while received <= RING_BYTES {
+        while near.link.send_out(&ControlMessage::Struct(&[7; 1000])).is_ok() {}
+        match ctrl.rings.recv(&socket, &mut [0; 1000]).expect("its end is no error") {
+            0 => break,
+            n => received += u64::try_from(n).expect("small"),
+        }
+    }
+    assert_eq!(received, RING_BYTES);
 }
 
 #[test]
