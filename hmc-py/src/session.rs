@@ -227,8 +227,9 @@ impl Core {
 
     /// This session as a peer of itself.
     fn _loopback(slf: &Bound<'_, Self>) -> PyResult<Py<Peer>> {
-        let peer = slf.get().live(slf.py())?.loopback();
-        Self::wrap(slf, peer.or_raise(slf.py())?)
+        let session = slf.get().live(slf.py())?;
+        let own = session.peer(session.rank().0);
+        Self::wrap(slf, own.or_raise(slf.py())?)
     }
 
     /// From here on a peer is known by that place, too. ``tags``: the same process as the peer of tags, where it is another.

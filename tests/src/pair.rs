@@ -48,7 +48,7 @@ impl Pair {
         };
         let first = part(1).uds(dir.path()).tcp("127.0.0.1:0").start().expect("two sessions");
         if conn == ConnType::Loopback {
-            let me = first.loopback().expect("two sessions");
+            let me = first.peer(1).expect("two sessions");
             return Self { sessions: vec![first], a: me.clone(), b: me, dir };
         }
         let second = part(0).start().expect("two sessions");

@@ -210,7 +210,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Session::connect": forked(source.connect(&dir.address()).named(1).within(secs).wait());
                 "Session::accept": forked(source.accept(Who::Namesake).or_unread().within(secs).wait());
                 "Session::connect": forked(source.connect(&dir.address()).cxx(1).within(secs).wait());
-                "Session::loopback": forked(source.loopback());
+                "Session::peer": forked(source.peer(0));
                 "Session::peer": forked(source.peer(1));
                 "Session::accept": forked(source.accept(1).within(secs).wait());
                 "Session::accept": forked(source.accept(1).or_unread().within(secs).wait());

@@ -233,7 +233,7 @@ fn receives_end_and_messages_are_not_lost() {
         let s = Silent::new(conn, |b| b);
         assert_interrupted("recv", interrupted(|| s.peer.recv(Wanted::Any).within(LONG).wait()));
         assert_interrupted("recv_tag", interrupted(|| s.peer.recv(want::Tag).wait()));
-        let me = s.source.loopback().unwrap();
+        let me = s.source.peer(0).unwrap();
         assert_interrupted(
             "recv of oneself",
             interrupted(|| me.recv(Wanted::Any).within(LONG).wait()),
@@ -280,7 +280,7 @@ fn a_send_that_waits_for_a_slot_ends() {
 fn messages_of_any_size_are_withdrawn() {
     for conn in [ConnType::Tcp, ConnType::Shm, ConnType::Loopback] {
         let s = Silent::new(if conn == ConnType::Loopback { ConnType::Tcp } else { conn }, |b| b);
-        let me = s.source.loopback().unwrap();
+        let me = s.source.peer(0).unwrap();
         let peer = if conn == ConnType::Loopback { &me } else { &s.peer };
         let mut out = vec![0; 5000];
         assert_interrupted("send_data", interrupted(|| peer.send_data(&[7; 5000]).wait()));
@@ -366,7 +366,7 @@ fn goodbyes_end() {
         }
         assert_interrupted("disconnect", interrupted(|| s.peer.disconnect().within(LONG).wait()));
         assert!(!s.peer.is_connected());
-        s.peer = s.source.loopback().unwrap();
+        s.peer = s.source.peer(0).unwrap();
         s.peer.put_at(0, LEN, 8).unwrap();
     }
 }
@@ -432,7 +432,7 @@ fn a_deadline_that_has_passed_is_no_interruption() {
     // A call that does not park does not call the hook.
     ask.asked.store(0, Ordering::Release);
     ask.stop.store(true, Ordering::Release);
-    let me = s.source.loopback().unwrap();
+    let me = s.source.peer(0).unwrap();
     for _ in 0..1000 {
         me.put_at(0, LEN, 64).unwrap();
         me.send(Message::Tag(1)).wait().unwrap();

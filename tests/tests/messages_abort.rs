@@ -147,7 +147,7 @@ fn an_orderly_shutdown_finishes_matched_messages_and_ends_the_others() {
         let receive = b.start_recv_at(0, 48 * MIB).unwrap();
         let extra = b.start_recv_at(63 * MIB, 10).unwrap();
         let send = a.start_send_at(0, 48 * MIB).unwrap();
-        let lonely = sender.loopback().unwrap().start_send_at(0, 1).unwrap();
+        let lonely = sender.peer(sender.rank().0).unwrap().start_send_at(0, 1).unwrap();
         // Surely matched, perhaps done.
         until("it is under way", LONG, || {
             let mut seen = [0; 8];

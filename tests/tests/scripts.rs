@@ -493,7 +493,7 @@ fn tcp() {
 fn loopback() {
     run("loopback", 60, || {
         let source = Session::builder(0).buffer(big(2 * HALF)).start().unwrap();
-        let peer = source.loopback().unwrap();
+        let peer = source.peer(0).unwrap();
         let back = peer.clone();
         Ends { source, target: None, peer, back, _dir: TempDir::new() }
     });

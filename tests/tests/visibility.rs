@@ -142,7 +142,7 @@ fn rdma_put_notify() {
 #[test]
 fn loopback() {
     let s = Session::builder(0).buffer(BUFFER).start().unwrap();
-    let peer = s.loopback().unwrap();
+    let peer = s.peer(0).unwrap();
     for n in 0..2000 {
         let (len, byte) = what(3, n);
         let len = len.min(BUFFER / 2);

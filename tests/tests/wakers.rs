@@ -67,7 +67,7 @@ fn a_waker_may_call_the_session() {
         &waker(move || {
             let inner = waiting(&again, &notifies(&wakes, "inner"));
             again.send(Message::Tag(5)).wait().unwrap();
-            let own = session.loopback().unwrap();
+            let own = session.peer(0).unwrap();
             own.put_at(0, 64, 64).unwrap();
             assert_eq!((session.stats().peers.len(), session.peers().len()), (2, 2));
             // It runs on.

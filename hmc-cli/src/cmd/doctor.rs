@@ -202,7 +202,7 @@ fn moved(conn: ConnType) -> Result<Moved> {
         _ => Some(start(0).tcp("127.0.0.1:0").start()?),
     };
     let peer = match &target {
-        None => source.loopback()?,
+        None => source.peer(source.rank().0)?,
         Some(t) => {
             let listeners = t.listeners();
             let listener = listeners.first();

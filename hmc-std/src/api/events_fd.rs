@@ -30,7 +30,7 @@ impl Session {
     /// # use hmc_std::{Session, Waited};
     /// # fn main() -> hmc_std::Result<()> {
     /// let session = Session::builder(0).buffer(4096).start()?;
-    /// let to = session.loopback()?.buffer()?;
+    /// let to = session.peer(0)?.buffer()?;
     /// let range = session.buffer().range(0, 64)?;
     /// let op = to.put(1024, range).notify(7).start()?;
     /// let moved = loop {

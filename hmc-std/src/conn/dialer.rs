@@ -82,7 +82,7 @@ impl Dialer {
     ) -> Result<Option<Self>> {
         if rank == shared.config.rank {
             return Err(Error::config(format!("rank {rank} is this session's own"))
-                .with_remedy("use `loopback()` for transfers to itself"));
+                .with_remedy("use `peer(own rank)` for transfers to itself"));
         }
         shared.check_exposure(address)?;
         if shared.is_leaving() {

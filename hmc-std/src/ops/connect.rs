@@ -94,7 +94,7 @@ impl Plan {
                 shared.dial(Rank(rank), address, *conn, until)
             }
             Whom::Anyone if *conn == ConnType::Loopback => {
-                Err(Error::config("loopback needs no address; use `loopback()`"))
+                Err(Error::config("loopback needs no address; use `peer(own rank)`"))
             }
             Whom::Anyone => shared.dial(shared.rank_at(address, until)?, address, *conn, until),
             Whom::Named(name) => shared.dial_named(name, address, *conn, until),

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_rank_has_one_thread_until_nothing_waits() {
         let session = Session::builder(0).start().unwrap();
-        let (peer, requests) = (session.loopback().unwrap(), Requests::default());
+        let (peer, requests) = (session.peer(0).unwrap(), Requests::default());
         assert!(!requests.has(0));
         assert!(requests.begins(&peer, b"first"), "it needs a thread");
         assert!(requests.has(0) && !requests.has(1));
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn requests_of_a_client_that_is_gone_are_dropped() {
         let session = Session::builder(0).start().unwrap();
-        let (peer, requests) = (session.loopback().unwrap(), Requests::default());
+        let (peer, requests) = (session.peer(0).unwrap(), Requests::default());
         assert!(requests.begins(&peer, b"served"));
         assert!((0..=MAX_WAITING).all(|_| !requests.begins(&peer, b"waits")));
         drop(session);

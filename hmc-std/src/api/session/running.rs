@@ -69,15 +69,6 @@ impl Session {
         Request::connect(&self.shared, address)
     }
 
-    /// Returns this session as its own peer, for transfers within its own memory.
-    ///
-    /// # Errors
-    /// `SystemLimit` if no descriptor is left.
-    pub fn loopback(&self) -> Result<Peer> {
-        self.shared.check_process()?;
-        Ok(self.peer_over(self.shared.dial_self()?))
-    }
-
     /// Waits for a peer that connects: the one with the given rank, connected now or later, or any peer that connected
     /// to this session and was not returned by an earlier `accept`.
     ///
@@ -100,12 +91,17 @@ impl Session {
         Peer { link, shared: Arc::clone(&self.shared) }
     }
 
-    /// Returns the peer of that rank, connected or not.
+    /// Returns the peer of that rank, connected or not. That of the session's own rank is the session itself, for transfers
+    /// within its own memory; it needs no `connect`.
     ///
     /// # Errors
-    /// `NotFound` if it was never connected; `PeerDead` if it has disconnected and left no message.
+    /// `NotFound` if it was never connected; `PeerDead` if it has disconnected and left no message; `SystemLimit` if no
+    /// descriptor is left for the session's own.
     pub fn peer(&self, rank: u32) -> Result<Peer> {
-        Ok(self.peer_over(self.shared.live_link(Rank(rank))?))
+        self.shared.check_process()?;
+        let is_own = Rank(rank) == self.shared.config.rank;
+        let link = if is_own { self.shared.dial_self() } else { self.shared.live_link(Rank(rank)) };
+        Ok(self.peer_over(link?))
     }
 
     /// Returns the connected peers; none in a forked child.
