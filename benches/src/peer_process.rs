@@ -340,7 +340,7 @@ impl PeerProcess {
         let first: u32 = w.number()?;
         let count: u32 = w.number()?;
         let hub = Address::Uds(w.word()?.into());
-        let rank = w.number()?;
+        let rank: u32 = w.number()?;
         for i in first..first + count {
             let session = Session::builder(i).buffer(4096).start().map_err(text)?;
             session

@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hmc_std::{Address, Listener, Peer as StdPeer, want};
+use hmc_std::{Address, ConnType, Listener, Peer as StdPeer, PeerRank, want};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt};
 
@@ -199,10 +199,12 @@ impl Core {
         let session = this.live(py)?;
         let (address, conn) = (this.trusted(address_of(py, address)?), conn_of(py, conn)?);
         let timeout = slf.get().waits.own(py, timeout)?;
-        let peer = py.detach(|| match upstream {
-            true => session.connect(&address).cxx(name.0).within(timeout).wait(),
-            false => session.connect(&address).named(name.0).over(conn).within(timeout).wait(),
-        });
+        let (rank, conn) = match upstream {
+            true => (PeerRank::Cxx(name.0), ConnType::Auto),
+            false => (PeerRank::Alias(name.0), conn),
+        };
+        let peer =
+            py.detach(|| session.connect(&address).rank(rank).over(conn).within(timeout).wait());
         let peer = peer.or_raise(py)?;
         this.parts.own.names.insert(&session, name.0, &peer);
         Self::wrap(slf, peer)

@@ -95,6 +95,7 @@ pub use link::Choice;
 pub use memory::{ConnBuffer, Generations, LocalRange, Memory, Region, Span};
 pub use node::inbox::Message;
 pub use ops::carried::{Done, Failed};
+pub use ops::connect::PeerRank;
 pub use ops::list::{Piece, Plan};
 pub use ops::remote::Remote;
 pub use ops::request::Request;

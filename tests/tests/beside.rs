@@ -5,7 +5,7 @@
 use hmc_testkit::buffers::{BufferTransfers as _, Ends, wait};
 use std::time::Duration;
 
-use hmc_std::{Address, ConnType, Message, Peer, Prepared, Session, rank_of, want};
+use hmc_std::{Address, ConnType, Message, Peer, PeerRank, Prepared, Session, rank_of, want};
 use hmc_tests::env::{TempDir, Via, until};
 use hmc_tests::listening::Listening as _;
 
@@ -167,8 +167,13 @@ fn any_number_has_a_rank() {
     let dir = TempDir::new();
     let s = Session::builder(rank_of(100_000)).uds(dir.path()).buffer(64).start().unwrap();
     let c = Session::builder(rank_of(u32::MAX)).buffer(64).start().unwrap();
-    let peer =
-        c.connect(&dir.address()).named(100_000).over(ConnType::Shm).within(LONG).wait().unwrap();
+    let peer = c
+        .connect(&dir.address())
+        .rank(PeerRank::Alias(100_000))
+        .over(ConnType::Shm)
+        .within(LONG)
+        .wait()
+        .unwrap();
     assert_eq!(peer.rank(), s.rank());
     peer.send(Message::Tag(7)).wait().unwrap();
     assert_eq!(s.recv(rank_of(u32::MAX), want::Tag).wait().map(|m| m.1).unwrap(), 7);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hmc_std::{
-    Address, ErrorKind, Message, Session, SessionBuilder,
+    Address, ErrorKind, Message, PeerRank, Session, SessionBuilder,
     want::{self, Wanted},
 };
 use hmc_tests::env::{TempDir, bound, until};
@@ -168,7 +168,7 @@ fn a_node_of_the_cpp_hmc_can_be_dialed() {
     let at = listener.local_addr().unwrap();
     let s = Session::builder(258).start().unwrap();
     let node = std::thread::spawn(move || -> TcpStream { listener.accept().unwrap().0 });
-    let peer = s.connect(&Address::Tcp(at)).cxx(7).within(PATIENCE).wait().unwrap();
+    let peer = s.connect(&Address::Tcp(at)).rank(PeerRank::Cxx(7)).within(PATIENCE).wait().unwrap();
     let mut node = node.join().unwrap();
     node.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut heard = [0; 12];
@@ -195,7 +195,8 @@ fn a_node_that_is_dialed_does_not_take_a_kept_rank() {
     until("it is gone", LONG, || (s.peer(1).is_err()).then_some(()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = Address::Tcp(listener.local_addr().unwrap());
-    let e = s.connect(&at).cxx(1).within(LONG).wait().expect_err("the rank is kept");
+    let e =
+        s.connect(&at).rank(PeerRank::Cxx(1)).within(LONG).wait().expect_err("the rank is kept");
     assert_eq!(e.kind(), ErrorKind::DuplicateRank, "{e}");
     // It can come and be dialed again.
     let second = native();

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use hmc_std::memory::SharedBytes;
 use hmc_std::{
-    Access, Address, ConnType, Element, ErrorKind, Exchange, Message, Piece, Reduce, Session,
-    Waited, Who, wait_any,
+    Access, Address, ConnType, Element, ErrorKind, Exchange, Message, PeerRank, Piece, Reduce,
+    Session, Waited, Who, wait_any,
     want::{self, Wanted},
 };
 use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _};
@@ -207,9 +207,9 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Session::rank": plain(source.rank().0 == 0);
                 "Session::connect": forked(source.connect(&dir.address()).rank(1).wait());
                 "Session::connect": forked(source.connect(&dir.address()).within(secs).wait());
-                "Session::connect": forked(source.connect(&dir.address()).named(1).within(secs).wait());
+                "Session::connect": forked(source.connect(&dir.address()).rank(PeerRank::Alias(1)).within(secs).wait());
                 "Session::accept": forked(source.accept(Who::Namesake).or_unread().within(secs).wait());
-                "Session::connect": forked(source.connect(&dir.address()).cxx(1).within(secs).wait());
+                "Session::connect": forked(source.connect(&dir.address()).rank(PeerRank::Cxx(1)).within(secs).wait());
                 "Session::peer": forked(source.peer(0));
                 "Session::peer": forked(source.peer(1));
                 "Session::accept": forked(source.accept(1).within(secs).wait());
@@ -255,8 +255,6 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Session::group": polled(pin!(source.group(&[0, 1]).into_future()).poll(&mut cx));
                 "Request::rank": forked(source.connect(&dir.address()).rank(1).wait());
                 "Request::over": forked(source.connect(&dir.address()).over(ConnType::Tcp).wait());
-                "Request::named": forked(source.connect(&dir.address()).named(1).wait());
-                "Request::cxx": forked(source.connect(&dir.address()).cxx(1).wait());
                 "Request::or_unread": forked(source.accept(Who::Any).or_unread().wait());
                 "Memory::new": plain(hmc_std::Memory::new().is_ok_and(|m| m.allocate(64).is_ok()));
                 "Session::memory": forked(source.memory().register(hmc_std::memory::HeapBytes::from(vec![1])));

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use hmc_std::{Address, ConnType, ErrorKind, Message, Session, want};
+use hmc_std::{Address, ConnType, ErrorKind, Message, PeerRank, Session, want};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::env::{TempDir, until};
 use hmc_tests::listening::Listening as _;
@@ -236,7 +236,7 @@ fn clients_without_proof_are_refused_until_they_are_allowed() {
     for dialed in [guest.connect(&far).wait(), guest.connect(&far).rank(0).wait()] {
         assert_eq!(dialed.unwrap_err().kind(), ErrorKind::NoCredentials, "at this end, too");
     }
-    let cxx = guest.connect(&far).cxx(0).wait();
+    let cxx = guest.connect(&far).rank(PeerRank::Cxx(0)).wait();
     assert_eq!(cxx.unwrap_err().kind(), ErrorKind::NoCredentials);
     let peer = guest.connect(&far.unauthenticated()).rank(0).wait().unwrap();
     puts(&guest, &peer, &host, 3);

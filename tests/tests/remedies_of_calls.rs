@@ -20,7 +20,8 @@ use hmc_std::ErrorKind::{
     NotFound, PeerDead, Quarantined, Range, Stale, Unsupported,
 };
 use hmc_std::{
-    Access, Address, ConnType, Done, Message, Op, Session, SessionBuilder, wait_any, want::Wanted,
+    Access, Address, ConnType, Done, Message, Op, PeerRank, Session, SessionBuilder, wait_any,
+    want::Wanted,
 };
 use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _, wait};
 use hmc_tests::env::{TempDir, until};
@@ -119,8 +120,12 @@ fn a_peer_that_has_no_data_plane() {
     let mut e = Errors::new();
     let old = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = start(0, |b| b);
-    let peer =
-        near.connect(&Address::Tcp(old.local_addr().unwrap())).cxx(4).within(LONG).wait().unwrap();
+    let peer = near
+        .connect(&Address::Tcp(old.local_addr().unwrap()))
+        .rank(PeerRank::Cxx(4))
+        .within(LONG)
+        .wait()
+        .unwrap();
     let region = near.memory().allocate(LEN).unwrap();
     let says: &[&str] = &["upstream dialect", "connect natively"];
     e.add("send", peer.send_data(b"x").wait(), Unsupported, Some(4), says);

@@ -18,7 +18,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::address::Address;
-use hmc_std::{ErrorKind, Session};
+use hmc_std::{ErrorKind, PeerRank, Session};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, ranks};
@@ -280,7 +280,7 @@ fn a_dialer_is_not_made_to_answer_its_own_challenge() {
             read_reject(&mut back)
         });
         let short = Duration::from_secs(10);
-        let e = server.connect(&Address::Tcp(there)).named(1).within(short).wait();
+        let e = server.connect(&Address::Tcp(there)).rank(PeerRank::Alias(1)).within(short).wait();
         let e = e.expect_err("nobody");
         assert!(mirror.is_finished() || e.kind() != ErrorKind::InvalidConfig, "not dialed: {e}");
         assert_eq!(mirror.join().unwrap(), Some(RejectReason::WrongEndpoint));

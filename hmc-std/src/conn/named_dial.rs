@@ -56,7 +56,7 @@ impl SessionInner {
         lives && elsewhere
     }
 
-    /// Connects to whoever listens at `address`; see [`Request::named`](crate::Request::named).
+    /// Connects to whoever listens at `address`; see [`PeerRank::Alias`](crate::PeerRank::Alias).
     pub(crate) fn dial_named(
         &self,
         name: u32,

@@ -31,51 +31,57 @@ pub struct Connect<'a> {
 struct Plan {
     address: Address,
     conn: ConnType,
-    whom: Whom,
+    /// `None`: whoever listens there.
+    peer: Option<PeerRank>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Whom {
-    /// Whoever listens there.
-    Anyone,
-    Rank(u32),
-    /// What this program calls the peer.
-    Named(u32),
-    /// A node of the C++ HMC.
+/// What a program knows of the rank of a peer that it connects to ([`Request::rank`]). A number converts into the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerRank {
+    /// The rank that the peer has. Any other is refused.
+    Is(u32),
+    /// What this program calls the peer, as programs of the C++ HMC do: it need not be the rank that the peer has, except
+    /// that it names the socket in a folder of control sockets (that of [`rank_of`](crate::rank_of) the name).
+    /// [`Peer::rank`] tells how this session knows the peer: by its rank, or by a private one if that is this session's own
+    /// rank (the peer must allow [`private_ranks`](crate::session::SessionBuilder::private_ranks) then) or that of a peer at
+    /// another address. Too many private ranks are `Full`.
+    Alias(u32),
+    /// The rank of a node of the C++ HMC, which takes part in control messages only. Its dialect has no answer to a HELLO,
+    /// so that a refusal shows with the first message.
     Cxx(u32),
+}
+
+impl From<u32> for PeerRank {
+    fn from(rank: u32) -> Self {
+        Self::Is(rank)
+    }
+}
+
+impl From<Rank> for PeerRank {
+    fn from(rank: Rank) -> Self {
+        Self::Is(rank.0)
+    }
 }
 
 impl<'a> Request<Connect<'a>> {
     pub(crate) fn connect(shared: &'a Arc<SessionInner>, address: &Address) -> Self {
-        let (address, conn, whom) = (address.clone(), ConnType::Auto, Whom::Anyone);
-        Self::new(Connect { shared, plan: Plan { address, conn, whom } })
+        let (address, conn, peer) = (address.clone(), ConnType::Auto, None);
+        Self::new(Connect { shared, plan: Plan { address, conn, peer } })
     }
 
-    /// Connects to the peer of that rank, and refuses any other. Without it whoever listens at the address is asked for its
-    /// rank first, and counts that connection as refused; in a folder of control sockets one process but this may listen then.
-    pub fn rank(self, rank: u32) -> Self {
-        self.map(|c| c.plan.whom = Whom::Rank(rank))
+    /// Connects to the peer of that rank, and refuses any other; [`PeerRank`] has what else may be known of it. Without it
+    /// whoever listens at the address is asked for its rank first, and counts that connection as refused; in a folder of control
+    /// sockets one process but this may listen then.
+    pub fn rank(self, rank: impl Into<PeerRank>) -> Self {
+        let rank = rank.into();
+        self.map(|c| c.plan.peer = Some(rank))
     }
 
     /// Uses the transport of that name, and no other: it never falls back. [`ConnType::Auto`], the default, takes the best one
     /// that both ends have; [`ConnType::Loopback`] connects the session to itself.
     pub fn over(self, conn: ConnType) -> Self {
         self.map(|c| c.plan.conn = conn)
-    }
-
-    /// Connects to a peer that this program calls `name`, as programs of the C++ HMC do: the name need not be the rank that
-    /// the peer has, except that it names the socket in a folder of control sockets (that of [`rank_of`](crate::rank_of) the
-    /// name). [`Peer::rank`] tells how this session knows the peer: by its rank, or by a private one if that is this session's
-    /// own rank (the peer must allow [`private_ranks`](crate::session::SessionBuilder::private_ranks) then) or that of a peer at
-    /// another address. Too many private ranks are `Full`.
-    pub fn named(self, name: u32) -> Self {
-        self.map(|c| c.plan.whom = Whom::Named(name))
-    }
-
-    /// Connects to a node of the C++ HMC of that rank: for control messages only. Its dialect has no answer to a HELLO, so that
-    /// a refusal shows with the first message.
-    pub fn cxx(self, rank: u32) -> Self {
-        self.map(|c| c.plan.whom = Whom::Cxx(rank))
     }
 }
 
@@ -86,19 +92,19 @@ impl Plan {
     }
 
     fn link(&self, shared: &SessionInner, until: WaitLimit) -> Result<Arc<Link>> {
-        let Self { address, conn, whom } = self;
-        match *whom {
-            Whom::Rank(_) if *conn == ConnType::Loopback => shared.dial_self(),
-            Whom::Rank(rank) => {
+        let Self { address, conn, peer } = self;
+        match *peer {
+            Some(PeerRank::Is(_)) if *conn == ConnType::Loopback => shared.dial_self(),
+            Some(PeerRank::Is(rank)) => {
                 check_rank(rank)?;
                 shared.dial(Rank(rank), address, *conn, until)
             }
-            Whom::Anyone if *conn == ConnType::Loopback => {
+            None if *conn == ConnType::Loopback => {
                 Err(Error::config("loopback needs no address; use `peer(own rank)`"))
             }
-            Whom::Anyone => shared.dial(shared.rank_at(address, until)?, address, *conn, until),
-            Whom::Named(name) => shared.dial_named(name, address, *conn, until),
-            Whom::Cxx(rank) => shared.dial_cxx(Rank(rank), address, until),
+            None => shared.dial(shared.rank_at(address, until)?, address, *conn, until),
+            Some(PeerRank::Alias(name)) => shared.dial_named(name, address, *conn, until),
+            Some(PeerRank::Cxx(rank)) => shared.dial_cxx(Rank(rank), address, until),
         }
     }
 }

@@ -215,7 +215,7 @@ impl SessionBuilder {
 
     /// Accepts peers that claim this session's own rank, and gives them private ranks, which exceed all ranks of a job
     /// ([`Peer::rank`](crate::peer::Peer::rank)). For programs that identify peers by their addresses, as those of the
-    /// C++ HMC do; see [`Request::named`](crate::Request::named).
+    /// C++ HMC do; see [`PeerRank::Alias`](crate::PeerRank::Alias).
     pub fn private_ranks(mut self) -> Self {
         self.config.private_ranks = true;
         self
