@@ -58,12 +58,12 @@ impl Core {
 
     /// The descriptor for event loops.
     fn _fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.live(py)?.as_fd().map(|fd| fd.as_raw_fd()).or_raise(py)
+        self.live(py)?.events().map(|events| events.as_raw_fd()).or_raise(py)
     }
 
     /// Makes it unreadable until the next event.
     fn _clear_events(&self, py: Python<'_>) -> PyResult<()> {
-        self.live(py)?.clear_events().or_raise(py)
+        self.live(py)?.events().and_then(|events| events.clear()).or_raise(py)
     }
 
     /// The session's own buffer.

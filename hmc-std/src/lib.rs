@@ -79,6 +79,7 @@ pub use ops::{file, want, window};
 pub use state::metrics;
 
 // The facade: what an application names most. Everything else is reached through its module.
+pub use api::events::Events;
 pub use api::group::{Element, Exchange, Group, Reduce};
 pub use api::listeners::Listener;
 pub use api::peer::{Explanation, Peer};

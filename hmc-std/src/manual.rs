@@ -31,7 +31,7 @@
 //! and nothing else. Tokio's users: dropping a future ends no operation of registered memory, `.within` does.
 //!
 //! A program with an event loop of its own starts its operations and sleeps on the descriptor of its session
-//! ([`Session::as_fd`](crate::Session::as_fd)), which is readable when an operation has ended, a message has come or a peer has gone.
+//! ([`Session::events`](crate::Session::events)), which is readable when an operation has ended, a message has come or a peer has gone.
 //!
 //! # Completion and order
 //!

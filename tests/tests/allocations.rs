@@ -4,6 +4,7 @@
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
 use hmc_testkit::buffers::{BufferTransfers as _, Copy, Direction, Ends, wait};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use hmc_std::{Peer, Session, Waited, wait_any};
@@ -162,13 +163,13 @@ fn the_data_path_allocates_nothing_in_either_process() {
         let n = ALLOCATOR.count() - before;
         assert_eq!(n, 0, "{via:?}: {n} allocations for {tags} put_notify");
         // From here on the ends of operations show on the session's descriptor.
-        session.as_fd().unwrap();
+        let events = session.events().unwrap();
         let under_a_loop = || {
             let op = peer.start_put_at(4096, 4096, 70_000).unwrap();
             while op.wait_for(Duration::ZERO).ended().map(Result::unwrap).is_none() {
-                let fd = PollFd::from_borrowed_fd(session.as_fd().unwrap(), PollFlags::IN);
+                let fd = PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN);
                 assert_eq!(poll(&mut [fd], Some(&SLEEP)), Ok(1), "{via:?}: it has ended");
-                session.clear_events().unwrap();
+                events.clear().unwrap();
             }
         };
         measured("start and sleep on the descriptor", under_a_loop, 1000);

@@ -1,8 +1,9 @@
-//! The descriptor of a session (`Session::as_fd`): a program that sleeps on it alone misses nothing.
+//! The descriptor of a session (`Session::events`): a program that sleeps on it alone misses nothing.
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use hmc_std::{ConnType, ErrorKind, Message, Op, Peer, Session, Waited, want::Wanted};
@@ -21,14 +22,15 @@ const QUIET: Duration = Duration::from_millis(150);
 /// Sleeps on the descriptor, and on nothing else. Whether it was readable.
 fn sleep(session: &Session, limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).unwrap();
-    let fd = session.as_fd().unwrap();
+    let events = session.events().unwrap();
+    let fd = events.as_fd();
     poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit)).unwrap() == 1
 }
 
 /// Clears it until nothing more happens.
 fn settle(session: &Session) {
     for _ in 0..100 {
-        session.clear_events().unwrap();
+        session.events().unwrap().clear().unwrap();
         if !sleep(session, QUIET) {
             return;
         }
@@ -53,7 +55,6 @@ fn ended(op: &Op) -> Option<u64> {
 fn it_is_readable_when_it_is_made_and_idle_links_leave_it_alone() {
     let pair = Pair::new(ConnType::Tcp, 1 << 16);
     let session = pair.sender();
-    session.clear_events().unwrap();
     assert!(
         sleep(session, Duration::ZERO),
         "nobody asked for it before: a loop begins with a look"
@@ -73,7 +74,7 @@ fn the_end_of_an_operation_makes_it_readable_once() {
         let op = pair.a.buffer().unwrap().put(1 << 22, range).notify(1).start().unwrap();
         loop {
             assert!(sleep(session, LONG), "{via:?}: it has ended");
-            session.clear_events().unwrap();
+            session.events().unwrap().clear().unwrap();
             if let Some(bytes) = ended(&op) {
                 assert_eq!(bytes, 1 << 22);
                 break;
@@ -102,7 +103,7 @@ fn a_deadline_makes_it_readable() {
     for op in [op, late] {
         while let Waited::Limit = op.wait_for(Duration::ZERO) {
             assert!(sleep(&session, LONG), "its deadline has passed");
-            session.clear_events().unwrap();
+            session.events().unwrap().clear().unwrap();
         }
     }
 }
@@ -125,7 +126,7 @@ fn a_message_makes_it_readable_once() {
     for (send, sent) in sends {
         send();
         assert!(sleep(session, LONG), "{sent:?} has come");
-        session.clear_events().unwrap();
+        session.events().unwrap().clear().unwrap();
         let got = message(&pair.b);
         assert_eq!(got, Some(sent));
         settle(session);
@@ -147,7 +148,7 @@ fn a_message_of_any_size_makes_it_readable_when_it_has_ended() {
     for (session, message) in sessions.into_iter().zip([&sent, &received]) {
         loop {
             assert!(sleep(session, LONG), "it has ended");
-            session.clear_events().unwrap();
+            session.events().unwrap().clear().unwrap();
             if let Some(ended) = message.wait_for(Duration::ZERO).ended() {
                 assert_eq!(ended.unwrap(), 1 << 22);
                 break;
@@ -172,7 +173,7 @@ fn the_death_and_the_leave_of_a_peer_make_it_readable() {
         }
         while peer.is_connected() {
             assert!(sleep(&session, LONG), "the peer has gone");
-            session.clear_events().unwrap();
+            session.events().unwrap().clear().unwrap();
         }
         settle(&session);
     }
@@ -187,7 +188,7 @@ fn a_peer_that_connects_makes_it_readable() {
     let _peer = source.connect(&dir.address()).rank(1).wait().unwrap();
     loop {
         assert!(sleep(&target, LONG), "a peer has come");
-        target.clear_events().unwrap();
+        target.events().unwrap().clear().unwrap();
         if !target.peers().is_empty() {
             break;
         }
@@ -213,7 +214,7 @@ fn a_loop_over_the_descriptor_drives_puts_and_messages() {
                 started += 1;
             }
             assert!(sleep(session, LONG), "after {done} puts and {tags} messages");
-            session.clear_events().unwrap();
+            session.events().unwrap().clear().unwrap();
             running.retain(|op| {
                 ended(op).is_none_or(|bytes| {
                     assert_eq!(bytes, 64);
@@ -227,4 +228,18 @@ fn a_loop_over_the_descriptor_drives_puts_and_messages() {
             }
         }
     });
+}
+
+/// A loop that still sleeps on it is woken by the end, and its number names nothing else meanwhile.
+#[test]
+fn the_descriptor_outlives_its_session() {
+    let session = Session::builder(0).buffer(4096).start().unwrap();
+    let own = session.peer(0).unwrap();
+    let events = session.events().unwrap();
+    events.clear().unwrap();
+    drop(session);
+    let mut fds = [PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&Timespec::try_from(LONG).unwrap())), Ok(1));
+    assert_eq!(fds[0].revents(), PollFlags::IN);
+    assert!(!own.is_connected());
 }

@@ -1,6 +1,6 @@
 //! The calls of an application: sessions, peers, groups.
 
-mod events_fd;
+pub(crate) mod events;
 pub mod group;
 pub(crate) mod listeners;
 pub mod peer;

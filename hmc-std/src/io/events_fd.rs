@@ -2,7 +2,6 @@
 //!
 //! It is made when somebody asks for it. Until then an event costs a look at whether it was.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
@@ -22,9 +21,9 @@ impl EventsFd {
     ///
     /// # Errors
     /// `SystemLimit` if the system has no descriptor left.
-    pub(crate) fn get_or_make(&self) -> Result<BorrowedFd<'_>> {
+    pub(crate) fn get_or_make(&self) -> Result<Arc<EventfdWaker>> {
         if let Some(fd) = self.fd.get() {
-            return Ok(fd.as_fd());
+            return Ok(Arc::clone(fd));
         }
         let made = EventfdWaker::new()?;
         let fd = self.fd.get_or_init(|| made);
@@ -32,7 +31,7 @@ impl EventsFd {
         // the event.
         fence(Ordering::SeqCst);
         self.set();
-        Ok(fd.as_fd())
+        Ok(Arc::clone(fd))
     }
 
     /// Whether somebody asked for it.
@@ -69,6 +68,7 @@ impl EventsFd {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use rustix::event::{PollFd, PollFlags, poll};
@@ -78,7 +78,7 @@ mod tests {
 
     fn readable(events: &EventsFd, limit: Timespec) -> bool {
         let fd = events.get_or_make().expect("a descriptor");
-        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit)) == Ok(1)
+        poll(&mut [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)], Some(&limit)) == Ok(1)
     }
 
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
