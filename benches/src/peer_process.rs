@@ -160,7 +160,7 @@ impl PeerProcess {
         };
         let session = session.start().map_err(text)?;
         session.buffer().fill(0, bytes, 3).map_err(text)?;
-        let listeners = session.listeners();
+        let listeners = session.info().listeners;
         let address = listeners.first().ok_or("no TCP listener")?.address().to_string();
         self.sessions.insert(rank, session);
         Ok(address)

@@ -45,7 +45,7 @@ impl Via {
 
 /// Where a session listens over TCP, if it does: `IP:PORT`.
 pub(crate) fn tcp_listener(session: &Session) -> Option<String> {
-    session.listeners().iter().find_map(|l| match l.address() {
+    session.info().listeners.iter().find_map(|l| match l.address() {
         Address::Tcp(addr) => Some(addr.to_string()),
         _ => None,
     })

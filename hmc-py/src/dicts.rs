@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 /// Returns the listeners of a session, in the form that ``connect`` accepts.
 pub(crate) fn addresses(session: &Session) -> Vec<String> {
-    let mut all: Vec<_> = session.listeners().iter().map(|l| l.address().clone()).collect();
+    let mut all: Vec<_> = session.info().listeners.iter().map(|l| l.address().clone()).collect();
     all.sort_by_key(|address| !matches!(address, Address::Tcp(_)));
     all.iter().map(Address::to_string).collect()
 }

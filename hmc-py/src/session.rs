@@ -159,7 +159,7 @@ impl Core {
     }
 
     fn _close_listeners(&self, py: Python<'_>) -> PyResult<()> {
-        let listeners = self.live(py)?.listeners();
+        let listeners = self.live(py)?.info().listeners;
         py.detach(|| listeners.iter().for_each(Listener::close));
         Ok(())
     }

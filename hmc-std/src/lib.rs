@@ -81,7 +81,7 @@ pub use state::metrics;
 // The facade: what an application names most. Everything else is reached through its module.
 pub use api::events::Events;
 pub use api::group::{Element, Exchange, Group, Reduce};
-pub use api::listeners::Listener;
+pub use api::listener::Listener;
 pub use api::peer::{Explanation, Peer};
 pub use api::prepared::Prepared;
 pub use api::session::{Session, SessionBuilder, SessionInfo};

@@ -25,7 +25,7 @@ impl Listening for Session {
             Address::Tcp(addr) => Some(*addr),
             _ => None,
         };
-        self.listeners().iter().filter_map(|l| of(l.address())).collect()
+        self.info().listeners.iter().filter_map(|l| of(l.address())).collect()
     }
 
     fn uds_paths(&self) -> Vec<PathBuf> {
@@ -34,6 +34,6 @@ impl Listening for Session {
             Address::Uds(dir) => Some(dir.join(&name)),
             _ => None,
         };
-        self.listeners().iter().filter_map(|l| of(l.address())).collect()
+        self.info().listeners.iter().filter_map(|l| of(l.address())).collect()
     }
 }

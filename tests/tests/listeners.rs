@@ -168,7 +168,7 @@ fn listeners_open_and_close_while_links_are_up() {
         let guest = Session::builder(rank).buffer(4096).redial(false).start().unwrap();
         let peer =
             guest.connect(&tcp(first)).rank(0).over(ConnType::Tcp).within(LONG).wait().unwrap();
-        let open = host.listeners();
+        let open = host.info().listeners;
         for listener in &open {
             listener.close();
         }

@@ -204,7 +204,7 @@ fn moved(conn: ConnType) -> Result<Moved> {
     let peer = match &target {
         None => source.peer(source.rank().0)?,
         Some(t) => {
-            let listeners = t.listeners();
+            let listeners = t.info().listeners;
             let listener = listeners.first();
             let address =
                 listener.ok_or_else(|| Failure::new("the session does not listen"))?.address();

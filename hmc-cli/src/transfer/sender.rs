@@ -249,7 +249,7 @@ mod tests {
         let receiver = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().unwrap();
         let sender = Session::builder(0).buffer(4096).start().unwrap();
         let there =
-            sender.connect(receiver.listeners().remove(0).address()).rank(1).wait().unwrap();
+            sender.connect(receiver.info().listeners.remove(0).address()).rank(1).wait().unwrap();
         let here = receiver.accept(0).within(LONG).wait().unwrap();
         for last in [TransferStep::Done(7), TransferStep::Abort(AbortCode::Other)] {
             send_step(&here, TransferStep::Emptied(3)).unwrap();

@@ -4,41 +4,11 @@
 //! the lock only, so that a closed one has released its port or file when
 //! [`Listeners::close_one`](crate::state::listeners::Listeners::close_one) returns.
 
-use std::sync::{Arc, Weak};
-
+use crate::api::listener::Listener;
 use crate::api::session::Session;
 use crate::base::address::Address;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::io::listener::Listener as Socket;
-use crate::state::inner::SessionInner;
-
-/// A place where a session listens. It is open until [`Listener::close`], or until the session ends: dropping this closes nothing.
-#[derive(Clone, Debug)]
-pub struct Listener {
-    session: Weak<SessionInner>,
-    number: u32,
-    address: Address,
-}
-
-impl Listener {
-    /// Returns its address, with the port that the system chose for port 0.
-    #[must_use]
-    pub fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Closes it: its port or file is free when this returns, for this session and for others. Links live on. A process that is
-    /// about to connect may be refused; peers that lose their links cannot dial this address again. Does nothing if it is
-    /// closed, or in a forked child.
-    pub fn close(&self) {
-        // The listeners of a forked child are its parent's.
-        if let Some(shared) = self.session.upgrade()
-            && shared.check_process().is_ok()
-        {
-            shared.listeners.close_one(self.number);
-        }
-    }
-}
 
 impl Session {
     /// Listens at one more address: a TCP address, or a folder, which must be private to this user and is made if needed. It
@@ -70,19 +40,6 @@ impl Session {
         };
         let address = socket.address();
         let number = shared.listeners.open(socket)?;
-        Ok(Listener { session: Arc::downgrade(shared), number, address })
-    }
-
-    /// Returns its open listeners, oldest first, those of the builder included: TCP before the folder. None in a forked child.
-    #[must_use]
-    pub fn listeners(&self) -> Vec<Listener> {
-        if self.shared.origin.is_child() {
-            return Vec::new();
-        }
-        let of = |(number, address)| {
-            let session = Arc::downgrade(&self.shared);
-            Listener { session, number, address }
-        };
-        self.shared.listeners.all().into_iter().map(of).collect()
+        Ok(Listener::new(shared, number, address))
     }
 }

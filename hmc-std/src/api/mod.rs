@@ -2,6 +2,7 @@
 
 pub(crate) mod events;
 pub mod group;
+pub(crate) mod listener;
 pub(crate) mod listeners;
 pub mod peer;
 pub(crate) mod prepared;

@@ -271,7 +271,7 @@ mod tests {
     fn a_rank_can_be_dialed_again_after_a_panic_of_a_transport() {
         let target = Session::builder(1).buffer(64).tcp("127.0.0.1:0").start().expect("a target");
         let source = Session::builder(0).buffer(64).transport(Panicking).start().expect("a source");
-        let at = target.listeners().remove(0).address().clone();
+        let at = target.info().listeners.remove(0).address().clone();
         let dial = || source.connect(&at).rank(1).over(PANICKING).within(LONG).wait().map(drop);
         assert!(catch_unwind(AssertUnwindSafe(dial)).is_err(), "the panic goes on");
         let peer = source

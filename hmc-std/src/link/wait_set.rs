@@ -193,7 +193,7 @@ mod tests {
     fn whoever_waits_for_a_link_leads_it_until_the_wait_is_over() {
         let target = Session::builder(1).buffer(4096).tcp("127.0.0.1:0").start().expect("a target");
         let source = Session::builder(0).buffer(4096).start().expect("a source");
-        let address = target.listeners().remove(0).address().clone();
+        let address = target.info().listeners.remove(0).address().clone();
         let peer = source.connect(&address).rank(1).wait().expect("connected");
         let waker = ParkWaker::new().expect("a waker");
         let (mut first, mut second) = (WaitSet::new(&waker), WaitSet::new(&waker));

@@ -286,7 +286,7 @@ mod tests {
         let quiet = Session::builder(1).buffer(4096).tcp("127.0.0.1:0");
         let quiet = quiet.progress(Progress::Manual).start().expect("a target");
         let source = Session::builder(0).buffer(4096).start().expect("a source");
-        let address = quiet.listeners().remove(0).address().clone();
+        let address = quiet.info().listeners.remove(0).address().clone();
         let peer = std::thread::scope(|s| {
             let connecting = s.spawn(|| source.connect(&address).rank(1).wait());
             while !connecting.is_finished() {

@@ -120,7 +120,7 @@ mod tests {
         let start = |rank| Session::builder(rank).buffer(4096);
         let there = start(0).tcp("127.0.0.1:0").start().unwrap();
         let here = start(1).start().unwrap();
-        let address = there.listeners().remove(0).address().clone();
+        let address = there.info().listeners.remove(0).address().clone();
         let peer = here
             .connect(&address)
             .rank(0)

@@ -123,7 +123,7 @@ fn a_wait_that_is_interrupted_ends_its_operation_and_keeps_no_slot() {
     let target = target.start().expect("a session");
     let source = Session::builder(0).interrupt(|| STOPS.get()).buffer(MIB).start();
     let source = source.expect("a session");
-    let address = target.listeners().remove(0).address().clone();
+    let address = target.info().listeners.remove(0).address().clone();
     let peer = driven(&target, || source.connect(&address).rank(1).wait()).expect("a connection");
     let remote = peer.buffer().expect("it exposes one");
     let range = |len| source.buffer().range(0, len).expect("in range");
