@@ -90,6 +90,7 @@ impl PeerProcess {
             "flags" => self.flags(w)?,
             "tags" => self.tags(w)?,
             "receive" => self.receive(w)?,
+            "pong" => self.pong(w)?,
             "window" => self.window(w)?,
             "unwindow" => self.windows.clear(),
             "share" => return self.share(w),
@@ -228,15 +229,37 @@ impl PeerProcess {
         Ok(())
     }
 
-    /// `receive RANK PEER BYTES COUNT`: receives messages to the start of the buffer.
+    /// `receive RANK PEER BYTES COUNT buffer|slice`: receives messages to the start of the buffer, or to memory that is lent.
     fn receive(&self, w: &mut Words<'_>) -> Res<()> {
         let session = self.of(w.number()?)?;
         let peer = session.peer(w.number()?).map_err(text)?;
         let bytes: u64 = w.number()?;
         let count: u64 = w.number()?;
+        let mut slice = match w.word()? {
+            "slice" => Some(vec![3u8; usize::try_from(bytes).map_err(text)?]),
+            _ => None,
+        };
+        let range = session.buffer().range(0, bytes).map_err(text)?;
         for _ in 0..count {
-            let into = session.buffer().range(0, bytes).map_err(text)?;
-            peer.recv_data(into).wait().map_err(text)?;
+            let received = match &mut slice {
+                Some(slice) => peer.recv_data(slice.as_mut_slice()).wait(),
+                None => peer.recv_data(range).wait(),
+            };
+            received.map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// `pong RANK PEER BYTES COUNT`: answers messages of any size.
+    fn pong(&self, w: &mut Words<'_>) -> Res<()> {
+        let session = self.of(w.number()?)?;
+        let peer = session.peer(w.number()?).map_err(text)?;
+        let bytes: u64 = w.number()?;
+        let count: u64 = w.number()?;
+        let range = session.buffer().range(0, bytes).map_err(text)?;
+        for _ in 0..count {
+            peer.recv_data(range).wait().map_err(text)?;
+            peer.send_data(range).wait().map_err(text)?;
         }
         Ok(())
     }
