@@ -1,6 +1,6 @@
 //! Windows: which ranges of this process's regions a peer may access, and until when.
 //!
-//! The states of an entry are `Free -> Exposed -> Revoking -> Free | Quarantined`. [`WindowTable`] is the target's
+//! The states of an entry are `Free -> Exposed -> Revoking -> Free | Quarantined | Closed`; a closed window can be exposed again under its name. [`WindowTable`] is the target's
 //! side of every transport whose target checks accesses: it translates a claim of the peer into a proven range of a
 //! local region, or into a [`WindowFault`]. It takes no lock and is not for several threads; one table serves one
 //! peer.
@@ -78,6 +78,8 @@ pub enum WindowState {
     /// The deadline of a revocation passed without a fence: the range must not be used again until
     /// a fence comes after all.
     Quarantined,
+    /// It was revoked, and its fence has passed, but its name is kept: the owner may open it again.
+    Closed,
 }
 
 /// A transition of an entry of the table.
@@ -93,6 +95,10 @@ pub enum WindowTransition {
     Fence,
     /// The deadline of the revocation passed.
     Expire,
+    /// A fence, after which the owner keeps the name: the peer is not told that the window is gone.
+    Close,
+    /// The owner opens a closed window again.
+    Reopen,
 }
 
 /// A transition that is not allowed in a state.
@@ -112,11 +118,14 @@ impl WindowState {
     pub const fn next(self, transition: WindowTransition) -> Result<Self, InvalidTransition> {
         match (self, transition) {
             (Self::Free, WindowTransition::Expose)
-            | (Self::Exposed, WindowTransition::PeerAccess) => Ok(Self::Exposed),
-            (Self::Exposed, WindowTransition::Revoke) => Ok(Self::Revoking),
-            (Self::Exposed | Self::Revoking | Self::Quarantined, WindowTransition::Fence) => {
-                Ok(Self::Free)
-            }
+            | (Self::Exposed, WindowTransition::PeerAccess)
+            | (Self::Closed, WindowTransition::Reopen) => Ok(Self::Exposed),
+            (Self::Revoking, WindowTransition::Close) => Ok(Self::Closed),
+            (Self::Exposed | Self::Closed, WindowTransition::Revoke) => Ok(Self::Revoking),
+            (
+                Self::Exposed | Self::Revoking | Self::Quarantined | Self::Closed,
+                WindowTransition::Fence,
+            ) => Ok(Self::Free),
             (Self::Revoking, WindowTransition::Expire) => Ok(Self::Quarantined),
             // To ask twice changes nothing.
             (Self::Revoking, WindowTransition::Revoke) => Ok(Self::Revoking),
@@ -329,6 +338,7 @@ mod tests {
             WindowState::Exposed,
             WindowState::Revoking,
             WindowState::Quarantined,
+            WindowState::Closed,
         ] {
             for transition in [
                 WindowTransition::Expose,
@@ -336,6 +346,8 @@ mod tests {
                 WindowTransition::Revoke,
                 WindowTransition::Fence,
                 WindowTransition::Expire,
+                WindowTransition::Close,
+                WindowTransition::Reopen,
             ] {
                 let out = match state.next(transition) {
                     Ok(next) => std::format!("{next:?}"),

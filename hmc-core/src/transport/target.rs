@@ -87,6 +87,13 @@ pub trait Target: Registration {
         true
     }
 
+    /// Opens a [closed](crate::window::WindowState::Closed) window again under its epoch, so that what the peer knows of it holds
+    /// again. Returns `false`, and it stays closed, if the peer knows no more of it.
+    fn reopen(&mut self, id: WindowId, epoch: Epoch) -> bool {
+        let _ = (id, epoch);
+        false
+    }
+
     /// The fence of a revoked window has passed: its entry is free for another window.
     fn free_window(&mut self, id: WindowId, epoch: Epoch) {
         // An error: the table has no such window, it was freed before.

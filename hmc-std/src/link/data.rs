@@ -227,7 +227,8 @@ impl DataState {
             let len = e.local().span.len();
             match e.state() {
                 WindowState::Quarantined => held = held.saturating_add(len),
-                WindowState::Free | WindowState::Exposed | WindowState::Revoking => {
+                WindowState::Free | WindowState::Closed => {}
+                WindowState::Exposed | WindowState::Revoking => {
                     exposed = exposed.saturating_add(len);
                 }
             }

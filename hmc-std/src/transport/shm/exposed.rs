@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use hmc_core::blocks::WindowBlocks;
-use hmc_core::region::{LocalSlice, WindowDesc, WindowId};
-use hmc_core::transport::DataPlane as _;
+use hmc_core::region::{Epoch, LocalSlice, WindowDesc, WindowId};
+use hmc_core::transport::{DataPlane as _, Target as _};
 use hmc_core::types::Access;
+use hmc_core::window::WindowTransition;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_mem::gate::WindowGate;
 
@@ -88,5 +89,13 @@ impl ShmDataPlane {
             return None;
         }
         Some(Gate { page: Arc::clone(&self.page), at: word_at(id.index()) })
+    }
+    /// Opens the word of a window that was closed and in which nobody is.
+    pub(super) fn reopen_window(&mut self, id: WindowId, epoch: Epoch) -> bool {
+        let Ok(word) = self.page.bytes().word(word_at(id.index())) else { return false };
+        let word = WindowGate::new(word);
+        word.is_drained()
+            && self.stream.windows().apply(id, epoch, WindowTransition::Reopen).is_ok()
+            && word.open(word_epoch(epoch)).is_ok()
     }
 }

@@ -95,6 +95,10 @@ impl Target for ShmDataPlane {
         Ok(self.close_window(id).map_or(Fence::Passed, Fence::Gate))
     }
 
+    fn reopen(&mut self, id: WindowId, epoch: Epoch) -> bool {
+        self.reopen_window(id, epoch)
+    }
+
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
         self.stream.forget_window(id, epoch);
     }

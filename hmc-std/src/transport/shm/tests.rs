@@ -8,10 +8,11 @@ use hmc_core::limits::MAX_GATHER_REQUESTS;
 use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
-    CancelOutcome, DataCloseReason, DataPlane as _, PeerWindows as _, PostErrorKind, Progress as _,
-    Registration as _, Target as _, Transport as _,
+    CancelOutcome, DataCloseReason, DataPlane as _, Fence, PeerWindows as _, PostErrorKind,
+    Progress as _, Registration as _, Target as _, Transport as _,
 };
 use hmc_core::types::{Access, MemoryKind, Rank};
+use hmc_core::window::{WindowFault, WindowTransition};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::gate::WindowGate;
 
@@ -199,6 +200,37 @@ fn a_port_is_busy_once_its_tables_are_full() {
         assert_eq!(pair.near.post(&put(0)), Ok(()));
         while poll(&mut pair.near, 1).is_empty() {}
     }
+}
+
+#[test]
+fn a_closed_window_refuses_the_peer_until_it_is_opened_again() {
+    let mut pair = Pair::new();
+    let source = pair.source(64);
+    fill(&source, 1);
+    let (target, window) = pair.target(64);
+    let (id, epoch) = (window.window, window.epoch);
+    let put = |pair: &mut Pair| {
+        pair.near.post(&work(0, Opcode::Put, &source, &window, 64)).expect("space");
+        poll(&mut pair.near, 1)
+    };
+    assert!(!pair.far.reopen(id, epoch), "it is open");
+    assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Passed)));
+    assert!(!pair.far.reopen(id, epoch), "it is being revoked");
+    pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
+    assert_eq!(put(&mut pair), [(0, Err(Failure::Window(WindowFault::Revoked)))]);
+    assert!(ones(&target, 0));
+    assert!(pair.far.reopen(id, epoch));
+    assert_eq!(put(&mut pair), [(0, Ok(64))]);
+    assert!(ones(&target, 64));
+    // A peer that says it has left, and has not.
+    let page = Arc::clone(&pair.far.page);
+    let gate = WindowGate::new(page.bytes().word(word_at(id.index())).expect("a word"));
+    gate.enter(word_epoch(epoch)).expect("it is open");
+    assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Gate(_))));
+    pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
+    assert!(!pair.far.reopen(id, epoch));
+    gate.exit();
+    assert!(pair.far.reopen(id, epoch));
 }
 
 /// The tag follows as an empty put: the bytes went through memory.
