@@ -15,11 +15,22 @@ use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::base::wait_limit::WaitLimit;
 use crate::link::op_resources::OpResources;
 use crate::link::rndv::handle::MessageHandle;
+use crate::link::rndv::kept_window::{KeptWindow, has_all_pages};
 use crate::link::rndv::state::{BounceBuffers, MessageBuffer, PostedRecv, half_for};
 use crate::memory::{HeapBytes, Region, check_writable};
 use crate::ops::carried::{Carried, LocalBytes};
 use crate::ops::message_op::MessageOp;
 use crate::ops::peer_handle::Peer;
+
+/// From so many bytes on the pages of a receive's region are mapped for it, which takes as long as to copy about as many.
+const KEPT_FROM_BYTES: u64 = 64 << 10;
+
+/// Where the sender of a message puts its bytes.
+enum Place {
+    Kept(KeptWindow),
+    /// Half-buffers, or a window of its own.
+    Other(std::result::Result<BounceBuffers, WindowDesc>),
+}
 
 /// A message that is to begin.
 #[derive(Debug)]
@@ -129,7 +140,8 @@ impl Peer {
         Ok(Beginning { end: End::Send { buffer, len, eager }, by })
     }
 
-    /// A receive into registered bytes: straight from the peer if there are more than a half-buffer takes.
+    /// A receive into registered bytes: straight from the peer if it has their pages mapped, or if there are more than a half-buffer
+    /// takes.
     ///
     /// # Errors
     /// `InvalidConfig` for memory of another session; `Full` when too many windows are open; `NoSpace`.
@@ -142,11 +154,13 @@ impl Peer {
         let space = range.len();
         let may = self.check_rndv().and_then(|()| self.shared.check_own(&region));
         let place = may.and_then(|()| {
-            if space > RNDV_HALF_BYTES {
-                self.expose_for_rndv(&region, range.offset(), space).map(Err)
+            Ok(if let Some(window) = self.kept_window(&region, space) {
+                Place::Kept(window)
+            } else if space > RNDV_HALF_BYTES {
+                Place::Other(Err(self.expose_for_rndv(&region, range.offset(), space)?))
             } else {
-                self.staging(space).map(Ok)
-            }
+                Place::Other(Ok(self.staging(space)?))
+            })
         });
         let place = match place {
             Ok(place) => place,
@@ -154,7 +168,10 @@ impl Peer {
         };
         let span = bytes.into_resources().take_span();
         let buffer = MessageBuffer::Registered { region, range, span };
-        let want = PostedRecv::new(buffer, space, place, by);
+        let want = match place {
+            Place::Kept(window) => PostedRecv::in_kept(buffer, space, (window, range.offset()), by),
+            Place::Other(place) => PostedRecv::new(buffer, space, place, by),
+        };
         Ok(Beginning { end: End::Receive(Box::new(want)), by })
     }
 
@@ -197,6 +214,23 @@ impl Peer {
         let advert =
             self.shared.expose(&self.link, region, (at, len, None), Access::WRITE, role)?;
         Ok(advert.region)
+    }
+
+    /// A window over the whole region for a message of up to `space` bytes, if the peer can map its pages: one that served before, or
+    /// one for messages that are long enough to be worth it.
+    fn kept_window(&self, region: &Region, space: u64) -> Option<KeptWindow> {
+        if !has_all_pages(region) || !self.shared.domains.shares_pages(self.conn()) {
+            return None;
+        }
+        let kept = self.link.with_rndv(|rndv| rndv.take_kept(region.key()));
+        if kept.is_some() || space < KEPT_FROM_BYTES {
+            return kept;
+        }
+        // Where that fails, halves are asked for.
+        let remote = self.expose_for_rndv(region, 0, region.len()).ok()?;
+        // It is open while a message comes.
+        self.link.close_window(&remote);
+        Some(KeptWindow::new(region, remote))
     }
 
     /// Two half-buffers for a message of up to `space` bytes, exposed to the peer.

@@ -46,6 +46,12 @@ pub(super) trait Host {
     /// Takes a window back. `None` when its fence has passed.
     fn revoke(&mut self, window: &WindowDesc) -> Option<Fence>;
 
+    /// Closes a window, of which the peer is not told. `None` when its fence has passed, so that [`Self::reopen`] may follow.
+    fn close(&mut self, window: &WindowDesc) -> Option<Fence>;
+
+    /// Opens a window that was closed. Whether it did.
+    fn reopen(&mut self, window: &WindowDesc) -> bool;
+
     /// Whether the peer is out of a window that was taken back, which is gone then.
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool;
 

@@ -6,16 +6,18 @@
 //! copies its bytes itself, and no other thread accesses them.
 //!
 //! [`state`] has the messages in flight, [`run`] polls them, and [`borrowed`] has the memory that callers copy
-//! themselves. Together they are a state machine whose effects are calls of its [`host`]. [`on_link`] implements
+//! themselves, [`kept_window`] the windows that serve many messages. Together they are a state machine whose effects are calls of its [`host`]. [`on_link`] implements
 //! the host on a link, and [`progress`] drives the machine.
 
 mod actions;
 mod borrowed;
 pub(crate) mod handle;
 mod host;
+pub(crate) mod kept_window;
 pub(crate) mod note;
 mod on_link;
 mod progress;
+mod reuse;
 mod run;
 pub(crate) mod state;
 

@@ -8,6 +8,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{ConnType, Rank};
+use hmc_core::window::WindowTransition;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_mem::shared::SharedBytes;
 
@@ -120,6 +121,26 @@ impl Host for OnLink<'_> {
                 None
             }
         }
+    }
+
+    fn close(&mut self, window: &WindowDesc) -> Option<Fence> {
+        let (id, epoch) = (window.window, window.epoch);
+        let mut data = self.link.data();
+        let fence = data.plane().begin_revoke(id, epoch);
+        self.link.update_data_interest(&mut data);
+        match fence {
+            Ok(Fence::Passed) => {
+                let _ = data.plane().windows().apply(id, epoch, WindowTransition::Close);
+                None
+            }
+            Ok(fence) => Some(fence),
+            // A window that is unknown was fenced before.
+            Err(_) => None,
+        }
+    }
+
+    fn reopen(&mut self, window: &WindowDesc) -> bool {
+        self.link.data().plane().reopen(window.window, window.epoch)
     }
 
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool {

@@ -4,6 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 
 use hmc_core::limits::{MAX_EAGER_BYTES, MAX_EAGER_MSGS};
+use hmc_core::region::WindowDesc;
 use hmc_core::rndv::{AbortReason, RndvError};
 use hmc_core::types::ConnType;
 use hmc_core::wire::held;
@@ -12,6 +13,7 @@ use hmc_mem::shared::SharedBytes;
 
 use super::actions::RndvActions;
 use super::handle::MessageHandle;
+use super::host::Host as _;
 use super::note::Note;
 use super::on_link::OnLink;
 use super::state::RndvState;
@@ -194,6 +196,12 @@ impl Link {
             return self.with_rndv(|state| state.copy_to_borrowed(handle, out));
         }
         Ok(())
+    }
+
+    /// Closes a window of which nobody was told yet.
+    pub(crate) fn close_window(&self, window: &WindowDesc) {
+        // The peer is not inside, and if it were, the window would not be opened.
+        let _ = OnLink::new(self).close(window);
     }
 
     /// This end or the peer leaves: what has not been matched never will be.

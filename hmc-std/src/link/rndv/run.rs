@@ -124,6 +124,7 @@ impl RndvState {
             w.early = w.early.take().or_else(|| Some(host.gone()));
         }
         self.outgoing.clear();
+        self.kept.clear();
     }
 
     fn expire(&mut self, host: &mut impl Host, now: Instant, after: &mut RndvActions) {
@@ -149,17 +150,15 @@ impl RndvState {
                 let e = e.with_peer(host.peer());
                 after.notices.extend(want.handle.ended(Err(e)));
                 after.events = true;
-                match want.staging.take() {
-                    // No message named it to the peer.
-                    Some(staging) => {
-                        self.spare.extend(Some(staging).filter(|_| !self.is_dead));
-                        after.notices.extend(want.handle.released(span_of(&mut want.bytes)));
-                        after.over.2.push(want);
-                    }
-                    None => {
-                        want.fence = revoke(host, &want.window, after);
-                        self.fencing_recvs.push(want);
-                    }
+                // No message named its place to the peer.
+                let has_own_window = want.has_own_window();
+                want.give_back(self.is_dead, &mut self.spare, &mut self.kept);
+                if has_own_window {
+                    want.fence = revoke(host, &want.window, after);
+                    self.fencing_recvs.push(want);
+                } else {
+                    after.notices.extend(want.handle.released(span_of(&mut want.bytes)));
+                    after.over.2.push(want);
                 }
             }
         }
@@ -175,8 +174,12 @@ impl RndvState {
         }
     }
 
-    /// Lets go of half-buffers that are too many: windows are few, and messages may have been many at a time.
+    /// Lets go of half-buffers and windows that are too many: windows are few, and messages may have been many at a time.
     fn trim(&mut self, host: &mut impl Host, after: &mut RndvActions) {
+        for window in self.surplus_windows() {
+            let fence = revoke(host, &window.remote, after);
+            self.fencing_buffers.push((window, fence));
+        }
         while self.spare.len() > MAX_SPARE {
             // The shortest helps least.
             let lens = self.spare.iter().map(|s| s.region.len()).enumerate();
@@ -273,7 +276,14 @@ impl RndvState {
                 continue;
             };
             match output {
-                ReceiverOutput::Send(note) => self.outgoing.push_back(note.into()),
+                ReceiverOutput::Send(note) => {
+                    let opens = matches!(note, RndvMsg::Ready { .. });
+                    if opens && w.kept.is_some() && !host.reopen(&w.window) {
+                        machine.end(RndvError::Failed(Failure::Unsupported));
+                        continue;
+                    }
+                    self.outgoing.push_back(note.into());
+                }
                 ReceiverOutput::Copy(copy) => match &w.bytes {
                     MessageBuffer::Registered { .. } => machine.copied(copy_out(w, eager, &copy)),
                     MessageBuffer::Borrowed(_) => {
@@ -282,7 +292,13 @@ impl RndvState {
                     }
                 },
                 ReceiverOutput::Revoke => {
-                    w.fence = revoke(host, &w.window, after);
+                    // After all puts into it have ended, it serves the next message.
+                    let stays = w.kept.is_some() && !machine.is_failed();
+                    w.fence = if stays { host.close(&w.window) } else { None };
+                    if !stays || w.fence.is_some() {
+                        w.kept = None;
+                        w.fence = revoke(host, &w.window, after);
+                    }
                     if w.fence.is_none() {
                         machine.fenced();
                     }
@@ -293,9 +309,9 @@ impl RndvState {
                     let how = how.map_err(|e| error(host, e, len, RndvRole::Receiver));
                     after.notices.extend(w.handle.ended(how));
                     after.events = true;
-                    // What went well was not revoked: its halves serve again.
-                    if well && let Some(staging) = w.staging.take() {
-                        self.spare.extend(Some(staging).filter(|_| !self.is_dead));
+                    // What went well was not revoked: its halves or its window serve again. So does a window that was not opened.
+                    if well || w.kept.is_some() {
+                        w.give_back(self.is_dead, &mut self.spare, &mut self.kept);
                     }
                 }
                 ReceiverOutput::Free if w.untold => {

@@ -14,6 +14,7 @@ use hmc_core::time::Instant;
 use hmc_core::work::Failure;
 
 use super::handle::MessageHandle;
+use super::kept_window::KeptWindow;
 use super::note::Note;
 use crate::base::error::{Error, ErrorKind, Limit};
 use crate::memory::{Region, Span};
@@ -107,6 +108,10 @@ pub(crate) struct PostedRecv {
     /// The halves; without them the sender puts straight into `window`.
     pub(crate) staging: Option<BounceBuffers>,
     pub(crate) window: WindowDesc,
+    /// Where the memory begins in `window`.
+    at: u64,
+    /// `window`, if it serves other messages later.
+    pub(super) kept: Option<KeptWindow>,
     pub(crate) deadline: Instant,
     pub(crate) handle: Arc<MessageHandle>,
     pub(super) copy: Option<CopyOut>,
@@ -138,6 +143,8 @@ impl PostedRecv {
             exact: false,
             staging,
             window,
+            at: 0,
+            kept: None,
             deadline,
             handle,
             copy: None,
@@ -145,6 +152,17 @@ impl PostedRecv {
             early: None,
             untold: false,
         }
+    }
+
+    /// The same of memory at `at` in a window that serves other messages later.
+    pub(crate) fn in_kept(
+        bytes: MessageBuffer,
+        space: u64,
+        (window, at): (KeptWindow, u64),
+        deadline: Instant,
+    ) -> Self {
+        let remote = window.remote;
+        Self { at, kept: Some(window), ..Self::new(bytes, space, Err(remote), deadline) }
     }
 
     /// The same for a message that has just `space` bytes.
@@ -161,7 +179,7 @@ impl PostedRecv {
     fn place(&self, len: u64) -> Option<RecvTarget> {
         match &self.staging {
             Some(s) => RecvTarget::staged(s.remote.slice(0, s.remote.extent.len()).ok()?),
-            None => Some(RecvTarget::direct(self.window.slice(0, len).ok()?)),
+            None => Some(RecvTarget::direct(self.window.slice(self.at, len).ok()?)),
         }
     }
 
@@ -193,16 +211,13 @@ impl RecvOp {
         }
     }
 
-    /// Gives it, whose bytes have come, to a receive, whose window the peer is not told.
-    fn take_eager(&mut self, mut want: PostedRecv, spare: &mut Vec<BounceBuffers>) {
+    /// Gives it, whose bytes have come, to a receive.
+    fn take_eager(&mut self, want: &PostedRecv) {
         if want.takes(self.machine.len()) {
             self.machine.take(want.space);
         } else {
             self.machine.refuse(RndvError::Here(AbortReason::TooLong { capacity: want.space }));
         }
-        want.untold = want.staging.is_none();
-        spare.extend(want.staging.take());
-        self.want = Some(want);
     }
 }
 
@@ -242,7 +257,9 @@ pub(crate) struct RndvState {
     pub(super) received: Vec<Note>,
     pub(super) outgoing: VecDeque<Note>,
     pub(super) spare: Vec<BounceBuffers>,
-    /// Half-buffers that are not needed any more, until the peer is out of them.
+    /// Windows that serve messages, the one that served last at the end.
+    pub(super) kept: Vec<KeptWindow>,
+    /// Half-buffers and kept windows that are not needed any more, until the peer is out of them.
     pub(super) fencing_buffers: Vec<(BounceBuffers, Option<Fence>)>,
     pub(super) bounces: Vec<Region>,
     /// The link is over, as far as the last poll knew.
@@ -331,7 +348,10 @@ impl RndvState {
             };
             let len = m.machine.len();
             if m.machine.is_eager() {
-                m.take_eager(want, &mut self.spare);
+                m.take_eager(&want);
+                want.untold = want.has_own_window();
+                want.give_back(self.is_dead, &mut self.spare, &mut self.kept);
+                m.want = Some(want);
                 continue;
             }
             // Of a message that does not fit, the machine only needs some place to refuse.
@@ -339,9 +359,8 @@ impl RndvState {
                 Some(_) if !want.takes(len) => {
                     m.machine
                         .refuse(RndvError::Here(AbortReason::TooLong { capacity: want.space }));
-                    // No message named them to the peer.
-                    want.untold = want.staging.is_none();
-                    self.spare.extend(want.staging.take());
+                    want.untold = want.has_own_window();
+                    want.give_back(self.is_dead, &mut self.spare, &mut self.kept);
                 }
                 Some(place) => m.machine.answer(want.space, place),
                 None => m.machine.refuse(RndvError::Failed(Failure::Unsupported)),

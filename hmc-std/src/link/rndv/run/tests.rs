@@ -46,6 +46,10 @@ struct Fake {
     cancelled: Vec<SlotId>,
     /// The peer is inside windows that are taken back.
     inside: bool,
+    /// Windows that were opened again and are not closed.
+    open: Vec<WindowId>,
+    /// Windows that cannot be opened again.
+    stuck: bool,
     outgoing: Option<NoteOutcome>,
     next: u32,
 }
@@ -94,6 +98,16 @@ impl Host for Fake {
 
     fn revoke(&mut self, _: &WindowDesc) -> Option<Fence> {
         self.inside.then_some(Fence::PeerAck)
+    }
+
+    fn close(&mut self, window: &WindowDesc) -> Option<Fence> {
+        self.open.retain(|w| *w != window.window);
+        self.inside.then_some(Fence::PeerAck)
+    }
+
+    fn reopen(&mut self, window: &WindowDesc) -> bool {
+        self.open.push(window.window);
+        !self.stuck
     }
 
     fn has_passed(&mut self, _: &Fence, _: &WindowDesc) -> bool {

@@ -1,0 +1,45 @@
+//! Which half-buffers and windows serve other messages, and which are taken back.
+
+use hmc_core::region::RegionKey;
+
+use super::kept_window::KeptWindow;
+use super::state::{BounceBuffers, PostedRecv, RndvState};
+use crate::memory::Region;
+
+/// So many windows are kept at most: a peer has few.
+pub(super) const MAX_KEPT: usize = 4;
+
+impl PostedRecv {
+    /// Its halves or its window serve other messages, unless the link `is_dead`.
+    pub(super) fn give_back(
+        &mut self,
+        is_dead: bool,
+        spare: &mut Vec<BounceBuffers>,
+        kept: &mut Vec<KeptWindow>,
+    ) {
+        spare.extend(self.staging.take().filter(|_| !is_dead));
+        kept.extend(self.kept.take().filter(|_| !is_dead));
+    }
+
+    /// Whether its window serves no other message.
+    pub(super) const fn has_own_window(&self) -> bool {
+        self.staging.is_none() && self.kept.is_none()
+    }
+}
+
+impl RndvState {
+    /// A window over that region that served before.
+    pub(crate) fn take_kept(&mut self, region: RegionKey) -> Option<KeptWindow> {
+        let at = self.kept.iter().rposition(|k| k.region.key() == region && !k.is_useless())?;
+        Some(self.kept.remove(at))
+    }
+
+    /// Removes windows that are too many.
+    pub(super) fn surplus_windows(&mut self) -> Vec<BounceBuffers> {
+        let too_many = self.kept.len().saturating_sub(MAX_KEPT);
+        let surplus = self.kept.drain(..too_many);
+        surplus
+            .map(|k| BounceBuffers { region: Region::clone(&k.region), remote: k.remote })
+            .collect()
+    }
+}
