@@ -148,6 +148,8 @@ impl Link {
         if self.state() == LinkState::Dead {
             return;
         }
+        // Before the memory that they name.
+        self.evict_rndv_windows();
         let mut after = Deferred::default();
         let evicted = {
             let mut data = self.data_fairly();

@@ -204,6 +204,13 @@ impl Link {
         let _ = OnLink::new(self).close(window);
     }
 
+    /// Takes back windows that served messages into memory that nobody else uses any more.
+    pub(in crate::link) fn evict_rndv_windows(&self) {
+        if self.glance(RndvState::has_useless_windows) == Some(true) {
+            self.with_rndv(RndvState::evict_windows);
+        }
+    }
+
     /// This end or the peer leaves: what has not been matched never will be.
     pub(crate) fn rndv_leave(&self) {
         if self.rndv.live.load(Ordering::SeqCst) {

@@ -34,10 +34,24 @@ impl RndvState {
         Some(self.kept.remove(at))
     }
 
-    /// Removes windows that are too many.
+    pub(crate) fn has_useless_windows(&self) -> bool {
+        self.kept.iter().any(KeptWindow::is_useless)
+    }
+
+    /// The next poll takes back windows of memory that nobody else uses any more.
+    pub(crate) fn evict_windows(&mut self) {
+        self.evicts = true;
+    }
+
+    /// Removes windows that are too many, and the useless ones if they are to be evicted.
     pub(super) fn surplus_windows(&mut self) -> Vec<BounceBuffers> {
-        let too_many = self.kept.len().saturating_sub(MAX_KEPT);
-        let surplus = self.kept.drain(..too_many);
+        let evicts = std::mem::take(&mut self.evicts);
+        let mut too_many = self.kept.len().saturating_sub(MAX_KEPT);
+        let surplus = self.kept.extract_if(.., |k| {
+            let goes = too_many != 0 || evicts && k.is_useless();
+            too_many = too_many.saturating_sub(1);
+            goes
+        });
         surplus
             .map(|k| BounceBuffers { region: Region::clone(&k.region), remote: k.remote })
             .collect()

@@ -259,6 +259,8 @@ pub(crate) struct RndvState {
     pub(super) spare: Vec<BounceBuffers>,
     /// Windows that serve messages, the one that served last at the end.
     pub(super) kept: Vec<KeptWindow>,
+    /// Those of `kept` that are useless are to be taken back.
+    pub(super) evicts: bool,
     /// Half-buffers and kept windows that are not needed any more, until the peer is out of them.
     pub(super) fencing_buffers: Vec<(BounceBuffers, Option<Fence>)>,
     pub(super) bounces: Vec<Region>,

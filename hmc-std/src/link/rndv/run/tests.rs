@@ -1,6 +1,7 @@
 //! The rendezvous state of two ends over hosts that copy in memory: no link, no socket, no thread, no clock.
 
 mod eager;
+mod kept;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
