@@ -1,12 +1,14 @@
 //! Lists of copies that were checked once.
 
-use hmc_std::Plan;
 use hmc_std::request::{Gets, Puts};
+use hmc_std::{Error, Plan};
 use pyo3::prelude::*;
 
 use crate::data::DropDeferred;
+use crate::ends::Ends;
 use crate::errors::OrRaise;
 use crate::op::{Op, Whose};
+use crate::piece::Piece;
 
 /// A list of copies that was checked once and can be run many times.
 ///
@@ -30,6 +32,18 @@ pub(crate) struct Batch {
 pub(crate) enum List {
     Put(Plan<Puts>),
     Get(Plan<Gets>),
+}
+
+impl List {
+    /// Checks a list of pieces.
+    pub(crate) fn new(gets: bool, pieces: &[Piece], ends: &Ends) -> Result<Self, Error> {
+        let pieces: Vec<_> = pieces.iter().map(|piece| piece.of(ends)).collect::<Result<_, _>>()?;
+        Ok(if gets {
+            Self::Get(ends.window.get_list(&pieces).prepare()?)
+        } else {
+            Self::Put(ends.window.put_list(&pieces).prepare()?)
+        })
+    }
 }
 
 impl Batch {

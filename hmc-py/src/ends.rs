@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use hmc_std::request::{Expect, Lent, Notify, Verb};
-use hmc_std::{ConnBuffer, Done, Error, ErrorKind, LocalRange, Remote, Request};
+use hmc_std::{ConnBuffer, Done, Error, ErrorKind, LocalRange, Peer, Remote, Request};
+use pyo3::prelude::*;
 
-use crate::data::{Bytes, DropDeferred};
+use crate::data::{self, Bytes, DropDeferred};
+use crate::errors::OrRaise as _;
+use crate::native::Core;
+use crate::region::Region;
 
 /// Arrays of at most so many bytes are copied on their way to a window that is not mapped here, for calls that return when that
 /// is done: cheaper than to register them for the one call.
@@ -34,6 +38,31 @@ pub(crate) struct Ends {
 }
 
 impl Local {
+    /// The memory that an argument names: a region, an array, or the session's buffer. An array is registered, for this one
+    /// operation, unless it is `lends` and that is not needed.
+    fn new(
+        py: Python<'_>,
+        session: &Core,
+        local: Option<&Bound<'_, PyAny>>,
+        writes: bool,
+        lends: impl FnOnce(usize) -> bool,
+    ) -> PyResult<Self> {
+        let Some(local) = local.filter(|l| !l.is_none()) else {
+            return session.buffer(py).map(Self::Buffer);
+        };
+        if let Ok(region) = local.cast::<Region>() {
+            if writes {
+                region.get().check_writable(py)?;
+            }
+            return Ok(Self::Buffer(region.get().buffer.clone()));
+        }
+        let bytes = data::lasting(local, writes)?;
+        if lends(bytes.len()) {
+            return Ok(Self::Lent(bytes));
+        }
+        session.share(py, bytes).map(Self::Buffer)
+    }
+
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Buffer(buffer) => buffer.len(),
@@ -43,6 +72,31 @@ impl Local {
 }
 
 impl Ends {
+    /// Both ends of a transfer: what `local` names, and a window of `peer` in this life of it, or its buffer. `lends`: the call returns
+    /// when the transfer has ended.
+    pub(crate) fn new(
+        py: Python<'_>,
+        session: &Core,
+        peer: &Peer,
+        (local, window): (Option<&Bound<'_, PyAny>>, Option<&Remote>),
+        (here, there, nbytes): (u64, u64, Option<u64>),
+        (writes, lends): (bool, bool),
+    ) -> PyResult<Self> {
+        let window = match window {
+            Some(window) if window.peer() == peer => window.clone(),
+            Some(_) => {
+                let what =
+                    "the window belongs to another peer, life or session; ask this peer for it";
+                return Err(Error::new(ErrorKind::Stale, what).with_peer(peer.rank())).or_raise(py);
+            }
+            None => peer.buffer().or_raise(py)?,
+        };
+        let may_lend = |len| lends && (window.is_mapped() || len <= LENT);
+        let local = Local::new(py, session, local, writes, may_lend)?;
+        let len = nbytes.unwrap_or_else(|| local.len().saturating_sub(here));
+        Ok(Self { local, window, here, there, len, expect: None, _deferred: DropDeferred })
+    }
+
     /// The range of registered memory.
     pub(crate) fn range(&self) -> Result<LocalRange<'_>, Error> {
         self.part(self.here, self.len)

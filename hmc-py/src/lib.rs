@@ -2,7 +2,7 @@
 //!
 //! The public API is in `python/hmc`; this half converts arguments and results. Each call that may block lets other
 //! Python threads run, and returns when a signal's handler has raised an exception (`errors`). `data` finds the bytes of
-//! `array`s, `dlpack` those of torch and others, `pack` copies those with gaps, `lazy` recognises those whose bytes are not their values, `args` reads numbers; `session`, `native`, `parts`, `peer`, `region`, `op`,
+//! `array`s, `dlpack` those of torch and others, `pack` copies those with gaps, `lazy` recognises those whose bytes are not their values, `args` reads numbers; `session`, `native`, `parts`, `peer`, `batch`, `piece`, `region`, `op`,
 //! `group` are the objects; `loop_waker` wakes event loops, `log` passes the library's log records on; `interpreter` checks who may load
 //! the module.
 
@@ -28,6 +28,7 @@ mod pack;
 mod parts;
 mod peer;
 mod peer_table;
+mod piece;
 mod region;
 mod remote;
 mod session;

@@ -3,20 +3,21 @@
 use std::time::Instant;
 
 use hmc_std::{
-    Access, Error, ErrorKind, Message, Peer as StdPeer, Piece, Remote as StdRemote,
+    Access, ErrorKind, Message, Peer as StdPeer,
     want::{self, Wanted},
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::batch::{Batch, List};
-use crate::data::{self, DropDeferred};
+use crate::data;
 use crate::dicts;
-use crate::ends::{Ends, LENT, Local};
+use crate::ends::Ends;
 use crate::errors::{OrRaise, refuse};
 use crate::generations::Generations;
 use crate::native::Core;
 use crate::op::{Op, Whose};
+use crate::piece::Piece;
 use crate::region::{Region, Remote, Window};
 
 /// A connected peer.
@@ -51,68 +52,6 @@ impl Peer {
         let origin = session.parts.own.state.origin;
         Whose { rank: self.inner.rank(), origin, waits: session.waits }
     }
-
-    /// The memory that an argument names: a region, an array, or the session's buffer. An array is registered, for this one
-    /// operation, unless it is `lends` and that is not needed.
-    fn local(
-        &self,
-        py: Python<'_>,
-        local: Option<&Bound<'_, PyAny>>,
-        writes: bool,
-        lends: impl FnOnce(usize) -> bool,
-    ) -> PyResult<Local> {
-        let Some(local) = local.filter(|l| !l.is_none()) else {
-            return self.session.get().buffer(py).map(Local::Buffer);
-        };
-        if let Ok(region) = local.cast::<Region>() {
-            if writes {
-                region.get().check_writable(py)?;
-            }
-            return Ok(Local::Buffer(region.get().buffer.clone()));
-        }
-        let bytes = data::lasting(local, writes)?;
-        if lends(bytes.len()) {
-            return Ok(Local::Lent(bytes));
-        }
-        self.session.get().share(py, bytes).map(Local::Buffer)
-    }
-
-    /// A window, if it is this peer's, in this life of it.
-    fn own_window(&self, window: &Remote) -> Result<StdRemote, Error> {
-        if *window.inner.peer() == self.inner {
-            return Ok(window.inner.clone());
-        }
-        let what = "the window belongs to another peer, life or session; ask this peer for it";
-        Err(Error::new(ErrorKind::Stale, what).with_peer(self.inner.rank()))
-    }
-
-    /// Both ends of a transfer. `lends`: the call returns when that has ended.
-    fn ends(
-        &self,
-        py: Python<'_>,
-        local: Option<&Bound<'_, PyAny>>,
-        (here, there, nbytes): (u64, u64, Option<u64>),
-        window: Option<&Remote>,
-        (writes, lends): (bool, bool),
-    ) -> PyResult<Ends> {
-        let window = match window {
-            Some(window) => self.own_window(window).or_raise(py)?,
-            None => self.inner.buffer().or_raise(py)?,
-        };
-        let may_lend = |len| lends && (window.is_mapped() || len <= LENT);
-        let local = self.local(py, local, writes, may_lend)?;
-        let len = nbytes.unwrap_or_else(|| local.len().saturating_sub(here));
-        Ok(Ends { local, window, here, there, len, expect: None, _deferred: DropDeferred })
-    }
-}
-
-/// A copy of a list: offset here, offset there, length; and the generation that it expects.
-#[derive(FromPyObject)]
-enum Copy {
-    #[pyo3(transparent)]
-    Plain((u64, u64, u64)),
-    #[pyo3(transparent)]
-    Expecting((u64, u64, u64, u32)),
 }
 
 /// The rights that a text names.
@@ -290,7 +229,7 @@ impl Peer {
     fn prepare_put(
         &self,
         py: Python<'_>,
-        copies: Vec<Copy>,
+        copies: Vec<Piece>,
         src: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
@@ -302,7 +241,7 @@ impl Peer {
     fn prepare_get(
         &self,
         py: Python<'_>,
-        copies: Vec<Copy>,
+        copies: Vec<Piece>,
         dst: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
@@ -508,33 +447,28 @@ impl Peer {
 }
 
 impl Peer {
+    /// Both ends of a transfer, with a window of this peer.
+    fn ends(
+        &self,
+        py: Python<'_>,
+        local: Option<&Bound<'_, PyAny>>,
+        ranges: (u64, u64, Option<u64>),
+        window: Option<&Remote>,
+        (writes, lends): (bool, bool),
+    ) -> PyResult<Ends> {
+        let window = window.map(|w| &w.inner);
+        Ends::new(py, self.session.get(), &self.inner, (local, window), ranges, (writes, lends))
+    }
+
     fn prepare(
         &self,
         py: Python<'_>,
         gets: bool,
-        copies: &[Copy],
+        pieces: &[Piece],
         local: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
         let ends = self.ends(py, local, (0, 0, None), window, (gets, false))?;
-        let prepare = || {
-            let piece = |copy: &Copy| {
-                let (here, there, len, expect) = match *copy {
-                    Copy::Plain((here, there, len)) => (here, there, len, None),
-                    Copy::Expecting((here, there, len, generation)) => {
-                        (here, there, len, Some(generation))
-                    }
-                };
-                let piece = Piece::new(ends.part(here, len)?, there);
-                Ok(expect.map_or(piece, |generation| piece.expect(generation)))
-            };
-            let pieces = copies.iter().map(piece).collect::<Result<Vec<_>, Error>>()?;
-            Ok(if gets {
-                List::Get(ends.window.get_list(&pieces).prepare()?)
-            } else {
-                List::Put(ends.window.put_list(&pieces).prepare()?)
-            })
-        };
-        Ok(Batch::new(self.whose(), prepare().or_raise(py)?))
+        Ok(Batch::new(self.whose(), List::new(gets, pieces, &ends).or_raise(py)?))
     }
 }
