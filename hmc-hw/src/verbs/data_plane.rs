@@ -46,7 +46,8 @@ use crate::host::{Event, Notify, TagSink};
 /// Completions that are taken at a time.
 const MAX_COMPLETIONS: usize = 16;
 
-/// The data plane of one link over RDMA verbs. `M` is the host's handle of memory.
+/// The data plane of one link over RDMA verbs. `M` is the host's handle of memory. The owner calls it under the lock of the link. Its drop
+/// destroys the queue pairs, after which the NIC executes no request of either end.
 pub struct VerbsDataPlane<M: Registered> {
     /// The queue pairs. They are destroyed before the registrations that their requests name.
     lanes: Vec<Lane>,
@@ -96,11 +97,15 @@ impl<M: Registered> fmt::Debug for VerbsDataPlane<M> {
 }
 
 impl<M: Registered> VerbsDataPlane<M> {
-    /// The data plane of the link of that number. `windows` can be exposed by its own table: none, where a layer has one. `notify` is
-    /// called when there are completions and no caller waits; `tags` gets what the peer's puts carry.
+    /// Creates the data plane of link number `serial`: its completion queues, its queue pairs in state INIT, and its worker. The peer's
+    /// conn info connects them ([`hmc_core::transport::Notes::receive_note`]).
+    ///
+    /// `windows` is the number of windows that its own table can expose: 0 if a layer above has a table. `notify` is called, without a lock
+    /// of this crate, when there are completions and no caller waits. `tags` receives the tags of the peer's puts, after their bytes.
     ///
     /// # Errors
-    /// [`VerbsFault`].
+    /// [`VerbsFault::Device`] and [`VerbsFault::Port`] if a NIC can no longer be used; [`VerbsFault::Call`] if a call of libibverbs fails,
+    /// for example at a limit of the device; [`VerbsFault::Watch`].
     pub fn new(
         domain: &Arc<VerbsDomain>,
         serial: u32,
@@ -159,7 +164,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         })
     }
 
-    /// Returns its worker.
+    /// Returns the worker of the link, through which waiting threads receive its completions.
     #[must_use]
     pub fn link_worker(&self) -> Arc<LinkWorker> {
         Arc::clone(&self.worker)

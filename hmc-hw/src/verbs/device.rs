@@ -69,7 +69,7 @@ pub(super) const NO_DEVICE: &str = "see `rdma link` and `ibv_devices`; a device 
      provider (`apt install ibverbs-providers`) and, in a container, /dev/infiniband; without hardware: \
      `rdma link add rxe0 type rxe netdev eth0`";
 
-/// The devices of the system.
+/// The RDMA devices of the system, as `ibv_get_device_list` returns them. Later changes of the system do not change the list.
 pub struct DeviceList {
     library: &'static Library,
     list: NonNull<*mut ibv_device>,
@@ -83,7 +83,7 @@ impl fmt::Debug for DeviceList {
 }
 
 impl DeviceList {
-    /// Reads the list. It may be empty.
+    /// Reads the list, which is empty if the system has no device.
     ///
     /// # Errors
     /// [`DeviceError::Verbs`] if the kernel has no RDMA, [`DeviceError::Library`] in a forked child of a process that has
@@ -110,15 +110,16 @@ impl DeviceList {
         Ok(out)
     }
 
-    /// Returns what is known of each device.
+    /// Returns the description of each device, in the order of libibverbs. Opens none.
     pub fn infos(&self) -> impl Iterator<Item = &DeviceInfo> {
         self.devices.iter().map(|(_, info)| info)
     }
 
-    /// Opens a device, by name.
+    /// Opens the device of that name (`mlx5_0`) and reads its attributes.
     ///
     /// # Errors
-    /// [`DeviceError`].
+    /// [`DeviceError::NotFound`]; [`DeviceError::Unusable`] if it is neither InfiniBand nor RoCE; [`DeviceError::Verbs`] if a call fails, for
+    /// example for lack of access to its file.
     pub fn open(&self, name: &str) -> Result<Arc<Device>, DeviceError> {
         let found = self.devices.iter().find(|(_, info)| info.name == name);
         let Some((device, info)) = found else {
@@ -171,7 +172,8 @@ impl Drop for DeviceList {
     }
 }
 
-/// An open device. The last owner closes it.
+/// An open device (`ibv_context`). All methods may be called by several threads at a time. The last owner closes it, except in a forked
+/// child.
 pub struct Device {
     library: &'static Library,
     context: NonNull<ibv_context>,
@@ -215,19 +217,20 @@ impl Device {
         &self.info.name
     }
 
-    /// Returns what the system says of it.
+    /// Returns its description from the list of devices.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// Returns what it can do.
+    /// Returns its limits and capabilities, read when it was opened.
     #[must_use]
     pub fn attrs(&self) -> &DeviceAttrs {
         &self.attrs
     }
 
-    /// Returns the descriptor that is readable when it has an asynchronous event. Reading one does not wait.
+    /// Returns the descriptor that is readable while the device has an asynchronous event (`async_fd`). It is non-blocking. The descriptor of
+    /// a removed device stays readable.
     #[must_use]
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use super::device_info::text;
 use super::sys::{self, ibv_device_attr};
 
-/// What a device can do.
+/// Limits and capabilities of a device (`ibv_device_attr`, infiniband/verbs.h). A limit counts all users of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceAttrs {
     /// The version of its firmware.
@@ -66,8 +66,8 @@ impl DeviceAttrs {
         }
     }
 
-    /// Returns `true` if it says that it has memory windows of type 2B, which are bound to one queue pair and its protection domain.
-    /// Some providers lack the calls all the same: try one.
+    /// Returns `true` if it advertises memory windows of type 2B (`IBV_DEVICE_MEM_WINDOW_TYPE_2B`), which are bound to one queue pair and
+    /// its protection domain. Some providers advertise them and lack the calls: [`super::window_probe::try_windows`] tries them.
     #[must_use]
     pub const fn has_type_2b_windows(&self) -> bool {
         self.flags & sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0 && self.max_mw != 0

@@ -23,16 +23,16 @@ use crate::host::{Event, Host, Notify};
 /// How a session takes part.
 #[derive(Clone, Copy, Debug)]
 pub struct DomainOptions {
-    /// Queue pairs of each link, 1 to 16 and at least one on each NIC, over which long transfers are spread; fewer where the peer has
-    /// fewer.
+    /// Queue pairs of each link: 1 to 16, and at least one on each NIC. Long transfers use all of them. If the peer has fewer, so has the
+    /// link.
     pub lanes: usize,
-    /// Why just these NICs are used, for people.
+    /// The reason why these NICs are used, an English phrase.
     pub chosen: &'static str,
-    /// The number of the worker that takes the devices' asynchronous events.
+    /// The number under which [`Host::watch`] is called with the descriptors of the devices' asynchronous events.
     pub events_worker: u32,
-    /// The number of the first link's worker.
+    /// The number of the first link's worker. Link `n` has this number plus `n`, which wraps.
     pub first_worker: u32,
-    /// Only callers look at completions and events: the host's thread watches no channel.
+    /// If `true`, only callers take completions and events: [`Host::watch`] is never called.
     pub is_manual: bool,
 }
 
@@ -48,7 +48,8 @@ struct WorkerEntry {
 // SAFETY: the pointers are compared, and never followed.
 unsafe impl Send for WorkerEntry {}
 
-/// A session's part in RDMA verbs.
+/// A session's part in RDMA verbs: its NICs, and the workers of its links. All methods may be called by several threads at a time. In a
+/// forked child it is the parent's, and its drop has no effect.
 pub struct VerbsDomain {
     nics: Vec<Nic>,
     host: Arc<dyn Host>,
@@ -86,11 +87,12 @@ fn common_scheme(ports: &[Port]) -> (WindowScheme, usize) {
 }
 
 impl VerbsDomain {
-    /// A session's part, by these ports, one of each NIC. The host's thread watches the devices' events unless only callers look at
-    /// them.
+    /// Creates a session's part that uses `ports`, one of each NIC. Tries the memory windows of each device that this process has not tried
+    /// yet ([`window_scheme`]), and passes the descriptors of asynchronous events to [`Host::watch`] unless `is_manual` is set.
     ///
     /// # Errors
-    /// [`VerbsFault::Call`], [`VerbsFault::Watch`].
+    /// [`VerbsFault::Call`] if a protection domain or a registration cannot be created; [`VerbsFault::Watch`] if a descriptor cannot be
+    /// watched.
     pub fn new(
         ports: Vec<Port>,
         host: Arc<dyn Host>,
@@ -170,7 +172,7 @@ impl VerbsDomain {
         &self.nics
     }
 
-    /// Returns the ports of its NICs, as they were read last.
+    /// Returns the ports of its NICs, with the attributes as they were read last: at the start, or by the first link after an event of the port.
     #[must_use]
     pub fn ports(&self) -> Vec<Arc<Port>> {
         self.nics.iter().map(|nic| nic.port.last()).collect()
@@ -221,7 +223,8 @@ impl VerbsDomain {
         Ok(worker)
     }
 
-    /// The channel of the worker of that number is readable, or there are events. Returns `true` if there is such a worker.
+    /// Handles a readable descriptor: the host's thread calls it with the number that [`Host::watch`] received. Takes the events of a
+    /// link's completion channel, or those of the devices, and does not block. Returns `false` if no link has a worker of that number.
     pub fn service(&self, worker: u32) -> bool {
         if worker == self.options.events_worker {
             let _ = self.take_events();
@@ -234,13 +237,14 @@ impl VerbsDomain {
         })
     }
 
-    /// Returns `true` if [`Self::look`] is to be called each millisecond.
+    /// Returns `true` if the host's thread must call [`Self::look`] each millisecond: a link has requests under way whose completions no
+    /// thread waits for.
     #[must_use]
     pub fn must_look(&self) -> bool {
         self.looked_at.load(Ordering::Acquire) != 0
     }
 
-    /// Has links look at completions that nobody waits for. May be called more often.
+    /// Polls the completion queues of these links, without a system call. May be called more often than each millisecond, by any thread.
     pub fn look(&self) {
         if self.must_look() {
             let now = self.host.now();
@@ -258,7 +262,9 @@ impl VerbsDomain {
         *lock(&self.live) = live;
     }
 
-    /// Takes the devices' asynchronous events, and does what follows from them. Returns `true` if there was one.
+    /// Takes asynchronous events (`ibv_get_async_event`), at most 64 of each device, without blocking. If a device has failed, all links
+    /// end; if a completion queue has failed, its link ends; if a port has changed, the next link reads its attributes again. Returns `true`
+    /// if there was an event.
     pub fn take_events(&self) -> bool {
         let mut any = false;
         for (index, nic) in self.nics.iter().enumerate() {

@@ -60,7 +60,7 @@ impl fmt::Display for GidEntry {
     }
 }
 
-/// Reads the table of a port: entries that are not empty, by index.
+/// Reads the GID table of a port: the entries that are not empty, in the order of their indices.
 #[must_use]
 pub fn read(device: &Device, port: &PortAttrs) -> Vec<GidEntry> {
     read_table(device, port).unwrap_or_else(|| {

@@ -14,13 +14,13 @@ use super::link_queues::LinkQueues;
 use super::looks::{Due, Looks};
 use crate::host::{Event, Host, Notify, SharedWorker};
 
-/// The completion queues of a link, and who looks at them.
+/// The completion queues of a link, and which thread takes their completions. May be used by several threads at a time.
 ///
-/// A caller that waits does so itself. For requests that nobody waits for the host's thread does: as soon as one completes, if someone
-/// is to hear of it, and else each millisecond, which costs whoever posts them no system call.
+/// A waiting caller polls the queues. For requests that no caller waits for, the host's thread polls them: as soon as a request completes
+/// if a thread is to be notified of it, otherwise each millisecond, so that posting needs no system call.
 ///
-/// An event tells of completions that were added after the queue was armed, and of no others: whoever arms it looks at it once more
-/// before it sleeps. Queues of several NICs are armed together.
+/// `ibv_req_notify_cq` announces completions that are added after the call only. A thread that arms the queues therefore polls them once more
+/// before it sleeps. The queues of all NICs of the link are armed together.
 pub struct LinkWorker {
     queues: LinkQueues,
     host: Arc<dyn Host>,
@@ -228,12 +228,12 @@ impl LinkWorker {
 }
 
 impl SharedWorker for LinkWorker {
-    /// A caller that waits looks at completions from now on.
+    /// A waiting caller takes the completions from now on.
     fn claim(&self) {
         self.watch.claim();
     }
 
-    /// That caller waits no more: the host's thread sees to what is under way.
+    /// The caller stops waiting: the host's thread takes the completions of requests under way.
     fn release(&self) {
         if self.watch.release() && !self.is_manual {
             self.set_watched(true);
@@ -241,14 +241,14 @@ impl SharedWorker for LinkWorker {
         }
     }
 
-    /// Requests were posted that no caller waits for: the host's thread sees to them.
+    /// Requests were posted that no caller waits for: the host's thread takes their completions.
     fn resume(&self) {
         if !self.is_manual {
             let _ = self.go_on();
         }
     }
 
-    /// Someone sleeps until one of the requests has completed.
+    /// A thread sleeps until one of the requests has completed: the host's thread wakes for it.
     fn wake_on_completion(&self) {
         if !self.is_manual {
             self.set_awaited();
@@ -256,7 +256,7 @@ impl SharedWorker for LinkWorker {
         }
     }
 
-    /// Returns `true` if a caller can sleep on the descriptor. After `false` it looks at the completions and asks again.
+    /// Arms the queues. Returns `true` if a caller can sleep on the descriptor; after `false` it polls the completions and calls again.
     fn can_sleep(&self) -> bool {
         if !self.is_manual {
             self.set_watched(false);
@@ -265,7 +265,7 @@ impl SharedWorker for LinkWorker {
         self.watch.arm() || !self.arm_queue()
     }
 
-    /// A channel can always be slept on.
+    /// Returns `false`: a completion channel can always be armed.
     fn must_poll(&self) -> bool {
         false
     }

@@ -57,10 +57,10 @@ impl NicList {
         self.gid
     }
 
-    /// Opens the devices, each at the port that is used.
+    /// Opens the device of each port; without names, that of the first port of the system that can be used.
     ///
     /// # Errors
-    /// [`SelectError`], of the first one that cannot be used.
+    /// [`SelectError`] for the first port that cannot be used; [`SelectError::Twice`] if two names are of one port.
     pub fn open(&self, library: &'static Library) -> Result<Vec<Port>, SelectError> {
         let any = [Selector::default()];
         let wanted = if self.named.is_empty() { &any[..] } else { &self.named };

@@ -93,7 +93,7 @@ impl fmt::Display for Mtu {
     }
 }
 
-/// What a port is and has.
+/// Attributes of a port (`ibv_port_attr`, infiniband/verbs.h), as they were at one call of [`PortAttrs::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAttrs {
     /// Its number within the device, from 1.
@@ -115,7 +115,7 @@ pub struct PortAttrs {
 }
 
 impl PortAttrs {
-    /// Reads a port.
+    /// Reads a port (`ibv_query_port`), a system call.
     ///
     /// # Errors
     /// [`VerbsError`]: `EINVAL` if the device has no port of that number.

@@ -86,7 +86,7 @@ impl fmt::Display for SelectError {
 
 impl std::error::Error for SelectError {}
 
-/// A port of an open device, with the GID that it uses.
+/// A port of an open device, with the GID that it uses. Its attributes do not change: a later state of the port is another value.
 #[derive(Clone, Debug)]
 pub struct Port {
     device: Arc<Device>,
@@ -97,10 +97,11 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens the device of the port that is wanted.
+    /// Opens the first device with a port that can be used and matches `wanted`: the port is active and has a fitting GID.
     ///
     /// # Errors
-    /// [`SelectError`].
+    /// [`SelectError::Device`] if a named device cannot be opened, or the devices cannot be listed; [`SelectError::NoDevice`] if there is
+    /// none; [`SelectError::NoPort`] with a reason for each port if none can be used.
     pub fn open(library: &'static Library, wanted: &Selector) -> Result<Self, SelectError> {
         let list = DeviceList::read(library).map_err(SelectError::Device)?;
         let mut tried = Vec::new();

@@ -47,8 +47,8 @@ const COMPLETIONS: usize = 64;
 /// The number of the first packet of each queue pair: they are connected to each other only.
 const FIRST_PACKET: u32 = 0x0010_0000;
 
-/// Returns how the device of `port` enforces windows: it is tried at the first use of the device by this process, and at the next one
-/// if a call failed or something did not complete in time.
+/// Returns how the device of `port` enforces windows. The first call for a device in this process tries it ([`try_windows`]); later calls
+/// return the same result, except after a failed call or a timeout: then the next call tries again.
 #[must_use]
 pub fn window_scheme(port: &Port) -> WindowScheme {
     let device = port.device();
@@ -60,10 +60,11 @@ pub fn window_scheme(port: &Port) -> WindowScheme {
     })
 }
 
-/// Tries the windows of a port's device.
+/// Tries the memory windows of type 2B of a port's device, between queue pairs of its own that are connected to each other. Blocks until all
+/// checks have completed.
 ///
 /// # Errors
-/// [`NoWindows`]: the first check that was not passed.
+/// [`NoWindows`] for the first check that failed: an access that must be refused succeeded, or the reverse, or a call failed.
 pub fn try_windows(port: &Port) -> Result<(), NoWindows> {
     if !port.device().attrs().has_type_2b_windows() {
         return Err(NoWindows::NotAdvertised);

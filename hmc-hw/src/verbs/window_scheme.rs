@@ -6,7 +6,7 @@ use std::io;
 use super::error::VerbsError;
 use super::status::WcStatus;
 
-/// What was tried on a window.
+/// An access or a bind that the probe of windows tries ([`super::window_probe`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WindowCheck {
@@ -45,11 +45,11 @@ pub enum NoWindows {
     NotAdvertised,
     /// A call failed when they were tried.
     Call(VerbsError),
-    /// What was tried did not complete in time.
+    /// The check had no completion before the deadline of the probe.
     NoCompletion(WindowCheck),
-    /// What is to succeed, or to be refused by the target, ended with this status.
+    /// The check ended with this status, although it must succeed or be refused by the target.
     Status(WindowCheck, WcStatus),
-    /// The device let it through.
+    /// The device executed an access that it must refuse.
     LetThrough(WindowCheck),
 }
 
