@@ -8,7 +8,7 @@ use crate::data::DropDeferred;
 use crate::ends::Ends;
 use crate::errors::OrRaise;
 use crate::op::{Op, Whose};
-use crate::piece::Piece;
+use crate::piece::Item;
 
 /// A list of copies that was checked once and can be run many times.
 ///
@@ -36,7 +36,7 @@ pub(crate) enum List {
 
 impl List {
     /// Checks a list of pieces.
-    pub(crate) fn new(gets: bool, pieces: &[Piece], ends: &Ends) -> Result<Self, Error> {
+    pub(crate) fn new(gets: bool, pieces: &[Item], ends: &Ends) -> Result<Self, Error> {
         let pieces: Vec<_> = pieces.iter().map(|piece| piece.of(ends)).collect::<Result<_, _>>()?;
         Ok(if gets {
             Self::Get(ends.window.get_list(&pieces).prepare()?)

@@ -51,6 +51,7 @@ fn _hmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::RawGroup>()?;
     module.add_class::<op::Op>()?;
     module.add_class::<peer::Peer>()?;
+    module.add_class::<piece::Piece>()?;
     module.add_class::<region::Region>()?;
     module.add_class::<region::Remote>()?;
     module.add_class::<region::Window>()?;

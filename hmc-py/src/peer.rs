@@ -17,7 +17,7 @@ use crate::errors::{OrRaise, refuse};
 use crate::generations::Generations;
 use crate::native::Core;
 use crate::op::{Op, Whose};
-use crate::piece::Piece;
+use crate::piece::Item;
 use crate::region::{Region, Remote, Window};
 
 /// A connected peer.
@@ -223,13 +223,16 @@ impl Peer {
         self.put(py, src, remote_offset, local_offset, nbytes, window, Some(tag), None, timeout)
     }
 
-    /// Checks a list of ``(local_offset, remote_offset, nbytes)`` copies from ``src`` to the peer, to be run many times. A fourth
-    /// number is the generation that the copy expects (``Generations``).
+    /// Checks a list of copies from ``src`` to the peer, to be run many times. Each is a ``Piece``, which can be many blocks at equal
+    /// distances, or a tuple ``(local_offset, remote_offset, nbytes)``. A fourth number is the generation that the copy expects
+    /// (``Generations``).
+    ///
+    /// Raises ``OutOfRange`` for the first copy that exceeds the memory or the window.
     #[pyo3(signature = (copies, src = None, *, window = None))]
     fn prepare_put(
         &self,
         py: Python<'_>,
-        copies: Vec<Piece>,
+        copies: Vec<Item>,
         src: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
@@ -241,7 +244,7 @@ impl Peer {
     fn prepare_get(
         &self,
         py: Python<'_>,
-        copies: Vec<Piece>,
+        copies: Vec<Item>,
         dst: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {
@@ -464,7 +467,7 @@ impl Peer {
         &self,
         py: Python<'_>,
         gets: bool,
-        pieces: &[Piece],
+        pieces: &[Item],
         local: Option<&Bound<'_, PyAny>>,
         window: Option<&Remote>,
     ) -> PyResult<Batch> {

@@ -93,6 +93,8 @@ PROGRAM = """
             assert_type(window, hmc.Window)
         s.buf.put(140000000000000, nbytes=8, device="ptr")
         s.buf.put(140000000000000)  # wrong
+        peer.prepare_put([(0, 0, 8), (0, 0, 8, 1), hmc.Piece(0, 0, 8, count=2, local_stride=8, remote_stride=16)]).run()
+        peer.prepare_get([(0, 0)])  # wrong
         peer.put(3.5)  # wrong
         peer.put("text")  # wrong
         peer.put(b"", timeout="1")  # wrong

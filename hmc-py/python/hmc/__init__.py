@@ -31,7 +31,7 @@ All sizes and offsets are in bytes, all times in seconds. Everything may be call
 
 from __future__ import annotations
 
-from ._hmc import Batch, Generations, Op, Peer, Region
+from ._hmc import Batch, Generations, Op, Peer, Piece, Region
 from ._hmc import Remote as RemoteWindow
 from ._hmc import Window, held
 from .buffer import ConnBuffer, IOBuffer
@@ -52,7 +52,7 @@ __all__ = [
     "Batch", "Buffer", "Busy", "Cancelled", "Closed", "Communicator", "ConnBuffer", "ConnType", "CtrlLink", "CtrlTransport",
     "DeadlineExceeded", "Forked", "Generations", "Group", "GroupMember", "HMCError", "HMCStatusError", "IOBuffer", "InvalidArgument", "InvalidNumber",
     "IoError", "Memory",
-    "MemoryType", "NoCredentials", "NotFound", "Op", "OutOfMemory", "OutOfRange", "P2POp", "Peer", "PeerDead", "Refused",
+    "MemoryType", "NoCredentials", "NotFound", "Op", "OutOfMemory", "OutOfRange", "P2POp", "Peer", "PeerDead", "Piece", "Refused",
     "Region", "RemoteWindow", "Revoked", "Session", "Status", "SystemLimit", "TensorOp", "Unavailable", "Window",
     "alltoall", "create_session", "held", "init_group", "memory_supported", "memory_type_from_torch_tensor", "status_t",
 ]

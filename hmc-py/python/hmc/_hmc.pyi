@@ -6,7 +6,7 @@ from typing import Any, Self, final
 
 from .typing import ArrayLike, Explanation, HeldMemory, SessionStats
 
-__all__ = ["Batch", "Core", "Generations", "Op", "Peer", "RawGroup", "Region", "Remote", "View", "Waker", "Window", "default_uds_dir",
+__all__ = ["Batch", "Core", "Generations", "Op", "Peer", "Piece", "RawGroup", "Region", "Remote", "View", "Waker", "Window", "default_uds_dir",
            "SECOND_RANKS", "end_log", "error_kinds", "held", "job_of", "rank_of"]
 
 SECOND_RANKS: tuple[int, int]
@@ -147,14 +147,14 @@ class Peer:
     ) -> None: ...
     def prepare_put(
         self,
-        copies: Sequence[tuple[int, int, int] | tuple[int, int, int, int]],
+        copies: Sequence[Piece | tuple[int, int, int] | tuple[int, int, int, int]],
         src: ArrayLike | Region | None = None,
         *,
         window: Remote | None = None,
     ) -> Batch: ...
     def prepare_get(
         self,
-        copies: Sequence[tuple[int, int, int] | tuple[int, int, int, int]],
+        copies: Sequence[Piece | tuple[int, int, int] | tuple[int, int, int, int]],
         dst: ArrayLike | Region | None = None,
         *,
         window: Remote | None = None,
@@ -184,6 +184,26 @@ class Peer:
     def explain(self) -> Explanation: ...
     def _time_put(self, nbytes: int, count: int, src: ArrayLike | Region | None = None) -> float: ...
     def disconnect(self, timeout: float | None = None) -> None: ...
+
+@final
+class Piece:
+    def __new__(cls, local: int, remote: int, nbytes: int, *, count: int = 1, local_stride: int = 0, remote_stride: int = 0,
+                expect: int | None = None) -> Piece: ...
+    @property
+    def local(self) -> int: ...
+    @property
+    def remote(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def local_stride(self) -> int: ...
+    @property
+    def remote_stride(self) -> int: ...
+    @property
+    def expect(self) -> int | None: ...
+    def __hash__(self) -> int: ...
 
 @final
 class Generations:
