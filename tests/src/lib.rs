@@ -42,6 +42,7 @@ pub mod rogue;
 pub mod small_transfers;
 pub mod soak;
 pub mod strace;
+pub mod strided;
 pub mod tag_list;
 pub mod ucx_pair;
 pub mod ucx_planes;
