@@ -4,9 +4,11 @@
 //! block compares the generation with the expected one before and after, as a reader of a seqlock does.
 //!
 //! Orders: [`Generations::advance`] ends with a sequentially consistent fence, so the owner's later stores come after the new
-//! generation. [`Generations::check`] orders the copy after its loads. [`Generations::recheck_read`] orders its loads after
+//! generation. [`ExpectedBlocks::check`] orders the copy after its loads. [`ExpectedBlocks::recheck_read`] orders its loads after
 //! those of the copy: if one of them had read a byte that was stored after an advance, it finds the new generation.
-//! [`Generations::recheck_write`] orders its loads after the stores of the copy.
+//! [`ExpectedBlocks::recheck_write`] orders its loads after the stores of the copy.
+
+use core::ops::Range;
 
 use hmc_core::blocks::WindowBlocks;
 use hmc_core::range::ByteRange;
@@ -84,47 +86,61 @@ impl<'a> Generations<'a> {
         (block < self.blocks.count()).then_some(WindowBlocks::word_at(block))
     }
 
-    /// Checks, before bytes of `span` are copied, that each block of which it has bytes has the expected generation.
+    /// The blocks that have bytes of `span`, each of which is expected to have that generation.
+    #[inline]
+    #[must_use]
+    pub fn expect(&self, span: ByteRange, expected: u32) -> ExpectedBlocks<'a> {
+        ExpectedBlocks { table: self.table, touched: self.blocks.touched(span), expected }
+    }
+}
+
+/// The blocks of which a copy has bytes, and the generation that each of them is expected to have: computed once, and compared before
+/// and after the copy.
+#[derive(Clone, Debug)]
+pub struct ExpectedBlocks<'a> {
+    table: SharedBytes<'a>,
+    touched: Range<u32>,
+    expected: u32,
+}
+
+impl ExpectedBlocks<'_> {
+    /// Checks, before their bytes are copied, that all of them have the expected generation.
     ///
     /// # Errors
     /// The first block with another one.
     #[inline]
-    pub fn check(&self, span: ByteRange, expected: u32) -> Result<(), StaleGeneration> {
-        self.compare::<false>(span, expected)
+    pub fn check(&self) -> Result<(), StaleGeneration> {
+        self.compare::<false>()
     }
 
-    /// As [`Self::check`], after bytes of `span` were read.
+    /// As [`Self::check`], after their bytes were read.
     ///
     /// # Errors
     /// The first block with another generation: bytes that were read may be of that one.
     #[inline]
-    pub fn recheck_read(&self, span: ByteRange, expected: u32) -> Result<(), StaleGeneration> {
-        self.compare::<true>(span, expected)
+    pub fn recheck_read(&self) -> Result<(), StaleGeneration> {
+        self.compare::<true>()
     }
 
-    /// As [`Self::check`], after bytes of `span` were written.
+    /// As [`Self::check`], after their bytes were written.
     ///
     /// # Errors
     /// The first block with another generation: bytes may have been written after it had that one.
     #[inline]
-    pub fn recheck_write(&self, span: ByteRange, expected: u32) -> Result<(), StaleGeneration> {
+    pub fn recheck_write(&self) -> Result<(), StaleGeneration> {
         after_writes();
-        self.recheck_read(span, expected)
+        self.recheck_read()
     }
 
-    #[inline]
-    fn compare<const AFTER: bool>(
-        &self,
-        span: ByteRange,
-        expected: u32,
-    ) -> Result<(), StaleGeneration> {
-        for block in self.blocks.touched(span) {
+    #[inline(always)]
+    fn compare<const AFTER: bool>(&self) -> Result<(), StaleGeneration> {
+        for block in self.touched.clone() {
             let at = WindowBlocks::word_at(block);
             // The table has a word for each block.
             let load = || self.table.load_u64(at).unwrap_or(0);
             let found = if AFTER { load_after(load) } else { load_before(load) };
-            if found != expected {
-                return Err(StaleGeneration { block, expected, found });
+            if found != self.expected {
+                return Err(StaleGeneration { block, expected: self.expected, found });
             }
         }
         Ok(())
@@ -134,7 +150,7 @@ impl<'a> Generations<'a> {
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
-    use super::Generations;
+    use super::{ExpectedBlocks, Generations};
     use crate::shared::{SharedBytes, SharedError};
     use hmc_core::blocks::WindowBlocks;
     use hmc_core::range::{ByteRange, Extent, Side};
@@ -158,7 +174,10 @@ mod tests {
         assert_eq!((all.advance(2), all.advance(2), all.advance(4)), (Some(1), Some(2), None));
         assert_eq!([0, 2, 4].map(|n| all.get(n)), [Some(0), Some(2), None]);
         let stale = |block, expected, found| Err(StaleGeneration { block, expected, found });
-        for check in [Generations::check, Generations::recheck_read, Generations::recheck_write] {
+        type Compare = fn(&ExpectedBlocks<'_>) -> Result<(), StaleGeneration>;
+        let compares: [Compare; 3] = [|b| b.check(), |b| b.recheck_read(), |b| b.recheck_write()];
+        for compare in compares {
+            let check = |all: &Generations<'_>, span, n| compare(&all.expect(span, n));
             assert_eq!(check(&all, span(0, 32), 0), Ok(()));
             assert_eq!(check(&all, span(48, 16), 0), Ok(()));
             assert_eq!(check(&all, span(0, 33), 0), stale(2, 0, 2));

@@ -13,7 +13,7 @@ use hmc_core::window::{StaleGeneration, WindowFault};
 use hmc_core::work::Failure;
 
 use crate::gate::{MAX_EPOCH, WindowGate};
-use crate::generations::Generations;
+use crate::generations::{ExpectedBlocks, Generations};
 use crate::os::life::PeerLife;
 use crate::os::memfd::Mapping;
 use crate::os::words::PeerWords;
@@ -123,18 +123,16 @@ impl MappedWindow {
         self.generations.is_some()
     }
 
-    /// Checks the generations of blocks, if they are to be checked, by `check`.
+    /// The blocks that have bytes of `there`, if their generations are to be compared.
     #[inline(always)]
-    fn compare(
+    fn expect(
         &self,
         there: ByteRange,
         expected: Option<u32>,
-        check: impl FnOnce(&Generations<'static>, ByteRange, u32) -> Result<(), StaleGeneration>,
-    ) -> Result<(), Failure> {
-        let Some(expected) = expected else { return Ok(()) };
+    ) -> Result<Option<ExpectedBlocks<'static>>, Failure> {
+        let Some(expected) = expected else { return Ok(None) };
         let (generations, _) = self.generations.as_ref().ok_or(Failure::Unsupported)?;
-        let stale = |e| Failure::Window(WindowFault::StaleGeneration(e));
-        check(generations, there, expected).map_err(stale)
+        Ok(Some(generations.expect(there, expected)))
     }
 
     /// Returns the window's id.
@@ -218,13 +216,15 @@ impl MappedWindow {
         local: ByteRange,
         whole: u64,
     ) -> Result<(), Failure> {
-        let (gate, there) = self.enter(Access::WRITE, offset, local.len())?;
-        let copied = self.compare(there, expected, Generations::check).and_then(|()| {
+        let there = self.range(Access::WRITE, offset, local.len())?;
+        let blocks = self.expect(there, expected)?;
+        let gate = self.enter()?;
+        let copied = compare(&blocks, ExpectedBlocks::check).and_then(|()| {
             let copied = from.copy_piece_to(local, &self.bytes, there, whole);
             copied.map_err(|_| Failure::UnknownRegion)
         });
         self.exit(gate, Access::WRITE)?;
-        copied.and_then(|()| self.compare(there, expected, Generations::recheck_write))
+        copied.and_then(|()| compare(&blocks, ExpectedBlocks::recheck_write))
     }
 
     /// Copies from `offset` of the window to a range of `into`, one piece of a transfer of `whole` bytes.
@@ -239,33 +239,34 @@ impl MappedWindow {
         local: ByteRange,
         whole: u64,
     ) -> Result<(), Failure> {
-        let (gate, there) = self.enter(Access::READ, offset, local.len())?;
-        let copied = self.compare(there, expected, Generations::check).and_then(|()| {
+        let there = self.range(Access::READ, offset, local.len())?;
+        let blocks = self.expect(there, expected)?;
+        let gate = self.enter()?;
+        let copied = compare(&blocks, ExpectedBlocks::check).and_then(|()| {
             let copied = self.bytes.copy_piece_to(there, &into, local, whole);
             copied.map_err(|_| Failure::UnknownRegion)
         });
         self.exit(gate, Access::READ)?;
-        copied.and_then(|()| self.compare(there, expected, Generations::recheck_read))
+        copied.and_then(|()| compare(&blocks, ExpectedBlocks::recheck_read))
     }
 
-    /// Enters the window's gate for `len` bytes from `offset`: the gate, and where they are.
+    /// The range of `len` bytes from `offset`, to be accessed with those rights.
     #[inline(always)]
-    fn enter(
-        &self,
-        needed: Access,
-        offset: u64,
-        len: u64,
-    ) -> Result<(WindowGate<'_>, ByteRange), Failure> {
+    fn range(&self, needed: Access, offset: u64, len: u64) -> Result<ByteRange, Failure> {
         if !self.access.contains(needed) {
             return Err(Failure::Window(WindowFault::Access));
         }
         let there = self.bytes.extent().span(Side::Remote, offset, len);
-        let there = there.map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
+        there.map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))
+    }
+
+    /// Enters the window's gate.
+    #[inline(always)]
+    fn enter(&self) -> Result<WindowGate<'_>, Failure> {
         let word = self.peer.gates.get(self.id.index());
         let gate = WindowGate::new(word.ok_or(Failure::Window(WindowFault::Unknown))?);
-        let revoked = Failure::Window(WindowFault::Revoked);
-        gate.enter(self.gate_epoch()).map_err(|_| revoked)?;
-        Ok((gate, there))
+        let entered = gate.enter(self.gate_epoch());
+        entered.map(|_| gate).map_err(|_| Failure::Window(WindowFault::Revoked))
     }
 
     /// Leaves the gate after a copy. `Err` if the bytes may be nobody's.
@@ -292,6 +293,16 @@ impl MappedWindow {
     const fn gate_epoch(&self) -> u32 {
         self.epoch.0 & MAX_EPOCH
     }
+}
+
+/// Compares the generations of blocks, if they are to be compared.
+#[inline(always)]
+fn compare(
+    blocks: &Option<ExpectedBlocks<'static>>,
+    check: impl FnOnce(&ExpectedBlocks<'static>) -> Result<(), StaleGeneration>,
+) -> Result<(), Failure> {
+    let stale = |e| Failure::Window(WindowFault::StaleGeneration(e));
+    blocks.as_ref().map_or(Ok(()), |blocks| check(blocks).map_err(stale))
 }
 
 #[cfg(test)]
@@ -392,7 +403,7 @@ mod tests {
     fn a_put_into_a_window_that_was_closed_meanwhile_is_no_success() {
         let (w, _theirs) = window(Access::all());
         let copy = |needed, meanwhile: &dyn Fn()| {
-            let (gate, _) = w.enter(needed, 0, 8).unwrap();
+            let gate = w.enter().unwrap();
             meanwhile();
             w.exit(gate, needed)
         };
@@ -457,7 +468,7 @@ mod tests {
         let ours = Mapping::create(4096).unwrap();
         for needed in [Access::READ, Access::WRITE] {
             let (w, _theirs) = window(Access::all());
-            let (gate, _) = w.enter(needed, 0, 8).unwrap();
+            let gate = w.enter().unwrap();
             w.retire();
             assert_eq!(w.exit(gate, needed), Err(REVOKED));
             assert!(

@@ -61,10 +61,11 @@ impl GenerationTables {
         let words = words.map_err(|_| Failure::Unsupported)?;
         let span = Extent::new(u64::MAX).span(Side::Remote, offset, len);
         let span = span.map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))?;
+        let blocks = words.expect(span, expected);
         let checked = match when {
-            When::Before => words.check(span, expected),
-            When::Read => words.recheck_read(span, expected),
-            When::Written => words.recheck_write(span, expected),
+            When::Before => blocks.check(),
+            When::Read => blocks.recheck_read(),
+            When::Written => blocks.recheck_write(),
         };
         checked.map_err(|e| Failure::Window(WindowFault::StaleGeneration(e)))
     }
