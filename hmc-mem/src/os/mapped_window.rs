@@ -165,8 +165,8 @@ impl MappedWindow {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Copies a range of `from` to `offset` of the window and counts it. When it returns `true`, the peer can read the
-    /// bytes. Returns `false` if [`Self::write`] fails.
+    /// Copies a range of `from`, one piece of a transfer of `whole` bytes, to `offset` of the window and counts it. When it returns
+    /// `true`, the peer can read the bytes. Returns `false` if [`Self::write`] fails.
     #[must_use]
     #[inline(always)]
     pub fn put(
@@ -174,8 +174,9 @@ impl MappedWindow {
         (offset, expected): (u64, Option<u32>),
         from: SharedBytes<'_>,
         local: ByteRange,
+        whole: u64,
     ) -> bool {
-        let done = self.write((offset, expected), from, local, local.len()).is_ok();
+        let done = self.write((offset, expected), from, local, whole).is_ok();
         if done {
             self.moved.puts.fetch_add(1, Ordering::Relaxed);
             self.moved.bytes.fetch_add(local.len(), Ordering::Relaxed);
@@ -183,8 +184,8 @@ impl MappedWindow {
         done
     }
 
-    /// Copies from `offset` of the window to the range `local` of `into` and counts it. Returns `false` if
-    /// [`Self::read`] fails.
+    /// Copies from `offset` of the window to the range `local` of `into`, one piece of a transfer of `whole` bytes, and counts it. Returns
+    /// `false` if [`Self::read`] fails.
     #[must_use]
     #[inline(always)]
     pub fn get(
@@ -192,8 +193,9 @@ impl MappedWindow {
         (offset, expected): (u64, Option<u32>),
         into: SharedBytes<'_>,
         local: ByteRange,
+        whole: u64,
     ) -> bool {
-        let done = self.read((offset, expected), into, local, local.len()).is_ok();
+        let done = self.read((offset, expected), into, local, whole).is_ok();
         if done {
             self.moved.gets.fetch_add(1, Ordering::Relaxed);
             self.moved.bytes.fetch_add(local.len(), Ordering::Relaxed);
@@ -357,11 +359,11 @@ mod tests {
         let (w, theirs) = window(Access::all());
         let ours = Mapping::create(4096).unwrap();
         ours.bytes().fill(range(0, 8), 7).unwrap();
-        assert!(w.put((1016, None), ours.bytes(), range(0, 8)));
+        assert!(w.put((1016, None), ours.bytes(), range(0, 8), 8));
         let mut got = [0; 16];
         theirs.bytes().read_at(range(2036, 16), &mut got).unwrap();
         assert_eq!(got, [0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
-        assert!(w.get((1012, None), ours.bytes(), range(100, 12)));
+        assert!(w.get((1012, None), ours.bytes(), range(100, 12), 12));
         ours.bytes().read_at(range(98, 16), &mut got).unwrap();
         assert_eq!(got, [0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
         assert_eq!(w.moved(), (1, 1, 20));
@@ -376,8 +378,8 @@ mod tests {
         for (offset, len) in [(1017, 8), (1025, 0), (0, 1025), (u64::MAX, 2)] {
             let e = w.write((offset, None), ours.bytes(), range(0, len), len).unwrap_err();
             assert!(matches!(e, Failure::Window(WindowFault::OutOfWindow(_))), "{offset} {len}");
-            assert!(!w.put((offset, None), ours.bytes(), range(0, len)));
-            assert!(!w.get((offset, None), ours.bytes(), range(0, len)));
+            assert!(!w.put((offset, None), ours.bytes(), range(0, len), len));
+            assert!(!w.get((offset, None), ours.bytes(), range(0, len), len));
         }
         assert_eq!(
             w.write((0, None), ours.bytes(), range(4090, 8), 8),
@@ -415,8 +417,8 @@ mod tests {
         assert_eq!(copy(Access::WRITE, &|| w.gate().close()), Err(REVOKED));
         let ours = Mapping::create(4096).unwrap();
         assert!(
-            !w.put((0, None), ours.bytes(), range(0, 8))
-                && !w.get((0, None), ours.bytes(), range(0, 8))
+            !w.put((0, None), ours.bytes(), range(0, 8), 8)
+                && !w.get((0, None), ours.bytes(), range(0, 8), 8)
         );
         open();
         assert_eq!(copy(Access::READ, &|| w.gate().close()), Ok(()), "bytes of before");
@@ -457,8 +459,8 @@ mod tests {
         assert_eq!(copies(&w, 256, Some(0)), stale(1, 0, 1));
         assert_eq!(copies(&w, 252, Some(0)), stale(1, 0, 1));
         assert_eq!(copies(&w, 252, Some(1)), stale(0, 1, 0));
-        assert!(!w.put((256, Some(2)), ours.bytes(), range(0, 8)));
-        assert!(!w.get((256, Some(2)), ours.bytes(), range(0, 8)));
+        assert!(!w.put((256, Some(2)), ours.bytes(), range(0, 8), 8));
+        assert!(!w.get((256, Some(2)), ours.bytes(), range(0, 8), 8));
         assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
     }
 
@@ -472,8 +474,8 @@ mod tests {
             w.retire();
             assert_eq!(w.exit(gate, needed), Err(REVOKED));
             assert!(
-                !w.put((0, None), ours.bytes(), range(0, 8))
-                    && !w.get((0, None), ours.bytes(), range(0, 8))
+                !w.put((0, None), ours.bytes(), range(0, 8), 8)
+                    && !w.get((0, None), ours.bytes(), range(0, 8), 8)
             );
             assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
         }

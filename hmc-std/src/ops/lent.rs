@@ -92,7 +92,7 @@ impl<'a, 'b> LentMove<'a, 'b> {
             // The tag goes with the last piece.
             let is_last = chunk.len() == left;
             let plain = if has_tag && !is_last { Opcode::Put } else { code };
-            if self.remote.copy_direct(plain, there, view, chunk)
+            if self.remote.copy_direct(plain, there, view, chunk, whole.len())
                 || self.remote.copy_lent(plain, there, view, chunk)?
             {
                 self.done = self.done.saturating_add(chunk.len());

@@ -71,7 +71,8 @@ impl Remote {
         &self.peer
     }
 
-    /// Copies at most a chunk into the mapped window or out of it. `false` if something else has to do it, even if it fails.
+    /// Copies at most a chunk, of a transfer of `whole` bytes, into the mapped window or out of it. `false` if something else has to do
+    /// it, even if it fails.
     /// No lock of the link is taken: the window's gate, the mark of a peer that ended and the link's state say whether its
     /// memory may be used.
     #[inline(always)]
@@ -81,6 +82,7 @@ impl Remote {
         there: There,
         local: SharedBytes<'_>,
         range: ByteRange,
+        whole: u64,
     ) -> bool {
         let Some(window) = self.direct.get() else { return false };
         if self.peer.shared.check_process().is_err()
@@ -91,8 +93,8 @@ impl Remote {
         }
         let at = (there.at, there.expected);
         match code {
-            Opcode::Put => window.put(at, local, range),
-            Opcode::Get => window.get(at, local, range),
+            Opcode::Put => window.put(at, local, range, whole),
+            Opcode::Get => window.get(at, local, range, whole),
             // A tag goes through the link's sockets.
             Opcode::PutNotify { .. } => false,
         }

@@ -38,10 +38,10 @@ fn done<B: LocalBytes>(bytes: B) -> Done<B::Memory> {
 impl<'a, B: LocalBytes> Move<'a, B> {
     #[inline(always)]
     fn is_copied(&self) -> bool {
-        let region = self.bytes.region();
+        let (region, range) = (self.bytes.region(), self.bytes.range());
         // Memory of another session is refused over each transport.
         region.is_of(&self.remote.peer.shared.regions)
-            && self.remote.copy_direct(self.code, self.there, region.bytes(), self.bytes.range())
+            && self.remote.copy_direct(self.code, self.there, region.bytes(), range, range.len())
     }
 
     /// Transfers, and returns when the bytes are there.
