@@ -9,13 +9,19 @@
 )]
 
 use hmc_std::want;
+use std::future::{Future as _, IntoFuture as _};
 use std::io::Write as _;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_core::rndv::{RecvTarget, RndvMsg, RndvRole};
 use hmc_core::wire::message::ControlMessage;
 use hmc_tests::env::until;
+use hmc_tests::executor::{block_on, poll_once};
 use hmc_tests::pair::pattern;
 use hmc_tests::raw_frames::frame;
 use hmc_tests::receiver::{Receiver, Sender, area, receive_note, send_note, take};
@@ -106,4 +112,62 @@ fn a_half_buffer_is_not_filled_while_its_put_waits_in_a_full_socket() {
     // Each of the receiver's halves takes several of the sender's.
     let halves = RecvTarget::staged(area(0, 8 * RNDV_HALF_BYTES)).expect("two halves");
     assert_right("through halves of the receiver", halves);
+}
+
+struct Wakes(AtomicU64);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Its bytes wait in a full socket: nothing wakes its task until a put has ended, and each of these does.
+#[test]
+fn an_awaited_collective_sleeps_while_its_puts_wait_in_a_full_socket() {
+    let mut sender = Sender::new();
+    let Receiver { mut rogue, peer } = sender.receiver();
+    let group = sender.session.group(&[0, 1]).wait().unwrap();
+    let (send, mut recv) = (pattern(2 * LEN, 3), pattern(LEN, 4));
+    let mut scatter = pin!(group.scatter(0, &send, &mut recv).within(LONG).into_future());
+    let wakes = Arc::new(Wakes(AtomicU64::new(0)));
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut poll = || {
+        let polled = scatter.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending(), "nothing was read: {polled:?}");
+    };
+    poll();
+    let RndvMsg::Offer { id, len } = receive_note(&mut rogue.control) else { panic!("no offer") };
+    assert_eq!(len, LEN);
+    send_note(&mut rogue.control, RndvMsg::Ready { id, target: RecvTarget::direct(area(0, LEN)) });
+    until("both half-buffers are put", LONG, || {
+        poll();
+        (puts(&sender) >= 2).then_some(())
+    });
+    // The first ends the wakes of before: one thread gives all of them, in their order.
+    let mut before = 0;
+    for tag in 0..=TAGS {
+        poll();
+        let mut tags = peer.recv(want::Tag).into_future();
+        assert!(poll_once(&mut tags).is_pending());
+        rogue.control.write_all(&frame(&ControlMessage::Tag(tag))).unwrap();
+        assert_eq!(block_on(tags).unwrap(), tag);
+        if tag == 0 {
+            before = wakes.0.load(Ordering::SeqCst);
+        }
+    }
+    assert_eq!(wakes.0.load(Ordering::SeqCst), before, "wakes of a task that can do nothing");
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            sockopt::set_socket_recv_buffer_size(&rogue.data, 4 << 20).unwrap();
+            take(&mut rogue.data, LEN, true, |_, _| ());
+        });
+        let control = &mut rogue.control;
+        s.spawn(move || {
+            let end = RndvMsg::End { id, from: RndvRole::Sender, how: Ok(()) };
+            assert_eq!(receive_note(control), end);
+            send_note(control, RndvMsg::End { id, from: RndvRole::Receiver, how: Ok(()) });
+        });
+        block_on(scatter.as_mut()).unwrap();
+    });
 }

@@ -375,9 +375,10 @@ impl Link {
         &self.space
     }
 
-    /// There may be space: futures that wait for it look again.
+    /// There may be space: futures that wait for it look again, and callers that wait for several links.
     pub(crate) fn announce_space(&self) {
         self.space.wake(&self.wakers);
+        self.park_wakers.wake(&self.wakers);
     }
 
     /// Puts a message into the inbox.

@@ -233,7 +233,7 @@ impl Link {
             }
             if after.finished {
                 self.leader_lock.notify();
-                self.space.wake(&self.wakers);
+                self.announce_space();
                 self.wakers.events.set();
             }
             let more = after.is_full();

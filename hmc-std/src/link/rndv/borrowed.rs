@@ -10,6 +10,7 @@ use hmc_mem::shared::SharedBytes;
 
 use super::handle::MessageHandle;
 use super::host::Host;
+use super::run::collect;
 use super::state::{ChunkedPut, MessageBuffer, PostedRecv, RecvOp, RndvState};
 use crate::base::error::{Error, ErrorKind, Result};
 
@@ -39,6 +40,8 @@ impl RndvState {
         let Some(m) = self.outbound.iter_mut().find(|m| Arc::ptr_eq(&m.handle, handle)) else {
             return;
         };
+        // Whoever is woken because a put has ended finds its bounce buffer free.
+        collect(host, m);
         let MessageBuffer::Borrowed(Some(bounce)) = &m.bytes else {
             return;
         };

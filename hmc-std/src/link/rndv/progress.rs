@@ -116,7 +116,7 @@ impl Link {
         for notice in after.notices {
             self.wakers.notify(notice);
         }
-        if after.events || after.borrow_ready {
+        if after.events {
             self.park_wakers.wake(&self.wakers);
         }
         // What becomes free of bounce buffers and slots is announced where it does: bytes that only wait for it wake nobody.

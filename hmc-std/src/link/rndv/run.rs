@@ -337,7 +337,7 @@ fn span_of(bytes: &mut MessageBuffer) -> Option<Span> {
 }
 
 /// Takes the ends of puts that have passed their fence, and posts what can be posted.
-fn collect(host: &mut impl Host, m: &mut SendOp) {
+pub(super) fn collect(host: &mut impl Host, m: &mut SendOp) {
     let SendOp { machine, bytes, runs, .. } = m;
     for run in runs.iter_mut() {
         let failed = &mut run.failed;
