@@ -9,11 +9,12 @@ use hmc_core::region::{Epoch, WindowId};
 use hmc_core::time::Instant;
 use hmc_core::transport::Readiness;
 use hmc_core::wire::message::{ControlMessage, tag_frame};
-use hmc_mem::os::ring::{RingReader, RingWriter};
+use hmc_mem::os::ring::RingReader;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::io::reactor::Registered;
 use crate::io::socket::Socket;
+use crate::transport::ctrl_rings::PeerRing;
 use machine::ControlMachine;
 use rings::RingIo;
 
@@ -120,7 +121,7 @@ impl CtrlState {
 
     /// All that this end sends goes through the peer's ring from now on, of which the peer is told by `note`. Not while earlier
     /// bytes wait for the peer to read.
-    pub(crate) fn send_by(&mut self, ring: RingWriter, note: &ControlMessage<'_>, now: Instant) {
+    pub(crate) fn send_by(&mut self, ring: PeerRing, note: &ControlMessage<'_>, now: Instant) {
         if self.machine.offer(note) {
             self.flush(now);
             if self.machine.is_idle() {

@@ -4,13 +4,13 @@ use hmc_core::time::Instant;
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::{ENDPOINT_CTRL_RING, EndpointBlob};
 use hmc_core::wire::message::ControlMessage;
-use hmc_mem::os::ring::RingWriter;
 
 use super::ctrl::CtrlState;
 use super::ctrl::machine::ControlMachine;
 use super::{Link, increment};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::node::inbox::Message;
+use crate::transport::ctrl_rings::PeerRing;
 
 impl ControlMachine {
     /// Whether the protocol may queue an answer: nothing waits for the peer to read.
@@ -40,7 +40,7 @@ impl Link {
     }
 
     /// The peer's ring has come: sends by it.
-    pub(super) fn send_by_ring(&self, ring: RingWriter) {
+    pub(super) fn send_by_ring(&self, ring: PeerRing) {
         let note = EndpointBlob { kind: ENDPOINT_CTRL_RING, bytes: &[] };
         let mut ctrl = self.ctrl();
         ctrl.send_by(ring, &ControlMessage::Endpoint(note), self.clock.now());
@@ -91,7 +91,8 @@ impl Link {
         };
         if ended.is_some() {
             self.end_ctrl(ended);
-            return Err(self.gone());
+            // Whoever ends it at the same time may not have said so yet.
+            return Err(Error::peer_dead(self.peer, self.closing_reason()));
         }
         let sent = sent.map_err(|e| e.with_peer(self.peer))?;
         self.count_sent(m);

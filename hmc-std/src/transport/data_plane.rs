@@ -11,12 +11,12 @@ use hmc_core::types::{Access, Caps, MemoryKind};
 use hmc_core::window::{ExposeError, WindowEntry, WindowTransition};
 use hmc_core::work::{Completion, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
-use hmc_mem::os::ring::{RingReader, RingWriter};
+use hmc_mem::os::ring::RingReader;
 
 use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::memory::{Generations, Region};
 use crate::transport::control_only::ControlOnly;
-use crate::transport::ctrl_rings::CtrlRings;
+use crate::transport::ctrl_rings::{CtrlRings, PeerRing};
 use crate::transport::gate::Gate;
 use crate::transport::released::Released;
 use crate::transport::stream::PeerLife;
@@ -80,7 +80,7 @@ impl AnyDataPlane {
 
     /// The peer's ring, when it has come. Once.
     #[inline]
-    pub(crate) fn take_ring(&self) -> Option<RingWriter> {
+    pub(crate) fn take_ring(&self) -> Option<PeerRing> {
         self.1.as_ref().filter(|rings| rings.has_writer())?.take_writer()
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hmc_std::config::Progress;
-use hmc_std::{ConnType, ErrorKind, Peer, Session};
+use hmc_std::{ConnType, ErrorKind, Message, Peer, Session};
 
 use super::{Context, Outcome};
 use crate::actor::Actor;
@@ -22,17 +22,29 @@ const ENOUGH: u64 = 1000;
 struct Seen {
     /// Puts of the living peer.
     before: AtomicU64,
-    /// Puts that began after the peer was waited for, and reported success.
+    /// Puts and tags that began after the peer was waited for, and reported success.
     late: AtomicU64,
     reaped: AtomicBool,
 }
 
 impl Seen {
-    /// Puts until one fails. How that failed, unless too many are late.
-    fn put(&self, peer: &Peer) -> Option<ErrorKind> {
+    /// Puts until one fails, or a tag if those are sent once the peer was waited for. How that failed, unless too many are late.
+    fn put(&self, peer: &Peer, sends: bool) -> Option<ErrorKind> {
+        let mut puts = 0;
         while self.late.load(Ordering::Relaxed) < ENOUGH {
             let reaped = self.reaped.load(Ordering::SeqCst);
-            match peer.put_at(0, 0, 8) {
+            if sends && !reaped && puts >= 1000 {
+                // A put that finds the end would tell the tags of it.
+                std::thread::yield_now();
+                continue;
+            }
+            puts += 1;
+            let done = if sends && reaped {
+                peer.send(Message::Tag(1)).within(LONG).wait()
+            } else {
+                peer.put_at(0, 0, 8)
+            };
+            match done {
                 Ok(()) if reaped => self.late.fetch_add(1, Ordering::Relaxed),
                 Ok(()) => self.before.fetch_add(1, Ordering::Relaxed),
                 Err(e) => return Some(e.kind()),
@@ -42,8 +54,8 @@ impl Seen {
     }
 }
 
-/// Kills a peer under four threads that put, waits for it, and counts the puts that began after that and report success. Every
-/// other session has no thread that could hear of the end before: then the peer's mark alone tells of it.
+/// Kills a peer under four threads that put, waits for it, and counts the puts, or the tags, that began after that and report
+/// success. Every other session has no thread that could receive the end before: then only the peer's mark shows it.
 ///
 /// # Panics
 /// When a peer cannot be started.
@@ -68,9 +80,10 @@ pub fn successes_after_the_end(context: &mut Context) -> Outcome {
             .wait()
             .expect("a peer");
         let seen = Seen::default();
+        let sends = context.attempts() % 4 >= 2;
         let ends = std::thread::scope(|s| {
             let (seen, peer) = (&seen, &peer);
-            let threads = [(); THREADS].map(|()| s.spawn(move || seen.put(peer)));
+            let threads = [(); THREADS].map(|()| s.spawn(move || seen.put(peer, sends)));
             until("the puts are under way", LONG, || {
                 (seen.before.load(Ordering::Relaxed) >= 1000).then_some(())
             });
@@ -84,7 +97,7 @@ pub fn successes_after_the_end(context: &mut Context) -> Outcome {
         });
         let n = seen.late.into_inner();
         if n == 0 && ends != [Some(ErrorKind::PeerDead); THREADS] {
-            return context.broken(format!("the puts ended with {ends:?}"));
+            return context.broken(format!("the threads ended with {ends:?}"));
         }
         before += seen.before.into_inner();
         late += n;
@@ -100,6 +113,6 @@ pub fn successes_after_the_end(context: &mut Context) -> Outcome {
     }
     match late {
         0 => context.held(format!("{before} puts before the ends, none after")),
-        n => context.broken(format!("{n} puts succeeded after the end, in {dirty} kills")),
+        n => context.broken(format!("{n} puts and tags succeeded after the end, in {dirty} kills")),
     }
 }

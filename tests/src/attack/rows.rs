@@ -237,7 +237,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "after-the-end",
-        promise: "no transfer that begins after that reports success",
+        promise: "no operation that begins after that reports success",
         document: FAULTS,
         mutant: "IgnoreMark",
         attack: reaped::successes_after_the_end,

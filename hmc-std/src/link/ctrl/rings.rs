@@ -2,10 +2,11 @@
 //! switched. After that the socket carries only bytes that wake the other end, and the end of the connection.
 
 use hmc_core::time::{Duration, Instant};
-use hmc_mem::os::ring::{RING_BYTES, RingReader, RingWriter};
+use hmc_mem::os::ring::{RING_BYTES, RingReader};
 use rustix::io::Errno;
 
 use crate::io::socket::Socket;
+use crate::transport::ctrl_rings::PeerRing;
 
 /// For so long a caller that is about to wait looks whether the peer reads by itself, before it wakes the peer.
 const WAKE_AFTER: Duration = Duration::from_nanos(2000);
@@ -17,7 +18,7 @@ type Result<T> = std::result::Result<T, Errno>;
 /// The rings of a control half, as far as its ends use them.
 #[derive(Debug, Default)]
 pub(super) struct RingIo {
-    out: Option<RingWriter>,
+    out: Option<PeerRing>,
     into: Option<RingReader>,
     /// The peer slept when bytes were written, and nobody has woken it.
     owes_wake: bool,
@@ -43,7 +44,7 @@ impl RingIo {
     }
 
     /// All bytes go through the ring from now on.
-    pub(super) fn send_by(&mut self, out: RingWriter) {
+    pub(super) fn send_by(&mut self, out: PeerRing) {
         self.out = Some(out);
     }
 
@@ -53,11 +54,11 @@ impl RingIo {
         self.looks = true;
     }
 
-    /// Sends bytes. As [`Socket::send`]; `PROTO` if the peer broke the ring.
+    /// Sends bytes. As [`Socket::send`]; `PROTO` if the peer broke the ring. A process that has ended gets none: `PIPE`.
     #[inline]
     pub(super) fn send(&mut self, socket: &Socket, bytes: &[u8]) -> Result<usize> {
         let Some(out) = &mut self.out else { return socket.send(bytes) };
-        let (n, sleeps) = out.write(bytes).map_err(|_| Errno::PROTO)?;
+        let (n, sleeps) = out.write(bytes)?;
         self.owes_wake |= sleeps;
         // What is full has a reader that has something to do; it may sleep if it waits for something else.
         if n == 0 && !bytes.is_empty() { Err(Errno::AGAIN) } else { Ok(n) }
@@ -136,8 +137,7 @@ impl RingIo {
     pub(super) fn wake_peer(&mut self, socket: &Socket) {
         if std::mem::take(&mut self.owes_wake) {
             self.owed_at = None;
-            // Of a broken ring the next call tells.
-            if self.out.as_ref().is_some_and(|out| out.take_sleeper() == Ok(true)) {
+            if self.out.as_ref().is_some_and(PeerRing::take_sleeper) {
                 wake(socket);
             }
         }

@@ -155,7 +155,8 @@ impl ShmDataPlane {
             return Ok(());
         }
         if a.window == RING_ID {
-            return self.rings.as_ref().map_or(Ok(()), |rings| rings.map_writer(fd));
+            let life = self.peer_life.clone();
+            return self.rings.as_ref().map_or(Ok(()), |rings| rings.map_writer(fd, life));
         }
         if a.window == PAGE_ID {
             let page = Mapping::map_peer(fd, PAGE_BYTES, 0, Access::all())?;

@@ -15,6 +15,7 @@ use crate::base::error::ErrorKind;
 use crate::link::ends::{End, pair};
 use crate::link::{LinkState, WaitScope};
 use crate::node::inbox::{Message, Wanted};
+use crate::transport::ctrl_rings::PeerRing;
 
 const SWITCH: ControlMessage<'static> =
     ControlMessage::Endpoint(EndpointBlob { kind: ENDPOINT_CTRL_RING, bytes: &[] });
@@ -161,7 +162,7 @@ fn fill(near: &End, bytes: &[u8]) -> u64 {
 fn a_peer_that_has_not_switched_tells_of_space_by_a_frame() {
     let (near, far) = pair(ConnType::Tcp);
     let (ring, fd) = RingReader::new().expect("pages");
-    let out = RingWriter::map(fd).expect("mapped");
+    let out = PeerRing::new(RingWriter::map(fd).expect("mapped"), None);
     near.link.ctrl().send_by(out, &ControlMessage::Tag(1), clock::now());
     far.link.poll_ctrl(false);
     assert_eq!(next(&far), Some(Message::Tag(1)));
