@@ -18,6 +18,7 @@ use crate::link::{Link, LinkInit, LinkState};
 use crate::node::inbox::{Inbox, SharedInbox};
 use crate::node::membership::{Input, Output as Decision};
 use crate::state::inner::SessionInner;
+use crate::state::listeners::CameBy;
 use crate::state::pending_conns::{Claim, Handshaking, flush_reject};
 use crate::state::reconnect_info::ReconnectInfo;
 use crate::transport::data_plane::AnyDataPlane;
@@ -82,7 +83,11 @@ impl SessionInner {
         let serial = self.next_serial();
         let busy = |_| RejectReason::Busy;
         let token = self.token_for(serial).map_err(busy)?;
-        let endpoints = self.endpoints(Some(p.listener), elsewhere);
+        let at = match p.source {
+            PeerAddr::Tcp(_) => p.socket.own_address().map(|own| own.ip()),
+            PeerAddr::Uds { .. } => None,
+        };
+        let endpoints = self.endpoints(Some(CameBy { listener: p.listener, at }), elsewhere);
         let ours = self.hello(&endpoints, self.next_incarnation(), Some(rank)).map_err(busy)?;
         p.control.accept(&ours, token, self.clock.now()).map_err(|_| RejectReason::Busy)?;
         let peer_listens = route.is_some();

@@ -34,6 +34,9 @@ pub(crate) enum PeerAddr {
     },
 }
 
+/// Where the ports of a process of this host are found that came by a local socket.
+pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 pub(crate) fn new_socket(family: AddressFamily) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
@@ -109,13 +112,14 @@ impl Listener {
         }
     }
 
-    /// Whether its port at 127.0.0.1 leads here.
-    pub(crate) fn is_at_localhost(&self) -> bool {
-        let is_there = |addr: &SocketAddr| match addr.ip().to_canonical() {
-            IpAddr::V4(ip) => ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST,
-            IpAddr::V6(ip) => ip.is_unspecified() && self.takes_ipv4(),
-        };
-        self.addr().as_ref().is_some_and(is_there)
+    /// Whether its port at an address of this host leads here.
+    pub(crate) fn is_at(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        self.addr().is_some_and(|addr| match addr.ip().to_canonical() {
+            own if own == ip => true,
+            IpAddr::V4(own) => own.is_unspecified() && ip.is_ipv4(),
+            IpAddr::V6(own) => own.is_unspecified() && (ip.is_ipv6() || self.takes_ipv4()),
+        })
     }
 
     /// Whether connections over IPv4 come to a listener of IPv6.
@@ -209,7 +213,7 @@ fn lock_rank(path: &Path, rank: Rank) -> Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Listener, private_dir};
+    use super::{LOCALHOST, Listener, private_dir};
     use crate::base::error::ErrorKind;
     use hmc_core::types::Rank;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -247,11 +251,11 @@ mod tests {
             Listener::tcp(any).expect_err("this system has no IPv6");
             return;
         };
-        assert_eq!((both.is_at_localhost(), only.is_at_localhost()), (true, false));
+        assert_eq!((both.is_at(LOCALHOST), only.is_at(LOCALHOST)), (true, false));
         for (address, is_there) in [("127.0.0.1:0", true), ("0.0.0.0:0", true), ("[::1]:0", false)]
         {
             let listener = Listener::tcp(address.parse().expect("an address")).expect("free");
-            assert_eq!(listener.is_at_localhost(), is_there, "{address}");
+            assert_eq!(listener.is_at(LOCALHOST), is_there, "{address}");
         }
     }
 
@@ -278,10 +282,10 @@ mod tests {
         };
         let port = listener.addr().expect("tcp").port();
         let led = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
-        assert_eq!(listener.is_at_localhost(), led);
+        assert_eq!(listener.is_at(LOCALHOST), led);
         for (at, is) in [("127.0.0.1:0", true), ("0.0.0.0:0", true), ("127.0.0.2:0", false)] {
             let listener = Listener::tcp(at.parse().expect("address")).expect("free");
-            assert_eq!(listener.is_at_localhost(), is, "{at}");
+            assert_eq!(listener.is_at(LOCALHOST), is, "{at}");
         }
     }
 

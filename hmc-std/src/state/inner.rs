@@ -32,7 +32,7 @@ use crate::node::link_tokens::LinkTokens;
 use crate::node::membership::{Input, Membership};
 use crate::quarantine::Tally;
 use crate::state::links::Links;
-use crate::state::listeners::Listeners;
+use crate::state::listeners::{CameBy, Listeners};
 use crate::state::pending_conns::PendingConns;
 use crate::state::reconnect_info::ReconnectInfo;
 use crate::state::wait_pool::WaitPool;
@@ -238,9 +238,9 @@ impl SessionInner {
         })
     }
 
-    /// Where this end can be reached, for a peer that came by that listener, if it came by one; from another network namespace,
+    /// Where this end can be reached, for a peer that came so, if it came by a listener; from another network namespace,
     /// if it is `elsewhere`.
-    pub(crate) fn endpoints(&self, came_by: Option<u32>, elsewhere: bool) -> EndpointList {
+    pub(crate) fn endpoints(&self, came_by: Option<CameBy>, elsewhere: bool) -> EndpointList {
         let mut list = EndpointList::new();
         self.listeners.add_endpoints(came_by, elsewhere, &mut list);
         for blob in self.domains.iter().filter_map(Domain::announcement) {

@@ -15,8 +15,15 @@ use rustix::io::Errno;
 use crate::base::address::Address;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
-use crate::io::listener::{Listener, PeerAddr};
+use crate::io::listener::{LOCALHOST, Listener, PeerAddr};
 use crate::io::reactor::{Reactor, Token};
+
+/// How a peer came: by the listener of that number, and over TCP, to that address of this host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CameBy {
+    pub(crate) listener: u32,
+    pub(crate) at: Option<IpAddr>,
+}
 
 /// What listens, by number, in the order in which it was opened.
 #[derive(Debug)]
@@ -133,23 +140,26 @@ impl Listeners {
             .any(|listener| leads(listener, addr, from))
     }
 
-    /// Adds one listener of each kind: the one by which the peer came, else the oldest. A port goes without its address:
-    /// a peer that came gets one that it finds where it came, and a local one, one that it finds at 127.0.0.1.
+    /// Adds one listener of each kind: the one by which the peer came, else the oldest. A port goes without its address: a
+    /// peer that came gets one that it finds where it came, also if its own closed meanwhile, and a local one, one at 127.0.0.1.
     /// At other addresses somebody else may listen, and at 127.0.0.1 of another network namespace (`elsewhere`), too.
     pub(crate) fn add_endpoints(
         &self,
-        came_by: Option<u32>,
+        came_by: Option<CameBy>,
         elsewhere: bool,
         list: &mut EndpointList,
     ) {
         let inner = lock(&self.inner);
-        let listeners = || inner.beginning_with(came_by);
+        let listeners = || inner.beginning_with(came_by.map(|by| by.listener));
         let tcp = match came_by {
             None => listeners().find(|listener| listener.addr().is_some()),
-            Some(number) => inner.find(number).and_then(|listener| match listener.addr() {
-                Some(_) => Some(listener),
-                None => listeners().find(|listener| listener.is_at_localhost() && !elsewhere),
-            }),
+            Some(CameBy { listener, at }) => {
+                let own = inner.find(listener).filter(|listener| listener.addr().is_some());
+                own.or_else(|| {
+                    let ip = at.or((!elsewhere).then_some(LOCALHOST))?;
+                    listeners().find(|listener| listener.is_at(ip))
+                })
+            }
         };
         let local = listeners().find(|listener| listener.path().is_some());
         for listener in [tcp, local].into_iter().flatten() {
@@ -204,9 +214,13 @@ mod tests {
     /// What a peer gets: the TCP port, and the local socket.
     fn endpoints(
         listeners: &Listeners,
-        came_by: Option<u32>,
+        came_by: Option<(u32, Option<&str>)>,
         elsewhere: bool,
     ) -> (Option<u16>, Option<PathBuf>) {
+        let came_by = came_by.map(|(listener, at)| {
+            let at = at.map(|ip| ip.parse().expect("an address"));
+            CameBy { listener, at }
+        });
         let mut list = EndpointList::new();
         listeners.add_endpoints(came_by, elsewhere, &mut list);
         let (mut port, mut path) = (None, None);
@@ -254,13 +268,18 @@ mod tests {
         // Who came by which; whether from elsewhere; the port and the path that it gets.
         for (came_by, elsewhere, port, path) in [
             (None, false, Some(far), old),
-            (Some(0), false, Some(far), old),
-            (Some(2), false, Some(near), old),
-            (Some(2), true, Some(near), old),
-            (Some(1), false, Some(near), old),
-            (Some(3), false, Some(near), new),
-            (Some(3), true, None, new),
-            (Some(9), false, None, old),
+            (Some((0, Some("127.0.0.2"))), false, Some(far), old),
+            (Some((2, Some("127.0.0.1"))), false, Some(near), old),
+            (Some((2, Some("127.0.0.1"))), true, Some(near), old),
+            (Some((1, None)), false, Some(near), old),
+            (Some((3, None)), false, Some(near), new),
+            (Some((3, None)), true, None, new),
+            // By one that is closed.
+            (Some((9, Some("127.0.0.2"))), false, Some(far), old),
+            (Some((9, Some("127.0.0.1"))), true, Some(near), old),
+            (Some((9, Some("127.0.0.3"))), false, None, old),
+            (Some((9, None)), false, Some(near), old),
+            (Some((9, None)), true, None, old),
         ] {
             let want = (port, Some(path.clone()));
             assert_eq!(endpoints(&listeners, came_by, elsewhere), want, "{came_by:?} {elsewhere}");
