@@ -9,7 +9,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyString, PyType};
 
 use crate::errors::refuse;
 
@@ -35,7 +36,13 @@ fn class<'py>(
 
 /// Refuses a masked array: only its data would travel.
 pub(crate) fn no_mask(obj: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// NumPy's array, once one was seen. Masked arrays are of a subclass.
+    static PLAIN_ARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let py = obj.py();
+    let kind = obj.get_type();
+    if PLAIN_ARRAY.get(py).is_some_and(|plain| kind.is(plain)) {
+        return Ok(());
+    }
     if obj.is_exact_instance_of::<PyBytes>()
         || obj.is_exact_instance_of::<PyByteArray>()
         || obj.is_exact_instance_of::<PyMemoryView>()
@@ -46,6 +53,10 @@ pub(crate) fn no_mask(obj: &Bound<'_, PyAny>) -> PyResult<()> {
         return Ok(());
     };
     if !obj.is_instance(&masked)? {
+        let plain = class(intern!(py, "numpy"), intern!(py, "ndarray"))?;
+        if plain.is_some_and(|plain| kind.is(&plain)) {
+            let _ = PLAIN_ARRAY.set(py, kind.unbind());
+        }
         return Ok(());
     }
     let what = "a masked array has a mask that its bytes do not hold: give `.filled(value)`, or `.data` and `.mask` as two \

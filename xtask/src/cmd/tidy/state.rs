@@ -9,7 +9,7 @@ const LIBRARIES: [&str; 5] =
     ["hmc-core/src/", "hmc-mem/src/", "hmc-hw/src/", "hmc-std/src/", "hmc-py/src/"];
 
 /// Where there is some, and what it is.
-const KNOWN: [(&str, &str, &str); 20] = [
+const KNOWN: [(&str, &str, &str); 21] = [
     ("hmc-hw/src/ucx/library.rs", "LOADED", "a vendor's library, once it is loaded"),
     ("hmc-hw/src/ucx/log.rs", "SINK", "the hook for UCX's messages"),
     ("hmc-hw/src/verbs/library.rs", "LOADED", "a vendor's library, once it is loaded"),
@@ -20,6 +20,7 @@ const KNOWN: [(&str, &str, &str); 20] = [
     ("hmc-py/src/dlpack/import.rs", "NEWEST", "an object of the interpreter, made once"),
     ("hmc-py/src/errors.rs", "MODULE", "a module of the interpreter"),
     ("hmc-py/src/errors.rs", "RAISED", "a thread's own exception"),
+    ("hmc-py/src/lazy.rs", "PLAIN_ARRAY", "a class of the interpreter"),
     ("hmc-py/src/lazy.rs", "PLAIN", "what torch said last of a plain tensor"),
     (
         "hmc-std/src/callbacks/deferred_drops.rs",
