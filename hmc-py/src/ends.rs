@@ -13,7 +13,7 @@ use crate::region::Region;
 
 /// Arrays of at most so many bytes are copied on their way to a window that is not mapped here, for calls that return when that
 /// is done: cheaper than to register them for the one call.
-pub(crate) const LENT: usize = 256 << 10;
+pub(crate) const LENT: usize = 64 << 10;
 
 /// Memory of ours.
 pub(crate) enum Local {
