@@ -92,6 +92,17 @@ def transfers(rounds):
                                       lambda: peer._time_put(64 * MIB, 3, region))
             met.append(row("put of a registered 64 MiB array over shm, the Rust put", 64 * MIB / ours / 1e9,
                            64 * MIB / rust / 1e9, "GB/s", f"{1 / ratio:.3g}", "ratio >= 0.95", 1 / ratio >= 0.95))
+            small = np.zeros(8, np.uint8)
+            python, rust, _ = pairs(rounds, lambda: per_call(lambda: peer.put(small), count), lambda: peer._time_put(8, count))
+            over = (python - loop - rust) * 1e9
+            met.append(row("put of an 8 B array over shm, beyond the Rust call", over, rust * 1e9, "ns", "-", "<= 400 ns", over <= 400))
+
+            for what, size, calls in (("put of a 1 MiB array over shm, the Rust put", MIB, 50),
+                                      ("put of a 16 MiB array over shm, the Rust put", 16 * MIB, 5)):
+                part = data[:size]
+                held = session.register(part)
+                ours, rust, ratio = pairs(many, lambda: per_call(lambda: peer.put(part), calls), lambda: peer._time_put(size, calls, held))
+                met.append(row(what, size / ours / 1e9, size / rust / 1e9, "GB/s", f"{1 / ratio:.3g}", "ratio >= 0.95", 1 / ratio >= 0.95))
             session.close()
         finally:
             other.communicate("\n")

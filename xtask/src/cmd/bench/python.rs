@@ -11,10 +11,13 @@ use std::path::Path;
 use std::process::Command;
 
 /// The rows of `benches/python/bench.py`, and whether each has a reference in the same run.
-const ROWS: [(&str, bool); 9] = [
+const ROWS: [(&str, bool); 12] = [
     ("put_remote of 8 B over shm, beyond the Rust call", true),
     ("buf.put(numpy 64 MiB), numpy.copyto into warm memory", true),
     ("put of a registered 64 MiB array over shm, the Rust put", true),
+    ("put of an 8 B array over shm, beyond the Rust call", true),
+    ("put of a 1 MiB array over shm, the Rust put", true),
+    ("put of a 16 MiB array over shm, the Rust put", true),
     ("import hmc, beyond a bare interpreter", true),
     ("create_session() with its 128 MiB, and close", false),
     ("NumPy in (write of 8 B, beyond an empty one)", false),
