@@ -1,8 +1,16 @@
 //! The programs of tests that run over hardware, and which of their tests do not run over which transport.
 
 /// Tests with real processes that run over UCX and RDMA verbs as they do over our own transports.
-pub(super) const PROCESS_TESTS: [&str; 7] =
-    ["peer_failure", "messages", "messages_abort", "revoke", "bindings", "sessions", "visibility"];
+pub(super) const PROCESS_TESTS: [&str; 8] = [
+    "peer_failure",
+    "messages",
+    "messages_abort",
+    "revoke",
+    "bindings",
+    "sessions",
+    "visibility",
+    "strided_lists",
+];
 
 /// Those of them that are about another transport by name, or about none: `test-sim` has them.
 pub(super) const ELSEWHERE: [&str; 32] = [
