@@ -37,7 +37,8 @@ use crate::releases::{MAX_KEYS, PendingReleases};
 /// How long a link waits for the first message of a peer that may send none, having other lanes.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_millis(1000);
 
-/// The data plane of one link over UCX. `M` is the host's handle of memory.
+/// The data plane of one link over UCX. `M` is the host's handle of memory. The owner calls it under the lock of the link; calls of UCX are
+/// made under the progress lock of its worker, which several links may share.
 pub struct UcxDataPlane<M: Registered> {
     /// Registrations of what is exposed to the peer. Before `known`, which holds the memory.
     exposed: ExposedWindows,
@@ -72,12 +73,15 @@ impl<M: Registered> fmt::Debug for UcxDataPlane<M> {
 }
 
 impl<M: Registered> UcxDataPlane<M> {
-    /// The data plane of the link of that number. `same_system`: the peer says that it is a process of this system. `windows` can be
-    /// exposed by its own table: none, where a layer has one. `notify` is called when another thread's progress has completed an
-    /// operation.
+    /// Creates the data plane of link number `serial`, and its worker unless links share one. The peer's connection info opens the endpoint
+    /// ([`hmc_core::transport::Notes::receive_note`]).
+    ///
+    /// `same_system` states that the peer is a process of this system, by its own word. `windows` is the number of windows that its own
+    /// table can expose: 0 if a layer above has a table. `notify` is called, without a lock of this crate, when the progress of another
+    /// thread has completed an operation.
     ///
     /// # Errors
-    /// [`UcxFault`].
+    /// [`UcxFault::Ucx`] if UCX cannot create the worker or its handler of messages; [`UcxFault::Watch`] if its descriptor cannot be watched.
     pub fn new(
         domain: &Arc<UcxDomain>,
         serial: u32,
@@ -105,7 +109,7 @@ impl<M: Registered> UcxDataPlane<M> {
         })
     }
 
-    /// Returns its worker.
+    /// Returns its worker, through which waiting threads make progress.
     #[must_use]
     pub fn shared_worker(&self) -> Arc<UcxWorker> {
         Arc::clone(&self.worker)

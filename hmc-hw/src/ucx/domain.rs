@@ -24,15 +24,17 @@ use crate::host::{Host, SharedWorker as _};
 /// How a session takes part in UCX.
 #[derive(Clone, Copy, Debug)]
 pub struct DomainOptions {
-    /// Workers that links to other hosts share.
+    /// The number of workers that links to other hosts share. With lanes of shared memory, a link to a process of this
+    /// system has a worker of its own.
     pub workers: u32,
-    /// The number of the first worker.
+    /// The number of the first worker, under which [`Host::watch`] is called with its descriptor. The others follow.
     pub first_worker: u32,
-    /// Only callers make progress: the host's thread watches no worker.
+    /// If `true`, only callers make progress: [`Host::watch`] is never called.
     pub is_manual: bool,
 }
 
-/// A session's part in UCX.
+/// A session's part in UCX: its context, its workers, and the registrations of its memory. All methods may be called by several threads at a
+/// time.
 pub struct UcxDomain {
     context: Arc<Context>,
     host: Arc<dyn Host>,
@@ -64,7 +66,7 @@ fn is_shared_memory(transport: &str) -> bool {
 }
 
 impl UcxDomain {
-    /// A session's part in UCX, by a context of its own. Workers are made when links need them.
+    /// Creates a session's part with a context of its own. Creates no worker: links do.
     #[must_use]
     pub fn new(context: Arc<Context>, host: Arc<dyn Host>, options: DomainOptions) -> Arc<Self> {
         let transports = context.transports();

@@ -1,6 +1,7 @@
 //! The records of a peer's completion queue, by their numbers: those of requests, of flushes, of messages.
 
-/// Requests that may be under way to one peer, with those that wait for the progress lock.
+/// The number of requests that may be under way to one peer, including those that wait for the progress lock. A further post fails with
+/// [`hmc_core::transport::PostErrorKind::Busy`].
 pub const MAX_REQUESTS: usize = 256;
 /// Flushes under way at a time: more would only be behind each other.
 pub(super) const FLUSHES: usize = 4;

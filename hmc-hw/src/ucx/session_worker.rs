@@ -220,14 +220,14 @@ impl SharedWorker for UcxWorker {
         armed
     }
 
-    /// A caller that waits makes progress from now on: the host's thread does not.
+    /// A waiting caller makes progress from now on: the host's thread no longer watches the descriptor.
     fn claim(&self) {
         if !self.is_manual && self.claims.fetch_add(1, Ordering::AcqRel) == 0 {
             self.host.unwatch(self.as_fd());
         }
     }
 
-    /// That caller waits no more.
+    /// The caller stops waiting: after the last one, the host's thread watches the descriptor again.
     fn release(&self) {
         if !self.is_manual && self.claims.fetch_sub(1, Ordering::AcqRel) == 1 {
             // The host's thread is woken for what comes from now on.
@@ -243,7 +243,7 @@ impl SharedWorker for UcxWorker {
         self.service(None);
     }
 
-    /// It is armed, or the caller that has it makes progress.
+    /// Does nothing: the worker is armed, or the caller that claimed it makes progress.
     fn wake_on_completion(&self) {}
 }
 

@@ -73,10 +73,10 @@ const TCP_RX: &str = "TCP_RX_SEG_SIZE";
 const CACHE: &str = "RCACHE_ENABLE";
 const IB_CACHE: &str = "IB_REG_METHODS";
 
-/// Keys that a user may have set for reasons of his own: they are not touched then. See [`Settings::user_keys`].
+/// Keys of UCX's configuration, without `UCX_`, that HMC changes only if the user has not set them. See [`Settings::user_keys`].
 pub const USER_KEYS: [&str; 5] = [TCP_IOV, TCP_TX, TCP_RX, CACHE, IB_CACHE];
 
-/// What a context is made with. The user's `UCX_*` variables hold, unless a setting here says otherwise.
+/// Configuration of a context (`ucp_config_modify`). A key here overrides the user's `UCX_*` variable of that name.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Keys of UCX's configuration without `UCX_`, with values: `("TLS", "tcp,self")`.
