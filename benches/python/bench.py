@@ -7,6 +7,7 @@ turns.
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -49,7 +50,9 @@ def row(what, value, reference, unit, ratio, target, met):
 
 PEER = """
 import sys, hmc
-with hmc.Session(rank=1, listen="uds://" + sys.argv[1], buffer_size=128 << 20) as s:
+folder, port = sys.argv[1], int(sys.argv[2])
+with hmc.create_session() as s:
+    s.init_server(bind_ip="127.0.0.1", ucx_port=2025, ctrl_tcp_port=port, self_id=1, ctrl_uds_dir=folder)
     print("up", flush=True)
     sys.stdin.readline()
 """
@@ -58,13 +61,15 @@ with hmc.Session(rank=1, listen="uds://" + sys.argv[1], buffer_size=128 << 20) a
 def transfers(rounds):
     met = []
     with tempfile.TemporaryDirectory() as folder:
-        other = subprocess.Popen([*PYTHON, "-c", PEER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        other = subprocess.Popen([*PYTHON, "-c", PEER, folder, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         other.stdout.readline()
         try:
             session = hmc.create_session()
             session.set_local_ip("127.0.0.1")
             os.environ["CTRL_TRANSPORT"] = "uds"
-            session.connect(peer_id=1, self_id=0, peer_ip="127.0.0.1", data_port=2025, ctrl_tcp_port=5001, uds_dir=folder,
+            session.connect(peer_id=1, self_id=0, peer_ip="127.0.0.1", data_port=2025, ctrl_tcp_port=port, uds_dir=folder,
                             conn=hmc.ConnType.SHM)
             peer, shm, count = session.peer(1), hmc.ConnType.SHM, 100_000
             put = session.put_remote
