@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
 use hmc_std::memory::SharedBytes;
-use hmc_std::{Done, ErrorKind, Op};
+use hmc_std::{ConnType, Done, ErrorKind, Op};
 use hmc_testkit::buffers::BufferMessages as _;
 use hmc_tests::env::{Via, until};
 use hmc_tests::pair::{Pair, both, pattern, transports};
@@ -342,6 +342,25 @@ fn half_buffers_are_no_longer_than_messages_and_no_more_than_needed() {
         assert_eq!(got.unwrap(), 3 * HALF);
         assert!(out == bytes);
         assert!(exposed() - before <= 2 * HALF + 8 * 2 * 4096, "{conn:?}");
+    }
+}
+
+/// It is received where it belongs.
+#[test]
+fn a_long_message_over_tcp_needs_no_half_buffers() {
+    let p = Pair::new(ConnType::Tcp, MIB);
+    let exposed = || p.receiver().stats().peers[0].exposed_bytes;
+    let before = exposed();
+    for len in [MIB / 2, MIB] {
+        p.sender().buffer().write_at(0, &pattern(len, len)).unwrap();
+        let receive = p.b.start_recv_at(0, len).unwrap();
+        assert_eq!(exposed() - before, len);
+        p.a.start_send_at(0, len).unwrap().wait().unwrap();
+        assert_eq!(receive.wait().unwrap().bytes, len);
+        assert_eq!(exposed(), before);
+        let mut got = vec![0; len as usize];
+        p.receiver().buffer().read_at(0, &mut got).unwrap();
+        assert!(got == pattern(len, len));
     }
 }
 

@@ -6,7 +6,7 @@ use hmc_core::limits::{MAX_RNDV, RNDV_HALF_BYTES};
 use hmc_core::range::ByteRange;
 use hmc_core::region::WindowDesc;
 use hmc_core::time::Instant;
-use hmc_core::types::Access;
+use hmc_core::types::{Access, ConnType};
 use hmc_core::wire::advert::WindowRole;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
@@ -24,6 +24,9 @@ use crate::ops::peer_handle::Peer;
 
 /// From so many bytes on the pages of a receive's region are mapped for it, which takes as long as to copy about as many.
 const KEPT_FROM_BYTES: u64 = 64 << 10;
+
+/// Over TCP a window takes one frame, as the credit of a half does, and saves the copy: a longer receive has its own.
+const LONGEST_STAGED_OVER_TCP: u64 = 256 << 10;
 
 /// Where the sender of a message puts its bytes.
 enum Place {
@@ -156,7 +159,7 @@ impl Peer {
         let place = may.and_then(|()| {
             Ok(if let Some(window) = self.kept_window(&region, space) {
                 Place::Kept(window)
-            } else if space > RNDV_HALF_BYTES {
+            } else if space > self.longest_staged() {
                 Place::Other(Err(self.expose_for_rndv(&region, range.offset(), space)?))
             } else {
                 Place::Other(Ok(self.staging(space)?))
@@ -173,6 +176,11 @@ impl Peer {
             Place::Other(place) => PostedRecv::new(buffer, space, place, by),
         };
         Ok(Beginning { end: End::Receive(Box::new(want)), by })
+    }
+
+    /// The longest receive into registered bytes that goes through half-buffers.
+    fn longest_staged(&self) -> u64 {
+        if self.conn() == Some(ConnType::Tcp) { LONGEST_STAGED_OVER_TCP } else { RNDV_HALF_BYTES }
     }
 
     /// A message of bytes that the caller copies by itself.
