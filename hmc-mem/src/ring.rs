@@ -149,9 +149,10 @@ impl RingReads {
         Ok(is_empty)
     }
 
-    /// Announces that this end looks by itself.
-    pub fn awake(&self, words: &RingWords<'_>) {
-        words.reader_sleeps.store(0, Ordering::Relaxed);
+    /// Announces that this end looks by itself. Returns whether its announcement that it sleeps stood: the writer has not taken
+    /// it back, and does not wake this end.
+    pub fn awake(&self, words: &RingWords<'_>) -> bool {
+        words.reader_sleeps.swap(0, Ordering::SeqCst) != 0
     }
 }
 
@@ -174,6 +175,7 @@ mod tests {
             assert_eq!((w.space(words, 1), r.available(words)), (Ok(8), Ok(0)));
             assert!(r.sleep(words).unwrap() && w.publish(words, 5));
             assert!(w.take_sleeper(words) && !w.take_sleeper(words), "one wakes it");
+            assert!(!r.awake(words), "it is being woken");
             assert!(!r.sleep(words).unwrap(), "there are bytes");
             assert!(!w.publish(words, 3), "it is awake");
             assert_eq!((w.space(words, 1), r.available(words)), (Ok(0), Ok(8)));
@@ -182,7 +184,7 @@ mod tests {
             assert!(r.consume(words, 7) && !r.consume(words, 0), "one is told");
             assert_eq!(w.space(words, 2), Ok(8));
             assert!(r.sleep(words).unwrap());
-            r.awake(words);
+            assert!(r.awake(words) && !r.awake(words), "nobody woke it");
             assert!(!w.publish(words, 1));
             assert_eq!((w.written(), r.read()), (9, 8));
         });

@@ -159,13 +159,13 @@ impl RingReader {
         self.reads.sleep(&words(&self.pages)?)
     }
 
-    /// Announces that this end looks by itself.
+    /// Announces that this end looks by itself. Returns whether its announcement that it sleeps stood: the writer has not taken
+    /// it back, and does not wake this end.
     ///
     /// # Errors
     /// [`BrokenRing`].
-    pub fn awake(&self) -> Result<(), BrokenRing> {
-        self.reads.awake(&words(&self.pages)?);
-        Ok(())
+    pub fn awake(&self) -> Result<bool, BrokenRing> {
+        Ok(self.reads.awake(&words(&self.pages)?))
     }
 }
 

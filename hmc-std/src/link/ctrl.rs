@@ -147,7 +147,7 @@ impl CtrlState {
         self.claimed = on;
         self.parked = false;
         if on {
-            self.rings.awake();
+            self.rings.lead();
         }
     }
 

@@ -28,6 +28,8 @@ pub(super) struct RingIo {
     looks: bool,
     /// The last call announced that this end sleeps.
     asleep: bool,
+    /// `looks` before that.
+    looked: bool,
     /// The peer waits for space in the ring, and was not told that there is some.
     owes_space: bool,
     /// Bytes that are still read from the ring, once the connection has ended: a peer may write on.
@@ -124,10 +126,21 @@ impl RingIo {
         }
     }
 
+    /// As [`Self::awake`], of a leader that begins: of what comes on the socket without a wake byte the background thread tells it.
+    #[inline]
+    pub(super) fn lead(&mut self) {
+        if std::mem::take(&mut self.asleep)
+            && let Some(into) = &self.into
+            && into.awake() == Ok(true)
+        {
+            self.looks = self.looked;
+        }
+    }
+
     /// This end looks no more until it is woken. `Ok(false)`, and it is not woken, if there are bytes.
     pub(super) fn sleep(&mut self) -> Result<bool> {
         let Some(into) = &self.into else { return Ok(true) };
-        self.looks = true;
+        self.looked = std::mem::replace(&mut self.looks, true);
         self.asleep = into.sleep().map_err(|_| Errno::PROTO)?;
         Ok(self.asleep)
     }

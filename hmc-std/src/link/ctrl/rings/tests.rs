@@ -71,6 +71,29 @@ fn frames_come_through_the_ring_and_one_byte_wakes_who_sleeps() {
 }
 
 #[test]
+fn a_leader_looks_at_the_socket_if_it_was_woken_or_is_told() {
+    let (near, far) = pair(ConnType::Shm);
+    let lead = |on| far.link.set_claimed(WaitScope::Both, on);
+    lead(true);
+    far.link.poll_ctrl(true);
+    lead(false);
+    // What no frame is behind: the background thread finds it.
+    near.link.ctrl_socket().send(&[0]).expect("space");
+    lead(true);
+    far.link.poll_ctrl(true);
+    assert_eq!(on_socket(&far), 1, "nobody told it");
+    far.link.poll_ctrl(false);
+    far.link.poll_ctrl(true);
+    assert_eq!(on_socket(&far), 0);
+    lead(false);
+    near.link.send(&ControlMessage::Tag(1)).expect("sent");
+    assert_eq!(on_socket(&far), 1);
+    lead(true);
+    far.link.poll_ctrl(true);
+    assert_eq!((next(&far), on_socket(&far)), (Some(Message::Tag(1)), 0));
+}
+
+#[test]
 fn a_call_that_waits_wakes_the_peer_late_and_other_calls_at_once() {
     let (near, far) = pair(ConnType::Shm);
     near.link.defer_wakes();
