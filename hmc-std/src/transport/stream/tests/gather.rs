@@ -9,12 +9,12 @@
     reason = "tests may panic, and their numbers are small"
 )]
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::region::{WindowDesc, WindowSlice};
+use hmc_core::region::{WindowDesc, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
 use hmc_core::transport::{
     DataCloseReason, DataPlane as _, Progress as _, Registration as _, Target as _, Transport as _,
@@ -287,4 +287,90 @@ fn more_requests_are_under_way_where_both_ends_understand_it() {
         let done: usize = (0..1000).map(|_| drive(&mut near, &mut far)).sum();
         assert_eq!((done, far.close_reason()), (1008, None), "{opcode:?}");
     }
+}
+
+/// Whatever lies in the pages from then on stays here, and each get has one answer.
+#[test]
+fn gathered_answers_from_a_window_that_is_taken_back_send_zeros() {
+    let mut bench = Bench::new(false, true, 16);
+    bench.plane.gathers = true;
+    let region = bench.region(256 << 10);
+    fill(&region, 3);
+    let window = bench.window(&region);
+    for seq in 0..4 {
+        bench.send(&asked(DataKind::Read, seq, &window, 256 << 10), &[]);
+    }
+    bench.plane.poll_peer(true);
+    bench.plane.flush();
+    assert!(!bench.plane.tx.bodies.is_empty(), "the socket takes a part");
+    bench.plane.revoke(window.window, window.epoch).expect("it is exposed");
+    fill(&region, 5);
+    let mut sent = Vec::new();
+    let mut chunk = vec![0; 1 << 20];
+    while let Ok(n @ 1..) = (&bench.peer).read(&mut chunk) {
+        sent.extend_from_slice(&chunk[..n]);
+        bench.plane.flush();
+    }
+    let (heads, payload) = sent.split_at(5 * DATA_FRAME_BYTES);
+    assert_eq!(heads[..DATA_FRAME_BYTES], DataFrame::gather(4).emit());
+    let (payload, last) = payload.split_at(1 << 20);
+    let before = payload.iter().take_while(|byte| **byte == 3).count();
+    assert!(before < 1 << 20 && payload[before..].iter().all(|byte| *byte == 0), "{before}");
+    let last: Vec<_> = last.chunks_exact(DATA_FRAME_BYTES).map(<[u8]>::to_vec).collect();
+    let revoked = Failure::Window(WindowFault::Revoked);
+    assert_eq!(last, (0..4).map(|seq| DataFrame::nack(seq, revoked).emit()).collect::<Vec<_>>());
+}
+
+/// A put of no window between two others, over a socket that passes descriptors, too.
+#[test]
+fn a_gathered_put_that_is_refused_leaves_its_neighbours_alone() {
+    for local in [false, true] {
+        // The headers come together, or cut in two.
+        for cut in [0, DATA_FRAME_BYTES + 7, 4 * DATA_FRAME_BYTES + 5000] {
+            let mut bench = Bench::new(local, true, 16);
+            let region = bench.region(2 * PAGE);
+            let window = bench.window(&region);
+            let put =
+                |seq, offset| DataFrame { offset, ..asked(DataKind::Write, seq, &window, PAGE) };
+            let none = DataFrame { window: WindowId::new(5, 0xBAD << 16), ..put(1, 0) };
+            let all = gathered(&[(put(0, 0), 1), (none, 2), (put(2, PAGE), 3)]);
+            for part in [&all[..cut], &all[cut..]] {
+                (&bench.peer).write_all(part).expect("space");
+                bench.plane.poll_peer(true);
+            }
+            let unknown = DataFrame::nack(1, Failure::Window(WindowFault::Unknown));
+            let mut sent = bench.frames();
+            sent.sort_by_key(|f| f.seq);
+            assert_eq!(
+                sent,
+                [DataFrame::ack(0, 1), unknown, DataFrame::ack(2, 1)],
+                "{local} {cut}"
+            );
+            let mut there = vec![1; 4096];
+            there.resize(2 * 4096, 3);
+            assert!(bytes(&region) == there, "{local} {cut}");
+            assert_eq!(bench.plane.close_reason(), None);
+        }
+    }
+}
+
+/// As many headers as one call may have fit into the shorter buffer of a local socket.
+#[test]
+fn the_longest_gather_comes_over_a_local_socket() {
+    let mut bench = Bench::local();
+    let region = bench.region(PAGE);
+    let window = bench.window(&region);
+    let put = |seq| {
+        let offset = u64::from(seq) * 32;
+        (DataFrame { offset, ..asked(DataKind::Write, seq, &window, 32) }, 1 + seq as u8)
+    };
+    let all = gathered(&(0..63).map(put).collect::<Vec<_>>());
+    for half in all.chunks(all.len() / 2 + 1) {
+        (&bench.peer).write_all(half).expect("space");
+        bench.plane.poll_peer(true);
+    }
+    let acked: u64 = bench.frames().iter().map(|f| f.total).sum();
+    assert_eq!((acked, bench.plane.close_reason()), (63, None));
+    let there = bytes(&region);
+    assert!((0..63).all(|n| there[n * 32..][..32] == [n as u8 + 1; 32]));
 }
