@@ -56,11 +56,11 @@ impl SessionInner {
         busy
     }
 
-    /// Polls control connections that left bytes behind. Returns whether anything came.
-    pub(crate) fn poll_unread(&self) -> bool {
-        let mut links = Vec::new();
-        self.links_into(&mut links);
-        links.iter().fold(false, |busy, link| link.poll_unread() | busy)
+    /// Polls control connections that left bytes behind. Returns whether anything came. `links` is storage that is used again and
+    /// again.
+    pub(crate) fn poll_unread(&self, links: &mut Vec<Arc<Link>>) -> bool {
+        self.links_into(links);
+        links.drain(..).fold(false, |busy, link| link.poll_unread() | busy)
     }
 
     /// Looks at everything that has a time, and says when to do that again: after a tick, or earlier where the time of a

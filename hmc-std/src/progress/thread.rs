@@ -122,7 +122,7 @@ impl ProgressThread {
             }
         }
         if s.reactor.take_ctrl_request() {
-            busy |= s.poll_unread();
+            busy |= s.poll_unread(&mut self.links);
         }
         if s.config.progress == Progress::Thread {
             busy |= s.run_scheduled(&mut self.queued);
