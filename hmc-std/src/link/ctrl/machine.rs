@@ -116,9 +116,9 @@ impl ControlMachine {
         self.close_at = Some(self.close_at.map_or(at, |set| set.min(at)));
     }
 
-    /// Whether that time has come. Messages that wait for space in the inbox have all the time they need.
+    /// Whether that time has come. Messages that wait for space in the inbox, or did, have all the time they need.
     pub(crate) fn is_close_due(&self, now: Instant) -> bool {
-        !self.paused && self.close_at.is_some_and(|at| now >= at)
+        !self.paused && !self.hung_up && self.close_at.is_some_and(|at| now >= at)
     }
 
     /// The readiness of the connection that the machine waits for: nothing once it has ended, of which poll(2) tells each

@@ -200,6 +200,8 @@ fn a_closing_connection_has_until_its_earliest_time_and_waits_for_space_in_the_i
     assert!(!m.is_close_due(at(4)) && m.is_close_due(at(5)) && m.is_close_due(at(6)));
     m.pause(true);
     assert!(!m.is_close_due(at(6)));
+    m.note_hang_up();
+    assert!(!m.is_close_due(at(6)), "its end is sure to come");
 }
 
 #[test]
