@@ -124,8 +124,8 @@ impl Requests {
     }
 }
 
-/// Makes a queue as large as it may become, at its first use: an idle peer does not pay for it, and
-/// no later use allocates.
+/// Gives a queue the space for [`MAX_REQUESTS`] entries at its first use: an idle peer does not pay for it. A queue of more,
+/// of a peer that understands `Gather`, grows by the entries that it is the first to hold.
 pub(crate) fn reserve_once<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() == 0 {
         queue.reserve_exact(MAX_REQUESTS);
