@@ -8,14 +8,18 @@
     reason = "tests may panic"
 )]
 
+use std::future::IntoFuture as _;
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use hmc_core::rndv::AbortReason;
 use hmc_std::{Element, Error, ErrorKind, Exchange, Group, Reduce};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{Via, bound, until};
+use hmc_tests::executor::{block_on, poll_once};
 use hmc_tests::group_fixture::GroupFixture;
+use hmc_tests::receiver::Sender;
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const MIB: usize = 1 << 20;
@@ -412,4 +416,22 @@ fn a_session_that_ends_ends_its_collectives() {
         let kinds = [ErrorKind::Closed, ErrorKind::PeerDead];
         assert!(kinds.contains(&e.kind()), "{via:?}: {e}");
     }
+}
+
+/// Its partner has given up. It waits for the report of a death that may explain that, for a tenth of a second and not for as
+/// long as it stays for those who come late.
+#[test]
+fn an_awaited_collective_reports_that_its_partner_gave_up() {
+    let mut sender = Sender::new();
+    let mut partner = sender.receiver();
+    let group = sender.session.group(&[0, 1]).wait().unwrap();
+    let (send, mut recv) = (vec![1; 2 * MIB], vec![0; MIB]);
+    let mut scatter = Box::pin(group.scatter(0, &send, &mut recv).within(LONG).into_future());
+    assert!(poll_once(&mut scatter).is_pending());
+    let (id, _) = partner.offer();
+    partner.end(id, Err(AbortReason::Cancelled));
+    let begun = Instant::now();
+    let e = block_on(scatter).expect_err("its partner gave up");
+    assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}");
+    assert!(begun.elapsed() < bound(Duration::from_millis(300)), "{:?}", begun.elapsed());
 }

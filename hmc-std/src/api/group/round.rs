@@ -224,18 +224,25 @@ impl Call<'_> {
             let doubtful = e.kind() == ErrorKind::Cancelled;
             let blame =
                 clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));
-            let told = self.wait(links, by, || {
-                let mut all = true;
-                for flight in &mut round.flights {
-                    all &= flight.withdraw_if_matched();
+            // A task is woken by messages and at the end of its wait: the first is as long as the doubt.
+            for until in [blame, by] {
+                let told = self.wait(links, until, || {
+                    let mut all = true;
+                    for flight in &mut round.flights {
+                        all &= flight.withdraw_if_matched();
+                    }
+                    let over = all && clock::now() >= blame;
+                    self.check().map(|()| over.then_some(()))
+                });
+                match told.await {
+                    Ok(()) => break,
+                    Err(found) if found.kind() == ErrorKind::Forked => return found,
+                    Err(found) if found.kind() == ErrorKind::PeerDead => {
+                        e = found;
+                        break;
+                    }
+                    Err(_) => {}
                 }
-                let over = all && clock::now() >= blame;
-                self.check().map(|()| over.then_some(()))
-            });
-            match told.await.err() {
-                Some(found) if found.kind() == ErrorKind::Forked => return found,
-                Some(found) if found.kind() == ErrorKind::PeerDead => e = found,
-                _ => {}
             }
         }
         let late = e.kind() == ErrorKind::DeadlineExceeded;
