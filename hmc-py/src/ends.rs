@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use hmc_std::request::{Expect, Lent, Notify, Verb};
-use hmc_std::{ConnBuffer, Done, Error, ErrorKind, LocalRange, Peer, Remote, Request};
+use hmc_std::{ConnBuffer, Done, Error, ErrorKind, LocalRange, Peer, Remote as StdRemote, Request};
 use pyo3::prelude::*;
 
 use crate::data::{self, Bytes, DropDeferred};
 use crate::errors::OrRaise as _;
 use crate::native::Core;
-use crate::region::Region;
+use crate::region::{Region, Remote};
 
 /// Arrays of at most so many bytes are copied on their way to a window that is not mapped here, for calls that return when that
 /// is done: cheaper than to register them for the one call.
@@ -26,7 +26,7 @@ pub(crate) enum Local {
 /// What moves between our memory and the peer's.
 pub(crate) struct Ends {
     pub(crate) local: Local,
-    pub(crate) window: Remote,
+    pub(crate) window: StdRemote,
     /// The first byte of ours.
     pub(crate) here: u64,
     /// The first byte in the window.
@@ -83,7 +83,7 @@ impl Ends {
         (writes, lends): (bool, bool),
     ) -> PyResult<Self> {
         let window = match window {
-            Some(window) if window.peer() == peer => window.clone(),
+            Some(window) if window.peer == *peer => window.inner.clone(),
             Some(_) => {
                 let what =
                     "the window belongs to another peer, life or session; ask this peer for it";

@@ -302,7 +302,7 @@ impl Peer {
     fn window(&self, py: Python<'_>, label: u64, timeout: Option<f64>) -> PyResult<Remote> {
         let timeout = self.session.get().waits.own(py, timeout)?;
         let found = py.detach(|| self.inner.window(label).within(timeout).wait());
-        Ok(Remote { inner: found.or_raise(py)? })
+        Ok(Remote { inner: found.or_raise(py)?, peer: self.inner.clone() })
     }
 
     /// Sends a tag, 0 to 2**64-1. Puts that were waited for before can be read by whoever receives it.
@@ -459,7 +459,6 @@ impl Peer {
         window: Option<&Remote>,
         (writes, lends): (bool, bool),
     ) -> PyResult<Ends> {
-        let window = window.map(|w| &w.inner);
         Ends::new(py, self.session.get(), &self.inner, (local, window), ranges, (writes, lends))
     }
 

@@ -5,7 +5,9 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hmc_std::{ConnBuffer, Error, ErrorKind, Origin, Remote as StdRemote, Window as StdWindow};
+use hmc_std::{
+    ConnBuffer, Error, ErrorKind, Origin, Peer as StdPeer, Remote as StdRemote, Window as StdWindow,
+};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -382,6 +384,8 @@ impl Window {
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) inner: StdRemote,
+    /// Whose window it is.
+    pub(crate) peer: StdPeer,
 }
 
 #[pymethods]

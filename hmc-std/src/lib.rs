@@ -92,6 +92,7 @@ pub use base::op_name::OpName;
 pub use base::private_ranks::rank_of;
 pub use base::process::Origin;
 pub use hmc_core::types::{Access, ConnType, MemoryKind, Rank, Status};
+pub use hmc_core::work::CompleteWhen;
 pub use link::Choice;
 pub use memory::{ConnBuffer, Generations, LocalRange, Memory, Region, Span};
 pub use node::inbox::Message;
@@ -123,7 +124,7 @@ pub mod request {
     pub use crate::ops::put_get::{Get, Put};
     pub use crate::ops::reclaim::Reclaim;
     pub use crate::ops::recv::{Recv, RecvFrom};
-    pub use crate::ops::request::{Expect, Notify, Pending, Start, Verb};
+    pub use crate::ops::request::{Expect, Notify, Pending, Start, Verb, When};
     pub use crate::ops::send::SendMessage;
     pub use crate::ops::sources::{Sink, Source};
 }

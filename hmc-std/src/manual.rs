@@ -38,6 +38,7 @@
 //! | done means | |
 //! | --- | --- |
 //! | put | the peer can read the bytes |
+//! | put with `.when(CompleteWhen::Local)` | the memory here may be used again; whether the bytes arrive is not known yet |
 //! | get | the bytes are here |
 //! | put with `.notify(tag)` | the tag is in the peer's inbox, behind all bytes of its put or list |
 //! | tag, number, opaque bytes | the system has them: they arrive even if this process ends now |

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use hmc_std::memory::SharedBytes;
 use hmc_std::{
-    Access, Address, ConnType, Element, ErrorKind, Exchange, Message, PeerRank, Piece, Reduce,
-    Session, Waited, Who, wait_any,
+    Access, Address, CompleteWhen, ConnType, Element, ErrorKind, Exchange, Message, PeerRank,
+    Piece, Reduce, Session, Waited, Who, wait_any,
     want::{self, Wanted},
 };
 use hmc_testkit::buffers::{BufferMessages as _, BufferTransfers as _};
@@ -282,7 +282,6 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 table! {
                     "Remote::len": plain(remote.len() >= 1 << 16);
                     "Remote::is_mapped": plain(remote.is_mapped());
-                    "Remote::peer": plain(remote.peer().rank().0 == 1);
                     "Remote::put": forked(remote.put(0, range).wait());
                     "Remote::put": polled(pin!(remote.put(0, range).into_future()).poll(&mut cx));
                     "Remote::put": forked(remote.put(0, next()).wait());
@@ -300,6 +299,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                     "Request::start": forked(remote.put(0, range).start());
                     "Request::start": forked(remote.get(0, next()).start());
                     "Request::start": forked(remote.put_list(&pieces).start());
+                    "Request::when": forked(remote.put(0, range).when(CompleteWhen::Local).wait());
                     "Request::start_blocking": forked(remote.put(0, range).start_blocking());
                     "Request::start_blocking": forked(remote.get_list(&pieces).start_blocking());
                     "Request::notify": forked(remote.put(0, range).notify(1).start());

@@ -17,8 +17,8 @@ use crate::memory::{Region, Span};
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     None,
-    Put,
-    PutNotify,
+    Put(CompleteWhen),
+    PutNotify(CompleteWhen),
     Get,
 }
 
@@ -111,18 +111,18 @@ impl OpResources {
             Memory::Span(span, kind, epoch) => (span.slice(), *kind, *epoch),
             Memory::None | Memory::List(..) | Memory::NotifyingList(..) => return None,
         };
-        let opcode = match kind {
+        let (opcode, when) = match kind {
             Kind::None => return None,
-            Kind::Put => Opcode::Put,
-            Kind::PutNotify => Opcode::PutNotify { tag: self.tag },
-            Kind::Get => Opcode::Get,
+            Kind::Put(when) => (Opcode::Put, when),
+            Kind::PutNotify(when) => (Opcode::PutNotify { tag: self.tag }, when),
+            Kind::Get => (Opcode::Get, CompleteWhen::Visible),
         };
         // It was a range, and is as long as the one here.
         let all = Extent::new(u64::MAX);
         let span = all.span(Side::Remote, self.offset, local.span.len()).ok()?;
         let (window, expected) = (WindowId(self.window), self.expected);
         let remote = WindowSlice { window, epoch, span, expected };
-        Some(Transfer { opcode, when: CompleteWhen::Visible, local, remote })
+        Some(Transfer { opcode, when, local, remote })
     }
 }
 
@@ -142,10 +142,10 @@ impl queue::Hold for OpResources {
 
     fn keep(&mut self, t: &Transfer) -> bool {
         let kind = match t.opcode {
-            Opcode::Put => Kind::Put,
+            Opcode::Put => Kind::Put(t.when),
             Opcode::PutNotify { tag } => {
                 self.tag = tag;
-                Kind::PutNotify
+                Kind::PutNotify(t.when)
             }
             Opcode::Get => Kind::Get,
         };
@@ -158,7 +158,7 @@ impl queue::Hold for OpResources {
             Memory::Span(_, does, epoch) => (*does, *epoch) = (kind, t.remote.epoch),
             Memory::None | Memory::List(..) | Memory::NotifyingList(..) => {}
         }
-        // All do: each operation holds the memory that it reads or writes, and ends when its bytes are visible.
+        // All do: each operation holds the memory that it reads or writes.
         self.one() == Some(*t)
     }
 }
@@ -202,7 +202,8 @@ mod tests {
             assert!(hold.keep(t));
             assert_eq!([0, 1, 2].map(|left| hold.transfer(left)), [None, Some(*t), None]);
         };
-        for t in &all {
+        let early = transfer(Opcode::Put, CompleteWhen::Local, 8);
+        for t in all.iter().chain([&early]) {
             kept(OpResources::region(region.clone()), t);
         }
         let span = regions.allocate(64).expect("memory").take(16, 8).expect("free");
@@ -217,7 +218,7 @@ mod tests {
                 access,
                 kind,
             };
-            let mut list = ListBuilder::new(Opcode::Put, &window, 3);
+            let mut list = ListBuilder::new(Opcode::Put, CompleteWhen::Visible, &window, 3);
             for t in &all {
                 let (here, there) = (t.local.span, t.remote.span.offset());
                 let one = Blocks::one(here.offset(), there, here.len());
@@ -239,8 +240,6 @@ mod tests {
         assert_eq!((hold.transfer(4), hold.transfer(0)), (None, None));
         // What it could not give again.
         assert!(!OpResources::default().keep(&all[0]));
-        let early = transfer(Opcode::Put, CompleteWhen::Local, 8);
-        assert!(!OpResources::region(region).keep(&early));
         let other = regions.allocate(64).expect("memory");
         assert!(!OpResources::region(other).keep(&all[0]));
     }

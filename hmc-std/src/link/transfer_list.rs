@@ -79,6 +79,7 @@ pub(crate) struct Cursor {
 #[derive(Debug)]
 pub(crate) struct TransferList {
     opcode: Opcode,
+    when: CompleteWhen,
     window: WindowId,
     epoch: Epoch,
     extent: Extent,
@@ -100,9 +101,15 @@ pub(crate) struct ListBuilder {
 
 impl ListBuilder {
     /// A list for so many runs.
-    pub(crate) fn new(opcode: Opcode, window: &WindowDesc, runs: usize) -> Self {
+    pub(crate) fn new(
+        opcode: Opcode,
+        when: CompleteWhen,
+        window: &WindowDesc,
+        runs: usize,
+    ) -> Self {
         let list = TransferList {
             opcode,
+            when,
             window: window.window,
             epoch: window.epoch,
             extent: window.extent,
@@ -251,7 +258,7 @@ impl TransferList {
         let local = LocalSlice { key, span: here };
         let expected = shape.expects.then_some(run.generation);
         let remote = WindowSlice { window: self.window, epoch: self.epoch, span: there, expected };
-        let (opcode, when) = (self.opcode, CompleteWhen::Visible);
+        let (opcode, when) = (self.opcode, self.when);
         Some((region, Transfer { opcode, when, local, remote }))
     }
 }
@@ -278,7 +285,7 @@ mod tests {
     use hmc_core::range::{Extent, RangeError, Side};
     use hmc_core::region::{Epoch, WindowDesc, WindowId};
     use hmc_core::types::{Access, MemoryKind};
-    use hmc_core::work::Opcode;
+    use hmc_core::work::{CompleteWhen, Opcode};
 
     use super::{Blocks, Cursor, ListBuilder, NotPushed, Run, Shape, TransferList};
     use crate::memory::{Region, RegionTable};
@@ -293,7 +300,12 @@ mod tests {
     fn builder(window_bytes: u64, runs: usize) -> ListBuilder {
         let (window, epoch, extent) = (WindowId(7), Epoch(3), Extent::new(window_bytes));
         let (access, kind) = (Access::all(), MemoryKind::Cpu);
-        ListBuilder::new(Opcode::Get, &WindowDesc { window, epoch, extent, access, kind }, runs)
+        ListBuilder::new(
+            Opcode::Get,
+            CompleteWhen::Visible,
+            &WindowDesc { window, epoch, extent, access, kind },
+            runs,
+        )
     }
 
     /// Index of the region with what is expected, offset here, offset there and length.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hmc_core::limits::{MAX_CHUNK_BYTES, RNDV_HALF_BYTES};
 use hmc_core::range::Side;
 use hmc_core::time::Instant;
-use hmc_core::work::Opcode;
+use hmc_core::work::{CompleteWhen, Opcode};
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
@@ -69,7 +69,8 @@ pub(crate) struct LentMove<'a, 'b> {
 
 impl<'a, 'b> From<Move<'a, Lent<'b>>> for LentMove<'a, 'b> {
     fn from(m: Move<'a, Lent<'b>>) -> Self {
-        let Move { remote, code, there, bytes, within } = m;
+        // Whoever lends bytes has them back when the call returns, and pieces go through memory that is used again.
+        let Move { remote, code, when: _, there, bytes, within } = m;
         Self { remote, code, there, bytes, within, done: 0, is_tagged: false }
     }
 }
@@ -152,7 +153,8 @@ impl<'a, 'b> LentMove<'a, 'b> {
             };
             let left = Duration::from_nanos(clock::left(until.at).as_nanos());
             let within = if self.done == 0 { self.within } else { Some(left) };
-            let piece = Move { remote: self.remote, code, there, bytes, within };
+            let when = CompleteWhen::Visible;
+            let piece = Move { remote: self.remote, code, when, there, bytes, within };
             let moved = piece.wait().map_err(Error::from)?;
             self.landed(moved.memory)?;
         }
@@ -206,7 +208,8 @@ impl Future for PendingLent<'_, '_> {
                 LentStep::Done => return Poll::Ready(Ok(this.rest.all_done())),
             };
             let within = Some(Duration::from_nanos(clock::left(deadline).as_nanos()));
-            let piece = Move { remote: this.rest.remote, code, there, bytes, within };
+            let when = CompleteWhen::Visible;
+            let piece = Move { remote: this.rest.remote, code, when, there, bytes, within };
             this.piece = Some(piece.pending());
         }
     }

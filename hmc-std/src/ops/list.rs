@@ -19,7 +19,7 @@ use crate::ops::carried::Done;
 use crate::ops::job::{Job, PendingJob, Work};
 use crate::ops::remote::{Remote, There};
 use crate::ops::request::sealed::Sealed;
-use crate::ops::request::{Notify, Request, Start, Verb};
+use crate::ops::request::{Notify, Request, Start, Verb, When};
 use crate::ops::started::{Op, given};
 
 /// One piece of a list: a range here, and the offset in the peer's window to which it goes or from which it comes; or many blocks
@@ -102,6 +102,7 @@ pub struct List<'a, K> {
     remote: &'a Remote,
     pieces: &'a [Piece<'a>],
     tag: Option<u64>,
+    when: CompleteWhen,
     kind: PhantomData<K>,
 }
 
@@ -132,7 +133,8 @@ pub struct Run<'a> {
 }
 
 impl Remote {
-    /// Puts all pieces, as one operation, which is done when the peer can read all of them. They are put in any order: where two
+    /// Puts all pieces, as one operation, which is complete when the peer can read all of them, unless
+    /// [`Request::when`] says otherwise. They are put in any order: where two
     /// overlap in the window, their bytes may be mixed.
     ///
     /// # Errors
@@ -140,7 +142,13 @@ impl Remote {
     /// its index, and nothing is written. Else as [`Remote::put`]: then
     /// some pieces may have been written.
     pub fn put_list<'a>(&'a self, pieces: &'a [Piece<'a>]) -> Request<List<'a, Puts>> {
-        Request::new(List { remote: self, pieces, tag: None, kind: PhantomData })
+        Request::new(List {
+            remote: self,
+            pieces,
+            tag: None,
+            when: CompleteWhen::Visible,
+            kind: PhantomData,
+        })
     }
 
     /// Gets all pieces, as one operation.
@@ -148,7 +156,13 @@ impl Remote {
     /// # Errors
     /// As [`Remote::put_list`].
     pub fn get_list<'a>(&'a self, pieces: &'a [Piece<'a>]) -> Request<List<'a, Gets>> {
-        Request::new(List { remote: self, pieces, tag: None, kind: PhantomData })
+        Request::new(List {
+            remote: self,
+            pieces,
+            tag: None,
+            when: CompleteWhen::Visible,
+            kind: PhantomData,
+        })
     }
 }
 
@@ -156,7 +170,8 @@ impl<K: ListKind> List<'_, K> {
     fn check(&self) -> Result<Arc<TransferList>> {
         let peer = &self.remote.peer;
         peer.shared.check_process()?;
-        let mut list = ListBuilder::new(K::OPCODE, &self.remote.window, self.pieces.len());
+        let (window, runs) = (&self.remote.window, self.pieces.len());
+        let mut list = ListBuilder::new(K::OPCODE, self.when, window, runs);
         let mut last = None;
         for (index, piece) in self.pieces.iter().enumerate() {
             let region = piece.here.region();
@@ -293,6 +308,12 @@ impl<'a, K: ListKind> AsRun<'a> for Again<'a, K> {
     fn run(&self, within: Option<Duration>) -> Result<Run<'a>> {
         let (remote, list) = (&self.plan.remote, Arc::clone(&self.plan.list));
         Ok(Run { remote, list, opcode: K::OPCODE, tag: self.tag, within })
+    }
+}
+
+impl When for List<'_, Puts> {
+    fn set_when(&mut self, when: CompleteWhen) {
+        self.when = when;
     }
 }
 

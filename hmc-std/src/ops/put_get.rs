@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use hmc_core::work::Opcode;
+use hmc_core::work::{CompleteWhen, Opcode};
 
 use crate::base::error::{Error, Result};
 use crate::ops::carried::{Carried, Done, LocalBytes};
 use crate::ops::lent::{Lent, LentMove, PendingLent};
 use crate::ops::remote::{Remote, There};
 use crate::ops::request::sealed::Sealed;
-use crate::ops::request::{Expect, Notify, Request, Start, Verb};
+use crate::ops::request::{Expect, Notify, Request, Start, Verb, When};
 use crate::ops::sources::{Sink, Source};
 use crate::ops::started::{OpResult, Started};
 use crate::ops::transfer::{Move, PendingMove};
@@ -21,6 +21,7 @@ pub struct Put<'a, B> {
     there: There,
     bytes: B,
     tag: Option<u64>,
+    when: CompleteWhen,
 }
 
 /// A get ([`Remote::get`]) into memory of that type.
@@ -32,7 +33,8 @@ pub struct Get<'a, B> {
 }
 
 impl Remote {
-    /// Puts all bytes of `source` to offset `at` of the window. It is done when the peer can read them.
+    /// Puts all bytes of `source` to offset `at` of the window. It is complete when the peer can read them, unless [`Request::when`] says
+    /// otherwise.
     ///
     /// # Errors
     /// Of the request: `Range` when they exceed the window (nothing is written), `Access` when it is for reading only, `PeerDead`,
@@ -41,7 +43,8 @@ impl Remote {
     #[inline(always)]
     pub fn put<S: Source>(&self, at: u64, source: S) -> Request<Put<'_, S::Bytes>> {
         let there = There { at, expected: None };
-        Request::new(Put { remote: self, there, bytes: source.into_bytes(), tag: None })
+        let (bytes, when) = (source.into_bytes(), CompleteWhen::Visible);
+        Request::new(Put { remote: self, there, bytes, tag: None, when })
     }
 
     /// Fills all of `sink` from offset `at` of the window.
@@ -68,6 +71,7 @@ impl<'a, B> Put<'a, B> {
         Move {
             remote: self.remote,
             code: self.code(),
+            when: self.when,
             there: self.there,
             bytes: self.bytes,
             within,
@@ -81,6 +85,7 @@ impl<'a, B> Get<'a, B> {
         Move {
             remote: self.remote,
             code: Opcode::Get,
+            when: CompleteWhen::Visible,
             there: self.there,
             bytes: self.bytes,
             within,
@@ -152,5 +157,15 @@ where
 {
     fn set_tag(&mut self, tag: u64) {
         self.tag = Some(tag);
+    }
+}
+
+impl<B> When for Put<'_, B>
+where
+    Self: Verb,
+{
+    #[inline]
+    fn set_when(&mut self, when: CompleteWhen) {
+        self.when = when;
     }
 }

@@ -65,12 +65,6 @@ impl Remote {
         self.direct.get().is_some()
     }
 
-    /// Whose window it is.
-    #[must_use]
-    pub fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
     /// Copies at most a chunk, of a transfer of `whole` bytes, into the mapped window or out of it. `false` if something else has to do
     /// it, even if it fails.
     /// No lock of the link is taken: the window's gate, the mark of a peer that ended and the link's state say whether its

@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hmc_core::work::CompleteWhen;
+
 use crate::base::polling::Polling;
 use crate::ops::carried::Carried;
 use crate::ops::started::Op;
@@ -55,6 +57,12 @@ pub trait Start: Verb {
 pub trait Notify: Verb {
     #[doc(hidden)]
     fn set_tag(&mut self, tag: u64);
+}
+
+/// A put of one source or of a list, which may be complete before the peer can read its bytes.
+pub trait When: Verb {
+    #[doc(hidden)]
+    fn set_when(&mut self, when: CompleteWhen);
 }
 
 /// A transfer to or from a window, whose blocks may have generations.
@@ -129,6 +137,22 @@ impl<V: Notify> Request<V> {
     #[inline]
     pub fn notify(mut self, tag: u64) -> Self {
         self.verb.set_tag(tag);
+        self
+    }
+}
+
+impl<V: When> Request<V> {
+    /// Says when the put is complete. [`CompleteWhen::Visible`], the default: the peer can read the bytes.
+    /// [`CompleteWhen::Local`]: the memory here may be used again, as a send of MPI or a write of RDMA says it. The bytes arrive
+    /// later, without an order among puts; that they did not, because the peer ended or took its window back meanwhile, is not
+    /// reported by this put. A tag ([`Request::notify`]) still follows its bytes.
+    ///
+    /// Local completion saves a round trip over TCP, and over UCX and RDMA what makes bytes visible (a flush, a read behind the
+    /// write). In memory that is mapped here, and for sources that are slices, it is the same as visible. A list that is prepared
+    /// keeps it.
+    #[inline]
+    pub fn when(mut self, when: CompleteWhen) -> Self {
+        self.verb.set_when(when);
         self
     }
 }

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hmc_core::work::Opcode;
+use hmc_core::queue::Transfer;
+use hmc_core::work::{CompleteWhen, Opcode};
 
 use crate::base::wait_limit::WaitLimit;
 use crate::ops::carried::{Carried, Done, LocalBytes};
@@ -18,6 +19,7 @@ use crate::ops::started::{Op, OpResult, Started, given};
 pub(crate) struct Move<'a, B> {
     pub(crate) remote: &'a Remote,
     pub(crate) code: Opcode,
+    pub(crate) when: CompleteWhen,
     pub(crate) there: There,
     pub(crate) bytes: B,
     pub(crate) within: Option<Duration>,
@@ -81,10 +83,13 @@ impl<'a, B: LocalBytes> Move<'a, B> {
 
     /// Does a small copy into mapped memory.
     fn attempt(self) -> Result<Tried<B::Memory>, <B::Memory as Carried>::Error> {
-        let Self { remote, code, there, bytes, .. } = self;
+        let Self { remote, code, when, there, bytes, .. } = self;
         match remote.copy_locked(code, there, bytes.region(), bytes.slice()) {
             Ok(None) => Ok(Tried::Done(done(bytes))),
-            Ok(Some(t)) => Ok(Tried::Not(Job { work: Work::One(t), held: bytes.into_resources() })),
+            Ok(Some(t)) => {
+                let work = Work::One(Transfer { when, ..t });
+                Ok(Tried::Not(Job { work, held: bytes.into_resources() }))
+            }
             Err(e) => Err(bytes.into_memory().refused(e.with_peer(remote.peer.rank()))),
         }
     }

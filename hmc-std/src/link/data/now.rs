@@ -152,7 +152,7 @@ mod tests {
     use hmc_core::limits::MAX_CHUNK_BYTES;
     use hmc_core::region::{WindowDesc, WindowId, WindowSlice};
     use hmc_core::types::ConnType;
-    use hmc_core::work::Opcode;
+    use hmc_core::work::{CompleteWhen, Opcode};
     use hmc_mem::os::memfd::Mapping;
 
     use super::Copied;
@@ -235,7 +235,7 @@ mod tests {
         let (source, _) = near.expose(LONG);
         let (target, window) = target(&near, &far);
         let named = |window: &WindowDesc, list: &[(u64, u64)]| {
-            let mut all = ListBuilder::new(Opcode::Put, window, list.len());
+            let mut all = ListBuilder::new(Opcode::Put, CompleteWhen::Visible, window, list.len());
             for &(at, len) in list {
                 all.push(&source, Blocks::one(at, at, len)).expect("in range");
             }

@@ -1,0 +1,95 @@
+//! Puts that are complete when the memory here may be used again: they need nothing of their target.
+
+#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
+
+use std::time::Duration;
+
+use hmc_std::{
+    CompleteWhen, ConnBuffer, ConnType, ErrorKind, Message, Op, Peer, Piece, Remote, Session,
+};
+use hmc_tests::actor::Actor;
+use hmc_tests::env::TempDir;
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+const LONG: Duration = Duration::from_secs(20);
+/// A stopped target is dead after 2.5 s.
+const SOON: Duration = Duration::from_millis(300);
+/// Fits into what the system keeps of a connection.
+const LEN: u64 = 16 << 10;
+
+struct Stopped {
+    actor: Actor,
+    session: Session,
+    peer: Peer,
+    window: Remote,
+    _dir: TempDir,
+}
+
+impl Stopped {
+    /// A target that is connected over TCP and stopped.
+    fn new() -> Self {
+        let dir = TempDir::new();
+        let settings = format!("rank=1 uds={} tcp=127.0.0.1:0 buffer=65536", dir.path().display());
+        let mut actor = Actor::session(ACTOR, &settings);
+        let session = Session::builder(0).buffer(1 << 16).start().unwrap();
+        let to = dir.address();
+        let peer = session.connect(&to).rank(1).over(ConnType::Tcp).within(LONG).wait().unwrap();
+        actor.request("meet 0 20000");
+        let window = peer.buffer().unwrap();
+        actor.stop();
+        Self { actor, session, peer, window, _dir: dir }
+    }
+
+    fn crc_there(&mut self, offset: u64) -> u32 {
+        self.actor.request(&format!("crc {offset} {LEN}")).trim().parse().unwrap()
+    }
+
+    /// Memory of bytes of that value.
+    fn filled(&self, value: u8) -> ConnBuffer {
+        let shared = self.session.memory().allocate(LEN).unwrap().share().unwrap();
+        shared.fill(0, LEN, value).unwrap();
+        shared
+    }
+}
+
+#[test]
+fn a_stopped_target_holds_up_visible_puts_only() {
+    let mut stopped = Stopped::new();
+    let [one, two, three] = [1, 2, 3].map(|value| stopped.filled(value));
+    let put = |at, from: &ConnBuffer| {
+        let put = stopped.window.put(at, from.all()).when(CompleteWhen::Local);
+        assert_eq!(put.within(LONG).wait().unwrap().bytes, LEN);
+        // It may be used again: what was put is on its way.
+        from.fill(0, LEN, 0xEE).unwrap();
+    };
+    put(0, &one);
+    let pieces = [Piece::new(two.range(0, LEN / 2).unwrap(), LEN), Piece::new(two.all(), LEN)];
+    let list = stopped.window.put_list(&pieces[1..]).when(CompleteWhen::Local).notify(5);
+    assert_eq!(list.start().and_then(Op::wait).unwrap().bytes, LEN);
+    two.fill(0, LEN, 0xEE).unwrap();
+    let visible = stopped.window.put(2 * LEN, three.all()).within(SOON).wait().unwrap_err();
+    assert_eq!(visible.kind(), ErrorKind::DeadlineExceeded);
+    stopped.actor.resume();
+    assert!(stopped.peer.is_connected());
+    assert_eq!(stopped.actor.request("recv 0 20000").trim(), "5");
+    assert_eq!(stopped.crc_there(LEN), stopped.filled(2).crc32c(0, LEN).unwrap());
+    stopped.window.get(0, one.all()).within(LONG).wait().unwrap();
+    assert_eq!(one.crc32c(0, LEN).unwrap(), stopped.filled(1).crc32c(0, LEN).unwrap());
+    stopped.peer.send(Message::Tag(1)).within(LONG).wait().unwrap();
+}
+
+/// A prepared list keeps it.
+#[test]
+fn runs_of_a_prepared_list_are_complete_as_the_list_was() {
+    let mut stopped = Stopped::new();
+    let bytes = stopped.filled(9);
+    let pieces = [Piece::new(bytes.all(), 0)];
+    let local = stopped.window.put_list(&pieces).when(CompleteWhen::Local).prepare().unwrap();
+    let visible = stopped.window.put_list(&pieces).prepare().unwrap();
+    assert_eq!(local.again().within(LONG).wait().unwrap().bytes, LEN);
+    let late = visible.again().within(SOON).wait().unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::DeadlineExceeded);
+    stopped.actor.resume();
+    visible.again().within(LONG).wait().unwrap();
+    assert_eq!(stopped.crc_there(0), bytes.crc32c(0, LEN).unwrap());
+}
