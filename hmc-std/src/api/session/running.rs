@@ -79,7 +79,8 @@ impl Session {
     }
 
     /// Receives a small message of one peer, which need not have connected yet, or of any peer; peers with messages
-    /// take turns. The result names the sender.
+    /// take turns. The result names the sender. Of a rank that a new process holds, only that one's messages are looked at:
+    /// what the old one left unread is received through the old one's [`Peer`].
     ///
     /// # Errors
     /// Of the request: those of [`Peer::recv`].
