@@ -1,5 +1,6 @@
-//! A window of a peer on the same host whose pages are mapped here: puts and gets are copies, inside the window's
-//! gate.
+//! A window of a peer on the same host whose pages are mapped here: puts and gets are copies, inside the window's gate.
+
+mod publish;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,8 +20,7 @@ use crate::os::memfd::Mapping;
 use crate::os::words::PeerWords;
 use crate::shared::{SharedBytes, SharedError};
 
-/// Numbers of the puts, gets and bytes that were copied directly into or from mapped windows of one peer. The counters
-/// are relaxed: they order no other access.
+/// Numbers of the puts, gets and bytes copied directly into or from mapped windows of one peer, in no order with others.
 #[derive(Debug, Default)]
 pub struct Moved {
     puts: AtomicU64,
@@ -324,14 +324,14 @@ mod tests {
     use std::sync::Arc;
 
     const EPOCH: u32 = 1;
-    const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
+    pub(super) const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
 
-    fn range(offset: u64, len: u64) -> ByteRange {
+    pub(super) fn range(offset: u64, len: u64) -> ByteRange {
         Extent::new(u64::MAX).span(Side::Local, offset, len).unwrap()
     }
 
     /// The bytes 1024 to 2048 of a memfd as an open window, and the memfd.
-    fn window(access: Access) -> (MappedWindow, Mapping) {
+    pub(super) fn window(access: Access) -> (MappedWindow, Mapping) {
         let theirs = Mapping::create(4096).unwrap();
         let fd = theirs.fd().unwrap().try_clone_to_owned().unwrap();
         let map = Arc::new(Mapping::map_peer(fd, 4096, 0, access).unwrap());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     impl MappedWindow {
-        fn gate(&self) -> WindowGate<'_> {
+        pub(super) fn gate(&self) -> WindowGate<'_> {
             WindowGate::new(self.peer.gates.get(self.id.index()).unwrap())
         }
 
