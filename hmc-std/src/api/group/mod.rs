@@ -22,12 +22,13 @@
 //! `Cancelled`, and members that exchange with it later end by their own deadlines.
 //!
 //! Inside: `collectives` and `request` are what a caller asks for, `moves` what carries bytes, `reduce` what reckons with them,
-//! `round` one round of messages, `call` a collective that runs, `numbers` where reductions are done, `element` and `float16` what
+//! `round` one round of messages, `flight` a message on a link, `call` a collective that runs, `numbers` where reductions are done, `element` and `float16` what
 //! numbers are.
 
 mod call;
 mod collectives;
 mod element;
+mod flight;
 mod float16;
 pub(crate) mod join;
 mod moves;

@@ -4,7 +4,7 @@ use hmc_mem::shared::SharedBytes;
 
 use super::Exchange;
 use super::call::{Call, blocks, copy, len_of};
-use super::round::Message;
+use super::flight::Message;
 use crate::base::error::Result;
 
 /// What a member has for itself.

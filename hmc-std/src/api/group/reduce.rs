@@ -12,8 +12,8 @@ use hmc_mem::shared::SharedBytes;
 
 use super::Exchange;
 use super::call::{Call, blocks, copy, len_of};
+use super::flight::Message;
 use super::numbers::Numbers;
-use super::round::Message;
 use crate::base::error::Result;
 
 /// Bytes of the memory into which others' numbers are received before they are reduced.
