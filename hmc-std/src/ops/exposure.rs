@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use hmc_core::region::WindowDesc;
+use hmc_core::region::{Epoch, WindowDesc, WindowId};
 use hmc_core::types::Rank;
 use hmc_core::wire::message::ControlMessage;
 
@@ -121,6 +121,11 @@ impl Exposure {
             data.plane().free_window(window, epoch);
         }
         passed
+    }
+
+    /// Its id and epoch.
+    pub(super) fn name(&self) -> (WindowId, Epoch) {
+        (self.region.window, self.region.epoch)
     }
 
     /// Bytes in the window.

@@ -1,5 +1,7 @@
 //! Windows as the application holds them: exposed spans, and exposed ranges of shared memory.
 
+use hmc_core::region::{Epoch, WindowId};
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::wait_limit::WaitStopped;
 use crate::memory::{ConnBuffer, Span};
@@ -55,6 +57,11 @@ fn revoked_before() -> Error {
 impl<M: ExposedAs> Window<M> {
     pub(crate) fn new(grant: Exposure, memory: M) -> Self {
         Self { grant, memory: Some(memory) }
+    }
+
+    /// Its id and epoch.
+    pub(crate) fn name(&self) -> (WindowId, Epoch) {
+        self.grant.name()
     }
 
     /// Bytes in the window.

@@ -26,6 +26,8 @@
 //! numbers are.
 
 mod call;
+#[allow(dead_code, reason = "rounds do not use it yet")]
+mod channel;
 mod collectives;
 mod element;
 mod flight;

@@ -2,7 +2,7 @@
 
 use super::Peer;
 use crate::base::error::{Error, ErrorKind, Limit, Result};
-use crate::memory::{Generations, Region};
+use crate::memory::{ConnBuffer, Generations, Region};
 use crate::ops::exposable::Exposable;
 use crate::ops::exposure::Exposure;
 use crate::ops::window::Window;
@@ -55,6 +55,19 @@ impl Peer {
             Ok(grant) => Ok(Window::new(grant, memory.into_held())),
             Err(e) => Err(memory.into_error(e)),
         }
+    }
+
+    /// Exposes all of a shared buffer without an advert: the caller tells the peer the window's name by other means.
+    pub(crate) fn expose_unannounced(
+        &self,
+        buffer: ConnBuffer,
+        access: Access,
+    ) -> Result<Window<ConnBuffer>> {
+        self.link.check_open()?;
+        let place = (0, buffer.len(), None);
+        let role = WindowRole::Named(0);
+        let advert = self.shared.expose(&self.link, buffer.region(), place, access, role)?;
+        Ok(Window::new(Exposure::new(self.clone(), advert.region), buffer))
     }
 
     fn grant(

@@ -1,0 +1,178 @@
+//! A channel between two members of one host: each exposes a window to the other, which has that window mapped. A member puts
+//! bytes into the other's window, and then words that count them.
+//!
+//! A window has five words that the peer writes, one that its owner writes, and a ring of [`RING_BYTES`] (docs/WIRE.md, 9). The
+//! counts belong to one group and one peer, and never decrease. **The peer can write any value at any time.** This end reads a
+//! word once, compares it with counts of its own before it uses it, and computes positions from its own counts alone. It copies
+//! bytes out of the ring and never borrows them.
+//!
+//! Messages have no header.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use hmc_core::range::ByteRange;
+use hmc_core::types::Access;
+use hmc_core::wire::message::ControlMessage;
+use hmc_core::work::Failure;
+use hmc_mem::error::MemError;
+use hmc_mem::os::mapped_window::MappedWindow;
+use hmc_mem::shared::SharedBytes;
+
+use crate::api::peer::Peer;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::memory::ConnBuffer;
+use crate::ops::window::Window;
+
+/// Bytes of a ring: two halves of it stay in a processor's cache.
+const RING_BYTES: u64 = 256 << 10;
+/// Offsets of the words of a window. Written by the peer: the bytes that it put into this ring.
+const FILLED: u64 = 0;
+/// Written by the peer: the bytes that it took out of its own ring.
+const TAKEN: u64 = 8;
+/// Written by the peer: its latest receive.
+const WANTED: u64 = 16;
+/// Written by the peer: its latest message.
+const OFFERED: u64 = 24;
+/// Written by the peer: not 0 after a collective failed there.
+const FAILED: u64 = 32;
+/// Written by the owner, in a cache line of its own: not 0 while it sleeps.
+const PARKED: u64 = 64;
+/// Offset of the ring.
+const RING: u64 = 128;
+/// Bytes of a window.
+pub(super) const WINDOW_BYTES: u64 = RING + RING_BYTES;
+
+/// A channel to one member. One collective uses it at a time, so its counts need no order.
+#[derive(Debug)]
+pub(super) struct Channel {
+    buffer: ConnBuffer,
+    _window: Window<ConnBuffer>,
+    theirs: Arc<MappedWindow>,
+    /// Bytes put into the peer's ring.
+    sent: AtomicU64,
+    /// Bytes taken out of this ring.
+    received: AtomicU64,
+    /// Of `received`, what the peer was told.
+    reported: AtomicU64,
+    /// Messages that were begun, and the announcement of the latest.
+    messages: AtomicU64,
+    offered: AtomicU64,
+    /// Receives that were begun, and the announcement of the latest.
+    receives: AtomicU64,
+    wanted: AtomicU64,
+    /// An announcement was not sent yet.
+    is_stale: AtomicBool,
+}
+
+fn get(n: &AtomicU64) -> u64 {
+    n.load(Ordering::Relaxed)
+}
+
+fn set(n: &AtomicU64, value: u64) {
+    n.store(value, Ordering::Relaxed);
+}
+
+impl Channel {
+    /// Returns whether a window of the peer can be that of a channel.
+    pub(super) fn fits(theirs: &MappedWindow) -> bool {
+        theirs.len() == WINDOW_BYTES && theirs.access().contains(Access::all())
+    }
+
+    /// `buffer` has [`WINDOW_BYTES`] zeros and is exposed as `window`; `theirs` [fits](Self::fits).
+    pub(super) fn new(
+        window: Window<ConnBuffer>,
+        buffer: ConnBuffer,
+        theirs: Arc<MappedWindow>,
+    ) -> Self {
+        Self {
+            buffer,
+            _window: window,
+            theirs,
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
+            offered: AtomicU64::new(0),
+            receives: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            is_stale: AtomicBool::new(false),
+        }
+    }
+
+    /// Reads a word of this end's window.
+    fn word(&self, at: u64) -> Result<u64> {
+        Ok(self.buffer.region().bytes().flag(at).map_err(MemError::from)?.load_acquire())
+    }
+
+    /// Tells the peer that this member is about to sleep, or that it is awake. The caller reads the words once more after the
+    /// first, before it sleeps.
+    pub(super) fn set_parked(&self, parked: bool) {
+        if let Ok(flag) = self.buffer.region().bytes().flag(PARKED) {
+            flag.store_release(u64::from(parked));
+            if parked {
+                // Pairs with the fence of `MappedWindow::publish`.
+                fence(Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Tells the peer that a collective failed here. A peer that cannot be told has exited or left.
+    pub(super) fn report_failure(&self, peer: &Peer) {
+        // With the announcements, the peer compares lengths before it looks at the failure.
+        let words = [(WANTED, get(&self.wanted)), (OFFERED, get(&self.offered)), (FAILED, 1)];
+        if let Ok(1..) = self.theirs.publish(None, &words, PARKED) {
+            wake(peer);
+        }
+    }
+
+    /// Puts a piece into the peer's ring, if there is one, and writes all words.
+    fn publish(&self, peer: &Peer, piece: Option<(u64, SharedBytes<'_>, ByteRange)>) -> Result<()> {
+        let words = [
+            (FILLED, get(&self.sent)),
+            (TAKEN, get(&self.received)),
+            (WANTED, get(&self.wanted)),
+            (OFFERED, get(&self.offered)),
+        ];
+        let parked = match self.theirs.publish(piece, &words, PARKED) {
+            Ok(parked) => parked,
+            Err(failure) => return self.refused(peer, failure, piece.is_some()),
+        };
+        self.is_stale.store(false, Ordering::Relaxed);
+        set(&self.reported, get(&self.received));
+        if parked != 0 {
+            wake(peer);
+        }
+        Ok(())
+    }
+
+    /// The peer's window is closed.
+    #[cold]
+    fn refused(&self, peer: &Peer, failure: Failure, has_piece: bool) -> Result<()> {
+        if !has_piece {
+            // A member that did its part and left needs no counts.
+            self.is_stale.store(false, Ordering::Relaxed);
+            return Ok(());
+        }
+        if failure == Failure::PeerDead {
+            return Err(Error::peer_dead(peer.rank(), "its process has ended"));
+        }
+        Err(gave_up(peer))
+    }
+
+    /// Writes the words if the peer lacks an announcement.
+    pub(super) fn flush(&self, peer: &Peer) -> Result<()> {
+        if self.is_stale.load(Ordering::Relaxed) { self.publish(peer, None) } else { Ok(()) }
+    }
+}
+
+/// Wakes the peer: any frame on its link wakes a member that waits.
+#[cold]
+fn wake(peer: &Peer) {
+    // Where the link takes no frame now, one that the peer has not received yet wakes it.
+    let _ = peer.link.send(&ControlMessage::Pong(0));
+}
+
+fn gave_up(peer: &Peer) -> Error {
+    Error::new(ErrorKind::Cancelled, "a collective failed at this member").with_peer(peer.rank())
+}
