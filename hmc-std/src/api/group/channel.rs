@@ -6,7 +6,9 @@
 //! word once, compares it with counts of its own before it uses it, and computes positions from its own counts alone. It copies
 //! bytes out of the ring and never borrows them.
 //!
-//! Messages have no header.
+//! Messages have no header: [`stream`] has them.
+
+pub(super) mod stream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

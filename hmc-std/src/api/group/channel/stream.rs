@@ -1,0 +1,201 @@
+//! One message of a channel. Each member announces the number and length of its latest message and of its latest receive, and both
+//! compare the lengths. A message is sent when all its bytes are in the ring and the receiver has announced as many.
+
+use std::sync::atomic::Ordering;
+
+use hmc_core::range::Side;
+use hmc_mem::error::MemError;
+use hmc_mem::shared::SharedBytes;
+
+use super::{Channel, FAILED, FILLED, OFFERED, RING, RING_BYTES, TAKEN, WANTED, gave_up, get, set};
+use crate::api::peer::Peer;
+use crate::base::error::{Error, ErrorKind, Limit, Result};
+use crate::link::LinkState;
+
+/// The most bytes that are copied in or out between two reads of the words.
+const PIECE_BYTES: u64 = 64 << 10;
+/// Bytes that are taken out before the sender is told.
+const REPORT_BYTES: u64 = 64 << 10;
+/// Pieces that one call copies at most: the caller looks at its deadline between calls.
+const PIECES: u32 = 16;
+
+/// Bits of a length in an announcement; the bits above have the low bits of the message's number.
+const LEN_BITS: u32 = 48;
+pub(super) const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
+/// The number of an announcement, less 1.
+const BEHIND: u64 = u64::MAX >> LEN_BITS;
+
+/// Returns the announcement of message or receive `number`, of `len` bytes.
+pub(super) const fn announcement(number: u64, len: u64) -> u64 {
+    number << LEN_BITS | len & LEN_MASK
+}
+
+/// One message of a channel.
+pub(in crate::api::group) struct Stream<'m, 'a> {
+    pub(in crate::api::group) channel: &'m Channel,
+    pub(in crate::api::group) peer: &'m Peer,
+    bytes: SharedBytes<'a>,
+    sends: bool,
+    pub(super) number: u64,
+    /// Bytes that were moved.
+    done: u64,
+    /// The other end announced the same length.
+    is_agreed: bool,
+    /// The latest [`Stream::move_on`] changed something.
+    pub(in crate::api::group) has_moved: bool,
+    pub(in crate::api::group) over: bool,
+}
+
+impl Channel {
+    /// Begins to send `bytes`, or to receive as many.
+    pub(in crate::api::group) fn begin<'m, 'a>(
+        &'m self,
+        peer: &'m Peer,
+        bytes: SharedBytes<'a>,
+        sends: bool,
+    ) -> Stream<'m, 'a> {
+        let (count, word) =
+            if sends { (&self.messages, &self.offered) } else { (&self.receives, &self.wanted) };
+        let number = get(count).wrapping_add(1);
+        set(count, number);
+        set(word, announcement(number, bytes.extent().len()));
+        self.is_stale.store(true, Ordering::Relaxed);
+        let (is_agreed, has_moved, over) = (false, false, false);
+        Stream { channel: self, peer, bytes, sends, number, done: 0, is_agreed, has_moved, over }
+    }
+}
+
+impl Stream<'_, '_> {
+    fn len(&self) -> u64 {
+        self.bytes.extent().len()
+    }
+
+    /// Sends the bytes for which there is space.
+    pub(in crate::api::group) fn send_first(&mut self) -> Result<()> {
+        if self.sends { self.send() } else { Ok(()) }
+    }
+
+    /// Copies bytes that can be copied now. Returns whether the message has ended.
+    pub(in crate::api::group) fn move_on(&mut self) -> Result<bool> {
+        self.has_moved = false;
+        if self.over {
+            return Ok(true);
+        }
+        // Read first: a member that failed or left wrote all other words before.
+        let failed = self.channel.word(FAILED)? != 0;
+        let state = self.peer.link.state();
+        let before = (self.done, self.is_agreed);
+        self.agree()?;
+        if self.sends {
+            self.send()?;
+        } else {
+            self.receive()?;
+        }
+        self.over = self.is_agreed && self.done == self.len();
+        self.has_moved = before != (self.done, self.is_agreed);
+        if !self.over && !self.has_moved {
+            if failed {
+                return Err(gave_up(self.peer));
+            }
+            if matches!(state, LinkState::Leaving | LinkState::Dead) {
+                return Err(self.peer.link.gone());
+            }
+        }
+        Ok(self.over)
+    }
+
+    /// Compares the lengths, once the other end has announced its own. A member that announced its next message had agreed to
+    /// this one.
+    fn agree(&mut self) -> Result<()> {
+        if self.is_agreed {
+            return Ok(());
+        }
+        let word = self.channel.word(if self.sends { WANTED } else { OFFERED })?;
+        match (word >> LEN_BITS).wrapping_sub(self.number) & BEHIND {
+            0 if word & LEN_MASK == self.len() => self.is_agreed = true,
+            0 => return Err(self.differs(word & LEN_MASK)),
+            1 => self.is_agreed = true,
+            BEHIND => {}
+            _ => return Err(violated(self.peer)),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn differs(&self, theirs: u64) -> Error {
+        let len = self.len();
+        let (sent, wanted) = if self.sends { (len, theirs) } else { (theirs, len) };
+        let number = |n| usize::try_from(n).unwrap_or(usize::MAX);
+        let what = format!("the sender has {sent} bytes and the receiver expects {wanted}");
+        Error::new(ErrorKind::Length, what)
+            .with_limit(Limit::new("bytes of the message", number(wanted), number(sent)))
+            .with_peer(self.peer.rank())
+    }
+
+    /// The bytes of the next piece: as many as are `ready`, left of the message, and before the end of the ring at `at`.
+    fn piece(&self, ready: u64, at: u64) -> u64 {
+        let left = self.len().saturating_sub(self.done);
+        left.min(ready).min(PIECE_BYTES).min(RING_BYTES.saturating_sub(at))
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let Self { channel, peer, bytes, .. } = *self;
+        for _ in 0..PIECES {
+            let sent = get(&channel.sent);
+            let waiting = sent.wrapping_sub(channel.word(TAKEN)?);
+            let Some(free) = RING_BYTES.checked_sub(waiting) else {
+                return Err(violated(peer));
+            };
+            let at = sent % RING_BYTES;
+            let piece = self.piece(free, at);
+            if piece == 0 {
+                break;
+            }
+            let range = bytes.extent().span(Side::Local, self.done, piece)?;
+            set(&channel.sent, sent.wrapping_add(piece));
+            let there = Some((RING.saturating_add(at), bytes, range));
+            if let Err(e) = channel.publish(peer, there) {
+                // The lengths may be why the other end gave up.
+                return self.agree().and(Err(e));
+            }
+            self.done = self.done.saturating_add(piece);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        // Bytes of another length would be those of the next message.
+        if !self.is_agreed {
+            return Ok(());
+        }
+        let Self { channel, peer, bytes, .. } = *self;
+        let ring = channel.buffer.region().bytes();
+        for _ in 0..PIECES {
+            let received = get(&channel.received);
+            let there = channel.word(FILLED)?.wrapping_sub(received);
+            if there > RING_BYTES {
+                return Err(violated(peer));
+            }
+            let at = received % RING_BYTES;
+            let piece = self.piece(there, at);
+            if piece == 0 {
+                break;
+            }
+            let from = ring.span(RING.saturating_add(at), piece).map_err(MemError::from)?;
+            let into = bytes.extent().span(Side::Local, self.done, piece)?;
+            ring.copy_to(from, &bytes, into).map_err(MemError::from)?;
+            set(&channel.received, received.wrapping_add(piece));
+            self.done = self.done.saturating_add(piece);
+            if get(&channel.received).wrapping_sub(get(&channel.reported)) >= REPORT_BYTES {
+                channel.publish(peer, None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn violated(peer: &Peer) -> Error {
+    let what = "the member wrote an impossible count into the window of the group";
+    Error::new(ErrorKind::Protocol, what).with_peer(peer.rank())
+}
