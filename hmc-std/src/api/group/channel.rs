@@ -9,6 +9,9 @@
 //! Messages have no header: [`stream`] has them.
 
 pub(super) mod stream;
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

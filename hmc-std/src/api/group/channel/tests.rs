@@ -1,0 +1,248 @@
+//! Channels whose peer writes any word at any time: a call copies no byte beyond the window or the message, and ends with an error
+//! that names the reason.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmc_core::types::{Access, ConnType};
+use hmc_mem::os::mapped_window::MappedWindow;
+use hmc_mem::shared::SharedBytes;
+
+use super::stream::{LEN_MASK, announcement};
+use super::{
+    Channel, FAILED, FILLED, OFFERED, PARKED, RING, RING_BYTES, TAKEN, WANTED, WINDOW_BYTES, get,
+};
+use crate::api::peer::Peer;
+use crate::api::session::Session;
+use crate::base::address::Address;
+use crate::base::error::ErrorKind;
+use crate::memory::ConnBuffer;
+use crate::ops::window::Window;
+
+/// Bytes on both sides of the peer's window, and of a message, that nobody may write.
+const GUARD: usize = 4096;
+const GUARD_BYTE: u8 = 0xA5;
+const LONG: Duration = Duration::from_secs(20);
+/// More than a ring.
+const LEN: usize = 300 << 10;
+
+/// A member with a channel, and a peer that writes what it likes into the member's window.
+struct Rig {
+    channel: Channel,
+    peer: Peer,
+    /// The member's window, as the peer has it mapped.
+    mapped: Arc<MappedWindow>,
+    _window: Window<ConnBuffer>,
+    /// The peer's memory: its window between guards.
+    memory: ConnBuffer,
+    _sessions: [Session; 2],
+    dir: PathBuf,
+}
+
+/// Returns a window of the other end as it is mapped here.
+fn mapped(peer: &Peer, window: &Window<ConnBuffer>) -> Arc<MappedWindow> {
+    let (id, epoch) = window.name();
+    loop {
+        peer.link.poll_data(false);
+        if let Some(found) = peer.link.data().mapped(id, epoch) {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn small(n: u64) -> usize {
+    usize::try_from(n).expect("small")
+}
+
+fn bytes(n: usize) -> u64 {
+    u64::try_from(n).expect("small")
+}
+
+impl Rig {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("hmc-channel-{name}-{}", std::process::id()));
+        let start =
+            |rank| Session::builder(rank).uds(&dir).buffer(4096).start().expect("a session");
+        let sessions = [start(0), start(1)];
+        let connect = sessions[1].connect(&Address::Uds(dir.clone())).rank(0).over(ConnType::Shm);
+        let hostile = connect.within(LONG).wait().expect("connected");
+        let accepted = sessions[0].accept(1).within(LONG).wait();
+        let peer = accepted.expect("connected");
+        let allocate = |peer: &Peer, len| {
+            peer.shared.regions.allocate(len).expect("memory").share().expect("nobody has it")
+        };
+        let buffer = allocate(&peer, WINDOW_BYTES);
+        let ours = peer.expose_unannounced(buffer.clone(), Access::all()).expect("a window");
+        let memory = allocate(&hostile, WINDOW_BYTES + 2 * bytes(GUARD));
+        memory.fill(0, memory.len(), GUARD_BYTE).expect("in range");
+        let range = memory.range(bytes(GUARD), WINDOW_BYTES).expect("in range");
+        let window = hostile.expose(range, Access::all(), 7).expect("a window");
+        let (mapped_there, theirs) = (mapped(&hostile, &ours), mapped(&peer, &window));
+        assert!(Channel::fits(&theirs));
+        let channel = Channel::new(ours, buffer, theirs);
+        Self {
+            channel,
+            peer,
+            mapped: mapped_there,
+            _window: window,
+            memory,
+            _sessions: sessions,
+            dir,
+        }
+    }
+
+    /// The peer writes a word.
+    fn write(&self, at: u64, word: u64) {
+        self.mapped.publish(None, &[(at, word)], PARKED).expect("an open window");
+    }
+
+    fn assert_guarded(&self, what: &str) {
+        let mut guard = [0; GUARD];
+        for at in [0, bytes(GUARD) + WINDOW_BYTES] {
+            self.memory.read_at(at, &mut guard).expect("in range");
+            assert_eq!(guard, [GUARD_BYTE; GUARD], "{what}: beside the peer's window");
+        }
+        // What the owner of a window writes is nobody else's.
+        let mut rest = [0; 88];
+        self.memory.read_at(bytes(GUARD) + FAILED + 8, &mut rest).expect("in range");
+        assert_eq!(rest, [GUARD_BYTE; 88], "{what}: beside the words");
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The latest words of a peer, by what is wrong with them; whether this member sends, and the error that it gets.
+type Case = (&'static str, bool, &'static [(u64, u64)], Option<ErrorKind>);
+
+const L: u64 = 300 << 10;
+const FIT: u64 = announcement(1, L);
+const CASES: &[Case] = &[
+    ("nothing", true, &[], None),
+    ("nothing", false, &[], None),
+    ("more taken than there was", true, &[(TAKEN, RING_BYTES + 1)], Some(ErrorKind::Protocol)),
+    ("less than nothing taken", true, &[(TAKEN, u64::MAX)], Some(ErrorKind::Protocol)),
+    ("half of all numbers taken", true, &[(TAKEN, 1 << 63)], Some(ErrorKind::Protocol)),
+    ("a receive after the next", true, &[(WANTED, announcement(3, L))], Some(ErrorKind::Protocol)),
+    ("a receive long ago", true, &[(WANTED, announcement(0xFFFF, L))], Some(ErrorKind::Protocol)),
+    ("a shorter receive", true, &[(WANTED, announcement(1, L - 1))], Some(ErrorKind::Length)),
+    ("the longest receive", true, &[(WANTED, announcement(1, LEN_MASK))], Some(ErrorKind::Length)),
+    ("the next receive, and no space", true, &[(WANTED, announcement(2, 0))], None),
+    ("a failure", true, &[(FAILED, 1)], Some(ErrorKind::Cancelled)),
+    (
+        "a failure and a length",
+        true,
+        &[(WANTED, announcement(1, 7)), (FAILED, 9)],
+        Some(ErrorKind::Length),
+    ),
+    (
+        "more than a ring",
+        false,
+        &[(OFFERED, FIT), (FILLED, RING_BYTES + 1)],
+        Some(ErrorKind::Protocol),
+    ),
+    ("less than nothing", false, &[(OFFERED, FIT), (FILLED, u64::MAX)], Some(ErrorKind::Protocol)),
+    ("half of all numbers", false, &[(OFFERED, FIT), (FILLED, 1 << 63)], Some(ErrorKind::Protocol)),
+    (
+        "a message after the next",
+        false,
+        &[(OFFERED, announcement(3, L))],
+        Some(ErrorKind::Protocol),
+    ),
+    ("a message long ago", false, &[(OFFERED, announcement(0x8001, L))], Some(ErrorKind::Protocol)),
+    ("a longer message", false, &[(OFFERED, announcement(1, L + 1))], Some(ErrorKind::Length)),
+    ("no length", false, &[(OFFERED, announcement(1, 0))], Some(ErrorKind::Length)),
+    ("bytes that were not offered", false, &[(FILLED, RING_BYTES)], None),
+    ("the next message, and no bytes", false, &[(OFFERED, announcement(2, 0))], None),
+    ("a failure", false, &[(FAILED, u64::MAX)], Some(ErrorKind::Cancelled)),
+    ("a sleeping owner", false, &[(PARKED, u64::MAX)], None),
+    ("bytes in the ring alone", false, &[(RING, u64::MAX), (RING + RING_BYTES - 8, 7)], None),
+];
+
+#[test]
+fn words_that_cannot_be_are_errors_and_others_wait() {
+    for (what, sends, words, kind) in CASES {
+        let rig = Rig::new("words");
+        let mut memory = vec![GUARD_BYTE; LEN + 2 * GUARD];
+        let part = memory.get_mut(GUARD..GUARD + LEN).expect("in range");
+        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(part), *sends);
+        stream.send_first().expect("an empty ring");
+        words.iter().for_each(|(at, word)| rig.write(*at, *word));
+        // The first call may copy something, and the second one nothing more.
+        let found = stream.move_on().and_then(|_| stream.move_on());
+        match (found, kind) {
+            (Ok(over), None) => assert!(!over, "{what}: it is not over"),
+            (Err(e), Some(kind)) => {
+                assert_eq!((e.kind(), e.peer()), (*kind, Some(rig.peer.rank())), "{what}: {e}")
+            }
+            (found, _) => panic!("{what}: {found:?}"),
+        }
+        assert!(memory.iter().all(|b| *b == GUARD_BYTE), "{what}: a byte was received");
+        rig.assert_guarded(what);
+    }
+}
+
+/// Before each message the peer writes words that may be, then random ones.
+#[test]
+fn a_peer_that_writes_any_words_reaches_no_other_byte() {
+    let rig = Rig::new("any");
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    // Marsaglia, "Xorshift RNGs", 2003.
+    let mut next = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.checked_rem(below).unwrap_or(state)
+    };
+    // By kind of error, and the others.
+    let mut met = [0; 4];
+    let kinds = [ErrorKind::Protocol, ErrorKind::Length, ErrorKind::Cancelled];
+    for number in 1..=4000 {
+        let (sends, len) = (next(2) == 0, small(next(bytes(LEN))));
+        let mut memory = vec![GUARD_BYTE; len + 2 * GUARD];
+        let part = memory.get_mut(GUARD..GUARD + len).expect("in range");
+        let (sent, received) = (get(&rig.channel.sent), get(&rig.channel.received));
+        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(part), sends);
+        let fit = announcement(stream.number, bytes(len));
+        let first = [fit, fit.wrapping_sub(1 << 48), announcement(stream.number, next(L))];
+        let first = first[small(next(3))];
+        for (at, word) in
+            [(TAKEN, sent), (FILLED, received), (WANTED, first), (OFFERED, first), (FAILED, 0)]
+        {
+            rig.write(at, word);
+        }
+        let found = stream.send_first().and_then(|()| {
+            for _ in 0..8 {
+                let any = 8 * next(WINDOW_BYTES / 8);
+                let at =
+                    [FILLED, TAKEN, WANTED, OFFERED, FAILED, PARKED, RING, any][small(next(8))];
+                let count =
+                    if at == FILLED { get(&rig.channel.received) } else { get(&rig.channel.sent) };
+                let count = match at {
+                    FILLED => count.wrapping_add(next(RING_BYTES + 1)),
+                    TAKEN => count.wrapping_sub(next(RING_BYTES + 1)),
+                    _ => fit,
+                };
+                let word = [count, count, count, fit.wrapping_add(next(3) << 48), 0, next(0)];
+                rig.write(at, word[small(next(6))]);
+                if stream.move_on()? {
+                    return Ok(());
+                }
+            }
+            Ok(())
+        });
+        let kind = found.err().map_or(3, |e| {
+            kinds.iter().position(|k| *k == e.kind()).unwrap_or_else(|| panic!("{e}"))
+        });
+        met[kind] += 1;
+        let beside = memory.iter().take(GUARD).chain(memory.iter().skip(GUARD + len));
+        assert!(beside.into_iter().all(|b| *b == GUARD_BYTE), "beside message {number} of {len}");
+    }
+    rig.assert_guarded("any words");
+    assert!(met.iter().all(|n| *n > 20), "{met:?}");
+}
