@@ -6,15 +6,19 @@ use hmc_core::rndv::AbortReason;
 use hmc_core::time::Instant;
 use hmc_mem::shared::SharedBytes;
 
-use super::Members;
 use crate::api::peer::Peer;
 use crate::base::error::Result;
 use crate::link::LinkState;
 use crate::link::rndv::handle::MessageHandle;
 use crate::link::rndv::state::{MessageBuffer, PostedRecv};
+use crate::memory::Span;
+use crate::ops::carried::Done;
 use crate::ops::message_begin::full;
+use crate::ops::running::Running;
+use crate::ops::started::{Op, given};
 
 /// A message of one round.
+#[derive(Clone, Copy)]
 pub(super) enum Message<'a> {
     /// These bytes, to the member at that position.
     Send(usize, SharedBytes<'a>),
@@ -22,10 +26,21 @@ pub(super) enum Message<'a> {
     Receive(usize, SharedBytes<'a>),
 }
 
+impl Message<'_> {
+    /// The position of the other member.
+    pub(super) const fn position(&self) -> usize {
+        match self {
+            Self::Send(position, _) | Self::Receive(position, _) => *position,
+        }
+    }
+}
+
 /// What of a message is the caller's.
 enum Borrowed<'a> {
     Out(SharedBytes<'a>),
     In(SharedBytes<'a>),
+    /// Nothing: the operation has memory of its own.
+    Nothing(Op<Span>),
 }
 
 /// A message that was begun.
@@ -38,15 +53,15 @@ pub(super) struct Flight<'m, 'a> {
 }
 
 impl<'m, 'a> Flight<'m, 'a> {
-    pub(super) fn begin(members: &'m Members, message: Message<'a>, by: Instant) -> Result<Self> {
-        let (position, borrowed) = match message {
-            Message::Send(to, bytes) => (to, Borrowed::Out(bytes)),
-            Message::Receive(from, into) => (from, Borrowed::In(into)),
+    pub(super) fn begin(peer: &'m Peer, message: Message<'a>, by: Instant) -> Result<Self> {
+        let borrowed = match message {
+            Message::Send(_, bytes) => Borrowed::Out(bytes),
+            Message::Receive(_, into) => Borrowed::In(into),
         };
-        let peer = members.peer(position)?;
         peer.check_rndv()?;
         let handle = match &borrowed {
             Borrowed::Out(bytes) => offer(peer, bytes, by)?,
+            Borrowed::Nothing(op) => handle_of(op)?,
             Borrowed::In(into) => {
                 let space = into.extent().len();
                 let halves = Ok(peer.staging(space)?);
@@ -56,6 +71,19 @@ impl<'m, 'a> Flight<'m, 'a> {
             }
         };
         Ok(Self { peer, handle, borrowed, over: false })
+    }
+
+    /// A message of registered memory that was started.
+    pub(super) fn of(peer: &'m Peer, op: Op<Span>) -> Result<Self> {
+        Ok(Self { peer, handle: handle_of(&op)?, borrowed: Borrowed::Nothing(op), over: false })
+    }
+
+    /// The memory of such a message, and how much of it was moved, once it has ended.
+    pub(super) fn into_memory(self) -> Result<Done<Span>> {
+        match self.borrowed {
+            Borrowed::Nothing(op) => Ok(op.wait()?),
+            Borrowed::Out(_) | Borrowed::In(_) => Err(given()),
+        }
     }
 
     /// Copies what can be copied. Whether it has ended; as long as it has not, it has to be asked again.
@@ -69,6 +97,11 @@ impl<'m, 'a> Flight<'m, 'a> {
                 Ok(())
             }
             Borrowed::In(into) => self.peer.link.rndv_recv_borrowed(&self.handle, into),
+            Borrowed::Nothing(_) => {
+                let ended = self.handle.result().transpose();
+                self.over = ended.map_err(|e| e.with_peer(self.peer.rank()))?.is_some();
+                return Ok(self.over);
+            }
         };
         let found = self.handle.take();
         copied.map_err(|e| e.with_peer(self.peer.rank()))?;
@@ -101,6 +134,13 @@ impl<'m, 'a> Flight<'m, 'a> {
     pub(super) fn is_forgotten(&self) -> bool {
         let link = &self.peer.link;
         link.state() == LinkState::Dead || !link.with_rndv(|rndv| rndv.knows(&self.handle))
+    }
+}
+
+fn handle_of(op: &Op<Span>) -> Result<Arc<MessageHandle>> {
+    match op.running() {
+        Some(Running::Message(message)) => Ok(Arc::clone(message.handle())),
+        Some(Running::Posted(_)) | None => Err(given()),
     }
 }
 

@@ -30,9 +30,12 @@ mod call;
 mod channel;
 mod collectives;
 mod element;
+#[allow(dead_code, reason = "rounds use a part of it")]
 mod flight;
 mod float16;
 pub(crate) mod join;
+#[allow(dead_code, reason = "rounds do not use it yet")]
+mod meeting;
 mod moves;
 mod numbers;
 mod reduce;

@@ -89,7 +89,8 @@ impl Call<'_> {
     ) -> Result<()> {
         let mut round = Round { flights: Vec::new(), first: 0 };
         let begun = messages.into_iter().try_for_each(|message| {
-            round.flights.push(Flight::begin(self.members, message, self.by)?);
+            let peer = self.members.peer(message.position())?;
+            round.flights.push(Flight::begin(peer, message, self.by)?);
             Ok(())
         });
         let links: Vec<&Link> = round.flights.iter().map(|f| &*f.peer.link).collect();

@@ -36,6 +36,11 @@ impl DataState {
         self.queue.transport().mapped(id, epoch).cloned()
     }
 
+    /// Returns whether it is known if the pages of a window of the peer are mapped here.
+    pub(crate) fn is_settled(&self, id: WindowId, epoch: Epoch) -> bool {
+        self.queue.transport().is_settled(id, epoch)
+    }
+
     /// Bytes of payload moved so far: by this end's operations, and by the peer's.
     pub(crate) fn bytes_moved(&self) -> (u64, u64) {
         let (out, into) = self.queue.transport().bytes_moved();

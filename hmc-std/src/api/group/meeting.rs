@@ -1,0 +1,230 @@
+//! How two members of one host agree on a channel, with the first messages that they exchange in a group: each exposes a window
+//! and sends a notice with its name, then another that says whether it has the other's window mapped (docs/WIRE.md, 9). Both
+//! members do so at the same message, in the order of their messages, so both use the channel from the same message on, or none.
+
+use std::sync::Arc;
+
+use hmc_core::region::{Epoch, WindowId};
+use hmc_core::rndv::AbortReason;
+use hmc_core::time::{Duration, Instant};
+use hmc_core::types::Access;
+use hmc_mem::os::mapped_window::MappedWindow;
+
+use super::channel::{Channel, WINDOW_BYTES};
+use super::flight::Flight;
+use crate::api::peer::Peer;
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::memory::{ConnBuffer, HeapBytes, Span};
+use crate::ops::window::Window;
+
+/// Bytes of a notice.
+const NOTICE_BYTES: usize = 16;
+/// For how long a member waits for the descriptor of a window that a notice named. The descriptor was sent before the notice.
+const DESCRIPTOR_NS: u64 = 50_000_000;
+
+type Notice = [u8; NOTICE_BYTES];
+
+/// Returns the first notice: the name of a window, if there is one.
+fn notice_of(window: Option<(WindowId, Epoch)>) -> Notice {
+    let mut notice = [0; NOTICE_BYTES];
+    if let Some((id, epoch)) = window {
+        let parts = id.0.to_le_bytes().into_iter().chain(epoch.0.to_le_bytes()).chain([1]);
+        notice.iter_mut().zip(parts).for_each(|(to, byte)| *to = byte);
+    }
+    notice
+}
+
+/// Returns the second notice: whether the other member's window is mapped.
+const fn answer_of(is_mapped: bool) -> Notice {
+    let first = if is_mapped { 1 } else { 0 };
+    [first, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+/// Decodes a first notice. Returns `None` if no member sends it.
+fn window_of(notice: Notice) -> Option<Option<(WindowId, Epoch)>> {
+    let id = WindowId(u64::from_le_bytes(*notice.first_chunk()?));
+    let epoch = Epoch(u32::from_le_bytes(*notice.get(8..)?.first_chunk()?));
+    let window = Some((id, epoch)).filter(|_| notice.get(12) == Some(&1));
+    (notice_of(window) == notice).then_some(window)
+}
+
+/// Decodes a second notice. Returns `None` if no member sends it.
+fn is_mapped_of(notice: Notice) -> Option<bool> {
+    [false, true].into_iter().find(|is_mapped| answer_of(*is_mapped) == notice)
+}
+
+/// Two members that are about to agree.
+pub(super) struct Meeting<'m, 'a> {
+    pub(super) peer: &'m Peer,
+    by: Instant,
+    ours: Option<(Window<ConnBuffer>, ConnBuffer)>,
+    theirs: Option<Arc<MappedWindow>>,
+    step: Step,
+    /// The notice that is received, and the one that is sent.
+    pub(super) notices: Vec<Flight<'m, 'a>>,
+}
+
+enum Step {
+    Notices,
+    /// Waits for the descriptor of the window, until that time.
+    Mapping(WindowId, Epoch, Instant),
+    Answers,
+}
+
+impl<'m> Meeting<'m, '_> {
+    pub(super) fn begin(peer: &'m Peer, by: Instant) -> Result<Self> {
+        // Without a window the members use messages.
+        let ours = exposed(peer).ok();
+        let notice = notice_of(ours.as_ref().map(|(window, _)| window.name()));
+        let (step, notices) = (Step::Notices, Vec::with_capacity(2));
+        let mut this = Self { peer, by, ours, theirs: None, step, notices };
+        this.exchange(notice)?;
+        Ok(this)
+    }
+
+    fn exchange(&mut self, notice: Notice) -> Result<()> {
+        let Self { peer, by, .. } = *self;
+        self.notices.clear();
+        let within = std::time::Duration::from_nanos(clock::left(by).as_nanos());
+        let space = span(peer, [0; NOTICE_BYTES])?;
+        let receive = peer.recv_data(space).within(within).start().map_err(Error::from)?;
+        self.notices.push(Flight::of(peer, receive)?);
+        let send =
+            peer.send_data(span(peer, notice)?).within(within).start().map_err(Error::from)?;
+        self.notices.push(Flight::of(peer, send)?);
+        Ok(())
+    }
+
+    /// Returns what the other end sent, once both notices have arrived.
+    fn notice(&mut self) -> Result<Option<Notice>> {
+        for notice in &mut self.notices {
+            if !notice.move_on()? {
+                return Ok(None);
+            }
+        }
+        let mut received = None;
+        for notice in self.notices.drain(..) {
+            let done = notice.into_memory()?;
+            if received.is_none() {
+                let mut bytes = [0; NOTICE_BYTES];
+                done.memory.read_at(0, &mut bytes)?;
+                received = Some((bytes, done.bytes));
+            }
+        }
+        // A peer can send fewer bytes.
+        let whole = received.filter(|(_, len)| usize::try_from(*len) == Ok(NOTICE_BYTES));
+        whole.map_or_else(|| Err(violated(self.peer)), |(bytes, _)| Ok(Some(bytes)))
+    }
+
+    /// Returns the channel, or none, once both ends know. `waits`: the caller leads the link meanwhile, so the descriptor can be
+    /// waited for.
+    pub(super) fn move_on(&mut self, waits: bool) -> Result<Option<Option<Channel>>> {
+        loop {
+            match self.step {
+                Step::Notices => {
+                    let Some(notice) = self.notice()? else { return Ok(None) };
+                    let Some(window) = window_of(notice) else { return Err(violated(self.peer)) };
+                    let Some((id, epoch)) = window else {
+                        self.answer()?;
+                        continue;
+                    };
+                    let by = clock::now().after(Duration::from_nanos(DESCRIPTOR_NS));
+                    self.step = Step::Mapping(id, epoch, by);
+                }
+                Step::Mapping(id, epoch, by) => {
+                    let link = &self.peer.link;
+                    if !link.data().is_settled(id, epoch) {
+                        link.poll_data(false);
+                        let is_settled = link.data().is_settled(id, epoch);
+                        if !is_settled && waits && clock::now() < by {
+                            return Ok(None);
+                        }
+                    }
+                    self.theirs = link.data().mapped(id, epoch).filter(|w| Channel::fits(w));
+                    self.answer()?;
+                }
+                Step::Answers => {
+                    let Some(answer) = self.notice()? else { return Ok(None) };
+                    let Some(is_mapped) = is_mapped_of(answer) else {
+                        return Err(violated(self.peer));
+                    };
+                    let both = self.ours.take().zip(self.theirs.take()).filter(|_| is_mapped);
+                    let channel = |((window, buffer), theirs)| Channel::new(window, buffer, theirs);
+                    return Ok(Some(both.map(channel)));
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self) -> Result<()> {
+        self.step = Step::Answers;
+        self.exchange(answer_of(self.ours.is_some() && self.theirs.is_some()))
+    }
+}
+
+impl Drop for Meeting<'_, '_> {
+    fn drop(&mut self) {
+        // The next group must not meet them.
+        self.notices.iter_mut().for_each(|notice| notice.withdraw(AbortReason::Cancelled));
+    }
+}
+
+#[cold]
+fn violated(peer: &Peer) -> Error {
+    let what = "the member sent no notice of a window at its first message of the group";
+    Error::new(ErrorKind::Protocol, what).with_peer(peer.rank())
+}
+
+/// Exposes a window to the peer, which learns its name from the notice.
+fn exposed(peer: &Peer) -> Result<(Window<ConnBuffer>, ConnBuffer)> {
+    let buffer = peer.shared.regions.allocate(WINDOW_BYTES)?.share()?;
+    let window = peer.expose_unannounced(buffer.clone(), Access::all())?;
+    Ok((window, buffer))
+}
+
+fn span(peer: &Peer, notice: Notice) -> Result<Span> {
+    let region = peer.shared.regions.adopt(Box::new(HeapBytes::from(notice.to_vec())))?;
+    region.take_all().map_err(|e| e.with_peer(peer.rank()))
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::region::{Epoch, WindowId};
+
+    use super::{NOTICE_BYTES, answer_of, is_mapped_of, notice_of, window_of};
+
+    #[test]
+    fn notices_are_the_documented_bytes() {
+        let window = (WindowId(0x0807_0605_0403_0201), Epoch(0x0C0B_0A09));
+        assert_eq!(notice_of(Some(window)), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 1, 0, 0, 0]);
+        assert_eq!(notice_of(None), [0; NOTICE_BYTES]);
+        for window in [None, Some(window)] {
+            assert_eq!(window_of(notice_of(window)), Some(window));
+        }
+        assert_eq!(answer_of(true), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(answer_of(false), [0; NOTICE_BYTES]);
+        for is_mapped in [false, true] {
+            assert_eq!(is_mapped_of(answer_of(is_mapped)), Some(is_mapped));
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_no_notices() {
+        let none = notice_of(None);
+        let named = notice_of(Some((WindowId(0), Epoch(0))));
+        for at in 0..NOTICE_BYTES {
+            for byte in 1..=255 {
+                let changed = |mut notice: super::Notice| {
+                    notice.get_mut(at).into_iter().for_each(|b| *b = byte);
+                    notice
+                };
+                let names = (at, byte) == (12, 1);
+                assert_eq!(window_of(changed(none)).is_some(), names, "{byte} at {at}");
+                assert_eq!(is_mapped_of(changed(none)).is_some(), (at, byte) == (0, 1));
+                let has_name = at < 12 || names;
+                assert_eq!(window_of(changed(named)).is_some(), has_name, "{byte} at {at}");
+            }
+        }
+    }
+}
