@@ -104,6 +104,10 @@ impl Link {
             || received.left
             || received.bye
             || received.rndv;
+        if received.any {
+            // A heartbeat may tell of words in memory that both ends map.
+            self.park_wakers.wake(&self.wakers);
+        }
         self.apply_received(received);
         self.end_ctrl(ended);
         busy

@@ -12,6 +12,8 @@ pub(crate) struct Received {
     /// A message of it makes the link useless.
     pub(crate) failed: Option<Error>,
     pub(crate) messages: bool,
+    /// Bytes of any kind.
+    pub(crate) any: bool,
     pub(crate) adverts: bool,
     pub(crate) revoked: bool,
     pub(crate) bye: bool,

@@ -36,7 +36,9 @@ impl CtrlState {
             if !self.machine.reads() {
                 break;
             }
-            match self.fill(now) {
+            let filled = self.fill(now);
+            received.any |= filled.is_some();
+            match filled {
                 Some(false) => {}
                 Some(true) => {
                     self.execute_received(now, link, received);
