@@ -45,6 +45,8 @@ bitflags! {
         const GATHER = 1 << 5;
         /// Over shared memory, receives control frames through a ring.
         const CTRL_RING = 1 << 6;
+        /// Over shared memory, members of groups agree on windows into which they put bytes of collectives.
+        const GROUP_WINDOWS = 1 << 7;
     }
 }
 
