@@ -143,6 +143,8 @@ pub(crate) struct Link {
     rndv: rndv::Rndv,
     /// The peer takes the bytes of a short message with its offer.
     takes_eager: bool,
+    /// The peer agrees on windows for collectives.
+    pub(crate) has_group_windows: bool,
     /// Futures that wait for space: a slot, a place among the messages under way, or in the control connection.
     space: WakerSet,
     state: AtomicU8,
@@ -173,7 +175,9 @@ impl Link {
     fn new_at(mut parts: LinkInit, address: Option<SocketAddr>) -> Arc<Self> {
         let has_worker = parts.data.plane().worker().is_some();
         let clock = parts.owner.upgrade().map_or_else(Clock::default, |owner| owner.clock());
-        let takes_eager = parts.ctrl.machine.features().contains(Features::EAGER);
+        let features = parts.ctrl.machine.features();
+        let takes_eager = features.contains(Features::EAGER);
+        let has_group_windows = features.contains(Features::GROUP_WINDOWS);
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
             let _ = data_socket.set(socket);
@@ -214,6 +218,7 @@ impl Link {
             park_wakers: park_waker::WakerList::default(),
             rndv: rndv::Rndv::default(),
             takes_eager,
+            has_group_windows,
             space: WakerSet::default(),
             state: AtomicU8::new(0),
             queued: AtomicBool::new(false),

@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -93,8 +94,18 @@ impl Join<'_> {
         }
         let (shared, ranks) = (Arc::clone(self.shared), self.ranks.to_vec());
         let (state, spin_policy) = (Mutex::default(), SpinPolicy::default());
-        let members =
-            Arc::new(Members { shared, ranks, position, peers, waker, state, spin_policy });
+        let channels = ranks.iter().map(|_| OnceLock::new()).collect();
+        let members = Arc::new(Members {
+            shared,
+            ranks,
+            position,
+            peers,
+            channels,
+            is_parked: AtomicBool::new(false),
+            waker,
+            state,
+            spin_policy,
+        });
         Ok(Group { members })
     }
 

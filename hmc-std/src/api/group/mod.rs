@@ -26,15 +26,12 @@
 //! numbers are.
 
 mod call;
-#[allow(dead_code, reason = "rounds do not use it yet")]
 mod channel;
 mod collectives;
 mod element;
-#[allow(dead_code, reason = "rounds use a part of it")]
 mod flight;
 mod float16;
 pub(crate) mod join;
-#[allow(dead_code, reason = "rounds do not use it yet")]
 mod meeting;
 mod moves;
 mod numbers;
@@ -42,13 +39,18 @@ mod reduce;
 pub(crate) mod request;
 mod round;
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use hmc_core::types::ConnType;
 
 use crate::api::peer::Peer;
 use crate::base::error::{Error, Result};
 use crate::link::park_waker::ParkWaker;
 use crate::link::spin_policy::SpinPolicy;
 use crate::state::inner::SessionInner;
+use channel::Channel;
+use flight::Message;
 
 pub use element::{Element, Reduce};
 
@@ -68,6 +70,9 @@ pub enum Exchange {
 
 /// Members up to which they exchange all at once.
 const MAX_DIRECT_MEMBERS: usize = 8;
+
+/// Members up to which those of one host have channels. Each takes 256 KiB.
+const MAX_CHANNEL_MEMBERS: usize = 16;
 
 /// Bytes of a block up to which any number of members exchange all at once.
 const MAX_DIRECT_BLOCK_BYTES: usize = 64 << 10;
@@ -104,6 +109,10 @@ struct Members {
     position: usize,
     /// By position; `None` at our own.
     peers: Vec<Option<Peer>>,
+    /// By position: what this member and that one have agreed on, `None` for messages of their link.
+    channels: Vec<OnceLock<Option<Channel>>>,
+    /// What the members with a channel know: this one sleeps, or is about to.
+    is_parked: AtomicBool,
     /// Hangs at every member's link.
     waker: Arc<ParkWaker>,
     state: Mutex<State>,
@@ -116,6 +125,44 @@ impl Members {
     fn peer(&self, position: usize) -> Result<&Peer> {
         let found = self.peers.get(position).and_then(Option::as_ref);
         found.ok_or_else(|| Error::config(format!("position {position} is none of another member")))
+    }
+
+    /// Whether a channel to that member is worth its memory.
+    fn may_have_channel(&self, peer: &Peer) -> bool {
+        self.ranks.len() <= MAX_CHANNEL_MEMBERS
+            && peer.conn() == Some(ConnType::Shm)
+            && peer.link.has_group_windows
+    }
+
+    fn channels(&self) -> impl Iterator<Item = (&Peer, &Channel)> {
+        let found = self.peers.iter().zip(&self.channels);
+        found.filter_map(|(peer, channel)| peer.as_ref().zip(channel.get()?.as_ref()))
+    }
+
+    /// Keeps what this member and the one that those messages are for have agreed on. Returns the channel, if there is one.
+    fn keep_channel(&self, messages: &[Message<'_>], agreed: Option<Channel>) -> Option<&Channel> {
+        let place = self.channels.get(messages.first()?.position())?;
+        let channel = place.get_or_init(|| agreed).as_ref()?;
+        // The caller looks at it once more before it sleeps.
+        channel.set_parked(self.is_parked.load(Ordering::Relaxed));
+        Some(channel)
+    }
+
+    /// This member is about to sleep, or is awake: members with a channel to it wake it, or need not.
+    fn set_parked(&self, parked: bool) {
+        // In a child, no window is there.
+        if self.is_parked.swap(parked, Ordering::Relaxed) != parked
+            && !self.shared.origin.is_child()
+        {
+            self.channels().for_each(|(_, channel)| channel.set_parked(parked));
+        }
+    }
+
+    /// A collective failed here: members with a channel to this one fail too.
+    fn report_failure(&self) {
+        if !self.shared.origin.is_child() {
+            self.channels().for_each(|(peer, channel)| channel.report_failure(peer));
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! members that it exchanges nothing with: the death of one is the end of all.
 
 use std::future::poll_fn;
+use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
 use hmc_core::rndv::AbortReason;
@@ -13,7 +14,9 @@ use hmc_core::time::{Duration, Instant};
 
 use super::Members;
 use super::call::Call;
+use super::channel::stream::Stream;
 use super::flight::{Flight, Message};
+use super::meeting::Meeting;
 use crate::api::peer::Peer;
 use crate::base::clock;
 use crate::base::config::Progress;
@@ -30,20 +33,66 @@ const GRACE_NS: u64 = 1_000_000_000;
 /// For how long a member whose partner gave up waits, at the least, for the report of a death that explains it.
 const BLAME_NS: u64 = 100_000_000;
 
+/// For how long a thread looks at channels that change nothing before it sleeps.
+const SPIN_NS: u64 = 100_000;
+
+/// For how long it looks at channels at the most, before it serves the links and calls the interrupt hook.
+const MAX_SPIN_NS: u64 = 10_000_000;
+
 /// How often data planes are served by a caller, where no thread does.
 const MANUAL_POLL_NS: u64 = 1_000_000;
 
+/// For how long it keeps the processor, before it leaves that to another member between two looks.
+const KEEP_NS: u64 = 1_000;
+
 /// The messages of one round. What has not ended is withdrawn when the value goes.
 struct Round<'m, 'a> {
+    call: Call<'m>,
     flights: Vec<Flight<'m, 'a>>,
-    /// Those before it have ended.
+    /// Of the flights, those before it have ended.
     first: usize,
+    streams: Vec<Stream<'m, 'a>>,
+    /// The latest look at the streams changed something.
+    has_moved: bool,
+    /// Members that agree on a channel, and the messages that wait for that.
+    meetings: Vec<(Meeting<'m, 'a>, Vec<Message<'a>>)>,
 }
 
-impl Round<'_, '_> {
+impl<'m, 'a> Round<'m, 'a> {
+    fn new(call: Call<'m>) -> Self {
+        let (flights, streams, meetings) = (Vec::new(), Vec::new(), Vec::new());
+        Self { call, flights, first: 0, streams, has_moved: false, meetings }
+    }
+
+    /// Begins a message. The first ones between two members of a host have to wait until these have agreed on a channel.
+    fn begin(&mut self, message: Message<'a>) -> Result<()> {
+        let Call { members, by, .. } = self.call;
+        let position = message.position();
+        let peer = members.peer(position)?;
+        match members.channels.get(position).and_then(OnceLock::get) {
+            Some(Some(channel)) => {
+                peer.check_rndv()?;
+                let (bytes, sends) = match message {
+                    Message::Send(_, bytes) => (bytes, true),
+                    Message::Receive(_, bytes) => (bytes, false),
+                };
+                self.streams.push(channel.begin(peer, bytes, sends));
+            }
+            None if members.may_have_channel(peer) => {
+                peer.check_rndv()?;
+                match self.meetings.iter_mut().find(|(m, _)| std::ptr::eq(m.peer, peer)) {
+                    Some((_, waiting)) => waiting.push(message),
+                    None => self.meetings.push((Meeting::begin(peer, by)?, vec![message])),
+                }
+            }
+            Some(None) | None => self.flights.push(Flight::begin(peer, message, by)?),
+        }
+        Ok(())
+    }
+
     /// Copies what can be copied. Whether all messages have ended.
     fn move_on(&mut self) -> Result<bool> {
-        let mut all = true;
+        let mut all = self.move_streams()?;
         for flight in self.flights.iter_mut().skip(self.first) {
             if flight.over || flight.move_on()? {
                 self.first = self.first.saturating_add(usize::from(all));
@@ -51,21 +100,127 @@ impl Round<'_, '_> {
                 all = false;
             }
         }
+        let mut n = 0;
+        while let Some((meeting, _)) = self.meetings.get_mut(n) {
+            let Some(channel) = meeting.move_on(self.call.blocks)? else {
+                n = n.saturating_add(1);
+                continue;
+            };
+            let (_, waiting) = self.meetings.swap_remove(n);
+            self.call.members.keep_channel(&waiting, channel);
+            let begun = self.streams.len();
+            waiting.into_iter().try_for_each(|message| self.begin(message))?;
+            self.announce(begun)?;
+            // Those that have just begun may be over: look again.
+            return self.move_on();
+        }
+        Ok(all && self.meetings.is_empty())
+    }
+
+    /// Announces the messages from there on: those that fit are there, even if another one fails.
+    fn announce(&mut self, from: usize) -> Result<()> {
+        // What is sent to a member goes with all that is announced to it.
+        self.streams.iter_mut().skip(from).try_for_each(Stream::send_first)?;
+        self.streams.iter().try_for_each(|stream| stream.channel.flush(stream.peer))
+    }
+
+    /// Ends the meetings of a member that failed, so that the others learn of it. Whether all have ended.
+    fn end_meetings(&mut self) -> bool {
+        let mut n = 0;
+        while let Some((meeting, _)) = self.meetings.get_mut(n) {
+            let met = match meeting.move_on(self.call.blocks) {
+                Ok(None) => {
+                    n = n.saturating_add(1);
+                    continue;
+                }
+                Ok(met) => met,
+                Err(_) => None,
+            };
+            let (meeting, waiting) = self.meetings.swap_remove(n);
+            let Some(met) = met else { continue };
+            let channel = self.call.members.keep_channel(&waiting, met);
+            // A short message is received as if it had come with its offer. Nothing is received here, so senders learn of the failure.
+            let begun = self.streams.len();
+            let mut sends = waiting.into_iter().filter(|m| matches!(m, Message::Send(..)));
+            let _ = sends.try_for_each(|message| self.begin(message));
+            let _ = self.announce(begun);
+            if let Some(channel) = channel {
+                channel.report_failure(meeting.peer);
+            }
+        }
+        self.meetings.is_empty()
+    }
+
+    fn move_streams(&mut self) -> Result<bool> {
+        let mut all = true;
+        self.has_moved = false;
+        for stream in &mut self.streams {
+            all &= stream.move_on()?;
+            self.has_moved |= stream.has_moved;
+        }
+        for stream in &self.streams {
+            stream.channel.flush(stream.peer)?;
+        }
         Ok(all)
+    }
+
+    /// All messages on links, those of meetings included.
+    fn on_links(&mut self) -> impl Iterator<Item = &mut Flight<'m, 'a>> {
+        let notices = self.meetings.iter_mut().flat_map(|(meeting, _)| &mut meeting.notices);
+        self.flights.iter_mut().chain(notices)
+    }
+
+    fn links(&self) -> Vec<&'m Link> {
+        let flights = self.flights.iter().map(|f| f.peer);
+        let streams = self.streams.iter().map(|s| s.peer);
+        let meetings = self.meetings.iter().map(|(m, _)| m.peer);
+        flights.chain(streams).chain(meetings).map(|peer| &*peer.link).collect()
     }
 
     /// What this end waited for when its time was over.
     fn late(&self) -> Error {
-        let mut ranks: Vec<u32> =
-            self.flights.iter().filter(|f| !f.over).map(|f| f.peer.rank().0).collect();
+        let flights = self.flights.iter().filter(|f| !f.over).map(|f| f.peer);
+        let streams = self.streams.iter().filter(|s| !s.over).map(|s| s.peer);
+        let meetings = self.meetings.iter().map(|(m, _)| m.peer);
+        let waited = flights.chain(streams).chain(meetings);
+        let mut ranks: Vec<u32> = waited.map(|peer| peer.rank().0).collect();
         ranks.sort_unstable();
         ranks.dedup();
         Error::deadline(format_args!("waiting for ranks {ranks:?}"))
     }
 
     fn withdraw(&mut self, why: AbortReason) {
-        for flight in &mut self.flights {
-            flight.withdraw(why);
+        self.on_links().for_each(|flight| flight.withdraw(why));
+    }
+
+    /// Looks at the channels until all messages have ended, or nothing changes for a while, without a look at the links. Returns
+    /// whether all have ended.
+    fn spin(&mut self) -> Result<bool> {
+        let all = self.move_on()?;
+        let only_channels = self.flights.is_empty() && self.meetings.is_empty();
+        let Call { members, by, blocks } = self.call;
+        if all || !only_channels || !blocks || members.shared.config.spin.is_zero() {
+            return Ok(all);
+        }
+        let mut moved = clock::now();
+        let most = by.min(moved.after(Duration::from_nanos(MAX_SPIN_NS)));
+        loop {
+            if self.move_on()? {
+                return Ok(true);
+            }
+            let now = clock::now();
+            if self.has_moved {
+                moved = now;
+            }
+            let idle = now.since(moved);
+            if idle >= Duration::from_nanos(SPIN_NS) || now >= most {
+                return Ok(false);
+            }
+            if idle < Duration::from_nanos(KEEP_NS) {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
         }
     }
 }
@@ -87,15 +242,15 @@ impl Call<'_> {
         &self,
         messages: impl IntoIterator<Item = Message<'a>>,
     ) -> Result<()> {
-        let mut round = Round { flights: Vec::new(), first: 0 };
-        let begun = messages.into_iter().try_for_each(|message| {
-            let peer = self.members.peer(message.position())?;
-            round.flights.push(Flight::begin(peer, message, self.by)?);
-            Ok(())
-        });
-        let links: Vec<&Link> = round.flights.iter().map(|f| &*f.peer.link).collect();
-        let moved = match begun {
-            Ok(()) => {
+        let mut round = Round::new(*self);
+        let begun = messages.into_iter().try_for_each(|message| round.begin(message));
+        let spun = begun.and_then(|()| round.announce(0)).and_then(|()| round.spin());
+        if let Ok(true) = spun {
+            return Ok(());
+        }
+        let links = round.links();
+        let moved = match spun {
+            Ok(_) => {
                 let look = || {
                     self.check()?;
                     Ok(round.move_on()?.then_some(()))
@@ -123,13 +278,14 @@ impl Call<'_> {
         let by = clock::now().after(Duration::from_nanos(GRACE_NS));
         // Where it is the time that is over, or a death, all know by themselves.
         if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
+            self.members.report_failure();
             let doubtful = e.kind() == ErrorKind::Cancelled;
             let blame =
                 clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));
             // A task is woken by messages and at the end of its wait: the first is as long as the doubt.
             for until in [blame, by] {
                 let told = self.wait(links, until, || {
-                    let mut all = true;
+                    let mut all = round.end_meetings();
                     for flight in &mut round.flights {
                         all &= flight.withdraw_if_matched();
                     }
@@ -151,7 +307,7 @@ impl Call<'_> {
         round.withdraw(if late { AbortReason::DeadlineExceeded } else { AbortReason::Cancelled });
         // What is wrong is known: only answers are waited for.
         let answered = self.wait(links, by, || {
-            let all = round.flights.iter().all(Flight::is_forgotten);
+            let all = round.on_links().all(|flight| flight.is_forgotten());
             Ok(all.then_some(()))
         });
         match answered.await {
@@ -168,7 +324,9 @@ impl Call<'_> {
         mut look: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
         if self.blocks {
-            return self.sleep_until(links, by, look);
+            let found = self.sleep_until(links, by, look);
+            self.members.set_parked(false);
+            return found;
         }
         let mut timer = None;
         poll_fn(|cx| self.poll_until(cx, &mut timer, by, &mut look)).await
@@ -188,6 +346,7 @@ impl Call<'_> {
         timer.get_or_insert_with(|| Timer::new(&shared.wakers, shared.origin, by)).wake(cx.waker());
         // What comes after this wakes the task.
         waker.park_task(cx.waker());
+        self.members.set_parked(true);
         let found = match look() {
             Ok(None) if clock::now() < by => return Poll::Pending,
             Ok(None) => Err(Error::deadline("waiting for other members")),
@@ -195,6 +354,7 @@ impl Call<'_> {
             Err(e) => Err(e),
         };
         waker.unpark_task();
+        self.members.set_parked(false);
         Poll::Ready(found)
     }
 
@@ -222,7 +382,10 @@ impl Call<'_> {
                 busy |= shared.run_data_planes();
             }
             if let Some(found) = look()? {
-                led.note_missed_wakeup();
+                // A member with a channel may be between its words and the frame that wakes.
+                if self.members.channels().next().is_none() {
+                    led.note_missed_wakeup();
+                }
                 spin_policy.record(outcome, short);
                 return Ok(found);
             }
@@ -240,8 +403,12 @@ impl Call<'_> {
             if busy || now < spin_until {
                 outcome.spun();
                 led.unpark();
+                self.members.set_parked(false);
                 std::hint::spin_loop();
-            } else if led.park(timer.park_until(), Duration::from_nanos(pause)) {
+                continue;
+            }
+            self.members.set_parked(true);
+            if led.park(timer.park_until(), Duration::from_nanos(pause)) {
                 outcome.slept(clock::now().since(now));
             }
         }
