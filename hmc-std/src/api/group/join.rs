@@ -95,7 +95,9 @@ impl Join<'_> {
         let (shared, ranks) = (Arc::clone(self.shared), self.ranks.to_vec());
         let (state, spin_policy) = (Mutex::default(), SpinPolicy::default());
         let channels = ranks.iter().map(|_| OnceLock::new()).collect();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let members = Arc::new(Members {
+            has_processors: ranks.len() <= processors,
             shared,
             ranks,
             position,

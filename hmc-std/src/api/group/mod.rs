@@ -116,6 +116,8 @@ struct Members {
     /// Hangs at every member's link.
     waker: Arc<ParkWaker>,
     state: Mutex<State>,
+    /// The system has a processor for each member.
+    has_processors: bool,
     /// Whether its waits spin.
     spin_policy: SpinPolicy,
 }

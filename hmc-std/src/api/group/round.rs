@@ -45,6 +45,9 @@ const MANUAL_POLL_NS: u64 = 1_000_000;
 /// For how long it keeps the processor, before it leaves that to another member between two looks.
 const KEEP_NS: u64 = 1_000;
 
+/// The same while pieces of a long message are copied, if there is a processor for each member.
+const KEEP_LONG_NS: u64 = 20_000;
+
 /// The messages of one round. What has not ended is withdrawn when the value goes.
 struct Round<'m, 'a> {
     call: Call<'m>,
@@ -202,6 +205,8 @@ impl<'m, 'a> Round<'m, 'a> {
         if all || !only_channels || !blocks || members.shared.config.spin.is_zero() {
             return Ok(all);
         }
+        let is_long = members.has_processors && self.streams.iter().any(Stream::is_long);
+        let keep = Duration::from_nanos(if is_long { KEEP_LONG_NS } else { KEEP_NS });
         let mut moved = clock::now();
         let most = by.min(moved.after(Duration::from_nanos(MAX_SPIN_NS)));
         loop {
@@ -216,7 +221,7 @@ impl<'m, 'a> Round<'m, 'a> {
             if idle >= Duration::from_nanos(SPIN_NS) || now >= most {
                 return Ok(false);
             }
-            if idle < Duration::from_nanos(KEEP_NS) {
+            if idle < keep {
                 std::hint::spin_loop();
             } else {
                 std::thread::yield_now();

@@ -70,6 +70,11 @@ impl Stream<'_, '_> {
         self.bytes.extent().len()
     }
 
+    /// Returns whether it is copied in several pieces.
+    pub(in crate::api::group) fn is_long(&self) -> bool {
+        self.len() > PIECE_BYTES
+    }
+
     /// Sends the bytes for which there is space.
     pub(in crate::api::group) fn send_first(&mut self) -> Result<()> {
         if self.sends { self.send() } else { Ok(()) }
