@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use hmc_std::{Address, Group, Session, SessionBuilder};
+use hmc_std::request::Collective;
+use hmc_std::{Address, Element, Exchange, Group, Reduce, Request, Session, SessionBuilder};
 
 use crate::env::{TempDir, Via};
 use crate::listening::Listening as _;
@@ -94,5 +95,53 @@ impl GroupFixture {
             let threads: Vec<_> = ranks.iter().map(run).collect();
             threads.into_iter().map(|t| t.join().expect("a member")).collect()
         })
+    }
+}
+
+/// The collectives that [`Blocks::collect`] knows.
+pub const COLLECTIVES: [&str; 8] = [
+    "barrier",
+    "broadcast",
+    "gather",
+    "scatter",
+    "allgather",
+    "alltoall",
+    "reduce_scatter",
+    "allreduce",
+];
+
+/// Memory for collectives: a block, and one for each member.
+#[derive(Debug)]
+pub struct Blocks {
+    one: Vec<u8>,
+    all: Vec<u8>,
+    more: Vec<u8>,
+}
+
+impl Blocks {
+    /// Blocks of `len` bytes, for `members` members.
+    #[must_use]
+    pub fn new(len: usize, members: usize) -> Self {
+        let all = vec![1; len * members];
+        Self { one: vec![1; len], more: all.clone(), all }
+    }
+
+    /// The collective of that name. Its root, if it has one, is the first member.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    pub fn collect<'a>(&'a mut self, group: &'a Group, name: &str) -> Request<Collective<'a>> {
+        let Self { one, all, more } = self;
+        match name {
+            "barrier" => group.barrier(),
+            "broadcast" => group.broadcast(0, one),
+            "gather" => group.gather(0, one, all),
+            "scatter" => group.scatter(0, all, one),
+            "allgather" => group.allgather(one, all),
+            "alltoall" => group.alltoall(all, more, Exchange::Direct),
+            "reduce_scatter" => group.reduce_scatter(Element::U8, Reduce::Max, all, one),
+            "allreduce" => group.allreduce(Element::U8, Reduce::Max, one),
+            _ => panic!("no collective is called {name}"),
+        }
     }
 }

@@ -86,7 +86,7 @@ fn a_member_that_is_killed_fails_all_others() {
             let (killed, met) = survivors(
                 &members,
                 || {
-                    actor.send(&format!("alltoall {MIB} 0 1 2 3"));
+                    actor.send(&format!("collect alltoall {MIB} 0 1 2 3"));
                     // All three have been through some.
                     for _ in 0..9 {
                         moving.recv_timeout(LONG).expect("exchanges");

@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 
 use hmc_core::types::Access;
 use hmc_std::{
-    Address, ConnType, Error, ErrorKind, Exchange, Message, Op, Peer, Progress, Region, Remote,
-    Result, Session, SessionBuilder, Span, Waited, Window, want::Wanted,
+    Address, ConnType, Error, ErrorKind, Message, Op, Peer, Progress, Region, Remote, Result,
+    Session, SessionBuilder, Span, Waited, Window, want::Wanted,
 };
 use hmc_tests::bystander;
 use hmc_tests::child::{go_on_as_a_child, in_a_child};
 use hmc_tests::counting::Counting;
 use hmc_tests::files;
+use hmc_tests::group_fixture::Blocks;
 use hmc_tests::listening::Listening as _;
 use hmc_tests::planted;
 
@@ -277,16 +278,15 @@ impl Actor {
                 }
                 peer.recv_data_at(at, len).map(|n| n.to_string())
             }
-            // alltoall LEN RANK RANK ..: blocks of LEN bytes in a group of these ranks, for ever
-            "alltoall" => {
-                let block = usize::try_from(number(w.first())?).unwrap_or(0);
+            // collect NAME LEN RANK RANK ..: blocks of LEN bytes in a group of these ranks, for ever
+            "collect" => {
+                let block = usize::try_from(number(w.get(1))?).unwrap_or(0);
                 let ranks =
-                    w.iter().skip(1).map(|r| rank(Some(r))).collect::<Result<Vec<u32>>>()?;
+                    w.iter().skip(2).map(|r| rank(Some(r))).collect::<Result<Vec<u32>>>()?;
                 let group = self.session()?.group(&ranks).wait()?;
-                let send = vec![1; block * ranks.len()];
-                let mut recv = vec![0; block * ranks.len()];
+                let mut blocks = Blocks::new(block, ranks.len());
                 loop {
-                    group.alltoall(&send, &mut recv, Exchange::Direct).wait()?;
+                    blocks.collect(&group, w.first().copied().unwrap_or_default()).wait()?;
                 }
             }
             "put_nb" => self.begin(true, w),

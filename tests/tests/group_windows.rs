@@ -1,0 +1,205 @@
+//! Collectives between members of one host, which put bytes straight into each other's windows (docs/WIRE.md, 9): a member is
+//! killed in each of them, stays away, or sends wrong notices; groups at once; members that sleep.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
+
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use hmc_std::{Error, ErrorKind, Exchange, Group};
+use hmc_tests::actor::Actor;
+use hmc_tests::env::{Via, bound};
+use hmc_tests::group_fixture::{Blocks, COLLECTIVES, GroupFixture};
+
+const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(200);
+/// After so long all survivors know of a death.
+const DEAD_BY: Duration = Duration::from_secs(3);
+/// The rank of the process that is killed, and of the hostile member.
+const DOOMED: u32 = 3;
+
+/// Messages that fit into a ring, and longer ones.
+#[test]
+fn a_member_that_is_killed_in_any_collective_fails_all_others() {
+    for name in COLLECTIVES {
+        for len in [1 << 10, 1 << 20] {
+            let members = GroupFixture::new(Via::Shm, DOOMED);
+            let at = members.dir.path().display();
+            let mut doomed = Actor::session(ACTOR, &format!("rank={DOOMED} uds={at}"));
+            for rank in 0..DOOMED {
+                doomed.request(&format!("connect {rank} {at} shm 20000"));
+            }
+            let (tell, moving) = channel();
+            std::thread::scope(|s| {
+                let run = |session| {
+                    let (session, tell): (&hmc_std::Session, _) = (session, tell.clone());
+                    s.spawn(move || {
+                        let group = session.group(&[0, 1, 2, DOOMED]).wait().unwrap();
+                        let mut blocks = Blocks::new(len, 4);
+                        loop {
+                            if let Err(e) = blocks.collect(&group, name).wait() {
+                                return (e, Instant::now());
+                            }
+                            let _ = tell.send(());
+                        }
+                    })
+                };
+                let threads: Vec<_> = members.sessions.iter().map(run).collect();
+                doomed.send(&format!("collect {name} {len} 0 1 2 {DOOMED}"));
+                for _ in 0..30 {
+                    moving.recv_timeout(LONG).expect("collectives");
+                }
+                let killed = doomed.kill();
+                for (rank, thread) in threads.into_iter().enumerate() {
+                    let (e, at) = thread.join().unwrap();
+                    let what = format!("{name} of {len}, rank {rank}: {e}");
+                    assert_eq!(e.kind(), ErrorKind::PeerDead, "{what}");
+                    assert_eq!(e.peer().map(|r| r.0), Some(DOOMED), "{what}");
+                    let took = at.saturating_duration_since(killed);
+                    assert!(took < bound(DEAD_BY), "{what}: after {took:?}");
+                }
+            });
+        }
+    }
+}
+
+/// It has its windows and writes nothing into them. The group is broken then; a new one works.
+#[test]
+fn a_member_that_stays_away_is_waited_for_until_the_deadline() {
+    for name in COLLECTIVES {
+        let members = GroupFixture::new(Via::Shm, 2);
+        let (tell, told) = channel();
+        let told = std::sync::Mutex::new(told);
+        members.each(|group| {
+            let mut blocks = Blocks::new(1 << 20, 2);
+            blocks.collect(group, name).wait().expect("both do it");
+            if group.position() == 1 {
+                return told.lock().unwrap().recv_timeout(LONG).expect("the other gave up");
+            }
+            // The root of a scatter waits for its receiver, that of a gather for its sender.
+            let begun = Instant::now();
+            let e = blocks.collect(group, name).within(SHORT).wait().expect_err("nobody else");
+            assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{name}: {e}");
+            let took = begun.elapsed();
+            assert!(took >= SHORT && took < bound(Duration::from_secs(3)), "{name}: {took:?}");
+            let again = blocks.collect(group, name).wait().expect_err("it is broken");
+            assert!(again.to_string().contains("broken"), "{again}");
+            tell.send(()).unwrap();
+        });
+        let sums = members.each(|group| {
+            let mut recv = vec![0; 2 * 300_000];
+            group.allgather(&vec![group.position() as u8 + 1; 300_000], &mut recv).wait().unwrap();
+            recv.iter().map(|b| u64::from(*b)).sum::<u64>()
+        });
+        assert_eq!(sums, [900_000; 2], "{name}: a new group");
+    }
+}
+
+/// Exchanges with each other member, and says what is wrong with what came.
+fn exchange(group: &Group, salt: u8, round: usize) {
+    let (me, n) = (group.position(), group.len());
+    let len = [1, 1000, 70_000, 600_000][round % 4];
+    let byte = |from: usize, to: usize| salt.wrapping_add((round * 16 + from * 4 + to) as u8);
+    let send: Vec<u8> = (0..n).flat_map(|to| vec![byte(me, to); len]).collect();
+    let mut recv = vec![0; n * len];
+    group.alltoall(&send, &mut recv, Exchange::Direct).within(LONG).wait().expect("all take part");
+    for (from, part) in recv.chunks(len).enumerate() {
+        assert!(
+            part.iter().all(|b| *b == byte(from, me)),
+            "salt {salt}, round {round}: {from} to {me}"
+        );
+    }
+}
+
+/// Groups that share one member, in threads of their own, and two groups of the same members in turn.
+#[test]
+fn groups_have_windows_of_their_own() {
+    let members = GroupFixture::new(Via::Shm, 3);
+    std::thread::scope(|s| {
+        for (salt, ranks) in [(0, [0, 1]), (100, [2, 0])] {
+            let members = &members;
+            s.spawn(move || {
+                members.each_of(&ranks, |group| (0..200).for_each(|n| exchange(group, salt, n)));
+            });
+        }
+    });
+    members.each(|first| {
+        let session = &members.sessions[first.position()];
+        let second = session.group(&[2, 0, 1]).wait().unwrap();
+        for n in 0..40 {
+            exchange(first, 0, n);
+            exchange(&second, 128, n);
+        }
+    });
+}
+
+/// Without spins, each wait sleeps. One that nobody wakes sleeps for 50 ms.
+#[test]
+fn members_that_sleep_are_woken() {
+    const ROUNDS: usize = 400;
+    let members = GroupFixture::with(Via::Shm, 2, |b| b.spin(Duration::ZERO));
+    let slow = members.each(|group| {
+        let took = |round| {
+            let begun = Instant::now();
+            exchange(group, 0, round % 3);
+            begun.elapsed()
+        };
+        (0..ROUNDS).map(took).filter(|took| *took >= Duration::from_millis(45)).count()
+    });
+    // The system may stop any thread for that long, but not each time.
+    assert!(slow.iter().all(|slow| *slow < ROUNDS / 4), "{slow:?} of {ROUNDS} were slow");
+}
+
+/// Rank 0 passes a barrier, while rank 1 sends those messages by hand and receives one after each.
+fn barrier_beside(messages: &[&[u8]]) -> Result<(), Error> {
+    let members = GroupFixture::new(Via::Shm, 2);
+    let hostile = members.sessions[1].peer(0).unwrap();
+    std::thread::scope(|s| {
+        let honest = &members.sessions[0];
+        let honest = s.spawn(|| honest.group(&[0, 1]).wait()?.barrier().within(LONG).wait());
+        for message in messages {
+            let sent = hostile.send_data(*message).within(LONG).wait();
+            let received = sent.and_then(|_| hostile.recv_data(&mut [0; 16]).within(LONG).wait());
+            if received.is_err() {
+                break;
+            }
+        }
+        honest.join().unwrap()
+    })
+}
+
+#[test]
+fn notices_that_no_member_sends_end_the_collective() {
+    let none = [0; 16];
+    let yes: [u8; 16] = std::array::from_fn(|i| u8::from(i == 0));
+    let with = |at: usize, byte: u8| {
+        let mut notice = none;
+        notice[at] = byte;
+        notice
+    };
+    let cases: [(&str, &[&[u8]], ErrorKind); 7] = [
+        ("a name without its mark", &[&with(3, 9)], ErrorKind::Protocol),
+        ("another mark", &[&with(12, 2)], ErrorKind::Protocol),
+        ("a byte behind the mark", &[&with(15, 1)], ErrorKind::Protocol),
+        ("half a notice", &[&none[..8]], ErrorKind::Protocol),
+        ("a byte more", &[&[0; 17]], ErrorKind::Length),
+        ("another answer", &[&none, &with(0, 2)], ErrorKind::Protocol),
+        ("an answer with a rest", &[&none, &with(9, 1)], ErrorKind::Protocol),
+    ];
+    for (what, messages, kind) in cases {
+        let e = barrier_beside(messages).expect_err(what);
+        assert_eq!((e.kind(), e.peer().map(|r| r.0)), (kind, Some(1)), "{what}: {e}");
+    }
+    // A window that is not there, and a claim to have mapped one: the members use messages.
+    let unknown: [u8; 16] = std::array::from_fn(|i| if i < 12 { 7 } else { u8::from(i == 12) });
+    for (first, second) in [(none, none), (none, yes), (unknown, yes), (unknown, none)] {
+        barrier_beside(&[&first, &second, &[]]).expect("it needs no window");
+    }
+}
