@@ -10,20 +10,26 @@
 //! links and share one order with them: while a collective runs, neither send or receive messages with a member nor run
 //! one of another group that has two members in common with this one. Puts, gets and tags are not concerned.
 //!
+//! Members of one host (shared memory, groups of up to 16) use channels instead. Before the first message that two of them exchange
+//! in a group, each exposes a window of 256 KiB to the other. If both have the other's mapped, they put bytes straight into them from
+//! then on; otherwise they use messages. A waiting thread looks for a short time, then sleeps, and a frame on the link wakes it. A
+//! send is done when all its bytes are in the other member's memory and that member has announced a receive of the same length.
+//!
 //! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they
 //! wait for. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to
 //! a second to tell the partners of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange
 //! with it later ends by its own deadline. So does a partner that was only to receive, and has received a message of at most 4 KiB:
-//! it is sent whole with its offer. A group in which a collective failed is broken: members may stand at different
-//! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once
-//! all members have seen the failure, nothing of it is left on their links: make a new group.
+//! it is sent whole with its offer. Members that have a channel to the failed one learn of it in their next wait for it. A member
+//! that writes wrong counts into a window fails the collective as `Protocol`. A group in which a collective failed is broken: members
+//! may stand at different places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed
+//! then. Once all members have seen the failure, nothing of it is left on their links: make a new group.
 //!
 //! A future that is dropped after its first poll breaks the group: messages of its round are withdrawn, their partners fail as
 //! `Cancelled`, and members that exchange with it later end by their own deadlines.
 //!
 //! Inside: `collectives` and `request` are what a caller asks for, `moves` what carries bytes, `reduce` what reckons with them,
-//! `round` one round of messages, `flight` a message on a link, `call` a collective that runs, `numbers` where reductions are done, `element` and `float16` what
-//! numbers are.
+//! `round` one round of messages, `flight` a message on a link, `channel` a pair of mapped windows, `meeting` how two members agree on
+//! one, `call` a collective that runs, `numbers` where reductions are done, `element` and `float16` what numbers are.
 
 mod call;
 mod channel;
