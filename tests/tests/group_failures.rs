@@ -153,6 +153,41 @@ fn a_member_that_is_stopped_is_dead_by_its_silence() {
     }
 }
 
+/// In the middle of exchanges: the time of a collective ends it, long before the silence of the member does.
+#[test]
+fn a_member_that_is_stopped_is_waited_for_until_the_deadline() {
+    for via in Via::all() {
+        let (members, mut actor) = with_a_doomed_member(via);
+        let (tell, moving) = channel();
+        let (stopped, met) = survivors(
+            &members,
+            || {
+                actor.send(&format!("collect alltoall {MIB} 0 1 2 3"));
+                for _ in 0..9 {
+                    moving.recv_timeout(LONG).expect("exchanges");
+                }
+                actor.stop();
+                Instant::now()
+            },
+            |group| {
+                let (send, mut recv) = (vec![2; 4 * MIB], vec![0; 4 * MIB]);
+                loop {
+                    let exchange = group.alltoall(&send, &mut recv, Exchange::Direct);
+                    exchange.within(Duration::from_millis(500)).wait()?;
+                    let _ = tell.send(());
+                }
+            },
+        );
+        for (rank, (e, at)) in met.iter().enumerate() {
+            let kinds = [ErrorKind::DeadlineExceeded, ErrorKind::Cancelled];
+            assert!(kinds.contains(&e.kind()), "{via:?}, rank {rank}: {e}");
+            let took = at.saturating_duration_since(stopped);
+            assert!(took < bound(Duration::from_secs(2)), "{via:?}: rank {rank} after {took:?}");
+        }
+        let _ = actor.kill();
+    }
+}
+
 /// It has done its part when it leaves: nobody may fail for that.
 #[test]
 fn a_member_that_leaves_after_its_part_harms_nobody() {
