@@ -4,6 +4,7 @@ use hmc_core::region::{Epoch, WindowId};
 
 use super::state::{PostedRecv, RecvOp, SendOp};
 use crate::callbacks::wakers::Notice;
+use crate::memory::Region;
 
 /// What a poll of the rendezvous state leads to, once its lock is free.
 #[derive(Debug, Default)]
@@ -18,4 +19,6 @@ pub(super) struct RndvActions {
     pub(super) revoked: Vec<(WindowId, Epoch)>,
     /// What is over: its memory's owners may run code of theirs.
     pub(super) over: (Vec<SendOp>, Vec<RecvOp>, Vec<PostedRecv>),
+    /// Memory that serves no other message. Its last handle may be here.
+    pub(super) regions: Vec<Region>,
 }

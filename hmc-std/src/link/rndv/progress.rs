@@ -110,7 +110,7 @@ impl Link {
             let _ = self.send(&ControlMessage::Revoke { window, epoch });
         }
         // The last handle of a waker may be there, which is the application's too.
-        if panics(|| drop(after.over)) {
+        if panics(|| drop((after.over, after.regions))) {
             self.wakers.note_panic();
         }
         for notice in after.notices {

@@ -2,6 +2,7 @@
 
 use hmc_core::region::RegionKey;
 
+use super::actions::RndvActions;
 use super::kept_window::KeptWindow;
 use super::state::{BounceBuffers, PostedRecv, RndvState};
 use crate::memory::Region;
@@ -10,15 +11,10 @@ use crate::memory::Region;
 pub(super) const MAX_KEPT: usize = 4;
 
 impl PostedRecv {
-    /// Its halves or its window serve other messages, unless the link `is_dead`.
-    pub(super) fn give_back(
-        &mut self,
-        is_dead: bool,
-        spare: &mut Vec<BounceBuffers>,
-        kept: &mut Vec<KeptWindow>,
-    ) {
-        spare.extend(self.staging.take().filter(|_| !is_dead));
-        kept.extend(self.kept.take().filter(|_| !is_dead));
+    /// Its halves or its window serve other messages.
+    pub(super) fn give_back(&mut self, spare: &mut Vec<BounceBuffers>, kept: &mut Vec<KeptWindow>) {
+        spare.extend(self.staging.take());
+        kept.extend(self.kept.take());
     }
 
     /// Whether its window serves no other message.
@@ -41,6 +37,14 @@ impl RndvState {
     /// The next poll takes back windows of memory that nobody else uses any more.
     pub(crate) fn evict_windows(&mut self) {
         self.evicts = true;
+    }
+
+    /// The link is over: nothing serves another message.
+    pub(super) fn release_idle(&mut self, after: &mut RndvActions) {
+        let kept = std::mem::take(&mut self.kept);
+        after.regions.extend(kept.iter().map(|k| Region::clone(&k.region)));
+        after.regions.extend(std::mem::take(&mut self.spare).into_iter().map(|s| s.region));
+        after.regions.append(&mut self.bounces);
     }
 
     /// Removes windows that are too many, and the useless ones if they are to be evicted.

@@ -12,7 +12,8 @@ use super::actions::RndvActions;
 use super::host::{Host, NoteOutcome};
 use super::note::Note;
 use super::state::{
-    ChunkedPut, MAX_SPARE, MessageBuffer, PostedRecv, RecvOp, RndvState, SendOp, keep_spare, local,
+    BounceBuffers, ChunkedPut, MAX_SPARE, MessageBuffer, PostedRecv, RecvOp, RndvState, SendOp,
+    keep_spare, local,
 };
 use crate::base::error::{Error, ErrorKind, Limit};
 use crate::memory::Span;
@@ -39,7 +40,6 @@ impl RndvState {
         if is_dead {
             self.lose_peer(host);
         }
-        self.is_dead = is_dead;
         self.expire(host, now, after);
         self.match_recvs();
         for i in 0..self.outbound.len() {
@@ -51,6 +51,9 @@ impl RndvState {
         // Before the notes that say so are sent: the peer may offer another at once.
         self.inbound.iter_mut().for_each(|m| m.count_end(&mut self.incoming));
         self.close_unmatched(host, after);
+        if is_dead {
+            self.release_idle(after);
+        }
         self.trim(host, after);
         self.send_notes(host);
         self.take_over(after);
@@ -124,7 +127,6 @@ impl RndvState {
             w.early = w.early.take().or_else(|| Some(host.gone()));
         }
         self.outgoing.clear();
-        self.kept.clear();
     }
 
     fn expire(&mut self, host: &mut impl Host, now: Instant, after: &mut RndvActions) {
@@ -152,7 +154,7 @@ impl RndvState {
                 after.events = true;
                 // No message named its place to the peer.
                 let has_own_window = want.has_own_window();
-                want.give_back(self.is_dead, &mut self.spare, &mut self.kept);
+                want.give_back(&mut self.spare, &mut self.kept);
                 if has_own_window {
                     want.fence = revoke(host, &want.window, after);
                     self.fencing_recvs.push(want);
@@ -188,7 +190,8 @@ impl RndvState {
             let fence = revoke(host, &staging.remote, after);
             self.fencing_buffers.push((staging, fence));
         }
-        self.fencing_buffers.retain_mut(|(s, fence)| !has_passed(host, fence, &s.remote));
+        let left = |(s, fence): &mut (BounceBuffers, _)| has_passed(host, fence, &s.remote);
+        after.regions.extend(self.fencing_buffers.extract_if(.., left).map(|(s, _)| s.region));
     }
 
     /// Sends the notes of the machines, in their order: with the rendezvous state's lock held.
@@ -311,7 +314,7 @@ impl RndvState {
                     after.events = true;
                     // What went well was not revoked: its halves or its window serve again. So does a window that was not opened.
                     if well || w.kept.is_some() {
-                        w.give_back(self.is_dead, &mut self.spare, &mut self.kept);
+                        w.give_back(&mut self.spare, &mut self.kept);
                     }
                 }
                 ReceiverOutput::Free if w.untold => {

@@ -264,8 +264,6 @@ pub(crate) struct RndvState {
     /// Half-buffers and kept windows that are not needed any more, until the peer is out of them.
     pub(super) fencing_buffers: Vec<(BounceBuffers, Option<Fence>)>,
     pub(super) bounces: Vec<Region>,
-    /// The link is over, as far as the last poll knew.
-    pub(super) is_dead: bool,
     next: u32,
 }
 
@@ -352,7 +350,7 @@ impl RndvState {
             if m.machine.is_eager() {
                 m.take_eager(&want);
                 want.untold = want.has_own_window();
-                want.give_back(self.is_dead, &mut self.spare, &mut self.kept);
+                want.give_back(&mut self.spare, &mut self.kept);
                 m.want = Some(want);
                 continue;
             }
@@ -362,7 +360,7 @@ impl RndvState {
                     m.machine
                         .refuse(RndvError::Here(AbortReason::TooLong { capacity: want.space }));
                     want.untold = want.has_own_window();
-                    want.give_back(self.is_dead, &mut self.spare, &mut self.kept);
+                    want.give_back(&mut self.spare, &mut self.kept);
                 }
                 Some(place) => m.machine.answer(want.space, place),
                 None => m.machine.refuse(RndvError::Failed(Failure::Unsupported)),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hmc_core::rndv::{AbortReason, RndvError};
 use hmc_core::work::Failure;
+use hmc_mem::registered::{CachedHandle, Registered as _};
 
 use super::{End, LATER, NOW, bytes_of, pattern, result, run_until_idle, two};
 use crate::base::error::ErrorKind;
@@ -160,9 +161,30 @@ fn windows_that_are_useless_or_too_many_are_taken_back() {
     assert!(far.state.take_kept(last.key()).is_none());
     far.state.evict_windows();
     assert_eq!((far.poll().revoked.len(), far.state.kept.len()), (1, 0));
-    // The end of the link is their fence.
-    let region = zeros(&far);
-    far.receive_kept(&region);
-    far.poll_at(NOW, true);
-    assert!(far.state.kept.is_empty());
+}
+
+/// To unmap a large region takes long: whoever drops it holds no lock.
+#[test]
+fn memory_that_nobody_else_has_outlives_the_poll_that_lets_go_of_it() {
+    // Of a link that ends in the middle of a message or after it, and of a window that is evicted.
+    for (ends, dies) in [(false, true), (true, true), (true, false)] {
+        let (mut near, mut far) = two();
+        let region = zeros(&far);
+        far.receive_kept(&region);
+        if ends {
+            near.send(&pattern(5000));
+            run_until_idle(&mut near, &mut far);
+            assert_eq!(far.state.kept.len(), 1);
+        }
+        drop(region);
+        far.exposed.borrow_mut().clear();
+        far.state.evict_windows();
+        let mut after = far.poll_at(NOW, dies);
+        assert!(far.state.is_empty() && far.state.kept.is_empty());
+        after.over.2.clear();
+        let watch = CachedHandle::new(after.regions.first().expect("its region"));
+        assert_eq!((after.regions.len(), watch.is_only_cached()), (1, false));
+        after.regions.clear();
+        assert!(watch.is_only_cached(), "the state has no handle");
+    }
 }
