@@ -200,7 +200,7 @@ impl Link {
         self.end_data(eof);
         // Pairs with the one in `with_rndv`: we find a message that begins, or its poll finds the link dead.
         fence(Ordering::SeqCst);
-        self.run_rndv();
+        self.end_rndvs();
         self.reactor.unwatch_link(self.ctrl_socket(), self.data_socket().map(Arc::as_ref));
         self.leader_lock.notify();
         self.park_wakers.wake(&self.wakers);

@@ -89,6 +89,12 @@ impl Link {
         }
     }
 
+    /// The link is over: its messages end, and what is kept for later ones goes. Call it without locks.
+    pub(in crate::link) fn end_rndvs(&self) {
+        self.rndv.live.store(true, Ordering::SeqCst);
+        self.run_rndv();
+    }
+
     /// Wakes and drops what puts set free that ended at once; without locks.
     fn follow_up_puts(&self, later: Vec<Deferred>) {
         let _aside = DeferDrops::to(&self.wakers);
