@@ -285,19 +285,24 @@ pub(crate) fn pair_that_beats(heartbeat: Duration) -> (End, End) {
 /// As [`pair`], over a stream, of which the first has a data plane beside it whose progress that worker makes. `has_posted`: it says
 /// once that something was posted there.
 pub(crate) fn pair_with_worker(worker: &Worker, has_posted: bool) -> (End, End) {
-    let worker = Some((worker.clone(), has_posted));
-    pair_of(ConnType::Tcp, StdDuration::ZERO, Duration::ZERO, worker)
+    let scripted = Some((Some(worker.clone()), has_posted));
+    pair_of(ConnType::Tcp, StdDuration::ZERO, Duration::ZERO, scripted)
+}
+
+/// As [`pair`], over a stream; the second is inside each window of the first that is revoked.
+pub(crate) fn pair_that_stays_inside() -> (End, End) {
+    pair_of(ConnType::Tcp, StdDuration::ZERO, Duration::ZERO, Some((None, false)))
 }
 
 fn pair_of(
     conn: ConnType,
     spin: StdDuration,
     heartbeat: Duration,
-    worker: Option<(Worker, bool)>,
+    scripted: Option<(Option<Worker>, bool)>,
 ) -> (End, End) {
     let (ours, theirs) = met(heartbeat, clock::now());
     let ((ctrl, far_ctrl), (data, far_data)) = (sockets(), sockets());
-    let end = |peer, control, ctrl, data: Arc<Socket>, worker: Option<(Worker, bool)>| {
+    let end = |peer, control, ctrl, data: Arc<Socket>, scripted: Option<(Option<Worker>, bool)>| {
         End::new(|owner| {
             let inbox = inbox();
             let stream = StreamDataPlane::new(StreamSetup {
@@ -313,10 +318,10 @@ fn pair_of(
                 windows: 8,
                 inbox: Arc::clone(&inbox),
             });
-            let plane = match worker {
+            let plane = match scripted {
                 Some((worker, has_posted)) => {
                     let plane = Scripted { has_posted, ..Scripted::default() };
-                    AnyDataPlane::new(WithStream::new(plane, stream, Some(worker), false))
+                    AnyDataPlane::new(WithStream::new(plane, stream, worker, false))
                 }
                 None if conn == ConnType::Shm => {
                     let plane = ShmDataPlane::new(stream, None, true).expect("a page of words");
@@ -331,7 +336,8 @@ fn pair_of(
             LinkInit { data_socket: Some(data), inbox, spin, ..parts }
         })
     };
-    let (near, far) = (end(1, ours, ctrl, data, worker), end(0, theirs, far_ctrl, far_data, None));
+    let (near, far) =
+        (end(1, ours, ctrl, data, scripted), end(0, theirs, far_ctrl, far_data, None));
     for (me, other) in [(&near, &far), (&far, &near), (&near, &far)] {
         me.link.choose(conn, String::new());
         me.run_until_idle();

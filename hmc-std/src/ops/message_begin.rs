@@ -237,8 +237,7 @@ impl Peer {
         // Where that fails, halves are asked for.
         let remote = self.expose_for_rndv(region, 0, region.len()).ok()?;
         // It is open while a message comes.
-        self.link.close_window(&remote);
-        Some(KeptWindow::new(region, remote))
+        self.link.close_window(region, remote)
     }
 
     /// Two half-buffers for a message of up to `space` bytes, exposed to the peer.

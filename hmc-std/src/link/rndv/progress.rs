@@ -14,15 +14,17 @@ use hmc_mem::shared::SharedBytes;
 use super::actions::RndvActions;
 use super::handle::MessageHandle;
 use super::host::Host as _;
+use super::kept_window::KeptWindow;
 use super::note::Note;
 use super::on_link::OnLink;
-use super::state::RndvState;
+use super::state::{BounceBuffers, RndvState};
 use crate::base::error::Result;
 use crate::base::lock::lock;
 use crate::callbacks::deferred_drops::DeferDrops;
 use crate::callbacks::wakers::panics;
 use crate::link::deferred::Deferred;
 use crate::link::{Link, LinkState};
+use crate::memory::Region;
 
 /// Notes that may wait for somebody who looks at them.
 const MAX_NOTES: usize = held::of_message(ControlKind::Rndv).count();
@@ -204,10 +206,15 @@ impl Link {
         Ok(())
     }
 
-    /// Closes a window of which nobody was told yet.
-    pub(crate) fn close_window(&self, window: &WindowDesc) {
-        // The peer is not inside, and if it were, the window would not be opened.
-        let _ = OnLink::new(self).close(window);
+    /// Closes a window over that region of which nobody was told yet, to serve messages. `None` when the peer is at its gate: also an
+    /// entry that is refused, because it names the place's last window, is there for a moment. The window is taken back then.
+    pub(crate) fn close_window(&self, region: &Region, remote: WindowDesc) -> Option<KeptWindow> {
+        if OnLink::new(self).close(&remote).is_none() {
+            return Some(KeptWindow::new(region, remote));
+        }
+        let window = BounceBuffers { region: region.clone(), remote };
+        self.with_rndv(|state| state.retire(window));
+        None
     }
 
     /// Takes back windows that served messages into memory that nobody else uses any more.

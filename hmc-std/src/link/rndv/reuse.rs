@@ -47,7 +47,12 @@ impl RndvState {
         after.regions.append(&mut self.bounces);
     }
 
-    /// Removes windows that are too many, and the useless ones if they are to be evicted.
+    /// The next poll takes that window back.
+    pub(super) fn retire(&mut self, window: BounceBuffers) {
+        self.retired.push(window);
+    }
+
+    /// Removes windows that are retired or too many, and the useless ones if they are to be evicted.
     pub(super) fn surplus_windows(&mut self) -> Vec<BounceBuffers> {
         let evicts = std::mem::take(&mut self.evicts);
         let mut too_many = self.kept.len().saturating_sub(MAX_KEPT);
@@ -56,8 +61,9 @@ impl RndvState {
             too_many = too_many.saturating_sub(1);
             goes
         });
-        surplus
-            .map(|k| BounceBuffers { region: Region::clone(&k.region), remote: k.remote })
-            .collect()
+        let surplus =
+            surplus.map(|k| BounceBuffers { region: Region::clone(&k.region), remote: k.remote });
+        let retired = std::mem::take(&mut self.retired);
+        surplus.chain(retired).collect()
     }
 }

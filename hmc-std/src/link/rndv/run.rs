@@ -22,6 +22,9 @@ use crate::transport::data_plane::Fence;
 /// Notes for which storage is kept.
 const KEPT_NOTES: usize = 64;
 
+/// How often a gate is looked at, at which somebody is.
+const LOOKS: usize = 256;
+
 impl RndvState {
     pub(super) fn poll(
         &mut self,
@@ -281,7 +284,7 @@ impl RndvState {
             match output {
                 ReceiverOutput::Send(note) => {
                     let opens = matches!(note, RndvMsg::Ready { .. });
-                    if opens && w.kept.is_some() && !host.reopen(&w.window) {
+                    if opens && w.kept.is_some() && !reopens(host, &w.window) {
                         machine.end(RndvError::Failed(Failure::Unsupported));
                         continue;
                     }
@@ -375,6 +378,11 @@ pub(super) fn collect(host: &mut impl Host, m: &mut SendOp) {
 fn revoke(host: &mut impl Host, window: &WindowDesc, after: &mut RndvActions) -> Option<Fence> {
     after.revoked.push((window.window, window.epoch));
     host.revoke(window)
+}
+
+/// Opens a closed window. An entry that is refused is at its gate for some instructions.
+fn reopens(host: &mut impl Host, window: &WindowDesc) -> bool {
+    (0..LOOKS).any(|_| host.reopen(window))
 }
 
 /// Whether the peer is out of a window that was taken back.

@@ -261,7 +261,9 @@ pub(crate) struct RndvState {
     pub(super) kept: Vec<KeptWindow>,
     /// Those of `kept` that are useless are to be taken back.
     pub(super) evicts: bool,
-    /// Half-buffers and kept windows that are not needed any more, until the peer is out of them.
+    /// Windows that no message has, to be taken back.
+    pub(super) retired: Vec<BounceBuffers>,
+    /// Half-buffers and windows that are not needed any more, until the peer is out of them.
     pub(super) fencing_buffers: Vec<(BounceBuffers, Option<Fence>)>,
     pub(super) bounces: Vec<Region>,
     next: u32,

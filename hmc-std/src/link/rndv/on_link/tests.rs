@@ -7,7 +7,7 @@ use hmc_mem::gate::WindowGate;
 use hmc_mem::os::memfd::Mapping;
 
 use super::OnLink;
-use crate::link::ends::pair;
+use crate::link::ends::{pair, pair_that_stays_inside};
 use crate::link::rndv::host::Host as _;
 use crate::transport::data_plane::Fence;
 use crate::transport::gate::Gate;
@@ -42,4 +42,15 @@ fn a_window_comes_back_when_its_peer_has_ended_inside() {
     assert!(!host.has_passed(&fence, &window));
     drop(far);
     assert!(host.has_passed(&fence, &window), "nobody is there to leave it");
+}
+
+/// Somebody at its gate would be there when it is to be opened, as far as this end knows.
+#[test]
+fn a_window_that_does_not_close_serves_no_message() {
+    for inside in [false, true] {
+        let (near, _far) = if inside { pair_that_stays_inside() } else { pair(ConnType::Shm) };
+        let (region, window) = near.expose(1);
+        let kept = near.link.close_window(&region, window);
+        assert_eq!((kept.is_none(), near.link.has_rndvs()), (inside, inside), "it is taken back");
+    }
 }

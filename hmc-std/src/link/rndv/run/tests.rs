@@ -49,8 +49,8 @@ struct Fake {
     inside: bool,
     /// Windows that were opened again and are not closed.
     open: Vec<WindowId>,
-    /// Windows that cannot be opened again.
-    stuck: bool,
+    /// How often windows cannot be opened again.
+    stuck: usize,
     outgoing: Option<NoteOutcome>,
     next: u32,
 }
@@ -107,8 +107,12 @@ impl Host for Fake {
     }
 
     fn reopen(&mut self, window: &WindowDesc) -> bool {
+        if self.stuck != 0 {
+            self.stuck = self.stuck.saturating_sub(1);
+            return false;
+        }
         self.open.push(window.window);
-        !self.stuck
+        true
     }
 
     fn has_passed(&mut self, _: &Fence, _: &WindowDesc) -> bool {
