@@ -147,6 +147,8 @@ pub struct WindowEntry {
     kind: MemoryKind,
     key: RegionKey,
     span: ByteRange,
+    /// The part of `span` that requests of the peer reach.
+    served: ByteRange,
 }
 
 impl WindowEntry {
@@ -159,6 +161,7 @@ impl WindowEntry {
         kind: MemoryKind::Cpu,
         key: RegionKey { index: 0, generation: 0 },
         span: Extent::new(0).whole(),
+        served: Extent::new(0).whole(),
     };
 
     /// Returns its state.
@@ -248,6 +251,7 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
                     kind,
                     key: local.key,
                     span: local.span,
+                    served: local.span,
                 };
                 return Ok(e.describe());
             }
@@ -293,9 +297,32 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
             return Err(WindowFault::Access);
         }
         match e.span.sub(Side::Remote, offset, len) {
-            Ok(span) => Ok(LocalSlice { key: e.key, span }),
+            Ok(span) if e.served.offset() <= span.offset() && span.end() <= e.served.end() => {
+                Ok(LocalSlice { key: e.key, span })
+            }
+            Ok(_) => Err(WindowFault::Revoked),
             Err(range) => Err(WindowFault::OutOfWindow(range)),
         }
+    }
+
+    /// From here on requests of the peer reach only `len` bytes from `offset` of the window: others are refused as
+    /// [`WindowFault::Revoked`]. The peer is not told, and its name, epoch and length stay. It bounds what this end copies for the
+    /// peer; a peer that has the pages mapped copies by itself.
+    ///
+    /// # Errors
+    /// As [`Self::entry`], and [`WindowFault::OutOfWindow`].
+    pub fn serve(
+        &mut self,
+        id: WindowId,
+        epoch: Epoch,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), WindowFault> {
+        let part = self.entry(id, epoch)?.span.sub(Side::Remote, offset, len);
+        let e =
+            self.entries.as_mut().get_mut(usize::from(id.index())).ok_or(WindowFault::Unknown)?;
+        e.served = part.map_err(WindowFault::OutOfWindow)?;
+        Ok(())
     }
 
     /// Applies a transition (all but `Expose` and `PeerAccess`, which have their own methods) to a window.

@@ -88,9 +88,10 @@ pub trait Target: Registration {
     }
 
     /// Opens a [closed](crate::window::WindowState::Closed) window again under its epoch, so that what the peer knows of it holds
-    /// again. Returns `false`, and it stays closed, if the peer knows no more of it.
-    fn reopen(&mut self, id: WindowId, epoch: Epoch) -> bool {
-        let _ = (id, epoch);
+    /// again; requests of the peer reach only `len` bytes from `offset` ([`WindowTable::serve`]). Returns `false`, and it stays
+    /// closed, if the transport keeps no closed windows, the window is not closed, or the peer may still be inside.
+    fn reopen(&mut self, id: WindowId, epoch: Epoch, (offset, len): (u64, u64)) -> bool {
+        let _ = (id, epoch, offset, len);
         false
     }
 

@@ -21,6 +21,7 @@ use crate::memory::{HeapBytes, Region, check_writable};
 use crate::ops::carried::{Carried, LocalBytes};
 use crate::ops::message_op::MessageOp;
 use crate::ops::peer_handle::Peer;
+use crate::state::inner::Serves;
 
 /// From so many bytes on the pages of a receive's region are mapped for it, which takes as long as to copy about as many.
 const KEPT_FROM_BYTES: u64 = 64 << 10;
@@ -160,7 +161,11 @@ impl Peer {
             Ok(if let Some(window) = self.kept_window(&region, space) {
                 Place::Kept(window)
             } else if space > self.longest_staged() {
-                Place::Other(Err(self.expose_for_rndv(&region, range.offset(), space)?))
+                Place::Other(Err(self.expose_for_rndv(
+                    &region,
+                    (range.offset(), space),
+                    Serves::All,
+                )?))
             } else {
                 Place::Other(Ok(self.staging(space)?))
             })
@@ -216,11 +221,16 @@ impl Peer {
         }
     }
 
-    fn expose_for_rndv(&self, region: &Region, at: u64, len: u64) -> Result<WindowDesc> {
+    fn expose_for_rndv(
+        &self,
+        region: &Region,
+        (at, len): (u64, u64),
+        serves: Serves,
+    ) -> Result<WindowDesc> {
         let role = WindowRole::Named(0);
         // The peer learns of the window with the place of a message, by no advert.
         let advert =
-            self.shared.expose(&self.link, region, (at, len, None), Access::WRITE, role)?;
+            self.shared.expose(&self.link, region, (at, len, None), Access::WRITE, role, serves)?;
         Ok(advert.region)
     }
 
@@ -235,7 +245,7 @@ impl Peer {
             return kept;
         }
         // Where that fails, halves are asked for.
-        let remote = self.expose_for_rndv(region, 0, region.len()).ok()?;
+        let remote = self.expose_for_rndv(region, (0, region.len()), Serves::Nothing).ok()?;
         // It is open while a message comes.
         self.link.close_window(region, remote)
     }
@@ -254,7 +264,7 @@ impl Peer {
             let size = usize::try_from(len).unwrap_or(0);
             self.shared.regions.adopt(Box::new(HeapBytes::from(vec![0; size])))?
         };
-        let remote = self.expose_for_rndv(&region, 0, len)?;
+        let remote = self.expose_for_rndv(&region, (0, len), Serves::All)?;
         Ok(BounceBuffers { region, remote })
     }
 }

@@ -127,6 +127,14 @@ pub(crate) struct SessionInit {
     pub(crate) wakers: Arc<Wakers>,
 }
 
+/// What requests of a peer reach of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serves {
+    All,
+    /// Nothing before [`hmc_core::transport::Target::reopen`] says which part.
+    Nothing,
+}
+
 impl SessionInner {
     pub(crate) fn new(parts: SessionInit) -> Arc<Self> {
         let registry = Membership::new(parts.config.rank, parts.config.ranks);
@@ -314,8 +322,14 @@ impl SessionInner {
     pub(crate) fn announce_buffer(&self, link: &Link) -> Result<()> {
         link.send_wireup()?;
         let region = self.buffer.region();
-        let advert =
-            self.expose(link, region, (0, region.len(), None), Access::all(), WindowRole::Default)?;
+        let advert = self.expose(
+            link,
+            region,
+            (0, region.len(), None),
+            Access::all(),
+            WindowRole::Default,
+            Serves::All,
+        )?;
         link.send(&ControlMessage::Advert(advert))
     }
 
@@ -331,7 +345,7 @@ impl SessionInner {
             .with_remedy("register it with this one"))
     }
 
-    /// Exposes a range of a region to a peer.
+    /// Exposes a range of a region to a peer, whose requests reach what `serves` says.
     pub(crate) fn expose(
         &self,
         link: &Link,
@@ -339,6 +353,7 @@ impl SessionInner {
         (offset, len, generations): (u64, u64, Option<&Generations>),
         access: Access,
         role: WindowRole,
+        serves: Serves,
     ) -> Result<RegionAdvert> {
         let slice = region.slice(offset, len)?;
         if let Some(g) = generations {
@@ -357,6 +372,9 @@ impl SessionInner {
                 .plane()
                 .expose(region, (slice, generations), access, entropy, &mut space)
                 .map_err(|e| e.with_peer(link.peer))?;
+            if serves == Serves::Nothing {
+                let _ = data.plane().windows().serve(exposed.window, exposed.epoch, 0, 0);
+            }
             // Sends the descriptor, if there is one.
             let mapped = data.plane().offers_pages(exposed.window, exposed.epoch);
             data.plane().flush();

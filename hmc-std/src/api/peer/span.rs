@@ -6,6 +6,7 @@ use crate::memory::{ConnBuffer, Generations, Region};
 use crate::ops::exposable::Exposable;
 use crate::ops::exposure::Exposure;
 use crate::ops::window::Window;
+use crate::state::inner::Serves;
 use hmc_core::types::Access;
 use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::message::ControlMessage;
@@ -66,7 +67,8 @@ impl Peer {
         self.link.check_open()?;
         let place = (0, buffer.len(), None);
         let role = WindowRole::Named(0);
-        let advert = self.shared.expose(&self.link, buffer.region(), place, access, role)?;
+        let advert =
+            self.shared.expose(&self.link, buffer.region(), place, access, role, Serves::All)?;
         Ok(Window::new(Exposure::new(self.clone(), advert.region), buffer))
     }
 
@@ -87,8 +89,14 @@ impl Peer {
                 .with_remedy("wait for their processes to end"));
         }
         self.link.check_open()?;
-        let advert =
-            self.shared.expose(&self.link, region, place, access, WindowRole::Named(label))?;
+        let advert = self.shared.expose(
+            &self.link,
+            region,
+            place,
+            access,
+            WindowRole::Named(label),
+            Serves::All,
+        )?;
         if let Err(e) = self.link.send(&ControlMessage::Advert(advert)) {
             self.link.revoke_unannounced(&advert.region);
             return Err(e);

@@ -49,8 +49,8 @@ pub(super) trait Host {
     /// Closes a window, of which the peer is not told. `None` when its fence has passed, so that [`Self::reopen`] may follow.
     fn close(&mut self, window: &WindowDesc) -> Option<Fence>;
 
-    /// Opens a window that was closed. Whether it did.
-    fn reopen(&mut self, window: &WindowDesc) -> bool;
+    /// Opens a window that was closed, for `len` bytes from `offset` of it. Whether it did.
+    fn reopen(&mut self, window: &WindowDesc, part: (u64, u64)) -> bool;
 
     /// Whether the peer is out of a window that was taken back, which is gone then.
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool;

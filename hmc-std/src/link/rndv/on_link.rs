@@ -139,8 +139,8 @@ impl Host for OnLink<'_> {
         }
     }
 
-    fn reopen(&mut self, window: &WindowDesc) -> bool {
-        self.link.data().plane().reopen(window.window, window.epoch)
+    fn reopen(&mut self, window: &WindowDesc, part: (u64, u64)) -> bool {
+        self.link.data().plane().reopen(window.window, window.epoch, part)
     }
 
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool {

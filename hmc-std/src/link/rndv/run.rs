@@ -284,7 +284,7 @@ impl RndvState {
             match output {
                 ReceiverOutput::Send(note) => {
                     let opens = matches!(note, RndvMsg::Ready { .. });
-                    if opens && w.kept.is_some() && !reopens(host, &w.window) {
+                    if opens && w.kept.is_some() && !reopens(host, &w.window, w.part()) {
                         machine.end(RndvError::Failed(Failure::Unsupported));
                         continue;
                     }
@@ -381,8 +381,8 @@ fn revoke(host: &mut impl Host, window: &WindowDesc, after: &mut RndvActions) ->
 }
 
 /// Opens a closed window. An entry that is refused is at its gate for some instructions.
-fn reopens(host: &mut impl Host, window: &WindowDesc) -> bool {
-    (0..LOOKS).any(|_| host.reopen(window))
+fn reopens(host: &mut impl Host, window: &WindowDesc, part: (u64, u64)) -> bool {
+    (0..LOOKS).any(|_| host.reopen(window, part))
 }
 
 /// Whether the peer is out of a window that was taken back.

@@ -175,6 +175,11 @@ impl PostedRecv {
         if self.exact { len == self.space } else { len <= self.space }
     }
 
+    /// The part of its window that its memory is: offset and length.
+    pub(super) const fn part(&self) -> (u64, u64) {
+        (self.at, self.space)
+    }
+
     /// Where a message of `len` bytes is to be put. Only asked when there is space for it.
     fn place(&self, len: u64) -> Option<RecvTarget> {
         match &self.staging {

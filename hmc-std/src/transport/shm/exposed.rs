@@ -90,11 +90,17 @@ impl ShmDataPlane {
         }
         Some(Gate { page: Arc::clone(&self.page), at: word_at(id.index()) })
     }
-    /// Opens the word of a window that was closed and in which nobody is.
-    pub(super) fn reopen_window(&mut self, id: WindowId, epoch: Epoch) -> bool {
+    /// Opens the word of a window that was closed and in which nobody is, for that part of it.
+    pub(super) fn reopen_window(
+        &mut self,
+        id: WindowId,
+        epoch: Epoch,
+        (offset, len): (u64, u64),
+    ) -> bool {
         let Ok(word) = self.page.bytes().word(word_at(id.index())) else { return false };
         let word = WindowGate::new(word);
         word.is_drained()
+            && self.stream.windows().serve(id, epoch, offset, len).is_ok()
             && self.stream.windows().apply(id, epoch, WindowTransition::Reopen).is_ok()
             && word.open(word_epoch(epoch)).is_ok()
     }

@@ -95,8 +95,8 @@ impl Target for ShmDataPlane {
         Ok(self.close_window(id).map_or(Fence::Passed, Fence::Gate))
     }
 
-    fn reopen(&mut self, id: WindowId, epoch: Epoch) -> bool {
-        self.reopen_window(id, epoch)
+    fn reopen(&mut self, id: WindowId, epoch: Epoch, part: (u64, u64)) -> bool {
+        self.reopen_window(id, epoch, part)
     }
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {

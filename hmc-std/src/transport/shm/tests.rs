@@ -213,24 +213,36 @@ fn a_closed_window_refuses_the_peer_until_it_is_opened_again() {
         pair.near.post(&work(0, Opcode::Put, &source, &window, 64)).expect("space");
         poll(&mut pair.near, 1)
     };
-    assert!(!pair.far.reopen(id, epoch), "it is open");
+    assert!(!pair.far.reopen(id, epoch, (0, 64)), "it is open");
     assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Passed)));
-    assert!(!pair.far.reopen(id, epoch), "it is being revoked");
+    assert!(!pair.far.reopen(id, epoch, (0, 64)), "it is being revoked");
     pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
     assert_eq!(put(&mut pair), [(0, Err(Failure::Window(WindowFault::Revoked)))]);
     assert!(ones(&target, 0));
-    assert!(pair.far.reopen(id, epoch));
+    assert!(pair.far.reopen(id, epoch, (0, 64)));
     assert_eq!(put(&mut pair), [(0, Ok(64))]);
     assert!(ones(&target, 64));
+    // Requests reach the part that was opened, and nothing else of the window.
+    assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Passed)));
+    pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
+    assert!(!pair.far.reopen(id, epoch, (8, 57)), "beyond the window");
+    assert!(pair.far.reopen(id, epoch, (8, 16)));
+    let reached = |pair: &mut Pair, at, len| {
+        pair.far.windows().check(id, epoch, at, len, Access::WRITE).map(|slice| slice.span.len())
+    };
+    assert_eq!(reached(&mut pair, 8, 16), Ok(16));
+    for (at, len) in [(7, 1), (7, 17), (8, 17), (24, 1), (0, 64)] {
+        assert_eq!(reached(&mut pair, at, len), Err(WindowFault::Revoked), "{len} bytes at {at}");
+    }
     // A peer that says it has left, and has not.
     let page = Arc::clone(&pair.far.page);
     let gate = WindowGate::new(page.bytes().word(word_at(id.index())).expect("a word"));
     gate.enter(word_epoch(epoch)).expect("it is open");
     assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Gate(_))));
     pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
-    assert!(!pair.far.reopen(id, epoch));
+    assert!(!pair.far.reopen(id, epoch, (0, 64)));
     gate.exit();
-    assert!(pair.far.reopen(id, epoch));
+    assert!(pair.far.reopen(id, epoch, (0, 64)));
 }
 
 /// The tag follows as an empty put: the bytes went through memory.

@@ -25,6 +25,7 @@ fn table<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>>(mut t: WindowTable<S>) 
     done(WindowTable::entry(&t, window(), epoch()));
     done(WindowTable::check(&t, window(), epoch(), number(), number(), access()));
     done(WindowTable::apply(&mut t, window(), epoch(), any(WindowTransition::Revoke)));
+    done(WindowTable::serve(&mut t, window(), epoch(), number(), number()));
     done(&mut t);
     WindowTable::in_use(&t).for_each(done);
 }

@@ -106,7 +106,7 @@ impl Host for Fake {
         self.inside.then_some(Fence::PeerAck)
     }
 
-    fn reopen(&mut self, window: &WindowDesc) -> bool {
+    fn reopen(&mut self, window: &WindowDesc, _: (u64, u64)) -> bool {
         if self.stuck != 0 {
             self.stuck = self.stuck.saturating_sub(1);
             return false;
