@@ -9,7 +9,7 @@
 //! | hand out references to blocks that are used again (caches) | [`Memory::generations`](crate::Memory::generations), and transfers that [`expect`](crate::Request::expect) one |
 //! | move many blocks at equal distances | one [`Piece`](crate::Piece) with [`repeat`](crate::Piece::repeat) |
 //! | move many pieces as one operation, perhaps again and again | [`Remote::put_list`](crate::Remote::put_list), [`Request::prepare`](crate::Request::prepare) |
-//! | tell the peer that bytes are there | [`Request::notify`](crate::Request::notify), or [`Peer::send`](crate::Peer::send) after the put |
+//! | tell the peer that bytes are there | [`Request::notify`](crate::Request::notify), or [`Peer::send`](crate::Peer::send) after a put that is visible |
 //! | wait for a peer | [`Session::connect`](crate::Session::connect) to it, or [`Session::accept`](crate::Session::accept) |
 //! | receive a tag, number or opaque bytes | [`Peer::recv`](crate::Peer::recv); of any peer, or of one that has yet to appear, [`Session::recv`](crate::Session::recv) |
 //! | send a message of any size, matched by order | [`Peer::send_data`](crate::Peer::send_data) and [`Peer::recv_data`](crate::Peer::recv_data) |
@@ -38,14 +38,14 @@
 //! | done means | |
 //! | --- | --- |
 //! | put | the peer can read the bytes |
-//! | put with `.when(CompleteWhen::Local)` | the memory here may be used again; whether the bytes arrive is not known yet |
+//! | put with `.when(CompleteWhen::Local)` | the memory here may be used again; whether and when the bytes arrive is not known |
 //! | get | the bytes are here |
 //! | put with `.notify(tag)` | the tag is in the peer's inbox, behind all bytes of its put or list |
 //! | tag, number, opaque bytes | the system has them: they arrive even if this process ends now |
 //! | `send_data` | the peer has the bytes |
 //!
 //! Operations that are under way at the same time have no order: where two write the same bytes, these may be mixed. Whoever
-//! receives a tag can read the bytes of all puts that its sender waited for before. Tags, numbers and opaque bytes of one peer
+//! receives a tag can read the bytes of all puts that its sender waited for before (not of those that were complete locally). Tags, numbers and opaque bytes of one peer
 //! arrive in the order in which they were sent; messages of `send_data` are matched in the order of their sends and receives.
 //!
 //! # Memory

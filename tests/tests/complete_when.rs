@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hmc_std::{
     CompleteWhen, ConnBuffer, ConnType, ErrorKind, Message, Op, Peer, Piece, Remote, Session,
+    Waited,
 };
 use hmc_tests::actor::Actor;
 use hmc_tests::env::TempDir;
@@ -64,14 +65,26 @@ fn a_stopped_target_holds_up_visible_puts_only() {
     };
     put(0, &one);
     let pieces = [Piece::new(two.range(0, LEN / 2).unwrap(), LEN), Piece::new(two.all(), LEN)];
-    let list = stopped.window.put_list(&pieces[1..]).when(CompleteWhen::Local).notify(5);
+    let list = stopped.window.put_list(&pieces[1..]).when(CompleteWhen::Local);
     assert_eq!(list.start().and_then(Op::wait).unwrap().bytes, LEN);
     two.fill(0, LEN, 0xEE).unwrap();
+    // Whose tag tells of the bytes waits for them.
+    let local = stopped.window.put(0, two.range(0, 0).unwrap()).when(CompleteWhen::Local);
+    let tagged = local.notify(5).start().unwrap();
+    let pieces = [Piece::new(three.range(0, 64).unwrap(), 3 * LEN)];
+    let tagged_list = stopped.window.put_list(&pieces).when(CompleteWhen::Local).notify(6);
+    let tagged_list = tagged_list.start().unwrap();
+    for op in [&tagged, &tagged_list] {
+        assert!(matches!(op.wait_for(Duration::from_millis(50)), Waited::Limit), "it is not there");
+    }
     let visible = stopped.window.put(2 * LEN, three.all()).within(SOON).wait().unwrap_err();
     assert_eq!(visible.kind(), ErrorKind::DeadlineExceeded);
     stopped.actor.resume();
     assert!(stopped.peer.is_connected());
-    assert_eq!(stopped.actor.request("recv 0 20000").trim(), "5");
+    for (op, tag) in [(tagged, "5"), (tagged_list, "6")] {
+        op.wait().unwrap();
+        assert_eq!(stopped.actor.request("recv 0 20000").trim(), tag);
+    }
     assert_eq!(stopped.crc_there(LEN), stopped.filled(2).crc32c(0, LEN).unwrap());
     stopped.window.get(0, one.all()).within(LONG).wait().unwrap();
     assert_eq!(one.crc32c(0, LEN).unwrap(), stopped.filled(1).crc32c(0, LEN).unwrap());

@@ -136,8 +136,14 @@ impl queue::Hold for OpResources {
             }
         };
         let t = list.transfer(cursor, left)?;
-        let opcode = if notifies { Opcode::PutNotify { tag: self.tag } } else { t.opcode };
-        Some(Transfer { opcode, ..t })
+        match &self.memory {
+            // The tag waits for the parts before it: they are complete when their bytes are there.
+            Memory::NotifyingList(..) => {
+                let opcode = if notifies { Opcode::PutNotify { tag: self.tag } } else { t.opcode };
+                Some(Transfer { opcode, when: CompleteWhen::Visible, ..t })
+            }
+            _ => Some(t),
+        }
     }
 
     fn keep(&mut self, t: &Transfer) -> bool {

@@ -258,7 +258,9 @@ impl TransferList {
         let local = LocalSlice { key, span: here };
         let expected = shape.expects.then_some(run.generation);
         let remote = WindowSlice { window: self.window, epoch: self.epoch, span: there, expected };
-        let (opcode, when) = (self.opcode, self.when);
+        let opcode = self.opcode;
+        // Whoever expects a generation hears of another one.
+        let when = if shape.expects { CompleteWhen::Visible } else { self.when };
         Some((region, Transfer { opcode, when, local, remote }))
     }
 }

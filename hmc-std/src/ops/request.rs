@@ -144,11 +144,13 @@ impl<V: Notify> Request<V> {
 impl<V: When> Request<V> {
     /// Says when the put is complete. [`CompleteWhen::Visible`], the default: the peer can read the bytes.
     /// [`CompleteWhen::Local`]: the memory here may be used again, as a send of MPI or a write of RDMA says it. The bytes arrive
-    /// later, without an order among puts; that they did not, because the peer ended or took its window back meanwhile, is not
-    /// reported by this put. A tag ([`Request::notify`]) still follows its bytes.
+    /// later, without an order to anything else: a tag that is sent after such a put may come before its bytes. That they did not
+    /// arrive is not reported: because the peer ended, took its window back or refused them, or because this session disconnected
+    /// or its process ended first. Who has to know puts visibly.
     ///
-    /// Local completion saves a round trip over TCP, and over UCX and RDMA what makes bytes visible (a flush, a read behind the
-    /// write). In memory that is mapped here, and for sources that are slices, it is the same as visible. A list that is prepared
+    /// Local completion saves a round trip over TCP, and the read behind the write over RDMA. It changes nothing, and the put is
+    /// complete when its bytes are visible, where the put has a tag ([`Request::notify`]) or expects a generation
+    /// ([`Request::expect`]), in memory that is mapped here, over UCX, and for sources that are slices. A list that is prepared
     /// keeps it.
     #[inline]
     pub fn when(mut self, when: CompleteWhen) -> Self {

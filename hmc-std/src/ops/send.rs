@@ -49,8 +49,8 @@ fn check_len(len: u64) -> Result<()> {
 
 impl Peer {
     /// Sends a small message. Messages arrive in the order in which they were sent; bytes of puts that were waited for before
-    /// can be read by whoever receives it. When the request is done the system has the message: it reaches the peer even if
-    /// this process ends then.
+    /// can be read by whoever receives it, unless they were to complete locally ([`Request::when`]). When the request is done
+    /// the system has the message: it reaches the peer even if this process ends then.
     ///
     /// # Errors
     /// Of the request: `PeerDead`, `Closed`; `DeadlineExceeded` or `Interrupted` when the peer does not receive; `Range` for

@@ -87,6 +87,8 @@ impl<'a, B: LocalBytes> Move<'a, B> {
         match remote.copy_locked(code, there, bytes.region(), bytes.slice()) {
             Ok(None) => Ok(Tried::Done(done(bytes))),
             Ok(Some(t)) => {
+                let plain = code == Opcode::Put && there.expected.is_none();
+                let when = if plain { when } else { CompleteWhen::Visible };
                 let work = Work::One(Transfer { when, ..t });
                 Ok(Tried::Not(Job { work, held: bytes.into_resources() }))
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hmc_core::region::WindowId;
-use hmc_core::work::{CompleteWhen, Failure, Opcode};
+use hmc_core::work::{Failure, Opcode};
 
 use super::am_initiator::AmInitiator;
 use super::memory_table::MemoryTable;
@@ -136,9 +136,9 @@ impl PeerState {
             };
             request.needs_flush = match work.opcode {
                 Opcode::Get => false,
-                Opcode::Put => work.when == CompleteWhen::Visible,
-                // The tag promises that the bytes are visible.
-                Opcode::PutNotify { .. } => true,
+                // Whoever completes locally waits for the flush, too: a window of the peer counts as unused, and its release is
+                // confirmed, when no put into it is on its way.
+                Opcode::Put | Opcode::PutNotify { .. } => true,
             };
             request.request_done = match NbxResult::of(result) {
                 Ok(NbxResult::Done) => true,
