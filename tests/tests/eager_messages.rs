@@ -160,10 +160,10 @@ fn a_send_that_ends_in_vain_withdraws_the_message() {
     }
 }
 
-/// A message of up to 4 KiB is sent with its offer, so nothing is put.
+/// A message of up to 4 KiB is sent with its offer, so nothing is put. Over shared memory members put into each other's windows.
 #[test]
 fn short_messages_of_collectives_are_sent_with_their_offers() {
-    for via in Via::all() {
+    for via in Via::all().into_iter().filter(|via| *via != Via::Shm) {
         for (len, is_short) in [(4096, true), (4097, false)] {
             let members = GroupFixture::new(via, 2);
             members

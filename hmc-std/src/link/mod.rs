@@ -140,6 +140,8 @@ pub(crate) struct Link {
     follow_ups: follow_ups::FollowUps,
     /// Of callers that wait for several links.
     pub(crate) park_wakers: park_waker::WakerList,
+    /// Members of a group put into a window of this end: a frame of any kind may tell of it.
+    pub(crate) has_channels: AtomicBool,
     rndv: rndv::Rndv,
     /// The peer takes the bytes of a short message with its offer.
     takes_eager: bool,
@@ -216,6 +218,7 @@ impl Link {
             leader_lock: LeaderLock::new(),
             follow_ups: follow_ups::FollowUps::default(),
             park_wakers: park_waker::WakerList::default(),
+            has_channels: AtomicBool::new(false),
             rndv: rndv::Rndv::default(),
             takes_eager,
             has_group_windows,

@@ -104,7 +104,7 @@ impl Link {
             || received.left
             || received.bye
             || received.rndv;
-        if received.any {
+        if received.any && self.has_channels.load(Ordering::Relaxed) {
             // A heartbeat may tell of words in memory that both ends map.
             self.park_wakers.wake(&self.wakers);
         }

@@ -65,6 +65,7 @@ impl Peer {
         access: Access,
     ) -> Result<Window<ConnBuffer>> {
         self.link.check_open()?;
+        self.link.has_channels.store(true, Ordering::Relaxed);
         let place = (0, buffer.len(), None);
         let role = WindowRole::Named(0);
         let advert =
