@@ -56,7 +56,7 @@ use crate::quarantine::Tally;
 use ctrl::CtrlState;
 use data::DataState;
 pub use types::Choice;
-pub(crate) use types::{Counters, LinkState, Tick, increment};
+pub(crate) use types::{Counters, LinkState, Serves, Tick, increment};
 pub(crate) use wait_scope::WaitScope;
 
 /// [`LinkState::Leaving`] where the data plane has ended, or nothing can be sent any more: such a link is not found ready.

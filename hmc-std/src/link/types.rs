@@ -53,3 +53,11 @@ pub(crate) struct Counters {
 pub(crate) fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
+
+/// What requests of a peer reach of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serves {
+    All,
+    /// Nothing before [`hmc_core::transport::Target::reopen`] says which part.
+    Nothing,
+}

@@ -13,6 +13,7 @@ use hmc_mem::shared::SharedBytes;
 
 use crate::base::error::{Error, ErrorKind, Limit, Result};
 use crate::base::wait_limit::WaitLimit;
+use crate::link::Serves;
 use crate::link::op_resources::OpResources;
 use crate::link::rndv::handle::MessageHandle;
 use crate::link::rndv::kept_window::{KeptWindow, has_all_pages};
@@ -21,7 +22,6 @@ use crate::memory::{HeapBytes, Region, check_writable};
 use crate::ops::carried::{Carried, LocalBytes};
 use crate::ops::message_op::MessageOp;
 use crate::ops::peer_handle::Peer;
-use crate::state::inner::Serves;
 
 /// From so many bytes on the pages of a receive's region are mapped for it, which takes as long as to copy about as many.
 const KEPT_FROM_BYTES: u64 = 64 << 10;

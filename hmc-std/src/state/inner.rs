@@ -26,7 +26,7 @@ use crate::callbacks::waker_set::WakerSet;
 use crate::callbacks::wakers::Wakers;
 use crate::io::reactor::Reactor;
 use crate::io::rest_socket::RestSocket;
-use crate::link::{Link, LinkObserver};
+use crate::link::{Link, LinkObserver, Serves};
 use crate::memory::{ConnBuffer, Generations, Region, RegionTable};
 use crate::node::link_tokens::LinkTokens;
 use crate::node::membership::{Input, Membership};
@@ -125,14 +125,6 @@ pub(crate) struct SessionInit {
     /// How many connections may be unproven at a time.
     pub(crate) places: usize,
     pub(crate) wakers: Arc<Wakers>,
-}
-
-/// What requests of a peer reach of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Serves {
-    All,
-    /// Nothing before [`hmc_core::transport::Target::reopen`] says which part.
-    Nothing,
 }
 
 impl SessionInner {
@@ -322,14 +314,8 @@ impl SessionInner {
     pub(crate) fn announce_buffer(&self, link: &Link) -> Result<()> {
         link.send_wireup()?;
         let region = self.buffer.region();
-        let advert = self.expose(
-            link,
-            region,
-            (0, region.len(), None),
-            Access::all(),
-            WindowRole::Default,
-            Serves::All,
-        )?;
+        let (place, role) = ((0, region.len(), None), WindowRole::Default);
+        let advert = self.expose(link, region, place, Access::all(), role, Serves::All)?;
         link.send(&ControlMessage::Advert(advert))
     }
 

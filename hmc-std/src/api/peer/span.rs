@@ -2,11 +2,11 @@
 
 use super::Peer;
 use crate::base::error::{Error, ErrorKind, Limit, Result};
+use crate::link::Serves;
 use crate::memory::{ConnBuffer, Generations, Region};
 use crate::ops::exposable::Exposable;
 use crate::ops::exposure::Exposure;
 use crate::ops::window::Window;
-use crate::state::inner::Serves;
 use hmc_core::types::Access;
 use hmc_core::wire::advert::WindowRole;
 use hmc_core::wire::message::ControlMessage;
