@@ -12,7 +12,7 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use hmc_std::{Error, ErrorKind, Exchange, Group};
+use hmc_std::{Access, Error, ErrorKind, Exchange, Group};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{Via, bound};
 use hmc_tests::group_fixture::{Blocks, COLLECTIVES, GroupFixture};
@@ -138,6 +138,39 @@ fn groups_have_windows_of_their_own() {
             exchange(&second, 128, n);
         }
     });
+}
+
+/// Groups leave half of the places for windows to messages and to the application.
+#[test]
+fn many_groups_leave_windows_for_others() {
+    for windows in [12, 32] {
+        let members = GroupFixture::with(Via::Shm, 2, |b| b.windows(windows).buffer(0));
+        members.each(|first| {
+            let me = first.position();
+            let session = &members.sessions[me];
+            let group = |_| session.group(&[0, 1]).wait().unwrap();
+            let groups: Vec<Group> = (0..40).map(group).collect();
+            for n in 0..2 {
+                groups.iter().for_each(|group| exchange(group, 0, n));
+            }
+            let peer = session.peer(1 - me as u32).unwrap();
+            // The others are of memory that serves messages.
+            let free = windows / 2 - 4;
+            let span = || session.memory().allocate(8).unwrap().take_all().unwrap();
+            let expose = |_| peer.expose(span(), Access::READ, 7);
+            let exposed: Vec<_> = (0..free).map(|n| expose(n).expect("a place")).collect();
+            let sent = vec![7; 1 << 20];
+            let mut received = vec![0; sent.len()];
+            if me == 0 {
+                peer.send_data(&sent[..]).within(LONG).wait().expect("taken");
+            } else {
+                peer.recv_data(&mut received[..]).within(LONG).wait().expect("a place");
+                assert!(received == sent, "{windows} windows");
+            }
+            drop(exposed);
+            exchange(&groups[39], 0, 2);
+        });
+    }
 }
 
 /// Without spins, each wait sleeps. One that nobody wakes sleeps for 50 ms.

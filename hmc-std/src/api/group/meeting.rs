@@ -74,25 +74,31 @@ enum Step {
 
 impl<'m> Meeting<'m, '_> {
     pub(super) fn begin(peer: &'m Peer, by: Instant) -> Result<Self> {
-        // Without a window the members use messages.
-        let ours = exposed(peer).ok();
-        let notice = notice_of(ours.as_ref().map(|(window, _)| window.name()));
         let (step, notices) = (Step::Notices, Vec::with_capacity(2));
-        let mut this = Self { peer, by, ours, theirs: None, step, notices };
-        this.exchange(notice)?;
+        let mut this = Self { peer, by, ours: None, theirs: None, step, notices };
+        // A receive may take a place for a window, too: it goes first.
+        this.expect()?;
+        // Without a window the members use messages.
+        this.ours = exposed(peer).ok().flatten();
+        this.send(notice_of(this.ours.as_ref().map(|(window, _)| window.name())))?;
         Ok(this)
     }
 
-    fn exchange(&mut self, notice: Notice) -> Result<()> {
+    /// Begins to receive a notice.
+    fn expect(&mut self) -> Result<()> {
         let Self { peer, by, .. } = *self;
         self.notices.clear();
-        let within = std::time::Duration::from_nanos(clock::left(by).as_nanos());
         let space = span(peer, [0; NOTICE_BYTES])?;
-        let receive = peer.recv_data(space).within(within).start().map_err(Error::from)?;
+        let receive = peer.recv_data(space).within(left(by)).start().map_err(Error::from)?;
         self.notices.push(Flight::of(peer, receive)?);
-        let send =
-            peer.send_data(span(peer, notice)?).within(within).start().map_err(Error::from)?;
-        self.notices.push(Flight::of(peer, send)?);
+        Ok(())
+    }
+
+    /// Begins to send one.
+    fn send(&mut self, notice: Notice) -> Result<()> {
+        let Self { peer, by, .. } = *self;
+        let sent = peer.send_data(span(peer, notice)?).within(left(by)).start();
+        self.notices.push(Flight::of(peer, sent.map_err(Error::from)?)?);
         Ok(())
     }
 
@@ -159,7 +165,8 @@ impl<'m> Meeting<'m, '_> {
 
     fn answer(&mut self) -> Result<()> {
         self.step = Step::Answers;
-        self.exchange(answer_of(self.ours.is_some() && self.theirs.is_some()))
+        self.expect()?;
+        self.send(answer_of(self.ours.is_some() && self.theirs.is_some()))
     }
 }
 
@@ -176,11 +183,20 @@ fn violated(peer: &Peer) -> Error {
     Error::new(ErrorKind::Protocol, what).with_peer(peer.rank())
 }
 
-/// Exposes a window to the peer, which learns its name from the notice.
-fn exposed(peer: &Peer) -> Result<(Window<ConnBuffer>, ConnBuffer)> {
+fn left(by: Instant) -> std::time::Duration {
+    std::time::Duration::from_nanos(clock::left(by).as_nanos())
+}
+
+/// Exposes a window to the peer, which learns its name from the notice. Returns `None` if that took more than half of the places:
+/// the others are for messages and the application.
+fn exposed(peer: &Peer) -> Result<Option<(Window<ConnBuffer>, ConnBuffer)>> {
+    let used = peer.link.data().plane().windows().in_use().count();
+    if used.saturating_add(1) > peer.shared.config.windows / 2 {
+        return Ok(None);
+    }
     let buffer = peer.shared.regions.allocate(WINDOW_BYTES)?.share()?;
     let window = peer.expose_unannounced(buffer.clone(), Access::all())?;
-    Ok((window, buffer))
+    Ok(Some((window, buffer)))
 }
 
 fn span(peer: &Peer, notice: Notice) -> Result<Span> {

@@ -148,7 +148,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Windows per peer: 1 to 256, default 32.
+    /// Windows per peer: 1 to 256, default 32. Messages take some, and each [group](crate::group) may take one towards each member on
+    /// this host, with a file descriptor and 260 KiB of memory, as long as half of them stay free.
     pub fn windows(mut self, windows: usize) -> Self {
         self.config.windows = windows;
         self
