@@ -1,6 +1,7 @@
 //! Windows: which ranges of this process's regions a peer may access, and until when.
 //!
-//! The states of an entry are `Free -> Exposed -> Revoking -> Free | Quarantined | Closed`; a closed window can be exposed again under its name. [`WindowTable`] is the target's
+//! The states of an entry are `Free -> Exposed -> Revoking -> Free | Quarantined | Closed` and `Closed -> Exposed | Revoking | Free`: a closed
+//! window can be exposed again under its name, or revoked. [`WindowTable`] is the target's
 //! side of every transport whose target checks accesses: it translates a claim of the peer into a proven range of a
 //! local region, or into a [`WindowFault`]. It takes no lock and is not for several threads; one table serves one
 //! peer.

@@ -51,6 +51,10 @@ impl Peer {
 
     /// Receives the peer's next message into `sink`, which may be longer than that. The bytes of the result are its length.
     ///
+    /// Over shm, a receive of 64 KiB or more into memory that [`Memory`](crate::memory::Memory) allocated gives the peer, a process of the same
+    /// user, the descriptor of the whole region. HMC in the peer writes the message's part only; other code there could write any part,
+    /// also later. Who does not trust it receives into a region of its own for messages, or into a slice.
+    ///
     /// # Errors
     /// As [`Peer::send_data`]; `Length` when `sink` is shorter than the message; `NoSpace`, and `Full` when too many windows
     /// are open.

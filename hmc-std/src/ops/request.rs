@@ -142,7 +142,9 @@ impl<V: Notify> Request<V> {
 }
 
 impl<V: When> Request<V> {
-    /// Says when the put is complete. [`CompleteWhen::Visible`], the default: the peer can read the bytes.
+    /// Says when the put is complete. [`CompleteWhen::Visible`], the default: the peer can read the bytes. The end of a link, also by
+    /// [`Peer::disconnect`](crate::Peer::disconnect), does not wait for the bytes of a put that is complete locally: they may be lost.
+    ///
     /// [`CompleteWhen::Local`]: the memory here may be used again, as a send of MPI or a write of RDMA says it. The bytes arrive
     /// later, without an order to anything else: a tag that is sent after such a put may come before its bytes. That they did not
     /// arrive is not reported: because the peer ended, took its window back or refused them, or because this session disconnected
