@@ -9,12 +9,14 @@
     reason = "tests may panic"
 )]
 
+use std::future::IntoFuture as _;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use hmc_std::{Access, Error, ErrorKind, Exchange, Group};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{Via, bound};
+use hmc_tests::executor::{block_on, poll_once};
 use hmc_tests::group_fixture::{Blocks, COLLECTIVES, GroupFixture};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -100,6 +102,31 @@ fn a_member_that_stays_away_is_waited_for_until_the_deadline() {
         });
         assert_eq!(sums, [900_000; 2], "{name}: a new group");
     }
+}
+
+/// In the middle of a long message: the other one does not wait until its own deadline.
+#[test]
+fn a_member_whose_deadline_passes_tells_its_partner() {
+    let members = GroupFixture::new(Via::Shm, 2);
+    let (tell, told) = channel();
+    let told = std::sync::Mutex::new(told);
+    members.each(|group| {
+        group.barrier().within(LONG).wait().expect("both do it");
+        let mut bytes = vec![1; 16 << 20];
+        if group.position() == 0 {
+            let e = group.broadcast(0, &mut bytes).within(SHORT).wait().expect_err("it is alone");
+            assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+            return tell.send(()).unwrap();
+        }
+        let all = Duration::from_secs(30);
+        let mut receives = Box::pin(group.broadcast(0, &mut bytes).within(all).into_future());
+        assert!(poll_once(&mut receives).is_pending());
+        told.lock().unwrap().recv_timeout(LONG).expect("the other gave up");
+        let begun = Instant::now();
+        let e = block_on(receives).expect_err("the other gave up");
+        assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    });
 }
 
 /// Exchanges with each other member, and says what is wrong with what came.

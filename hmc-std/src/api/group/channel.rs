@@ -68,6 +68,8 @@ pub(super) struct Channel {
     wanted: AtomicU64,
     /// An announcement was not sent yet.
     is_stale: AtomicBool,
+    /// The peer's window is closed: it takes part in nothing any more.
+    is_closed: AtomicBool,
 }
 
 fn get(n: &AtomicU64) -> u64 {
@@ -102,6 +104,7 @@ impl Channel {
             receives: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             is_stale: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -155,7 +158,10 @@ impl Channel {
     #[cold]
     fn refused(&self, peer: &Peer, failure: Failure, has_piece: bool) -> Result<()> {
         if !has_piece {
-            // A member that did its part and left needs no counts.
+            // A member that did its part and left needs no counts, and has written all of its own words.
+            if failure != Failure::PeerDead {
+                self.is_closed.store(true, Ordering::Relaxed);
+            }
             self.is_stale.store(false, Ordering::Relaxed);
             return Ok(());
         }

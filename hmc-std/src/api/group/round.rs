@@ -281,9 +281,11 @@ impl Call<'_> {
         }
         let mut e = e;
         let by = clock::now().after(Duration::from_nanos(GRACE_NS));
-        // Where it is the time that is over, or a death, all know by themselves.
-        if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
+        // A death all know by themselves. Others may have longer deadlines.
+        if e.kind() != ErrorKind::PeerDead {
             self.members.report_failure();
+        }
+        if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
             let doubtful = e.kind() == ErrorKind::Cancelled;
             let blame =
                 clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));

@@ -87,7 +87,8 @@ impl Stream<'_, '_> {
             return Ok(true);
         }
         // Read first: a member that failed or left wrote all other words before.
-        let failed = self.channel.word(FAILED)? != 0;
+        let closed = self.channel.is_closed.load(Ordering::Relaxed);
+        let failed = closed || self.channel.word(FAILED)? != 0;
         let state = self.peer.link.state();
         let before = (self.done, self.is_agreed);
         self.agree()?;

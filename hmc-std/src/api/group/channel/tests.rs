@@ -33,7 +33,7 @@ struct Rig {
     peer: Peer,
     /// The member's window, as the peer has it mapped.
     mapped: Arc<MappedWindow>,
-    _window: Window<ConnBuffer>,
+    window: Option<Window<ConnBuffer>>,
     /// The peer's memory: its window between guards.
     memory: ConnBuffer,
     _sessions: [Session; 2],
@@ -86,7 +86,7 @@ impl Rig {
             channel,
             peer,
             mapped: mapped_there,
-            _window: window,
+            window: Some(window),
             memory,
             _sessions: sessions,
             dir,
@@ -184,6 +184,26 @@ fn words_that_cannot_be_are_errors_and_others_wait() {
         }
         assert!(memory.iter().all(|b| *b == GUARD_BYTE), "{what}: a byte was received");
         rig.assert_guarded(what);
+    }
+}
+
+/// The peer's group is gone: what it wrote before counts, and nothing else comes.
+#[test]
+fn a_closed_window_ends_messages_that_make_no_progress() {
+    for (sends, word) in [(true, WANTED), (false, OFFERED)] {
+        for is_done in [true, false] {
+            let mut rig = Rig::new("closed");
+            let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(&mut []), sends);
+            if is_done {
+                rig.write(word, announcement(1, 0));
+            }
+            drop(rig.window.take());
+            rig.channel.flush(&rig.peer).expect("counts are nobody's");
+            match stream.move_on() {
+                Ok(over) => assert!(over && is_done),
+                Err(e) => assert_eq!((e.kind(), is_done), (ErrorKind::Cancelled, false), "{e}"),
+            }
+        }
     }
 }
 
