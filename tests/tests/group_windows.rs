@@ -200,6 +200,27 @@ fn many_groups_leave_windows_for_others() {
     }
 }
 
+/// Members that have no place for windows. The sender comes while the root of the gather, which failed, still agrees with it.
+#[test]
+fn a_member_that_fails_tells_senders_without_a_channel() {
+    let members = GroupFixture::with(Via::Shm, 3, |b| b.windows(3));
+    let begun = Instant::now();
+    let met = members.each(|group| {
+        let me = group.position();
+        while me == 2 && begun.elapsed() < Duration::from_millis(50) {
+            std::thread::yield_now();
+        }
+        let part = vec![1; if me == 1 { 9_000 } else { 10_000 }];
+        let gathered = group.gather(0, &part, &mut vec![0; 30_000]).within(LONG).wait();
+        (gathered.expect_err("lengths differ").kind(), begun.elapsed())
+    });
+    for (rank, (kind, took)) in met.into_iter().enumerate() {
+        let expected = if rank == 2 { ErrorKind::Cancelled } else { ErrorKind::Length };
+        assert_eq!(kind, expected, "rank {rank}");
+        assert!(took < bound(Duration::from_secs(5)), "rank {rank}: {took:?}");
+    }
+}
+
 /// Without spins, each wait sleeps. One that nobody wakes sleeps for 50 ms.
 #[test]
 fn members_that_sleep_are_woken() {

@@ -142,10 +142,12 @@ impl<'m, 'a> Round<'m, 'a> {
             let (meeting, waiting) = self.meetings.swap_remove(n);
             let Some(met) = met else { continue };
             let channel = self.call.members.keep_channel(&waiting, met);
-            // A short message is received as if it had come with its offer. Nothing is received here, so senders learn of the failure.
+            // A short message is received as if it had come with its offer. Nothing is received from a channel here, so senders learn of
+            // the failure. Messages end when both ends have met.
             let begun = self.streams.len();
-            let mut sends = waiting.into_iter().filter(|m| matches!(m, Message::Send(..)));
-            let _ = sends.try_for_each(|message| self.begin(message));
+            let begins = |m: &Message<'_>| channel.is_none() || matches!(m, Message::Send(..));
+            let mut begins = waiting.into_iter().filter(begins);
+            let _ = begins.try_for_each(|message| self.begin(message));
             let _ = self.announce(begun);
             if let Some(channel) = channel {
                 channel.report_failure(meeting.peer);
