@@ -11,7 +11,7 @@
 pub(super) mod stream;
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -108,6 +108,11 @@ impl Channel {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn has_failed(&self) -> bool {
+        self.word(FAILED).expect("a word") != 0
+    }
+
     /// Reads a word of this end's window.
     fn word(&self, at: u64) -> Result<u64> {
         Ok(self.buffer.region().bytes().flag(at).map_err(MemError::from)?.load_acquire())
@@ -127,11 +132,7 @@ impl Channel {
 
     /// Tells the peer that a collective failed here. A peer that cannot be told has exited or left.
     pub(super) fn report_failure(&self, peer: &Peer) {
-        // With the announcements, the peer compares lengths before it looks at the failure.
-        let words = [(WANTED, get(&self.wanted)), (OFFERED, get(&self.offered)), (FAILED, 1)];
-        if let Ok(1..) = self.theirs.publish(None, &words, PARKED) {
-            wake(peer);
-        }
+        report_failure(peer, &self.theirs, get(&self.wanted), get(&self.offered));
     }
 
     /// Puts a piece into the peer's ring, if there is one, and writes all words.
@@ -174,6 +175,15 @@ impl Channel {
     /// Writes the words if the peer lacks an announcement.
     pub(super) fn flush(&self, peer: &Peer) -> Result<()> {
         if self.is_stale.load(Ordering::Relaxed) { self.publish(peer, None) } else { Ok(()) }
+    }
+}
+
+/// Tells the peer, whose window that is, that a collective failed here.
+pub(super) fn report_failure(peer: &Peer, theirs: &MappedWindow, wanted: u64, offered: u64) {
+    // With the announcements, the peer compares lengths before it looks at the failure.
+    let words = [(WANTED, wanted), (OFFERED, offered), (FAILED, 1)];
+    if let Ok(1..) = theirs.publish(None, &words, PARKED) {
+        wake(peer);
     }
 }
 

@@ -10,7 +10,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::types::Access;
 use hmc_mem::os::mapped_window::MappedWindow;
 
-use super::channel::{Channel, WINDOW_BYTES};
+use super::channel::{self, Channel, WINDOW_BYTES};
 use super::flight::Flight;
 use crate::api::peer::Peer;
 use crate::base::clock;
@@ -174,6 +174,12 @@ impl Drop for Meeting<'_, '_> {
     fn drop(&mut self) {
         // The next group must not meet them.
         self.notices.iter_mut().for_each(|notice| notice.withdraw(AbortReason::Cancelled));
+        // The other member may have concluded that there is a channel.
+        if let (Step::Answers, Some(_), Some(theirs)) = (&self.step, &self.ours, &self.theirs)
+            && !self.peer.shared.origin.is_child()
+        {
+            channel::report_failure(self.peer, theirs, 0, 0);
+        }
     }
 }
 
@@ -208,7 +214,33 @@ fn span(peer: &Peer, notice: Notice) -> Result<Span> {
 mod tests {
     use hmc_core::region::{Epoch, WindowId};
 
-    use super::{NOTICE_BYTES, answer_of, is_mapped_of, notice_of, window_of};
+    use super::{Meeting, NOTICE_BYTES, Step, answer_of, is_mapped_of, notice_of, window_of};
+    use crate::api::group::channel::tests::Pair;
+    use crate::base::clock;
+    use hmc_core::time::Duration;
+
+    /// One member knows that both answered yes, and the other one goes before it does.
+    #[test]
+    fn a_member_that_goes_before_it_has_the_answer_tells_the_other() {
+        let pair = Pair::new("meeting");
+        let by = clock::now().after(Duration::from_nanos(20_000_000_000));
+        let begin = |peer| Meeting::begin(peer, by).expect("begun");
+        let (mut goes, mut stays) = (begin(&pair.peers[0]), begin(&pair.peers[1]));
+        while !matches!(goes.step, Step::Answers) {
+            assert!(goes.move_on(true).expect("no answer yet").is_none() && clock::now() < by);
+            std::thread::yield_now();
+        }
+        let channel = loop {
+            match stays.move_on(true).expect("notices") {
+                Some(channel) => break channel.expect("both answered yes"),
+                None => assert!(clock::now() < by, "the answer comes"),
+            }
+            std::thread::yield_now();
+        };
+        assert!(!channel.has_failed());
+        drop(goes);
+        assert!(channel.has_failed());
+    }
 
     #[test]
     fn notices_are_the_documented_bytes() {

@@ -36,6 +36,13 @@ struct Rig {
     window: Option<Window<ConnBuffer>>,
     /// The peer's memory: its window between guards.
     memory: ConnBuffer,
+    _pair: Pair,
+}
+
+/// Two sessions that are connected over shared memory.
+pub(in crate::api::group) struct Pair {
+    /// Of each session, the other one.
+    pub(in crate::api::group) peers: [Peer; 2],
     _sessions: [Session; 2],
     dir: PathBuf,
 }
@@ -60,16 +67,23 @@ fn bytes(n: usize) -> u64 {
     u64::try_from(n).expect("small")
 }
 
-impl Rig {
-    fn new(name: &str) -> Self {
+impl Pair {
+    pub(in crate::api::group) fn new(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("hmc-channel-{name}-{}", std::process::id()));
         let start =
             |rank| Session::builder(rank).uds(&dir).buffer(4096).start().expect("a session");
         let sessions = [start(0), start(1)];
         let connect = sessions[1].connect(&Address::Uds(dir.clone())).rank(0).over(ConnType::Shm);
-        let hostile = connect.within(LONG).wait().expect("connected");
-        let accepted = sessions[0].accept(1).within(LONG).wait();
-        let peer = accepted.expect("connected");
+        let second = connect.within(LONG).wait().expect("connected");
+        let first = sessions[0].accept(1).within(LONG).wait().expect("connected");
+        Self { peers: [first, second], _sessions: sessions, dir }
+    }
+}
+
+impl Rig {
+    fn new(name: &str) -> Self {
+        let pair = Pair::new(name);
+        let [peer, hostile] = pair.peers.clone();
         let allocate = |peer: &Peer, len| {
             peer.shared.regions.allocate(len).expect("memory").share().expect("nobody has it")
         };
@@ -82,15 +96,7 @@ impl Rig {
         let (mapped_there, theirs) = (mapped(&hostile, &ours), mapped(&peer, &window));
         assert!(Channel::fits(&theirs));
         let channel = Channel::new(ours, buffer, theirs);
-        Self {
-            channel,
-            peer,
-            mapped: mapped_there,
-            window: Some(window),
-            memory,
-            _sessions: sessions,
-            dir,
-        }
+        Self { channel, peer, mapped: mapped_there, window: Some(window), memory, _pair: pair }
     }
 
     /// The peer writes a word.
@@ -111,7 +117,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for Pair {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
