@@ -4,9 +4,11 @@ use std::sync::atomic::{Ordering, fence};
 
 use hmc_core::range::ByteRange;
 use hmc_core::types::Access;
+use hmc_core::window::WindowFault;
 use hmc_core::work::Failure;
 
 use super::MappedWindow;
+use crate::gate::WindowGate;
 use crate::shared::{SharedBytes, SharedError};
 
 impl MappedWindow {
@@ -23,21 +25,35 @@ impl MappedWindow {
     }
 
     /// Copies a range of bytes to an offset, if there is one, then stores `words`, each at its offset, with release ordering: a
-    /// reader that acquires one sees the bytes. Returns the word at `look`, read after a sequentially consistent fence.
+    /// reader that acquires one sees the bytes. Returns the word at `look`, read after a sequentially consistent fence; `None` if the
+    /// window was closed meanwhile: all was stored, but perhaps too late for its owner.
     ///
     /// # Errors
-    /// As [`Self::write`]; `UnknownRegion` for a word that is not aligned or exceeds the window.
+    /// As [`Self::write`] for a window that was closed before, and then nothing is stored; `UnknownRegion` for a word that is not aligned or exceeds the window.
     pub fn publish(
         &self,
         copy: Option<(u64, SharedBytes<'_>, ByteRange)>,
         words: &[(u64, u64)],
         look: u64,
-    ) -> Result<u64, Failure> {
+    ) -> Result<Option<u64>, Failure> {
         let whole = self.range(Access::all(), 0, self.len())?;
         let gate = self.enter()?;
         let published = self.publish_inside(copy, words, look, whole);
-        self.exit(gate, Access::WRITE)?;
-        published.map_err(|_| Failure::UnknownRegion)
+        self.exit_published(gate, published)
+    }
+
+    fn exit_published(
+        &self,
+        gate: WindowGate<'_>,
+        published: Result<u64, SharedError>,
+    ) -> Result<Option<u64>, Failure> {
+        let left = self.exit(gate, Access::WRITE);
+        let looked = published.map_err(|_| Failure::UnknownRegion);
+        match left {
+            Ok(()) => looked.map(Some),
+            Err(Failure::Window(WindowFault::Revoked)) => looked.map(|_| None),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn publish_inside(
@@ -74,7 +90,7 @@ mod tests {
         ours.bytes().fill(range(0, 8), 7).unwrap();
         theirs.bytes().flag(1024 + 64).unwrap().store_release(5);
         let copy = || Some((128, ours.bytes(), range(0, 8)));
-        assert_eq!(w.publish(copy(), &[(0, 1), (8, 2)], 64), Ok(5));
+        assert_eq!(w.publish(copy(), &[(0, 1), (8, 2)], 64), Ok(Some(5)));
         let word = |at: u64| theirs.bytes().flag(1024 + at).unwrap().load_acquire();
         assert_eq!((word(0), word(8), word(128)), (1, 2, 0x0707_0707_0707_0707));
         for (at, look) in [(1, 64), (1024, 64), (0, 1024), (0, 3)] {
@@ -82,8 +98,13 @@ mod tests {
         }
         let e = w.publish(Some((1020, ours.bytes(), range(0, 8))), &[], 64);
         assert_eq!((e, w.gate().active()), (Err(Failure::UnknownRegion), 0));
+        // It is closed between the words and the exit.
+        let gate = w.enter().unwrap();
+        let published = w.publish_inside(copy(), &[(0, 7)], 64, range(0, 1024));
         w.gate().close();
+        assert_eq!((w.exit_published(gate, published), word(0)), (Ok(None), 7));
         assert_eq!(w.publish(copy(), &[(0, 8)], 64), Err(REVOKED));
+        assert_eq!(word(0), 7, "nothing is stored");
         let (writing, _theirs) = window(Access::WRITE);
         assert!(writing.publish(None, &[], 64).is_err(), "it looks, too");
     }

@@ -144,7 +144,12 @@ impl Channel {
             (OFFERED, get(&self.offered)),
         ];
         let parked = match self.theirs.publish(piece, &words, PARKED) {
-            Ok(parked) => parked,
+            Ok(Some(parked)) => parked,
+            Ok(None) => {
+                // The peer may have had its bytes before it closed its window: its words say so.
+                self.is_closed.store(true, Ordering::Relaxed);
+                0
+            }
             Err(failure) => return self.refused(peer, failure, piece.is_some()),
         };
         self.is_stale.store(false, Ordering::Relaxed);
@@ -182,7 +187,7 @@ impl Channel {
 pub(super) fn report_failure(peer: &Peer, theirs: &MappedWindow, wanted: u64, offered: u64) {
     // With the announcements, the peer compares lengths before it looks at the failure.
     let words = [(WANTED, wanted), (OFFERED, offered), (FAILED, 1)];
-    if let Ok(1..) = theirs.publish(None, &words, PARKED) {
+    if let Ok(Some(1..)) = theirs.publish(None, &words, PARKED) {
         wake(peer);
     }
 }
