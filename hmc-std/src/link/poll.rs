@@ -104,10 +104,6 @@ impl Link {
             || received.left
             || received.bye
             || received.rndv;
-        if received.any && self.has_channels.load(Ordering::Relaxed) {
-            // A heartbeat may tell of words in memory that both ends map.
-            self.park_wakers.wake(&self.wakers);
-        }
         self.apply_received(received);
         self.end_ctrl(ended);
         busy
@@ -169,6 +165,10 @@ impl Link {
     }
 
     pub(super) fn apply_received(&self, received: Received) {
+        if received.any && self.has_channels.load(Ordering::Relaxed) {
+            // A heartbeat may tell of words in memory that both ends map.
+            self.park_wakers.wake(&self.wakers);
+        }
         if received.messages || received.adverts || received.left || received.space {
             self.leader_lock.notify();
         }

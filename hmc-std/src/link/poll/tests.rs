@@ -19,7 +19,8 @@ use crate::base::error::{Error, ErrorKind};
 use crate::callbacks::wakers::Notice;
 use crate::io::eventfd::EventfdWaker;
 use crate::io::reactor::Channel;
-use crate::link::ends::{End, alone, first_byte, near_alone, pair, stopped};
+use crate::link::ends::{End, alone, first_byte, near_alone, pair, pair_that_beats, stopped};
+use crate::link::park_waker::ParkWaker;
 
 #[test]
 fn a_poll_of_the_control_connection_reports_whatever_came() {
@@ -44,6 +45,21 @@ fn a_poll_of_the_control_connection_reports_whatever_came() {
     far.link.bye(clock::now().after(Duration::from_millis(10_000)));
     assert!(near.link.poll(Channel::Ctrl), "the peer leaves");
     assert_eq!(near.link.state(), LinkState::Leaving);
+}
+
+/// A tick that would end the link looks for bytes first, in place of a poll.
+#[test]
+fn a_tick_that_receives_wakes_who_waits_for_several_links() {
+    let (near, far) = pair_that_beats(Duration::from_millis(100));
+    let waker = ParkWaker::new().expect("a descriptor");
+    near.link.park_wakers.register(&waker);
+    far.link.send(&ControlMessage::Pong(0)).expect("sent");
+    near.link.has_channels.store(true, Ordering::Relaxed);
+    waker.park();
+    let now = near.link.ctrl().machine.ends_at();
+    near.link.tick(Tick { now, late: Duration::ZERO, spread: 1 });
+    assert!(!waker.is_parked(), "its words may have changed");
+    assert_ne!(near.link.state(), LinkState::Dead);
 }
 
 #[test]
