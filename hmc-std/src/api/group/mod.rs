@@ -17,15 +17,15 @@
 //! stay free for messages and the application. A waiting thread looks for a short time, then sleeps, and a frame on the link wakes it. A
 //! send is done when all its bytes are in the other member's memory and that member has announced a receive of the same length.
 //!
-//! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they
-//! wait for. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to
-//! a second to tell the partners of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange
-//! with it later ends by its own deadline. So does a partner that was only to receive, and has received a message of at most 4 KiB:
-//! it is sent whole with its offer. Members that have a channel to the failed one learn of it in their next wait for it, also if it failed
-//! because its deadline passed. A member
-//! that writes wrong counts into a window fails the collective as `Protocol`. A group in which a collective failed is broken: members
-//! may stand at different places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed
-//! then. Once all members have seen the failure, nothing of it is left on their links: make a new group.
+//! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they wait
+//! for. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to a second to tell the partners
+//! of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange with it later ends by its own
+//! deadline. So does a partner that was only to receive, and has received a message of at most 4 KiB: it is sent whole with its
+//! offer; of a channel, one of at most 256 KiB, which lies whole in the ring. Members that have a channel to the failed one learn
+//! of it in their next wait for it, also if it failed because its deadline passed. A member that writes wrong counts into a
+//! window fails the collective as `Protocol`. A group in which a collective failed is broken: members may stand at different
+//! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once all
+//! members have seen the failure, nothing of it is left on their links: make a new group.
 //!
 //! A future that is dropped after its first poll breaks the group: messages of its round are withdrawn, their partners fail as
 //! `Cancelled`, and members that exchange with it later end by their own deadlines.
