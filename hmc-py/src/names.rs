@@ -68,7 +68,7 @@ impl Names {
             return Ok(peer);
         }
         // A name beyond all ranks can be a private one.
-        session.peer(rank).or_else(|_| session.peer(name))
+        known(session, rank).or_else(|_| known(session, name))
     }
 
     /// The oldest message of a name that is wanted, waiting for the peer to appear if need be.
@@ -84,10 +84,10 @@ impl Names {
             return peer.recv(want).within(timeout).wait();
         }
         let rank = rank_of(name);
-        if rank != name && session.peer(name).is_ok() {
+        if rank != name && known(session, name).is_ok() {
             return recv_of(session, name, want, (appears, timeout));
         }
-        if rank != session.rank().0 || session.peer(rank).is_ok() {
+        if rank != session.rank().0 || known(session, rank).is_ok() {
             return recv_of(session, rank, want, (appears, timeout));
         }
         session
@@ -101,6 +101,15 @@ impl Names {
     }
 }
 
+/// The peer of a rank that was connected: the session itself only if it was asked for by `loopback`.
+fn known(session: &Session, rank: u32) -> Result<StdPeer> {
+    if rank != session.rank().0 {
+        return session.peer(rank);
+    }
+    let own = session.peers().into_iter().find(|peer| peer.rank().0 == rank);
+    own.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("rank {rank} was never connected")))
+}
+
 /// The oldest wanted message of a rank, which may appear up to the first time from now; the second is that of the message.
 ///
 /// # Errors
@@ -111,7 +120,7 @@ fn recv_of(
     want: Wanted,
     (appears, timeout): (Duration, Duration),
 ) -> Result<Message<'static>> {
-    let peer = match session.peer(rank) {
+    let peer = match known(session, rank) {
         Err(gone) if timeout == Duration::MAX && gone.kind() == ErrorKind::PeerDead => {
             return Err(gone);
         }

@@ -70,7 +70,7 @@ fn a_folder_with_one_process_needs_no_rank() {
     let me = Session::builder(5).uds(dir.path()).start().unwrap();
     let e = me.connect(&dir.address()).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-    assert!(e.to_string().contains("`peer(own rank)`"), "{e}");
+    assert!(e.to_string().contains("`Session::peer` of its own rank"), "{e}");
     // A stale socket, as a killed process leaves it, is nobody.
     let stale = dir.path().join("hmc_ctrl_rank_77.sock");
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
@@ -100,7 +100,11 @@ fn a_connect_without_a_peer_is_reported_in_words() {
     let a = session(3);
     let e = a.connect(&at(&a)).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
-    assert!(e.to_string().contains("itself") && e.to_string().contains("`peer(own rank)`"), "{e}");
+    assert!(
+        e.to_string().contains("itself")
+            && e.to_string().contains("`Session::peer` of its own rank"),
+        "{e}"
+    );
     let e = a.connect(&at(&a)).over(ConnType::Loopback).within(LONG).wait().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidConfig, "{e}");
     // Every way that leads to a listener on all addresses.

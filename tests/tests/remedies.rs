@@ -124,7 +124,7 @@ fn dials_that_lead_nowhere() {
     e.add("no shm", shm, Unavailable, Some(1), &["no shm", "start it with a UDS folder"]);
     let no_tcp = by(2, &dir.address(), ConnType::Tcp);
     e.add("no tcp", no_tcp, Unavailable, Some(2), &["no tcp", "start it with that address"]);
-    e.add("own", by(0, &tcp, ConnType::Auto), InvalidConfig, None, &["`peer(own rank)`"]);
+    e.add("own", by(0, &tcp, ConnType::Auto), InvalidConfig, None, &["`loopback()`"]);
     e.add("beyond", by(4096, &tcp, ConnType::Auto), InvalidConfig, None, &["last one, 4095"]);
     e.add("another", by(7, &tcp, ConnType::Auto), InvalidConfig, Some(7), &["rank 1"]);
     let far: Address = "tcp://192.0.2.1:9".parse().unwrap();
@@ -135,11 +135,11 @@ fn dials_that_lead_nowhere() {
     let any = |address: &Address| near.connect(address).within(LONG).wait();
     e.add("empty", any(&empty.address()), Unavailable, None, &["start the peer first"]);
     let me = Address::Tcp(near.tcp_addr().unwrap());
-    e.add("itself", any(&me), InvalidConfig, None, &["this session itself", "`peer(own rank)`"]);
+    e.add("itself", any(&me), InvalidConfig, None, &["this session itself", "`loopback()`"]);
     let _third = start(4, |b| b.uds(dir.path()));
     e.add("several", any(&dir.address()), InvalidConfig, None, &["(2, 4)", "by its rank"]);
     let loopback = near.connect(&tcp).over(ConnType::Loopback).within(LONG).wait();
-    e.add("no address", loopback, InvalidConfig, None, &["use `peer(own rank)`"]);
+    e.add("no address", loopback, InvalidConfig, None, &["use `loopback()`"]);
     // Connected, but by another transport than the one that is asked for now.
     let peer = by(1, &tcp, ConnType::Tcp).unwrap();
     let other = by(1, &tcp, ConnType::Ucx);

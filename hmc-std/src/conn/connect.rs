@@ -194,6 +194,9 @@ impl SessionInner {
         if let Some(link) = self.link(rank) {
             return Ok(link);
         }
+        if self.is_leaving() {
+            return Err(Error::new(ErrorKind::Closed, "this session is shutting down"));
+        }
         let inbox = self.new_inbox();
         let plane = registry::loopback(self.config.windows, Arc::clone(&inbox));
         let control = ControlConn::dial_cxx(rank, rank, clock::now())

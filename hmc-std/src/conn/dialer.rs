@@ -81,8 +81,9 @@ impl Dialer {
         conn: ConnType,
     ) -> Result<Option<Self>> {
         if rank == shared.config.rank {
-            return Err(Error::config(format!("rank {rank} is this session's own"))
-                .with_remedy("use `peer(own rank)` for transfers to itself"));
+            return Err(Error::config(format!("rank {rank} is this session's own")).with_remedy(
+                "for transfers to itself use `loopback()` (Rust: `Session::peer` of its own rank)",
+            ));
         }
         shared.check_exposure(address)?;
         if shared.is_leaving() {

@@ -134,7 +134,7 @@ impl SessionInner {
         let me = self.config.rank;
         if is_own {
             return Error::config(format!("{address} is this session itself (rank {me})"))
-                .with_remedy("use `peer(own rank)` for transfers to itself");
+                .with_remedy("for transfers to itself use `loopback()` (Rust: `Session::peer` of its own rank)");
         }
         Error::new(
             ErrorKind::DuplicateRank,

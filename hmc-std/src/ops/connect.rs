@@ -99,9 +99,9 @@ impl Plan {
                 check_rank(rank)?;
                 shared.dial(Rank(rank), address, *conn, until)
             }
-            None if *conn == ConnType::Loopback => {
-                Err(Error::config("loopback needs no address; use `peer(own rank)`"))
-            }
+            None if *conn == ConnType::Loopback => Err(Error::config(
+                "loopback needs no address; use `loopback()` (Rust: `Session::peer` of its own rank)",
+            )),
             None => shared.dial(shared.rank_at(address, until)?, address, *conn, until),
             Some(PeerRank::Alias(name)) => shared.dial_named(name, address, *conn, until),
             Some(PeerRank::Cxx(rank)) => shared.dial_cxx(Rank(rank), address, until),
