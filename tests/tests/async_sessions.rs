@@ -324,10 +324,12 @@ fn collectives_of_four_members_on_one_thread() {
                 group.allreduce(Element::U8, Reduce::Sum, &mut sums).await.unwrap();
                 assert!(sums.iter().all(|n| *n == 6), "{via:?}: an allreduce of {len}");
             }
-            // Nobody else comes.
+            // Nobody else comes. Over shared memory a member sees that the others have left their group.
             if me == 0 {
                 let late = group.barrier().within(Duration::from_millis(50)).await.unwrap_err();
-                assert_eq!(late.kind(), ErrorKind::DeadlineExceeded, "{via:?}: {late}");
+                let kinds = [ErrorKind::DeadlineExceeded, ErrorKind::Cancelled];
+                let allowed = if via == Via::Shm { &kinds[..] } else { &kinds[..1] };
+                assert!(allowed.contains(&late.kind()), "{via:?}: {late}");
                 assert!(group.broken().is_some());
             }
         };

@@ -205,6 +205,8 @@ fn a_process_that_is_killed_behind_a_full_inbox_starts_again_with_its_rank() {
         let peer = session.accept(1).within(LONG).wait().unwrap();
         actor.send(&format!("tags 0 0 {TAGS} kill"));
         until("its end is seen", LONG, || (!peer.is_connected()).then_some(()));
+        // The mark in shared memory tells of the end before its sockets are closed.
+        until("it has ended", LONG, || actor.has_ended().then_some(()));
         let mut again = Actor::session(ACTOR, &settings);
         again.request(&connect);
         for n in 0..TAGS {
