@@ -82,14 +82,23 @@ impl Stream<'_, '_> {
 
     /// Copies bytes that can be copied now. Returns whether the message has ended.
     pub(in crate::api::group) fn move_on(&mut self) -> Result<bool> {
+        if self.step()? && self.has_moved && !self.over {
+            // What the other end wrote before it failed is copied now. Nothing of it wakes this member for another look.
+            self.step()?;
+        }
+        Ok(self.over)
+    }
+
+    /// Copies at most as much as fits into a ring, several times. Returns whether the other end has failed or left.
+    fn step(&mut self) -> Result<bool> {
         self.has_moved = false;
         if self.over {
-            return Ok(true);
+            return Ok(false);
         }
         // Read first: a member that failed or left wrote all other words before.
         let closed = self.channel.is_closed.load(Ordering::Relaxed);
         let failed = closed || self.channel.word(FAILED)? != 0;
-        let state = self.peer.link.state();
+        let has_ended = matches!(self.peer.link.state(), LinkState::Leaving | LinkState::Dead);
         let before = (self.done, self.is_agreed);
         self.agree()?;
         if self.sends {
@@ -103,11 +112,11 @@ impl Stream<'_, '_> {
             if failed {
                 return Err(gave_up(self.peer));
             }
-            if matches!(state, LinkState::Leaving | LinkState::Dead) {
+            if has_ended {
                 return Err(self.peer.link.gone());
             }
         }
-        Ok(self.over)
+        Ok(failed || has_ended)
     }
 
     /// Compares the lengths, once the other end has announced its own. A member that announced its next message had agreed to
