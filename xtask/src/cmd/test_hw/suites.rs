@@ -13,7 +13,8 @@ pub(super) const PROCESS_TESTS: [&str; 8] = [
 ];
 
 /// Those of them that are about another transport by name, or about none: `test-sim` has them.
-pub(super) const ELSEWHERE: [&str; 32] = [
+pub(super) const ELSEWHERE: [&str; 33] = [
+    "messages::a_long_message_over_tcp_needs_no_half_buffers",
     "peer_failure::a_peer_that_dialed_first_is_dialed_again",
     "peer_failure::a_stopped_peer_is_dead_by_its_silence_on_shm",
     "peer_failure::a_stopped_peer_is_dead_by_its_silence_on_tcp",
