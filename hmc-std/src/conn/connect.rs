@@ -188,9 +188,10 @@ impl SessionInner {
         Ok(link)
     }
 
-    /// The link of this session to itself.
+    /// The link of this session to itself. Threads that ask for it at the same time get one link.
     pub(crate) fn dial_self(&self) -> Result<Arc<Link>> {
         let rank = self.config.rank;
+        let _making = lock(&self.making_own_link);
         if let Some(link) = self.link(rank) {
             return Ok(link);
         }
@@ -230,6 +231,7 @@ impl SessionInner {
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Barrier;
     use std::time::Duration;
 
     use hmc_core::types::ConnType;
@@ -267,6 +269,27 @@ mod tests {
 
         fn data_plane(&self, _params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
             Err(Error::config("no link is made"))
+        }
+    }
+
+    #[test]
+    fn threads_that_first_ask_for_the_sessions_own_peer_share_one_link() {
+        const THREADS: usize = 4;
+        for round in 0..200 {
+            let session = Session::builder(3).buffer(64).start().expect("a session");
+            let together = Barrier::new(THREADS);
+            let ask = || {
+                together.wait();
+                let peer = session.peer(3).expect("its own");
+                assert!(peer.is_connected(), "round {round}");
+                peer.link.serial
+            };
+            let serials: Vec<_> = std::thread::scope(|s| {
+                let asking: Vec<_> = (0..THREADS).map(|_| s.spawn(ask)).collect();
+                asking.into_iter().map(|thread| thread.join().expect("it asks")).collect()
+            });
+            let first = serials.first();
+            assert!(serials.iter().all(|s| Some(s) == first), "round {round}: {serials:?}");
         }
     }
 

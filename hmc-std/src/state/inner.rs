@@ -81,6 +81,8 @@ pub(crate) struct SessionInner {
     /// How much cannot be given back yet.
     pub(crate) tally: Arc<Tally>,
     next_serial: AtomicU32,
+    /// Held while the link of this session to itself is made: it has one.
+    pub(crate) making_own_link: Mutex<()>,
     /// The private rank that is given next.
     pub(crate) next_private: AtomicU32,
     pub(crate) next_pending: AtomicU32,
@@ -157,6 +159,7 @@ impl SessionInner {
             departed: Mutex::default(),
             tally: Arc::default(),
             next_serial: AtomicU32::new(1),
+            making_own_link: Mutex::default(),
             next_private: AtomicU32::new(FIRST_PRIVATE),
             next_pending: AtomicU32::new(1),
             tick_ns: AtomicU64::new(LONGEST_TICK_NS),
