@@ -88,8 +88,9 @@ pub trait Target: Registration {
     }
 
     /// Opens a [closed](crate::window::WindowState::Closed) window again under its epoch, so that what the peer knows of it holds
-    /// again; requests of the peer reach only `len` bytes from `offset` ([`WindowTable::serve`]). Returns `false`, and it stays
-    /// closed, if the transport keeps no closed windows, the window is not closed, or the peer may still be inside.
+    /// again; requests of the peer reach only `len` bytes from `offset` ([`WindowTable::serve`]). The fence of its revocation must have
+    /// passed before it was closed. Returns `false`, and it stays closed, if the transport keeps no closed windows or the window is not
+    /// closed.
     fn reopen(&mut self, id: WindowId, epoch: Epoch, (offset, len): (u64, u64)) -> bool {
         let _ = (id, epoch, offset, len);
         false

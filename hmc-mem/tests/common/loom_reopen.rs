@@ -56,6 +56,38 @@ fn window_place_is_used_again_under_one_that_retries() {
     });
 }
 
+/// A window that was closed with nobody inside is opened again under its epoch, without a look at the count: an initiator that was
+/// refused may still be at the word. The owner has the bytes to itself between close and open, and after the last drain.
+#[test]
+fn window_is_opened_again_under_an_entry_that_was_refused() {
+    let cases = ["let in", "refused: closed", "somebody inside", "opened under a refused entry"];
+    check_cases(&cases, |cases| {
+        let shared = Arc::new((Word64::new(0), Cell::new()));
+        let (initiator, seen) = (Arc::clone(&shared), std::sync::Arc::clone(cases));
+        let t = thread::spawn(move || {
+            for _ in 0..2 {
+                put(WindowGate::new(&initiator.0), 0, &initiator.1, &seen);
+            }
+        });
+        let w = WindowGate::new(&shared.0);
+        w.close();
+        if w.is_drained() {
+            shared.1.set(1);
+            if w.active() != 0 {
+                cases.seen("opened under a refused entry");
+            }
+            w.open(0).unwrap();
+        } else {
+            cases.seen("somebody inside");
+        }
+        w.close();
+        assert_eq!(w.wait_drained(LONG), Drain::Drained);
+        shared.1.set(2);
+        t.join().unwrap();
+        assert_eq!(w.active(), 0, "nobody's coming or going was lost");
+    });
+}
+
 /// Control: an owner that sets the word when its window is drained, as if nobody could be at it.
 #[test]
 #[should_panic]

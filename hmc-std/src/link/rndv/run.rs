@@ -22,9 +22,6 @@ use crate::transport::data_plane::Fence;
 /// Notes for which storage is kept.
 const KEPT_NOTES: usize = 64;
 
-/// How often a gate is looked at, at which somebody is.
-const LOOKS: usize = 256;
-
 impl RndvState {
     pub(super) fn poll(
         &mut self,
@@ -284,7 +281,7 @@ impl RndvState {
             match output {
                 ReceiverOutput::Send(note) => {
                     let opens = matches!(note, RndvMsg::Ready { .. });
-                    if opens && w.kept.is_some() && !reopens(host, &w.window, w.part()) {
+                    if opens && w.kept.is_some() && !host.reopen(&w.window, w.part()) {
                         machine.end(RndvError::Failed(Failure::Unsupported));
                         continue;
                     }
@@ -378,11 +375,6 @@ pub(super) fn collect(host: &mut impl Host, m: &mut SendOp) {
 fn revoke(host: &mut impl Host, window: &WindowDesc, after: &mut RndvActions) -> Option<Fence> {
     after.revoked.push((window.window, window.epoch));
     host.revoke(window)
-}
-
-/// Opens a closed window. An entry that is refused is at its gate for some instructions.
-fn reopens(host: &mut impl Host, window: &WindowDesc, part: (u64, u64)) -> bool {
-    (0..LOOKS).any(|_| host.reopen(window, part))
 }
 
 /// Whether the peer is out of a window that was taken back.

@@ -90,7 +90,9 @@ impl ShmDataPlane {
         }
         Some(Gate { page: Arc::clone(&self.page), at: word_at(id.index()) })
     }
-    /// Opens the word of a window that was closed and in which nobody is, for that part of it.
+
+    /// Opens the word of a window that was closed, for that part of it. Nobody entered since the fence of the revocation that closed
+    /// it: an entry that the word counts was refused and accesses nothing.
     pub(super) fn reopen_window(
         &mut self,
         id: WindowId,
@@ -99,8 +101,7 @@ impl ShmDataPlane {
     ) -> bool {
         let Ok(word) = self.page.bytes().word(word_at(id.index())) else { return false };
         let word = WindowGate::new(word);
-        word.is_drained()
-            && self.stream.windows().serve(id, epoch, offset, len).is_ok()
+        self.stream.windows().serve(id, epoch, offset, len).is_ok()
             && self.stream.windows().apply(id, epoch, WindowTransition::Reopen).is_ok()
             && word.open(word_epoch(epoch)).is_ok()
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use hmc_core::limits::MAX_GATHER_REQUESTS;
@@ -234,15 +235,29 @@ fn a_closed_window_refuses_the_peer_until_it_is_opened_again() {
     for (at, len) in [(7, 1), (7, 17), (8, 17), (24, 1), (0, 64)] {
         assert_eq!(reached(&mut pair, at, len), Err(WindowFault::Revoked), "{len} bytes at {at}");
     }
-    // A peer that says it has left, and has not.
+    // Whoever is inside keeps the fence from passing.
     let page = Arc::clone(&pair.far.page);
     let gate = WindowGate::new(page.bytes().word(word_at(id.index())).expect("a word"));
     gate.enter(word_epoch(epoch)).expect("it is open");
     assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Gate(_))));
-    pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
-    assert!(!pair.far.reopen(id, epoch, (0, 64)));
     gate.exit();
+}
+
+/// An initiator that was refused counts until it has subtracted its entry, which takes long if its thread is preempted.
+#[test]
+fn a_window_is_opened_again_under_an_entry_that_was_refused() {
+    let mut pair = Pair::new();
+    let (_, window) = pair.target(64);
+    let (id, epoch) = (window.window, window.epoch);
+    assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Passed)));
+    pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
+    let page = Arc::clone(&pair.far.page);
+    let word = page.bytes().word(word_at(id.index())).expect("a word");
+    let entry = 1 << 32;
+    word.atomic().fetch_add(entry, Ordering::AcqRel);
     assert!(pair.far.reopen(id, epoch, (0, 64)));
+    word.atomic().fetch_sub(entry, Ordering::AcqRel);
+    assert_eq!(WindowGate::new(word).active(), 0);
 }
 
 /// The tag follows as an empty put: the bytes went through memory.
