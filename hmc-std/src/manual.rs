@@ -38,7 +38,7 @@
 //! | done means | |
 //! | --- | --- |
 //! | put | the peer can read the bytes |
-//! | put with `.when(CompleteWhen::Local)` | the memory here may be used again; whether and when the bytes arrive is not known |
+//! | put with `.when(CompleteWhen::Local)` | the memory here may be used again; the bytes arrive later, and an orderly end waits for them; that they did not arrive is not reported |
 //! | get | the bytes are here |
 //! | put with `.notify(tag)` | the tag is in the peer's inbox, behind all bytes of its put or list |
 //! | tag, number, opaque bytes | the system has them: they arrive even if this process ends now |

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hmc_std::{
     CompleteWhen, ConnBuffer, ConnType, ErrorKind, Message, Op, Peer, Piece, Remote, Session,
-    Waited,
+    Waited, want,
 };
 use hmc_tests::actor::Actor;
 use hmc_tests::env::TempDir;
@@ -89,6 +89,42 @@ fn a_stopped_target_holds_up_visible_puts_only() {
     stopped.window.get(0, one.all()).within(LONG).wait().unwrap();
     assert_eq!(one.crc32c(0, LEN).unwrap(), stopped.filled(1).crc32c(0, LEN).unwrap());
     stopped.peer.send(Message::Tag(1)).within(LONG).wait().unwrap();
+}
+
+/// An orderly end waits for the answers to puts that were complete locally, also while another thread of this end drives the link.
+#[test]
+fn what_was_put_locally_is_there_after_an_orderly_end() {
+    const PUTS: u64 = 64;
+    let dir = TempDir::new();
+    let settings = format!("rank=1 uds={} tcp=127.0.0.1:0 buffer=1048576", dir.path().display());
+    let mut actor = Actor::session(ACTOR, &settings);
+    for (round, ends) in (1..=12u8).zip([0, 1, 2].into_iter().cycle()) {
+        let session = Session::builder(0).buffer(64).start().unwrap();
+        let to = dir.address();
+        let peer = session.connect(&to).rank(1).over(ConnType::Tcp).within(LONG).wait().unwrap();
+        actor.request("meet 0 20000");
+        let window = peer.buffer().unwrap();
+        let memory = session.memory().allocate(LEN).unwrap().share().unwrap();
+        memory.fill(0, LEN, round).unwrap();
+        for at in 0..PUTS {
+            let put = window.put(at * LEN, memory.all()).when(CompleteWhen::Local);
+            put.within(LONG).wait().unwrap();
+        }
+        match ends {
+            0 => peer.disconnect().within(LONG).wait().unwrap(),
+            1 => session.shutdown().within(LONG).wait().unwrap(),
+            _ => std::thread::scope(|s| {
+                let waits = s.spawn(|| peer.recv(want::Tag).within(LONG).wait().unwrap_err());
+                peer.disconnect().within(LONG).wait().unwrap();
+                assert_ne!(waits.join().unwrap().kind(), ErrorKind::DeadlineExceeded);
+            }),
+        }
+        for at in 0..PUTS {
+            let there: u32 =
+                actor.request(&format!("crc {} {LEN}", at * LEN)).trim().parse().unwrap();
+            assert_eq!(there, memory.crc32c(0, LEN).unwrap(), "put {at} of round {round}");
+        }
+    }
 }
 
 /// A prepared list keeps it.

@@ -83,6 +83,12 @@ pub trait DataPlane: Transport + Notes + PeerWindows + Progress {
     /// Whether requests of operation `op`, whose result may be known, can still read or write memory of this end.
     fn uses_memory_of(&mut self, op: SlotId) -> bool;
 
+    /// Returns `true` if the target has answered every put that completed before its bytes were visible there
+    /// ([`CompleteWhen::Local`](crate::work::CompleteWhen::Local)). An orderly end of the link waits for that.
+    fn are_puts_answered(&mut self) -> bool {
+        true
+    }
+
     /// As [`Self::are_requests_fenced`], of a data plane that is down, and of windows as well.
     fn is_fenced(&mut self) -> bool {
         self.are_requests_fenced()

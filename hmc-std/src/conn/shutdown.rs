@@ -11,7 +11,7 @@ use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::{Link, LinkState};
 use crate::state::inner::SessionInner;
 
-/// Ends links in order: waits for what was posted, says BYE, waits for the peers' BYE.
+/// Ends links in order: waits for what was posted and for the answers to puts that were complete locally, says BYE, waits for the peers' BYE.
 pub(crate) fn leave(
     shared: &SessionInner,
     links: &[Arc<Link>],
@@ -23,7 +23,7 @@ pub(crate) fn leave(
     }
     let mut late = None;
     for link in links {
-        let idle = |l: &Link| l.is_rndv_idle() && l.data().queue().in_flight() == 0;
+        let idle = |l: &Link| l.is_rndv_idle() && l.is_idle();
         let quiet = |l: &Link| (l.state() == LinkState::Dead || idle(l)).then_some(());
         // Messages end by notes on the control connection.
         let busy = !link.is_rndv_idle();

@@ -50,6 +50,10 @@ impl Link {
         let ended = after.finished || after.delivered;
         if after.came {
             self.idle_waits.reset();
+            if self.state() == LinkState::Leaving {
+                // The answer to a put that was complete locally ends no operation, and the thread that leaves may wait for it.
+                self.leader_lock.notify();
+            }
         }
         self.run_deferred(&mut after);
         if owes {

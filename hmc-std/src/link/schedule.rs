@@ -15,9 +15,10 @@ impl Link {
         }
     }
 
-    /// Whether no operation of ours is under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.data().queue().in_flight() == 0
+    /// Returns `true` if no operation of ours is under way, and none that was complete locally waits for its answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        let mut data = self.data();
+        data.queue().in_flight() == 0 && data.plane().are_puts_answered()
     }
 
     /// Whether some waiter drives this link.

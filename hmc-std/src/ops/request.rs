@@ -142,13 +142,13 @@ impl<V: Notify> Request<V> {
 }
 
 impl<V: When> Request<V> {
-    /// Says when the put is complete. [`CompleteWhen::Visible`], the default: the peer can read the bytes. The end of a link, also by
-    /// [`Peer::disconnect`](crate::Peer::disconnect), does not wait for the bytes of a put that is complete locally: they may be lost.
+    /// Says when the put is complete. [`CompleteWhen::Visible`], the default: the peer can read the bytes.
     ///
     /// [`CompleteWhen::Local`]: the memory here may be used again, as a send of MPI or a write of RDMA says it. The bytes arrive
-    /// later, without an order to anything else: a tag that is sent after such a put may come before its bytes. That they did not
-    /// arrive is not reported: because the peer ended, took its window back or refused them, or because this session disconnected
-    /// or its process ended first. Who has to know puts visibly.
+    /// later, without an order to anything else: a tag that is sent after such a put may come before its bytes. An orderly end
+    /// ([`Peer::disconnect`](crate::Peer::disconnect), the end of a session) waits for them until its deadline. That they did not
+    /// arrive is not reported: because the peer ended, took its window back or refused them, or because that deadline passed or this
+    /// process ended first. To know it, put visibly.
     ///
     /// Local completion saves a round trip over TCP, and the read behind the write over RDMA. It changes nothing, and the put is
     /// complete when its bytes are visible, where the put has a tag ([`Request::notify`]) or expects a generation

@@ -251,6 +251,10 @@ impl DataPlane for ShmDataPlane {
         self.stream.are_requests_fenced()
     }
 
+    fn are_puts_answered(&mut self) -> bool {
+        self.stream.are_puts_answered()
+    }
+
     fn uses_memory_of(&mut self, op: SlotId) -> bool {
         self.pieces.has(op) || self.stream.uses_memory_of(op)
     }

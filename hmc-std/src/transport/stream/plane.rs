@@ -180,6 +180,10 @@ impl DataPlane for StreamDataPlane {
         !self.unanswered || self.life.has_ended()
     }
 
+    fn are_puts_answered(&mut self) -> bool {
+        self.requests.are_puts_answered()
+    }
+
     fn uses_memory_of(&mut self, op: SlotId) -> bool {
         let mut uses = false;
         for seq in self.requests.seqs() {

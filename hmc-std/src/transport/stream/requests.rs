@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hmc_core::work::WorkRequest;
+use hmc_core::work::{Opcode, WorkRequest};
 
 /// Requests that one end may have unanswered on one stream; more is a breach of protocol.
 pub(crate) const MAX_REQUESTS: usize = hmc_core::limits::MAX_STREAM_REQUESTS;
@@ -114,6 +114,12 @@ impl Requests {
             }
             self.base = self.base.wrapping_add(1);
         }
+    }
+
+    /// Returns `true` if no put without an answer has completed already.
+    pub(super) fn are_puts_answered(&self) -> bool {
+        let completed_early = |r: &Request| r.mute && r.work.opcode != Opcode::Get;
+        !self.queue.iter().any(|r| completed_early(r) && r.phase != Phase::Finished)
     }
 
     /// The sequence numbers of all requests, oldest first.

@@ -267,6 +267,10 @@ impl<P: BareDataPlane> DataPlane for WithStream<P> {
         self.plane.copy_piece()
     }
 
+    fn are_puts_answered(&mut self) -> bool {
+        self.plane.are_puts_answered() && self.stream.are_puts_answered()
+    }
+
     fn uses_memory_of(&mut self, op: SlotId) -> bool {
         self.plane.uses_memory_of(op) || self.stream.uses_memory_of(op)
     }

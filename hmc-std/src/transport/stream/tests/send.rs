@@ -112,8 +112,14 @@ fn a_put_is_complete_when_its_bytes_have_gone_only_if_that_was_asked() {
         assert_eq!(bench.frames().len(), 1);
         let early = if when == CompleteWhen::Local { vec![(0, Ok(len))] } else { vec![] };
         assert_eq!(bench.poll(), early, "{when:?}, {len} bytes");
+        assert_eq!(
+            bench.plane.requests.are_puts_answered(),
+            early.is_empty(),
+            "{when:?}, {len} bytes"
+        );
         bench.send(&DataFrame::ack(0, 1), &[]);
         bench.plane.poll_peer(true);
+        assert!(bench.plane.requests.are_puts_answered());
         let late = if when == CompleteWhen::Local { vec![] } else { vec![(0, Ok(len))] };
         assert_eq!(bench.poll(), late, "{when:?}, {len} bytes");
         assert_eq!((bench.plane.bytes_out, bench.plane.bytes_in), (len, 0));
