@@ -120,6 +120,11 @@ impl<T: Transport, X: Hold, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> WorkQueue<T,
         Self { transport, slots: Slots::new(slots), stale: 0, polled: [blank; POLL_BATCH] }
     }
 
+    /// As [`Slots::grow`].
+    pub fn grow(&mut self, extend: impl FnOnce(&mut S)) {
+        self.slots.grow(extend);
+    }
+
     /// The transport.
     pub const fn transport(&self) -> &T {
         &self.transport

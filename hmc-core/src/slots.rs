@@ -201,15 +201,9 @@ pub struct Slots<S, X = ()> {
 
 impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
     /// A table on `entries`, all of which are overwritten with unused ones.
-    pub fn new(mut entries: S) -> Self {
-        let all = entries.as_mut();
-        all.fill_with(|| Slot::free(X::default()));
-        let used = all.len().min(MAX_SLOTS);
-        for (next, slot) in (1..=NONE).zip(all.iter_mut().take(used.saturating_sub(1))) {
-            slot.next_free = next;
-        }
-        Self {
-            free: if used == 0 { NONE } else { 0 },
+    pub fn new(entries: S) -> Self {
+        let mut table = Self {
+            free: NONE,
             entries,
             holds: PhantomData,
             ready_head: NONE,
@@ -219,6 +213,31 @@ impl<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>> Slots<S, X> {
             in_use: 0,
             in_flight: 0,
             earliest: Instant::NEVER,
+        };
+        table.free_from(0);
+        table
+    }
+
+    /// Has `extend` append entries to the storage, which are overwritten with unused ones. The operations stay as they are.
+    pub fn grow(&mut self, extend: impl FnOnce(&mut S)) {
+        let before = self.capacity();
+        extend(&mut self.entries);
+        self.free_from(before);
+    }
+
+    /// Overwrites the entries from `first` on with unused ones, and puts them before the free ones.
+    fn free_from(&mut self, first: usize) {
+        let used = self.capacity();
+        let Ok(mut next) = u16::try_from(first) else { return };
+        let Some(new) = self.entries.as_mut().get_mut(first..used) else { return };
+        let lowest = next;
+        for slot in new.iter_mut() {
+            // Cannot wrap: `NONE` is larger than any index.
+            next = next.wrapping_add(1);
+            *slot = Slot { next_free: next, ..Slot::free(X::default()) };
+        }
+        if let Some(last) = new.last_mut() {
+            last.next_free = core::mem::replace(&mut self.free, lowest);
         }
     }
 

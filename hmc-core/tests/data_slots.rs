@@ -229,6 +229,27 @@ fn no_more_slots_are_used_than_the_limit() {
     assert_eq!(core::iter::from_fn(|| slots.next_event()).count(), MAX_SLOTS);
 }
 
+/// Operations and events stay, the new slots are used once the old ones are, and no more than the limit.
+#[test]
+fn a_table_that_grows_keeps_its_operations() {
+    let mut slots = Slots::new(vec![Slot::FREE; 2]);
+    let first = [1, 2].map(|t| slots.acquire(at(t), 1).unwrap());
+    assert_eq!(slots.acquire(at(9), 1), Err(Full { limit: 2 }));
+    slots.complete(first[1], Ok(7)).unwrap();
+    slots.grow(|entries| entries.extend([Slot::FREE; 3]));
+    assert_eq!((slots.capacity(), slots.in_use(), slots.in_flight()), (5, 2, 1));
+    let more: Vec<_> = (0..3).map(|_| slots.acquire(at(9), 1).unwrap().index).collect();
+    assert_eq!(more, [2, 3, 4]);
+    assert_eq!(slots.acquire(at(9), 1), Err(Full { limit: 5 }));
+    assert_eq!(slots.next_expired(at(1), 0), Some(first[0]));
+    assert_eq!(slots.next_event().unwrap().op, first[1]);
+    assert_eq!(slots.outcome(first[1]).unwrap().unwrap().result, Ok(7));
+    slots.grow(|entries| entries.resize(MAX_SLOTS + 1, Slot::FREE));
+    assert_eq!(slots.capacity(), MAX_SLOTS);
+    let left = core::iter::from_fn(|| slots.acquire(at(9), 1).ok()).count();
+    assert_eq!(left, MAX_SLOTS - 5, "a slot whose outcome nobody took is in use");
+}
+
 /// Only what is pending can be given back as never posted; then its name is over.
 #[test]
 fn an_operation_that_ended_cannot_be_given_back() {

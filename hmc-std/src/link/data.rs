@@ -132,7 +132,7 @@ impl DataState {
 
     /// How many operations may run at a time.
     pub(crate) fn slots(&self) -> usize {
-        self.queue.capacity()
+        self.queue.limit()
     }
 
     /// Whether no more outcomes are kept beside the slots.

@@ -33,10 +33,6 @@ impl OpQueue {
         }
     }
 
-    pub(super) fn capacity(&self) -> usize {
-        self.queue.slots().capacity()
-    }
-
     #[cfg(test)]
     pub(super) fn slots_in_use(&self) -> usize {
         self.queue.slots().in_use()

@@ -17,7 +17,10 @@ use crate::link::op_resources::OpResources;
 use crate::transport::data_plane::AnyDataPlane;
 
 /// The core's work queue over a data plane.
-pub(super) type Queue = WorkQueue<AnyDataPlane, Box<[Slot<OpResources>]>, OpResources>;
+pub(super) type Queue = WorkQueue<AnyDataPlane, Vec<Slot<OpResources>>, OpResources>;
+
+/// Records that a link has at first. It gets more as more operations are under way: most links of many have few.
+const FIRST_RECORDS: usize = 16;
 
 /// The name of an operation, or why it was not begun.
 pub(crate) type Begun = Result<SlotId, QueueError<PostErrorKind>>;
@@ -42,12 +45,27 @@ pub(crate) struct OpQueue {
 
 impl OpQueue {
     pub(super) fn new(plane: AnyDataPlane, slots: usize) -> Self {
-        let records = std::iter::repeat_with(|| Slot::free(OpResources::default())).take(slots);
+        let mut records = Vec::new();
+        append(&mut records, slots.min(FIRST_RECORDS));
         Self {
-            queue: WorkQueue::new(plane, records.collect()),
+            queue: WorkQueue::new(plane, records),
             stored: StoredOutcomes::default(),
             words: std::iter::repeat_with(SlotWord::new).take(slots).collect(),
         }
+    }
+
+    /// How many operations may run at a time.
+    pub(super) fn limit(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Doubles the records, up to the limit. Whether there are more now.
+    #[cold]
+    fn grow(&mut self) -> bool {
+        let now = self.queue.slots().capacity();
+        let more = self.limit().saturating_sub(now).min(now);
+        self.queue.grow(|records| append(records, more));
+        more > 0
     }
 
     /// One word an operation, shared with those who wait: they look at it without the lock.
@@ -136,11 +154,13 @@ impl OpQueue {
         self.begin(|queue| queue.post_list(parts, deadline, hold))
     }
 
-    /// Begins an operation; again when all slots were used and some of their operations have ended.
+    /// Begins an operation; again when all slots were used, and there are more now or some of their operations have ended.
     #[inline]
     fn begin(&mut self, mut begin: impl FnMut(&mut Queue) -> Begun) -> Begun {
         let op = match begin(&mut self.queue) {
-            Err(QueueError::Full { .. }) if self.free_slots() => begin(&mut self.queue)?,
+            Err(QueueError::Full { .. }) if self.grow() || self.free_slots() => {
+                begin(&mut self.queue)?
+            }
             begun => begun?,
         };
         if let Some(word) = self.words.get(usize::from(op.index)) {
@@ -244,6 +264,12 @@ impl OpQueue {
     pub(super) fn outcome(&self, op: SlotId) -> Result<Option<Outcome>, Stale> {
         self.queue.outcome(op).or_else(|stale| self.stored.get(op).map(Some).ok_or(stale))
     }
+}
+
+/// Appends unused records.
+fn append(records: &mut Vec<Slot<OpResources>>, more: usize) {
+    records.reserve_exact(more);
+    records.extend(std::iter::repeat_with(|| Slot::free(OpResources::default())).take(more));
 }
 
 #[cfg(test)]

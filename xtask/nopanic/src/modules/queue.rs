@@ -56,6 +56,8 @@ where
     done(WorkQueue::post_holding(&mut l, &transfer, now(), &mut X::default()));
     done(&mut l);
     done(&mut l);
+    WorkQueue::grow(&mut l, |slots| done(slots));
+    done(&mut l);
     done(WorkQueue::progress(&mut l));
     done(WorkQueue::stale(&l));
     done(&mut l);

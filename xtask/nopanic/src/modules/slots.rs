@@ -14,6 +14,8 @@ pub(crate) fn call() {
 
 fn table<X: Default, S: AsRef<[Slot<X>]> + AsMut<[Slot<X>]>>(mut s: Slots<S, X>) {
     done(&mut s);
+    done(Slots::grow(&mut s, |entries| done(entries)));
+    done(&mut s);
     done(Slots::capacity(&s));
     done(Slots::in_use(&s));
     done(Slots::in_flight(&s));

@@ -1,8 +1,8 @@
-//! A transport that repeats itself: neither a poll nor the end of a link may wait for its last completion.
+//! A transport that takes one operation and repeats itself: neither a poll nor the end of a link waits for its last completion.
 
 use std::sync::Arc;
 
-use hmc_core::queue::Transfer;
+use hmc_core::queue::{QueueError, Transfer};
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::slots::SlotId;
@@ -16,7 +16,7 @@ use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{CompleteWhen, Completion, Opcode, WorkRequest};
 use hmc_mem::os::mapped_window::MappedWindow;
 
-use super::OpQueue;
+use super::{FIRST_RECORDS, OpQueue};
 use crate::base::error::Error;
 use crate::link::op_resources::OpResources;
 use crate::memory::{Region, RegionTable};
@@ -146,16 +146,40 @@ impl DataPlane for Repeating {
     }
 }
 
-/// Neither a poll nor the end of a link waits for the last of completions that belong to no operation.
-#[test]
-fn a_transport_that_repeats_itself_holds_nobody() {
+/// A link of so many operations over a transport that takes one of them, and a put.
+fn one_put(slots: usize) -> (OpQueue, Region, Transfer) {
     let region = Arc::new(RegionTable::default()).allocate(8).expect("memory");
     let plane = Repeating { windows: WindowTable::new(Box::new([])), last: None };
-    let mut queue = OpQueue::new(AnyDataPlane::new(plane), 4);
+    let queue = OpQueue::new(AnyDataPlane::new(plane), slots);
     let span = Extent::new(8).span(Side::Remote, 0, 8).expect("it fits");
     let remote = WindowSlice { window: WindowId(1), epoch: Epoch(1), span, expected: None };
     let local = region.slice(0, 8).expect("it fits");
     let t = Transfer { opcode: Opcode::Put, when: CompleteWhen::Visible, local, remote };
+    (queue, region, t)
+}
+
+/// A link begins with few records, has more when they are used, and never more than its limit.
+#[test]
+fn records_grow_to_the_limit() {
+    let limit = 2 * FIRST_RECORDS + 3;
+    let (mut queue, region, t) = one_put(limit);
+    assert_eq!(queue.queue.slots().capacity(), FIRST_RECORDS);
+    let post = |queue: &mut OpQueue| {
+        queue.post(&t, Instant::NEVER, &mut OpResources::region(region.clone()))
+    };
+    let ops: Vec<_> = (0..limit).map(|_| post(&mut queue).expect("there is a slot")).collect();
+    assert!(matches!(post(&mut queue), Err(QueueError::Full { limit: full }) if full == limit));
+    let running = |op: &SlotId| queue.outcome(*op) == Ok(None);
+    assert!(ops.iter().all(running) && queue.in_flight() == limit);
+    let armed =
+        queue.words().iter().zip(&ops).filter(|(word, op)| word.is_pending(op.generation)).count();
+    assert_eq!(armed, limit);
+}
+
+/// Neither a poll nor the end of a link waits for the last of completions that belong to no operation.
+#[test]
+fn a_transport_that_repeats_itself_holds_nobody() {
+    let (mut queue, region, t) = one_put(4);
     let mut post = || {
         let mut hold = OpResources::region(region.clone());
         queue.post(&t, Instant::NEVER, &mut hold).expect("there is a slot")
