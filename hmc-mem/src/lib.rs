@@ -31,6 +31,7 @@ pub mod crc;
 pub mod error;
 pub mod flag;
 pub mod gate;
+pub mod gates;
 pub mod generations;
 pub mod leader;
 mod length;

@@ -15,6 +15,8 @@ use loom::sync::Arc;
 use loom::thread;
 use std::time::Duration;
 
+#[path = "common/loom_gates.rs"]
+mod gates;
 #[path = "common/loom_generations.rs"]
 mod generations;
 #[path = "common/loom_reopen.rs"]
