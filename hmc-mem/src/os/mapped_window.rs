@@ -1,10 +1,13 @@
 //! A window of a peer on the same host whose pages are mapped here: puts and gets are copies, inside the window's gate.
 
+mod moved;
 mod publish;
+
+pub use moved::Moved;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hmc_core::blocks::WindowBlocks;
 use hmc_core::range::{ByteRange, Side};
@@ -19,34 +22,6 @@ use crate::os::life::PeerLife;
 use crate::os::memfd::Mapping;
 use crate::os::words::PeerWords;
 use crate::shared::{SharedBytes, SharedError};
-
-/// Numbers of the puts, gets and bytes copied directly into or from mapped windows of one peer, in no order with others.
-#[derive(Debug, Default)]
-pub struct Moved {
-    puts: AtomicU64,
-    gets: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Moved {
-    /// Returns the number of puts.
-    #[must_use]
-    pub fn puts(&self) -> u64 {
-        self.puts.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of gets.
-    #[must_use]
-    pub fn gets(&self) -> u64 {
-        self.gets.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of bytes of all puts and gets.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
 
 /// The pages that a peer shares in addition to those of its windows.
 #[derive(Clone, Debug)]
@@ -177,9 +152,8 @@ impl MappedWindow {
         whole: u64,
     ) -> bool {
         let done = self.write((offset, expected), from, local, whole).is_ok();
-        if done {
-            self.moved.puts.fetch_add(1, Ordering::Relaxed);
-            self.moved.bytes.fetch_add(local.len(), Ordering::Relaxed);
+        if done && let Some(counts) = self.moved.of(0) {
+            counts.add_put(local.len());
         }
         done
     }
@@ -196,9 +170,8 @@ impl MappedWindow {
         whole: u64,
     ) -> bool {
         let done = self.read((offset, expected), into, local, whole).is_ok();
-        if done {
-            self.moved.gets.fetch_add(1, Ordering::Relaxed);
-            self.moved.bytes.fetch_add(local.len(), Ordering::Relaxed);
+        if done && let Some(counts) = self.moved.of(0) {
+            counts.add_get(local.len());
         }
         done
     }
