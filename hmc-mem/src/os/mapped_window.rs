@@ -191,9 +191,22 @@ impl MappedWindow {
         local: ByteRange,
         whole: u64,
     ) -> Result<(), Failure> {
+        self.write_by(self.gate()?, (offset, expected), from, local, whole)
+    }
+
+    /// [`Self::write`] by one of the window's gates.
+    #[inline(always)]
+    fn write_by(
+        &self,
+        gate: WindowGate<'_>,
+        (offset, expected): (u64, Option<u32>),
+        from: SharedBytes<'_>,
+        local: ByteRange,
+        whole: u64,
+    ) -> Result<(), Failure> {
         let there = self.range(Access::WRITE, offset, local.len())?;
         let blocks = self.expect(there, expected)?;
-        let gate = self.enter()?;
+        self.enter(gate)?;
         let copied = compare(&blocks, ExpectedBlocks::check).and_then(|()| {
             let copied = from.copy_piece_to(local, &self.bytes, there, whole);
             copied.map_err(|_| Failure::UnknownRegion)
@@ -214,9 +227,22 @@ impl MappedWindow {
         local: ByteRange,
         whole: u64,
     ) -> Result<(), Failure> {
+        self.read_by(self.gate()?, (offset, expected), into, local, whole)
+    }
+
+    /// [`Self::read`] by one of the window's gates.
+    #[inline(always)]
+    fn read_by(
+        &self,
+        gate: WindowGate<'_>,
+        (offset, expected): (u64, Option<u32>),
+        into: SharedBytes<'_>,
+        local: ByteRange,
+        whole: u64,
+    ) -> Result<(), Failure> {
         let there = self.range(Access::READ, offset, local.len())?;
         let blocks = self.expect(there, expected)?;
-        let gate = self.enter()?;
+        self.enter(gate)?;
         let copied = compare(&blocks, ExpectedBlocks::check).and_then(|()| {
             let copied = self.bytes.copy_piece_to(there, &into, local, whole);
             copied.map_err(|_| Failure::UnknownRegion)
@@ -235,13 +261,17 @@ impl MappedWindow {
         there.map_err(|e| Failure::Window(WindowFault::OutOfWindow(e)))
     }
 
-    /// Enters the window's gate.
+    /// The window's first gate.
     #[inline(always)]
-    fn enter(&self) -> Result<WindowGate<'_>, Failure> {
+    fn gate(&self) -> Result<WindowGate<'_>, Failure> {
         let word = self.peer.gates.get(self.id.index());
-        let gate = WindowGate::new(word.ok_or(Failure::Window(WindowFault::Unknown))?);
-        let entered = gate.enter(self.gate_epoch());
-        entered.map(|_| gate).map_err(|_| Failure::Window(WindowFault::Revoked))
+        Ok(WindowGate::new(word.ok_or(Failure::Window(WindowFault::Unknown))?))
+    }
+
+    /// Enters a gate of the window.
+    #[inline(always)]
+    fn enter(&self, gate: WindowGate<'_>) -> Result<(), Failure> {
+        gate.enter(self.gate_epoch()).map_err(|_| Failure::Window(WindowFault::Revoked))
     }
 
     /// Leaves the gate after a copy. `Err` if the bytes may be nobody's.
@@ -297,6 +327,7 @@ mod tests {
     use std::sync::Arc;
 
     const EPOCH: u32 = 1;
+    const NAME: (WindowId, Epoch) = (WindowId::new(3, 0), Epoch(EPOCH));
     pub(super) const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
 
     pub(super) fn range(offset: u64, len: u64) -> ByteRange {
@@ -304,27 +335,27 @@ mod tests {
     }
 
     /// The bytes 1024 to 2048 of a memfd as an open window, and the memfd.
-    pub(super) fn window(access: Access) -> (MappedWindow, Mapping) {
+    pub(super) fn window(access: Access) -> (Arc<MappedWindow>, Mapping) {
         let theirs = Mapping::create(4096).unwrap();
         let fd = theirs.fd().unwrap().try_clone_to_owned().unwrap();
         let map = Arc::new(Mapping::map_peer(fd, 4096, 0, access).unwrap());
         let gates = Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap());
         WindowGate::new(gates.get(3).unwrap()).open(EPOCH).unwrap();
-        let name = (WindowId::new(3, 0), Epoch(EPOCH));
         let pages = PeerPages { gates, life: None };
         let part = (map, range(1024, 1024));
-        let window = MappedWindow::new(name, access, part, pages, Arc::new(Moved::default()));
-        (window.unwrap(), theirs)
+        let window = MappedWindow::new(NAME, access, part, pages, Arc::new(Moved::default()));
+        (Arc::new(window.unwrap()), theirs)
     }
 
-    impl MappedWindow {
-        pub(super) fn gate(&self) -> WindowGate<'_> {
-            WindowGate::new(self.peer.gates.get(self.id.index()).unwrap())
-        }
+    /// A window that a copy has entered.
+    pub(super) fn entered(window: &MappedWindow) -> WindowGate<'_> {
+        let gate = window.gate().unwrap();
+        window.enter(gate).unwrap();
+        gate
+    }
 
-        fn moved(&self) -> (u64, u64, u64) {
-            (self.moved.puts(), self.moved.gets(), self.moved.bytes())
-        }
+    fn moved(window: &MappedWindow) -> (u64, u64, u64) {
+        (window.moved.puts(), window.moved.gets(), window.moved.bytes())
     }
 
     #[test]
@@ -339,8 +370,8 @@ mod tests {
         assert!(w.get((1012, None), ours.bytes(), range(100, 12), 12));
         ours.bytes().read_at(range(98, 16), &mut got).unwrap();
         assert_eq!(got, [0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
-        assert_eq!(w.moved(), (1, 1, 20));
-        assert_eq!(w.gate().active(), 0);
+        assert_eq!(moved(&w), (1, 1, 20));
+        assert_eq!(w.gate().unwrap().active(), 0);
     }
 
     #[test]
@@ -362,7 +393,7 @@ mod tests {
             theirs.bytes().crc32c(range(0, 4096)),
             Mapping::create(4096).unwrap().bytes().crc32c(range(0, 4096))
         );
-        assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
+        assert_eq!((moved(&w), w.gate().unwrap().active()), ((0, 0, 0), 0));
         let denied = Err(Failure::Window(WindowFault::Access));
         let (reading, _theirs) = window(Access::READ);
         assert_eq!(reading.write((0, None), ours.bytes(), range(0, 8), 8), denied);
@@ -378,27 +409,27 @@ mod tests {
     fn a_put_into_a_window_that_was_closed_meanwhile_is_no_success() {
         let (w, _theirs) = window(Access::all());
         let copy = |needed, meanwhile: &dyn Fn()| {
-            let gate = w.enter().unwrap();
+            let gate = entered(&w);
             meanwhile();
             w.exit(gate, needed)
         };
         let open = || {
-            w.gate().close();
-            w.gate().open(EPOCH).unwrap();
+            w.gate().unwrap().close();
+            w.gate().unwrap().open(EPOCH).unwrap();
         };
         assert_eq!(copy(Access::WRITE, &|| ()), Ok(()));
-        assert_eq!(copy(Access::WRITE, &|| w.gate().close()), Err(REVOKED));
+        assert_eq!(copy(Access::WRITE, &|| w.gate().unwrap().close()), Err(REVOKED));
         let ours = Mapping::create(4096).unwrap();
         assert!(
             !w.put((0, None), ours.bytes(), range(0, 8), 8)
                 && !w.get((0, None), ours.bytes(), range(0, 8), 8)
         );
         open();
-        assert_eq!(copy(Access::READ, &|| w.gate().close()), Ok(()), "bytes of before");
+        assert_eq!(copy(Access::READ, &|| w.gate().unwrap().close()), Ok(()), "bytes of before");
         open();
-        let reopen = || w.gate().open(EPOCH + 1).unwrap();
+        let reopen = || w.gate().unwrap().open(EPOCH + 1).unwrap();
         assert_eq!(copy(Access::WRITE, &reopen), Err(REVOKED), "it is another window");
-        assert_eq!(w.gate().active(), 0);
+        assert_eq!(w.gate().unwrap().active(), 0);
     }
 
     /// A window of blocks of 256 bytes, of which the second has generation 1.
@@ -419,9 +450,11 @@ mod tests {
             ]
         };
         assert_eq!(copies(&w, 0, Some(0)), [Err(Failure::Unsupported); 2]);
-        assert!(w.with_generations((Arc::clone(&map), 4072), blocks).is_err());
+        assert!(
+            Arc::into_inner(w).unwrap().with_generations((Arc::clone(&map), 4072), blocks).is_err()
+        );
         let (w, _pages) = window(Access::all());
-        let w = w.with_generations((map, 0), blocks).unwrap();
+        let w = Arc::new(Arc::into_inner(w).unwrap().with_generations((map, 0), blocks).unwrap());
         let stale = |block, expected, found| {
             let e = StaleGeneration { block, expected, found };
             [Err(Failure::Window(WindowFault::StaleGeneration(e))); 2]
@@ -434,7 +467,7 @@ mod tests {
         assert_eq!(copies(&w, 252, Some(1)), stale(0, 1, 0));
         assert!(!w.put((256, Some(2)), ours.bytes(), range(0, 8), 8));
         assert!(!w.get((256, Some(2)), ours.bytes(), range(0, 8), 8));
-        assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
+        assert_eq!((moved(&w), w.gate().unwrap().active()), ((0, 0, 0), 0));
     }
 
     /// Its pages may be replaced at any moment by ones that nobody has: neither what was written nor what was read counts.
@@ -443,14 +476,14 @@ mod tests {
         let ours = Mapping::create(4096).unwrap();
         for needed in [Access::READ, Access::WRITE] {
             let (w, _theirs) = window(Access::all());
-            let gate = w.enter().unwrap();
+            let gate = entered(&w);
             w.retire();
             assert_eq!(w.exit(gate, needed), Err(REVOKED));
             assert!(
                 !w.put((0, None), ours.bytes(), range(0, 8), 8)
                     && !w.get((0, None), ours.bytes(), range(0, 8), 8)
             );
-            assert_eq!((w.moved(), w.gate().active()), ((0, 0, 0), 0));
+            assert_eq!((moved(&w), w.gate().unwrap().active()), ((0, 0, 0), 0));
         }
     }
 

@@ -37,7 +37,8 @@ impl MappedWindow {
         look: u64,
     ) -> Result<Option<u64>, Failure> {
         let whole = self.range(Access::all(), 0, self.len())?;
-        let gate = self.enter()?;
+        let gate = self.gate()?;
+        self.enter(gate)?;
         let published = self.publish_inside(copy, words, look, whole);
         self.exit_published(gate, published)
     }
@@ -78,7 +79,7 @@ impl MappedWindow {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
-    use super::super::tests::{REVOKED, range, window};
+    use super::super::tests::{REVOKED, entered, range, window};
     use crate::os::memfd::Mapping;
     use hmc_core::types::Access;
     use hmc_core::work::Failure;
@@ -97,11 +98,11 @@ mod tests {
             assert_eq!(w.publish(None, &[(at, 9)], look), Err(Failure::UnknownRegion));
         }
         let e = w.publish(Some((1020, ours.bytes(), range(0, 8))), &[], 64);
-        assert_eq!((e, w.gate().active()), (Err(Failure::UnknownRegion), 0));
+        assert_eq!((e, w.gate().unwrap().active()), (Err(Failure::UnknownRegion), 0));
         // It is closed between the words and the exit.
-        let gate = w.enter().unwrap();
+        let gate = entered(&w);
         let published = w.publish_inside(copy(), &[(0, 7)], 64, range(0, 1024));
-        w.gate().close();
+        w.gate().unwrap().close();
         assert_eq!((w.exit_published(gate, published), word(0)), (Ok(None), 7));
         assert_eq!(w.publish(copy(), &[(0, 8)], 64), Err(REVOKED));
         assert_eq!(word(0), 7, "nothing is stored");
