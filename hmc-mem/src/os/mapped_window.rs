@@ -1,5 +1,6 @@
 //! A window of a peer on the same host whose pages are mapped here: puts and gets are copies, inside the window's gate.
 
+pub mod handle;
 mod moved;
 mod publish;
 
@@ -51,8 +52,7 @@ pub struct MappedWindow {
 }
 
 impl MappedWindow {
-    /// Returns the window `id` of an epoch, which is `range` of `map`. `moved` counts the transfers of [`Self::put`]
-    /// and [`Self::get`].
+    /// Returns the window `id` of an epoch, which is `range` of `map`. `moved` counts the transfers of its handles.
     ///
     /// # Errors
     /// [`SharedError::Range`] if the range does not lie within the mapping.
@@ -138,42 +138,6 @@ impl MappedWindow {
     /// may be in detached pages.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
-    }
-
-    /// Copies a range of `from`, one piece of a transfer of `whole` bytes, to `offset` of the window and counts it. When it returns
-    /// `true`, the peer can read the bytes. Returns `false` if [`Self::write`] fails.
-    #[must_use]
-    #[inline(always)]
-    pub fn put(
-        &self,
-        (offset, expected): (u64, Option<u32>),
-        from: SharedBytes<'_>,
-        local: ByteRange,
-        whole: u64,
-    ) -> bool {
-        let done = self.write((offset, expected), from, local, whole).is_ok();
-        if done && let Some(counts) = self.moved.of(0) {
-            counts.add_put(local.len());
-        }
-        done
-    }
-
-    /// Copies from `offset` of the window to the range `local` of `into`, one piece of a transfer of `whole` bytes, and counts it. Returns
-    /// `false` if [`Self::read`] fails.
-    #[must_use]
-    #[inline(always)]
-    pub fn get(
-        &self,
-        (offset, expected): (u64, Option<u32>),
-        into: SharedBytes<'_>,
-        local: ByteRange,
-        whole: u64,
-    ) -> bool {
-        let done = self.read((offset, expected), into, local, whole).is_ok();
-        if done && let Some(counts) = self.moved.of(0) {
-            counts.add_get(local.len());
-        }
-        done
     }
 
     /// Copies a range of `from`, one piece of a transfer of `whole` bytes, to `offset` of the window. If a generation is
@@ -326,8 +290,8 @@ mod tests {
     use hmc_core::work::Failure;
     use std::sync::Arc;
 
-    const EPOCH: u32 = 1;
-    const NAME: (WindowId, Epoch) = (WindowId::new(3, 0), Epoch(EPOCH));
+    pub(super) const EPOCH: u32 = 1;
+    pub(super) const NAME: (WindowId, Epoch) = (WindowId::new(3, 0), Epoch(EPOCH));
     pub(super) const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
 
     pub(super) fn range(offset: u64, len: u64) -> ByteRange {
@@ -354,23 +318,18 @@ mod tests {
         gate
     }
 
-    fn moved(window: &MappedWindow) -> (u64, u64, u64) {
-        (window.moved.puts(), window.moved.gets(), window.moved.bytes())
-    }
-
     #[test]
     fn bytes_go_to_their_offset_in_the_window_and_back() {
         let (w, theirs) = window(Access::all());
         let ours = Mapping::create(4096).unwrap();
         ours.bytes().fill(range(0, 8), 7).unwrap();
-        assert!(w.put((1016, None), ours.bytes(), range(0, 8), 8));
+        assert_eq!(w.write((1016, None), ours.bytes(), range(0, 8), 8), Ok(()));
         let mut got = [0; 16];
         theirs.bytes().read_at(range(2036, 16), &mut got).unwrap();
         assert_eq!(got, [0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
-        assert!(w.get((1012, None), ours.bytes(), range(100, 12), 12));
+        assert_eq!(w.read((1012, None), ours.bytes(), range(100, 12), 12), Ok(()));
         ours.bytes().read_at(range(98, 16), &mut got).unwrap();
         assert_eq!(got, [0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
-        assert_eq!(moved(&w), (1, 1, 20));
         assert_eq!(w.gate().unwrap().active(), 0);
     }
 
@@ -382,8 +341,7 @@ mod tests {
         for (offset, len) in [(1017, 8), (1025, 0), (0, 1025), (u64::MAX, 2)] {
             let e = w.write((offset, None), ours.bytes(), range(0, len), len).unwrap_err();
             assert!(matches!(e, Failure::Window(WindowFault::OutOfWindow(_))), "{offset} {len}");
-            assert!(!w.put((offset, None), ours.bytes(), range(0, len), len));
-            assert!(!w.get((offset, None), ours.bytes(), range(0, len), len));
+            assert!(w.read((offset, None), ours.bytes(), range(0, len), len).is_err());
         }
         assert_eq!(
             w.write((0, None), ours.bytes(), range(4090, 8), 8),
@@ -393,7 +351,7 @@ mod tests {
             theirs.bytes().crc32c(range(0, 4096)),
             Mapping::create(4096).unwrap().bytes().crc32c(range(0, 4096))
         );
-        assert_eq!((moved(&w), w.gate().unwrap().active()), ((0, 0, 0), 0));
+        assert_eq!(w.gate().unwrap().active(), 0);
         let denied = Err(Failure::Window(WindowFault::Access));
         let (reading, _theirs) = window(Access::READ);
         assert_eq!(reading.write((0, None), ours.bytes(), range(0, 8), 8), denied);
@@ -420,10 +378,8 @@ mod tests {
         assert_eq!(copy(Access::WRITE, &|| ()), Ok(()));
         assert_eq!(copy(Access::WRITE, &|| w.gate().unwrap().close()), Err(REVOKED));
         let ours = Mapping::create(4096).unwrap();
-        assert!(
-            !w.put((0, None), ours.bytes(), range(0, 8), 8)
-                && !w.get((0, None), ours.bytes(), range(0, 8), 8)
-        );
+        assert_eq!(w.write((0, None), ours.bytes(), range(0, 8), 8), Err(REVOKED));
+        assert_eq!(w.read((0, None), ours.bytes(), range(0, 8), 8), Err(REVOKED));
         open();
         assert_eq!(copy(Access::READ, &|| w.gate().unwrap().close()), Ok(()), "bytes of before");
         open();
@@ -465,9 +421,8 @@ mod tests {
         assert_eq!(copies(&w, 256, Some(0)), stale(1, 0, 1));
         assert_eq!(copies(&w, 252, Some(0)), stale(1, 0, 1));
         assert_eq!(copies(&w, 252, Some(1)), stale(0, 1, 0));
-        assert!(!w.put((256, Some(2)), ours.bytes(), range(0, 8), 8));
-        assert!(!w.get((256, Some(2)), ours.bytes(), range(0, 8), 8));
-        assert_eq!((moved(&w), w.gate().unwrap().active()), ((0, 0, 0), 0));
+        assert_eq!(copies(&w, 256, Some(2)), stale(1, 2, 1));
+        assert_eq!(w.gate().unwrap().active(), 0);
     }
 
     /// Its pages may be replaced at any moment by ones that nobody has: neither what was written nor what was read counts.
@@ -479,11 +434,9 @@ mod tests {
             let gate = entered(&w);
             w.retire();
             assert_eq!(w.exit(gate, needed), Err(REVOKED));
-            assert!(
-                !w.put((0, None), ours.bytes(), range(0, 8), 8)
-                    && !w.get((0, None), ours.bytes(), range(0, 8), 8)
-            );
-            assert_eq!((moved(&w), w.gate().unwrap().active()), ((0, 0, 0), 0));
+            assert_eq!(w.write((0, None), ours.bytes(), range(0, 8), 8), Err(REVOKED));
+            assert_eq!(w.read((0, None), ours.bytes(), range(0, 8), 8), Err(REVOKED));
+            assert_eq!(w.gate().unwrap().active(), 0);
         }
     }
 

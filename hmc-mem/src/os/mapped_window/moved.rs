@@ -1,6 +1,6 @@
 //! Counts of what was copied into and out of the mapped windows of a peer.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::os::words::GATES;
 
@@ -8,14 +8,15 @@ use crate::os::words::GATES;
 #[allow(clippy::as_conversions, reason = "to a wider type, in a constant")]
 const LINES: usize = GATES as usize;
 
-/// Numbers of the puts, gets and bytes copied directly into or from mapped windows of one peer, in no order with others. They are kept in
-/// several lines of counts, so that threads need not write the same one.
+/// Numbers of the puts, gets and bytes copied by the [`MappedHandle`](super::handle::MappedHandle)s of one peer's windows, in no order with
+/// others. Handles with different numbers write different cache lines.
 #[derive(Debug, Default)]
 pub struct Moved {
     counts: [Counts; LINES],
+    handles: AtomicU8,
 }
 
-/// One line of counts. Processors fetch lines of 64 bytes in pairs.
+/// The counts of the handles of one number. Processors fetch lines of 64 bytes in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counts {
@@ -62,7 +63,12 @@ impl Moved {
         values.fold(0, u64::wrapping_add)
     }
 
-    /// Returns the line of that number.
+    /// Returns the number of the next handle, below [`GATES`]: each in turn.
+    pub(super) fn next(&self) -> u8 {
+        self.handles.fetch_add(1, Ordering::Relaxed) % GATES
+    }
+
+    /// Returns the counts of the handles of that number.
     #[inline(always)]
     pub(super) fn of(&self, number: u8) -> Option<&Counts> {
         self.counts.get(usize::from(number))
