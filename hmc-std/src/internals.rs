@@ -110,7 +110,7 @@ pub fn stream(parts: Parts) -> AnyDataPlane {
 /// # Errors
 /// What the system refused.
 pub fn shm(parts: Parts) -> Result<AnyDataPlane> {
-    Ok(AnyDataPlane::new(ShmDataPlane::new(stream_plane(parts, true), None, false)?))
+    Ok(AnyDataPlane::new(ShmDataPlane::new(stream_plane(parts, true), None, Features::GATES)?))
 }
 
 /// RDMA verbs, set up as the environment says, but for the library if one is named.

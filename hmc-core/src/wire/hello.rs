@@ -47,6 +47,8 @@ bitflags! {
         const CTRL_RING = 1 << 6;
         /// Over shared memory, members of groups agree on windows into which they put bytes of collectives.
         const GROUP_WINDOWS = 1 << 7;
+        /// Over shared memory, sends and takes pages with several gates for each window.
+        const GATES = 1 << 8;
     }
 }
 

@@ -324,7 +324,8 @@ fn pair_of(
                     AnyDataPlane::new(WithStream::new(plane, stream, worker, false))
                 }
                 None if conn == ConnType::Shm => {
-                    let plane = ShmDataPlane::new(stream, None, true).expect("a page of words");
+                    let plane = ShmDataPlane::new(stream, None, Features::CTRL_RING)
+                        .expect("a page of words");
                     let rings = plane.rings();
                     AnyDataPlane::new(plane).with_rings(rings)
                 }

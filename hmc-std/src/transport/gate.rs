@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use hmc_mem::gate::{Drain, WindowGate};
+use hmc_mem::gate::Drain;
+use hmc_mem::gates::WindowGates;
 use hmc_mem::os::memfd::Mapping;
+use hmc_mem::os::words::gate_at;
+use hmc_mem::sync::Word64;
 
 use crate::base::clock;
 use crate::base::polling;
@@ -15,16 +18,37 @@ const MAX_PARK_NS: u64 = 20_000_000;
 /// The gate of a revoked window, in a page that its owner shares with the peer. It drains when the peer's last copy ends.
 #[derive(Debug)]
 pub struct Gate {
-    pub(crate) page: Arc<Mapping>,
-    /// Where the gate lies in the page.
-    pub(crate) at: u64,
+    page: Arc<Mapping>,
+    /// Where the gates lie in the page.
+    offsets: Offsets,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Offsets {
+    One(u64),
+    OfWindow { index: u16, gates: u8 },
+}
+
+/// All gates of an entry of the window table, in pages that have so many for each.
+pub(crate) fn window_gates(
+    page: &Mapping,
+    index: u16,
+    gates: u8,
+) -> WindowGates<impl Iterator<Item = &Word64> + Clone> {
+    let bytes = page.bytes();
+    WindowGates::new((0..gates).filter_map(move |n| bytes.word(gate_at(n, index)).ok()))
 }
 
 impl Gate {
     /// The gate at `at`, a multiple of 8, of a page that both ends map.
     #[must_use]
     pub const fn new(page: Arc<Mapping>, at: u64) -> Self {
-        Self { page, at }
+        Self { page, offsets: Offsets::One(at) }
+    }
+
+    /// All gates of an entry of the window table.
+    pub(crate) const fn of_window(page: Arc<Mapping>, index: u16, gates: u8) -> Self {
+        Self { page, offsets: Offsets::OfWindow { index, gates } }
     }
 
     /// Whether nobody is inside any more, waiting up to `timeout`.
@@ -32,10 +56,15 @@ impl Gate {
         if !timeout.is_zero() {
             polling::waits();
         }
-        match self.page.bytes().word(self.at) {
-            Ok(word) => WindowGate::new(word).wait_drained(timeout) == Drain::Drained,
-            Err(_) => true,
-        }
+        let drain = match self.offsets {
+            Offsets::One(at) => {
+                WindowGates::new(self.page.bytes().word(at).into_iter()).wait_drained(timeout)
+            }
+            Offsets::OfWindow { index, gates } => {
+                window_gates(&self.page, index, gates).wait_drained(timeout)
+            }
+        };
+        drain == Drain::Drained
     }
 
     /// Sleeps until nobody is inside any more, `is_over` says that nobody can be, or the wait is over.
@@ -73,7 +102,7 @@ mod tests {
         let word = WindowGate::new(page.bytes().word(0).expect("aligned"));
         word.open(1).expect("closed before");
         word.enter(1).expect("open");
-        let fence = Gate { page: Arc::clone(&page), at: 0 };
+        let fence = Gate::new(Arc::clone(&page), 0);
         let interrupted = WaitLimit::new(Instant::NEVER, Some(|| true));
         assert_eq!(fence.wait_until(interrupted, || false), Err(WaitStopped::Interrupted));
         let soon = clock::now().after(Duration::from_millis(1));

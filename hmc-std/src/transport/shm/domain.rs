@@ -2,7 +2,6 @@
 
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::ENDPOINT_SHM;
-use hmc_core::wire::hello::Features;
 
 use super::ShmDataPlane;
 use crate::base::error::Result;
@@ -42,8 +41,8 @@ impl Domain for ShmDomain {
     }
 
     fn data_plane(&self, params: DataPlaneParams<'_>) -> Result<AnyDataPlane> {
-        let (life, has_ring) = (params.life, params.features.contains(Features::CTRL_RING));
-        let plane = ShmDataPlane::new(params.stream(Side::Local), life, has_ring)?;
+        let (life, features) = (params.life, params.features);
+        let plane = ShmDataPlane::new(params.stream(Side::Local), life, features)?;
         let rings = plane.rings();
         Ok(AnyDataPlane::new(plane).with_rings(rings))
     }

@@ -8,13 +8,14 @@ use hmc_core::transport::{DataPlane as _, Target as _};
 use hmc_core::types::Access;
 use hmc_core::window::WindowTransition;
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
-use hmc_mem::gate::WindowGate;
+use hmc_mem::gates::WindowGates;
+use hmc_mem::sync::Word64;
 
 use super::ShmDataPlane;
-use super::mapped::{no_descriptor, word_at, word_epoch};
+use super::mapped::{no_descriptor, word_epoch};
 use crate::base::error::Result;
 use crate::memory::Region;
-use crate::transport::gate::Gate;
+use crate::transport::gate::{Gate, window_gates};
 use crate::transport::stream::Offer;
 
 impl ShmDataPlane {
@@ -26,11 +27,8 @@ impl ShmDataPlane {
         local: LocalSlice,
         exposed: &WindowDesc,
     ) -> Result<()> {
-        let word = self.page.bytes().word(word_at(exposed.window.index()));
-        if let Ok(word) = word {
-            // Who was refused at the place's last window may still be at the word: its count stays as it is.
-            let _ = WindowGate::new(word).open(word_epoch(exposed.epoch));
-        }
+        // Who was refused at the place's last window may still be at a word: its count stays as it is.
+        let _ = self.gates(exposed.window).open(word_epoch(exposed.epoch));
         // An empty region has no pages to hand out; transfers of no bytes go through the stream.
         let Some(mapping) = region.mapping().filter(|m| !m.extent().is_empty()) else {
             return Ok(());
@@ -80,29 +78,30 @@ impl ShmDataPlane {
         self.stream.offer(Offer { frame, fd });
     }
 
-    /// Closes the word of a window. `None` when nobody can be inside.
-    pub(super) fn close_window(&mut self, id: WindowId) -> Option<Gate> {
-        let word = self.page.bytes().word(word_at(id.index())).ok()?;
-        let word = WindowGate::new(word);
-        word.close();
-        if word.is_drained() || self.stream.peer_has_ended() {
-            return None;
-        }
-        Some(Gate { page: Arc::clone(&self.page), at: word_at(id.index()) })
+    /// The gates of a window of ours.
+    pub(super) fn gates(&self, id: WindowId) -> WindowGates<impl Iterator<Item = &Word64> + Clone> {
+        window_gates(&self.page, id.index(), self.gates)
     }
 
-    /// Opens the word of a window that was closed, for that part of it. Nobody entered since the fence of the revocation that closed
-    /// it: an entry that the word counts was refused and accesses nothing.
+    /// Closes the gates of a window. `None` when nobody can be inside.
+    pub(super) fn close_window(&mut self, id: WindowId) -> Option<Gate> {
+        self.gates(id).close();
+        if self.gates(id).is_drained() || self.stream.peer_has_ended() {
+            return None;
+        }
+        Some(Gate::of_window(Arc::clone(&self.page), id.index(), self.gates))
+    }
+
+    /// Opens the gates of a window that was closed, for that part of it. Nobody entered since the fence of the revocation that closed
+    /// it: an entry that a gate counts was refused and accesses nothing.
     pub(super) fn reopen_window(
         &mut self,
         id: WindowId,
         epoch: Epoch,
         (offset, len): (u64, u64),
     ) -> bool {
-        let Ok(word) = self.page.bytes().word(word_at(id.index())) else { return false };
-        let word = WindowGate::new(word);
         self.stream.windows().serve(id, epoch, offset, len).is_ok()
             && self.stream.windows().apply(id, epoch, WindowTransition::Reopen).is_ok()
-            && word.open(word_epoch(epoch)).is_ok()
+            && self.gates(id).open(word_epoch(epoch)).is_ok()
     }
 }

@@ -49,10 +49,6 @@ pub(super) fn no_descriptor(e: std::io::Error) -> Error {
     Error::io("no descriptor left", errno.unwrap_or(rustix::io::Errno::MFILE))
 }
 
-pub(super) fn word_at(index: u16) -> u64 {
-    u64::from(index).saturating_mul(8)
-}
-
 pub(super) fn word_epoch(epoch: Epoch) -> u32 {
     epoch.0 & MAX_EPOCH
 }

@@ -17,17 +17,18 @@ use hmc_core::transport::{CancelOutcome, DataPlane as _, PostErrorKind, Transpor
 use hmc_core::types::{Access, Caps};
 use hmc_core::window::WindowFault;
 use hmc_core::wire::data::{DataFrame, DataKind};
+use hmc_core::wire::hello::Features;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::error::MemError;
-use hmc_mem::gate::WindowGate;
 use hmc_mem::os::life::{LifePage, PeerLife};
 use hmc_mem::os::mapped_window::{MappedWindow, Moved, PeerPages};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::ring::RING_PAGES_BYTES;
-use hmc_mem::os::words::PeerWords;
+use hmc_mem::os::words::{GATE_PAGES_BYTES, GATES, PAGE_BYTES, PeerWords};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::transport::ctrl_rings::CtrlRings;
+use crate::transport::gate::window_gates;
 use crate::transport::pieces::Pieces;
 use crate::transport::stream::{Arrival, MAX_REQUESTS, Offer, StreamDataPlane};
 
@@ -41,13 +42,11 @@ mod tests;
 mod unmapped;
 mod unused;
 
-use mapped::{File, Mapped, copy_mapped, no_descriptor, word_at};
+use mapped::{File, Mapped, copy_mapped, no_descriptor};
 use unmapped::Unmapped;
 use unused::Unused;
 
-/// Bytes of the page of window words.
-const PAGE_BYTES: u64 = 4096;
-/// The name under which the page itself travels.
+/// The name under which the page of window words travels.
 const PAGE_ID: WindowId = WindowId(u64::MAX);
 /// The name under which a session's [`LifePage`] travels, before the page.
 const LIFE_ID: WindowId = WindowId(u64::MAX - 1);
@@ -67,6 +66,8 @@ pub(crate) struct ShmDataPlane {
     stream: StreamDataPlane,
     /// Words of our windows, shared with the peer.
     page: Arc<Mapping>,
+    /// The gates of each window, in our page and in the peer's.
+    gates: u8,
     /// Words of the peer's windows.
     peer_page: Option<Arc<PeerWords>>,
     /// Whether the peer's process has ended.
@@ -92,12 +93,16 @@ pub(crate) struct ShmDataPlane {
 
 impl ShmDataPlane {
     /// Takes over a stream over UDS and offers the peer the page of window words, and before that the session's `life` and the
-    /// ring through which this end receives control frames, if it `has_ring`.
+    /// ring through which this end receives control frames, if both ends have the feature.
     pub(crate) fn new(
         mut stream: StreamDataPlane,
         life: Option<&LifePage>,
-        has_ring: bool,
+        features: Features,
     ) -> Result<Self> {
+        let has_ring = features.contains(Features::CTRL_RING);
+        let has_gates = features.contains(Features::GATES);
+        let (page_bytes, gates) =
+            if has_gates { (GATE_PAGES_BYTES, GATES) } else { (PAGE_BYTES, 1) };
         if let Some((word, fd)) = life.and_then(LifePage::offer) {
             let mut frame = DataFrame::new(DataKind::Region, 0);
             frame.window = LIFE_ID;
@@ -105,10 +110,10 @@ impl ShmDataPlane {
             frame.total = PAGE_BYTES;
             stream.offer(Offer { frame, fd: fd.try_clone_to_owned().map_err(no_descriptor)? });
         }
-        let page = Mapping::builder().huge(false).create(PAGE_BYTES)?;
+        let page = Mapping::builder().huge(false).create(page_bytes)?;
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
             // A word of zeros would be an open window.
-            WindowGate::new(page.bytes().word(word_at(index)).map_err(MemError::from)?).close();
+            window_gates(&page, index, gates).close();
         }
         let page_fd = page.fd()?.try_clone_to_owned().map_err(no_descriptor)?;
         // Without memory or descriptors for it, control frames stay on the socket.
@@ -121,11 +126,12 @@ impl ShmDataPlane {
         }
         let mut frame = DataFrame::new(DataKind::Region, 0);
         frame.window = PAGE_ID;
-        frame.total = PAGE_BYTES;
+        frame.total = page_bytes;
         stream.offer(Offer { frame, fd: page_fd });
         Ok(Self {
             stream,
             page: Arc::new(page),
+            gates,
             peer_page: None,
             peer_life: None,
             rings,
@@ -159,7 +165,7 @@ impl ShmDataPlane {
             return self.rings.as_ref().map_or(Ok(()), |rings| rings.map_writer(fd, life));
         }
         if a.window == PAGE_ID {
-            let page = Mapping::map_peer(fd, PAGE_BYTES, 0, Access::all())?;
+            let page = Mapping::map_peer(fd, self.page.extent().len(), 0, Access::all())?;
             self.peer_page = Some(Arc::new(PeerWords::new(page)?));
             return Ok(());
         }

@@ -14,15 +14,13 @@ use hmc_core::transport::{
 use hmc_core::types::ConnType;
 use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
 use hmc_core::work::{Completion, Failure};
-use hmc_mem::gate::WindowGate;
 use hmc_mem::os::life::PeerLife as LifeMark;
 use hmc_mem::os::mapped_window::MappedWindow;
 
-use super::mapped::word_at;
 use super::{LIFE_ID, PAGE_ID, RING_ID, ShmDataPlane};
 use crate::base::error::{Error, Result};
 use crate::memory::Region;
-use crate::transport::gate::Gate;
+use crate::transport::gate::{Gate, window_gates};
 use crate::transport::released::Released;
 use crate::transport::stream::PeerLife;
 use crate::transport::worker::Worker;
@@ -210,9 +208,7 @@ impl DataPlane for ShmDataPlane {
     fn close(&mut self, why: DataCloseReason) {
         self.stream.close(why);
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
-            if let Ok(word) = self.page.bytes().word(word_at(index)) {
-                WindowGate::new(word).close();
-            }
+            window_gates(&self.page, index, self.gates).close();
         }
         let dead = Err(Failure::PeerDead);
         self.pieces.close(|op| self.done.push_back(Completion { op, result: dead }));

@@ -14,10 +14,12 @@ use hmc_core::transport::{
 };
 use hmc_core::types::{Access, MemoryKind, Rank};
 use hmc_core::window::{WindowFault, WindowTransition};
+use hmc_core::wire::hello::Features;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::gate::WindowGate;
+use hmc_mem::os::words::{GATES, gate_at};
 
-use super::mapped::{word_at, word_epoch};
+use super::mapped::word_epoch;
 use super::{MAX_REQUESTS, ShmDataPlane};
 use crate::memory::{HeapBytes, Region, RegionTable};
 use crate::node::inbox::{Inbox, Message, SharedInbox, Wanted};
@@ -45,7 +47,7 @@ fn plane(socket: UnixStream, inbox: &SharedInbox) -> ShmDataPlane {
         windows: 16,
         inbox: Arc::clone(inbox),
     });
-    ShmDataPlane::new(stream, None, false).expect("pages")
+    ShmDataPlane::new(stream, None, Features::GATES).expect("pages")
 }
 
 /// Two ends that have each other's pages.
@@ -237,10 +239,14 @@ fn a_closed_window_refuses_the_peer_until_it_is_opened_again() {
     }
     // Whoever is inside keeps the fence from passing.
     let page = Arc::clone(&pair.far.page);
-    let gate = WindowGate::new(page.bytes().word(word_at(id.index())).expect("a word"));
-    gate.enter(word_epoch(epoch)).expect("it is open");
-    assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Gate(_))));
-    gate.exit();
+    for number in [0, GATES - 1] {
+        let gate = WindowGate::new(page.bytes().word(gate_at(number, id.index())).expect("a word"));
+        gate.enter(word_epoch(epoch)).expect("it is open");
+        assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Gate(_))), "inside gate {number}");
+        gate.exit();
+        pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
+        assert!(pair.far.reopen(id, epoch, (0, 64)));
+    }
 }
 
 /// An initiator that was refused counts until it has subtracted its entry, which takes long if its thread is preempted.
@@ -252,7 +258,7 @@ fn a_window_is_opened_again_under_an_entry_that_was_refused() {
     assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Passed)));
     pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
     let page = Arc::clone(&pair.far.page);
-    let word = page.bytes().word(word_at(id.index())).expect("a word");
+    let word = page.bytes().word(gate_at(GATES - 1, id.index())).expect("a word");
     let entry = 1 << 32;
     word.atomic().fetch_add(entry, Ordering::AcqRel);
     assert!(pair.far.reopen(id, epoch, (0, 64)));
@@ -360,19 +366,22 @@ fn pages_are_offered_as_far_as_the_rights_of_windows_allow() {
 
 #[test]
 fn a_window_without_a_copy_under_way_needs_no_fence() {
-    let mut pair = Pair::new();
-    let (_target, window) = pair.target(64);
-    let page = Arc::clone(&pair.far.page);
-    let word = WindowGate::new(page.bytes().word(word_at(window.window.index())).expect("a word"));
-    assert!(pair.far.close_window(window.window).is_none(), "nobody is inside");
-    word.open(word_epoch(window.epoch)).expect("an epoch");
-    word.enter(word_epoch(window.epoch)).expect("open");
-    let fence = pair.far.close_window(window.window).expect("the peer is inside");
-    assert!(!fence.wait(std::time::Duration::ZERO));
-    pair.near.close(DataCloseReason::Silent);
-    assert!(pair.far.close_window(window.window).is_none(), "the peer is out of all windows");
-    word.exit();
-    assert!(fence.wait(std::time::Duration::ZERO));
+    for number in 0..GATES {
+        let mut pair = Pair::new();
+        let (_target, window) = pair.target(64);
+        let page = Arc::clone(&pair.far.page);
+        let at = gate_at(number, window.window.index());
+        let gate = WindowGate::new(page.bytes().word(at).expect("a word"));
+        assert!(pair.far.close_window(window.window).is_none(), "nobody is inside");
+        pair.far.gates(window.window).open(word_epoch(window.epoch)).expect("an epoch");
+        gate.enter(word_epoch(window.epoch)).expect("open");
+        let fence = pair.far.close_window(window.window).expect("the peer is inside");
+        assert!(!fence.wait(std::time::Duration::ZERO), "by gate {number}");
+        pair.near.close(DataCloseReason::Silent);
+        assert!(pair.far.close_window(window.window).is_none(), "the peer is out of all windows");
+        gate.exit();
+        assert!(fence.wait(std::time::Duration::ZERO));
+    }
 }
 
 #[test]
@@ -404,10 +413,13 @@ fn the_end_of_a_link_fails_what_is_queued_and_closes_all_windows() {
     assert!(pair.near.mapped(window.window, window.epoch).is_none());
     assert!(ones(&target, 0));
     let page = Arc::clone(&pair.far.page);
-    let word = WindowGate::new(page.bytes().word(word_at(window.window.index())).expect("a word"));
-    assert!(word.is_open(word_epoch(window.epoch)));
+    let is_open = |number| {
+        let word = page.bytes().word(gate_at(number, window.window.index())).expect("a word");
+        WindowGate::new(word).is_open(word_epoch(window.epoch))
+    };
+    assert!((0..GATES).all(is_open));
     pair.far.close(DataCloseReason::Eof);
-    assert!(!word.is_open(word_epoch(window.epoch)));
+    assert!(!(0..GATES).any(is_open));
 }
 
 #[test]

@@ -80,14 +80,15 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
+    use hmc_core::wire::hello::Features;
     use hmc_mem::os::fd_passing::send_fd;
     use hmc_mem::os::io::IoOutcome;
     use hmc_mem::os::memfd::Mapping;
-    use hmc_mem::os::words::PeerWords;
+    use hmc_mem::os::words::{PAGE_BYTES, PeerWords};
 
     use hmc_core::transport::{DataCloseReason, DataPlane as _, PeerWindows as _, Progress as _};
 
-    use super::super::{LIFE_ID, Offer, PAGE_BYTES, PAGE_ID, ShmDataPlane};
+    use super::super::{LIFE_ID, Offer, PAGE_ID, ShmDataPlane};
     use super::*;
     use crate::node::inbox::Inbox;
     use crate::transport::stream::{StreamDataPlane, StreamSetup};
@@ -107,7 +108,7 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        ShmDataPlane::new(stream, None, false).unwrap()
+        ShmDataPlane::new(stream, None, Features::empty()).unwrap()
     }
 
     /// A window's announcement whose descriptor has no pages.

@@ -84,6 +84,7 @@ mod tests {
     use hmc_core::region::{Epoch, WindowId};
     use hmc_core::types::{Access, Rank};
     use hmc_core::window::WindowFault;
+    use hmc_core::wire::hello::Features;
     use hmc_core::work::Failure;
     use hmc_mem::gate::WindowGate;
     use hmc_mem::os::mapped_window::MappedWindow;
@@ -116,7 +117,7 @@ mod tests {
             windows: 8,
             inbox: Arc::new(Mutex::new(Inbox::new(16, 4096))),
         });
-        let mut plane = ShmDataPlane::new(stream, None, false).unwrap();
+        let mut plane = ShmDataPlane::new(stream, None, Features::empty()).unwrap();
         plane.peer_page = Some(Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap()));
         (plane, theirs)
     }

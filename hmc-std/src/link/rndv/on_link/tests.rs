@@ -21,7 +21,7 @@ fn a_window_comes_back_when_its_gate_is_left_though_the_peer_lives() {
     gate.open(1).expect("closed before");
     gate.enter(1).expect("open");
     gate.close();
-    let fence = Fence::Gate(Gate { page: Arc::clone(&page), at: 0 });
+    let fence = Fence::Gate(Gate::new(Arc::clone(&page), 0));
     let mut host = OnLink::new(&near.link);
     assert!(!host.has_passed(&fence, &window), "a copy is inside");
     gate.exit();
@@ -37,7 +37,7 @@ fn a_window_comes_back_when_its_peer_has_ended_inside() {
     gate.open(1).expect("closed before");
     gate.enter(1).expect("open");
     gate.close();
-    let fence = Fence::Gate(Gate { page: Arc::clone(&page), at: 0 });
+    let fence = Fence::Gate(Gate::new(Arc::clone(&page), 0));
     let mut host = OnLink::new(&near.link);
     assert!(!host.has_passed(&fence, &window));
     drop(far);
