@@ -50,7 +50,8 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 /// That of [`copy`].
 #[inline(always)]
 pub unsafe fn copy_piece(dst: *mut u8, src: *const u8, len: usize, whole: u64) {
-    if len <= INLINED && whole <= widen(INLINED) {
+    // A piece is at most as long as its transfer; a longer one is copied, too.
+    if whole <= widen(INLINED) {
         // SAFETY: the caller's contract.
         unsafe { copy(dst, src, len) };
     } else {

@@ -75,7 +75,8 @@ impl<'a> WindowGate<'a> {
     pub fn enter(&self, epoch: u32) -> Result<(), GateError> {
         // Acquire pairs with the Release of `open`. Wait-free: a hostile peer cannot block the caller.
         let before = self.word.atomic().fetch_add(ACTIVE, Ordering::AcqRel);
-        let is_open = before & CLOSED == 0 && before & EPOCH == u64::from(epoch);
+        // The low half of an open window is its epoch.
+        let is_open = low(before) == epoch && epoch <= MAX_EPOCH;
         if is_open && high(before) != u32::MAX {
             return Ok(());
         }
@@ -212,6 +213,7 @@ mod tests {
         w.enter(MAX_EPOCH).unwrap();
         assert_eq!(w.open(MAX_EPOCH + 1), Err(GateError::Broken));
         w.close();
+        assert_eq!(w.enter(u32::MAX), Err(GateError::Closed), "no epoch names a closed window");
         w.exit();
         assert!(w.is_drained());
     }
