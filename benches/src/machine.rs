@@ -22,6 +22,18 @@ pub(crate) fn pin(cpu: usize) -> Res<()> {
         .map_err(|e| format!("cannot pin to processor {cpu}: {e}"))
 }
 
+/// Whether two processors are threads of one core, as the kernel has it.
+pub(crate) fn share_core(one: usize, other: usize) -> bool {
+    let core = |cpu: usize| {
+        let of = |what: &str| {
+            let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{what}");
+            std::fs::read_to_string(path).ok()
+        };
+        of("physical_package_id").zip(of("core_id"))
+    };
+    core(one).is_some_and(|core_of_one| core(other) == Some(core_of_one))
+}
+
 /// Lets this thread, and those and the processes that it starts from now on, run anywhere.
 pub(crate) fn unpin() -> Res<()> {
     let mut set = CpuSet::new();

@@ -17,6 +17,7 @@ mod startup;
 mod strided;
 mod tcp_bandwidth;
 mod tcp_latency;
+mod two_threads;
 pub(crate) mod ucx;
 pub(crate) mod ucx_ops;
 mod user_memory;
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Box<dyn Row>> {
         Box::new(shm_bandwidth::ShmBandwidth { first_size_only: false }),
         Box::new(shm_latency::ShmLatency { first_size_only: false }),
         Box::new(session_ops::SessionOps),
+        Box::new(two_threads::TwoThreads),
         Box::new(sim_ops::SimOps),
         Box::new(ucx_ops::UcxOps),
         Box::new(verbs_ops::VerbsOps),

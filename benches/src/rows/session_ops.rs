@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hmc_core::types::ConnType;
 use hmc_std::address::Address;
-use hmc_std::{Op, Remote, Session};
+use hmc_std::{ConnBuffer, Op, Remote, Session};
 
 use crate::context::{Context, Folder};
 use crate::error::{Res, text};
@@ -22,7 +22,7 @@ const BUFFER: u64 = 1 << 16;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Two sessions of this process, connected over shared memory.
-struct Pair {
+pub(super) struct Pair {
     remote: Remote,
     // Dropped in this order: the end that dialed first.
     near: Session,
@@ -31,7 +31,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Res<Self> {
+    pub(super) fn new() -> Res<Self> {
         let folder = Folder::new(&std::env::temp_dir())?;
         let start = |rank: u32, listens: bool| {
             let builder = Session::builder(rank).buffer(BUFFER).heartbeat(None);
@@ -44,6 +44,16 @@ impl Pair {
             near.connect(&at).rank(1).over(ConnType::Shm).within(LIMIT).wait().map_err(text)?;
         let remote = peer.buffer().map_err(text)?;
         Ok(Self { remote, near, _far: far, _folder: folder })
+    }
+
+    /// The far end's buffer.
+    pub(super) fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// The near end's.
+    pub(super) fn buffer(&self) -> &ConnBuffer {
+        self.near.buffer()
     }
 
     fn rounds(&self, over: Over, count: u32) -> Res<()> {
