@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use heapless::Deque;
 use hmc_core::region::{RegionKey, WindowId};
 use hmc_core::slots::SlotId;
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
@@ -10,7 +9,7 @@ use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 /// Requests that may be under way to one peer.
 pub(super) const MAX_REQUESTS: usize = 256;
 
-/// A request that was posted and is not finished.
+/// A request with work requests of the device that it waits for.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     work: WorkRequest,
@@ -31,51 +30,30 @@ pub(super) enum Carries {
     Tag,
 }
 
-/// Requests that are finished and not taken, [`MAX_REQUESTS`] at most.
-#[derive(Debug)]
-struct Finished {
-    /// The oldest first.
-    done: Box<Deque<Completion, MAX_REQUESTS>>,
-    /// Puts whose bytes are there, and whose tags are to be sent.
-    notifies: VecDeque<WorkRequest>,
-    /// Bytes of payload that have moved.
-    bytes: u64,
-}
-
-impl Finished {
-    #[inline]
-    fn push(&mut self, op: SlotId, result: Result<u64, Failure>) {
-        // There is space: each has left a record, which is not used again before it is taken (`RequestTable::has_space`).
-        let pushed = self.done.push_back(Completion { op, result });
-        debug_assert!(pushed.is_ok(), "more finished requests than records");
-    }
-
-    #[inline]
-    fn add(&mut self, work: &WorkRequest, carries: Carries, failure: Option<Failure>) {
-        let len = work.local.span.len();
-        match failure {
-            None => {
-                if carries != Carries::Tag {
-                    self.bytes = self.bytes.wrapping_add(len);
-                }
-                let is_tagged = matches!(work.opcode, Opcode::PutNotify { .. });
-                if is_tagged && carries == Carries::Bytes {
-                    self.notifies.push_back(*work);
-                } else {
-                    self.push(work.op, Ok(len));
-                }
-            }
-            Some(why) => self.push(work.op, Err(why)),
-        }
-    }
+/// An entry of the table.
+#[derive(Clone, Copy, Debug)]
+enum Record {
+    Free,
+    UnderWay(Request),
+    /// A put whose bytes are there, and whose tag is to be sent.
+    NeedsTag(WorkRequest),
+    /// Finished, and not taken.
+    Finished(Completion),
 }
 
 /// The requests of one peer. A record is an index of the table.
 #[derive(Debug)]
 pub(super) struct RequestTable {
-    records: Vec<Option<Request>>,
+    records: Box<[Record]>,
     free: Vec<u16>,
-    finished: Finished,
+    /// Finished requests, the oldest first.
+    finished: VecDeque<u16>,
+    /// Puts whose tags are to be sent, the oldest first.
+    notifies: VecDeque<u16>,
+    /// Records with work requests of the device.
+    under_way: usize,
+    /// Bytes of payload that have moved.
+    bytes: u64,
 }
 
 impl RequestTable {
@@ -83,24 +61,22 @@ impl RequestTable {
     pub(super) fn new() -> Self {
         let count = u16::try_from(MAX_REQUESTS).unwrap_or(u16::MAX);
         Self {
-            records: vec![None; MAX_REQUESTS],
+            records: vec![Record::Free; MAX_REQUESTS].into(),
             free: (0..count).rev().collect(),
-            finished: Finished {
-                done: Box::new(Deque::new()),
-                notifies: VecDeque::with_capacity(MAX_REQUESTS),
-                bytes: 0,
-            },
+            finished: VecDeque::with_capacity(MAX_REQUESTS),
+            notifies: VecDeque::with_capacity(MAX_REQUESTS),
+            under_way: 0,
+            bytes: 0,
         }
     }
 
     /// Returns `true` if one more request may be inserted. Finished ones count until they are taken.
     #[inline]
     pub(super) fn has_space(&self) -> bool {
-        let ended = self.finished.done.len().wrapping_add(self.finished.notifies.len());
-        self.free.len() > ended
+        !self.free.is_empty()
     }
 
-    /// Inserts a request that waits for `pieces` work requests of the device. Returns its record.
+    /// Inserts a request that waits for `pieces` work requests of the device. Returns its record; `None` if there is no space.
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -110,18 +86,39 @@ impl RequestTable {
     ) -> Option<u16> {
         let record = self.free.pop()?;
         let entry = self.records.get_mut(usize::from(record))?;
-        *entry = Some(Request { work: *work, pieces, failure: None, carries });
+        *entry = Record::UnderWay(Request { work: *work, pieces, failure: None, carries });
+        self.under_way = self.under_way.wrapping_add(1);
         Some(record)
     }
 
-    /// Inserts a request of that operation that has failed.
+    /// Inserts a request of that operation that has failed, if there is space.
     pub(super) fn insert_failed(&mut self, op: SlotId, why: Failure) {
-        self.finished.push(op, Err(why));
+        let Some(record) = self.free.pop() else { return };
+        self.finish(record, Completion { op, result: Err(why) });
     }
 
-    /// Returns the request of a record.
+    #[inline]
+    fn finish(&mut self, record: u16, completion: Completion) {
+        if let Some(entry) = self.records.get_mut(usize::from(record)) {
+            *entry = Record::Finished(completion);
+            self.finished.push_back(record);
+        }
+    }
+
+    #[inline]
+    fn request(&mut self, record: u16) -> Option<&mut Request> {
+        match self.records.get_mut(usize::from(record)) {
+            Some(Record::UnderWay(request)) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// Returns the request of a record, which is under way.
     pub(super) fn work(&self, record: u16) -> Option<&WorkRequest> {
-        self.records.get(usize::from(record))?.as_ref().map(|request| &request.work)
+        match self.records.get(usize::from(record)) {
+            Some(Record::UnderWay(request)) => Some(&request.work),
+            _ => None,
+        }
     }
 
     /// One of the work requests of a record has completed.
@@ -138,28 +135,52 @@ impl RequestTable {
 
     /// Removes a record of which nothing was posted, without a completion.
     pub(super) fn withdraw(&mut self, record: u16) {
-        let entry = self.records.get_mut(usize::from(record));
-        if entry.and_then(Option::take).is_some() {
+        if self.request(record).is_some()
+            && let Some(entry) = self.records.get_mut(usize::from(record))
+        {
+            *entry = Record::Free;
             self.free.push(record);
+            self.under_way = self.under_way.wrapping_sub(1);
         }
     }
 
     #[inline]
     fn end_pieces(&mut self, record: u16, pieces: usize) {
-        let Some(entry) = self.records.get_mut(usize::from(record)) else { return };
-        let Some(request) = entry else { return };
+        let Some(request) = self.request(record) else { return };
         request.pieces = request.pieces.saturating_sub(pieces);
-        if request.pieces != 0 {
-            return;
+        if request.pieces == 0 {
+            let Request { work, carries, failure, .. } = *request;
+            self.end(record, &work, carries, failure);
         }
-        self.finished.add(&request.work, request.carries, request.failure);
-        *entry = None;
-        self.free.push(record);
+    }
+
+    /// A request is no longer under way.
+    #[inline]
+    fn end(&mut self, record: u16, work: &WorkRequest, carries: Carries, failure: Option<Failure>) {
+        self.under_way = self.under_way.wrapping_sub(1);
+        let bytes = work.local.span.len();
+        if failure.is_none() && carries != Carries::Tag {
+            self.bytes = self.bytes.wrapping_add(bytes);
+            if carries == Carries::Bytes && matches!(work.opcode, Opcode::PutNotify { .. }) {
+                self.owe_tag(record, work);
+                return;
+            }
+        }
+        self.finish(record, Completion { op: work.op, result: failure.map_or(Ok(bytes), Err) });
+    }
+
+    /// The bytes of a put are there, and its tag is to be sent.
+    #[cold]
+    fn owe_tag(&mut self, record: u16, work: &WorkRequest) {
+        if let Some(entry) = self.records.get_mut(usize::from(record)) {
+            *entry = Record::NeedsTag(*work);
+            self.notifies.push_back(record);
+        }
     }
 
     /// A work request of a record has failed: the others of the record may still be under way.
     pub(super) fn fail(&mut self, record: u16, why: Failure) {
-        if let Some(Some(request)) = self.records.get_mut(usize::from(record)) {
+        if let Some(request) = self.request(record) {
             request.failure = request.failure.or(Some(why));
         }
     }
@@ -167,14 +188,12 @@ impl RequestTable {
     /// Fails all requests that are not finished, each with what `why` says of it unless it has failed already.
     pub(super) fn fail_all(&mut self, why: impl Fn(&WorkRequest) -> Failure) {
         for record in (0..).take(self.records.len()) {
-            let entry = self.records.get_mut(usize::from(record)).and_then(Option::take);
-            if let Some(Request { work, failure, carries, .. }) = entry {
-                self.free.push(record);
-                self.finished.add(&work, carries, Some(failure.unwrap_or_else(|| why(&work))));
+            if let Some(&mut Request { work, failure, carries, .. }) = self.request(record) {
+                self.end(record, &work, carries, Some(failure.unwrap_or_else(|| why(&work))));
             }
         }
-        while let Some(work) = self.finished.notifies.pop_front() {
-            self.finished.push(work.op, Err(why(&work)));
+        while let Some((record, work)) = self.pop_notify() {
+            self.finish(record, Completion { op: work.op, result: Err(why(&work)) });
         }
     }
 
@@ -183,8 +202,12 @@ impl RequestTable {
     pub(super) fn take_done(&mut self, out: &mut [Completion]) -> usize {
         let mut n: usize = 0;
         for place in out {
-            let Some(completion) = self.finished.done.pop_front() else { break };
+            let Some(record) = self.finished.pop_front() else { break };
+            let Some(entry) = self.records.get_mut(usize::from(record)) else { break };
+            let Record::Finished(completion) = *entry else { break };
             *place = completion;
+            *entry = Record::Free;
+            self.free.push(record);
             n = n.saturating_add(1);
         }
         n
@@ -193,41 +216,55 @@ impl RequestTable {
     /// Returns the oldest put whose bytes are there and whose tag is to be sent.
     #[inline]
     pub(super) fn next_notify(&self) -> Option<&WorkRequest> {
-        self.finished.notifies.front()
+        match self.records.get(usize::from(*self.notifies.front()?)) {
+            Some(Record::NeedsTag(work)) => Some(work),
+            _ => None,
+        }
     }
 
-    /// Inserts a request for the tag of that put, of one work request of the device. Returns its record.
-    pub(super) fn insert_next_tag(&mut self) -> Option<u16> {
-        let work = self.finished.notifies.pop_front()?;
-        self.insert(&work, Carries::Tag, 1)
+    fn pop_notify(&mut self) -> Option<(u16, WorkRequest)> {
+        let work = *self.next_notify()?;
+        Some((self.notifies.pop_front()?, work))
+    }
+
+    /// The tag of that put is posted, as one work request of the device. Returns its record.
+    pub(super) fn begin_next_tag(&mut self) -> Option<u16> {
+        let (record, work) = self.pop_notify()?;
+        let entry = self.records.get_mut(usize::from(record))?;
+        let carries = Carries::Tag;
+        *entry = Record::UnderWay(Request { work, pieces: 1, failure: None, carries });
+        self.under_way = self.under_way.wrapping_add(1);
+        Some(record)
     }
 
     /// Returns `true` if a finished request was not taken yet.
     #[inline]
     pub(super) fn has_any_done(&self) -> bool {
-        !self.finished.done.is_empty()
+        !self.finished.is_empty()
     }
 
     /// Returns `true` if no work request of the device is under way. Tags may wait until the peer takes some.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.free.len() == self.records.len()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Request> {
-        self.records.iter().flatten()
+        self.under_way == 0
     }
 
     /// Those whose bytes are under way.
     fn moving(&self) -> impl Iterator<Item = &WorkRequest> {
-        self.iter().filter(|request| request.carries != Carries::Tag).map(|request| &request.work)
+        self.records.iter().filter_map(|record| match record {
+            Record::UnderWay(request) if request.carries != Carries::Tag => Some(&request.work),
+            _ => None,
+        })
     }
 
     /// Returns `true` if a request of that operation is not taken yet.
     pub(super) fn has_op(&self, op: SlotId) -> bool {
-        self.iter().any(|request| request.work.op == op)
-            || self.finished.done.iter().any(|completion| completion.op == op)
-            || self.finished.notifies.iter().any(|work| work.op == op)
+        self.records.iter().any(|record| match record {
+            Record::Free => false,
+            Record::UnderWay(request) => request.work.op == op,
+            Record::NeedsTag(work) => work.op == op,
+            Record::Finished(completion) => completion.op == op,
+        })
     }
 
     /// Returns `true` if bytes of that operation are under way.
@@ -247,7 +284,7 @@ impl RequestTable {
 
     /// Bytes of payload that have moved.
     pub(super) fn bytes(&self) -> u64 {
-        self.finished.bytes
+        self.bytes
     }
 }
 
@@ -292,7 +329,7 @@ mod tests {
             if opcode != Opcode::Put {
                 assert_eq!(table.take_done(&mut out), 0);
                 assert_eq!(table.next_notify(), Some(&one));
-                let record = table.insert_next_tag().expect("space");
+                let record = table.begin_next_tag().expect("space");
                 assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
                 assert_eq!(table.next_notify(), None);
                 table.complete_piece(record);
@@ -325,7 +362,7 @@ mod tests {
             let record = table.insert(work, Carries::Bytes, 1).expect("space");
             table.complete_piece(record);
         }
-        assert!(table.insert_next_tag().is_some() && table.next_notify() == Some(&works[1]));
+        assert!(table.begin_next_tag().is_some() && table.next_notify() == Some(&works[1]));
         table.fail_all(|_| Failure::PeerDead);
         let mut out = [Completion { op: works[0].op, result: Ok(0) }; 3];
         assert_eq!(table.take_done(&mut out), 2);

@@ -64,7 +64,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 break;
             }
             let (Some(lane), Some(record)) =
-                (self.lanes.first_mut(), self.requests.insert_next_tag())
+                (self.lanes.first_mut(), self.requests.begin_next_tag())
             else {
                 break;
             };
