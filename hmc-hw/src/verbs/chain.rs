@@ -13,6 +13,8 @@ use super::sys::{
 
 /// Work requests of one chain: each chain costs a call, a ring of the doorbell and a completion.
 pub(super) const MAX_CHAIN: usize = 128;
+/// Places of a chain: the last one is that of the flush behind it.
+const PLACES: usize = MAX_CHAIN + 1;
 
 /// One read or write of the device.
 #[derive(Clone, Copy, Debug)]
@@ -74,11 +76,31 @@ const NO_REQUEST: ibv_send_wr = ibv_send_wr {
 ///
 /// Each place names its element and the place behind it from the beginning. A post unlinks the last one for its time.
 pub(super) struct Chain {
-    /// Of [`MAX_CHAIN`] places, owned, and accessed by nobody else but a post.
+    /// Of [`PLACES`], owned, and accessed by nobody else but a post.
     requests: NonNull<ibv_send_wr>,
     /// The same.
     elements: NonNull<ibv_sge>,
     len: usize,
+}
+
+/// What the last work request of a chain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChainEnd {
+    /// The last that was appended, which completes with an entry of the completion queue.
+    Signalled,
+    /// The last that was appended.
+    Unsignalled,
+    /// A flush behind it, whose completion names that number.
+    Flush(u64),
+}
+
+/// Where flushes read, and where the byte that they read goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlushWord {
+    pub(super) address: u64,
+    pub(super) lkey: u32,
+    pub(super) remote_address: u64,
+    pub(super) rkey: u32,
 }
 
 // SAFETY: it owns what its pointers lead to.
@@ -92,14 +114,14 @@ impl fmt::Debug for Chain {
 
 /// An array that is owned by its address.
 fn owned<T: Copy>(value: T) -> NonNull<T> {
-    NonNull::from(Box::leak(Box::new([value; MAX_CHAIN]))).cast()
+    NonNull::from(Box::leak(Box::new([value; PLACES]))).cast()
 }
 
 impl Chain {
     pub(super) fn new() -> Self {
         let (requests, elements) = (owned(NO_REQUEST), owned(NO_SGE));
         let (first_request, first_element) = (requests.as_ptr(), elements.as_ptr());
-        for at in 0..MAX_CHAIN {
+        for at in 0..PLACES {
             let request = first_request.wrapping_add(at);
             // SAFETY: a place of the array, which nobody else has.
             let place = unsafe { &mut *request };
@@ -107,6 +129,29 @@ impl Chain {
             place.next = request.wrapping_add(1);
         }
         Self { requests, elements, len: 0 }
+    }
+
+    /// The place of the flush.
+    #[inline]
+    fn flush(&self) -> *mut ibv_send_wr {
+        let requests = self.requests.as_ptr();
+        requests.wrapping_add(MAX_CHAIN)
+    }
+
+    /// Prepares the flush: only its number changes with each post.
+    pub(super) fn set_flush(&mut self, word: FlushWord) {
+        let elements = self.elements.as_ptr();
+        // SAFETY: a place of the array; the chain is borrowed mutably, and nothing is posted meanwhile.
+        let element = unsafe { &mut *elements.wrapping_add(MAX_CHAIN) };
+        *element = ibv_sge { addr: word.address, length: 1, lkey: word.lkey };
+        // SAFETY: as above.
+        let request = unsafe { &mut *self.flush() };
+        request.opcode = IBV_WR_RDMA_READ;
+        request.send_flags = IBV_SEND_SIGNALED;
+        request.next = ptr::null_mut();
+        request.wr = ibv_send_wr_wr {
+            rdma: ibv_send_wr_rdma { remote_addr: word.remote_address, rkey: word.rkey },
+        };
     }
 
     #[inline]
@@ -167,7 +212,7 @@ impl Chain {
         Some(request)
     }
 
-    /// Posts all, and empties the chain. If `is_signalled`, the last one completes with an entry of the completion queue.
+    /// Posts all, with that end, and empties the chain.
     ///
     /// # Errors
     /// [`VerbsError`]: some may have been posted.
@@ -176,19 +221,28 @@ impl Chain {
     /// The memory that was named is registered with the queue pair's domain, and stays so until the requests complete or the queue
     /// pair is dropped.
     #[inline]
-    pub(super) unsafe fn post(
-        &mut self,
-        qp: &QueuePair,
-        is_signalled: bool,
-    ) -> Result<(), VerbsError> {
-        let Some(last) = std::mem::take(&mut self.len).checked_sub(1) else { return Ok(()) };
+    pub(super) unsafe fn post(&mut self, qp: &QueuePair, end: ChainEnd) -> Result<(), VerbsError> {
+        let (mut behind, mut flags) = (ptr::null_mut(), 0);
+        match end {
+            ChainEnd::Signalled => flags = IBV_SEND_SIGNALED,
+            ChainEnd::Unsignalled => {}
+            ChainEnd::Flush(number) => {
+                behind = self.flush();
+                // SAFETY: a place of the array; nothing is posted meanwhile.
+                unsafe { (*behind).wr_id = number };
+            }
+        }
         let first = self.requests.as_ptr();
+        let Some(last) = std::mem::take(&mut self.len).checked_sub(1) else {
+            // SAFETY: as the caller promises.
+            return if behind.is_null() { Ok(()) } else { unsafe { qp.post(behind) } };
+        };
         let last = first.wrapping_add(last);
-        // SAFETY: a place of the array; nothing is posted meanwhile.
+        // SAFETY: as above.
         let place = unsafe { &mut *last };
-        place.send_flags |= if is_signalled { IBV_SEND_SIGNALED } else { 0 };
-        place.next = ptr::null_mut();
-        // SAFETY: the links lead through the array to that place; the memory is as the caller promises.
+        place.send_flags |= flags;
+        place.next = behind;
+        // SAFETY: the links lead through the array to that place and the flush; the memory is as the caller promises.
         let posted = unsafe { qp.post(first) };
         // SAFETY: as above. What was posted was read.
         unsafe { (*last).next = last.wrapping_add(1) };
@@ -204,8 +258,8 @@ impl Chain {
 impl Drop for Chain {
     fn drop(&mut self) {
         // SAFETY: `owned` made it of a box of that array, once.
-        drop(unsafe { Box::from_raw(self.requests.as_ptr().cast::<[ibv_send_wr; MAX_CHAIN]>()) });
+        drop(unsafe { Box::from_raw(self.requests.as_ptr().cast::<[ibv_send_wr; PLACES]>()) });
         // SAFETY: as above.
-        drop(unsafe { Box::from_raw(self.elements.as_ptr().cast::<[ibv_sge; MAX_CHAIN]>()) });
+        drop(unsafe { Box::from_raw(self.elements.as_ptr().cast::<[ibv_sge; PLACES]>()) });
     }
 }

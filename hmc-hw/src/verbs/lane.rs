@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hmc_core::work::Failure;
 
-use super::chain::{Chain, MAX_CHAIN, RdmaAccess, SendFlags};
+use super::chain::{Chain, ChainEnd, FlushWord, MAX_CHAIN, RdmaAccess, SendFlags};
 use super::conn_info::LaneInfo;
 use super::error::VerbsError;
 use super::event::EventType;
@@ -40,15 +40,6 @@ pub(super) const SMALL_BYTES: u64 = 4096;
 const SIGNAL_BYTES: u32 = 512 << 10;
 /// Bytes that a work request is to carry itself, where the device can: small puts need no second read of host memory then.
 const INLINE_BYTES: u32 = 128;
-
-/// Where flushes read, and where the byte that they read goes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FlushWord {
-    pub(super) address: u64,
-    pub(super) lkey: u32,
-    pub(super) remote_address: u64,
-    pub(super) rkey: u32,
-}
 
 /// Why a queue pair serves no request any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +85,6 @@ pub(super) struct Lane {
     /// The index of its NIC.
     nic: usize,
     name: LaneName,
-    pub(super) flush: FlushWord,
 }
 
 /// What a queue pair is made of.
@@ -136,17 +126,7 @@ impl Lane {
         let qp = QueuePair::new(pd, cq, port, sizes)?;
         let name = LaneName::new(nic, qp.number());
         let (queue, chain) = (SendQueue::new(LANE_DEPTH), Chain::new());
-        Ok(Self {
-            qp,
-            queue,
-            chain,
-            unsignalled: 0,
-            needs_signal: false,
-            psn,
-            nic,
-            name,
-            flush: FlushWord::default(),
-        })
+        Ok(Self { qp, queue, chain, unsignalled: 0, needs_signal: false, psn, nic, name })
     }
 
     /// What the peer needs to connect to it.
@@ -165,11 +145,12 @@ impl Lane {
         self.nic
     }
 
-    /// Connects it.
+    /// Connects it. `flush`: where its flushes read.
     ///
     /// # Errors
     /// [`VerbsError`].
-    pub(super) fn connect(&self, path: &PathTo) -> Result<(), VerbsError> {
+    pub(super) fn connect(&mut self, path: &PathTo, flush: FlushWord) -> Result<(), VerbsError> {
+        self.chain.set_flush(flush);
         self.qp.connect(&PathTo { our_psn: self.psn, ..*path })
     }
 
@@ -247,7 +228,7 @@ impl Lane {
     fn post_long(&mut self) -> Result<(), LaneFailure> {
         let waiting = self.chain.len();
         let is_alone = u64::try_from(waiting) == Ok(self.queue.len());
-        if waiting == MAX_CHAIN || is_alone { self.post(true) } else { Ok(()) }
+        if waiting == MAX_CHAIN || is_alone { self.post(ChainEnd::Signalled) } else { Ok(()) }
     }
 
     /// Nothing more comes of the requests whose parts were pushed; see [`Piece::Part`].
@@ -261,24 +242,15 @@ impl Lane {
     /// [`LaneFailure`].
     #[inline]
     pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {
-        if self.queue.may_flush() {
-            let FlushWord { address, lkey, remote_address, rkey } = self.flush;
-            let immediate = None;
-            let access = RdmaAccess {
-                is_read: true,
-                address,
-                lkey,
-                len: 1,
-                remote_address,
-                rkey,
-                immediate,
-            };
-            self.push(&access, Piece::Flush)?;
-        }
-        if self.chain.is_empty() {
+        if self.queue.may_flush()
+            && let Some(number) = self.queue.push(Piece::Flush, 1)
+        {
+            self.post(ChainEnd::Flush(number))?;
+        } else if self.chain.is_empty() {
             return Ok(false);
+        } else {
+            self.post(ChainEnd::Signalled)?;
         }
-        self.post(true)?;
         Ok(true)
     }
 
@@ -294,16 +266,19 @@ impl Lane {
     /// [`LaneFailure`].
     #[inline]
     pub(super) fn submit_unflushed(&mut self) -> Result<(), LaneFailure> {
-        if self.chain.is_empty() { Ok(()) } else { self.post(self.needs_signal) }
+        if self.chain.is_empty() {
+            return Ok(());
+        }
+        self.post(if self.needs_signal { ChainEnd::Signalled } else { ChainEnd::Unsignalled })
     }
 
     #[inline]
-    fn post(&mut self, is_signalled: bool) -> Result<(), LaneFailure> {
+    fn post(&mut self, end: ChainEnd) -> Result<(), LaneFailure> {
         // The last of a chain asks for a completion, or the flush behind it will.
         (self.unsignalled, self.needs_signal) = (0, false);
         // SAFETY: the link's tables hold the memory of each request until it has completed, or until this queue pair, which is
         // destroyed before them, exists no more; the word that flushes read belongs to the link.
-        unsafe { self.chain.post(&self.qp, is_signalled) }.map_err(LaneFailure::from)
+        unsafe { self.chain.post(&self.qp, end) }.map_err(LaneFailure::from)
     }
 
     /// Returns `true` if puts wait for a flush that cannot be posted yet, or a chain waits to be posted.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::range::{ByteRange, Extent, Side};
 
-use super::chain::{Chain, RdmaAccess, SendFlags};
+use super::chain::{Chain, ChainEnd, RdmaAccess, SendFlags};
 use super::error::VerbsError;
 use super::objects::{
     CompletionQueue, MemoryRegion, MemoryWindow, PathTo, ProtectionDomain, QueuePair, QueueSizes,
@@ -252,7 +252,7 @@ impl Trial {
         );
         if let Some(pair) = self.pairs.get(pair) {
             // SAFETY: the region is registered with the queue pairs' domain, and ends after them.
-            unsafe { chain.post(&pair.near, true) }?;
+            unsafe { chain.post(&pair.near, ChainEnd::Signalled) }?;
         }
         self.wait(number, check)
     }

@@ -13,11 +13,12 @@ use hmc_core::work::SlotId;
 use hmc_mem::registered::Registered;
 
 use super::{MAX_COMPLETIONS, VerbsDataPlane};
+use crate::verbs::chain::FlushWord;
 use crate::verbs::conn_info::{
     ConnInfo, ENDPOINT_VERBS, ENDPOINT_VERBS_CONNECTED, ENDPOINT_VERBS_KEY, WindowKey,
 };
 use crate::verbs::fault::VerbsFault;
-use crate::verbs::lane::{FlushWord, LANE_DEPTH, Lane, LaneFailure};
+use crate::verbs::lane::{LANE_DEPTH, Lane, LaneFailure};
 use crate::verbs::link_nic::LinkNic;
 use crate::verbs::link_worker::LinkWorker;
 use crate::verbs::objects::PathTo;
@@ -67,7 +68,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             else {
                 continue;
             };
-            lane.connect(&PathTo {
+            let path = PathTo {
                 address: address_of(&nic.port, to.end.gid, to.lid),
                 qp_num: theirs.qp_num,
                 their_psn: theirs.psn,
@@ -76,13 +77,14 @@ impl<M: Registered> VerbsDataPlane<M> {
                 max_rd_atomic: of_domain.gets().min(to.max_gets),
                 max_dest_rd_atomic: of_domain.gets_of_peer(),
                 timeout: ACK_TIMEOUT,
-            })?;
-            lane.flush = FlushWord {
+            };
+            let flush = FlushWord {
                 address: self.domain.flush_sink().address(),
                 lkey: nic.flush.sink.lkey(),
                 remote_address: info.flush_address,
                 rkey: to.flush_key,
             };
+            lane.connect(&path, flush)?;
         }
         self.tags.set_announced(info.tags);
         self.begin_receiving()?;

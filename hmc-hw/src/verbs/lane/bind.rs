@@ -1,6 +1,7 @@
 //! Binds of windows to the queue pair of a lane: work requests with an entry in its send queue.
 
 use super::{Lane, LaneFailure};
+use crate::verbs::chain::ChainEnd;
 use crate::verbs::objects::{MemoryWindow, WindowRange};
 use crate::verbs::send_queue::Piece;
 
@@ -17,7 +18,7 @@ impl Lane {
         if !self.has_space() {
             return Ok(None);
         }
-        self.post(true)?;
+        self.post(ChainEnd::Signalled)?;
         let Some(number) = self.queue.push(Piece::Own, 0) else { return Ok(None) };
         window.bind(&self.qp, number, range).map_err(LaneFailure::from)?;
         Ok(Some(number))
