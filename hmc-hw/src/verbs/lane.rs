@@ -171,7 +171,7 @@ impl Lane {
     /// Returns `true` if so many more work requests may be under way.
     #[inline]
     pub(super) fn has_space_for(&self, count: u32) -> bool {
-        self.queue.space() >= u64::from(count)
+        self.queue.has_space_for(count)
     }
 
     /// Returns `true` if an access of that length may be pushed.

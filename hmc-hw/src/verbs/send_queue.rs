@@ -75,10 +75,10 @@ impl SendQueue {
         }
     }
 
-    /// Returns how many more may be posted. One place is kept for a flush.
+    /// Returns `true` if that many more may be posted. One place is kept for a flush.
     #[inline]
-    pub(super) fn space(&self) -> u64 {
-        self.depth.saturating_sub(self.len()).saturating_sub(1)
+    pub(super) fn has_space_for(&self, count: u32) -> bool {
+        self.len().wrapping_add(u64::from(count)) < self.depth
     }
 
     /// Returns how many bytes are under way.
@@ -148,43 +148,45 @@ impl SendQueue {
 
     /// All up to `number` have completed: calls `done` with the record of each that is done by that. A number that is not under way
     /// changes nothing.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete(&mut self, number: u64, mut done: impl FnMut(u16)) {
         if number >= self.next {
             return;
         }
-        // Those below it are covered by a flush.
-        let mut flushed = self.first;
         while self.completed <= number {
             let at = self.completed;
             self.completed = at.wrapping_add(1);
-            let Some(Posted { piece, bytes }) = self.place(at) else { return };
-            let bytes = u64::from(*bytes);
-            match *piece {
-                Piece::Plain(record) => {
-                    *piece = Piece::Done;
-                    done(record);
-                }
+            let Some(place) = self.place(at) else { return };
+            let Posted { piece, bytes } = *place;
+            self.bytes = self.bytes.wrapping_sub(u64::from(bytes));
+            match piece {
+                // They wait for a flush, as does `first` for them.
+                Piece::NeedsFlush(_) | Piece::Part(_) => continue,
+                Piece::Plain(record) => done(record),
                 Piece::Flush => {
-                    *piece = Piece::Done;
                     self.flushes = self.flushes.wrapping_sub(1);
-                    flushed = self.completed;
+                    self.end_flushed(at, &mut done);
                 }
-                Piece::Own => *piece = Piece::Done,
-                Piece::NeedsFlush(_) | Piece::Part(_) | Piece::Done => {}
+                Piece::Own | Piece::Done => {}
             }
-            self.bytes = self.bytes.wrapping_sub(bytes);
+            if self.first == at {
+                self.first = self.completed;
+            } else if let Some(place) = self.place(at) {
+                place.piece = Piece::Done;
+            }
         }
-        while self.first < self.completed {
+    }
+
+    /// The flush of that number has completed: those in front of it are done.
+    #[inline(always)]
+    fn end_flushed(&mut self, flush: u64, done: &mut impl FnMut(u16)) {
+        while self.first < flush {
             let at = self.first;
-            let Some(Posted { piece, .. }) = self.place(at) else { return };
-            match *piece {
-                Piece::NeedsFlush(record) | Piece::Part(record) if at < flushed => done(record),
-                Piece::Done => {}
-                _ => break,
-            }
-            *piece = Piece::Done;
             self.first = at.wrapping_add(1);
+            let Some(place) = self.place(at) else { return };
+            if let Piece::NeedsFlush(record) | Piece::Part(record) = place.piece {
+                done(record);
+            }
         }
     }
 
@@ -290,7 +292,7 @@ mod tests {
         let mut queue = SendQueue::new(16);
         let (mut flushes, mut done) = (0, 0);
         for _ in 0..100 {
-            assert_ne!(queue.space(), 0);
+            assert!(queue.has_space_for(1));
             let mut last = queue.push(Piece::Part(1), 100).unwrap();
             if queue.may_flush() {
                 last = queue.push(Piece::Flush, 1).unwrap();
@@ -307,15 +309,15 @@ mod tests {
     #[test]
     fn one_place_is_kept_for_a_flush() {
         let mut queue = SendQueue::new(3);
-        assert_eq!(queue.space(), 2);
+        assert!(queue.has_space_for(2) && !queue.has_space_for(3));
         queue.push(Piece::NeedsFlush(0), 8);
         queue.push(Piece::NeedsFlush(1), 8);
-        assert_eq!(queue.space(), 0);
+        assert!(!queue.has_space_for(1));
         assert!(queue.may_flush());
         assert!(queue.push(Piece::Flush, 8).is_some());
         assert_eq!(queue.push(Piece::Plain(2), 8), None);
         assert_eq!(completed(&mut queue, 2), [0, 1]);
-        assert_eq!(queue.space(), 2);
+        assert!(queue.has_space_for(2) && !queue.has_space_for(3));
     }
 
     /// Each record is done once and never before what covers it, whatever completes when.
@@ -335,17 +337,17 @@ mod tests {
             let mut done_up_to = 0;
             for _ in 0..60 {
                 match next() % 5 {
-                    0 if queue.space() > 0 => {
+                    0 if queue.has_space_for(1) => {
                         queue.push(Piece::Plain(posted), 8);
                         flush_at.push(None);
                         posted += 1;
                     }
-                    1 if queue.space() > 0 => {
+                    1 if queue.has_space_for(1) => {
                         queue.push(Piece::NeedsFlush(posted), 8);
                         flush_at.push(None);
                         posted += 1;
                     }
-                    2 if queue.space() > 0 => {
+                    2 if queue.has_space_for(1) => {
                         queue.push(Piece::Part(posted), 8);
                         posted += 1;
                     }
