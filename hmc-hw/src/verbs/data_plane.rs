@@ -30,7 +30,7 @@ use super::domain::{VerbsDomain, random_psn};
 use super::error::VerbsError;
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
-use super::lane::{Lane, LaneFailure, LaneName, LaneParts, RECEIVE};
+use super::lane::{Lane, LaneFailure, LaneParts, Place};
 use super::link_nic::LinkNic;
 use super::link_queues::LinkQueues;
 use super::link_worker::LinkWorker;
@@ -287,7 +287,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             return any;
         }
         let (mut first, mut taken) = (None, 0_usize);
-        for (index, nic) in self.nics.iter().enumerate() {
+        for nic in &self.nics {
             let count = match nic.cq.poll(&mut *self.completions) {
                 Ok(count) => count,
                 Err(e) => {
@@ -300,7 +300,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 // Behind a failure other queue pairs may have succeeded.
                 if (first.is_none() || wc.status == IBV_WC_SUCCESS)
                     && let Err(failure) =
-                        complete(&mut self.lanes, index, wc, &mut self.requests, &mut self.tags)
+                        complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags)
                 {
                     first = Some(failure);
                 }
@@ -329,13 +329,12 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// What has completed before the end is done. The rest fails.
     fn take_successes(&mut self) {
-        for (index, nic) in self.nics.iter().enumerate() {
+        for nic in &self.nics {
             while let Ok(taken @ 1..) = nic.cq.poll(&mut *self.completions) {
                 let taken = self.completions.iter().take(taken);
                 for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
                     // It is no failure.
-                    let _ =
-                        complete(&mut self.lanes, index, wc, &mut self.requests, &mut self.tags);
+                    let _ = complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags);
                 }
             }
         }
@@ -377,18 +376,18 @@ fn queues_of(nics: &[LinkNic]) -> Result<LinkQueues, VerbsFault> {
     Ok(LinkQueues::new(&first.cq, others.iter().map(|nic| Arc::clone(&nic.cq)).collect())?)
 }
 
-/// A completion of one of the queue pairs, on the NIC of that index.
+/// A completion of a work request of one of the queue pairs, or of a receive of the first.
 #[inline]
 fn complete(
     lanes: &mut [Lane],
-    nic: usize,
     wc: &ibv_wc,
     requests: &mut RequestTable,
     tags: &mut Tags,
 ) -> Result<(), LaneFailure> {
-    let name = LaneName::new(nic, wc.qp_num);
-    let Some(lane) = lanes.iter_mut().find(|lane| lane.name() == name) else { return Ok(()) };
-    if wc.wr_id == RECEIVE { lane.receive(wc, tags) } else { lane.complete(wc, requests) }
+    match lanes.get_mut(Place::of(wc).lane()) {
+        Some(lane) => lane.complete(wc, requests),
+        None => lanes.first().map_or(Ok(()), |lane| lane.receive(wc, tags)),
+    }
 }
 
 impl<M: Registered> Transport for VerbsDataPlane<M> {

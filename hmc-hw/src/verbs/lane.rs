@@ -19,8 +19,10 @@ use super::sys::{
 };
 use super::tags::{ReceiveError, Tags};
 
-/// What completions of receives name. Work requests are numbered from 0 on.
+/// What completions of receives name. Those of other work requests name queue pair and number ([`Place`]).
 pub(super) const RECEIVE: u64 = u64::MAX;
+/// Bits of the number of a work request, which are numbered from 0 on; those above have the index of the queue pair, of at most 16.
+const NUMBER_BITS: u32 = 56;
 /// Work requests under way on one queue pair.
 pub(super) const LANE_DEPTH: usize = 256;
 /// Work requests after which the first chain of a queue pair that has nothing under way is posted: the device begins while the rest
@@ -84,7 +86,8 @@ pub(super) struct Lane {
     psn: u32,
     /// The index of its NIC.
     nic: usize,
-    name: LaneName,
+    /// Its index in the link, above the bits of a number.
+    name: u64,
 }
 
 /// What a queue pair is made of.
@@ -102,15 +105,25 @@ pub(super) struct LaneParts<'n> {
     pub(super) receives: u32,
 }
 
-/// By what completions name a queue pair: devices number them by themselves.
+/// What the completion of a work request names: the index of its queue pair in the link, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LaneName(u64);
+pub(super) struct Place(u64);
 
-impl LaneName {
-    /// Of the queue pair of that number, on the NIC of that index.
+impl Place {
     #[inline]
-    pub(super) fn new(nic: usize, number: u32) -> Self {
-        Self(u64::try_from(nic).unwrap_or(0) << 32 | u64::from(number))
+    pub(super) fn of(wc: &ibv_wc) -> Self {
+        Self(wc.wr_id)
+    }
+
+    /// The index of the queue pair.
+    #[inline]
+    pub(super) fn lane(self) -> usize {
+        usize::try_from(self.0 >> NUMBER_BITS).unwrap_or(usize::MAX)
+    }
+
+    #[inline]
+    fn number(self) -> u64 {
+        self.0 & ((1 << NUMBER_BITS) - 1)
     }
 }
 
@@ -124,9 +137,8 @@ impl Lane {
         let LaneParts { nic, pd, cq, port, psn, receives } = parts;
         let sizes = QueueSizes { send, receive: receives, inline_bytes: INLINE_BYTES };
         let qp = QueuePair::new(pd, cq, port, sizes)?;
-        let name = LaneName::new(nic, qp.number());
         let (queue, chain) = (SendQueue::new(LANE_DEPTH), Chain::new());
-        Ok(Self { qp, queue, chain, unsignalled: 0, needs_signal: false, psn, nic, name })
+        Ok(Self { qp, queue, chain, unsignalled: 0, needs_signal: false, psn, nic, name: 0 })
     }
 
     /// What the peer needs to connect to it.
@@ -134,22 +146,22 @@ impl Lane {
         LaneInfo { qp_num: self.qp.number(), psn: self.psn }
     }
 
-    /// By what completions name it.
-    #[inline]
-    pub(super) fn name(&self) -> LaneName {
-        self.name
-    }
-
     /// The index of its NIC.
     pub(super) fn nic(&self) -> usize {
         self.nic
     }
 
-    /// Connects it. `flush`: where its flushes read.
+    /// Connects it. `index`: its index in the link from now on. `flush`: where its flushes read.
     ///
     /// # Errors
     /// [`VerbsError`].
-    pub(super) fn connect(&mut self, path: &PathTo, flush: FlushWord) -> Result<(), VerbsError> {
+    pub(super) fn connect(
+        &mut self,
+        index: u64,
+        path: &PathTo,
+        flush: FlushWord,
+    ) -> Result<(), VerbsError> {
+        self.name = index << NUMBER_BITS;
         self.chain.set_flush(flush);
         self.qp.connect(&PathTo { our_psn: self.psn, ..*path })
     }
@@ -193,16 +205,23 @@ impl Lane {
         self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
         if let Some(number) = self.queue.push(piece, access.len) {
             let is_inline = !access.is_read && (1..=self.qp.inline_bytes()).contains(&access.len);
-            self.unsignalled = self.unsignalled.saturating_add(access.len);
-            let is_signalled = self.unsignalled >= SIGNAL_BYTES;
-            if is_signalled {
-                self.unsignalled = 0;
-            }
+            let is_signalled = !is_inline && self.signals(access.len);
             let is_solicited = access.immediate.is_some();
             let flags = SendFlags { is_inline, is_signalled, is_solicited };
-            self.chain.push(number, access, flags);
+            self.chain.push(self.name | number, access, flags);
         }
         Ok(())
+    }
+
+    /// Counts bytes of the chain. Returns whether their work request is to ask for a completion, though others follow it.
+    #[inline]
+    fn signals(&mut self, bytes: u32) -> bool {
+        self.unsignalled = self.unsignalled.saturating_add(bytes);
+        let is_signalled = self.unsignalled >= SIGNAL_BYTES;
+        if is_signalled {
+            self.unsignalled = 0;
+        }
+        is_signalled
     }
 
     /// Appends a message without bytes, of no request, to the next chain; see [`Self::has_space_for`]. One without an immediate wakes
@@ -218,7 +237,7 @@ impl Lane {
         if let Some(number) = self.queue.push(Piece::Own, 0) {
             let is_solicited = immediate.is_none();
             let flags = SendFlags { is_inline: false, is_signalled: false, is_solicited };
-            self.chain.push_message(number, immediate, flags);
+            self.chain.push_message(self.name | number, immediate, flags);
         }
         Ok(())
     }
@@ -245,7 +264,7 @@ impl Lane {
         if self.queue.may_flush()
             && let Some(number) = self.queue.push(Piece::Flush, 1)
         {
-            self.post(ChainEnd::Flush(number))?;
+            self.post(ChainEnd::Flush(self.name | number))?;
         } else if self.chain.is_empty() {
             return Ok(false);
         } else {
@@ -303,14 +322,15 @@ impl Lane {
         wc: &ibv_wc,
         requests: &mut RequestTable,
     ) -> Result<(), LaneFailure> {
+        let number = Place::of(wc).number();
         if wc.status == IBV_WC_SUCCESS {
-            self.queue.complete(wc.wr_id, |record| requests.complete_piece(record));
+            self.queue.complete(number, |record| requests.complete_piece(record));
             return Ok(());
         }
-        if let Some(before) = wc.wr_id.checked_sub(1) {
+        if let Some(before) = number.checked_sub(1) {
             self.queue.complete(before, |record| requests.complete_piece(record));
         }
-        if let Some(record) = self.queue.record(wc.wr_id) {
+        if let Some(record) = self.queue.record(number) {
             requests.fail(record, failure_of(wc.status));
         }
         let (status, vendor) = (wc.status, wc.vendor_err);

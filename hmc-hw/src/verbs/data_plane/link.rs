@@ -58,7 +58,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.lanes.retain(|_| index.next().is_some_and(|index: usize| kept.contains(&index)));
         self.end_surplus_windows(&kept, info.nics.len());
         self.nics.truncate(info.nics.len());
-        for (lane, partner) in self.lanes.iter_mut().zip(partners) {
+        for ((lane, partner), index) in self.lanes.iter_mut().zip(partners).zip(0..) {
             let (Some(nic), Some(of_domain)) =
                 (self.nics.get(lane.nic()), self.domain.nics().get(lane.nic()))
             else {
@@ -84,7 +84,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 remote_address: info.flush_address,
                 rkey: to.flush_key,
             };
-            lane.connect(&path, flush)?;
+            lane.connect(index, &path, flush)?;
         }
         self.tags.set_announced(info.tags);
         self.begin_receiving()?;
