@@ -12,6 +12,7 @@ mod link;
 mod memory;
 mod notify;
 mod pieces;
+mod progress;
 mod windows;
 
 use std::fmt;
@@ -30,7 +31,7 @@ use super::domain::{VerbsDomain, random_psn};
 use super::error::VerbsError;
 use super::exposed::ExposedWindows;
 use super::fault::VerbsFault;
-use super::lane::{Lane, LaneFailure, LaneParts, Place};
+use super::lane::{Lane, LaneFailure, LaneParts};
 use super::link_nic::LinkNic;
 use super::link_queues::LinkQueues;
 use super::link_worker::LinkWorker;
@@ -39,7 +40,7 @@ use super::pairing::Spread;
 use super::remotes::RemoteTable;
 use super::requests::RequestTable;
 use super::select::SelectError;
-use super::sys::{IBV_WC_SUCCESS, ibv_wc};
+use super::sys::ibv_wc;
 use super::tags::{RECEIVES, Tags};
 use crate::host::{Event, Notify, TagSink};
 
@@ -247,99 +248,6 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.is_stuck && self.keeps_memory
     }
 
-    /// Posts what waits, and takes completions of this end's requests. Returns whether anything happened.
-    #[inline]
-    fn advance(&mut self) -> bool {
-        self.advance_with(false)
-    }
-
-    /// As [`Self::advance`]. `receives`: also if there can only be some of the peer's.
-    #[inline]
-    fn advance_with(&mut self, receives: bool) -> bool {
-        if self.lanes.is_empty() {
-            return false;
-        }
-        self.is_put_off = false;
-        if let Some((nic, event)) = self.worker.ended_by() {
-            self.fail(LaneFailure::Event(nic, event));
-            return true;
-        }
-        if !self.is_connected {
-            return false;
-        }
-        if self.exposed.is_binding()
-            && let Err(failure) = self.exposed.post_binds(&mut self.lanes)
-        {
-            self.fail(failure);
-            return true;
-        }
-        if self.tags.is_paused() {
-            self.tags.deliver(false);
-        }
-        let any = match self.submit() {
-            Ok(any) => any,
-            Err(failure) => {
-                self.fail(failure);
-                return true;
-            }
-        };
-        if !receives && self.lanes.iter().all(Lane::is_idle) {
-            return any;
-        }
-        let (mut first, mut taken) = (None, 0_usize);
-        for nic in &self.nics {
-            let count = match nic.cq.poll(&mut *self.completions) {
-                Ok(count) => count,
-                Err(e) => {
-                    first = first.or(Some(e.into()));
-                    continue;
-                }
-            };
-            taken = taken.saturating_add(count);
-            for wc in self.completions.iter().take(count) {
-                // Behind a failure other queue pairs may have succeeded.
-                if (first.is_none() || wc.status == IBV_WC_SUCCESS)
-                    && let Err(failure) =
-                        complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags)
-                {
-                    first = Some(failure);
-                }
-            }
-        }
-        if taken != 0 && first.is_none() && self.tags.has_work() {
-            first = self.end_receives().err();
-        }
-        if first.is_none() && taken != 0 && (!self.backlog.is_empty() || self.has_messages()) {
-            // What has space now. After it only completions make space.
-            first = self.submit().err();
-        }
-        if taken != 0 {
-            if self.exposed.is_binding() {
-                self.exposed.settle(&self.lanes);
-            }
-            self.worker.set_busy(!self.requests.is_idle() || self.exposed.is_binding());
-            self.worker.note_progress();
-        }
-        if let Some(failure) = first {
-            self.fail(failure);
-            return true;
-        }
-        any | (taken != 0)
-    }
-
-    /// What has completed before the end is done. The rest fails.
-    fn take_successes(&mut self) {
-        for nic in &self.nics {
-            while let Ok(taken @ 1..) = nic.cq.poll(&mut *self.completions) {
-                let taken = self.completions.iter().take(taken);
-                for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
-                    // It is no failure.
-                    let _ = complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags);
-                }
-            }
-        }
-    }
-
     /// Returns `true` in a forked child: all is the parent's.
     fn is_inherited(&self) -> bool {
         self.nics.first().is_some_and(|nic| nic.cq.is_inherited())
@@ -374,20 +282,6 @@ impl<M: Registered> Drop for VerbsDataPlane<M> {
 fn queues_of(nics: &[LinkNic]) -> Result<LinkQueues, VerbsFault> {
     let (first, others) = nics.split_first().ok_or(VerbsFault::Port(SelectError::NoDevice))?;
     Ok(LinkQueues::new(&first.cq, others.iter().map(|nic| Arc::clone(&nic.cq)).collect())?)
-}
-
-/// A completion of a work request of one of the queue pairs, or of a receive of the first.
-#[inline]
-fn complete(
-    lanes: &mut [Lane],
-    wc: &ibv_wc,
-    requests: &mut RequestTable,
-    tags: &mut Tags,
-) -> Result<(), LaneFailure> {
-    match lanes.get_mut(Place::of(wc).lane()) {
-        Some(lane) => lane.complete(wc, requests),
-        None => lanes.first().map_or(Ok(()), |lane| lane.receive(wc, tags)),
-    }
 }
 
 impl<M: Registered> Transport for VerbsDataPlane<M> {

@@ -1,0 +1,118 @@
+//! Progress of requests: what waits is posted, and completions are taken.
+
+use hmc_mem::registered::Registered;
+
+use super::VerbsDataPlane;
+use crate::verbs::lane::{Lane, LaneFailure, Place};
+use crate::verbs::requests::RequestTable;
+use crate::verbs::sys::{IBV_WC_SUCCESS, ibv_wc};
+use crate::verbs::tags::Tags;
+
+impl<M: Registered> VerbsDataPlane<M> {
+    /// Posts what waits, and takes completions of this end's requests. Returns whether anything happened.
+    #[inline]
+    pub(super) fn advance(&mut self) -> bool {
+        self.advance_with(false)
+    }
+
+    /// As [`Self::advance`]. `receives`: also if there can only be some of the peer's.
+    #[inline]
+    pub(super) fn advance_with(&mut self, receives: bool) -> bool {
+        if self.lanes.is_empty() {
+            return false;
+        }
+        self.is_put_off = false;
+        if let Some((nic, event)) = self.worker.ended_by() {
+            self.fail(LaneFailure::Event(nic, event));
+            return true;
+        }
+        if !self.is_connected {
+            return false;
+        }
+        if self.exposed.is_binding()
+            && let Err(failure) = self.exposed.post_binds(&mut self.lanes)
+        {
+            self.fail(failure);
+            return true;
+        }
+        if self.tags.is_paused() {
+            self.tags.deliver(false);
+        }
+        let any = match self.submit() {
+            Ok(any) => any,
+            Err(failure) => {
+                self.fail(failure);
+                return true;
+            }
+        };
+        if !receives && self.lanes.iter().all(Lane::is_idle) {
+            return any;
+        }
+        let (mut first, mut taken) = (None, 0_usize);
+        for nic in &self.nics {
+            let count = match nic.cq.poll(&mut *self.completions) {
+                Ok(count) => count,
+                Err(e) => {
+                    first = first.or(Some(e.into()));
+                    continue;
+                }
+            };
+            taken = taken.saturating_add(count);
+            for wc in self.completions.iter().take(count) {
+                // Behind a failure other queue pairs may have succeeded.
+                if (first.is_none() || wc.status == IBV_WC_SUCCESS)
+                    && let Err(failure) =
+                        complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags)
+                {
+                    first = Some(failure);
+                }
+            }
+        }
+        if taken != 0 && first.is_none() && self.tags.has_work() {
+            first = self.end_receives().err();
+        }
+        if first.is_none() && taken != 0 && (!self.backlog.is_empty() || self.has_messages()) {
+            // What has space now. After it only completions make space.
+            first = self.submit().err();
+        }
+        if taken != 0 {
+            if self.exposed.is_binding() {
+                self.exposed.settle(&self.lanes);
+            }
+            self.worker.set_busy(!self.requests.is_idle() || self.exposed.is_binding());
+            self.worker.note_progress();
+        }
+        if let Some(failure) = first {
+            self.fail(failure);
+            return true;
+        }
+        any | (taken != 0)
+    }
+
+    /// What has completed before the end is done. The rest fails.
+    pub(super) fn take_successes(&mut self) {
+        for nic in &self.nics {
+            while let Ok(taken @ 1..) = nic.cq.poll(&mut *self.completions) {
+                let taken = self.completions.iter().take(taken);
+                for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
+                    // It is no failure.
+                    let _ = complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags);
+                }
+            }
+        }
+    }
+}
+
+/// A completion of a work request of one of the queue pairs, or of a receive of the first.
+#[inline]
+fn complete(
+    lanes: &mut [Lane],
+    wc: &ibv_wc,
+    requests: &mut RequestTable,
+    tags: &mut Tags,
+) -> Result<(), LaneFailure> {
+    match lanes.get_mut(Place::of(wc).lane()) {
+        Some(lane) => lane.complete(wc, requests),
+        None => lanes.first().map_or(Ok(()), |lane| lane.receive(wc, tags)),
+    }
+}
