@@ -150,6 +150,12 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.locals.key_on(key, self.lanes.get(self.next_lane)?.nic())
     }
 
+    /// As [`Self::submit`], out of line.
+    #[inline(never)]
+    pub(super) fn submit_more(&mut self) -> Result<bool, LaneFailure> {
+        self.submit()
+    }
+
     /// Posts what waits. Returns whether anything was posted.
     #[inline]
     pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {

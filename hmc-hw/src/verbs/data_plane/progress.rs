@@ -10,7 +10,6 @@ use crate::verbs::tags::Tags;
 
 impl<M: Registered> VerbsDataPlane<M> {
     /// Posts what waits, and takes completions of this end's requests. Returns whether anything happened.
-    #[inline]
     pub(super) fn advance(&mut self) -> bool {
         self.advance_with(false)
     }
@@ -18,75 +17,88 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// As [`Self::advance`]. `receives`: also if there can only be some of the peer's.
     #[inline]
     pub(super) fn advance_with(&mut self, receives: bool) -> bool {
+        match self.try_advance(receives) {
+            Ok(any) => any,
+            Err(failure) => {
+                self.fail(failure);
+                true
+            }
+        }
+    }
+
+    #[inline]
+    fn try_advance(&mut self, receives: bool) -> Result<bool, LaneFailure> {
         if self.lanes.is_empty() {
-            return false;
+            return Ok(false);
         }
         self.is_put_off = false;
         if let Some((nic, event)) = self.worker.ended_by() {
-            self.fail(LaneFailure::Event(nic, event));
-            return true;
+            return Err(LaneFailure::Event(nic, event));
         }
         if !self.is_connected {
-            return false;
+            return Ok(false);
         }
-        if self.exposed.is_binding()
-            && let Err(failure) = self.exposed.post_binds(&mut self.lanes)
-        {
-            self.fail(failure);
-            return true;
+        if self.exposed.is_binding() {
+            self.exposed.post_binds(&mut self.lanes)?;
         }
         if self.tags.is_paused() {
             self.tags.deliver(false);
         }
-        let any = match self.submit() {
-            Ok(any) => any,
-            Err(failure) => {
-                self.fail(failure);
-                return true;
-            }
-        };
-        if !receives && self.lanes.iter().all(Lane::is_idle) {
-            return any;
+        let any = self.submit()?;
+        if !receives && self.requests.is_idle() && self.lanes.iter().all(Lane::is_idle) {
+            return Ok(any);
         }
-        let (mut first, mut taken) = (None, 0_usize);
+        let taken = self.take_completions()?;
+        if taken != 0 {
+            self.settle()?;
+        }
+        Ok(any | (taken != 0))
+    }
+
+    /// Takes completions, at most [`MAX_COMPLETIONS`] of each NIC. Returns their number.
+    #[inline(never)]
+    fn take_completions(&mut self) -> Result<usize, LaneFailure> {
+        let (mut first, mut taken) = (Ok(()), 0_usize);
         for nic in &self.nics {
             let count = match nic.cq.poll(&mut *self.completions) {
                 Ok(count) => count,
                 Err(e) => {
-                    first = first.or(Some(e.into()));
+                    first = first.and(Err(e.into()));
                     continue;
                 }
             };
             taken = taken.saturating_add(count);
             for wc in self.completions.iter().take(count) {
                 // Behind a failure other queue pairs may have succeeded.
-                if (first.is_none() || wc.status == IBV_WC_SUCCESS)
+                if (first.is_ok() || wc.status == IBV_WC_SUCCESS)
                     && let Err(failure) =
                         complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags)
                 {
-                    first = Some(failure);
+                    first = Err(failure);
                 }
             }
         }
-        if taken != 0 && first.is_none() && self.tags.has_work() {
-            first = self.end_receives().err();
+        first.map(|()| taken)
+    }
+
+    /// Does what follows from completions.
+    #[inline]
+    fn settle(&mut self) -> Result<(), LaneFailure> {
+        if self.tags.has_work() {
+            self.end_receives()?;
         }
-        if first.is_none() && taken != 0 && (!self.backlog.is_empty() || self.has_messages()) {
+        if !self.backlog.is_empty() || self.has_messages() {
             // What has space now. After it only completions make space.
-            first = self.submit().err();
+            self.submit_more()?;
         }
-        if taken != 0 {
-            if self.exposed.is_binding() {
-                self.exposed.settle(&self.lanes);
-            }
-            self.worker.set_busy(!self.requests.is_idle() || self.exposed.is_binding());
-            self.worker.note_progress();
+        if self.exposed.is_binding() {
+            self.exposed.settle(&self.lanes);
         }
-        if let Some(failure) = first {
-            self.fail(failure);
-            return true;
+        if self.requests.is_idle() {
+            self.worker.set_busy(self.exposed.is_binding());
         }
-        any | (taken != 0)
+        self.worker.note_progress();
+        Ok(())
     }
 
     /// What has completed before the end is done. The rest fails.
