@@ -38,7 +38,7 @@ use super::link_worker::LinkWorker;
 use super::locals::LocalTable;
 use super::pairing::Spread;
 use super::remotes::RemoteTable;
-use super::requests::RequestTable;
+use super::requests::{Places, RequestTable};
 use super::select::SelectError;
 use super::sys::ibv_wc;
 use super::tags::{RECEIVES, Tags};
@@ -331,8 +331,12 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
 
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        let _ = self.advance();
-        self.requests.take_done(out)
+        let mut out = Places::new(out);
+        self.requests.take_done(&mut out);
+        let _ = self.advance_into(false, &mut out);
+        // Those of a failure.
+        self.requests.take_done(&mut out);
+        out.used()
     }
 
     /// What was posted cannot be withdrawn: a request of which more was to be posted completes once that has ended.

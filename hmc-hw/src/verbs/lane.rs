@@ -11,7 +11,7 @@ use super::conn_info::LaneInfo;
 use super::error::VerbsError;
 use super::event::EventType;
 use super::objects::{CompletionQueue, PathTo, ProtectionDomain, QueuePair, QueueSizes};
-use super::requests::RequestTable;
+use super::requests::{Places, RequestTable};
 use super::send_queue::{Piece, SendQueue};
 use super::sys::{
     IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
@@ -312,29 +312,36 @@ impl Lane {
         self.queue.is_empty()
     }
 
-    /// A completion of this queue pair.
+    /// A completion of this queue pair: those of requests go to `out`.
     ///
     /// # Errors
     /// [`LaneFailure`]: it has failed, and the queue pair is in its error state. Those in front of it have succeeded.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete(
         &mut self,
         wc: &ibv_wc,
         requests: &mut RequestTable,
+        out: &mut Places<'_>,
     ) -> Result<(), LaneFailure> {
         let number = Place::of(wc).number();
-        if wc.status == IBV_WC_SUCCESS {
-            self.queue.complete(number, |record| requests.complete_piece(record));
-            return Ok(());
+        if wc.status != IBV_WC_SUCCESS {
+            return Err(self.fail(number, wc, requests));
         }
+        self.queue.complete(number, |record| requests.complete_piece(record, out));
+        Ok(())
+    }
+
+    /// The work request of that number has failed.
+    #[cold]
+    fn fail(&mut self, number: u64, wc: &ibv_wc, requests: &mut RequestTable) -> LaneFailure {
         if let Some(before) = number.checked_sub(1) {
-            self.queue.complete(before, |record| requests.complete_piece(record));
+            let out = &mut Places::default();
+            self.queue.complete(before, |record| requests.complete_piece(record, out));
         }
         if let Some(record) = self.queue.record(number) {
             requests.fail(record, failure_of(wc.status));
         }
-        let (status, vendor) = (wc.status, wc.vendor_err);
-        Err(LaneFailure::Completion { nic: self.nic, status, vendor })
+        LaneFailure::Completion { nic: self.nic, status: wc.status, vendor: wc.vendor_err }
     }
 
     /// A receive of this queue pair has completed.

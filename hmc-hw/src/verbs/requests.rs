@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hmc_core::region::{RegionKey, WindowId};
 use hmc_core::slots::SlotId;
-use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
+use hmc_core::work::{Completion, Failure, WorkRequest};
 
 /// Requests that may be under way to one peer.
 pub(super) const MAX_REQUESTS: usize = 256;
@@ -22,10 +22,10 @@ struct Request {
 /// What the work requests of a request carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carries {
-    /// Its bytes. Its tag, if it has one, follows.
-    Bytes,
-    /// Its bytes and its tag.
+    /// Its bytes, and its tag if it has one.
     All,
+    /// Its bytes. Its tag follows.
+    Bytes,
     /// Its tag. Its bytes are there.
     Tag,
 }
@@ -39,6 +39,32 @@ enum Record {
     NeedsTag(WorkRequest),
     /// Finished, and not taken.
     Finished(Completion),
+}
+
+/// Where completions go: to places of a caller while there are some, otherwise to the table until they are taken.
+#[derive(Debug, Default)]
+pub(super) struct Places<'a> {
+    places: &'a mut [Completion],
+    used: usize,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn new(places: &'a mut [Completion]) -> Self {
+        Self { places, used: 0 }
+    }
+
+    /// Returns how many are used.
+    #[inline]
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<&mut Completion> {
+        let place = self.places.get_mut(self.used)?;
+        self.used = self.used.wrapping_add(1);
+        Some(place)
+    }
 }
 
 /// The requests of one peer. A record is an index of the table.
@@ -93,23 +119,16 @@ impl RequestTable {
 
     /// Inserts a request of that operation that has failed, if there is space.
     pub(super) fn insert_failed(&mut self, op: SlotId, why: Failure) {
-        let Some(record) = self.free.pop() else { return };
-        self.finish(record, Completion { op, result: Err(why) });
-    }
-
-    #[inline]
-    fn finish(&mut self, record: u16, completion: Completion) {
-        if let Some(entry) = self.records.get_mut(usize::from(record)) {
-            *entry = Record::Finished(completion);
-            self.finished.push_back(record);
+        if let Some(record) = self.free.pop() {
+            self.keep(record, Completion { op, result: Err(why) });
         }
     }
 
-    #[inline]
-    fn request(&mut self, record: u16) -> Option<&mut Request> {
-        match self.records.get_mut(usize::from(record)) {
-            Some(Record::UnderWay(request)) => Some(request),
-            _ => None,
+    /// A request has finished: keeps its completion until it is taken.
+    fn keep(&mut self, record: u16, completion: Completion) {
+        if let Some(entry) = self.records.get_mut(usize::from(record)) {
+            *entry = Record::Finished(completion);
+            self.finished.push_back(record);
         }
     }
 
@@ -121,66 +140,76 @@ impl RequestTable {
         }
     }
 
-    /// One of the work requests of a record has completed.
-    #[inline]
-    pub(super) fn complete_piece(&mut self, record: u16) {
-        self.end_pieces(record, 1);
+    /// One of the work requests of a record has completed. If it was the last one, the completion of the request goes to `out`.
+    #[inline(always)]
+    pub(super) fn complete_piece(&mut self, record: u16, out: &mut Places<'_>) {
+        self.end_pieces(record, 1, out);
     }
 
     /// The last `pieces` work requests of a record are not posted: it fails once the others have completed.
     pub(super) fn cut(&mut self, record: u16, pieces: usize, why: Failure) {
         self.fail(record, why);
-        self.end_pieces(record, pieces);
+        self.end_pieces(record, pieces, &mut Places::default());
     }
 
     /// Removes a record of which nothing was posted, without a completion.
     pub(super) fn withdraw(&mut self, record: u16) {
-        if self.request(record).is_some()
-            && let Some(entry) = self.records.get_mut(usize::from(record))
-        {
+        if let Some(entry @ Record::UnderWay(_)) = self.records.get_mut(usize::from(record)) {
             *entry = Record::Free;
             self.free.push(record);
             self.under_way = self.under_way.wrapping_sub(1);
         }
     }
 
-    #[inline]
-    fn end_pieces(&mut self, record: u16, pieces: usize) {
-        let Some(request) = self.request(record) else { return };
-        request.pieces = request.pieces.saturating_sub(pieces);
-        if request.pieces == 0 {
-            let Request { work, carries, failure, .. } = *request;
-            self.end(record, &work, carries, failure);
+    #[inline(always)]
+    fn end_pieces(&mut self, record: u16, pieces: usize, out: &mut Places<'_>) {
+        let Some(entry) = self.records.get_mut(usize::from(record)) else { return };
+        let Record::UnderWay(request) = entry else { return };
+        if request.pieces > pieces {
+            request.pieces = request.pieces.wrapping_sub(pieces);
+            return;
+        }
+        self.under_way = self.under_way.wrapping_sub(1);
+        // Those that are kept are older than what goes to `out`.
+        let is_plain = request.failure.is_none() && request.carries == Carries::All;
+        if is_plain
+            && self.finished.is_empty()
+            && let Some(place) = out.take()
+        {
+            let bytes = request.work.local.span.len();
+            *place = Completion { op: request.work.op, result: Ok(bytes) };
+            self.bytes = self.bytes.wrapping_add(bytes);
+            *entry = Record::Free;
+            self.free.push(record);
+        } else {
+            let request = *request;
+            self.end(record, &request, request.failure);
         }
     }
 
     /// A request is no longer under way.
-    #[inline]
-    fn end(&mut self, record: u16, work: &WorkRequest, carries: Carries, failure: Option<Failure>) {
-        self.under_way = self.under_way.wrapping_sub(1);
+    #[inline(never)]
+    fn end(&mut self, record: u16, request: &Request, failure: Option<Failure>) {
+        let Request { work, carries, .. } = request;
         let bytes = work.local.span.len();
-        if failure.is_none() && carries != Carries::Tag {
+        if failure.is_none() && *carries != Carries::Tag {
             self.bytes = self.bytes.wrapping_add(bytes);
-            if carries == Carries::Bytes && matches!(work.opcode, Opcode::PutNotify { .. }) {
-                self.owe_tag(record, work);
-                return;
-            }
         }
-        self.finish(record, Completion { op: work.op, result: failure.map_or(Ok(bytes), Err) });
-    }
-
-    /// The bytes of a put are there, and its tag is to be sent.
-    #[cold]
-    fn owe_tag(&mut self, record: u16, work: &WorkRequest) {
-        if let Some(entry) = self.records.get_mut(usize::from(record)) {
-            *entry = Record::NeedsTag(*work);
-            self.notifies.push_back(record);
+        match (failure, carries) {
+            (None, Carries::Bytes) => {
+                if let Some(entry) = self.records.get_mut(usize::from(record)) {
+                    *entry = Record::NeedsTag(*work);
+                    self.notifies.push_back(record);
+                }
+            }
+            (None, _) => self.keep(record, Completion { op: work.op, result: Ok(bytes) }),
+            (Some(why), _) => self.keep(record, Completion { op: work.op, result: Err(why) }),
         }
     }
 
     /// A work request of a record has failed: the others of the record may still be under way.
     pub(super) fn fail(&mut self, record: u16, why: Failure) {
-        if let Some(request) = self.request(record) {
+        if let Some(Record::UnderWay(request)) = self.records.get_mut(usize::from(record)) {
             request.failure = request.failure.or(Some(why));
         }
     }
@@ -188,29 +217,41 @@ impl RequestTable {
     /// Fails all requests that are not finished, each with what `why` says of it unless it has failed already.
     pub(super) fn fail_all(&mut self, why: impl Fn(&WorkRequest) -> Failure) {
         for record in (0..).take(self.records.len()) {
-            if let Some(&mut Request { work, failure, carries, .. }) = self.request(record) {
-                self.end(record, &work, carries, Some(failure.unwrap_or_else(|| why(&work))));
-            }
+            let Some(&Record::UnderWay(request)) = self.records.get(usize::from(record)) else {
+                continue;
+            };
+            self.under_way = self.under_way.wrapping_sub(1);
+            let failure = request.failure.unwrap_or_else(|| why(&request.work));
+            self.end(record, &request, Some(failure));
         }
         while let Some((record, work)) = self.pop_notify() {
-            self.finish(record, Completion { op: work.op, result: Err(why(&work)) });
+            self.keep(record, Completion { op: work.op, result: Err(why(&work)) });
         }
     }
 
-    /// Takes finished requests, the oldest first. Returns how many were written to `out`.
+    /// Takes finished requests that are kept, the oldest first.
     #[inline]
-    pub(super) fn take_done(&mut self, out: &mut [Completion]) -> usize {
-        let mut n: usize = 0;
-        for place in out {
-            let Some(record) = self.finished.pop_front() else { break };
-            let Some(entry) = self.records.get_mut(usize::from(record)) else { break };
-            let Record::Finished(completion) = *entry else { break };
-            *place = completion;
+    pub(super) fn take_done(&mut self, out: &mut Places<'_>) {
+        if !self.finished.is_empty() {
+            self.take_kept(out);
+        }
+    }
+
+    #[inline(never)]
+    fn take_kept(&mut self, out: &mut Places<'_>) {
+        while let Some(&record) = self.finished.front() {
+            let (Some(entry), Some(place)) =
+                (self.records.get_mut(usize::from(record)), out.take())
+            else {
+                return;
+            };
+            if let Record::Finished(completion) = *entry {
+                *place = completion;
+            }
             *entry = Record::Free;
             self.free.push(record);
-            n = n.saturating_add(1);
+            self.finished.pop_front();
         }
-        n
     }
 
     /// Returns the oldest put whose bytes are there and whose tag is to be sent.
@@ -296,7 +337,13 @@ mod tests {
     use hmc_core::types::{Access, MemoryKind};
     use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-    use super::{Carries, RequestTable};
+    use super::{Carries, Places, RequestTable};
+
+    fn take(table: &mut RequestTable, out: &mut [Completion]) -> usize {
+        let mut places = Places::new(out);
+        table.take_done(&mut places);
+        places.used()
+    }
 
     fn work(index: u16, opcode: Opcode) -> WorkRequest {
         let (extent, kind) = (Extent::new(64), MemoryKind::Cpu);
@@ -321,20 +368,21 @@ mod tests {
             let [one, other] = [1, 2].map(|index| work(index, opcode));
             let has = |table: &RequestTable| [one, other].map(|work| table.has_op(work.op));
             assert_eq!(has(&table), [false, false]);
-            let record = table.insert(&one, Carries::Bytes, 1).expect("space");
+            let carries = if opcode == Opcode::Put { Carries::All } else { Carries::Bytes };
+            let record = table.insert(&one, carries, 1).expect("space");
             assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], true));
-            table.complete_piece(record);
+            table.complete_piece(record, &mut Places::default());
             assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
             let mut out = [Completion { op: other.op, result: Ok(0) }; 2];
             if opcode != Opcode::Put {
-                assert_eq!(table.take_done(&mut out), 0);
+                assert_eq!(take(&mut table, &mut out), 0);
                 assert_eq!(table.next_notify(), Some(&one));
                 let record = table.begin_next_tag().expect("space");
                 assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
                 assert_eq!(table.next_notify(), None);
-                table.complete_piece(record);
+                table.complete_piece(record, &mut Places::default());
             }
-            assert_eq!((table.take_done(&mut out), table.bytes()), (1, 8));
+            assert_eq!((take(&mut table, &mut out), table.bytes()), (1, 8));
             assert_eq!(out[0], Completion { op: one.op, result: Ok(8) });
             assert_eq!(has(&table), [false, false]);
         }
@@ -346,10 +394,10 @@ mod tests {
         let mut table = RequestTable::new();
         let one = work(1, Opcode::PutNotify { tag: 1 });
         let record = table.insert(&one, Carries::All, 1).expect("space");
-        table.complete_piece(record);
+        table.complete_piece(record, &mut Places::default());
         let mut out = [Completion { op: one.op, result: Ok(0) }];
         assert_eq!(table.next_notify(), None);
-        assert_eq!(table.take_done(&mut out), 1);
+        assert_eq!(take(&mut table, &mut out), 1);
         assert_eq!(out[0].result, Ok(8));
     }
 
@@ -360,12 +408,12 @@ mod tests {
         let works = [1, 2].map(|index| work(index, Opcode::PutNotify { tag: 1 }));
         for work in &works {
             let record = table.insert(work, Carries::Bytes, 1).expect("space");
-            table.complete_piece(record);
+            table.complete_piece(record, &mut Places::default());
         }
         assert!(table.begin_next_tag().is_some() && table.next_notify() == Some(&works[1]));
         table.fail_all(|_| Failure::PeerDead);
         let mut out = [Completion { op: works[0].op, result: Ok(0) }; 3];
-        assert_eq!(table.take_done(&mut out), 2);
+        assert_eq!(take(&mut table, &mut out), 2);
         assert_eq!(table.next_notify(), None);
         for (got, work) in out.iter().zip(&works) {
             assert_eq!(*got, Completion { op: work.op, result: Err(Failure::PeerDead) });

@@ -38,7 +38,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         let is_whole = count == 1 && has_turn && self.lane_admits(bytes);
         let along = if is_whole { TagParts::of(work.opcode) } else { None };
         let along = along.filter(|tag| self.can_send_now(*tag));
-        let carries = if along.is_some() { Carries::All } else { Carries::Bytes };
+        let has_tag = TagParts::of(work.opcode).is_some();
+        let carries = if has_tag && along.is_none() { Carries::Bytes } else { Carries::All };
         let Some(record) = self.requests.insert(work, carries, count) else {
             return Err(PostErrorKind::Busy);
         };

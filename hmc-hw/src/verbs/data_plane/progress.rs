@@ -4,7 +4,7 @@ use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
 use crate::verbs::lane::{Lane, LaneFailure, Place};
-use crate::verbs::requests::RequestTable;
+use crate::verbs::requests::{Places, RequestTable};
 use crate::verbs::sys::{IBV_WC_SUCCESS, ibv_wc};
 use crate::verbs::tags::Tags;
 
@@ -15,9 +15,14 @@ impl<M: Registered> VerbsDataPlane<M> {
     }
 
     /// As [`Self::advance`]. `receives`: also if there can only be some of the peer's.
-    #[inline]
     pub(super) fn advance_with(&mut self, receives: bool) -> bool {
-        match self.try_advance(receives) {
+        self.advance_into(receives, &mut Places::default())
+    }
+
+    /// As [`Self::advance_with`]. Completions of requests go to `out`.
+    #[inline]
+    pub(super) fn advance_into(&mut self, receives: bool, out: &mut Places<'_>) -> bool {
+        match self.try_advance(receives, out) {
             Ok(any) => any,
             Err(failure) => {
                 self.fail(failure);
@@ -27,7 +32,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     }
 
     #[inline]
-    fn try_advance(&mut self, receives: bool) -> Result<bool, LaneFailure> {
+    fn try_advance(&mut self, receives: bool, out: &mut Places<'_>) -> Result<bool, LaneFailure> {
         if self.lanes.is_empty() {
             return Ok(false);
         }
@@ -48,7 +53,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         if !receives && self.requests.is_idle() && self.lanes.iter().all(Lane::is_idle) {
             return Ok(any);
         }
-        let taken = self.take_completions()?;
+        let taken = self.take_completions(out)?;
         if taken != 0 {
             self.settle()?;
         }
@@ -57,7 +62,7 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// Takes completions, at most [`MAX_COMPLETIONS`] of each NIC. Returns their number.
     #[inline(never)]
-    fn take_completions(&mut self) -> Result<usize, LaneFailure> {
+    fn take_completions(&mut self, out: &mut Places<'_>) -> Result<usize, LaneFailure> {
         let (mut first, mut taken) = (Ok(()), 0_usize);
         for nic in &self.nics {
             let count = match nic.cq.poll(&mut *self.completions) {
@@ -72,7 +77,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 // Behind a failure other queue pairs may have succeeded.
                 if (first.is_ok() || wc.status == IBV_WC_SUCCESS)
                     && let Err(failure) =
-                        complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags)
+                        complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags, out)
                 {
                     first = Err(failure);
                 }
@@ -103,12 +108,13 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// What has completed before the end is done. The rest fails.
     pub(super) fn take_successes(&mut self) {
+        let out = &mut Places::default();
         for nic in &self.nics {
             while let Ok(taken @ 1..) = nic.cq.poll(&mut *self.completions) {
                 let taken = self.completions.iter().take(taken);
                 for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
                     // It is no failure.
-                    let _ = complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags);
+                    let _ = complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags, out);
                 }
             }
         }
@@ -116,15 +122,16 @@ impl<M: Registered> VerbsDataPlane<M> {
 }
 
 /// A completion of a work request of one of the queue pairs, or of a receive of the first.
-#[inline]
+#[inline(always)]
 fn complete(
     lanes: &mut [Lane],
     wc: &ibv_wc,
     requests: &mut RequestTable,
     tags: &mut Tags,
+    out: &mut Places<'_>,
 ) -> Result<(), LaneFailure> {
     match lanes.get_mut(Place::of(wc).lane()) {
-        Some(lane) => lane.complete(wc, requests),
+        Some(lane) => lane.complete(wc, requests, out),
         None => lanes.first().map_or(Ok(()), |lane| lane.receive(wc, tags)),
     }
 }
