@@ -72,6 +72,8 @@ pub struct VerbsDataPlane<M: Registered> {
     next_lane: usize,
     /// The queue pairs are connected: the peer's requests are served.
     is_connected: bool,
+    /// Requests are posted: both ends serve each other's, and the link is not over. See [`Self::update_service`].
+    is_serving: bool,
     /// The peer is to receive that.
     owes_word: bool,
     /// The peer has connected its own: it serves requests of this end. One that came before would be lost, and sent again after
@@ -153,6 +155,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             released: Vec::new(),
             next_lane: 0,
             is_connected: false,
+            is_serving: false,
             owes_word: false,
             is_peer_connected: false,
             is_stuck: false,
@@ -175,6 +178,23 @@ impl<M: Registered> VerbsDataPlane<M> {
     #[inline]
     pub(super) fn serves(&self) -> bool {
         self.is_connected && self.is_peer_connected
+    }
+
+    /// To be called if one of these changes: what serves the peer, or the end of the link.
+    pub(super) fn update_service(&mut self) {
+        self.is_serving = self.serves() && self.closed.is_none() && self.failure.is_none();
+    }
+
+    /// The reason why no request is posted.
+    #[cold]
+    fn why_not_serving(&self, work: &WorkRequest) -> PostErrorKind {
+        if self.closed.is_some() || self.failure.is_some() {
+            PostErrorKind::Disconnected
+        } else if self.known.resolve(work.local).is_none() {
+            PostErrorKind::UnknownRegion
+        } else {
+            PostErrorKind::Busy
+        }
     }
 
     /// Registers memory at its first request.
@@ -204,6 +224,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     #[cold]
     fn fail(&mut self, failure: LaneFailure) {
         self.failure.get_or_insert(failure);
+        self.update_service();
         self.end_requests();
     }
 
@@ -293,14 +314,11 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
 
     #[inline]
     fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
-        if self.closed.is_some() || self.failure.is_some() {
-            return Err(PostErrorKind::Disconnected);
+        if !self.is_serving {
+            return Err(self.why_not_serving(work));
         }
         if self.known.resolve(work.local).is_none() {
             return Err(PostErrorKind::UnknownRegion);
-        }
-        if !self.serves() {
-            return Err(PostErrorKind::Busy);
         }
         if matches!(work.opcode, Opcode::PutNotify { .. }) {
             // The queue pair that carries tags.

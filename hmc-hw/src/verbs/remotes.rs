@@ -38,6 +38,14 @@ impl RemoteEntry {
     /// Returns the key for an access at that offset, by the queue pair of that index.
     #[inline]
     fn key(&self, lane: usize, offset: u64) -> Option<u32> {
+        if let RemoteKeys::One(key) = &self.keys {
+            return Some(*key);
+        }
+        self.key_of(lane, offset)
+    }
+
+    /// As [`Self::key`], if there is no key or there are several.
+    fn key_of(&self, lane: usize, offset: u64) -> Option<u32> {
         match &self.keys {
             RemoteKeys::Pending => None,
             RemoteKeys::One(key) => Some(*key),

@@ -90,6 +90,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.begin_receiving()?;
         self.worker.arm_for_peer();
         (self.is_connected, self.owes_word) = (true, true);
+        self.update_service();
         self.bind_windows();
         Ok(())
     }
@@ -182,6 +183,7 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
             ENDPOINT_VERBS_KEY => self.remotes.add(WindowKey::parse(note.bytes)?, self.lanes.len()),
             ENDPOINT_VERBS_CONNECTED => {
                 self.is_peer_connected = true;
+                self.update_service();
                 Ok(())
             }
             _ => Ok(()),
@@ -256,6 +258,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
             let _ = self.advance_with(true);
         }
         self.closed = Some(why);
+        self.update_service();
         self.end_requests();
         if is_ours {
             self.tags.deliver(true);

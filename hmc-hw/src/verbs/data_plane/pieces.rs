@@ -24,6 +24,47 @@ impl<M: Registered> VerbsDataPlane<M> {
         here: (u64, u32),
         there: (u64, u32),
     ) -> Result<(), PostErrorKind> {
+        let bytes = work.local.span.len();
+        if bytes > SMALL_BYTES || matches!(work.opcode, Opcode::PutNotify { .. }) {
+            return self.insert_any(work, here, there);
+        }
+        // It is at most `SMALL_BYTES`.
+        let len = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.insert_small(work, &access_of(work, here, there, len))
+    }
+
+    /// Inserts a small request without a tag.
+    #[inline]
+    fn insert_small(
+        &mut self,
+        work: &WorkRequest,
+        access: &RdmaAccess,
+    ) -> Result<(), PostErrorKind> {
+        let lane = self.lanes.get_mut(self.next_lane).filter(|lane| lane.has_space());
+        let Some(lane) = lane else { return Err(PostErrorKind::Busy) };
+        let Some(record) = self.requests.insert(work, Carries::All, 1) else {
+            return Err(PostErrorKind::Busy);
+        };
+        let piece =
+            if needs_flush(work) { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
+        (self.has_posted, self.is_put_off) = (true, true);
+        self.worker.set_busy(true);
+        let pushed = lane.push(access, piece);
+        self.go_to_next_lane();
+        if let Err(failure) = pushed {
+            self.fail(failure);
+        }
+        Ok(())
+    }
+
+    /// Inserts a request that may be long or have a tag.
+    #[inline(never)]
+    fn insert_any(
+        &mut self,
+        work: &WorkRequest,
+        here: (u64, u32),
+        there: (u64, u32),
+    ) -> Result<(), PostErrorKind> {
         if !self.requests.has_space()
             || !self.lanes.get(self.next_lane).is_some_and(Lane::has_space)
         {
@@ -43,24 +84,13 @@ impl<M: Registered> VerbsDataPlane<M> {
         let Some(record) = self.requests.insert(work, carries, count) else {
             return Err(PostErrorKind::Busy);
         };
-        let is_read = work.opcode == Opcode::Get;
-        let needs_flush = !is_read && work.when == CompleteWhen::Visible;
-        let access = RdmaAccess {
-            is_read,
-            address: here.0,
-            lkey: here.1,
-            len: piece_bytes,
-            remote_address: there.0,
-            rkey: there.1,
-            immediate: along.map(|tag| tag.low),
-        };
-        self.has_posted = true;
+        let needs_flush = needs_flush(work);
+        let immediate = along.map(|tag| tag.low);
+        let access = RdmaAccess { immediate, ..access_of(work, here, there, piece_bytes) };
+        (self.has_posted, self.is_put_off) = (true, true);
         self.worker.set_busy(true);
-        self.is_put_off = true;
-        if bytes > SMALL_BYTES || matches!(work.opcode, Opcode::PutNotify { .. }) {
-            // There is more to do once it completes, or it takes long.
-            self.worker.set_awaited();
-        }
+        // There is more to do once it completes, or it takes long.
+        self.worker.set_awaited();
         let lane = self.lanes.get_mut(self.next_lane);
         if let Some(lane) = lane.filter(|_| is_whole) {
             let piece = if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
@@ -99,7 +129,6 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.next_lane = if next < self.lanes.len() { next } else { 0 };
     }
 
-    #[inline(never)]
     fn begin_turns(&mut self, request: Unposted) {
         self.backlog.push(request);
         if let Err(failure) = self.push_pieces() {
@@ -224,4 +253,24 @@ impl<M: Registered> VerbsDataPlane<M> {
         let requests = &self.requests;
         self.backlog.remove(|record| requests.work(record).is_some_and(&is_meant))
     }
+}
+
+/// The access of a request between those addresses and keys, or its first piece.
+#[inline]
+fn access_of(work: &WorkRequest, here: (u64, u32), there: (u64, u32), len: u32) -> RdmaAccess {
+    RdmaAccess {
+        is_read: work.opcode == Opcode::Get,
+        address: here.0,
+        lkey: here.1,
+        len,
+        remote_address: there.0,
+        rkey: there.1,
+        immediate: None,
+    }
+}
+
+/// Whether a request is done with the flush behind it.
+#[inline]
+fn needs_flush(work: &WorkRequest) -> bool {
+    work.opcode != Opcode::Get && work.when == CompleteWhen::Visible
 }
