@@ -35,9 +35,11 @@ pub(crate) enum Over {
     UcxMany,
     /// A work queue over that.
     UcxLane,
-    /// A data plane over the fake libibverbs, put by put.
+    /// A data plane over the fake libibverbs, put by put, each visible.
     VerbsTransport,
-    /// The same, sixteen puts before a poll.
+    /// The same, each complete when the memory here may be used again.
+    VerbsLocal,
+    /// As the first, sixteen puts before a poll.
     VerbsMany,
 }
 
@@ -54,6 +56,7 @@ impl Over {
             Self::UcxMany => "ucx-many",
             Self::UcxLane => "ucx-lane",
             Self::VerbsTransport => "verbs-transport",
+            Self::VerbsLocal => "verbs-local",
             Self::VerbsMany => "verbs-many",
         }
     }
@@ -63,7 +66,7 @@ impl Over {
     /// The library whose instructions are counted apart.
     const fn library(self) -> &'static str {
         match self {
-            Self::VerbsTransport | Self::VerbsMany => "libhmc_vendor_ibverbs.so",
+            Self::VerbsTransport | Self::VerbsLocal | Self::VerbsMany => "libhmc_vendor_ibverbs.so",
             _ => "libhmc_vendor_ucp.so",
         }
     }

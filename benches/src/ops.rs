@@ -14,7 +14,9 @@ pub(crate) fn run(over: Over, count: u32) -> ExitCode {
         Over::SessionPut | Over::SessionRoute | Over::SessionNamed => {
             session_ops::run_ops(over, count)
         }
-        Over::VerbsTransport | Over::VerbsMany => verbs_ops::run_ops(over, count),
+        Over::VerbsTransport | Over::VerbsLocal | Over::VerbsMany => {
+            verbs_ops::run_ops(over, count)
+        }
         _ => ucx_ops::run_ops(over, count),
     };
     match done {

@@ -1,6 +1,8 @@
 //! put + poll by a data plane over RDMA verbs: what our own logic costs, with a fake in libibverbs' place.
 //!
-//! Each put is visible: a flush behind it completes. The instructions of the library are counted apart (see [`instructions`]).
+//! Counted are the instructions of this program from the post of a put until its completion is taken: `VerbsDataPlane::post` and `poll`, the loop
+//! around them included. Those of the fake library are counted apart (see [`instructions`]). A visible put is a write and the flush behind it,
+//! and one completion; a local put is a write and its completion.
 
 use std::sync::Arc;
 
@@ -160,8 +162,13 @@ impl Pair {
         Ok(Self { near, work, _far: far })
     }
 
-    /// Posts and polls, `many` at a time.
-    fn rounds(&mut self, count: u32, many: u32) -> Res<()> {
+    /// Posts and polls as `over` says.
+    fn rounds(&mut self, over: Over, count: u32) -> Res<()> {
+        let many = if over == Over::VerbsMany { AT_ONCE } else { 1 };
+        self.work.when = match over {
+            Over::VerbsLocal => CompleteWhen::Local,
+            _ => CompleteWhen::Visible,
+        };
         let mut out = [NOBODY; AT_ONCE as usize];
         let plane = &mut self.near.0;
         for _ in 0..count / many {
@@ -184,7 +191,7 @@ impl Pair {
 
 /// Does that many puts, for the count of instructions.
 pub(crate) fn run_ops(over: Over, count: u32) -> Res<()> {
-    Pair::new()?.rounds(count, if over == Over::VerbsMany { AT_ONCE } else { 1 })
+    Pair::new()?.rounds(over, count)
 }
 
 /// The row.
@@ -209,10 +216,12 @@ impl Row for VerbsOps {
 
     fn run(&self, _: &Context) -> Res<Vec<Line>> {
         let mut lines = Vec::new();
-        for (over, name) in [
-            (Over::VerbsTransport, "put + flush + poll"),
-            (Over::VerbsMany, "put + poll, 16 before a flush"),
-        ] {
+        let all = [
+            (Over::VerbsTransport, "visible put + poll"),
+            (Over::VerbsLocal, "local put + poll"),
+            (Over::VerbsMany, "visible put + poll, 16 before a poll"),
+        ];
+        for (over, name) in all {
             let name = format!("fake verbs: our instructions for one {name}");
             lines.push(match instructions::ours(over) {
                 Ok((ours, library)) => Line::value(name, ours, "", Some(BOUND))
@@ -221,10 +230,9 @@ impl Row for VerbsOps {
             });
         }
         let mut pair = Pair::new()?;
-        pair.rounds(OPS, 1)?;
+        pair.rounds(Over::VerbsTransport, OPS)?;
         let before = allocations::so_far();
-        pair.rounds(OPS, 1)?;
-        pair.rounds(OPS, AT_ONCE)?;
+        all.iter().try_for_each(|(over, _)| pair.rounds(*over, OPS))?;
         let count = (allocations::so_far() - before) as f64;
         let name = "fake verbs: allocations in all of these";
         lines.push(Line::value(name, count, "", Some(0.0)));
