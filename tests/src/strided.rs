@@ -79,6 +79,35 @@ pub fn read(session: &Session, at: u64) -> Vec<u8> {
     out
 }
 
+/// Puts and gets lists of one piece: blocks that lie apart on either side, blocks that are adjacent on both, a single block and none.
+/// `puts` and `gets` count the transfers that the transport has begun: one for each block, and one for adjacent blocks.
+///
+/// # Panics
+/// If a list takes another number of transfers, or fails.
+pub fn count_transfers(
+    remote: &Remote,
+    block: Piece<'_>,
+    puts: impl Fn() -> u64,
+    gets: impl Fn() -> u64,
+) {
+    for (strided, transfers) in [
+        (block.repeat(700, 16, 24), 700),
+        (block.repeat(700, 8, 24), 700),
+        (block.repeat(700, 16, 8), 700),
+        (block.repeat(700, 0, 8), 700),
+        (block.repeat(700, 8, 8), 1),
+        (block.repeat(1, 9, 9), 1),
+        (block.repeat(0, 16, 24), 0),
+    ] {
+        let before = puts();
+        remote.put_list(&[strided]).wait().expect("a living peer");
+        assert_eq!(puts() - before, transfers, "{strided:?}");
+        let before = gets();
+        remote.get_list(&[strided]).wait().expect("a living peer");
+        assert_eq!(gets() - before, transfers, "{strided:?}");
+    }
+}
+
 /// Puts and gets so many random lists, whose number is their seed, between two sessions with buffers of [`BUFFER`].
 ///
 /// # Panics

@@ -1,11 +1,11 @@
 //! Lists of runs over the fake libucp: their bytes, and how many transfers UCX is called for.
 
-#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use hmc_std::{ConnType, Piece};
 use hmc_tests::fake_ucp::FakeUcp;
 use hmc_tests::pair::Pair;
-use hmc_tests::strided::{BUFFER, compare_lists};
+use hmc_tests::strided::{BUFFER, compare_lists, count_transfers};
 
 #[test]
 fn a_list_of_runs_moves_what_its_blocks_would() {
@@ -32,21 +32,8 @@ fn ucx_is_called_for_each_block_and_once_for_adjacent_blocks() {
     let remote = pair.a.buffer().unwrap();
     let piece = Piece::new(pair.sender().buffer().range(0, 8).unwrap(), 0);
     remote.put_list(&[piece]).wait().unwrap();
-    for (strided, calls) in [
-        (piece.repeat(700, 16, 24), 700),
-        (piece.repeat(700, 8, 24), 700),
-        (piece.repeat(700, 16, 8), 700),
-        (piece.repeat(700, 0, 8), 700),
-        (piece.repeat(700, 8, 8), 1),
-        (piece.repeat(1, 9, 9), 1),
-        (piece.repeat(0, 16, 24), 0),
-    ] {
-        let (puts, gets) = (fake_ucp.calls("ucp_put_nbx"), fake_ucp.calls("ucp_get_nbx"));
-        remote.put_list(&[strided]).wait().unwrap();
-        assert_eq!(fake_ucp.calls("ucp_put_nbx") - puts, calls, "{strided:?}");
-        remote.get_list(&[strided]).wait().unwrap();
-        assert_eq!(fake_ucp.calls("ucp_get_nbx") - gets, calls, "{strided:?}");
-    }
+    let calls = |of| fake_ucp.calls(of);
+    count_transfers(&remote, piece, || calls("ucp_put_nbx"), || calls("ucp_get_nbx"));
     drop((remote, pair));
     fake_ucp.await_clean();
 }

@@ -1,11 +1,11 @@
 //! Lists of runs over RDMA verbs, by the fake libibverbs: their bytes, and how many operations are posted for them.
 
-#![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use hmc_std::{ConnType, Piece, Progress};
 use hmc_tests::fake_ibv::{FakeIbv, run_ignored};
 use hmc_tests::pair::Pair;
-use hmc_tests::strided::{BUFFER, compare_lists};
+use hmc_tests::strided::{BUFFER, compare_lists, count_transfers};
 use hmc_tests::verbs_sessions::Two;
 
 #[test]
@@ -33,23 +33,7 @@ fn an_operation_is_posted_for_each_block_and_one_for_adjacent_blocks() {
     two.put_and_compare(1);
     let remote = two.peer.buffer().unwrap();
     let piece = Piece::new(two.source.buffer().range(0, 8).unwrap(), 0);
-    let lists = [
-        (piece.repeat(700, 16, 24), 700),
-        (piece.repeat(700, 8, 24), 700),
-        (piece.repeat(700, 16, 8), 700),
-        (piece.repeat(700, 0, 8), 700),
-        (piece.repeat(700, 8, 8), 1),
-        (piece.repeat(1, 9, 9), 1),
-        (piece.repeat(0, 16, 24), 0),
-    ];
-    for (strided, posts) in lists {
-        let (writes, reads) = (fake.calls("write"), fake.calls("read"));
-        remote.put_list(&[strided]).wait().unwrap();
-        assert_eq!(fake.calls("write") - writes, posts, "{strided:?}");
-        let reads_of_puts = fake.calls("read") - reads;
-        remote.get_list(&[strided]).wait().unwrap();
-        assert_eq!(fake.calls("read") - reads - reads_of_puts, posts, "{strided:?}");
-    }
+    count_transfers(&remote, piece, || fake.calls("write"), || fake.calls("read"));
     drop(remote);
     two.end(&fake);
 }
