@@ -142,13 +142,7 @@ impl Remote {
     /// its index, and nothing is written. Else as [`Remote::put`]: then
     /// some pieces may have been written.
     pub fn put_list<'a>(&'a self, pieces: &'a [Piece<'a>]) -> Request<List<'a, Puts>> {
-        Request::new(List {
-            remote: self,
-            pieces,
-            tag: None,
-            when: CompleteWhen::Visible,
-            kind: PhantomData,
-        })
+        List::of(self, pieces)
     }
 
     /// Gets all pieces, as one operation.
@@ -156,17 +150,16 @@ impl Remote {
     /// # Errors
     /// As [`Remote::put_list`].
     pub fn get_list<'a>(&'a self, pieces: &'a [Piece<'a>]) -> Request<List<'a, Gets>> {
-        Request::new(List {
-            remote: self,
-            pieces,
-            tag: None,
-            when: CompleteWhen::Visible,
-            kind: PhantomData,
-        })
+        List::of(self, pieces)
     }
 }
 
-impl<K: ListKind> List<'_, K> {
+impl<'a, K: ListKind> List<'a, K> {
+    fn of(remote: &'a Remote, pieces: &'a [Piece<'a>]) -> Request<Self> {
+        let when = CompleteWhen::Visible;
+        Request::new(Self { remote, pieces, tag: None, when, kind: PhantomData })
+    }
+
     fn check(&self) -> Result<Arc<TransferList>> {
         let peer = &self.remote.peer;
         peer.shared.check_process()?;
