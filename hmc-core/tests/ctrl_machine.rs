@@ -80,7 +80,7 @@ fn an_end_with_many_peers_on_its_system_beats_less_often() {
     assert_eq!(outputs(&mut a).wake, Some(at(HEARTBEAT_NS)));
 }
 
-/// What this end could not hear because it was not run itself is not the peer's silence, but no more than that.
+/// The time in which this end was not run is not counted as the peer's silence, and no more than that time is excused.
 #[test]
 fn time_that_an_end_was_not_run_is_not_its_peers_silence() {
     let (mut a, _) = pair(&dialer_words(), &acceptor_words(), 0);

@@ -124,7 +124,7 @@ fn every_note_survives_the_wire() {
     }
 }
 
-/// A place of another length than the message is refused before the peer hears of it.
+/// A place of another length than the message is refused before the peer is notified.
 #[test]
 fn a_direct_place_fits_or_is_refused() {
     let mut r = Receiver::new(ID, 8);

@@ -79,7 +79,7 @@ fn refusals() {
         ),
         (
             RejectReason::Kept,
-            "the rank is kept for the process that held it, which has ended: for 10 s against processes that proved as much, and against those that proved less for good; use another rank, or come again after that",
+            "the rank is kept for the process that held it, which has ended: for 10 s against processes that proved as much, and permanently against those that proved less; use another rank, or come again after that",
         ),
         (RejectReason::Unknown { code: 99, detail: 7 }, "reason 99 (7)"),
     ]);

@@ -80,10 +80,10 @@ pub trait SharedWorker: AsFd + Send + Sync {
     #[must_use]
     fn must_poll(&self) -> bool;
 
-    /// Makes progress for what was posted by one who does not wait for it, and watches for more. If nobody is to hear of its completion
-    /// as it comes, that may be each millisecond only.
+    /// Makes progress for requests whose caller does not wait, and watches for their completions. The host may look once a
+    /// millisecond only, unless [`wake_on_completion`](Self::wake_on_completion) was called.
     fn resume(&self);
 
-    /// Someone is to hear of the completion of what was posted as it comes: the host's thread wakes for it.
+    /// Requests that the host's thread wakes at each completion of the requests that were posted.
     fn wake_on_completion(&self);
 }

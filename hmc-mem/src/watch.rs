@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Requests are under way.
 const BUSY: u64 = 1;
-/// Someone is to hear of completions as they come.
+/// A waiter is to be notified of each completion as it comes.
 const AWAITED: u64 = 1 << 1;
 /// The next completion makes an event.
 const ARMED: u64 = 1 << 2;
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!((watch.next(), watch.is_busy()), (Next::Nothing, false));
         watch.end_looks();
         watch.set_busy();
-        assert_eq!(watch.next(), Next::Look, "nobody is to hear of later ones");
+        assert_eq!(watch.next(), Next::Look, "no notification is requested for later ones");
         assert!(!watch.arm() && watch.arm());
     }
 

@@ -156,7 +156,7 @@ pub fn tune_tcp(fd: BorrowedFd<'_>) {
     listener::tune_tcp(fd);
 }
 
-/// Exposes a range of `region`. With it the note that the other end is to receive before it hears of the window.
+/// Exposes a range of `region`. Also returns the note that the peer must receive before the advert of the window.
 ///
 /// # Errors
 /// `Full`.

@@ -1,5 +1,5 @@
 //! `hmc serve`: receives files, offers files. One thread for each client that is being served; the
-//! main thread only hears requests.
+//! main thread only receives requests.
 
 mod requests;
 

@@ -156,7 +156,7 @@ impl ControlConn {
     }
 
     /// From here on this end speaks only after so many silent periods, 1 to [`MAX_SPREAD`]: for an end with many peers on one
-    /// system, whose beats would take much of it. The peer's silence is judged as before.
+    /// system, whose beats would take much of it. The limit of the peer's silence is the same.
     pub fn spread_beats(&mut self, periods: u64) {
         // A later deadline is found when the earlier one comes, an earlier one has to be reported.
         self.stirred |= periods < self.timers.spread;
@@ -254,7 +254,7 @@ impl ControlConn {
         Ok(event)
     }
 
-    /// Judges what can be judged without the owner: job, rank.
+    /// Checks what needs no owner: job and rank.
     fn check_hello(&mut self, hello: &Hello<'_>) -> Result<(), Violation> {
         if hello.job != self.job {
             let v = Violation::WrongJob { theirs: hello.job, ours: self.job };

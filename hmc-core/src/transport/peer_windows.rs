@@ -29,7 +29,7 @@ pub trait PeerWindows {
     /// `Notes::next_release` returns the window once none does.
     fn remove_window(&mut self, id: WindowId, epoch: Epoch) -> bool;
 
-    /// Does a whole small transfer in the call, without a completion. Returns `false` if it must be posted, be it to fail.
+    /// Does a whole small transfer in the call, without a completion. Returns `false` if it must be posted, even if it fails then.
     fn try_transfer(&mut self, opcode: Opcode, local: LocalSlice, remote: WindowSlice) -> bool {
         let _ = (opcode, local, remote);
         false

@@ -269,7 +269,7 @@ impl DataFrame {
     ///
     /// # Errors
     /// Unknown kinds and flags, lengths beyond the limit or the operation, statuses and flags that
-    /// the kind does not have. Offsets are *not* judged against a window here.
+    /// the kind does not have. Offsets are *not* checked against a window here.
     #[inline]
     pub fn parse(bytes: &[u8; DATA_FRAME_BYTES]) -> Result<Self, WireError> {
         let raw: Raw = zerocopy::transmute!(*bytes);

@@ -190,7 +190,7 @@ impl<'a> Hello<'a> {
     pub(crate) fn parse_fixed(r: &mut Reader<'a>) -> Result<Fixed<'a>, WireError> {
         let at = r.at();
         let bad = |offset: u32, kind| Err(WireError::new(at.saturating_add(offset), kind));
-        // Judge what every version has before the length that only this version has.
+        // Check what every version has before the length that only this version has.
         let mut head = *r;
         let magic = *head.array::<4>()?;
         if magic != MAGIC {

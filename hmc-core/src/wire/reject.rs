@@ -133,7 +133,7 @@ impl core::fmt::Display for RejectReason {
             }
             Self::Kept => f.write_str(
                 "the rank is kept for the process that held it, which has ended: for 10 s against processes that proved as \
-                 much, and against those that proved less for good; use another rank, or come again after that",
+                 much, and permanently against those that proved less; use another rank, or come again after that",
             ),
             Self::Unknown { code, detail } => write!(f, "reason {code} ({detail})"),
         }

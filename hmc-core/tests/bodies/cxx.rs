@@ -1,4 +1,4 @@
-//! A peer of the C++ HMC, heard by a node that allows it, against a second reader of the dialect.
+//! Messages of a C++ HMC peer, received by a node that allows it, compared with a second parser of the dialect.
 
 use super::control::Rig;
 use super::script::Script;

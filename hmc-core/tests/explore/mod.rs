@@ -1,7 +1,7 @@
 //! Exhaustive exploration: every state that a model can reach, breadth first, each once.
 //!
 //! A model holds the real machines of the crate, one copy of each distinct one ([`Pool`]); a state names
-//! them by number, so that states are small and two that look alike are one. Safety is judged at every
+//! them by number, so that states are small and two that look alike are one. Safety is checked at every
 //! step; afterwards every state must have a way to a settled one.
 #![allow(
     dead_code,

@@ -273,7 +273,7 @@ mod tests {
         assert!(DeviceError::Library(LoadError::Forked).to_string().contains("spawn"));
     }
 
-    /// The installed library, where there is one, and the devices of this system, if any.
+    /// The installed library and the devices of this system, if any.
     #[test]
     fn the_devices_of_this_system_can_be_listed() {
         let Ok(library) = Library::load(&Search::default()) else { return };

@@ -66,7 +66,7 @@ impl From<VerbsError> for LaneFailure {
 /// What a request fails with whose completion has this status.
 pub(super) fn failure_of(status: ibv_wc_status) -> Failure {
     match status {
-        // The peer's NIC has refused it: the window was revoked after this end last heard of it.
+        // The peer's NIC has refused it: the window was revoked, and the message of that has not come.
         IBV_WC_REM_ACCESS_ERR => Failure::Window(hmc_core::window::WindowFault::Revoked),
         IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR | IBV_WC_WR_FLUSH_ERR => Failure::PeerDead,
         other => Failure::Transport(i32::try_from(other).unwrap_or(i32::MAX)),

@@ -332,7 +332,7 @@ mod tests {
         assert!(why.contains("No such file"), "{why}");
     }
 
-    /// The installed library, where there is one.
+    /// The installed library, if any.
     #[test]
     fn the_library_is_loaded_once() {
         match Library::load(&Search::default()) {
@@ -347,7 +347,7 @@ mod tests {
         }
     }
 
-    /// The installed library, where there is one.
+    /// The installed library, if any.
     #[test]
     fn texts_of_statuses_are_those_of_the_library() {
         let Ok(library) = Library::load(&Search::default()) else { return };

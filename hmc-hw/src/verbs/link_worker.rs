@@ -101,15 +101,15 @@ impl LinkWorker {
         self.looks.note_progress();
     }
 
-    /// Someone is to hear of the completions of requests that are under way as they come: see [`SharedWorker::resume`]. Called under the
-    /// lock of the link.
+    /// Requests a notification for each completion of the requests that are under way: see [`SharedWorker::resume`]. Called under
+    /// the lock of the link.
     #[inline]
     pub(super) fn set_awaited(&self) {
         self.watch.set_awaited();
     }
 
-    /// Returns `true` if no caller looks at completions, and nobody is to hear of them as they come: the host's thread looks at
-    /// intervals, if it does.
+    /// Returns `true` if no caller polls the completions and no notification is requested: at most the host's thread polls, at
+    /// intervals.
     #[inline]
     pub(super) fn is_unattended(&self) -> bool {
         self.watch.is_unattended()

@@ -305,7 +305,7 @@ mod tests {
         assert!(text.ends_with("can be used: mlx5_0:1 is down; mlx5_1:1 has no LID"), "{text}");
     }
 
-    /// The installed library, where there is one: a system without a device says so.
+    /// The installed library, if any: on a system without a device the error names that.
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
         let Ok(library) = Library::load(&Search::default()) else { return };

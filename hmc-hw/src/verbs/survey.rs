@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::verbs::library::Search;
 
-    /// The installed library, where there is one, and the devices of this system, if any.
+    /// The installed library and the devices of this system, if any.
     #[test]
     fn each_device_is_reported() {
         let Ok(library) = Library::load(&Search::default()) else { return };

@@ -401,7 +401,7 @@ def _meet_in(folder: str, table: _Table, world: int, end: float) -> list[_Table]
 
 
 def _meet_at(session: Session, address: str, table: _Table, rank: int, world: int, end: float) -> list[_Table]:
-    """Rank 0 listens there, hears all, and tells all."""
+    """Rank 0 listens there, receives from all members and sends to all."""
     import json
 
     host, _, port = address.removeprefix("tcp://").rpartition(":")

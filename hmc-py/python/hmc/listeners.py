@@ -29,11 +29,11 @@ _warned = threading.Event()
 
 
 def closes_at_exit(core: _hmc.Core) -> None:
-    """Peers hear goodbye when the interpreter ends."""
+    """Peers get a BYE when the interpreter ends."""
     _live.add(core)
 
 
-# The hook that is registered last runs first: what sessions say when they are closed is still heard.
+# The hook that is registered last runs first, so log records of sessions that are closed are still handled.
 atexit.register(_hmc.end_log)
 
 

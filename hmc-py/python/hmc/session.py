@@ -181,7 +181,7 @@ class Session(SeedsGuide):
             log.warning("closing: %s", e)
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the session in order: what was begun ends, the peers hear goodbye, listeners close. At most ``timeout`` seconds
+        """Ends the session in order: operations that were begun complete, the peers get a BYE, listeners close. At most ``timeout`` seconds
         (default 1). The buffer stays readable, and sessions over it that have other ranks go on."""
         end = None if timeout is None else end_of(timeout, 0)
         with contextlib.ExitStack() as every:

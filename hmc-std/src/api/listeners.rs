@@ -18,7 +18,7 @@ impl Session {
     /// # Errors
     /// - `InvalidConfig` if another socket has the address, if others can enter the folder, or for [`Address::Local`], which
     ///   names two places.
-    /// - `DuplicateRank` if a session of this rank listens in the folder, be it this one.
+    /// - `DuplicateRank` if a session of this rank, even this one, listens in the folder.
     /// - `NoCredentials`, `Closed`, `SystemLimit`, `Forked`.
     pub fn listen(&self, at: &Address) -> Result<Listener> {
         let shared = &self.shared;

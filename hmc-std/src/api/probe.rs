@@ -46,7 +46,7 @@ pub struct Host {
 pub struct Cma {
     /// Whether the call works on this process itself: no sandbox forbids it.
     pub works: bool,
-    /// `kernel.yama.ptrace_scope`, where there is one.
+    /// `kernel.yama.ptrace_scope`, if the kernel has it.
     pub yama_scope: Option<u32>,
     /// What that means, in words.
     pub verdict: &'static str,

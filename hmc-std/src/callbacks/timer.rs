@@ -32,7 +32,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // In a forked child the lock may be held for good, by a thread that is not here.
+        // In a forked child the lock may be held permanently, by a thread that does not exist there.
         if !self.origin.is_child() {
             self.wakers.remove_timer(self.key);
         }

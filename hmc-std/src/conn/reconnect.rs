@@ -10,7 +10,7 @@ use crate::node::membership::{Input, Output};
 use crate::state::inner::SessionInner;
 
 impl SessionInner {
-    /// Judges and records a change of the peers' lives.
+    /// Checks and records a change of the peers' incarnations.
     pub(crate) fn update_membership(&self, input: Input) -> Output {
         let output = {
             let mut registry = lock(&self.registry);

@@ -259,7 +259,7 @@ impl TransferList {
         let expected = shape.expects.then_some(run.generation);
         let remote = WindowSlice { window: self.window, epoch: self.epoch, span: there, expected };
         let opcode = self.opcode;
-        // Whoever expects a generation hears of another one.
+        // A transfer that expects a generation reports another one, so the target has to answer.
         let when = if shape.expects { CompleteWhen::Visible } else { self.when };
         Some((region, Transfer { opcode, when, local, remote }))
     }

@@ -19,12 +19,13 @@ pub struct ConnBuffer {
 }
 
 impl Region {
-    /// Makes the region a buffer that several may access at a time, by offsets: its ranges are local ends of transfers, and exposed by
-    /// range with [`Peer::expose`](crate::Peer::expose). That is for good: no span of it can be taken any more. A
-    /// region that is shared already gives one more handle.
+    /// Makes the region a buffer that several threads may access at a time, by offsets: ranges of it are the local ends of transfers,
+    /// and are exposed with [`Peer::expose`](crate::Peer::expose). The change is permanent: no span of the region can be taken from
+    /// then on. If the region is shared already, returns one more handle.
     ///
     /// # Errors
-    /// `Busy` when a span of it is taken; `Forked`.
+    /// - `Busy` if a span of it is taken.
+    /// - `Forked` in a forked child.
     pub fn share(self) -> Result<ConnBuffer> {
         ConnBuffer::new(self)
     }

@@ -39,7 +39,7 @@ enum Backing {
 #[derive(Debug, Default)]
 struct Taken {
     ranges: Vec<ByteRange>,
-    /// The whole region is a buffer, for good: nothing of it is ever private again.
+    /// The whole region is a buffer, permanently: no range of it becomes private again.
     shared: bool,
     /// Some window of the region ever allowed writes (its memfd can no longer be sealed).
     written: bool,

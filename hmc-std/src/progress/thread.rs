@@ -153,7 +153,7 @@ impl ProgressThread {
     fn tick(&mut self, s: &Arc<SessionInner>, now: Instant) {
         let tick = Duration::from_nanos(s.tick_ns.load(Ordering::Relaxed));
         let late = now.since(self.next_tick);
-        // A busy machine is a little late now and then, which the limits bear. Without peers no tick is due: a link counts
+        // A busy machine is sometimes a little late, which the limits allow. Without peers no tick is due: a link counts
         // lateness from its beginning only.
         let counts = late.as_nanos() > tick.as_nanos() >> 2;
         let late = if counts { late } else { Duration::ZERO };

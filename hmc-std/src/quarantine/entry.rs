@@ -24,7 +24,7 @@ pub(crate) trait Unfenced: Send + Sync {
     /// Whether its fence may pass without that.
     fn may_end_before(&self) -> bool;
 
-    /// Whether nobody uses the memory any more. Called without locks, now and then.
+    /// Returns `true` if nobody uses the memory any longer. Called periodically, without locks.
     fn is_fenced(&self) -> bool;
 
     /// The fence has passed: what has to be done before the memory goes.

@@ -130,7 +130,7 @@ impl Quarantine {
         if state.runs {
             return;
         }
-        // Without a descriptor it looks every now and then.
+        // Without a descriptor it looks periodically.
         state.waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
         let spawned = std::thread::Builder::new().name("hmc-keeper".into()).spawn(|| self.run());
         state.runs = spawned.is_ok();

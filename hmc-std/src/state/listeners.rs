@@ -99,7 +99,7 @@ impl Listeners {
         lock(&self.inner).find(number).map_or(Ok(None), Listener::accept)
     }
 
-    /// Stops to watch a listener, or watches it again.
+    /// Stops watching a listener, or watches it again.
     pub(crate) fn set_watched(&self, number: u32, on: bool) {
         let inner = lock(&self.inner);
         let Some(fd) = inner.find(number).map(Listener::fd) else { return };

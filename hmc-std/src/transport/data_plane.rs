@@ -89,8 +89,8 @@ impl AnyDataPlane {
         Self::new(ControlOnly::new())
     }
 
-    /// Exposes a range of `region` to the peer, with the generations of its blocks if it has any. Returns with it the note that the peer is to receive before it hears of the window,
-    /// written to `space`.
+    /// Exposes a range of `region` to the peer, with the generations of its blocks if it has any. Also returns the note that the
+    /// peer must receive before the advert of the window; it is written to `space`.
     pub(crate) fn expose<'a>(
         &mut self,
         region: &Region,

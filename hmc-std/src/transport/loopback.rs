@@ -54,7 +54,7 @@ impl LoopbackDataPlane {
         }
     }
 
-    /// Copies between two ranges of one length; the window's is judged.
+    /// Copies between two ranges of equal length; checks the window's range.
     fn copy_between(
         &self,
         opcode: Opcode,

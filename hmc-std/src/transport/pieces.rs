@@ -14,7 +14,7 @@ struct Transfer {
     work: WorkRequest,
     /// What is not copied yet.
     left: (LocalSlice, WindowSlice),
-    /// A piece was copied: one of no bytes is, too, so that its window is judged.
+    /// A piece was copied. A transfer without bytes has one piece, too, so that its window is checked.
     is_begun: bool,
 }
 

@@ -141,7 +141,7 @@ impl<P: BareDataPlane> Transport for WithStream<P> {
         while let Some(work) = self.plane.take_notify() {
             self.late.push_back(work);
         }
-        // Whoever hears of an operation's end by a data plane that has failed finds the link over.
+        // A caller that gets the outcome of an operation of a failed data plane finds the link closed.
         if !self.down
             && let Some(why) = self.plane.close_reason()
         {

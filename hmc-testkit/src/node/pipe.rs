@@ -223,7 +223,7 @@ impl Pipe {
         self.note(&s);
     }
 
-    /// Bytes have left for good: there is space for as many.
+    /// Bytes have left the pipe: there is space for as many.
     pub(super) fn left(&self, bytes: u64) {
         let mut s = self.state();
         let n = usize::try_from(bytes).unwrap_or(usize::MAX);

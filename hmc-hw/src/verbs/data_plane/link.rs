@@ -158,7 +158,7 @@ impl<M: Registered> Progress for VerbsDataPlane<M> {
         std::mem::take(&mut self.has_posted)
     }
 
-    /// Short accesses that nobody is to hear of go out with [`Progress::take_posted`], and share a flush.
+    /// Short accesses for which no notification is requested are posted by [`Progress::take_posted`], and share a flush.
     fn can_coalesce(&self) -> bool {
         self.serves() && !self.requests.has_any_done() && self.worker.is_unattended()
     }

@@ -165,7 +165,7 @@ impl<M: Registered> PeerWindows for VerbsDataPlane<M> {
         let is_used = self.requests.uses_window(id);
         self.remotes.revoke(id, epoch, is_used);
         if is_used {
-            // The peer hears of their end.
+            // The peer waits for the message that they have ended.
             self.has_posted = true;
             self.worker.set_awaited();
         }

@@ -80,7 +80,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         Ok(())
     }
 
-    /// Delivers what has come, and posts receives again that the peer does not hear of.
+    /// Delivers the tags that have come, and posts receives again without a message to the peer.
     ///
     /// # Errors
     /// [`LaneFailure`].

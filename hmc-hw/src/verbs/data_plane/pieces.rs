@@ -202,8 +202,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         Ok(any)
     }
 
-    /// Posts what waits to be posted and nobody waits for; the flush behind it follows with the next poll. That is now where somebody is to
-    /// hear of its completion, and where a queue fills.
+    /// Posts requests that were put off; their flush follows with the next poll. If a caller polls or a notification is requested, or a
+    /// queue is half full, everything is posted now.
     pub(super) fn submit_unattended(&mut self) {
         if !self.worker.is_unattended() || self.lanes.iter().any(Lane::is_half_full) {
             let _ = self.advance();

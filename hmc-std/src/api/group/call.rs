@@ -71,7 +71,7 @@ impl Running<'_> {
     fn break_group(&self, e: Error) -> Error {
         let (me, len) = (self.members.position, self.members.ranks.len());
         let e = e.during(format_args!("{}, as number {me} of {len}", self.name));
-        // In a child the lock may be held for good.
+        // In a forked child the lock may be held permanently, by a thread that does not exist there.
         if !self.members.shared.origin.is_child() {
             lock(&self.members.state).broken = Some(e.clone());
         }

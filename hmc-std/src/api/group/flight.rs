@@ -120,8 +120,8 @@ impl<'m, 'a> Flight<'m, 'a> {
         }
     }
 
-    /// Ends it once the partner will hear of that: a message that is withdrawn before both ends met is as if it had never
-    /// been. Whether it has ended.
+    /// Ends the message if it is matched, so that the partner is notified: a message that is withdrawn before it is matched is
+    /// as if it had never been sent. Returns `true` if it has ended.
     pub(super) fn withdraw_if_matched(&mut self) -> bool {
         if !self.over && !self.peer.link.with_rndv(|rndv| rndv.is_unmatched(&self.handle)) {
             self.withdraw(AbortReason::Cancelled);

@@ -104,7 +104,7 @@ mod tests {
         assert!(reading.map_of(file, 4096, false).is_some());
         assert!(reading.map_of(file, 4096, true).is_none(), "its pages cannot be written");
         assert!(writable.map_of(file, 4096, true).is_some());
-        assert!(writable.map_of(file, 4096, false).is_some(), "its rights are judged by the copy");
+        assert!(writable.map_of(file, 4096, false).is_some(), "its rights are checked by the copy");
         assert!(writable.map_of(file, 8192, true).is_none(), "of another length");
         let other = File::of(Mapping::create(4096).expect("memory").fd().expect("a memfd"));
         assert!(writable.map_of(other.expect("a file"), 4096, true).is_none(), "another file");

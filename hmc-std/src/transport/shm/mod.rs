@@ -176,7 +176,7 @@ impl ShmDataPlane {
             return Ok(());
         }
         let index = usize::from(a.window.index());
-        // Pages that may be written are always readable to the CPU; `copy` judges the access.
+        // Pages that may be written are always readable to the CPU; `copy` checks the access.
         let writable = access.contains(Access::WRITE);
         let pages = if writable { Access::all() } else { Access::READ };
         let file = File::of(&fd)?;

@@ -337,7 +337,7 @@ fn what_is_queued_can_be_withdrawn_and_what_is_done_is_reported() {
     assert_eq!(poll(&mut pair.near, 8), all);
 }
 
-/// The kernel forbids writing for a whole memfd, and for good.
+/// The kernel forbids writing for a whole memfd, permanently.
 #[test]
 fn pages_are_offered_as_far_as_the_rights_of_windows_allow() {
     let mut pair = Pair::new();

@@ -69,7 +69,7 @@ impl StreamDataPlane {
         self.socket.send_parts(&parts)
     }
 
-    /// Tries to send the descriptors that the kernel did not take. To be called now and then: no socket tells when it would.
+    /// Tries again to send descriptors that the kernel refused. To be called periodically: no socket signals when the kernel accepts them.
     pub(crate) fn retry_offers(&mut self) {
         self.tx.held = false;
     }

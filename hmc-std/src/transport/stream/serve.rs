@@ -90,7 +90,7 @@ impl StreamDataPlane {
                 w
             }
             Some(_) => return Err(DataCloseReason::Protocol("a put in the middle of another")),
-            // The whole range is judged before its first byte is written.
+            // The whole range is checked before its first byte is written.
             None => PutInProgress {
                 seq: f.seq,
                 start: f.offset,

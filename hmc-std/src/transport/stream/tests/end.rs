@@ -20,7 +20,7 @@ fn seen(bench: &Bench) -> (bool, bool) {
     (ended, (&bench.peer).write(&[0]).is_ok())
 }
 
-/// A peer that may reach memory by itself learns only when nothing of this end is in its memory, and is heard until then.
+/// A peer that may reach memory by itself is told when nothing of this end accesses its memory, not earlier, and this end receives until then.
 #[test]
 fn the_peer_sees_the_end_when_it_may() {
     for (local, near, at_once, heard) in
