@@ -63,7 +63,7 @@ fn requests_without_end_keep_nobody_else_waiting() {
         told += 1;
     }
     // The transfer; and should the server not know yet that its client is gone, 16 that it kept and one line for all that it
-    // did not, now and then.
+    // sometimes did not.
     assert!((1..1_000).contains(&told), "{told} events");
 }
 

@@ -131,7 +131,7 @@ def test_loops_that_end_before_their_operations_are_let_go(pair):
         begun = loop.create_future()
         task = loop.create_task(one(ops[-1], begun))
         task._log_destroy_pending = False
-        # The loop hears of it after the task's step, which ends where it awaits the operation.
+        # The loop is notified after the task's step, which ends where it awaits the operation.
         loop.run_until_complete(begun)
         assert task.get_stack()[-1].f_code is one.__code__ and wakers() > before
         loop.close()

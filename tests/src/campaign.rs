@@ -1,6 +1,6 @@
 //! What a run of many seeds has shown: a campaign without a seed, and a search without a planted bug, show nothing.
 
-/// Judges seeds that were to pass.
+/// Checks the outcome of seeds that must pass.
 ///
 /// # Errors
 /// Words: seeds failed, did not all run, or asked nothing of the sessions.
@@ -14,7 +14,7 @@ pub fn seeds(wanted: u64, ran: u64, asks: u64, failed: usize) -> Result<(), Stri
     }
 }
 
-/// Judges a search for planted bugs: `sound` is the verdict for the seeds without any, `all` were looked for.
+/// Checks the outcome of a search for planted bugs: `sound` is the verdict for the seeds without any, `all` were looked for.
 ///
 /// # Errors
 /// Words: a bug was not found, there was none to be found, or seeds fail without one.

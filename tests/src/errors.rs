@@ -2,7 +2,7 @@
 
 use hmc_std::{Error, ErrorKind, Rank};
 
-/// The errors of one test, judged together.
+/// The errors of one test, compared together.
 #[derive(Debug, Default)]
 pub struct Errors {
     wrong: Vec<String>,

@@ -49,7 +49,7 @@ struct Hunt {
     elapsed: Duration,
 }
 
-/// What noticed it: the judge of bytes, answers and messages, or the watch over time.
+/// What noticed it: the oracle of bytes, answers and messages, or the watch over time.
 const fn noticed_by(kind: Kind) -> &'static str {
     match kind {
         Kind::Late | Kind::Hang | Kind::Stuck | Kind::Livelock => "liveness",

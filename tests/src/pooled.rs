@@ -1,4 +1,4 @@
-//! Memory of an application that hears when it comes back.
+//! Memory of an application that is notified of its return.
 
 use hmc_std::memory::{HeapBytes, StableBytes};
 

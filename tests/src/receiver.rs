@@ -71,7 +71,7 @@ impl Sender {
     }
 }
 
-/// A window that the sender never heard of; only its owner could tell.
+/// A window that was never announced to the sender; only its owner could announce it.
 #[must_use]
 pub fn area(offset: u64, len: u64) -> WindowSlice {
     let span = Extent::new(u64::MAX).span(hmc_core::range::Side::Remote, offset, len);

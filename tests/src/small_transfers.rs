@@ -147,7 +147,7 @@ pub fn nobody_oversleeps(conn: ConnType, more: impl Fn(SessionBuilder) -> Sessio
     });
     let slept = pair.sessions.iter().map(overslept).sum::<u64>();
     println!("{conn:?}: {slept} waits were woken by nothing");
-    // On a loaded machine somebody is not run for 50 ms now and then.
+    // On a loaded machine a process sometimes does not run for 50 ms.
     assert!(slept <= 3, "{conn:?}: {slept} waits were woken by nothing");
 }
 

@@ -271,7 +271,7 @@ fn what_is_not_allowed_is_reported() {
         assert_eq!(look.put_at(0, 0, 8).unwrap_err().kind(), ErrorKind::Access, "{what}");
         assert_eq!(look.get_at(0, 4090, 8).unwrap_err().kind(), ErrorKind::Range, "{what}");
         assert!(bytes_of(&t.far, 0, LEN).iter().all(|b| *b == 1), "{what}: a stray byte");
-        // Shared is for good, and only what is free.
+        // Only a free range can be shared, and it stays shared.
         let session = t.pair.sender();
         let region = session.memory().allocate(8192).unwrap();
         let span = region.take(100, 10).unwrap();

@@ -79,7 +79,7 @@ fn who_was_silent_for_longest_goes_first() {
     let mut begun = dial(at);
     let mut crowd: Vec<_> = (2..places).map(|_| dial(at)).collect();
     assert!(send_raw(&mut begun, &words[..8]));
-    // Who comes later is answered when these were heard.
+    // A later connection is answered after these.
     let (mut later, mut answer) = (dial(at), [0; 8]);
     assert!(send_raw(&mut later, &hello(10, 0, 0)));
     later.read_exact(&mut answer).expect("an answer to its first words");

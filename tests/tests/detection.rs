@@ -19,7 +19,7 @@ const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(30);
 /// A stopped peer is dead by then.
 const SILENT_BY: Duration = Duration::from_secs(3);
-/// And not before: 2.5 s after it was heard last, which may be most of a second before it stopped.
+/// And not before: 2.5 s after its last frame, which may be most of a second before it stopped.
 const SILENT_AFTER: Duration = Duration::from_millis(1500);
 /// A killed peer is dead by then, and 99 of 100 by `KILLED_MOSTLY_BY`.
 const KILLED_BY: Duration = Duration::from_secs(1);

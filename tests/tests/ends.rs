@@ -80,7 +80,7 @@ fn play(rank: u32, rng: &mut Rng) {
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
     }
     if lives {
-        until("the target hears of the end", LONG, || {
+        until("the target notices the end", LONG, || {
             (target.request("connected 0") == "false").then_some(())
         });
     }

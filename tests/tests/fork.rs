@@ -125,7 +125,7 @@ fn implemented(line: &str) -> Option<String> {
     Some(name.take_while(|c| c.is_alphanumeric()).collect())
 }
 
-/// Calls every public method in a child, while threads of the parent hold locks of the session now and then.
+/// Calls every public method in a child, while threads of the parent take and release locks of the session.
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {

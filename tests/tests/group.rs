@@ -219,7 +219,7 @@ fn play(group: &Group, at: usize, step: Step) {
     }
 }
 
-/// Plays the same random steps as all members, each of which dawdles now and then.
+/// Plays the same random steps as all members, each of which sometimes pauses.
 fn play_random(members: &GroupFixture, seed: u64, steps: usize) {
     let ranks: Vec<u32> = {
         // Positions are not ranks.

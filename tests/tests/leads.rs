@@ -40,7 +40,7 @@ fn a_session_s_thread_sleeps_while_a_caller_waits() {
         .wait()
         .unwrap();
     let thread = thread("hmc-0");
-    // Now and then it is woken for reasons of its own, in one round or the other; and by answers that come before the caller
+    // It is sometimes woken for reasons of its own, in one round or the other; and by answers that come before the caller
     // waits, where others keep it from its processor.
     let begun = Instant::now();
     let mut fewest = PUTS;

@@ -18,7 +18,7 @@ use hmc_tests::receiver::{Receiver, Sender, area};
 const LONG: Duration = Duration::from_secs(20);
 const LEN: u64 = 5000;
 
-/// What a lie is about: the receiver has heard the offer of message `id`.
+/// What a lie is about: the receiver has received the offer of message `id`.
 type Lie = fn(&mut Receiver, RndvId);
 
 /// The sender offers a message of [`LEN`] bytes to a new receiver, which does `act`. The region that it sends from, and what

@@ -26,7 +26,7 @@ const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
 /// The size of one put.
 const PUT: u64 = 16 << 20;
-/// A peer of which nothing is heard is dead after 2.5 s; the rest is for the one who notices.
+/// A peer from which nothing is received is dead after 2.5 s; the rest is time to notice that.
 const DEAD_AFTER: Duration = Duration::from_millis(2500);
 const DEAD_BY: Duration = Duration::from_millis(3500);
 /// What the owner writes into its memory when it has it back, and what the peer puts there.
@@ -222,7 +222,7 @@ fn cut_while_idle(mut s: Scene<'_>) {
     assert_by_silence("there", cut.elapsed());
 }
 
-/// Who hears nothing says the other one dead; who is still heard learns it from that.
+/// The end that receives nothing declares the other one dead; the other one, whose frames still arrive, is told that.
 fn cut_in_one_direction(mut s: Scene<'_>) {
     for (round, host) in [(1, Host::A), (2, Host::B)] {
         let peer = s.session.accept(1).within(LONG).wait().expect("connected");

@@ -148,7 +148,7 @@ fn peers_and_sessions_that_are_gone() {
         let receiver = sessions.remove(0);
         let name = format!("{conn:?}");
         receiver.shutdown().within(LONG).wait().unwrap();
-        until("its goodbye is heard", LONG, || (!a.is_connected()).then_some(()));
+        until("its goodbye has come", LONG, || (!a.is_connected()).then_some(()));
         for (what, r) in [
             ("put", a.put_at(0, 0, 8)),
             ("send_tag", a.send(Message::Tag(1)).wait()),

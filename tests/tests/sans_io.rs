@@ -225,7 +225,7 @@ fn a_silent_peer_is_dead_at_the_limit_not_at_the_next_tick() {
 fn silence_is_death_and_the_lower_rank_dials_again() {
     let mut bus = Bus::new(2);
     bus.request(1, 1, &Request::Connect { rank: 0 });
-    // The wire is cut for one side only: the other hears nothing any more.
+    // The wire is cut for one side only: the other receives nothing from then on.
     let lost: Vec<u32> = bus.conns.keys().copied().collect();
     for conn in lost {
         bus.conns.remove(&conn);

@@ -143,7 +143,7 @@ fn a_session_is_shut_down_under_the_waits_of_other_threads() {
     let begun = Instant::now();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| other.recv(1, want::Tag).wait().map(|m| m.1));
-        // The other end has to hear of it, whatever waits here.
+        // The other end has to be notified, whatever waits here.
         other.shutdown().within(LONG).wait().unwrap();
         let e = waiter.join().unwrap().unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Closed | ErrorKind::PeerDead), "{e}");

@@ -1,4 +1,4 @@
-//! Lists of transfers that UCX does in the call itself, where it maps the window: each is judged at both ends.
+//! Lists of transfers that UCX does in the call itself, where it maps the window: each is checked at both ends.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 

@@ -415,7 +415,7 @@ fn routes_move_bytes_over_ucx() {
     }
 }
 
-/// Who judges what the peer does is told: by messages it is the target, by lanes that reach memory it is not.
+/// `explain` names the end that checks accesses: by messages it is the target, by lanes that reach memory it is not.
 #[test]
 fn explanations_report_whether_the_target_checks() {
     let fake_ucp = FakeUcp::take();

@@ -1,4 +1,4 @@
-//! Windows over the fake libucp: a peer that hears of one has its key, and one that the peer cannot be told of is closed.
+//! Windows over the fake libucp: a peer that gets an advert has the window's key, and a window that cannot be announced is closed.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -52,7 +52,7 @@ fn a_window_that_is_known_can_be_used() {
                     let op = remote.put(0, own).within(LONG).start().unwrap();
                     own = op.wait().expect("a put into an open window").memory;
                     drop(window.revoke().within(LONG).wait().unwrap());
-                    // The peer has heard of that before the label names the next one.
+                    // The peer is notified of that before the label names the next one.
                     let gone = || peer.window(thread).within(Duration::ZERO).wait().err();
                     until("the peer has forgotten it", LONG, gone);
                     peer.recv(Wanted::Any).within(LONG).wait().unwrap();

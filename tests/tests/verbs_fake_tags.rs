@@ -250,7 +250,7 @@ fn a_tag_that_waits_ends_with_the_link() {
     fake.assert_clean();
 }
 
-/// A thread that sleeps on the channel is woken by each tag, and by none of its own requests that nobody is to hear of.
+/// A thread that sleeps on the channel is woken by each tag, and by none of its own requests that request no notification.
 #[test]
 fn tags_wake_the_host_s_thread() {
     let fake = FakeIbv::take();
@@ -262,7 +262,7 @@ fn tags_wake_the_host_s_thread() {
         let before = (fake.count("notifications"), far.notifications.count());
         far.post(&far.put(1, &back, 8));
         assert_eq!(far.complete(1), [(1, Ok(8))]);
-        assert_eq!(fake.count("notifications"), before.0, "nobody is to hear of it");
+        assert_eq!(fake.count("notifications"), before.0, "it requests no notification");
         post(&mut near, &window, 2, round);
         assert_eq!(near.complete(1).len(), 1);
         assert_eq!(fake.count("notifications"), before.0 + 1, "an event for the tag");

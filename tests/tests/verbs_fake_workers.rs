@@ -1,4 +1,4 @@
-//! Who hears of completions over RDMA verbs: a caller that sleeps on the channel, or the host's thread.
+//! The thread that is notified of completions over RDMA verbs: a caller that sleeps on the channel, or the host's thread.
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
@@ -285,7 +285,7 @@ fn a_caller_that_sleeps_takes_the_channel_from_the_thread() {
     all.end(&fake);
 }
 
-/// What is under way when a caller stops to wait goes on as before.
+/// Operations that are under way when a caller stops waiting go on as before.
 #[test]
 fn the_hosts_thread_sees_to_what_a_caller_leaves() {
     let fake = FakeIbv::take();
@@ -324,7 +324,7 @@ fn the_hosts_thread_sees_to_what_a_caller_leaves() {
     let _ = all.look_at(2000);
     assert_eq!(left(&all, false), (0, false));
     all.begin(Opcode::Put, 64);
-    assert!(all.near.domain.must_look(), "nobody is to hear of this one");
+    assert!(all.near.domain.must_look(), "this one requests no notification");
     all.end(&fake);
 }
 

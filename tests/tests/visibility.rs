@@ -22,7 +22,7 @@ const BUFFER: u64 = 1 << 20;
 /// Pairs of put and tag, over all transports and ways.
 const PAIRS: u64 = 100_000;
 
-/// Mostly small, now and then up to 1 MiB.
+/// Mostly small, sometimes up to 1 MiB.
 fn size(rng: &mut Rng) -> u64 {
     match rng.below(1000) {
         0 => 1 + rng.below(BUFFER),

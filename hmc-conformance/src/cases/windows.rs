@@ -31,7 +31,7 @@ fn each<S: Subject>(
     len: u64,
     only: impl Fn(&Opcode) -> bool,
     spoil: impl Fn(&mut WorkRequest),
-    judge: impl Fn(&WorkRequest, Result<Result<u64, Failure>, PostErrorKind>) -> bool,
+    is_expected: impl Fn(&WorkRequest, Result<Result<u64, Failure>, PostErrorKind>) -> bool,
 ) -> Done {
     l.fresh(2 * WINDOW, WINDOW, access)?;
     for opcode in opcodes(l).into_iter().filter(only) {
@@ -47,7 +47,7 @@ fn each<S: Subject>(
             }
         };
         expected.compare(l, &format!("after {work:?}"))?;
-        if !judge(&work, end) {
+        if !is_expected(&work, end) {
             return Err(Stop::Failed(format!("{work:?} ended as {end:?}")));
         }
         l.finish()?;
@@ -103,8 +103,8 @@ pub(super) fn wrong_access<S: Subject>(l: L<'_, '_, S>) -> Done {
             Opcode::Put | Opcode::PutNotify { .. } => !access.contains(Access::WRITE),
             Opcode::Get => !access.contains(Access::READ),
         };
-        let judge = |_: &WorkRequest, end| fault(end) == Some(WindowFault::Access);
-        each(l, access, 100, forbidden, |_| (), judge)?;
+        let is_expected = |_: &WorkRequest, end| fault(end) == Some(WindowFault::Access);
+        each(l, access, 100, forbidden, |_| (), is_expected)?;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ pub(crate) struct SimHost {
 pub(crate) struct ConnSide {
     pub(crate) rank: u32,
     pub(crate) incarnation: u64,
-    /// The node has heard of it.
+    /// The node was notified of it.
     known: bool,
     /// The node has closed it, or was notified that it is closed.
     pub(crate) closed: bool,
@@ -329,7 +329,7 @@ impl Network {
         many
     }
 
-    /// Time that so many bytes need, and a stall now and then.
+    /// Returns the time that so many bytes need, with an occasional stall.
     fn gap(&mut self, moved: usize) -> u64 {
         let mut gap = 1 + self.conditions.ns_per_kib * moved as u64 / 1024;
         if self.conditions.stall_one_in != 0 && self.rng.below(self.conditions.stall_one_in) == 0 {
@@ -411,7 +411,7 @@ impl Network {
         queue.push(now + delay, What::Opened(index));
     }
 
-    /// [`What::Accept`] and [`What::Opened`]: an end hears of its connection.
+    /// [`What::Accept`] and [`What::Opened`]: an end is notified of its connection.
     pub(crate) fn open_side(&mut self, index: u32, side: usize) -> NodeEvent {
         let conn = &self.conns[index as usize];
         let (own, peer) = (&conn.sides[side], &conn.sides[other(side)]);

@@ -91,7 +91,7 @@ impl Outside {
         if near { rank } else { ELSEWHERE }
     }
 
-    /// Judges what a node holds after it handled bytes of `conn`: it has grown by `grown` and sent `sent` bytes.
+    /// Checks what a node holds after it handled bytes of `conn`: it has grown by `grown` and sent `sent` bytes.
     pub(crate) fn check_held(
         &mut self,
         net: &Network,

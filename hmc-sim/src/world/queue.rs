@@ -20,11 +20,11 @@ pub(crate) enum What {
     SendSpace(u32),
     /// A connection attempt reaches its host.
     Syn(u32),
-    /// The acceptor hears of a connection.
+    /// The acceptor is notified of a connection.
     Accept(u32),
-    /// The dialer hears of it.
+    /// The dialer is notified of it.
     Opened(u32),
-    /// The dialer hears that its attempt came to nothing.
+    /// The dialer is notified that its attempt failed.
     Refused(u32),
     /// A path works again.
     Heal(u32, u32),

@@ -96,7 +96,7 @@ pub struct Summary {
 }
 
 /// Runs seeds until they are all done or enough of them failed. `make` gives each world its cluster;
-/// `progress` hears how many seeds are done, from any thread.
+/// `progress` is called with the number of seeds that are done, by any thread.
 pub fn run<C: Cluster>(
     options: &Options,
     make: impl Fn() -> C + Sync,

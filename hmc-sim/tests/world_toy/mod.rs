@@ -46,7 +46,7 @@ pub enum Bug {
     LateGet,
     /// Tags of one burst go out backwards.
     TagsBackwards,
-    /// Now and then a tag is dropped.
+    /// Some tags are dropped.
     TagLost,
     /// A peer that was lost once is never called again.
     NoRedial,

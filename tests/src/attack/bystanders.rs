@@ -44,10 +44,10 @@ impl Scene {
         Self { program: program.to_owned(), target, initiator, len, _dir: dir }
     }
 
-    /// How many bytes of the bystander the target has written, once it has heard of the initiator's end.
+    /// How many bytes of the bystander the target has written, once it has noticed the initiator's end.
     fn written(&mut self, bystander: &mut Actor) -> usize {
         let target = &mut self.target;
-        until("the target hears of the end", LONG, || {
+        until("the target notices the end", LONG, || {
             (target.request("connected 0") == "false").then_some(())
         });
         changed(bystander)

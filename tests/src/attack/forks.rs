@@ -30,7 +30,7 @@ fn wrong<T>(call: &str, answer: Result<T, Error>) -> Option<String> {
     }
 }
 
-/// Calls objects of the parent in children, while threads of the parent hold locks of its sessions now and then.
+/// Calls objects of the parent in children, while threads of the parent take and release locks of its sessions.
 ///
 /// # Panics
 /// When two cannot be connected.

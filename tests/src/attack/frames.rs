@@ -1,4 +1,4 @@
-//! Frames of a peer that does not keep to its windows, over TCP: the target owns the memory and judges each.
+//! Frames of a peer that does not keep to its windows, over TCP: the target owns the memory and checks each.
 
 use hmc_testkit::buffers::BufferTransfers as _;
 use std::fs::File;

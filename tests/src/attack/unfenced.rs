@@ -84,7 +84,7 @@ pub fn held_of(rank: u32) -> Vec<u64> {
 /// # Panics
 /// When it does not come to know it.
 pub fn wait_peer_dead(actor: &mut Actor) {
-    until("the target hears of the end", LONG, || {
+    until("the target notices the end", LONG, || {
         (actor.request("connected 0") == "false").then_some(())
     });
 }
@@ -198,7 +198,7 @@ pub fn put(context: &mut Context) -> Outcome {
         let session = pair.sessions.pop().expect("two sessions");
         end(op, pair.a, session);
         until("the memory comes back", LONG, || owner.is_back().then_some(()));
-        until("the end is heard of", LONG, || (!pair.b.is_connected()).then_some(()));
+        until("the end is noticed", LONG, || (!pair.b.is_connected()).then_some(()));
         let span = window.revoke().within(LONG).wait().expect("its peer is gone");
         match owned(span.as_slice()) {
             0 => {}

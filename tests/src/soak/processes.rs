@@ -1,4 +1,4 @@
-//! The processes of a soak: the one that lives on and judges, and those that are killed.
+//! The processes of a soak: the one that lives on and checks the results, and those that are killed.
 
 use std::io::Read as _;
 use std::path::Path;
