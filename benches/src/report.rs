@@ -57,11 +57,11 @@ impl Report {
     /// Says how many targets were met. A strict run fails by a miss, by a line without its number, and where nothing had a
     /// target.
     pub(crate) fn conclude(&self, strict: bool) -> ExitCode {
-        let judged: Vec<bool> = self.lines.iter().filter_map(|(_, l)| l.met()).collect();
-        let met = judged.iter().filter(|m| **m).count();
+        let results: Vec<bool> = self.lines.iter().filter_map(|(_, l)| l.met()).collect();
+        let met = results.iter().filter(|m| **m).count();
         let missing = self.lines.iter().filter(|(_, l)| !l.was_measured()).count();
-        println!("{met} of {} targets met, {missing} rows not measured", judged.len());
-        if strict && (met < judged.len() || missing > 0 || judged.is_empty()) {
+        println!("{met} of {} targets met, {missing} rows not measured", results.len());
+        if strict && (met < results.len() || missing > 0 || results.is_empty()) {
             return ExitCode::FAILURE;
         }
         ExitCode::SUCCESS

@@ -1,7 +1,7 @@
 //! Values that the optimiser knows nothing about, and a place to which results go.
 //!
 //! `core::hint::black_box` of a value makes all its fields unknown, private ones too: a function is
-//! judged for states that it could never be in. That is stricter than needed, and simpler.
+//! checked for states that it could never be in. That is stricter than needed, and simpler.
 
 use core::fmt::{self, Write};
 use core::hint::black_box;

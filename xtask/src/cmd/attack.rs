@@ -25,7 +25,7 @@ const SHORT: Duration = Duration::from_secs(45);
 const AT_ONCE: usize = 6;
 /// The variable that plants a bug (`hmc_tests::attack::planted`).
 const MUTANT: &str = "HMC_MUTANT";
-/// Seed of the run that is a step of `test-sim`: a change is judged by what it changed, not by luck.
+/// Seed of the run that is a step of `test-sim`: a change fails because of what it changed, not by chance.
 const SEED: u64 = 1;
 
 /// What is built: the rows, and the processes that they start.

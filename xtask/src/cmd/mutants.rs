@@ -94,7 +94,7 @@ const TABLE: [(&str, &[&str]); 25] = [
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How many mutants are judged
+    /// How many mutants are tested
     #[arg(long, value_name = "N", default_value_t = 100)]
     sample: usize,
     /// What draws them; any number

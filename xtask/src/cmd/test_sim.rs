@@ -34,7 +34,7 @@ const SIM_SEEDS: u32 = 2_000;
 
 /// Seconds for each target of the short fuzz run.
 const FUZZ_SECS: u64 = 5;
-/// Where its chance starts: a change is judged by what it changed, not by luck.
+/// Where its chance starts: a change fails because of what it changed, not by chance.
 const FUZZ_SEED: u32 = 1;
 
 /// Preemptions in one execution of a loom model; within them the models are complete.

@@ -104,7 +104,7 @@ fn rows(context: &Context, rig: &Rig, direction: Direction, len: u64) -> Res<Vec
     let name = format!("{} {verb} {}, {test}", rig.lanes(), size(len));
     // Its passive end looks at a socket once a millisecond; see docs/PERFORMANCE.md.
     if rig.tcp {
-        // Without error handling UCX has lanes and protocols that it takes from those who want to hear of a dead peer.
+        // Without error handling UCX uses lanes and protocols that it does not offer with it.
         let line =
             |pairs| Line::bandwidth(&name, len, &pairs, Some(BOUND)).noted("ucx_perftest -e");
         lines.push(beside(true).map_or_else(|why| Line::missing(&name, "GB/s", why), line));

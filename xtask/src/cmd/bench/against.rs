@@ -275,7 +275,7 @@ fn by_value(old: &Line, new: &Line) -> Compared {
     } else if counts {
         "held"
     } else {
-        "one value each, not judged"
+        "one value each, not compared"
     };
     known(old, lost, false, format!("{said}: {b:.4} {}, was {a:.4}", old.unit))
 }

@@ -85,7 +85,7 @@ impl Taker {
         Ok(Self { child, stdin, lines })
     }
 
-    /// Tells it something and hears what it says next.
+    /// Writes a line to the process and returns its next line.
     ///
     /// # Errors
     /// Words, when it is gone or silent.

@@ -214,7 +214,7 @@ pub(super) fn mutants(root: &Path) -> ClaimResult {
 /// What cargo-mutants found of a part.
 #[derive(Debug, PartialEq, Eq)]
 struct Lists {
-    /// How many mutants the tests noticed, be it by the time that they took.
+    /// How many mutants the tests noticed, including those that timed out.
     caught: usize,
     /// Those that they did not notice.
     missed: String,

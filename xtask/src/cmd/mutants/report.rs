@@ -163,7 +163,7 @@ impl Report {
         println!("{}", self.figures());
     }
 
-    /// Whether at least `percent` of those that were judged are caught, and the list is right.
+    /// Returns `true` if at least `percent` of those that were tested are caught, and the list is right.
     ///
     /// # Errors
     /// Why not.
@@ -171,7 +171,7 @@ impl Report {
         let assessed = self.caught().saturating_add(self.missed());
         let equivalent = self.count(|o| matches!(o, Outcome::Equivalent(_)));
         if assessed == 0 {
-            return Err("no mutant was judged".to_owned());
+            return Err("no mutant was tested".to_owned());
         }
         if assessed.saturating_add(equivalent) < self.wanted {
             println!("there are no more mutants than these: {} were asked for", self.wanted);

@@ -213,7 +213,7 @@ fn failing(
         }
         None => format!("{} ({})", suite.name, out.why()),
     };
-    // A busy machine fails a test of deadlines now and then, and needs more time than a quiet one.
+    // On a busy machine a test of deadlines sometimes fails, and needs more time than on a quiet one.
     let (again, _) = run(test.as_deref(), limit.saturating_mul(2))?;
     if !again.success {
         let only_late = test.is_none() && out.timed_out && again.timed_out;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The script, which judges by itself.
+/// The script, which checks the result itself.
 const SCRIPT: &str = include_str!("fabric_failure.sh");
 
 /// Its time limit: for files of some megabytes on an emulated processor, and the times after which a peer is given up.

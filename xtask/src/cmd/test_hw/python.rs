@@ -92,14 +92,14 @@ impl Python {
         command.current_dir(python.parent().unwrap_or(root));
         let left = until.map_or(TIME, |end| end.saturating_duration_since(Instant::now()));
         match shell::stream(&mut command, left) {
-            Ok(out) => judged(&out, MAY_SKIP, tested),
+            Ok(out) => assessed(&out, MAY_SKIP, tested),
             Err(why) => Verdict::Failed(why).into(),
         }
     }
 }
 
 /// The result of a run: a skip that is not listed is a failure, and so is a list that names no test.
-fn judged(out: &Outcome, may_skip: &[(&str, &str)], tested: &mut Vec<Value>) -> StepResult {
+fn assessed(out: &Outcome, may_skip: &[(&str, &str)], tested: &mut Vec<Value>) -> StepResult {
     let all: Vec<_> = out.stdout.lines().filter_map(test).collect();
     tested.extend(all.iter().map(
         |(name, word, why)| json!({ "name": name, "result": word.to_lowercase(), "why": why }),
@@ -136,7 +136,7 @@ fn test(line: &str) -> Option<(&str, &str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Python, judged, test};
+    use super::{Python, assessed, test};
     use crate::shell::Outcome;
     use crate::step_result::StepResult;
     use crate::tree;
@@ -153,7 +153,7 @@ mod tests {
         let (stderr, code) = (String::new(), Some(i32::from(!success)));
         let mut tested = Vec::new();
         let out = Outcome { success, code, timed_out: false, stdout, stderr };
-        (judged(&out, may_skip, &mut tested), tested)
+        (assessed(&out, may_skip, &mut tested), tested)
     }
 
     #[test]

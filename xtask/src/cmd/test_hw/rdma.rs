@@ -241,7 +241,7 @@ fn suite(
     };
     let of = |name: &&str| options.programs.iter().find(|(known, _)| known == *name).cloned();
     let programs: Vec<_> = names.iter().filter_map(of).collect();
-    match run.judged(&programs) {
+    match run.run_all(&programs) {
         Ok(list) => {
             tested.extend(list.iter().map(test));
             run.summed(&list)

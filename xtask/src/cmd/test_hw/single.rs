@@ -63,7 +63,7 @@ pub(super) struct Run<'a> {
     pub(super) until: Option<Instant>,
 }
 
-/// A test that was judged.
+/// A test that was run.
 pub(super) struct Tested {
     /// `program::name`.
     pub(super) name: String,
@@ -90,14 +90,14 @@ impl Run<'_> {
     /// Builds the programs and runs their tests.
     pub(super) fn tests(&self) -> StepResult {
         let built = build(self.root, self.programs);
-        match built.and_then(|built| self.judged(&built)) {
+        match built.and_then(|built| self.run_all(&built)) {
             Ok(tested) => self.summed(&tested),
             Err(why) => Verdict::Failed(why).into(),
         }
     }
 
     /// Runs the tests of programs that are built.
-    pub(super) fn judged(&self, built: &[(String, PathBuf)]) -> Result<Vec<Tested>, String> {
+    pub(super) fn run_all(&self, built: &[(String, PathBuf)]) -> Result<Vec<Tested>, String> {
         let mut names = Vec::new();
         for (program, path) in built {
             for name in self.listed(path)? {

@@ -1,7 +1,7 @@
 //! Promises and their tests: what README.md, SECURITY.md and docs/FAULTS.md say in the parts that [`PARTS`] names has a
 //! row in docs/PROMISES.md, each row quotes what stands there, and its tests run and can fail.
 //!
-//! What a sentence promises, and whether a test shows it, is for a reader to judge.
+//! What a sentence promises, and whether a test shows it, is for a reader to decide.
 
 use super::finding::Finding;
 use super::trace::{Tests, cells};

@@ -3,7 +3,7 @@
 //! runs, and is where it is said to be. An assumption may name a command that proves it instead.
 //!
 //! A test is written `file::name`, where `file` is the end of its path without `.rs`. What a test
-//! shows is for a reader to judge; that it is compiled, is run by a command, and can fail is judged here ([`programs`]).
+//! shows is for a reader to decide; that it is compiled, is run by a command, and can fail is checked here ([`programs`]).
 
 use super::finding::Finding;
 use super::programs;
