@@ -4,7 +4,7 @@ use super::finding::Finding;
 use crate::tree::Tree;
 
 /// Each word and what stands for it.
-const WORDS: [(&str, &str); 28] = [
+const WORDS: [(&str, &str); 30] = [
     ("aftermath", "deferred"),
     ("attend", "claim, release"),
     ("baton", "leader"),
@@ -18,6 +18,8 @@ const WORDS: [(&str, &str); 28] = [
     ("hall", "AM dispatcher"),
     ("house", "project"),
     ("journey", "walkthrough"),
+    ("judge", "validate, check, oracle"),
+    ("judged", "validated, checked"),
     ("nap", "park"),
     ("news", "event, event count"),
     ("parcel", "AM message"),
@@ -33,6 +35,18 @@ const WORDS: [(&str, &str); 28] = [
     ("wall", "interface"),
     ("weather", "network conditions"),
     ("wing", "plane"),
+];
+
+/// Phrases, and what stands for each.
+const PHRASES: [(&str, &str); 8] = [
+    ("be it", "even if"),
+    ("for good", "permanently"),
+    ("hear of", "is notified of, receives"),
+    ("heard of", "was notified of, received"),
+    ("hears of", "is notified of, receives"),
+    ("now and then", "periodically, sometimes"),
+    ("stops to", "stops, with a gerund"),
+    ("where there is one", "if any"),
 ];
 
 /// Names of functions that a reader has to decode, and what stands for each. In prose these words are plain English.
@@ -69,7 +83,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for file in files.filter(|f| f.path != LIST) {
         let lines = file.text.lines().zip(1_usize..);
         for (line, number) in [(file.path.as_str(), 0)].into_iter().chain(lines) {
-            for (word, instead) in retired(line).into_iter().chain(call(line)) {
+            for (word, instead) in retired(line).into_iter().chain(phrases(line)).chain(call(line))
+            {
                 let what = format!("`{word}` is no term of docs/GLOSSARY.md: {instead}");
                 out.push(Finding::new(&file.path, number, what));
             }
@@ -92,6 +107,16 @@ fn retired(line: &str) -> Vec<(&'static str, &'static str)> {
         parts.iter().any(|p| p == word || p.strip_suffix('s') == Some(word)) && lower.contains(word)
     };
     WORDS.into_iter().filter(|(word, _)| is_part(word)).collect()
+}
+
+/// The phrases of a line that are retired, with what stands for them.
+fn phrases(line: &str) -> Vec<(&'static str, &'static str)> {
+    let lower = line.to_lowercase().replace("for good in ", "");
+    if !PHRASES.iter().any(|(phrase, _)| lower.contains(phrase)) {
+        return Vec::new();
+    }
+    let words = format!(" {} ", parts(&lower).join(" "));
+    PHRASES.into_iter().filter(|(phrase, _)| words.contains(&format!(" {phrase} "))).collect()
 }
 
 /// The retired name of the function that a line declares, with what stands for it.
@@ -123,7 +148,7 @@ fn parts(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{call, check, retired};
+    use super::{call, check, phrases, retired};
     use crate::tree::Tree;
 
     fn words(line: &str) -> Vec<&'static str> {
@@ -159,6 +184,21 @@ mod tests {
         }
         let text = "//! A link.\nfn turn() {}\n";
         let found = check(&Tree::planted(&[("hmc-a/src/a.rs", text)]));
+        assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn planted_phrases_are_found() {
+        let found = |line| phrases(line).into_iter().map(|(p, _)| p).collect::<Vec<_>>();
+        assert_eq!(
+            found("/// Who hears of it? Now and then, nobody."),
+            ["hears of", "now and then"]
+        );
+        assert_eq!(found("// gone for good"), ["for good"]);
+        for line in ["for good in [1, 2] {", "maybe it stops", "be its peer", "stops together"] {
+            assert_eq!(found(line), [""; 0], "{line}");
+        }
+        let found = check(&Tree::planted(&[("hmc-a/src/a.rs", "//! A link.\n// be it so\n")]));
         assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [2]);
     }
 
