@@ -1,6 +1,7 @@
 //! A window of a peer on the same host whose pages are mapped here: puts and gets are copies, inside the window's gate.
 
 pub mod handle;
+pub mod inside;
 mod moved;
 mod publish;
 

@@ -86,7 +86,7 @@ impl Pieces {
                 transfer.left = transfer.split().1;
                 transfer.is_begun = true;
             }
-            _ => self.pop(),
+            _ => drop(self.pop()),
         }
     }
 
@@ -95,9 +95,14 @@ impl Pieces {
         self.0.front().filter(|t| t.is_copied()).map(|t| t.work)
     }
 
-    /// Lets go of the oldest transfer.
-    pub(crate) fn pop(&mut self) {
-        self.0.pop_front();
+    /// Whether a piece of the oldest transfer was copied.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.0.front().is_some_and(|t| t.is_begun)
+    }
+
+    /// Removes the oldest transfer.
+    pub(crate) fn pop(&mut self) -> Option<WorkRequest> {
+        self.0.pop_front().map(|t| t.work)
     }
 
     /// Withdraws the transfers of an operation. Returns how many they were.

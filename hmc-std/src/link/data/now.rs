@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::range::ByteRange;
 use hmc_core::region::{Epoch, LocalSlice, WindowId, WindowSlice};
+use hmc_core::types::Access;
 use hmc_core::work::Opcode;
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::shared::SharedBytes;
@@ -147,8 +148,33 @@ impl DataState {
         if list.len() == 0 || list.len() > MAX_BLOCKS_NOW {
             return false;
         }
-        (!list.expects() && self.copy_list_by_transport(list))
-            || list.iter().all(|(region, t)| self.copy_mapped(region, t.opcode, t.local, t.remote))
+        if list.expects() {
+            // Each copy compares its generations inside the gate and behind it.
+            return list
+                .iter()
+                .all(|(region, t)| self.copy_mapped(region, t.opcode, t.local, t.remote));
+        }
+        self.copy_list_by_transport(list) || self.copy_list_mapped(list)
+    }
+
+    /// Does a list of small copies through a mapped window, all inside its gate. Returns `false` if it must be posted, even if it
+    /// fails.
+    fn copy_list_mapped(&mut self, list: &TransferList) -> bool {
+        let Some((_, first)) = list.iter().next() else { return false };
+        let window = self.queue.transport().mapped(first.remote.window, first.remote.epoch);
+        let Some(window) = window else { return false };
+        let needed = if first.opcode == Opcode::Get { Access::READ } else { Access::WRITE };
+        let copied = window.inside(needed, |inside| {
+            list.iter().all(|(region, t)| {
+                let (at, len) = (t.remote.span.offset(), t.local.span.len());
+                inside.copy(at, region.bytes(), t.local.span, len).is_ok()
+            })
+        });
+        let is_done = copied == Ok(true);
+        if is_done {
+            self.bytes_now = self.bytes_now.saturating_add(list.bytes());
+        }
+        is_done
     }
 }
 

@@ -237,6 +237,54 @@ impl ShmDataPlane {
         copy_mapped(window, region, opcode, local.span, remote, whole)
     }
 
+    /// Copies the next pieces of transfers between this process and the window of `first`, the oldest transfer, inside the window's gate:
+    /// at most 1 MiB, since a revocation waits for them. None of them expects a generation.
+    fn copy_chunk(&mut self, first: &WorkRequest) {
+        let window = self.mapped_window(first.remote.window).cloned();
+        let window = window.ok_or(WindowFault::Revoked).and_then(|window| {
+            let is_it = window.epoch() == first.remote.epoch;
+            if is_it { Ok(window) } else { Err(WindowFault::StaleEpoch) }
+        });
+        let needed = if first.opcode == Opcode::Get { Access::READ } else { Access::WRITE };
+        let Self { stream, pieces, done, .. } = self;
+        let (before, mut copied) = (done.len(), 0_u64);
+        let entered = window.map_err(Failure::Window).and_then(|window| {
+            window.inside(needed, |inside| {
+                while let Some((work, local, remote)) = pieces.next()
+                    && is_beside(&work, first)
+                    && copied.saturating_add(local.span.len()) <= MAX_CHUNK_BYTES
+                {
+                    let len = work.local.span.len();
+                    let region = stream.region_cache().resolve(local);
+                    let result = region.ok_or(Failure::UnknownRegion).and_then(|region| {
+                        inside.copy(remote.span.offset(), region.bytes(), local.span, len)
+                    });
+                    pieces.advance(result);
+                    match result {
+                        Err(why) => done.push_back(Completion { op: work.op, result: Err(why) }),
+                        Ok(()) => copied = copied.saturating_add(local.span.len()),
+                    }
+                    // The tag of a put has to wait until the gate was left.
+                    if let Some(Opcode::Put | Opcode::Get) = pieces.copied().map(|w| w.opcode) {
+                        pieces.pop();
+                        done.push_back(Completion { op: work.op, result: Ok(len) });
+                    }
+                }
+            })
+        });
+        match entered {
+            Ok(()) => self.bytes = self.bytes.saturating_add(copied),
+            Err(why) => {
+                let all = done.iter_mut().skip(before);
+                all.filter(|c| c.result.is_ok()).for_each(|c| c.result = Err(why));
+                if done.len() == before || pieces.is_begun() {
+                    let work = pieces.pop();
+                    work.into_iter().for_each(|w| self.finish(w.op, Err(why)));
+                }
+            }
+        }
+    }
+
     /// The bytes of a transfer are in place: report it, or let the tag follow.
     fn conclude(&mut self, work: &WorkRequest) -> bool {
         let len = work.local.span.len();
@@ -279,6 +327,13 @@ impl ShmDataPlane {
     }
 }
 
+/// Whether a transfer can be copied in one chunk with `first`.
+fn is_beside(work: &WorkRequest, first: &WorkRequest) -> bool {
+    let (a, b) = (work.remote, first.remote);
+    let is_same_way = (work.opcode == Opcode::Get) == (first.opcode == Opcode::Get);
+    is_same_way && (a.window, a.epoch, a.expected) == (b.window, b.epoch, None)
+}
+
 impl Transport for ShmDataPlane {
     type Error = PostErrorKind;
 
@@ -294,7 +349,7 @@ impl Transport for ShmDataPlane {
         if self.stream.region_cache().resolve(work.local).is_none() {
             return Err(PostErrorKind::UnknownRegion);
         }
-        if self.done.len() >= MAX_REQUESTS || self.pieces.len() >= MAX_REQUESTS {
+        if self.done.len().saturating_add(self.pieces.len()) >= MAX_REQUESTS {
             return Err(PostErrorKind::Busy);
         }
         let window = self.mapped_window(work.remote.window);
@@ -304,7 +359,9 @@ impl Transport for ShmDataPlane {
             return self.stream.submit(work, by_ref, work.local.span.len());
         }
         let len = work.local.span.len();
-        if !self.pieces.is_empty() || len > MAX_CHUNK_BYTES {
+        // What follows a transfer that was copied in the call is copied together, by `copy_piece`.
+        let is_first = self.pieces.is_empty() && self.done.is_empty();
+        if !is_first || len > MAX_CHUNK_BYTES {
             self.pieces.push(work);
             return Ok(());
         }
