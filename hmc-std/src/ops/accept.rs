@@ -30,7 +30,7 @@ impl<'a> Request<Accept<'a>> {
         Self::new(Accept { shared, who, or_unread: false })
     }
 
-    /// Also gives a peer that is gone and left messages that nobody has received: [`Peer::recv`] still gives them.
+    /// Also accepts a peer that has disconnected and left unreceived messages, which [`Peer::recv`] still returns.
     pub fn or_unread(self) -> Self {
         self.map(|a| a.or_unread = true)
     }

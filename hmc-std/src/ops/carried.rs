@@ -10,18 +10,18 @@ use crate::link::op_resources::OpResources;
 use crate::memory::{LocalRange, Region, Span};
 use crate::ops::running::Running;
 
-/// What an operation has moved, and the memory that went into it.
+/// The result of a complete operation: the number of bytes, and the memory that it owned.
 #[derive(Debug)]
 pub struct Done<M = ()> {
-    /// Bytes that were moved.
+    /// The number of bytes that were moved.
     pub bytes: u64,
-    /// The memory: `()`, or the [`Span`] that was given away.
+    /// The memory: `()`, or the [`Span`] that was passed in.
     pub memory: M,
 }
 
-/// An operation that failed, and the memory that went into it.
+/// The error of an operation, with the memory that it owns until its fence.
 ///
-/// Dropping it gives the memory back to its region once nothing touches it any more.
+/// Dropping it returns the memory to its region at the fence.
 #[derive(Debug)]
 #[must_use = "it has the memory of the operation"]
 pub struct Failed<M>(Box<Inner<M>>);
@@ -42,7 +42,7 @@ enum Memory<M> {
     Gone,
 }
 
-/// What goes into an operation and comes back: nothing (`()`), or a [`Span`].
+/// The memory that an operation takes and returns: none (`()`), or a [`Span`].
 pub trait Carried: sealed::Carried {
     /// The error of an operation: [`Error`], or [`Failed`] with the memory.
     type Error: std::error::Error + From<Error> + Into<Error> + Send + Sync + 'static;
@@ -170,7 +170,7 @@ impl<M: Carried> Failed<M> {
         Self(Box::new(Inner { error, memory }))
     }
 
-    /// Why it failed.
+    /// Returns the error.
     #[must_use]
     pub fn error(&self) -> &Error {
         &self.0.error
@@ -184,7 +184,7 @@ impl<M: Carried> Failed<M> {
         }
     }
 
-    /// The kind of the error.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.error.kind()

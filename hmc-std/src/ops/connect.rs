@@ -70,16 +70,16 @@ impl<'a> Request<Connect<'a>> {
         Self::new(Connect { shared, plan: Plan { address, conn, peer } })
     }
 
-    /// Connects to the peer of that rank, and refuses any other; [`PeerRank`] has what else may be known of it. Without it
-    /// whoever listens at the address is asked for its rank first, and counts that connection as refused; in a folder of control
-    /// sockets one process but this may listen then.
+    /// Connects to the peer of that rank, and refuses any other; [`PeerRank`] lists what else may be known of it. Without this call
+    /// the listener's rank is queried first, by a connection that the listener counts as refused. If the address is a socket
+    /// folder, exactly one other process may listen in it then.
     pub fn rank(self, rank: impl Into<PeerRank>) -> Self {
         let rank = rank.into();
         self.map(|c| c.plan.peer = Some(rank))
     }
 
-    /// Uses the transport of that name, and no other: it never falls back. [`ConnType::Auto`], the default, takes the best one
-    /// that both ends have; [`ConnType::Loopback`] connects the session to itself.
+    /// Uses this transport and never falls back to another one. The default is [`ConnType::Auto`], the best transport that both ends
+    /// have. [`ConnType::Loopback`] connects the session to itself.
     pub fn over(self, conn: ConnType) -> Self {
         self.map(|c| c.plan.conn = conn)
     }
@@ -127,7 +127,7 @@ impl<'a> Verb for Connect<'a> {
     }
 }
 
-/// It as a future: a thread of its own dials. Dropped after its first poll it leaves that to its end.
+/// [`Connect`] as a future: a separate thread dials. If it is dropped after its first poll, the dial continues to its end.
 #[derive(Debug)]
 pub struct PendingConnect<'a> {
     connect: Connect<'a>,

@@ -36,28 +36,30 @@ pub struct RecvData<'a, B> {
 }
 
 impl Peer {
-    /// Sends all bytes of `source` to the peer's next unmatched [`recv_data`](Peer::recv_data). It is done when the peer has
-    /// them. Either side may come first. Messages are matched in the order in which they were sent and their receives posted.
+    /// Sends all bytes of `source` to the peer's next unmatched [`recv_data`](Peer::recv_data). The send is complete when the peer has
+    /// the bytes. Either end may call first. Messages are matched in the order of the sends and of the posted receives.
     ///
     /// # Errors
-    /// Of the request: `Length` when the receiver has space for less (both ends are told, nothing is written),
-    /// `DeadlineExceeded`, `Interrupted`, `PeerDead`, `Cancelled` when the receiver withdrew, `InvalidConfig` for memory of
-    /// another session; of `start`, `Full` with 64 messages to the peer under way. After a failure the receiver's bytes are
-    /// old, new or mixed. A message of up to 4 KiB goes with its offer: when its sending was interrupted or its time passed,
-    /// the peer may nevertheless receive all of it.
+    /// Of the request. After a failure the receiver's bytes are old, new or mixed.
+    /// - `Length` if the receiver has space for fewer bytes. Both ends get the error, and nothing is written.
+    /// - `Cancelled` if the receiver withdrew.
+    /// - `DeadlineExceeded`, `Interrupted`. The peer may nevertheless receive a message of up to 4 KiB, which is sent with its offer.
+    /// - `PeerDead` if the peer exited or the link closed.
+    /// - `InvalidConfig` for memory of another session.
+    /// - `Full`, of `start`, if 64 messages to the peer are under way.
     pub fn send_data<S: Source>(&self, source: S) -> Request<SendData<'_, S::Bytes>> {
         Request::new(SendData { peer: self, bytes: source.into_bytes() })
     }
 
-    /// Receives the peer's next message into `sink`, which may be longer than that. The bytes of the result are its length.
+    /// Receives the peer's next message into `sink`, which may be longer than the message. The result has the message's length in
+    /// bytes.
     ///
     /// Over shm, a receive of 64 KiB or more into memory that [`Memory`](crate::memory::Memory) allocated gives the peer, a process of the same
     /// user, the descriptor of the whole region. HMC in the peer writes the message's part only; other code there could write any part,
-    /// also later. Who does not trust it receives into a region of its own for messages, or into a slice.
+    /// also later. For a peer that is not trusted, receive into a region that is used for messages only, or into a slice.
     ///
     /// # Errors
-    /// As [`Peer::send_data`]; `Length` when `sink` is shorter than the message; `NoSpace`, and `Full` when too many windows
-    /// are open.
+    /// Those of [`Peer::send_data`]; `Length` if `sink` is shorter than the message; `Full` if too many windows are open; `NoSpace`.
     pub fn recv_data<S: Sink>(&self, sink: S) -> Request<RecvData<'_, S::Bytes>> {
         Request::new(RecvData { peer: self, bytes: sink.into_bytes() })
     }
@@ -114,7 +116,7 @@ fn started<V: Begin>(
     begin(&peer, &mut beginning, until, waits).map_err(|e| beginning.refused::<Memory<V>>(e))
 }
 
-/// Both kinds are finished alike.
+// Both requests are finished in the same way.
 macro_rules! messages {
     ($verb:ident, $sends:literal) => {
         impl<B> Sealed for $verb<'_, B> {}

@@ -18,10 +18,11 @@ use crate::ops::request::{Request, Verb};
 pub struct Disconnect<'a>(&'a Peer);
 
 impl Peer {
-    /// Ends the link in order: says BYE, lets both ends finish what was posted, closes.
+    /// Closes the link in order: sends BYE, waits until the operations of both ends are complete, and closes.
     ///
     /// # Errors
-    /// Of the request: `DeadlineExceeded` when the peer did not agree in time, `Interrupted`; the link is over all the same.
+    /// Of the request: `DeadlineExceeded` if the peer did not answer before the deadline; `Interrupted`. The link is closed in either
+    /// case.
     pub fn disconnect(&self) -> Request<Disconnect<'_>> {
         Request::new(Disconnect(self))
     }
@@ -49,7 +50,7 @@ impl<'a> Verb for Disconnect<'a> {
     }
 }
 
-/// It as a future: a thread of its own waits for the peer.
+/// [`Disconnect`] as a future: a separate thread waits for the peer.
 #[derive(Debug)]
 pub struct PendingDisconnect<'a> {
     peer: &'a Peer,

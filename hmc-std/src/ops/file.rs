@@ -1,9 +1,8 @@
-//! Between files and registered memory, without a stop in private memory.
+//! Copies between files and shared memory, without an intermediate buffer.
 //!
-//! A [`ConnBuffer`] and a [`Window`] may change under us, so there is no slice of them to hand to
-//! `std::fs`. These calls let the kernel copy by itself. Who needs the bytes to stand still meanwhile
-//! agrees on it with the peer (a credit, a tag). A private [`crate::memory::Span`] needs none of this:
-//! it can be borrowed as a slice.
+//! Peers may write a [`ConnBuffer`] or a [`Window`] at any time, so no slice of them can be passed to `std::fs`. In these calls the
+//! kernel copies directly. If the bytes must not change meanwhile, agree on that with the peer (a credit, a tag). A private
+//! [`crate::memory::Span`] can be borrowed as a slice instead.
 
 use std::os::fd::AsFd;
 
@@ -25,11 +24,11 @@ fn failed(what: &str, e: IoError) -> Error {
 }
 
 impl ConnBuffer {
-    /// Fills `len` bytes at `offset` from `file`, from its byte `at` on. Gives the number of bytes: fewer
-    /// than `len` only when the file ends.
+    /// Reads `len` bytes of `file`, from its byte `at` on, into the buffer at `offset`. Returns the number of bytes, which is less than
+    /// `len` only if the file ends.
     ///
     /// # Errors
-    /// `Range`; `Io` when the file cannot be read.
+    /// `Range` if the bytes exceed the buffer; `Io` if the file cannot be read.
     pub fn fill_from(&self, offset: u64, len: u64, file: impl AsFd, at: u64) -> Result<u64> {
         let region = self.region();
         let bytes = region.checked()?;

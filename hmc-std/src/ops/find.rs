@@ -23,18 +23,18 @@ pub struct Find<'a> {
 }
 
 impl Peer {
-    /// The window that the peer exposes to this process under `label`, waiting until it does.
+    /// Waits until the peer exposes a window to this process under `label`, and returns it.
     ///
     /// # Errors
-    /// Of the request: `PeerDead`, `Closed`; `DeadlineExceeded` when it exposes none in time.
+    /// Of the request: `DeadlineExceeded` if the peer exposes no such window before the deadline; `PeerDead`, `Closed`.
     pub fn window(&self, label: u64) -> Request<Find<'_>> {
         Request::new(Find { peer: self, label })
     }
 
-    /// The peer's session buffer, which it exposes for reading and writing.
+    /// Returns the peer's session buffer, which is exposed for reading and writing.
     ///
     /// # Errors
-    /// `NotFound` when it has none; `PeerDead`, `Closed`.
+    /// `NotFound` if the peer has none; `PeerDead`, `Closed`.
     pub fn buffer(&self) -> Result<Remote> {
         self.shared.check_process()?;
         self.link.check_open()?;

@@ -22,8 +22,8 @@ use crate::ops::request::sealed::Sealed;
 use crate::ops::request::{Notify, Request, Start, Verb, When};
 use crate::ops::started::{Op, given};
 
-/// One piece of a list: a range here, and the offset in the peer's window to which it goes or from which it comes; or many blocks
-/// of that length at equal distances ([`Piece::repeat`]).
+/// One piece of a list: a local range, and the offset in the peer's window to which it is put or from which it is got; or many
+/// blocks of that length at equal distances ([`Piece::repeat`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'m> {
     here: LocalRange<'m>,
@@ -35,30 +35,30 @@ pub struct Piece<'m> {
 }
 
 impl<'m> Piece<'m> {
-    /// The bytes of `here`, and as many at offset `at` of the window.
+    /// A piece of the bytes of `here` and as many bytes at offset `at` (in bytes) of the window.
     #[must_use]
     pub const fn new(here: LocalRange<'m>, at: u64) -> Self {
         Self { here, at, times: 1, here_stride: 0, there_stride: 0, expected: None }
     }
 
-    /// `times` blocks of the piece's length, in place of one: block `k` begins `k * here_stride` bytes behind the first byte here, and
-    /// `k * there_stride` bytes behind `at` in the window. A stride may be anything: blocks overlap if it is less than their length,
-    /// and with 0 all are the same bytes. No blocks are nothing.
+    /// Replaces the piece by `times` blocks of its length: block `k` begins `k * here_stride` bytes behind the first local byte, and
+    /// `k * there_stride` bytes behind `at` in the window. Any stride is allowed: blocks overlap if it is less than their length, and
+    /// all are the same bytes if it is 0. With `times` 0 the piece is empty.
     ///
-    /// A list keeps such a piece as it is and computes its blocks when they are moved, so that a piece of millions of blocks takes
-    /// no more memory, and no more time to check, than one of a single block. Blocks that are adjacent on both sides are moved as one, and so are
-    /// pieces that follow each other in the list.
+    /// A list stores such a piece as it is and computes its blocks when they are moved: a piece of millions of blocks takes as much
+    /// memory, and as much time to check, as a piece of one block. Blocks that are adjacent on both sides are moved as one
+    /// transfer, and so are successive pieces.
     ///
-    /// The blocks may lie beyond the range of [`Piece::new`], but not beyond its memory: the list is refused with `Range` if one of them exceeds the
-    /// memory here or the window.
+    /// The blocks may exceed the range of [`Piece::new`], but not its memory: the list is refused with `Range` if a block exceeds
+    /// the local memory or the window.
     #[must_use]
     pub const fn repeat(self, times: u32, here_stride: u64, there_stride: u64) -> Self {
         Self { times, here_stride, there_stride, ..self }
     }
 
-    /// The piece is transferred only if each block of the window of which it has bytes has that generation, as for
-    /// [`Request::expect`]. Each piece of a list may expect another one. If one of them is refused, so is the list: other pieces may
-    /// have been transferred.
+    /// Transfers the piece only if each block of the window of which it has bytes has that generation, as for
+    /// [`Request::expect`]. Pieces of a list may expect different generations. If a piece is refused, the list fails, and other
+    /// pieces may have been transferred.
     #[must_use]
     pub const fn expect(self, generation: u32) -> Self {
         Self { expected: Some(generation), ..self }
@@ -79,7 +79,7 @@ pub enum Puts {}
 #[derive(Clone, Copy, Debug)]
 pub enum Gets {}
 
-/// Which way the bytes of a list go.
+/// The direction of a list.
 pub trait ListKind: Sealed + Unpin + std::fmt::Debug {
     #[doc(hidden)]
     const OPCODE: Opcode;
@@ -106,7 +106,8 @@ pub struct List<'a, K> {
     kind: PhantomData<K>,
 }
 
-/// A list that was checked against both ends and can be run again and again: [`Request::prepare`]. Cheap to clone.
+/// A list whose pieces were checked, which can be run any number of times ([`Request::prepare`]). Clones share the list; several
+/// threads may run it at a time.
 #[derive(Clone, Debug)]
 pub struct Plan<K> {
     remote: Remote,
@@ -133,19 +134,19 @@ pub struct Run<'a> {
 }
 
 impl Remote {
-    /// Puts all pieces, as one operation, which is complete when the peer can read all of them, unless
-    /// [`Request::when`] says otherwise. They are put in any order: where two
-    /// overlap in the window, their bytes may be mixed.
+    /// Puts all pieces as one operation, which is complete when the peer can read all of them, unless [`Request::when`] changes
+    /// that. Their order is not defined: if two overlap in the window, their bytes may be mixed.
     ///
     /// # Errors
-    /// Of the request: `Range` for the first piece that exceeds the window or, if it is repeated, the memory here; the error names
-    /// its index, and nothing is written. Else as [`Remote::put`]: then
-    /// some pieces may have been written.
+    /// Of the request:
+    /// - `Range` if a piece exceeds the window, or a repeated piece the local memory. The error names the index of the first such
+    ///   piece, and nothing is written.
+    /// - Those of [`Remote::put`]. Some pieces may have been written.
     pub fn put_list<'a>(&'a self, pieces: &'a [Piece<'a>]) -> Request<List<'a, Puts>> {
         List::of(self, pieces)
     }
 
-    /// Gets all pieces, as one operation.
+    /// Gets all pieces as one operation, which is complete when their bytes are in the local memory.
     ///
     /// # Errors
     /// As [`Remote::put_list`].
@@ -191,11 +192,13 @@ fn refused(why: NotPushed, piece: Option<usize>) -> Error {
 }
 
 impl<K: ListKind> Request<List<'_, K>> {
-    /// Checks the pieces once, for any number of runs. A tag and a time of this request are not kept.
+    /// Checks the pieces once, for any number of runs ([`Plan::again`]). The tag and the time limit of this request do not apply to
+    /// them.
     ///
     /// # Errors
-    /// `Range` for the first piece that exceeds the window or, if it is repeated, the memory here; `InvalidConfig` for memory of another session, or for
-    /// more than 2^32 - 1 blocks that are not adjacent; `Forked`.
+    /// - `Range` for the first piece that exceeds the window or, if it is repeated, the local memory.
+    /// - `InvalidConfig` for memory of another session, or more than 2^32 - 1 blocks that are not adjacent.
+    /// - `Forked` in a forked child.
     pub fn prepare(self) -> Result<Plan<K>> {
         let verb = self.into_verb();
         let list = verb.check().map_err(|e| e.with_peer(verb.remote.peer.rank()))?;
@@ -205,7 +208,7 @@ impl<K: ListKind> Request<List<'_, K>> {
 }
 
 impl<K: ListKind> Plan<K> {
-    /// One run of the list. Allocates nothing.
+    /// Returns a request for one run of the list. Neither this call nor the run allocates.
     ///
     /// # Errors
     /// Of the request: as [`Remote::put`]; some pieces may have been written.
@@ -213,13 +216,13 @@ impl<K: ListKind> Plan<K> {
         Request::new(Again { plan: self, tag: None })
     }
 
-    /// Pieces in the list. One that is repeated counts once.
+    /// Returns the number of pieces. A repeated piece counts once.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.pieces
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the list has no pieces.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -227,7 +230,7 @@ impl<K: ListKind> Plan<K> {
 }
 
 impl Run<'_> {
-    /// Does small copies into mapped memory, or out of it, here and now.
+    /// Tries to copy a short list in the call, through a mapped window. Returns `true` if that was done.
     fn is_done(&self) -> Result<bool> {
         let peer = &self.remote.peer;
         peer.shared.check_process()?;
@@ -284,7 +287,7 @@ impl Run<'_> {
     }
 }
 
-/// What can be described as a run of a list.
+/// A request that is a run of a list.
 pub trait AsRun<'a>: Unpin + std::fmt::Debug {
     #[doc(hidden)]
     fn run(&self, within: Option<Duration>) -> Result<Run<'a>>;
@@ -310,7 +313,7 @@ impl When for List<'_, Puts> {
     }
 }
 
-/// A run of a list as a future. Nothing is done before it is polled; then its time begins.
+/// A run of a list as a future. The first poll posts it, and its time limit counts from then.
 #[derive(Debug)]
 pub struct PendingRun<'a, R>(State<'a, R>);
 
@@ -342,7 +345,7 @@ impl<'a, R: AsRun<'a>> Future for PendingRun<'a, R> {
     }
 }
 
-/// Both are finished alike.
+// Both requests are finished in the same way.
 macro_rules! runs {
     ($verb:ident) => {
         impl<K> Sealed for $verb<'_, K> {}

@@ -9,10 +9,11 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::link::{Link, LinkState};
 use crate::state::inner::SessionInner;
 
-/// A connected peer. Cheap to clone; all methods may be called from any thread.
+/// A connected peer. Clones are handles of the same connection; all methods may be called by several threads at a time.
 ///
-/// Transfers go to its windows: [`Peer::buffer`], [`Peer::window`]. A handle belongs to one life of the peer: when that is over
-/// every call answers `PeerDead`, also after the peer came back; ask the session for a new handle then.
+/// Transfers go to its windows: [`Peer::buffer`], [`Peer::window`]. A handle belongs to one incarnation of the peer: after its end
+/// every call fails with `PeerDead`, even if the peer has reconnected. [`Session::peer`](crate::Session::peer) returns a new handle
+/// then.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(crate) link: Arc<Link>,
@@ -28,7 +29,7 @@ impl Drop for Peer {
     }
 }
 
-/// Two handles are equal if they are of the same life of a peer, of the same session.
+/// Two handles are equal if they belong to the same session and the same incarnation of a peer.
 impl PartialEq for Peer {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.link, &other.link)
@@ -38,13 +39,13 @@ impl PartialEq for Peer {
 impl Eq for Peer {}
 
 impl Peer {
-    /// The peer's rank.
+    /// Returns the peer's rank.
     #[must_use]
     pub fn rank(&self) -> Rank {
         self.link.peer
     }
 
-    /// Whether the link can still be used.
+    /// Returns `true` if the link can be used.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.shared.check_process().is_ok() && self.link.state() == LinkState::Ready

@@ -33,13 +33,16 @@ pub struct Get<'a, B> {
 }
 
 impl Remote {
-    /// Puts all bytes of `source` to offset `at` of the window. It is complete when the peer can read them, unless [`Request::when`] says
-    /// otherwise.
+    /// Puts all bytes of `source` to offset `at` of the window. The operation is complete when the peer can read them, unless
+    /// [`Request::when`] changes that.
     ///
     /// # Errors
-    /// Of the request: `Range` when they exceed the window (nothing is written), `Access` when it is for reading only, `PeerDead`,
-    /// `Revoked` if the peer takes the window back meanwhile, `NotFound` if it has forgotten it by then, `InvalidConfig` for
-    /// memory of another session. After a failure the peer's bytes are old, new or mixed.
+    /// Of the request. After a failure the bytes of the window are old, new or mixed.
+    /// - `Range` if the bytes exceed the window. Nothing is written.
+    /// - `Access` if the window may only be read.
+    /// - `PeerDead` if the peer exited or the link closed.
+    /// - `Revoked` if the peer revoked the window; `NotFound` if the peer does not know it any longer.
+    /// - `InvalidConfig` for memory of another session.
     #[inline(always)]
     pub fn put<S: Source>(&self, at: u64, source: S) -> Request<Put<'_, S::Bytes>> {
         let there = There { at, expected: None };
@@ -47,10 +50,10 @@ impl Remote {
         Request::new(Put { remote: self, there, bytes, tag: None, when })
     }
 
-    /// Fills all of `sink` from offset `at` of the window.
+    /// Gets the bytes from offset `at` of the window into all of `sink`.
     ///
     /// # Errors
-    /// As [`Remote::put`]; after a failure the bytes of `sink` are old, new or mixed.
+    /// Those of [`Remote::put`]. After a failure the bytes of `sink` are old, new or mixed.
     #[inline(always)]
     pub fn get<S: Sink>(&self, at: u64, sink: S) -> Request<Get<'_, S::Bytes>> {
         let there = There { at, expected: None };
@@ -93,7 +96,7 @@ impl<'a, B> Get<'a, B> {
     }
 }
 
-/// Both are finished alike.
+// Both requests are finished in the same way.
 macro_rules! transfers {
     ($verb:ident) => {
         impl<B> Sealed for $verb<'_, B> {}

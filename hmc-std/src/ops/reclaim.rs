@@ -11,12 +11,12 @@ use crate::ops::request::sealed::Sealed;
 use crate::ops::request::{Request, Verb};
 
 impl<M: Carried> Failed<M> {
-    /// Waits until nothing touches the memory any more, and gives it. What the transport had begun with may still be carried
-    /// out after an operation has failed: by a peer that is stopped, for as long as that is.
+    /// Waits for the fence of the failed operation, and returns its memory. After the failure the transport, or a stopped peer that
+    /// resumes, may still perform copies that it began.
     ///
     /// # Errors
-    /// Of the request: this again, when its time has passed before, or the memory went back to its region. As a future it
-    /// waits for as long as it takes.
+    /// Of the request: this value again if its time passes before the fence, or the memory was returned to its region. As a future
+    /// it has no time limit.
     pub fn reclaim(self) -> Request<Reclaim<M>> {
         Request::new(Reclaim(self))
     }

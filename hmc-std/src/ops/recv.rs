@@ -36,11 +36,12 @@ pub struct RecvFrom<'a, W> {
 }
 
 impl Peer {
-    /// Receives the oldest message that is wanted, waiting for it; others stay. [`want`](crate::want) has the kinds.
+    /// Receives the oldest message that `want` selects, and waits for one if there is none; other messages stay.
+    /// [`want`](crate::want) lists the selections. A future that is dropped has taken no message.
     ///
     /// # Errors
-    /// Of the request: `DeadlineExceeded`; `Interrupted`; `PeerDead` or `Closed` when the peer is gone and left no such
-    /// message. A future that is dropped has taken nothing.
+    /// Of the request: `PeerDead` or `Closed` if the link is closed and no such message is left; `DeadlineExceeded`;
+    /// `Interrupted`.
     pub fn recv<W: Want>(&self, want: W) -> Request<Recv<'_, W>> {
         Request::new(Recv { peer: self, want })
     }

@@ -17,11 +17,12 @@ use crate::link::data::now::Copied;
 use crate::memory::Region;
 use crate::ops::peer_handle::Peer;
 
-/// A window of a peer: memory of its, which it exposed to this process. Transfers name bytes in it by their offset.
+/// A window of a peer: memory that the peer exposed to this process. Transfers name bytes in it by their offset.
 ///
-/// Cheap to clone; all methods may be called from any thread, for the same bytes too. Threads that make small transfers at the same
-/// time are faster with a clone each: up to 8 handles of a peer's windows in mapped memory then share no cache line that they write.
-/// It belongs to one life of the peer and to one exposure: when either is over every operation answers so (`PeerDead`, `Revoked`).
+/// Clones are handles of the same window. All methods may be called by several threads at a time, for the same bytes too. Threads
+/// that make small transfers at the same time are faster with a clone each: up to 8 handles of a peer's windows in mapped memory
+/// then share no cache line that they write. A handle belongs to one incarnation of the peer and to one exposure: after the end of
+/// either, every operation fails (`PeerDead`, `Revoked`).
 #[derive(Debug)]
 pub struct Remote {
     pub(crate) peer: Peer,
@@ -64,23 +65,25 @@ impl Remote {
         Self { peer, window, direct: kept(mapped.and_then(MappedHandle::new)) }
     }
 
-    /// Bytes in the window.
+    /// Returns the length of the window in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a window of no bytes is of no use")]
     pub fn len(&self) -> u64 {
         self.window.extent.len()
     }
 
-    /// Whether its pages are mapped here: transfers of up to 1 MiB are copies then, without the peer or the system.
+    /// Returns `true` if the pages of the window are mapped into this process. Transfers of up to 1 MiB are then copies that need
+    /// neither the peer nor a system call.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.direct.get().is_some()
     }
 
-    /// Copies at most a chunk, of a transfer of `whole` bytes, into the mapped window or out of it. `false` if something else has to do
-    /// it, even if it fails.
-    /// No lock of the link is taken: the window's gate, the mark of a peer that ended and the link's state say whether its
-    /// memory may be used.
+    /// Copies at most a chunk of a transfer of `whole` bytes into the mapped window or out of it. Returns `false` if the transfer must
+    /// be posted, even if it fails then.
+    ///
+    /// Takes no lock of the link: the window's gate, the exit mark of the peer and the link's state show whether the memory may be
+    /// used.
     #[inline(always)]
     pub(crate) fn copy_direct(
         &self,

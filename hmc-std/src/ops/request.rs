@@ -11,12 +11,12 @@ use crate::base::polling::Polling;
 use crate::ops::carried::Carried;
 use crate::ops::started::Op;
 
-/// Something that can be asked of a peer. Nothing happens before it is finished, in one of three ways:
+/// A description of an operation. Nothing happens before it is finished in one of three ways:
 ///
-/// - [`Request::wait`] does it and returns when it is done;
-/// - [`Request::start`] begins it and gives an [`Op`], to be waited for later;
-/// - `.await` does it without blocking, on any executor. Nothing is done before the first poll. A future that is dropped after
-///   that detaches what it began, which runs on.
+/// - [`Request::wait`] performs the operation and blocks until it is complete.
+/// - [`Request::start`] begins it and returns an [`Op`], which can be waited for later.
+/// - `.await` performs it without blocking, on any executor. Nothing is done before the first poll. If the future is dropped
+///   after that, the operation continues in the background.
 #[derive(Debug)]
 #[must_use = "nothing happens before .wait(), .start() or .await"]
 pub struct Request<V> {
@@ -24,11 +24,11 @@ pub struct Request<V> {
     within: Option<Duration>,
 }
 
-/// What a request does. The library implements it.
+/// The operation that a request describes. Only this library implements it.
 pub trait Verb: sealed::Sealed + Sized {
-    /// What it gives.
+    /// Its result.
     type Output;
-    /// How it fails.
+    /// Its error.
     type Error;
     #[doc(hidden)]
     type Pending: Future<Output = Result<Self::Output, Self::Error>> + Unpin + std::fmt::Debug;
@@ -40,9 +40,9 @@ pub trait Verb: sealed::Sealed + Sized {
     fn pending(self, within: Option<Duration>) -> Self::Pending;
 }
 
-/// What can be started: its memory goes with it.
+/// An operation that can be started. It owns its memory until its fence.
 pub trait Start: Verb {
-    /// What the operation has, and gives back.
+    /// The memory that the operation owns and returns.
     type Memory: Carried;
 
     #[doc(hidden)]
@@ -91,8 +91,8 @@ impl<V> Request<V> {
         self.verb
     }
 
-    /// Ends the operation when `time` has passed since it began, with `DeadlineExceeded`; its memory comes back at its fence.
-    /// Without it the session's deadline counts (30 s if nothing else is set).
+    /// Limits the time of the operation, counted from its begin: it then fails with `DeadlineExceeded`, and its memory is returned
+    /// at its fence. The default is the session's deadline (30 s unless configured).
     #[inline]
     pub fn within(self, time: Duration) -> Self {
         Self { within: Some(time), ..self }
@@ -100,10 +100,10 @@ impl<V> Request<V> {
 }
 
 impl<V: Verb> Request<V> {
-    /// Does it, and returns when it is done.
+    /// Performs the operation and blocks until it is complete.
     ///
     /// # Errors
-    /// As the method says that made the request; `DeadlineExceeded`, `Interrupted`, `Forked`.
+    /// Those of the method that made the request; `DeadlineExceeded`, `Interrupted`, `Forked`.
     #[inline(always)]
     pub fn wait(self) -> Result<V::Output, V::Error> {
         self.verb.wait(self.within)
@@ -111,11 +111,10 @@ impl<V: Verb> Request<V> {
 }
 
 impl<V: Start> Request<V> {
-    /// Begins it, and waits for nothing.
+    /// Begins the operation without blocking.
     ///
     /// # Errors
-    /// As the method says that made the request. `Full`, with the memory, when as many operations to this peer run as it has
-    /// slots.
+    /// Those of the method that made the request. `Full`, with the memory, if all slots of this peer are in use.
     #[inline(always)]
     pub fn start(self) -> Result<Op<V::Memory>, <V::Memory as Carried>::Error> {
         self.verb.start(self.within, false)
