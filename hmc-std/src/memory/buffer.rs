@@ -1,4 +1,4 @@
-//! The staged path of the C++ HMC: one region with copies in and out, by offset.
+//! Shared buffers: regions that are read and written by copies, at offsets, as the C++ HMC's ConnBuffer.
 
 use super::region::Region;
 use crate::base::error::Result;
@@ -7,12 +7,11 @@ use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 use std::ptr::NonNull;
 
-/// One registered region with offset-addressed copies in and out: the C++ HMC's ConnBuffer.
+/// A registered region that is read and written by copies, at offsets in bytes (the C++ HMC's ConnBuffer).
 ///
-/// The session's own is exposed for reading and writing to every peer that connects; others
-/// ([`Region::share`]) are exposed by range. Either way several may access
-/// the same bytes at a time, so they may change at any time. Copies are safe against that; there is no way to borrow them.
-/// Clones are handles of the same buffer.
+/// The session's own buffer is exposed for reading and writing to every peer that connects. Other buffers ([`Region::share`]) are
+/// exposed by range. Several threads, operations and peers may access the same bytes at a time, so the bytes may change at any
+/// time: they can be copied, never borrowed. Clones are handles of the same buffer.
 #[derive(Clone, Debug)]
 pub struct ConnBuffer {
     region: Region,
@@ -42,7 +41,7 @@ impl ConnBuffer {
         Self { region: region.clone() }
     }
 
-    /// Refuses to go on in a forked child of the process that made it.
+    /// Checks that this process, and no parent of it, made the buffer.
     ///
     /// # Errors
     /// `Forked`.
@@ -50,8 +49,8 @@ impl ConnBuffer {
         self.region.check_process()
     }
 
-    /// The address of its first byte, for code that shares the memory by other means, as arrays do. It stays the same as
-    /// long as a handle, a route or a window of the buffer lives; for a buffer without bytes it points to none.
+    /// Returns the address of the first byte, for code that shares the memory by other means (arrays, for example). It stays the
+    /// same while a handle, a route or a window of the buffer exists. Do not access memory through it if the buffer is empty.
     ///
     /// Peers and operations may write the bytes at any time: never make a Rust reference to them.
     #[must_use]
@@ -80,31 +79,31 @@ impl ConnBuffer {
         Ok(self.region.local().extent.span(Side::Local, offset, len)?)
     }
 
-    /// Copies `bytes` in at `offset`.
+    /// Copies `bytes` to `offset` of the buffer.
     ///
     /// # Errors
-    /// `Range` when they exceed the buffer; nothing is written then.
+    /// `Range` if they exceed the buffer; nothing is written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let part = self.part(offset, bytes.len())?;
         self.region.checked()?.write_at(part, bytes).map_err(MemError::from)?;
         Ok(())
     }
 
-    /// Copies `out.len()` bytes at `offset` out.
+    /// Copies `out.len()` bytes from `offset` of the buffer to `out`.
     ///
     /// # Errors
-    /// `Range` when they exceed the buffer.
+    /// `Range` if they exceed the buffer.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let part = self.part(offset, out.len())?;
         self.region.checked()?.read_at(part, out).map_err(MemError::from)?;
         Ok(())
     }
 
-    /// Copies `len` bytes at `from` in at `offset`, as if through a buffer: they may be the buffer's own, and others may write
-    /// them meanwhile.
+    /// Copies `len` bytes at `from` to `offset` of the buffer, as if through an intermediate buffer: the ranges may overlap, and other
+    /// threads and processes may write the bytes meanwhile.
     ///
     /// # Errors
-    /// `Range` when they exceed the buffer; nothing is written then.
+    /// `Range` if they exceed the buffer; nothing is written.
     ///
     /// # Safety
     /// The `len` bytes at `from` can be read without a trap until this returns. No `&mut` to them is used meanwhile.
@@ -117,10 +116,10 @@ impl ConnBuffer {
         Ok(())
     }
 
-    /// Copies `len` bytes at `offset` out to `to`, as if through a buffer: as [`Self::write_from`], the other way.
+    /// Copies `len` bytes from `offset` of the buffer to `to`, as [`Self::write_from`] does in the other direction.
     ///
     /// # Errors
-    /// `Range` when they exceed the buffer; nothing is written then.
+    /// `Range` if they exceed the buffer; nothing is written.
     ///
     /// # Safety
     /// The `len` bytes at `to` can be written without a trap until this returns. No reference to them is used meanwhile.
@@ -164,11 +163,11 @@ impl ConnBuffer {
         Ok(self.region.checked()?.crc32c(part).map_err(MemError::from)?)
     }
 
-    /// Reads the aligned 64-bit word at `offset` with acquire ordering: bytes put before a word that
-    /// this call sees are visible too, where the transport writes in order (shm, loopback).
+    /// Reads the aligned 64-bit word at `offset` with acquire ordering. Over a transport that writes in order (shm, loopback), bytes
+    /// that were put before the word are visible, too.
     ///
     /// # Errors
-    /// `Range` when it exceeds the buffer or `offset` is not a multiple of 8.
+    /// `Range` if it exceeds the buffer or `offset` is not a multiple of 8.
     pub fn load_flag(&self, offset: u64) -> Result<u64> {
         Ok(self.region.checked()?.flag(offset).map_err(MemError::from)?.load_acquire())
     }
@@ -183,11 +182,11 @@ impl ConnBuffer {
     }
 }
 
-/// Bytes of the caller's, which may be anybody's.
+/// Returns a view of bytes of the caller.
 ///
 /// # Safety
-/// They stay mapped as long as the view is used; whether it may be written is the caller's to know. No reference to them is
-/// used while somebody writes them.
+/// The bytes stay mapped while the view is used, and are writable if the caller writes through it. No reference to them is used
+/// while another thread or process writes them.
 unsafe fn foreign<'a>(at: *mut u8, len: usize) -> SharedBytes<'a> {
     // Without bytes it may be null.
     let at = NonNull::new(at).unwrap_or(NonNull::dangling());

@@ -9,13 +9,13 @@ use hmc_mem::generations::Generations as Words;
 use super::{Memory, Region};
 use crate::base::error::{Error, Result};
 
-/// A generation for each block of exposed memory: blocks of equal length, of which there are at most 65,536. It is made by
-/// [`Memory::generations`], and belongs to the windows that are exposed with it ([`Peer::expose_blocks`]).
-/// Cheap to clone; any thread may call any method at any time.
+/// A generation for each block of exposed memory: 1 to 65,536 blocks of equal length. [`Memory::generations`] makes the table, and
+/// [`Peer::expose_blocks`] exposes windows with it. Clones are handles of the same table; several threads may call all methods at a
+/// time.
 ///
-/// For an owner that uses the blocks again and again (a cache, say) and hands out references to them: a reference names the
-/// block's generation, and a transfer that expects it ([`Request::expect`], [`Piece::expect`]) is refused once the owner has
-/// advanced the generation.
+/// It serves an owner that reuses blocks (a cache, for example) and hands out references to them: a reference names the block's
+/// generation, and a transfer that expects it ([`Request::expect`], [`Piece::expect`]) is refused after the owner has advanced the
+/// generation.
 ///
 /// - The owner calls [`Generations::advance`] before it writes the block's next bytes, and hands out references to the new
 ///   generation once all of them are written.
@@ -24,12 +24,12 @@ use crate::base::error::{Error, Result};
 ///   that is mapped there).
 /// - A put that succeeds has written its bytes before the owner advanced the generation: whatever the owner writes into the block
 ///   later replaces them.
-/// - A put that is under way while the owner advances the generation fails, but some of its bytes may be written after
-///   [`Generations::advance`] has returned: at most the piece under way, of 1 MiB. An owner whose blocks are put to by peers waits
-///   for those puts before it uses a block again: a peer says that its put has ended, or its window is revoked
-///   ([`Window::revoke`]), which is a fence. Blocks that peers only get need no wait.
+/// - A put that is under way while the owner advances the generation fails, but bytes of it may be written after
+///   [`Generations::advance`] has returned: at most the piece under way, of up to 1 MiB. If peers put into the blocks, the owner
+///   has to wait for these puts before it reuses a block: for a message of the peer that its put has ended, or for the revocation of
+///   the window ([`Window::revoke`]), which is a fence. Blocks that peers only get need no wait.
 ///
-/// A generation is a number of 32 bits, starts as 0 and wraps: a reference that is older than 2^32 advances is not recognised.
+/// A generation has 32 bits, starts at 0 and wraps: a reference that is 2^32 advances old is taken for a current one.
 ///
 /// [`Peer::expose_blocks`]: crate::Peer::expose_blocks
 /// [`Request::expect`]: crate::Request::expect
@@ -42,7 +42,7 @@ pub struct Generations {
 }
 
 impl Memory {
-    /// Generations for windows of `len` bytes that are divided into blocks of `block_len` bytes. All are 0.
+    /// Makes the table of generations for windows of `len` bytes in blocks of `block_len` bytes. All generations are 0.
     ///
     /// # Errors
     /// `InvalidConfig` unless the window is 1 to 65,536 whole blocks; `Full` if too many regions are registered; `NoSpace`.
@@ -60,7 +60,7 @@ impl Memory {
 }
 
 impl Generations {
-    /// The number of blocks.
+    /// Returns the number of blocks.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.blocks.count()
@@ -72,13 +72,13 @@ impl Generations {
         self.len() == 0
     }
 
-    /// Bytes of each block.
+    /// Returns the length of a block in bytes.
     #[must_use]
     pub const fn block_len(&self) -> u64 {
         self.blocks.block_bytes()
     }
 
-    /// The generation of a block.
+    /// Returns the generation of a block.
     ///
     /// # Errors
     /// `Range` if there is no such block; `Forked`.

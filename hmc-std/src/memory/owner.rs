@@ -5,7 +5,7 @@ use crate::callbacks::deferred_drops;
 
 /// What keeps adopted memory.
 pub(super) struct Keep {
-    /// `None`: whoever registered it vouches that it lasts.
+    /// `None`: the caller that registered the memory guarantees that it lasts.
     owner: Option<Box<dyn StableBytes>>,
     /// The owner is the application's.
     is_foreign: bool,

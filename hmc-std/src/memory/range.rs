@@ -6,9 +6,9 @@ use super::buffer::ConnBuffer;
 use super::region::Region;
 use crate::base::error::Result;
 
-/// A range of a shared buffer, which was checked against its length. Transfers read or write it in place.
+/// A range of a shared buffer, checked against the buffer's length. Transfers read or write its bytes in place.
 ///
-/// It borrows the buffer, so that it cannot outlive it; an operation that was started keeps the memory by itself. All in bytes.
+/// It borrows the buffer. An operation that was started keeps the memory until its fence, whether or not the buffer still exists.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRange<'m> {
     region: &'m Region,
@@ -16,17 +16,17 @@ pub struct LocalRange<'m> {
 }
 
 impl ConnBuffer {
-    /// The `len` bytes at `offset`, for transfers and messages.
+    /// Returns the range of `len` bytes at `offset`, for transfers and messages.
     ///
     /// # Errors
-    /// `Range` when they exceed the buffer.
+    /// `Range` if it exceeds the buffer.
     #[inline]
     pub fn range(&self, offset: u64, len: u64) -> Result<LocalRange<'_>> {
         let range = self.region().slice(offset, len)?.span;
         Ok(LocalRange { region: self.region(), range })
     }
 
-    /// All bytes.
+    /// Returns the range of all bytes.
     #[must_use]
     #[inline]
     pub fn all(&self) -> LocalRange<'_> {
@@ -35,13 +35,13 @@ impl ConnBuffer {
 }
 
 impl<'m> LocalRange<'m> {
-    /// Bytes in the range.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(self) -> u64 {
         self.range.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if the range is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.range.is_empty()

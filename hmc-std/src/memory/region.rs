@@ -80,8 +80,8 @@ impl Drop for Inner {
     }
 }
 
-/// Memory registered for transfer. Clones share it; the pages go when the last clone, span, window
-/// and operation is gone.
+/// Memory registered for transfer. Clones are handles of the same memory. The pages are released after the last handle, span, window
+/// and operation of it.
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Inner>);
 
@@ -228,25 +228,25 @@ unsafe impl Registered for Region {
 }
 
 impl Region {
-    /// Size in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.local.extent.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if the region has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.local.extent.is_empty()
     }
 
-    /// Where the bytes live.
+    /// Returns the kind of the memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.0.local.kind
     }
 
-    /// Whether peers on this host can map it (it was allocated here, not adopted).
+    /// Returns `true` if peers on this host can map the region: HMC allocated it, and it was not registered in place.
     #[must_use]
     pub fn is_mappable(&self) -> bool {
         matches!(self.0.backing, Backing::Memfd(_))

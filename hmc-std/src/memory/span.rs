@@ -9,11 +9,10 @@ use std::ptr::NonNull;
 
 /// A private range of a region: a linear token, neither `Clone` nor `Copy`.
 ///
-/// While it lives nobody else can take, expose or transfer any of its bytes. Dropping it gives the
-/// range back to the region.
+/// While it exists, its bytes cannot be taken, exposed or transferred otherwise. Dropping it returns the range to the region.
 ///
-/// In a forked child calls answer `Forked`, and those that cannot (`as_slice`, `as_mut_slice`, `fill`, `crc32c`) fault if a
-/// session allocated the memory; memory of the application's own is the child's own copy.
+/// In a forked child calls fail with `Forked`. Calls that return no error (`as_slice`, `as_mut_slice`, `fill`, `crc32c`) fault if a
+/// session allocated the memory; memory that was registered in place is the child's own copy.
 #[derive(Debug)]
 pub struct Span {
     pub(super) region: Region,
@@ -24,8 +23,9 @@ impl Region {
     /// Takes `len` bytes at `offset` as a private span.
     ///
     /// # Errors
-    /// `Range` when they exceed the region; `Busy` when part of them is taken already: by another
-    /// span, a window, or an operation that has not reached its fence; or when the region is a shared buffer.
+    /// - `Range` if they exceed the region.
+    /// - `Busy` if some of them belong to another span, a window, or an operation before its fence, or if the region is a shared
+    ///   buffer.
     pub fn take(&self, offset: u64, len: u64) -> Result<Span> {
         let range = self.claim(offset, len)?;
         Ok(Span { region: self.clone(), range })
@@ -49,25 +49,25 @@ impl Drop for Span {
 }
 
 impl Span {
-    /// Bytes in the range.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.range.len()
     }
 
-    /// Whether the range is empty.
+    /// Returns `true` if the range is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// First byte, counted from the start of the region.
+    /// Returns the offset of the first byte in the region, in bytes.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.range.offset()
     }
 
-    /// The region it was taken from.
+    /// Returns the region of the range.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
@@ -77,8 +77,8 @@ impl Span {
         LocalSlice { key: self.region.key(), span: self.range }
     }
 
-    /// Puts fresh pages with the same bytes under the range, so that who has the old ones mapped no longer
-    /// sees or changes it. Whether that was possible.
+    /// Replaces the pages of the range by new pages with the same bytes, so that a peer that maps the old pages cannot read or change
+    /// the range any longer. Returns `true` if that was possible.
     pub(crate) fn renew_pages(&self) -> bool {
         let mapping = self.region.mapping().filter(|_| !self.region.is_pinned());
         let renewed = mapping.map(|m| m.replace_pages(self.range));
@@ -93,20 +93,20 @@ impl Span {
         Ok(self.range.sub(Side::Local, offset, len)?)
     }
 
-    /// Copies `out.len()` bytes at `offset` out.
+    /// Copies `out.len()` bytes from `offset` of the span to `out`.
     ///
     /// # Errors
-    /// `Range` when they exceed the span.
+    /// `Range` if they exceed the span.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let part = self.part(offset, out.len())?;
         self.region.checked()?.read_at(part, out).map_err(MemError::from)?;
         Ok(())
     }
 
-    /// Copies `bytes` in at `offset`.
+    /// Copies `bytes` to `offset` of the span.
     ///
     /// # Errors
-    /// `Range` when they exceed the span.
+    /// `Range` if they exceed the span.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let part = self.part(offset, bytes.len())?;
         self.region.checked()?.write_at(part, bytes).map_err(MemError::from)?;
@@ -119,13 +119,13 @@ impl Span {
         let _ = self.region.bytes().fill(self.range, value);
     }
 
-    /// The CRC-32C of the bytes.
+    /// Returns the CRC-32C of the bytes.
     #[must_use]
     pub fn crc32c(&self) -> u32 {
         self.region.bytes().crc32c(self.range).unwrap_or(0)
     }
 
-    /// The bytes. No transfer or window can touch them while this span is private.
+    /// Borrows the bytes. No transfer or window accesses them while the span exists.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         let (start, len) = self.raw();
@@ -135,7 +135,7 @@ impl Span {
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// The bytes, writable. No transfer or window can touch them while this span is private.
+    /// Borrows the bytes for writing. No transfer or window accesses them while the span exists.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let (start, len) = self.raw();
@@ -151,10 +151,10 @@ impl Span {
         (start, usize::try_from(self.range.len()).unwrap_or(0))
     }
 
-    /// Cuts after `at` bytes.
+    /// Splits the span after `at` bytes.
     ///
     /// # Errors
-    /// The span unchanged, when it is shorter, or in a forked child.
+    /// Returns the span unchanged if it is shorter, or in a forked child.
     pub fn split_at(self, at: u64) -> std::result::Result<(Self, Self), Self> {
         let parts = self.range.split_at(at).filter(|_| self.region.check_process().is_ok());
         let Some((a, b)) = parts else {
@@ -165,10 +165,10 @@ impl Span {
         Ok((Self { region: region.clone(), range: a }, Self { region, range: b }))
     }
 
-    /// Joins two neighbours of one region.
+    /// Joins the span with `other`, which begins at its end in the same region.
     ///
     /// # Errors
-    /// Both unchanged, when `other` does not start where this one ends, or in a forked child.
+    /// Returns both unchanged if `other` does not begin there, or in a forked child.
     pub fn join(self, other: Self) -> std::result::Result<Self, (Self, Self)> {
         let same = self.region.key() == other.region.key();
         if !same || self.region.check_process().is_err() {

@@ -19,9 +19,8 @@ pub(crate) type Foreign = Box<dyn StableBytes>;
 /// registers(Box::<[u8]>::new_uninit_slice(8));
 /// ```
 ///
-/// The value is dropped with the last handle of its memory. When the application has let go of all and a connection is the
-/// last, that is on a thread of the session's own, which calls wakers too; the end of a session waits for that, within its
-/// deadline.
+/// The value is dropped with the last handle of its memory. If a connection has the last one, a thread of the session drops the value
+/// (the thread that calls wakers); the end of a session waits for that until its deadline.
 ///
 /// # Safety
 /// [`StableBytes::as_bytes_ptr`] always gives the same pointer and the same number of bytes, at most `isize::MAX`; it may be

@@ -1,4 +1,4 @@
-//! Where memory is registered: before, during and after sessions.
+//! The registered memory of sessions: allocation and registration.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::stable::StableBytes;
 use crate::base::error::Result;
 use crate::base::process::Origin;
 
-/// The registered memory of one or several sessions. Cheap to clone.
+/// The registered memory of one or several sessions. Clones are handles of the same memory.
 ///
-/// Each session has one ([`Session::memory`](crate::Session::memory)); one that was made before
-/// ([`SessionBuilder::memory`](crate::SessionBuilder::memory)) serves several sessions, at a time or one after the other, and
-/// what is registered with it outlives them.
+/// Each session has one ([`Session::memory`](crate::Session::memory)). A value that was made before the sessions
+/// ([`SessionBuilder::memory`](crate::SessionBuilder::memory)) serves several of them, at a time or in turn, and regions of it outlive
+/// them.
 #[derive(Clone, Debug)]
 pub struct Memory {
     regions: Arc<RegionTable>,
@@ -20,10 +20,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory without a session.
+    /// Makes registered memory without a session.
     ///
     /// # Errors
-    /// `Io` when the system does not tell this process's number.
+    /// `Io` if the system does not report the id of this process.
     pub fn new() -> Result<Self> {
         Ok(Self { regions: Arc::default(), origin: Origin::here()? })
     }
@@ -39,17 +39,17 @@ impl Memory {
     /// Allocates a region that peers of this host can map. Its bytes are zero.
     ///
     /// # Errors
-    /// `NoSpace` with what is needed and what there is; `Forked`.
+    /// `NoSpace` with the needed and the available bytes; `Forked`.
     pub fn allocate(&self, len: u64) -> Result<Region> {
         self.origin.check()?;
         self.regions.allocate(len)
     }
 
-    /// Registers memory that its owner keeps in place; no byte is copied. For a `Vec<u8>`, give
-    /// [`HeapBytes::from(bytes)`](super::HeapBytes).
+    /// Registers memory of the application in place: no byte is copied, and `owner` is kept until nothing uses the region. For a
+    /// `Vec<u8>`, pass [`HeapBytes::from(bytes)`](super::HeapBytes).
     ///
     /// # Errors
-    /// `Full` when too many regions are registered; `Forked`.
+    /// `Full` if too many regions are registered; `Forked`.
     pub fn register(&self, owner: impl StableBytes) -> Result<Region> {
         self.origin.check()?;
         self.regions.adopt(Box::new(owner))
