@@ -11,18 +11,17 @@ use hmc_core::types::Rank;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::{absolute, uds_path};
 
-/// Where a peer's control listener is: `tcp://HOST:PORT`, or `uds://FOLDER` of control sockets.
+/// The address of a control listener: `tcp://HOST:PORT`, or `uds://FOLDER`, a folder of control sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A TCP listener.
     Tcp(SocketAddr),
-    /// A TCP listener at an address that other machines can use, whose connections prove nothing about their other ends:
-    /// [`Address::unauthenticated`].
+    /// A TCP listener that other machines can reach, without proof of the identity of either end ([`Address::unauthenticated`]).
     UnauthenticatedTcp(SocketAddr),
-    /// The folder in which the peer's control socket lies, named after its rank.
+    /// A folder with the peer's control socket, which is named after its rank.
     Uds(PathBuf),
-    /// The same folder, and the TCP endpoint of the peer that is meant: processes of several jobs may use one folder, and who
-    /// does not listen there refuses. An unspecified IP address stands for any.
+    /// Such a folder, and the TCP endpoint of the peer: processes of several jobs may use one folder, and a process that does not
+    /// listen at the endpoint refuses the connection. An unspecified IP address matches any.
     Local {
         /// The folder.
         dir: PathBuf,
@@ -32,19 +31,18 @@ pub enum Address {
 }
 
 impl Address {
-    /// A TCP listener; with port 0, where a session listens, at a port that the system chooses.
+    /// Returns the address of a TCP listener. A session that listens at port 0 gets a port that the system chooses.
     pub fn tcp(addr: impl Into<SocketAddr>) -> Self {
         Self::Tcp(addr.into())
     }
 
-    /// The local socket of a session in a folder.
+    /// Returns the address of a session's socket in a folder.
     pub fn uds(dir: impl Into<PathBuf>) -> Self {
         Self::Uds(dir.into())
     }
 
-    /// The same address, for connections that prove nothing about their other ends: a TCP address that is not a loopback
-    /// address is refused without this, with `NoCredentials`. For networks that you trust. Loopback addresses and local sockets
-    /// stay as they are.
+    /// Allows connections without proof of the peer's identity: without this, a TCP address that is not a loopback address is refused
+    /// with `NoCredentials`. Use it on trusted networks only. Loopback addresses and local sockets are returned unchanged.
     #[must_use]
     pub fn unauthenticated(self) -> Self {
         match self {
@@ -70,7 +68,7 @@ impl Address {
         }
     }
 
-    /// The same place wherever this process goes later, if a path to it fits a socket address.
+    /// Returns the address with an absolute path, which stays right if the working directory changes, if it fits a socket address.
     pub(crate) fn absolute(&self) -> Self {
         let last = Rank(MAX_PEERS.saturating_sub(1));
         let there = |dir: &PathBuf| match absolute(dir) {

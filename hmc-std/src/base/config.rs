@@ -19,14 +19,14 @@ use crate::base::paths::absolute;
 pub use crate::base::paths::uds_path;
 use crate::base::secret::SecretPlace;
 
-/// Who drives a session when nobody waits.
+/// How a session makes progress while no caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Progress {
-    /// One background thread, parked while idle. Callers that wait still drive themselves.
+    /// One background thread, parked while idle. Callers that wait make progress themselves.
     #[default]
     Thread,
-    /// The application calls `progress()`: puts to it land and futures wake only in there. A small
-    /// thread still answers heartbeats.
+    /// The application calls `progress()`: only these calls receive puts of peers and wake futures. A thread still answers
+    /// heartbeats.
     Manual,
 }
 
@@ -94,10 +94,10 @@ pub(crate) struct Ucx {
     pub(crate) log: bool,
 }
 
-/// Settings that the environment gives. All are optional; builders override them. docs/ENVIRONMENT.md has their values.
+/// Settings from the environment. All are optional, and builders override them; docs/ENVIRONMENT.md lists their values.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// A sentence for each variable whose value it cannot have, with the value and those that it can: no session starts then,
+    /// A sentence for each variable with an invalid value, with that value and the valid ones. If there is any, no session starts,
     /// whatever its builder overrides.
     pub refused: Vec<String>,
     /// `HMC_UDS_DIR`: folder of control sockets.
@@ -142,8 +142,8 @@ impl Environment {
         Self::of(|name| std::env::var_os(name))
     }
 
-    /// The settings of an environment that is not the process's own. Values that make no sense are in
-    /// [`Environment::refused`] and set nothing.
+    /// Reads the settings of another environment than the process's. Invalid values set nothing and are listed in
+    /// [`Environment::refused`].
     #[must_use]
     pub fn of(get: impl Fn(&str) -> Option<OsString>) -> Self {
         let path = |name| get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -205,7 +205,7 @@ impl Environment {
         }
     }
 
-    /// The folder for control sockets: `HMC_UDS_DIR`, else `$XDG_RUNTIME_DIR/hmc`, else
+    /// Returns the folder for control sockets: `HMC_UDS_DIR`, else `$XDG_RUNTIME_DIR/hmc`, else
     /// `/tmp/hmc-<uid>`.
     #[must_use]
     pub fn default_uds_dir(&self) -> PathBuf {
@@ -219,8 +219,7 @@ impl Environment {
     }
 }
 
-/// What a variable that is set says, as `parse` takes it. One that says nothing is noted in `refused`, with the values that
-/// it can have.
+/// Returns the value of a variable, converted by `parse`. If `parse` fails, adds a sentence with the valid values to `refused`.
 fn value<T>(
     name: &str,
     given: Option<OsString>,
@@ -236,8 +235,8 @@ fn value<T>(
     parsed
 }
 
-/// A time in seconds: 0 or more, and infinity for [`Duration::MAX`], which never comes; so is what is longer than that. `None`
-/// for what is none.
+/// Returns a duration of `value` seconds. Infinity and durations that are too long are [`Duration::MAX`], which never passes. Returns
+/// `None` for negative values and NaN.
 #[must_use]
 pub fn seconds(value: f64) -> Option<Duration> {
     // 2^64 seconds and more.
@@ -250,7 +249,7 @@ pub fn seconds(value: f64) -> Option<Duration> {
 /// The name of the secret's file in a folder of control sockets.
 const SECRET_NAME: &str = "secret";
 
-/// The job that a text names: its number, or one that stands for it. Any bytes are a text here.
+/// Returns the job that a text names: the number itself, or a hash of any other bytes.
 #[must_use]
 pub fn job_of(text: impl AsRef<OsStr>) -> u64 {
     let text = text.as_ref();
@@ -260,7 +259,7 @@ pub fn job_of(text: impl AsRef<OsStr>) -> u64 {
     })
 }
 
-/// Refuses a rank that nobody can have.
+/// Checks that a rank is one that a process can have.
 pub(crate) fn check_rank(rank: u32) -> Result<()> {
     if rank < limits::MAX_PEERS {
         return Ok(());

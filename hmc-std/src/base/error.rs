@@ -31,11 +31,10 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// An error of HMC: a kind, a sentence that says what was wrong, and the values that it is about. One pointer in size.
+/// An error of HMC: a kind, a sentence that describes the failure, and its values. One pointer in size.
 ///
-/// A program decides by [`Error::kind`], or by [`Error::blame`] alone, and takes numbers from [`Error::range`] and
-/// [`Error::limit`], never from the text. The text is one line: the peer, what went wrong with its values, and the remedy if that
-/// is particular to the case.
+/// A program should decide by [`Error::kind`] or [`Error::blame`], and read numbers from [`Error::range`] and [`Error::limit`], never
+/// from the text. The text is one line: the peer, the failure with its values, and the remedy if the case has a particular one.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -43,8 +42,8 @@ pub struct Error(Box<Inner>);
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of `kind`; `what` is a clause that names the values. For an application's own transport
-    /// ([`crate::transport`]), and for what is built upon this crate.
+    /// Makes an error of `kind`; `what` is a clause that names the values. For transports of an application
+    /// ([`crate::transport`]) and libraries over this crate.
     #[cold]
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self(Box::new(Inner {
@@ -79,14 +78,14 @@ impl Error {
         self
     }
 
-    /// The same error, about `peer`.
+    /// Returns the error with `peer` as its peer.
     #[must_use]
     pub fn with_peer(mut self, peer: Rank) -> Self {
         self.0.peer = Some(peer);
         self
     }
 
-    /// The same error, about an operation and its peer.
+    /// Returns the error with an operation, and that operation's peer.
     #[must_use]
     pub fn with_op(mut self, op: OpName) -> Self {
         self.0.op = Some(op);
@@ -125,20 +124,20 @@ impl Error {
         self
     }
 
-    /// What kind of error it is; the table of all kinds is at [`ErrorKind`].
+    /// Returns the kind of the error; [`ErrorKind`] lists all kinds.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whose fault it is: who can do something about it.
+    /// Returns who can remove the cause of the error.
     #[must_use]
     pub fn blame(&self) -> Blame {
         self.0.kind.blame()
     }
 
-    /// What to do about it: a clause without a full stop. It is the one of this case, or else that of its kind
-    /// ([`ErrorKind::remedy`]), which the text does not have.
+    /// Returns what to do about the error: a clause without a full stop. It is the remedy of this case, which the text contains, or
+    /// that of the kind ([`ErrorKind::remedy`]), which the text does not contain.
     #[must_use]
     pub fn remedy(&self) -> &str {
         self.0.remedy.as_deref().unwrap_or(self.0.kind.remedy())
@@ -150,25 +149,25 @@ impl Error {
         self.0.kind.status()
     }
 
-    /// The peer it is about.
+    /// Returns the peer that the error is about.
     #[must_use]
     pub fn peer(&self) -> Option<Rank> {
         self.0.peer
     }
 
-    /// The operation it is about, if that was posted.
+    /// Returns the operation that the error is about, if it was posted.
     #[must_use]
     pub fn op(&self) -> Option<OpName> {
         self.0.op
     }
 
-    /// Side, offset, length and limit of a range that did not fit: what was asked for, and what there is. All in bytes.
+    /// Returns the side, offset, length and limit of a range that was out of bounds, in bytes.
     #[must_use]
     pub fn range(&self) -> Option<RangeError> {
         self.0.range
     }
 
-    /// The block that had another generation than a transfer expected, with both.
+    /// Returns the block whose generation differed from the one that a transfer expected, with both generations.
     #[must_use]
     pub fn stale_block(&self) -> Option<StaleGeneration> {
         match self.0.source.as_deref()?.downcast_ref::<Failure>()? {
@@ -177,7 +176,7 @@ impl Error {
         }
     }
 
-    /// The limit that was met, by its name and numbers; `None` if there was none, or its numbers are not known.
+    /// Returns the limit that was reached, with its name and numbers; `None` if there is none or its numbers are unknown.
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
         self.0.limit

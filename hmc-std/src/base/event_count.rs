@@ -7,27 +7,27 @@ use std::time::Duration;
 use crate::base::lock::lock;
 use crate::base::polling;
 
-/// What one who waits does after a look.
+/// What a waiting thread does after a check.
 pub(crate) enum WaitStep<R> {
-    /// It has what it waited for, or gives up.
+    /// The wait ends, with its result.
     Ready(R),
-    /// It sleeps until there are events, or so long.
+    /// The thread sleeps until the next event, or for this long.
     Park(Duration),
 }
 
-/// A number that changes with each event, as long as somebody waits.
+/// A number that changes with each event while a thread waits.
 #[derive(Debug, Default)]
 pub(crate) struct EventCount {
     pub(crate) sequence: AtomicU64,
-    /// Held while the number changes, and between the last look at it and the sleep.
+    /// Locked while the number changes, and between its last check and the sleep.
     asleep: Mutex<()>,
     changed: Condvar,
-    /// How many sleep, or look at the number of events themselves.
+    /// The number of threads that sleep or check the number themselves.
     pub(crate) waiting: AtomicU32,
 }
 
 impl EventCount {
-    /// Looks until that is done, and sleeps in between.
+    /// Calls `look` until it ends the wait, and sleeps in between.
     pub(crate) fn wait_until<R>(&self, mut look: impl FnMut() -> WaitStep<R>) -> R {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         // Pairs with the one in `notify_all`: either the teller sees us, or we see what it tells of.
@@ -52,7 +52,7 @@ impl EventCount {
         found
     }
 
-    /// Tells those who wait to look again.
+    /// Wakes all waiting threads, which check again.
     pub(crate) fn notify_all(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) == 0 {

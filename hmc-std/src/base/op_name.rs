@@ -5,7 +5,7 @@ use std::fmt;
 use hmc_core::slots::SlotId;
 use hmc_core::types::Rank;
 
-/// The name of an operation among all of its session, for errors and logs.
+/// The name of an operation, unique in its session, for errors and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpName {
     /// The link, counted by the session.
@@ -15,7 +15,7 @@ pub struct OpName {
 }
 
 impl OpName {
-    /// The peer of the operation.
+    /// Returns the peer of the operation.
     #[must_use]
     pub fn peer(self) -> Rank {
         self.peer

@@ -18,8 +18,8 @@ const FIRST_FOLDED: u32 = 2048;
 /// How many ranks stand for them: a prime, so that neighbours and multiples of a power of two have different ones.
 const FOLDED: u32 = 1021;
 
-/// The rank of a process whose program gives it `number`, as programs of the C++ HMC do with any: a rank is itself; all others
-/// share the 1021 ranks from 2048 on. Both ends of a connection compute the same.
+/// Returns the rank of a process to which its program assigned `number`, which may be any number in programs of the C++ HMC. A number
+/// below 4096 is the rank itself; all others share the 1021 ranks from 2048 on. Both ends of a connection compute the same rank.
 #[must_use]
 pub const fn rank_of(number: u32) -> u32 {
     if number < MAX_PEERS { number } else { FIRST_FOLDED.saturating_add(number % FOLDED) }

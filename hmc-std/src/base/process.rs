@@ -28,7 +28,7 @@ impl Origin {
         self.0.is_child()
     }
 
-    /// Refuses to go on in a child.
+    /// Checks that this process is not a forked child.
     ///
     /// # Errors
     /// `Forked`.

@@ -12,53 +12,53 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::process::{Origin, forked};
 
-/// The longest time between two questions to a hook.
+/// The longest time between two calls of a hook.
 const HOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The bound of one blocking call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitLimit {
-    /// When it gives up.
+    /// The time at which the call stops waiting.
     pub(crate) at: Instant,
     hook: Option<fn() -> bool>,
 }
 
-/// Why a wait ended although what it waited for had not come.
+/// Why a wait ended without its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitStopped {
-    /// Its time had come.
+    /// The deadline passed.
     Deadline,
-    /// The hook said so.
+    /// The hook returned `true`.
     Interrupted,
-    /// The hook forked, and this is the child: it has no part in what its parent waits for.
+    /// The hook forked, and this is the child, which must not use the parent's session.
     Forked,
 }
 
-/// One wait as it goes on.
+/// The state of one wait.
 #[derive(Debug)]
 pub(crate) struct WaitTimer {
     until: WaitLimit,
-    /// When the hook is to be asked; never without one.
+    /// The time of the next call of the hook; never if there is none.
     ask_at: Instant,
 }
 
 impl WaitLimit {
-    /// A time alone: nobody is asked.
+    /// A deadline without a hook.
     pub(crate) fn time(at: Instant) -> Self {
         Self { at, hook: None }
     }
 
-    /// A time, and `hook`, if there is one.
+    /// A deadline and the session's hook, if any.
     pub(crate) fn new(at: Instant, hook: Option<fn() -> bool>) -> Self {
         Self { at, hook }
     }
 
-    /// Another time with the same hook.
+    /// Returns the limit with another deadline and the same hook.
     pub(crate) fn with_deadline(self, at: Instant) -> Self {
         Self { at, ..self }
     }
 
-    /// Begins to wait. Reads no clock where there is no hook.
+    /// Begins a wait. Reads no clock if there is no hook.
     pub(crate) fn timer(self) -> WaitTimer {
         let ask_at = self.hook.map_or(Instant::NEVER, |_| clock::now().after(HOOK_INTERVAL));
         WaitTimer { until: self, ask_at }
@@ -66,15 +66,15 @@ impl WaitLimit {
 }
 
 impl WaitTimer {
-    /// When a park has to be over.
+    /// Returns the time at which a park must end.
     pub(crate) fn park_until(&self) -> Instant {
         self.until.at.min(self.ask_at)
     }
 
-    /// Whether the wait goes on. To be called without anything held, after each park.
+    /// Checks whether the wait continues. Call it after each park, without a lock.
     ///
     /// # Errors
-    /// Why it does not.
+    /// [`WaitStopped`] if the wait has to end.
     pub(crate) fn check(&mut self) -> Result<(), WaitStopped> {
         let now = clock::now();
         if now >= self.until.at {
@@ -97,7 +97,7 @@ impl WaitTimer {
 }
 
 impl WaitStopped {
-    /// The error of a call that was doing `what`.
+    /// Returns the error of a call that waited for `what`.
     #[cold]
     pub(crate) fn error(self, what: impl fmt::Display) -> Error {
         match self {
