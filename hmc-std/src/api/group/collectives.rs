@@ -1,4 +1,4 @@
-//! What a caller asks of a group.
+//! The collectives of a group, as requests.
 
 use hmc_mem::shared::SharedBytes;
 
@@ -9,27 +9,30 @@ use super::{Exchange, Group};
 use crate::ops::request::Request;
 
 impl Group {
-    /// Is done when all members have asked for it.
+    /// Waits until all members have called `barrier`.
     ///
     /// # Errors
-    /// Of the request: `DeadlineExceeded` when a member does not come in time, `PeerDead` when one died, `Cancelled` when one
-    /// gave up, `Busy` while another collective of this group runs; the reason of an earlier failure.
+    /// Of the request:
+    /// - `DeadlineExceeded` if a member does not call it before the deadline.
+    /// - `PeerDead` if a member died; `Cancelled` if a member failed or withdrew.
+    /// - `Busy` while another collective of this group runs.
+    /// - The error of an earlier collective that failed: the group is broken.
     pub fn barrier(&self) -> Request<Collective<'_>> {
         self.request(What::Barrier)
     }
 
-    /// Copies the `bytes` of the member at position `root` to all others, where `bytes` must be as long.
+    /// Copies the `bytes` of the member at position `root` to the `bytes` of all others, which have the same length.
     ///
     /// # Errors
-    /// As [`Group::barrier`]; `InvalidConfig` for a root that is none; `Length` when lengths differ.
+    /// Those of [`Group::barrier`]; `InvalidConfig` if `root` is not a position; `Length` if lengths differ.
     pub fn broadcast<'a>(&'a self, root: usize, bytes: &'a mut [u8]) -> Request<Collective<'a>> {
         self.broadcast_view(root, SharedBytes::of_mut(bytes))
     }
 
-    /// As [`Group::broadcast`], for bytes that others may read and write meanwhile: what they write may be lost or sent.
+    /// As [`Group::broadcast`], for bytes that other threads and processes may access meanwhile: what they write may be lost or sent.
     ///
     /// # Errors
-    /// As [`Group::broadcast`], and `InvalidConfig` for bytes that may only be read.
+    /// Those of [`Group::broadcast`]; `InvalidConfig` if the bytes may only be read.
     #[doc(hidden)]
     pub fn broadcast_view<'a>(
         &'a self,
@@ -43,7 +46,7 @@ impl Group {
     /// `recv` has [`Group::len`] times as many bytes as `send`; elsewhere it is not used and may be empty.
     ///
     /// # Errors
-    /// As [`Group::broadcast`].
+    /// Those of [`Group::broadcast`].
     pub fn gather<'a>(
         &'a self,
         root: usize,
@@ -53,10 +56,10 @@ impl Group {
         self.gather_view(root, SharedBytes::of(send), SharedBytes::of_mut(recv))
     }
 
-    /// As [`Group::gather`], for bytes that others may read and write meanwhile.
+    /// As [`Group::gather`], for bytes that other threads and processes may access meanwhile.
     ///
     /// # Errors
-    /// As [`Group::gather`], and `InvalidConfig` for bytes to be received that may only be read.
+    /// Those of [`Group::gather`]; `InvalidConfig` if the bytes to be received may only be read.
     #[doc(hidden)]
     pub fn gather_view<'a>(
         &'a self,
@@ -72,7 +75,7 @@ impl Group {
     /// be empty.
     ///
     /// # Errors
-    /// As [`Group::broadcast`].
+    /// Those of [`Group::broadcast`].
     pub fn scatter<'a>(
         &'a self,
         root: usize,
@@ -82,10 +85,10 @@ impl Group {
         self.scatter_view(root, SharedBytes::of(send), SharedBytes::of_mut(recv))
     }
 
-    /// As [`Group::scatter`], for bytes that others may read and write meanwhile.
+    /// As [`Group::scatter`], for bytes that other threads and processes may access meanwhile.
     ///
     /// # Errors
-    /// As [`Group::scatter`], and `InvalidConfig` for bytes to be received that may only be read.
+    /// Those of [`Group::scatter`]; `InvalidConfig` if the bytes to be received may only be read.
     #[doc(hidden)]
     pub fn scatter_view<'a>(
         &'a self,
@@ -100,15 +103,15 @@ impl Group {
     /// times as many bytes as `send`.
     ///
     /// # Errors
-    /// As [`Group::barrier`]; `Length` when lengths do not fit.
+    /// Those of [`Group::barrier`]; `Length` if lengths do not fit.
     pub fn allgather<'a>(&'a self, send: &'a [u8], recv: &'a mut [u8]) -> Request<Collective<'a>> {
         self.allgather_view(SharedBytes::of(send), SharedBytes::of_mut(recv))
     }
 
-    /// As [`Group::allgather`], for bytes that others may read and write meanwhile.
+    /// As [`Group::allgather`], for bytes that other threads and processes may access meanwhile.
     ///
     /// # Errors
-    /// As [`Group::allgather`], and `InvalidConfig` for bytes to be received that may only be read.
+    /// Those of [`Group::allgather`]; `InvalidConfig` if the bytes to be received may only be read.
     #[doc(hidden)]
     pub fn allgather_view<'a>(
         &'a self,
@@ -118,11 +121,11 @@ impl Group {
         self.request(What::Allgather { send, recv })
     }
 
-    /// Gives each member the block of `send` at its position, and takes one of each into `recv`, in the order of
-    /// positions. Both have the same length, a multiple of [`Group::len`].
+    /// Sends each member the block of `send` at its position, and receives a block of each into `recv`, in the order of positions.
+    /// `send` and `recv` have the same length, a multiple of [`Group::len`].
     ///
     /// # Errors
-    /// As [`Group::barrier`]; `Length` when lengths do not fit.
+    /// Those of [`Group::barrier`]; `Length` if lengths do not fit.
     pub fn alltoall<'a>(
         &'a self,
         send: &'a [u8],
@@ -132,10 +135,10 @@ impl Group {
         self.alltoall_view(SharedBytes::of(send), SharedBytes::of_mut(recv), how)
     }
 
-    /// As [`Group::alltoall`], for bytes that others may read and write meanwhile.
+    /// As [`Group::alltoall`], for bytes that other threads and processes may access meanwhile.
     ///
     /// # Errors
-    /// As [`Group::alltoall`], and `InvalidConfig` for bytes to be received that may only be read.
+    /// Those of [`Group::alltoall`]; `InvalidConfig` if the bytes to be received may only be read.
     #[doc(hidden)]
     pub fn alltoall_view<'a>(
         &'a self,
@@ -146,12 +149,12 @@ impl Group {
         self.request(What::Alltoall { send, recv, how })
     }
 
-    /// Gives each member the part of `send` at its position and takes one of each into `recv`, by position. Parts may differ
-    /// in length; the one for a member must be as long as the one that it takes of us. How they are exchanged is
-    /// [`Exchange::Auto`]'s choice for the longest.
+    /// Sends each member the part of `send` at its position, and receives a part of each into the part of `recv` at its position.
+    /// Parts may differ in length, but a part that is sent must be as long as the part into which its receiver takes it. The exchange
+    /// is the one that [`Exchange::Auto`] chooses for the longest part.
     ///
     /// # Errors
-    /// As [`Group::barrier`]; `Length` when there are not [`Group::len`] parts, or lengths do not fit.
+    /// Those of [`Group::barrier`]; `Length` if there are not [`Group::len`] parts, or lengths do not fit.
     pub fn alltoallv<'a>(
         &'a self,
         send: &[&'a [u8]],
@@ -162,13 +165,12 @@ impl Group {
         self.request(What::Alltoallv { send, recv })
     }
 
-    /// Reduces the blocks of `send`, one for each member in the order of positions: `recv` gets the reduction of all
-    /// members' blocks for this one. `send` has [`Group::len`] times as many bytes as `recv`, which has whole elements.
-    /// Takes up to
-    /// 8 MiB of memory, which the group keeps.
+    /// Reduces the blocks of `send`, one for each member in the order of positions: `recv` gets the reduction of all members' blocks
+    /// for this member. `send` has [`Group::len`] times as many bytes as `recv`, which has whole elements. Uses up to 8 MiB of
+    /// memory, which the group keeps.
     ///
     /// # Errors
-    /// As [`Group::barrier`]; `Length` when lengths do not fit.
+    /// Those of [`Group::barrier`]; `Length` if lengths do not fit.
     pub fn reduce_scatter<'a>(
         &'a self,
         element: Element,
@@ -180,10 +182,10 @@ impl Group {
         self.request(What::ReduceScatter { send: SharedBytes::of(send), numbers })
     }
 
-    /// As [`Group::reduce_scatter`], for bytes that others may read and write meanwhile.
+    /// As [`Group::reduce_scatter`], for bytes that other threads and processes may access meanwhile.
     ///
     /// # Errors
-    /// As [`Group::reduce_scatter`], and `InvalidConfig` for bytes to be received that may only be read.
+    /// Those of [`Group::reduce_scatter`]; `InvalidConfig` if the bytes to be received may only be read.
     #[doc(hidden)]
     pub fn reduce_scatter_view<'a>(
         &'a self,
@@ -196,12 +198,11 @@ impl Group {
         self.request(What::ReduceScatter { send, numbers })
     }
 
-    /// Reduces the `bytes` of all members, number by number; all get the result, in place, in the same bits. `bytes` has
-    /// whole elements and the same length everywhere. Takes up to 8 MiB of memory, which the group
-    /// keeps.
+    /// Reduces the `bytes` of all members, element by element, in place. All members get the same bits. `bytes` has whole elements and
+    /// the same length at all members. Uses up to 8 MiB of memory, which the group keeps.
     ///
     /// # Errors
-    /// As [`Group::barrier`]; `Length` when lengths do not fit.
+    /// Those of [`Group::barrier`]; `Length` if lengths do not fit.
     pub fn allreduce<'a>(
         &'a self,
         element: Element,
@@ -211,10 +212,10 @@ impl Group {
         self.request(What::Allreduce(Numbers { element, op, memory: Memory::Exclusive(bytes) }))
     }
 
-    /// As [`Group::allreduce`], for bytes that others may read and write meanwhile.
+    /// As [`Group::allreduce`], for bytes that other threads and processes may access meanwhile.
     ///
     /// # Errors
-    /// As [`Group::allreduce`], and `InvalidConfig` for bytes to be received that may only be read.
+    /// Those of [`Group::allreduce`]; `InvalidConfig` if the bytes to be received may only be read.
     #[doc(hidden)]
     pub fn allreduce_view<'a>(
         &'a self,

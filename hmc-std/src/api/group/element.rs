@@ -1,9 +1,8 @@
-//! What reductions are made of: kinds of numbers, and what is done with two of them. Bytes in, bytes out; it knows
-//! nothing of ranks.
+//! Reductions of two sequences of numbers, as bytes: the kinds of numbers, and the operations. Knows no ranks.
 
 use super::float16;
 
-/// What the bytes of a reduction are: numbers in the byte order of this machine, at any address.
+/// The type of the numbers in the bytes of a reduction. They have the byte order of this machine, and need no alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Element {
@@ -15,8 +14,7 @@ pub enum Element {
     I32,
     /// Of 64 bits.
     I64,
-    /// Whole numbers of 8 bits without a sign. Of truth values (0 and 1) [`Reduce::Max`] is "any" and [`Reduce::Min`] is
-    /// "all".
+    /// Whole numbers of 8 bits without a sign. For truth values (0 and 1), [`Reduce::Max`] is "any" and [`Reduce::Min`] is "all".
     U8,
     /// Of 16 bits.
     U16,
@@ -24,9 +22,9 @@ pub enum Element {
     U32,
     /// Of 64 bits.
     U64,
-    /// IEEE 754's binary16. Each step is done in `f32` and rounded to the nearest, of two equally near to the even one.
+    /// IEEE 754 binary16. Each step is computed in `f32` and rounded to nearest, ties to even.
     F16,
-    /// bfloat16, the upper half of an `f32`. Each step as of [`Element::F16`].
+    /// bfloat16, the upper half of an `f32`. Each step is computed as for [`Element::F16`].
     BF16,
     /// IEEE 754's binary32.
     F32,
@@ -51,7 +49,7 @@ impl Element {
         Self::F64,
     ];
 
-    /// Bytes of one.
+    /// Returns the length of one number in bytes.
     #[must_use]
     pub const fn len_bytes(self) -> usize {
         match self {
@@ -62,8 +60,8 @@ impl Element {
         }
     }
 
-    /// Puts `op` of each number of `into` and the one of `with` at the same place in the place of the former. What one of
-    /// them has more than the other, and what is less than a number at the end, stays as it is.
+    /// Replaces each number of `into` by `op` of it and the number of `with` at the same offset. Numbers that only one of them has, and
+    /// an incomplete number at the end, stay unchanged.
     pub(super) fn reduce(self, op: Reduce, into: &mut [u8], with: &[u8]) {
         match self {
             Self::I8 => fold::<1, i8>(op, into, with),
@@ -82,11 +80,11 @@ impl Element {
     }
 }
 
-/// What is done with the numbers of two ranks.
+/// The operation of a reduction.
 ///
-/// Whole numbers wrap at their ends, as by `wrapping_add` and `wrapping_mul`. With numbers that have a fraction, `Min` and
-/// `Max` of anything and a NaN is a NaN; of -0 and +0 they give the one that comes first in the order of the reduction. A NaN
-/// that comes out is always the same one (quiet, positive, no payload): processors choose differently.
+/// Whole numbers wrap, as by `wrapping_add` and `wrapping_mul`. For floating-point numbers, `Min` and `Max` of any number and a NaN
+/// are a NaN; of -0 and +0 they are the first in the order of the reduction. A NaN result is always the same one (quiet, positive,
+/// no payload), because processors choose different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reduce {

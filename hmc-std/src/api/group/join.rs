@@ -30,12 +30,14 @@ pub struct Join<'a> {
 }
 
 impl Session {
-    /// A group of `ranks`, ours among them, in this order, once all of them are connected.
+    /// Makes a group of `ranks` in this order, this session's rank among them. Waits until all of them are connected.
     ///
     /// # Errors
-    /// Of the request: `InvalidConfig` for a list without our rank or with one twice; `DeadlineExceeded`, with the rank that
-    /// did not connect; `Interrupted`; `Unsupported` for a peer that has no data plane; `SystemLimit` when descriptors are
-    /// used up.
+    /// Of the request:
+    /// - `InvalidConfig` if the list lacks this session's rank or has a rank twice.
+    /// - `DeadlineExceeded`, with the rank that did not connect; `Interrupted`.
+    /// - `Unsupported` for a peer without a data plane.
+    /// - `SystemLimit` if no descriptor is left.
     pub fn group<'a>(&'a self, ranks: &'a [u32]) -> Request<Join<'a>> {
         Request::new(Join { shared: &self.shared, ranks })
     }
@@ -59,7 +61,7 @@ impl Join<'_> {
         })
     }
 
-    /// The first rank that is not connected.
+    /// Returns the first rank that is not connected.
     fn missing(&self) -> Option<u32> {
         let own = self.shared.config.rank.0;
         let is_there = |rank| self.shared.link(Rank(rank)).is_some_and(|l| l.is_ready_now());

@@ -63,17 +63,18 @@ use flight::Message;
 
 pub use element::{Element, Reduce};
 
-/// How members exchange what each has for each other.
+/// The order in which members exchange the blocks that they have for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Exchange {
     /// [`Exchange::Direct`] for up to 8 members or blocks of up to 64 KiB, else [`Exchange::Ring`].
     #[default]
     Auto,
-    /// With all others at once, in an order in which no member is everybody's first. The fastest, but it takes up to 4 MiB
-    /// of buffers for each member.
+    /// With all others at the same time; each member begins with another one. The fastest exchange, but it uses up to 4 MiB of buffers
+    /// for each member.
     Direct,
-    /// With one after the other: in step `s` to the member `s` places on, from the one `s` places back.
+    /// With one after the other: step `s` sends to the member `s` positions after this one, and receives from the member `s` positions
+    /// before.
     Ring,
 }
 
@@ -188,32 +189,32 @@ impl Drop for Members {
     }
 }
 
-/// An ordered set of ranks that does things together: see [the module](self).
+/// An ordered set of ranks that performs collectives: see [the module](self).
 ///
-/// Handles are cheap to clone, can be sent to other threads, and stand for one group: one collective runs at a time, and
-/// another one beside it fails as `Busy`. Each ends within the session's deadline (default 30 s), or that of
-/// [`Request::within`](crate::Request::within). Positions count from 0 in the order of the ranks that the group was made of. A peer that
-/// died and came back is no member any more: make a new group.
+/// Clones are handles of the same group and can be sent to other threads. One collective runs at a time; another one fails with
+/// `Busy`. Each ends within the session's deadline (default 30 s), or that of [`Request::within`](crate::Request::within). Positions
+/// count from 0 in the order of the ranks with which the group was made. A peer that died and reconnected is not a member of the
+/// group: make a new group.
 #[derive(Clone, Debug)]
 pub struct Group {
     members: Arc<Members>,
 }
 
 impl Group {
-    /// How many members it has, this one included: at least 1.
+    /// Returns the number of members, including this one: at least 1.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "no group is empty")]
     pub fn len(&self) -> usize {
         self.members.ranks.len()
     }
 
-    /// The ranks of the members, by position.
+    /// Returns the ranks of the members, by position.
     #[must_use]
     pub fn ranks(&self) -> &[u32] {
         &self.members.ranks
     }
 
-    /// This member's position: at least 0, less than [`Group::len`].
+    /// Returns this member's position: 0 to [`Group::len`] - 1.
     #[must_use]
     pub fn position(&self) -> usize {
         self.members.position
