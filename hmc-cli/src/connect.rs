@@ -94,6 +94,10 @@ impl PeerArgs {
     pub(crate) fn connect(&self, buffer: u64) -> Result<(Session, Peer)> {
         let address = self.address()?;
         let what = || format!("cannot reach rank {} at {address}", self.peer);
+        if self.rank == Some(self.peer) {
+            let text = "this command cannot have the peer's rank; choose another --rank";
+            return Err(Failure::new(text).during(what()));
+        }
         let mut tries = TRIES;
         loop {
             let rank = self.rank.unwrap_or_else(free_rank);
@@ -253,6 +257,9 @@ mod tests {
         assert_eq!(ranks.len(), 1 + TRIES, "{failure}");
         assert!(ranks.iter().collect::<BTreeSet<_>>().len() > 2, "{ranks:?}");
         assert!(failure.starts_with("cannot reach rank 0 at tcp://127.0.0.1:"), "{failure}");
+        let own = reach(Some("tcp://127.0.0.1:1".to_owned()), Some(0)).connect(0);
+        let own = own.expect_err("the peer's rank").to_string();
+        assert!(own.contains("choose another --rank"), "{own}");
         // One that was asked for is tried once.
         assert_eq!(refused(Some(7), TAKEN).0, [7]);
     }

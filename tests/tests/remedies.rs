@@ -132,6 +132,8 @@ fn dials_that_lead_nowhere() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = by(3, &Address::Tcp(free), ConnType::Auto);
     e.add("nobody", nobody, Unavailable, Some(3), &["is the peer listening there?"]);
+    let nobody = by(3, &dir.address(), ConnType::Auto);
+    e.add("no socket", nobody, Unavailable, Some(3), &["start the process of that rank"]);
     let any = |address: &Address| near.connect(address).within(LONG).wait();
     e.add("empty", any(&empty.address()), Unavailable, None, &["start the peer first"]);
     let me = Address::Tcp(near.tcp_addr().unwrap());

@@ -1,7 +1,7 @@
 //! The file that is sent: opened once, known to be a regular file, read by its data extents so that
 //! holes stay holes.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -104,8 +104,10 @@ impl Source {
 
 /// The base name under which a path's file is sent.
 pub(crate) fn name_of(path: &Path) -> Result<Vec<u8>> {
-    let name: OsString = path.file_name().unwrap_or_default().to_owned();
-    let bytes = name.into_vec();
+    let name = path.file_name().ok_or_else(|| {
+        Failure::new("it is a folder; name the files in it").during(path.display())
+    })?;
+    let bytes = name.to_owned().into_vec();
     base_name(&bytes).map_err(|f| f.during(path.display()))?;
     Ok(bytes)
 }
@@ -137,6 +139,8 @@ mod tests {
         assert_eq!(name_of(Path::new("/tmp/x.bin")).expect("a name"), b"x.bin");
         name_of(Path::new("/tmp/..")).expect_err("a folder");
         name_of(Path::new("/")).expect_err("a folder");
+        let failure = name_of(Path::new(".")).expect_err("a folder").to_string();
+        assert!(failure.contains("name the files in it"), "{failure}");
     }
 
     #[test]

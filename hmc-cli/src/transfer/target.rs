@@ -35,7 +35,8 @@ impl TargetDir {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| {
             let e = std::io::Error::from(e);
-            Failure::new(format!("cannot open the folder {}: {e}", path.display()))
+            let path = path.display();
+            Failure::new(format!("cannot open the folder {path}: {e}; name one that exists"))
         })?;
         Ok(Self { fd, path: path.to_path_buf() })
     }
@@ -243,6 +244,8 @@ mod tests {
         std::fs::write(&file, b"").expect("writable");
         let failure = TargetDir::open(&file).expect_err("a file");
         assert!(failure.to_string().contains("cannot open the folder"), "{failure}");
+        let failure = TargetDir::open(&dir.join("missing")).expect_err("there is none");
+        assert!(failure.to_string().ends_with("name one that exists"), "{failure}");
         let folder = TargetDir::open(&dir).expect("there");
         let target = Target::create(&folder, b"a", META, false).expect("made");
         assert_eq!(target.size(), 3);

@@ -292,6 +292,10 @@ pub(crate) fn open_path(path: &std::path::Path, until: WaitLimit) -> Result<Owne
                 sleeps = true;
             }
             Err(Errno::INTR) => {}
+            Err(e @ (Errno::NOENT | Errno::NOTDIR)) => {
+                let e = Error::io(format_args!("cannot connect to {}", path.display()), e);
+                return Err(e.with_remedy("start the process of that rank, or name its folder"));
+            }
             begun => {
                 let fd = finish_connect(fd, begun, &path.display(), until)?;
                 if sleeps {
