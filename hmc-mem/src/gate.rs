@@ -59,8 +59,8 @@ pub struct WindowGate<'a> {
 }
 
 impl<'a> WindowGate<'a> {
-    /// Returns the gate in `word`. A page of zeros is an open window of epoch 0 without active copies, so the
-    /// owner calls [`Self::close`] before it shares the page.
+    /// Returns the gate in `word`. A word of zeros is a window that is open under epoch 0, without active copies: the
+    /// owner calls [`Self::close`] before it shares the word, or has no window of epoch 0.
     #[must_use]
     pub const fn new(word: &'a Word64) -> Self {
         Self { word }

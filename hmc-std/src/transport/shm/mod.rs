@@ -112,8 +112,8 @@ impl ShmDataPlane {
         }
         let page = Mapping::builder().huge(false).create(page_bytes)?;
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
-            // A word of zeros would be an open window.
-            window_gates(&page, index, gates).close();
+            // The other gates stay zeros, which no window opens: the first epoch of each is 1. Most peers have few windows.
+            window_gates(&page, index, 1).close();
         }
         let page_fd = page.fd()?.try_clone_to_owned().map_err(no_descriptor)?;
         // Without memory or descriptors for it, control frames stay on the socket.
