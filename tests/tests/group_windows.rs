@@ -124,9 +124,25 @@ fn a_member_whose_deadline_passes_tells_its_partner() {
         told.lock().unwrap().recv_timeout(LONG).expect("the other gave up");
         let begun = Instant::now();
         let e = block_on(receives).expect_err("the other gave up");
-        assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}");
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+        assert_eq!(e.peer().map(|r| r.0), Some(0), "{e}");
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     });
+}
+
+/// Each waits for the other one, and they give up at about the same time.
+#[test]
+fn members_with_equal_deadlines_end_by_these() {
+    let members = GroupFixture::new(Via::Shm, 2);
+    for round in 0..10 {
+        members.each(|group| {
+            group.barrier().within(LONG).wait().expect("both do it");
+            let root = 1 - group.position();
+            let late = group.broadcast(root, &mut [0; 8]).within(SHORT / 2).wait();
+            let e = late.expect_err("nobody sends");
+            assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "round {round}: {e}");
+        });
+    }
 }
 
 /// Exchanges with each other member, and says what is wrong with what came.

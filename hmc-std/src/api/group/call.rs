@@ -86,7 +86,7 @@ impl Drop for Running<'_> {
         }
         if !self.is_over {
             self.members.waker.unpark_task();
-            self.members.report_failure();
+            self.members.report_failure(false);
             self.break_group(Error::new(ErrorKind::Cancelled, "its future was dropped"));
         }
         let mut state = lock(&self.members.state);

@@ -41,6 +41,10 @@ const WANTED: u64 = 16;
 const OFFERED: u64 = 24;
 /// Written by the peer: not 0 after a collective failed there.
 const FAILED: u64 = 32;
+/// That word if it failed because its time was over.
+const LATE: u64 = 2;
+/// That word if it failed for another reason. The peer can write any other value, which means the same.
+const GAVE_UP: u64 = 1;
 /// Written by the owner, in a cache line of its own: not 0 while it sleeps.
 const PARKED: u64 = 64;
 /// Offset of the ring.
@@ -130,9 +134,10 @@ impl Channel {
         }
     }
 
-    /// Tells the peer that a collective failed here. A peer that cannot be told has exited or left.
-    pub(super) fn report_failure(&self, peer: &Peer) {
-        report_failure(peer, &self.theirs, get(&self.wanted), get(&self.offered));
+    /// Tells the peer that a collective failed here, because its time was over or for another reason. A peer that cannot be told has
+    /// exited or left.
+    pub(super) fn report_failure(&self, peer: &Peer, is_late: bool) {
+        report_failure(peer, &self.theirs, (get(&self.wanted), get(&self.offered)), is_late);
     }
 
     /// Puts a piece into the peer's ring, if there is one, and writes all words.
@@ -174,7 +179,7 @@ impl Channel {
         if failure == Failure::PeerDead {
             return Err(Error::peer_dead(peer.rank(), "its process has ended"));
         }
-        Err(gave_up(peer))
+        Err(gave_up(peer, self.word(FAILED)?))
     }
 
     /// Writes the words if the peer lacks an announcement.
@@ -184,9 +189,15 @@ impl Channel {
 }
 
 /// Tells the peer, whose window that is, that a collective failed here.
-pub(super) fn report_failure(peer: &Peer, theirs: &MappedWindow, wanted: u64, offered: u64) {
+pub(super) fn report_failure(
+    peer: &Peer,
+    theirs: &MappedWindow,
+    (wanted, offered): (u64, u64),
+    is_late: bool,
+) {
     // With the announcements, the peer compares lengths before it looks at the failure.
-    let words = [(WANTED, wanted), (OFFERED, offered), (FAILED, 1)];
+    let failed = if is_late { LATE } else { GAVE_UP };
+    let words = [(WANTED, wanted), (OFFERED, offered), (FAILED, failed)];
     if let Ok(Some(1..)) = theirs.publish(None, &words, PARKED) {
         wake(peer);
     }
@@ -199,6 +210,13 @@ fn wake(peer: &Peer) {
     let _ = peer.link.send(&ControlMessage::Pong(0));
 }
 
-fn gave_up(peer: &Peer) -> Error {
-    Error::new(ErrorKind::Cancelled, "a collective failed at this member").with_peer(peer.rank())
+/// The error of a peer that wrote `failed`, which can be any number.
+#[cold]
+fn gave_up(peer: &Peer, failed: u64) -> Error {
+    let (kind, what) = if failed == LATE {
+        (ErrorKind::DeadlineExceeded, "the time of the collective was over at this member")
+    } else {
+        (ErrorKind::Cancelled, "a collective failed at this member")
+    };
+    Error::new(kind, what).with_peer(peer.rank())
 }

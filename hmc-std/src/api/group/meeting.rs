@@ -178,7 +178,7 @@ impl Drop for Meeting<'_, '_> {
         if let (Step::Answers, Some(_), Some(theirs)) = (&self.step, &self.ours, &self.theirs)
             && !self.peer.shared.origin.is_child()
         {
-            channel::report_failure(self.peer, theirs, 0, 0);
+            channel::report_failure(self.peer, theirs, (0, 0), clock::now() >= self.by);
         }
     }
 }

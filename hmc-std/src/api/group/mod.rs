@@ -22,7 +22,8 @@
 //! of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange with it later ends by its own
 //! deadline. So does a partner that was only to receive, and has received a message of at most 4 KiB: it is sent whole with its
 //! offer; of a channel, one of at most 256 KiB, which lies whole in the ring. Members that have a channel to the failed one learn
-//! of it in their next wait for it, also if it failed because its deadline passed. A member that writes wrong counts into a
+//! of it in their next wait for it. A member whose deadline passed ends its partners as `DeadlineExceeded`, also those whose own deadlines
+//! are later. A member that writes wrong counts into a
 //! window fails the collective as `Protocol`. A group in which a collective failed is broken: members may stand at different
 //! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once all
 //! members have seen the failure, nothing of it is left on their links: make a new group.
@@ -170,10 +171,10 @@ impl Members {
         }
     }
 
-    /// A collective failed here: members with a channel to this one fail too.
-    fn report_failure(&self) {
+    /// A collective failed here, because its time was over or for another reason: members with a channel to this one fail too.
+    fn report_failure(&self, is_late: bool) {
         if !self.shared.origin.is_child() {
-            self.channels().for_each(|(peer, channel)| channel.report_failure(peer));
+            self.channels().for_each(|(peer, channel)| channel.report_failure(peer, is_late));
         }
     }
 }

@@ -150,7 +150,7 @@ impl<'m, 'a> Round<'m, 'a> {
             let _ = begins.try_for_each(|message| self.begin(message));
             let _ = self.announce(begun);
             if let Some(channel) = channel {
-                channel.report_failure(meeting.peer);
+                channel.report_failure(meeting.peer, false);
             }
         }
         self.meetings.is_empty()
@@ -283,9 +283,10 @@ impl Call<'_> {
         }
         let mut e = e;
         let by = clock::now().after(Duration::from_nanos(GRACE_NS));
+        let late = e.kind() == ErrorKind::DeadlineExceeded;
         // A death all know by themselves. Others may have longer deadlines.
         if e.kind() != ErrorKind::PeerDead {
-            self.members.report_failure();
+            self.members.report_failure(late);
         }
         if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
             let doubtful = e.kind() == ErrorKind::Cancelled;
@@ -312,7 +313,6 @@ impl Call<'_> {
                 }
             }
         }
-        let late = e.kind() == ErrorKind::DeadlineExceeded;
         round.withdraw(if late { AbortReason::DeadlineExceeded } else { AbortReason::Cancelled });
         // What is wrong is known: only answers are waited for.
         let answered = self.wait(links, by, || {

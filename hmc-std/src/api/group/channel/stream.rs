@@ -96,8 +96,8 @@ impl Stream<'_, '_> {
             return Ok(false);
         }
         // Read first: a member that failed or left wrote all other words before.
-        let closed = self.channel.is_closed.load(Ordering::Relaxed);
-        let failed = closed || self.channel.word(FAILED)? != 0;
+        let failed = self.channel.word(FAILED)?;
+        let has_failed = failed != 0 || self.channel.is_closed.load(Ordering::Relaxed);
         let has_ended = matches!(self.peer.link.state(), LinkState::Leaving | LinkState::Dead);
         let before = (self.done, self.is_agreed);
         self.agree()?;
@@ -109,14 +109,14 @@ impl Stream<'_, '_> {
         self.over = self.is_agreed && self.done == self.len();
         self.has_moved = before != (self.done, self.is_agreed);
         if !self.over && !self.has_moved {
-            if failed {
-                return Err(gave_up(self.peer));
+            if has_failed {
+                return Err(gave_up(self.peer, failed));
             }
             if has_ended {
                 return Err(self.peer.link.gone());
             }
         }
-        Ok(failed || has_ended)
+        Ok(has_failed || has_ended)
     }
 
     /// Compares the lengths, once the other end has announced its own. A member that announced its next message had agreed to

@@ -140,6 +140,8 @@ const CASES: &[Case] = &[
     ("the longest receive", true, &[(WANTED, announcement(1, LEN_MASK))], Some(ErrorKind::Length)),
     ("the next receive, and no space", true, &[(WANTED, announcement(2, 0))], None),
     ("a failure", true, &[(FAILED, 1)], Some(ErrorKind::Cancelled)),
+    ("a deadline", true, &[(FAILED, 2)], Some(ErrorKind::DeadlineExceeded)),
+    ("an unknown failure", true, &[(FAILED, 3)], Some(ErrorKind::Cancelled)),
     (
         "a failure and a length",
         true,
@@ -165,7 +167,9 @@ const CASES: &[Case] = &[
     ("no length", false, &[(OFFERED, announcement(1, 0))], Some(ErrorKind::Length)),
     ("bytes that were not offered", false, &[(FILLED, RING_BYTES)], None),
     ("the next message, and no bytes", false, &[(OFFERED, announcement(2, 0))], None),
-    ("a failure", false, &[(FAILED, u64::MAX)], Some(ErrorKind::Cancelled)),
+    ("an unknown failure", false, &[(FAILED, u64::MAX)], Some(ErrorKind::Cancelled)),
+    ("a deadline", false, &[(FAILED, 2)], Some(ErrorKind::DeadlineExceeded)),
+    ("a deadline in the upper half", false, &[(FAILED, 2 << 32)], Some(ErrorKind::Cancelled)),
     ("a sleeping owner", false, &[(PARKED, u64::MAX)], None),
     ("bytes in the ring alone", false, &[(RING, u64::MAX), (RING + RING_BYTES - 8, 7)], None),
 ];
