@@ -327,7 +327,7 @@ fn collectives_of_four_members_on_one_thread() {
             // Nobody else comes. Over shared memory a member sees that the others have left their group.
             if me == 0 {
                 let late = group.barrier().within(Duration::from_millis(50)).await.unwrap_err();
-                let kinds = [ErrorKind::DeadlineExceeded, ErrorKind::Cancelled];
+                let kinds = [ErrorKind::DeadlineExceeded, ErrorKind::Closed];
                 let allowed = if via == Via::Shm { &kinds[..] } else { &kinds[..1] };
                 assert!(allowed.contains(&late.kind()), "{via:?}: {late}");
                 assert!(group.broken().is_some());

@@ -1,5 +1,5 @@
 //! Collectives between members of one host, which put bytes straight into each other's windows (docs/WIRE.md, 9): a member is
-//! killed in each of them, stays away, or sends wrong notices; groups at once; members that sleep.
+//! killed in each of them, stays away, leaves, or sends wrong notices; groups at once; members that sleep.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -13,7 +13,7 @@ use std::future::IntoFuture as _;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use hmc_std::{Access, Error, ErrorKind, Exchange, Group};
+use hmc_std::{Access, Error, ErrorKind, Exchange, Group, Session};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{Via, bound};
 use hmc_tests::executor::{block_on, poll_once};
@@ -142,6 +142,46 @@ fn members_with_equal_deadlines_end_by_these() {
             let e = late.expect_err("nobody sends");
             assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "round {round}: {e}");
         });
+    }
+}
+
+/// However it leaves, and however far it has come with that: it did not die, and it did not fail.
+#[test]
+fn a_member_that_leaves_before_its_part_has_left() {
+    /// Returns what is left of it.
+    type Leaves = fn(Group, Session) -> Option<Session>;
+    let disconnects: Leaves = |_group, session| {
+        session.peer(0).unwrap().disconnect().within(LONG).wait().unwrap();
+        Some(session)
+    };
+    let ends: Leaves = |_group, session| {
+        session.shutdown().within(LONG).wait().unwrap();
+        None
+    };
+    let goes: Leaves = |_, _| None;
+    let drops: Leaves = |_, session| Some(session);
+    for via in Via::all() {
+        // Without windows nobody learns that a group was dropped.
+        let all = [disconnects, ends, goes, drops];
+        for (n, leaves) in all.iter().enumerate().take(if via == Via::Shm { 4 } else { 3 }) {
+            let mut members = GroupFixture::new(via, 2);
+            let gone = members.sessions.pop().unwrap();
+            let stays = &members.sessions[0];
+            std::thread::scope(|s| {
+                let waits = s.spawn(|| {
+                    let group = stays.group(&[0, 1]).wait().unwrap();
+                    group.barrier().within(LONG).wait().expect("both come");
+                    let mut bytes = vec![0; 1 << 20];
+                    group.broadcast(1, &mut bytes).within(LONG).wait().expect_err("it leaves")
+                });
+                let group = gone.group(&[0, 1]).wait().unwrap();
+                group.barrier().within(LONG).wait().expect("both come");
+                let _left = leaves(group, gone);
+                let e = waits.join().unwrap();
+                assert_eq!(e.kind(), ErrorKind::Closed, "{via:?}, way {n}: {e}");
+                assert_eq!(e.peer().map(|r| r.0), Some(1), "{via:?}, way {n}: {e}");
+            });
+        }
     }
 }
 

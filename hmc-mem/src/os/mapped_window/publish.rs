@@ -24,6 +24,13 @@ impl MappedWindow {
         self.len() == 0
     }
 
+    /// Returns whether its owner has not closed the window, and its link uses it.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let is_open = self.gate().is_ok_and(|gate| gate.is_open(self.gate_epoch()));
+        is_open && !self.retired.load(Ordering::Acquire)
+    }
+
     /// Copies a range of bytes to an offset, if there is one, then stores `words`, each at its offset, with release ordering: a
     /// reader that acquires one sees the bytes. Returns the word at `look`, read after a sequentially consistent fence; `None` if the
     /// window was closed meanwhile: all was stored, but perhaps too late for its owner.
@@ -102,11 +109,16 @@ mod tests {
         // It is closed between the words and the exit.
         let gate = entered(&w);
         let published = w.publish_inside(copy(), &[(0, 7)], 64, range(0, 1024));
+        assert!(w.is_open());
         w.gate().unwrap().close();
+        assert!(!w.is_open());
         assert_eq!((w.exit_published(gate, published), word(0)), (Ok(None), 7));
         assert_eq!(w.publish(copy(), &[(0, 8)], 64), Err(REVOKED));
         assert_eq!(word(0), 7, "nothing is stored");
         let (writing, _theirs) = window(Access::WRITE);
         assert!(writing.publish(None, &[], 64).is_err(), "it looks, too");
+        assert!(writing.is_open());
+        writing.retire();
+        assert!(!writing.is_open());
     }
 }

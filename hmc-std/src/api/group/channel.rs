@@ -72,8 +72,6 @@ pub(super) struct Channel {
     wanted: AtomicU64,
     /// An announcement was not sent yet.
     is_stale: AtomicBool,
-    /// The peer's window is closed: it takes part in nothing any more.
-    is_closed: AtomicBool,
 }
 
 fn get(n: &AtomicU64) -> u64 {
@@ -108,7 +106,6 @@ impl Channel {
             receives: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             is_stale: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -149,12 +146,8 @@ impl Channel {
             (OFFERED, get(&self.offered)),
         ];
         let parked = match self.theirs.publish(piece, &words, PARKED) {
-            Ok(Some(parked)) => parked,
-            Ok(None) => {
-                // The peer may have had its bytes before it closed its window: its words say so.
-                self.is_closed.store(true, Ordering::Relaxed);
-                0
-            }
+            // The peer may have had its bytes before it closed its window: its words say so.
+            Ok(parked) => parked.unwrap_or(0),
             Err(failure) => return self.refused(peer, failure, piece.is_some()),
         };
         self.is_stale.store(false, Ordering::Relaxed);
@@ -170,16 +163,21 @@ impl Channel {
     fn refused(&self, peer: &Peer, failure: Failure, has_piece: bool) -> Result<()> {
         if !has_piece {
             // A member that did its part and left needs no counts, and has written all of its own words.
-            if failure != Failure::PeerDead {
-                self.is_closed.store(true, Ordering::Relaxed);
-            }
             self.is_stale.store(false, Ordering::Relaxed);
             return Ok(());
         }
         if failure == Failure::PeerDead {
             return Err(Error::peer_dead(peer.rank(), "its process has ended"));
         }
-        Err(gave_up(peer, self.word(FAILED)?))
+        match self.word(FAILED)? {
+            0 => Err(left(peer)),
+            failed => Err(gave_up(peer, failed)),
+        }
+    }
+
+    /// Returns whether the peer takes part in nothing any more.
+    fn has_left(&self, peer: &Peer) -> bool {
+        !self.theirs.is_open() || peer.link.check_open().is_err()
     }
 
     /// Writes the words if the peer lacks an announcement.
@@ -208,6 +206,21 @@ pub(super) fn report_failure(
 fn wake(peer: &Peer) {
     // Where the link takes no frame now, one that the peer has not received yet wakes it.
     let _ = peer.link.send(&ControlMessage::Pong(0));
+}
+
+/// The error of a peer that takes part in nothing any more: it died, or it left the group or the link in order.
+#[cold]
+pub(in crate::api::group) fn left(peer: &Peer) -> Error {
+    let link = &peer.link;
+    if link.check_open().is_err() && !link.was_leaving() {
+        // The data connection may have ended before the peer's BYE was received.
+        link.poll_ctrl(false);
+        if !link.was_leaving() {
+            return link.gone();
+        }
+    }
+    let what = "the member or this session left before the collective was over";
+    Error::new(ErrorKind::Closed, what).with_peer(peer.rank())
 }
 
 /// The error of a peer that wrote `failed`, which can be any number.

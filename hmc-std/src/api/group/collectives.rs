@@ -14,7 +14,7 @@ impl Group {
     /// # Errors
     /// Of the request:
     /// - `DeadlineExceeded` if a member does not call it before the deadline.
-    /// - `PeerDead` if a member died; `Cancelled` if a member failed or withdrew.
+    /// - `PeerDead` if a member died; `Closed` if a member left; `Cancelled` if a member failed or withdrew.
     /// - `Busy` while another collective of this group runs.
     /// - The error of an earlier collective that failed: the group is broken.
     pub fn barrier(&self) -> Request<Collective<'_>> {

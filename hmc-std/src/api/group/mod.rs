@@ -18,7 +18,8 @@
 //! send is done when all its bytes are in the other member's memory and that member has announced a receive of the same length.
 //!
 //! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they wait
-//! for. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to a second to tell the partners
+//! for. A member that leaves before its part is done, since it disconnects or its session ends, fails those that wait for it as `Closed`; so does
+//! one that drops its group, if they have a channel to it. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to a second to tell the partners
 //! of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange with it later ends by its own
 //! deadline. So does a partner that was only to receive, and has received a message of at most 4 KiB: it is sent whole with its
 //! offer; of a channel, one of at most 256 KiB, which lies whole in the ring. Members that have a channel to the failed one learn

@@ -14,6 +14,7 @@ use hmc_core::time::{Duration, Instant};
 
 use super::Members;
 use super::call::Call;
+use super::channel::left;
 use super::channel::stream::Stream;
 use super::flight::{Flight, Message};
 use super::meeting::Meeting;
@@ -30,7 +31,7 @@ use crate::link::{Link, LinkState};
 /// For how long a member that failed stays to tell those who come to exchange with it, and that have to answer.
 const GRACE_NS: u64 = 1_000_000_000;
 
-/// For how long a member whose partner gave up waits, at the least, for the report of a death that explains it.
+/// For how long a member whose partner gave up or left waits, at the least, for the report of a death that explains it.
 const BLAME_NS: u64 = 100_000_000;
 
 /// For how long a thread looks at channels that change nothing before it sleeps.
@@ -244,7 +245,7 @@ impl Call<'_> {
     ///
     /// # Errors
     /// The first failure: `PeerDead` when any member died, `Length` when the two ends of a message disagree,
-    /// `Cancelled` when a partner failed for reasons of its own, `DeadlineExceeded`, `Closed`, `Full`, `NoSpace`.
+    /// `Closed` when a partner left, `Cancelled` when one failed for reasons of its own, `DeadlineExceeded`, `Full`, `NoSpace`.
     pub(super) async fn exchange<'a>(
         &self,
         messages: impl IntoIterator<Item = Message<'a>>,
@@ -281,7 +282,7 @@ impl Call<'_> {
             // All of it is the parent's.
             return e;
         }
-        let mut e = e;
+        let mut e = self.told_in_order(e);
         let by = clock::now().after(Duration::from_nanos(GRACE_NS));
         let late = e.kind() == ErrorKind::DeadlineExceeded;
         // A death all know by themselves. Others may have longer deadlines.
@@ -289,7 +290,7 @@ impl Call<'_> {
             self.members.report_failure(late);
         }
         if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
-            let doubtful = e.kind() == ErrorKind::Cancelled;
+            let doubtful = matches!(e.kind(), ErrorKind::Cancelled | ErrorKind::Closed);
             let blame =
                 clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));
             // A task is woken by messages and at the end of its wait: the first is as long as the doubt.
@@ -323,6 +324,14 @@ impl Call<'_> {
             Err(found) if found.kind() == ErrorKind::Forked => found,
             _ => self.dead().unwrap_or(e),
         }
+    }
+
+    /// The error `e`. It is [`left`] if it came of a link that is over: one that was left in order tells of a death, too, in the end.
+    fn told_in_order(&self, e: Error) -> Error {
+        let is_gone = matches!(e.kind(), ErrorKind::PeerDead | ErrorKind::Closed);
+        let is_over = |p: &&Peer| Some(p.rank()) == e.peer() && p.link.check_open().is_err();
+        let gone = self.members.peers.iter().flatten().find(is_over).filter(|_| is_gone);
+        gone.map_or(e, left)
     }
 
     /// Waits until `look` finds something, which messages on `links` may bring: looks and sleeps alternately, or is pending.

@@ -7,10 +7,11 @@ use hmc_core::range::Side;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
-use super::{Channel, FAILED, FILLED, OFFERED, RING, RING_BYTES, TAKEN, WANTED, gave_up, get, set};
+use super::{
+    Channel, FAILED, FILLED, OFFERED, RING, RING_BYTES, TAKEN, WANTED, gave_up, get, left, set,
+};
 use crate::api::peer::Peer;
 use crate::base::error::{Error, ErrorKind, Limit, Result};
-use crate::link::LinkState;
 
 /// The most bytes that are copied in or out between two reads of the words.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -82,23 +83,26 @@ impl Stream<'_, '_> {
 
     /// Copies bytes that can be copied now. Returns whether the message has ended.
     pub(in crate::api::group) fn move_on(&mut self) -> Result<bool> {
-        if self.step()? && self.has_moved && !self.over {
-            // What the other end wrote before it failed is copied now. Nothing of it wakes this member for another look.
-            self.step()?;
-        }
-        Ok(self.over)
-    }
-
-    /// Copies at most as much as fits into a ring, several times. Returns whether the other end has failed or left.
-    fn step(&mut self) -> Result<bool> {
         self.has_moved = false;
-        if self.over {
+        if self.over || self.step()? {
+            return Ok(true);
+        }
+        // Looked at in this order: a member that leaves has written all words before, and one that failed all others.
+        let has_left = self.channel.has_left(self.peer);
+        let failed = self.channel.word(FAILED)?;
+        if !has_left && failed == 0 {
             return Ok(false);
         }
-        // Read first: a member that failed or left wrote all other words before.
-        let failed = self.channel.word(FAILED)?;
-        let has_failed = failed != 0 || self.channel.is_closed.load(Ordering::Relaxed);
-        let has_ended = matches!(self.peer.link.state(), LinkState::Leaving | LinkState::Dead);
+        // That is all that the other end will ever have written.
+        match (self.step()?, failed) {
+            (true, _) => Ok(true),
+            (false, 0) => Err(left(self.peer)),
+            (false, _) => Err(gave_up(self.peer, failed)),
+        }
+    }
+
+    /// Copies at most as much as fits into a ring, several times. Returns whether the message has ended.
+    fn step(&mut self) -> Result<bool> {
         let before = (self.done, self.is_agreed);
         self.agree()?;
         if self.sends {
@@ -107,16 +111,8 @@ impl Stream<'_, '_> {
             self.receive()?;
         }
         self.over = self.is_agreed && self.done == self.len();
-        self.has_moved = before != (self.done, self.is_agreed);
-        if !self.over && !self.has_moved {
-            if has_failed {
-                return Err(gave_up(self.peer, failed));
-            }
-            if has_ended {
-                return Err(self.peer.link.gone());
-            }
-        }
-        Ok(has_failed || has_ended)
+        self.has_moved |= before != (self.done, self.is_agreed);
+        Ok(self.over)
     }
 
     /// Compares the lengths, once the other end has announced its own. A member that announced its next message had agreed to
