@@ -13,6 +13,7 @@ use super::stream::{LEN_MASK, announcement};
 use super::{
     Channel, FAILED, FILLED, OFFERED, PARKED, RING, RING_BYTES, TAKEN, WANTED, WINDOW_BYTES, get,
 };
+use crate::api::group::Group;
 use crate::api::peer::Peer;
 use crate::api::session::Session;
 use crate::base::address::Address;
@@ -43,7 +44,7 @@ struct Rig {
 pub(in crate::api::group) struct Pair {
     /// Of each session, the other one.
     pub(in crate::api::group) peers: [Peer; 2],
-    _sessions: [Session; 2],
+    sessions: [Session; 2],
     dir: PathBuf,
 }
 
@@ -69,14 +70,30 @@ fn bytes(n: usize) -> u64 {
 
 impl Pair {
     pub(in crate::api::group) fn new(name: &str) -> Self {
+        Self::with(name, 32)
+    }
+
+    /// The same with so many places for windows.
+    pub(in crate::api::group) fn with(name: &str, windows: usize) -> Self {
         let dir = std::env::temp_dir().join(format!("hmc-channel-{name}-{}", std::process::id()));
-        let start =
-            |rank| Session::builder(rank).uds(&dir).buffer(4096).start().expect("a session");
+        let builder = |rank| Session::builder(rank).uds(&dir).buffer(4096).windows(windows);
+        let start = |rank| builder(rank).start().expect("a session");
         let sessions = [start(0), start(1)];
         let connect = sessions[1].connect(&Address::Uds(dir.clone())).rank(0).over(ConnType::Shm);
         let second = connect.within(LONG).wait().expect("connected");
         let first = sessions[0].accept(1).within(LONG).wait().expect("connected");
-        Self { peers: [first, second], _sessions: sessions, dir }
+        Self { peers: [first, second], sessions, dir }
+    }
+
+    /// Their handles of a group that has a channel.
+    pub(in crate::api::group) fn groups(&self) -> [Group; 2] {
+        let groups = self.sessions.each_ref().map(|s| s.group(&[0, 1]).wait().expect("a group"));
+        std::thread::scope(|s| {
+            groups.iter().for_each(|group| {
+                s.spawn(|| group.barrier().within(LONG).wait().expect("both come"));
+            });
+        });
+        groups
     }
 }
 
