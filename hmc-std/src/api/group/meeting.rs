@@ -155,7 +155,18 @@ impl<'m> Meeting<'m, '_> {
                     let Some(is_mapped) = is_mapped_of(answer) else {
                         return Err(violated(self.peer));
                     };
+                    let (ours, theirs) = (self.ours.is_some(), self.theirs.is_some());
                     let both = self.ours.take().zip(self.theirs.take()).filter(|_| is_mapped);
+                    if both.is_none() {
+                        let peer = self.peer.rank().0;
+                        tracing::debug!(
+                            peer,
+                            has_place = ours,
+                            has_mapped = theirs,
+                            is_mapped_there = is_mapped,
+                            "no windows for two members of a group: they use messages"
+                        );
+                    }
                     let channel = |((window, buffer), theirs)| Channel::new(window, buffer, theirs);
                     return Ok(Some(both.map(channel)));
                 }
@@ -194,9 +205,10 @@ fn left(by: Instant) -> std::time::Duration {
 }
 
 /// Exposes a window to the peer, which learns its name from the notice. Returns `None` if that took more than half of the places:
-/// the others are for messages and the application.
+/// the others are for messages and the application. Windows that are kept for later messages have theirs there.
 fn exposed(peer: &Peer) -> Result<Option<(Window<ConnBuffer>, ConnBuffer)>> {
-    let used = peer.link.data().plane().windows().in_use().count();
+    let kept = peer.link.with_rndv(|rndv| rndv.idle_windows());
+    let used = peer.link.data().plane().windows().in_use().count().saturating_sub(kept);
     if used.saturating_add(1) > peer.shared.config.windows / 2 {
         return Ok(None);
     }
@@ -240,6 +252,33 @@ mod tests {
         assert!(!channel.has_failed());
         drop(goes);
         assert!(channel.has_failed());
+    }
+
+    /// Half-buffers of messages that have ended take places, which are not those that groups leave free.
+    #[test]
+    fn windows_that_are_kept_for_messages_leave_a_place_for_a_channel() {
+        let pair = Pair::with("places", 16);
+        let [first, second] = &pair.peers;
+        let used = || second.link.data().plane().windows().in_use().count();
+        let before = used();
+        let mut into = [[0; 8192]; 8];
+        std::thread::scope(|s| {
+            for space in &mut into {
+                s.spawn(|| second.recv_data(&mut space[..]).wait().expect("a message"));
+            }
+            // All have their places before the first message comes.
+            while used() < before + 8 {
+                std::thread::yield_now();
+            }
+            for _ in 0..8 {
+                first.send_data(&[7; 8192]).wait().expect("a receive");
+            }
+        });
+        assert_eq!(into, [[7; 8192]; 8]);
+        assert!(used() >= 8, "they are kept");
+        let by = clock::now().after(Duration::from_nanos(20_000_000_000));
+        let meeting = Meeting::begin(second, by).expect("begun");
+        assert!(meeting.ours.is_some(), "there is a place");
     }
 
     #[test]

@@ -30,6 +30,11 @@ impl RndvState {
         Some(self.kept.remove(at))
     }
 
+    /// How many windows no message uses now: they serve later ones.
+    pub(crate) fn idle_windows(&self) -> usize {
+        self.spare.len().saturating_add(self.kept.len())
+    }
+
     pub(crate) fn has_useless_windows(&self) -> bool {
         self.kept.iter().any(KeptWindow::is_useless)
     }
