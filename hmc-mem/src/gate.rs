@@ -60,7 +60,7 @@ pub struct WindowGate<'a> {
 
 impl<'a> WindowGate<'a> {
     /// Returns the gate in `word`. A word of zeros is a window that is open under epoch 0, without active copies: the
-    /// owner calls [`Self::close`] before it shares the word, or has no window of epoch 0.
+    /// owner calls [`Self::close`] before it shares the word.
     #[must_use]
     pub const fn new(word: &'a Word64) -> Self {
         Self { word }

@@ -1,4 +1,4 @@
-//! [`PeerWords`]: a peer's pages of window words, whose words are looked up once; and where each word lies in such pages.
+//! [`PeerWords`]: a peer's page of window words, whose words are looked up once; and where each word lies in such a page.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,36 +11,48 @@ use crate::error::MemError;
 use crate::length::widen;
 use crate::sync::Word64;
 
-/// Bytes of the pages that have one gate for each window.
+/// Bytes of a page of window words.
 pub const PAGE_BYTES: u64 = 4096;
-/// Bytes of the pages that have [`GATES`] gates for each window.
-pub const GATE_PAGES_BYTES: u64 = 20_480;
-/// Gates of a window in pages of [`GATE_PAGES_BYTES`].
+/// Gates of a window of the first [`GATED_WINDOWS`] entries, in pages that have further gates.
 pub const GATES: u8 = 8;
+/// Entries of the window table whose windows have further gates: as many as the page has space for.
+pub const GATED_WINDOWS: u16 = 32;
 
 /// The first gates of all windows.
 type Row = [Word64; MAX_WINDOWS_PER_PEER];
-/// Bytes of the gates of one number of all windows. Gates of one window never share a cache line.
-const ROW_BYTES: u64 = 2048;
-const _: () = assert!(size_of::<Row>() == 2048 && GATE_PAGES_BYTES == 10 * ROW_BYTES && GATES < 10);
+/// Bytes from one further gate of a window to the next. Gates of one window never share a cache line.
+const STRIDE_BYTES: u64 = 256;
+/// Where the first further gate of the first entry would be, if gate 0 was one. The owner's heartbeat is here.
+const FURTHER_AT: u64 = 2048;
+const _: () = assert!(size_of::<Row>() == 2048 && STRIDE_BYTES == 8 * 32 && GATED_WINDOWS == 32);
+const _: () = assert!(GATES == 8 && FURTHER_AT + 8 * STRIDE_BYTES == PAGE_BYTES);
 
-/// Returns the offset of the gate `number` of an entry of the window table. The second row of the pages has no gates: it
-/// starts with the owner's heartbeat.
+/// Returns the number of gates that an entry of the window table has, if the page has further gates.
 #[must_use]
-pub fn gate_at(number: u8, index: u16) -> u64 {
-    let row = if number == 0 { 0 } else { u64::from(number).saturating_add(1) };
-    row.saturating_mul(ROW_BYTES).saturating_add(u64::from(index).saturating_mul(8))
+pub const fn gates_of(index: u16) -> u8 {
+    if index < GATED_WINDOWS { GATES } else { 1 }
 }
 
-/// A peer's pages that start with one word for each entry of its window table.
+/// Returns the offset of the gate `number`, less than [`gates_of`], of an entry of the window table.
+#[must_use]
+pub fn gate_at(number: u8, index: u16) -> u64 {
+    let first = match number {
+        0 => 0,
+        _ => u64::from(number).saturating_mul(STRIDE_BYTES).saturating_add(FURTHER_AT),
+    };
+    u64::from(index).saturating_mul(8).saturating_add(first)
+}
+
+/// A peer's page that starts with one word for each entry of its window table.
 #[derive(Debug)]
 pub struct PeerWords {
     /// Checked once: a copy into a window pays for a look at its word only.
     words: NonNull<Row>,
     page: Mapping,
+    has_gates: bool,
 }
 
-/// One word of a peer's pages, which the value keeps mapped.
+/// One word of a peer's page, which the value keeps mapped.
 #[derive(Debug)]
 pub struct PeerWord {
     word: NonNull<Word64>,
@@ -84,7 +96,7 @@ impl PeerWords {
         let (at, _) = bytes.locate(span)?;
         let words = NonNull::new(at.cast::<Row>()).filter(|w| w.is_aligned());
         let words = words.ok_or(MemError::Unaligned { value: 0, align: 8 })?;
-        Ok(Self { words, page })
+        Ok(Self { words, page, has_gates: false })
     }
 
     /// Returns the first gate's word of an entry, or `None` if the index is out of range.
@@ -97,18 +109,19 @@ impl PeerWords {
         words.get(usize::from(index))
     }
 
-    /// Returns the number of gates that each window has: [`GATES`] if the pages are long enough, otherwise 1.
+    /// The same page, which has further gates behind the heartbeat if the peer knows them.
     #[must_use]
-    pub fn gates(&self) -> u8 {
-        if self.page.extent().len() >= GATE_PAGES_BYTES { GATES } else { 1 }
+    pub fn with_gates(self, has_gates: bool) -> Self {
+        Self { has_gates, ..self }
     }
 
-    /// Returns the word of gate `number` of an entry, or `None` if the index is out of range. Numbers from [`Self::gates`] on
-    /// name the gates again, from the first on.
+    /// Returns the word of gate `number` of an entry, or `None` if the index is out of range. Numbers beyond the last gate of the
+    /// entry name its gates again, from the first on.
     #[must_use]
     pub fn gate(self: &Arc<Self>, number: u8, index: u16) -> Option<PeerWord> {
         self.get(index)?;
-        let number = number.checked_rem(self.gates())?;
+        let gates = if self.has_gates { gates_of(index) } else { 1 };
+        let number = number.checked_rem(gates)?;
         let word = self.page.bytes().word(gate_at(number, index)).ok()?;
         Some(PeerWord { word: NonNull::from(word), _words: Arc::clone(self) })
     }
@@ -123,7 +136,7 @@ impl PeerWords {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
-    use super::{GATE_PAGES_BYTES, GATES, PAGE_BYTES, PeerWords, gate_at};
+    use super::{GATES, PAGE_BYTES, PeerWords, gate_at, gates_of};
     use crate::os::memfd::Mapping;
     use crate::sync::Ordering;
     use std::collections::BTreeSet;
@@ -141,27 +154,30 @@ mod tests {
     }
 
     #[test]
-    fn gates_of_a_window_lie_apart_and_never_on_the_heartbeat() {
-        let offsets: Vec<u64> = (0..GATES).map(|n| gate_at(n, 3)).collect();
-        assert_eq!(offsets, [24, 4120, 6168, 8216, 10264, 12312, 14360, 16408]);
-        assert_eq!(gate_at(GATES - 1, 255) + 8, 18432, "the last one of all");
-        let words = Arc::new(PeerWords::new(Mapping::create(GATE_PAGES_BYTES).unwrap()).unwrap());
-        assert_eq!(words.gates(), GATES);
-        for number in 0..GATES {
-            let word = words.gate(number, 3).unwrap();
-            word.get().atomic().store(u64::from(number) + 1, Ordering::Relaxed);
-        }
-        let of_page = |at| words.page().bytes().atomic_u64(at).unwrap().load(Ordering::Relaxed);
-        let stored: BTreeSet<u64> = offsets.into_iter().map(of_page).collect();
-        assert_eq!(stored, (1..=u64::from(GATES)).collect());
-        assert_eq!(of_page(2048), 0);
-        let again = words.gate(GATES + 2, 3).unwrap();
-        assert_eq!(again.get().atomic().load(Ordering::Relaxed), 3);
+    fn gates_of_a_window_lie_apart_and_never_on_other_words() {
+        let offsets = [0, 1, 2, 3, 4, 5, 6, 7].map(|n| gate_at(n, 3));
+        assert_eq!(offsets, [24, 2328, 2584, 2840, 3096, 3352, 3608, 3864]);
+        let all = (0..256).flat_map(|index| (0..gates_of(index)).map(move |n| gate_at(n, index)));
+        let all: BTreeSet<u64> = all.chain([2048]).collect();
+        assert_eq!(all.len(), 256 + 32 * 7 + 1, "each word is its own, and the heartbeat's");
+        assert_eq!(all.last(), Some(&4088));
+        let page = || PeerWords::new(Mapping::create(PAGE_BYTES).unwrap()).unwrap();
+        let words = Arc::new(page().with_gates(true));
+        let store = |words: &Arc<PeerWords>, number, index| {
+            let word = words.gate(number, index).unwrap();
+            word.get().atomic().fetch_add(1, Ordering::Relaxed);
+        };
+        let load = |words: &PeerWords, at| {
+            words.page().bytes().atomic_u64(at).unwrap().load(Ordering::Relaxed)
+        };
+        (0..=GATES).for_each(|number| store(&words, number, 3));
+        assert_eq!(offsets.map(|at| load(&words, at)), [2, 1, 1, 1, 1, 1, 1, 1]);
+        store(&words, 5, 32);
+        assert_eq!(load(&words, 256), 1, "an entry with one gate");
         assert!(words.gate(1, 256).is_none());
-        // A page of a peer that knows one gate for each window.
-        let words = Arc::new(PeerWords::new(Mapping::create(PAGE_BYTES).unwrap()).unwrap());
-        words.gate(5, 3).unwrap().get().atomic().store(9, Ordering::Relaxed);
-        let first = words.get(3).unwrap().atomic().load(Ordering::Relaxed);
-        assert_eq!((words.gates(), first), (1, 9));
+        // The page of a peer that knows one gate for each window.
+        let words = Arc::new(page());
+        store(&words, 5, 3);
+        assert_eq!(load(&words, 24), 1);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hmc_mem::gate::Drain;
 use hmc_mem::gates::WindowGates;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::words::gate_at;
+use hmc_mem::os::words::{gate_at, gates_of};
 use hmc_mem::sync::Word64;
 
 use crate::base::clock;
@@ -26,16 +26,17 @@ pub struct Gate {
 #[derive(Clone, Copy, Debug)]
 enum Offsets {
     One(u64),
-    OfWindow { index: u16, gates: u8 },
+    OfWindow { index: u16, has_gates: bool },
 }
 
-/// All gates of an entry of the window table, in pages that have so many for each.
+/// All gates of an entry of the window table, in a page with or without further ones.
 pub(crate) fn window_gates(
     page: &Mapping,
     index: u16,
-    gates: u8,
+    has_gates: bool,
 ) -> WindowGates<impl Iterator<Item = &Word64> + Clone> {
     let bytes = page.bytes();
+    let gates = if has_gates { gates_of(index) } else { 1 };
     WindowGates::new((0..gates).filter_map(move |n| bytes.word(gate_at(n, index)).ok()))
 }
 
@@ -47,8 +48,8 @@ impl Gate {
     }
 
     /// All gates of an entry of the window table.
-    pub(crate) const fn of_window(page: Arc<Mapping>, index: u16, gates: u8) -> Self {
-        Self { page, offsets: Offsets::OfWindow { index, gates } }
+    pub(crate) const fn of_window(page: Arc<Mapping>, index: u16, has_gates: bool) -> Self {
+        Self { page, offsets: Offsets::OfWindow { index, has_gates } }
     }
 
     /// Whether nobody is inside any more, waiting up to `timeout`.
@@ -60,8 +61,8 @@ impl Gate {
             Offsets::One(at) => {
                 WindowGates::new(self.page.bytes().word(at).into_iter()).wait_drained(timeout)
             }
-            Offsets::OfWindow { index, gates } => {
-                window_gates(&self.page, index, gates).wait_drained(timeout)
+            Offsets::OfWindow { index, has_gates } => {
+                window_gates(&self.page, index, has_gates).wait_drained(timeout)
             }
         };
         drain == Drain::Drained

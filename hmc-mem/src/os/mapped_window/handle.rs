@@ -91,7 +91,7 @@ mod tests {
     use super::MappedHandle;
     use crate::gate::WindowGate;
     use crate::os::memfd::Mapping;
-    use crate::os::words::{GATE_PAGES_BYTES, GATES, PeerWords};
+    use crate::os::words::{GATES, PeerWords};
     use hmc_core::types::Access;
     use std::sync::Arc;
 
@@ -122,7 +122,8 @@ mod tests {
     /// Handles take the gates in turn, over all windows of a peer. Each is refused when its own gate is closed, and no other.
     #[test]
     fn each_handle_enters_by_a_gate_of_its_own() {
-        let gates = Arc::new(PeerWords::new(Mapping::create(GATE_PAGES_BYTES).unwrap()).unwrap());
+        let gates =
+            Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap().with_gates(true));
         let ours = Arc::new(Mapping::create(4096).unwrap());
         let (pages, moved) =
             (PeerPages { gates: Arc::clone(&gates), life: None }, Arc::new(Moved::default()));

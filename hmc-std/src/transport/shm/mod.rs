@@ -24,7 +24,7 @@ use hmc_mem::os::life::{LifePage, PeerLife};
 use hmc_mem::os::mapped_window::{MappedWindow, Moved, PeerPages};
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::ring::RING_PAGES_BYTES;
-use hmc_mem::os::words::{GATE_PAGES_BYTES, GATES, PAGE_BYTES, PeerWords};
+use hmc_mem::os::words::{PAGE_BYTES, PeerWords};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::transport::ctrl_rings::CtrlRings;
@@ -66,8 +66,8 @@ pub(crate) struct ShmDataPlane {
     stream: StreamDataPlane,
     /// Words of our windows, shared with the peer.
     page: Arc<Mapping>,
-    /// The gates of each window, in our page and in the peer's.
-    gates: u8,
+    /// Both ends know further gates, which our page has and the peer's.
+    has_gates: bool,
     /// Words of the peer's windows.
     peer_page: Option<Arc<PeerWords>>,
     /// Whether the peer's process has ended.
@@ -101,8 +101,6 @@ impl ShmDataPlane {
     ) -> Result<Self> {
         let has_ring = features.contains(Features::CTRL_RING);
         let has_gates = features.contains(Features::GATES);
-        let (page_bytes, gates) =
-            if has_gates { (GATE_PAGES_BYTES, GATES) } else { (PAGE_BYTES, 1) };
         if let Some((word, fd)) = life.and_then(LifePage::offer) {
             let mut frame = DataFrame::new(DataKind::Region, 0);
             frame.window = LIFE_ID;
@@ -110,10 +108,10 @@ impl ShmDataPlane {
             frame.total = PAGE_BYTES;
             stream.offer(Offer { frame, fd: fd.try_clone_to_owned().map_err(no_descriptor)? });
         }
-        let page = Mapping::builder().huge(false).create(page_bytes)?;
+        let page = Mapping::builder().huge(false).create(PAGE_BYTES)?;
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
-            // The other gates stay zeros, which no window opens: the first epoch of each is 1. Most peers have few windows.
-            window_gates(&page, index, 1).close();
+            // A word of zeros would be an open window.
+            window_gates(&page, index, has_gates).close();
         }
         let page_fd = page.fd()?.try_clone_to_owned().map_err(no_descriptor)?;
         // Without memory or descriptors for it, control frames stay on the socket.
@@ -126,12 +124,12 @@ impl ShmDataPlane {
         }
         let mut frame = DataFrame::new(DataKind::Region, 0);
         frame.window = PAGE_ID;
-        frame.total = page_bytes;
+        frame.total = PAGE_BYTES;
         stream.offer(Offer { frame, fd: page_fd });
         Ok(Self {
             stream,
             page: Arc::new(page),
-            gates,
+            has_gates,
             peer_page: None,
             peer_life: None,
             rings,
@@ -165,8 +163,8 @@ impl ShmDataPlane {
             return self.rings.as_ref().map_or(Ok(()), |rings| rings.map_writer(fd, life));
         }
         if a.window == PAGE_ID {
-            let page = Mapping::map_peer(fd, self.page.extent().len(), 0, Access::all())?;
-            self.peer_page = Some(Arc::new(PeerWords::new(page)?));
+            let page = Mapping::map_peer(fd, PAGE_BYTES, 0, Access::all())?;
+            self.peer_page = Some(Arc::new(PeerWords::new(page)?.with_gates(self.has_gates)));
             return Ok(());
         }
         if a.is_generations {
