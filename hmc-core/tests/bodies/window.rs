@@ -127,9 +127,13 @@ impl World {
 
     fn transition(&mut self, s: &mut Script<'_>) {
         let (id, epoch) = self.name(s);
-        let transition =
-            [WindowTransition::Revoke, WindowTransition::Fence, WindowTransition::Expire]
-                [usize::from(s.u8() % 3)];
+        let transition = [
+            WindowTransition::Revoke,
+            WindowTransition::Fence,
+            WindowTransition::Expire,
+            WindowTransition::Close,
+            WindowTransition::Reopen,
+        ][usize::from(s.u8() % 5)];
         let got = self.table.apply(id, epoch, transition);
         // As an access, but for the state.
         match self.expected(id, epoch, 0, 0, Access::empty()) {
@@ -138,10 +142,12 @@ impl World {
             _ => {
                 let p = &mut self.places[usize::from(id.index())];
                 let next = match (p.state, transition) {
-                    (WindowState::Exposed, WindowTransition::Revoke)
-                    | (WindowState::Revoking, WindowTransition::Revoke) => {
-                        Some(WindowState::Revoking)
-                    }
+                    (
+                        WindowState::Exposed | WindowState::Revoking | WindowState::Closed,
+                        WindowTransition::Revoke,
+                    ) => Some(WindowState::Revoking),
+                    (WindowState::Revoking, WindowTransition::Close) => Some(WindowState::Closed),
+                    (WindowState::Closed, WindowTransition::Reopen) => Some(WindowState::Exposed),
                     (_, WindowTransition::Fence) => Some(WindowState::Free),
                     (
                         WindowState::Revoking | WindowState::Quarantined,

@@ -30,6 +30,15 @@ pub(crate) fn all() -> Vec<Seed> {
             "quarantine",
             vec![1, 0, 0, 50, 1, 3, 0, 3, 0, 0, 0, 3, 0, 0, 2, 1, 0, 0, 0, 1, 1, 3, 0, 0, 1],
         ),
+        // Revoke, close, touch in vain, open again, touch, revoke, fence.
+        Seed::plain(
+            "window",
+            "reopened",
+            vec![
+                0, 0, 8, 100, 3, 3, 0, 3, 0, 0, 0, 3, 0, 0, 3, 1, 0, 0, 5, 9, 1, 3, 0, 0, 4, 1, 0,
+                0, 5, 9, 1, 3, 0, 0, 0, 3, 0, 0, 1,
+            ],
+        ),
         // Post, finish, progress, take, events.
         Seed::plain("queue", "one", vec![0, 0, 1, 50, 6, 0, 0, 9, 10, 0, 15]),
         // Post, cancel while it runs, finish, progress, events.
