@@ -49,6 +49,16 @@ impl Unfenced for UnfencedLink {
         self.tally.links.fetch_sub(1, Ordering::AcqRel);
     }
 
+    fn warn(&self) {
+        // A peer may take its time to leave windows that nothing uses.
+        if !self.link.data().is_harmless() || self.link.has_rndvs() {
+            tracing::warn!(
+                peer = self.link.peer.0,
+                "memory is held: the link is over, and the peer may still read or write it"
+            );
+        }
+    }
+
     fn wakers(&self) -> &Arc<Wakers> {
         &self.link.wakers
     }
@@ -63,15 +73,8 @@ impl Link {
     /// Moves the link into the process's quarantine if the peer may still use memory of ours.
     pub(super) fn quarantine_unfenced(&self) {
         let Some(link) = self.me.upgrade().filter(|me| !me.is_out_of_reach()) else { return };
-        if self.data().is_harmless() && !self.has_rndvs() {
-            // As a rule the peer that receives the end sends at once that it is out.
-            tracing::debug!(peer = self.peer.0, "windows are held until the peer is out of them");
-        } else {
-            tracing::warn!(
-                peer = self.peer.0,
-                "memory is held: the link is over, and the peer may still read or write it"
-            );
-        }
+        // As a rule the peer that receives the end sends at once that it is out.
+        tracing::debug!(peer = self.peer.0, "memory is held until the peer is out of it");
         let tally = self.owner.upgrade().map(|o| o.tally()).unwrap_or_default();
         tally.links.fetch_add(1, Ordering::AcqRel);
         quarantine::keep(Arc::new(UnfencedLink { link, tally }));

@@ -30,6 +30,9 @@ pub(crate) trait Unfenced: Send + Sync {
     /// The fence has passed: what has to be done before the memory goes.
     fn release(&self);
 
+    /// It is still held a tick after it came: logs a warning if its peer should be out of it by then.
+    fn warn(&self) {}
+
     /// What drops owners of its memory.
     fn wakers(&self) -> &Arc<Wakers>;
 
@@ -44,10 +47,29 @@ pub(super) struct Entry {
     pub(super) since: SystemTime,
     /// Its descriptors tell of nothing more.
     pub(super) ended: AtomicBool,
+    /// A look has found it held.
+    seen: AtomicBool,
+    warned: AtomicBool,
 }
 
 impl Entry {
+    pub(super) fn new(what: Arc<dyn Unfenced>) -> Self {
+        let [ended, seen, warned] = Default::default();
+        Self { life: what.life(), what, since: SystemTime::now(), ended, seen, warned }
+    }
+
     pub(super) fn needs_ticks(&self) -> bool {
-        self.ended.load(Ordering::Relaxed) || self.what.may_end_before()
+        let waits = self.ended.load(Ordering::Relaxed) || self.what.may_end_before();
+        waits || !self.warned.load(Ordering::Relaxed)
+    }
+
+    /// A look found it held. A peer that copies at this moment is out before the next tick, as a rule.
+    pub(super) fn note_held(&self) {
+        let was_seen = self.seen.swap(true, Ordering::Relaxed);
+        let age = self.since.elapsed().unwrap_or_default();
+        let is_late = was_seen && age.as_nanos() >= u128::from(TICK.as_nanos());
+        if is_late && !self.warned.swap(true, Ordering::Relaxed) {
+            self.what.warn();
+        }
     }
 }

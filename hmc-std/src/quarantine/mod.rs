@@ -170,8 +170,11 @@ impl Quarantine {
         // Before the lock, and so handed over after it: an owner that blocks holds up neither other memory nor the end of
         // the process.
         let _aside = DeferDrops::to(&wakers);
-        let _at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
         if !entry.what.is_fenced() {
+            // A subscriber is code of the application.
+            drop(at_work);
+            let _ = panics(|| entry.note_held());
             return Some(entry);
         }
         // Those who wait for it may run code of theirs.
@@ -195,9 +198,7 @@ extern "C" fn rest() {
 /// Hands memory over to the process, until its fence.
 pub(crate) fn keep(what: Arc<dyn Unfenced>) {
     let keeper = Quarantine::get();
-    let entry =
-        Entry { life: what.life(), what, since: SystemTime::now(), ended: AtomicBool::new(false) };
-    keeper.state().entries.push(Arc::new(entry));
+    keeper.state().entries.push(Arc::new(Entry::new(what)));
     keeper.wake();
 }
 
@@ -284,6 +285,56 @@ mod tests {
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(said.contains("1 passed"), "{said}");
         assert!(out.status.success(), "it went on: {}", out.status);
+    }
+
+    /// Held for so many looks.
+    struct Looked {
+        looks: AtomicU32,
+        may_end: bool,
+        said: Sender<&'static str>,
+        wakers: Arc<Wakers>,
+    }
+
+    impl Unfenced for Looked {
+        fn peer(&self) -> Rank {
+            Rank(1)
+        }
+        fn life(&self) -> PeerLife {
+            PeerLife::default()
+        }
+        fn may_end_before(&self) -> bool {
+            self.may_end
+        }
+        fn is_fenced(&self) -> bool {
+            self.looks
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+                .is_err()
+        }
+        fn release(&self) {
+            let _ = self.said.send("free");
+        }
+        fn warn(&self) {
+            let _ = self.said.send("late");
+        }
+        fn wakers(&self) -> &Arc<Wakers> {
+            &self.wakers
+        }
+        fn pieces(&self, _: &mut dyn FnMut(u64, &'static str)) {}
+    }
+
+    #[test]
+    fn only_memory_that_is_held_for_longer_than_a_tick_is_warned_of_and_once() {
+        let limit = Duration::from_secs(20);
+        for (looks, words) in [(0, vec!["free"]), (1, vec!["free"]), (5, vec!["late", "free"])] {
+            let (said, hears) = channel();
+            let (may_end, wakers) = (looks == 5, Wakers::closed());
+            keep(Arc::new(Looked { looks: AtomicU32::new(looks), may_end, said, wakers }));
+            let mut heard = Vec::new();
+            while let Ok(word) = hears.recv_timeout(limit) {
+                heard.push(word);
+            }
+            assert_eq!(heard, words, "{looks} looks");
+        }
     }
 
     /// Memory of one session, whose fence has passed.
