@@ -245,6 +245,14 @@ mod tests {
         assert_eq!(queue.push(Piece::Flush, 8), Some(4));
         assert_eq!(completed(&mut queue, 4), [3]);
         assert!(queue.is_empty() && !queue.may_flush());
+        // The completion of the last one covers a flush and the put behind it, which needs the next.
+        queue.push(Piece::NeedsFlush(5), 8);
+        queue.push(Piece::Flush, 8);
+        queue.push(Piece::NeedsFlush(7), 8);
+        assert_eq!(queue.push(Piece::Plain(8), 8), Some(8));
+        assert_eq!(completed(&mut queue, 8), [5, 8]);
+        assert_eq!(queue.push(Piece::Flush, 8), Some(9));
+        assert_eq!(completed(&mut queue, 9), [7]);
     }
 
     #[test]
@@ -320,6 +328,39 @@ mod tests {
         assert!(queue.has_space_for(2) && !queue.has_space_for(3));
     }
 
+    /// What was posted to a queue, besides it.
+    #[derive(Default)]
+    struct Posts {
+        /// The number of each record, and whether it needs a flush.
+        records: Vec<(u64, bool)>,
+        /// The numbers of the flushes.
+        flushes: Vec<u64>,
+        /// The records that are done.
+        done: Vec<u16>,
+    }
+
+    impl Posts {
+        fn post(&mut self, queue: &mut SendQueue, piece: fn(u16) -> Piece) {
+            let piece = piece(u16::try_from(self.records.len()).unwrap());
+            let number = queue.push(piece, 8).unwrap();
+            match piece {
+                Piece::Flush => self.flushes.push(number),
+                _ => self.records.push((number, !matches!(piece, Piece::Plain(_)))),
+            }
+        }
+
+        /// All up to `number` have completed.
+        fn complete(&mut self, queue: &mut SendQueue, number: u64) {
+            let Self { records, flushes, done } = self;
+            queue.complete(number, |record| {
+                let (at, needs_flush) = records[usize::from(record)];
+                let is_flushed = flushes.iter().any(|flush| at < *flush && *flush <= number);
+                assert!(at <= number && (is_flushed || !needs_flush), "{at} by {number}");
+                done.push(record);
+            });
+        }
+    }
+
     /// Each record is done once and never before what covers it, whatever completes when.
     #[test]
     fn any_order_of_posts_and_completions() {
@@ -331,32 +372,17 @@ mod tests {
             seed
         };
         for _ in 0..500 {
-            let mut queue = SendQueue::new(16);
-            let (mut posted, mut finished) = (0_u16, Vec::new());
-            let mut flush_at: Vec<Option<u64>> = Vec::new();
+            let (mut queue, mut posts) = (SendQueue::new(16), Posts::default());
             let mut done_up_to = 0;
             for _ in 0..60 {
                 match next() % 5 {
-                    0 if queue.has_space_for(1) => {
-                        queue.push(Piece::Plain(posted), 8);
-                        flush_at.push(None);
-                        posted += 1;
-                    }
-                    1 if queue.has_space_for(1) => {
-                        queue.push(Piece::NeedsFlush(posted), 8);
-                        flush_at.push(None);
-                        posted += 1;
-                    }
-                    2 if queue.has_space_for(1) => {
-                        queue.push(Piece::Part(posted), 8);
-                        posted += 1;
-                    }
-                    3 if queue.may_flush() => {
-                        queue.push(Piece::Flush, 8);
-                    }
+                    0 if queue.has_space_for(1) => posts.post(&mut queue, Piece::Plain),
+                    1 if queue.has_space_for(1) => posts.post(&mut queue, Piece::NeedsFlush),
+                    2 if queue.has_space_for(1) => posts.post(&mut queue, Piece::Part),
+                    3 if queue.may_flush() => posts.post(&mut queue, |_| Piece::Flush),
                     _ if queue.next > done_up_to => {
                         done_up_to += 1 + u64::from(next()) % (queue.next - done_up_to);
-                        queue.complete(done_up_to - 1, |record| finished.push(record));
+                        posts.complete(&mut queue, done_up_to - 1);
                     }
                     _ => {}
                 }
@@ -364,14 +390,13 @@ mod tests {
             while !queue.is_empty() {
                 queue.want_flush();
                 if queue.may_flush() {
-                    queue.push(Piece::Flush, 8);
+                    posts.post(&mut queue, |_| Piece::Flush);
                 }
                 let last = queue.next - 1;
-                queue.complete(last, |record| finished.push(record));
+                posts.complete(&mut queue, last);
             }
-            let mut all = finished.clone();
-            all.sort_unstable();
-            assert_eq!(all, (0..posted).collect::<Vec<u16>>());
+            posts.done.sort_unstable();
+            assert!(posts.done.into_iter().map(usize::from).eq(0..posts.records.len()));
         }
     }
 }
