@@ -293,6 +293,37 @@ fn a_bind_that_fails_ends_the_link() {
     }
 }
 
+/// The queue pair executes requests until it is destroyed, but the bind is not among them: the window ends and nothing is kept.
+#[test]
+fn a_bind_that_has_completed_when_the_link_ends_keeps_no_window() {
+    let fake = FakeIbv::take();
+    for has_failed in [true, false] {
+        let (mut near, mut far, _) = pair();
+        let back = near.expose_to(&mut far, (0, LEN), Access::all());
+        let (window, _) = expose_held(&fake, &mut far, (0, 64));
+        if has_failed {
+            fake.rule("write", 1, VerbsFate::Failed(12, 0));
+            far.post(&far.put(1, &back, 8));
+            assert!(far.poll().is_empty());
+        }
+        fake.rule("ibv_modify_qp", 0, VerbsFate::Refused(libc::EIO));
+        assert_eq!(fake.release(), 1);
+        fake.progress(10);
+        assert_eq!(fake.count("mws"), 3, "nobody has looked at the completions");
+        if has_failed {
+            assert_eq!(far.complete(1), [(1, Err(Failure::PeerDead))]);
+            assert_eq!(far.plane.close_reason(), Some(DataCloseReason::Failed(12)));
+        } else {
+            far.plane.close(DataCloseReason::Silent);
+        }
+        assert!(far.plane.is_released(window.window, window.epoch));
+        assert_eq!(fake.count("mws"), 1, "the other end's, {has_failed}");
+        fake.clear_rules();
+        drop((near, far));
+        fake.assert_clean();
+    }
+}
+
 /// The end of the queue pair is the fence then. Window, region and domain stay for ever.
 #[test]
 fn a_window_that_does_not_end_ends_the_link() {

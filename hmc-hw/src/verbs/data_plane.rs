@@ -235,6 +235,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         if !self.lanes.is_empty() && !self.is_inherited() {
             self.take_successes();
         }
+        // Those that have completed are not kept for a queue pair that goes on.
+        self.exposed.settle(&self.lanes);
         let lanes = std::mem::take(&mut self.lanes);
         let regions = self.end_bound_windows(executes_nothing);
         let mut stuck = None;
