@@ -354,7 +354,7 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         let mut out = Places::new(out);
         self.requests.take_done(&mut out);
         let _ = self.advance_into(false, &mut out);
-        // Those of a failure.
+        // Those that were kept: failures, tags that were sent after their bytes, and what came behind them.
         self.requests.take_done(&mut out);
         out.used()
     }
