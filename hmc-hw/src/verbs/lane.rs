@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hmc_core::work::Failure;
 
 use super::chain::{Chain, ChainEnd, FlushWord, MAX_CHAIN, RdmaAccess, SendFlags};
-use super::conn_info::LaneInfo;
+use super::conn_info::{LaneInfo, MAX_LANES};
 use super::error::VerbsError;
 use super::event::EventType;
 use super::objects::{CompletionQueue, PathTo, ProtectionDomain, QueuePair, QueueSizes};
@@ -21,8 +21,9 @@ use super::tags::{ReceiveError, Tags};
 
 /// What completions of receives name. Those of other work requests name queue pair and number ([`Place`]).
 pub(super) const RECEIVE: u64 = u64::MAX;
-/// Bits of the number of a work request, which are numbered from 0 on; those above have the index of the queue pair, of at most 16.
+/// Bits of the number of a work request, which are numbered from 0 on; those above have the index of the queue pair.
 const NUMBER_BITS: u32 = 56;
+const _: () = assert!(MAX_LANES <= 255, "no queue pair has the index that `RECEIVE` names");
 /// Work requests under way on one queue pair.
 pub(super) const LANE_DEPTH: usize = 256;
 /// Work requests after which the first chain of a queue pair that has nothing under way is posted: the device begins while the rest
