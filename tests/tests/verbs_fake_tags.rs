@@ -9,9 +9,10 @@
 
 use std::sync::Arc;
 
+use hmc_core::range::Extent;
 use hmc_core::region::WindowDesc;
 use hmc_core::transport::{DataCloseReason, DataPlane as _, NeedsStream as _, Progress as _};
-use hmc_core::work::{Failure, Opcode};
+use hmc_core::work::{CompleteWhen, Failure, Opcode, WorkRequest};
 use hmc_hw::host::SharedWorker as _;
 use hmc_tests::fake_ibv::{self, FakeIbv, VerbsFate};
 use hmc_tests::verbs_planes::{End, FIRST_WORKER, RecordingHost, domain, meet, pair};
@@ -112,6 +113,33 @@ fn the_tag_of_a_long_put_comes_behind_all_of_it() {
         drop((near, far));
         fake.assert_clean();
     }
+}
+
+/// The receive of a tag orders the writes of its own queue pair only, so the parts have flushes though the put is a local one.
+#[test]
+fn the_tag_of_a_long_local_put_comes_behind_visible_bytes() {
+    const LEN: u64 = 1 << 20;
+    let fake = FakeIbv::take();
+    fake.set("staged", 1);
+    fake.set("landing", 1_000_000);
+    let host = Arc::<RecordingHost>::default();
+    let end = || End::with_memory(&domain(&host, 4, true), LEN).unwrap();
+    let (mut near, mut far, _) = meet(end(), end());
+    let window = far.expose_to(&mut near, (0, LEN), hmc_core::types::Access::all());
+    let whole = Extent::new(LEN).whole();
+    for (tag, byte) in [(7, 1), (7 << 40, 2)] {
+        near.memory.shared().fill(whole, byte).unwrap();
+        let put = near.work(3, Opcode::PutNotify { tag }, &window, (0, LEN));
+        near.post(&WorkRequest { when: CompleteWhen::Local, ..put });
+        assert_eq!(near.complete(1), [(3, Ok(LEN))]);
+        let _ = far.serve();
+        assert_eq!(far.tags.take_all(), [tag]);
+        let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+        far.memory.shared().read_at(whole, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|b| *b == byte), "all of them are there");
+    }
+    drop((near, far));
+    fake.assert_clean();
 }
 
 /// A target whose inbox is full takes no more than it has announced. The bytes of the others are there, and their tags follow.

@@ -84,7 +84,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         let Some(record) = self.requests.insert(work, carries, count) else {
             return Err(PostErrorKind::Busy);
         };
-        let needs_flush = needs_flush(work);
+        // The receive of a tag that follows is behind the writes of its own queue pair only.
+        let needs_flush = needs_flush(work) || carries == Carries::Bytes;
         let immediate = along.map(|tag| tag.low);
         let access = RdmaAccess { immediate, ..access_of(work, here, there, piece_bytes) };
         (self.has_posted, self.is_put_off) = (true, true);
