@@ -58,7 +58,7 @@ impl Row for RdmaRate {
         let lines = [
             ("rdma puts of 8 B, 64 in flight", &local, Some(0.9)),
             ("rdma visible puts of 8 B, 64 in flight", &visible, None),
-            ("rdma puts of 8 B, prepared lists of 64", &lists, None),
+            ("rdma visible puts of 8 B, prepared lists of 64", &lists, None),
         ];
         let line = |(name, pairs, bound)| {
             with_interval(Line::rate(name, pairs, bound), pairs, "ib_write_bw -s 8")
