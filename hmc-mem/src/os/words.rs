@@ -13,10 +13,10 @@ use crate::sync::Word64;
 
 /// Bytes of a page of window words.
 pub const PAGE_BYTES: u64 = 4096;
-/// Gates of a window of the first [`GATED_WINDOWS`] entries, in pages that have further gates.
+/// Gates of a window of the first [`FURTHER_GATE_WINDOWS`] entries, in pages that have further gates.
 pub const GATES: u8 = 8;
 /// Entries of the window table whose windows have further gates: as many as the page has space for.
-pub const GATED_WINDOWS: u16 = 32;
+pub const FURTHER_GATE_WINDOWS: u16 = 32;
 
 /// The first gates of all windows.
 type Row = [Word64; MAX_WINDOWS_PER_PEER];
@@ -24,13 +24,14 @@ type Row = [Word64; MAX_WINDOWS_PER_PEER];
 const STRIDE_BYTES: u64 = 256;
 /// Where the first further gate of the first entry would be, if gate 0 was one. The owner's heartbeat is here.
 const FURTHER_AT: u64 = 2048;
-const _: () = assert!(size_of::<Row>() == 2048 && STRIDE_BYTES == 8 * 32 && GATED_WINDOWS == 32);
+const _: () =
+    assert!(size_of::<Row>() == 2048 && STRIDE_BYTES == 8 * 32 && FURTHER_GATE_WINDOWS == 32);
 const _: () = assert!(GATES == 8 && FURTHER_AT + 8 * STRIDE_BYTES == PAGE_BYTES);
 
 /// Returns the number of gates that an entry of the window table has, if the page has further gates.
 #[must_use]
 pub const fn gates_of(index: u16) -> u8 {
-    if index < GATED_WINDOWS { GATES } else { 1 }
+    if index < FURTHER_GATE_WINDOWS { GATES } else { 1 }
 }
 
 /// Returns the offset of the gate `number`, less than [`gates_of`], of an entry of the window table.
@@ -49,7 +50,7 @@ pub struct PeerWords {
     /// Checked once: a copy into a window pays for a look at its word only.
     words: NonNull<Row>,
     page: Mapping,
-    has_gates: bool,
+    has_further_gates: bool,
 }
 
 /// One word of a peer's page, which the value keeps mapped.
@@ -96,7 +97,7 @@ impl PeerWords {
         let (at, _) = bytes.locate(span)?;
         let words = NonNull::new(at.cast::<Row>()).filter(|w| w.is_aligned());
         let words = words.ok_or(MemError::Unaligned { value: 0, align: 8 })?;
-        Ok(Self { words, page, has_gates: false })
+        Ok(Self { words, page, has_further_gates: false })
     }
 
     /// Returns the first gate's word of an entry, or `None` if the index is out of range.
@@ -111,8 +112,8 @@ impl PeerWords {
 
     /// The same page, which has further gates behind the heartbeat if the peer knows them.
     #[must_use]
-    pub fn with_gates(self, has_gates: bool) -> Self {
-        Self { has_gates, ..self }
+    pub fn with_further_gates(self, has_further_gates: bool) -> Self {
+        Self { has_further_gates, ..self }
     }
 
     /// Returns the word of gate `number` of an entry, or `None` if the index is out of range. Numbers beyond the last gate of the
@@ -120,7 +121,7 @@ impl PeerWords {
     #[must_use]
     pub fn gate(self: &Arc<Self>, number: u8, index: u16) -> Option<PeerWord> {
         self.get(index)?;
-        let gates = if self.has_gates { gates_of(index) } else { 1 };
+        let gates = if self.has_further_gates { gates_of(index) } else { 1 };
         let number = number.checked_rem(gates)?;
         let word = self.page.bytes().word(gate_at(number, index)).ok()?;
         Some(PeerWord { word: NonNull::from(word), _words: Arc::clone(self) })
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(all.len(), 256 + 32 * 7 + 1, "each word is its own, and the heartbeat's");
         assert_eq!(all.last(), Some(&4088));
         let page = || PeerWords::new(Mapping::create(PAGE_BYTES).unwrap()).unwrap();
-        let words = Arc::new(page().with_gates(true));
+        let words = Arc::new(page().with_further_gates(true));
         let store = |words: &Arc<PeerWords>, number, index| {
             let word = words.gate(number, index).unwrap();
             word.get().atomic().fetch_add(1, Ordering::Relaxed);

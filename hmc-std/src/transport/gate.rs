@@ -26,17 +26,17 @@ pub struct Gate {
 #[derive(Clone, Copy, Debug)]
 enum Offsets {
     One(u64),
-    OfWindow { index: u16, has_gates: bool },
+    OfWindow { index: u16, has_further_gates: bool },
 }
 
 /// All gates of an entry of the window table, in a page with or without further ones.
 pub(crate) fn window_gates(
     page: &Mapping,
     index: u16,
-    has_gates: bool,
+    has_further_gates: bool,
 ) -> WindowGates<impl Iterator<Item = &Word64> + Clone> {
     let bytes = page.bytes();
-    let gates = if has_gates { gates_of(index) } else { 1 };
+    let gates = if has_further_gates { gates_of(index) } else { 1 };
     WindowGates::new((0..gates).filter_map(move |n| bytes.word(gate_at(n, index)).ok()))
 }
 
@@ -48,8 +48,8 @@ impl Gate {
     }
 
     /// All gates of an entry of the window table.
-    pub(crate) const fn of_window(page: Arc<Mapping>, index: u16, has_gates: bool) -> Self {
-        Self { page, offsets: Offsets::OfWindow { index, has_gates } }
+    pub(crate) const fn of_window(page: Arc<Mapping>, index: u16, has_further_gates: bool) -> Self {
+        Self { page, offsets: Offsets::OfWindow { index, has_further_gates } }
     }
 
     /// Whether nobody is inside any more, waiting up to `timeout`.
@@ -61,8 +61,8 @@ impl Gate {
             Offsets::One(at) => {
                 WindowGates::new(self.page.bytes().word(at).into_iter()).wait_drained(timeout)
             }
-            Offsets::OfWindow { index, has_gates } => {
-                window_gates(&self.page, index, has_gates).wait_drained(timeout)
+            Offsets::OfWindow { index, has_further_gates } => {
+                window_gates(&self.page, index, has_further_gates).wait_drained(timeout)
             }
         };
         drain == Drain::Drained

@@ -122,8 +122,9 @@ mod tests {
     /// Handles take the gates in turn, over all windows of a peer. Each is refused when its own gate is closed, and no other.
     #[test]
     fn each_handle_enters_by_a_gate_of_its_own() {
-        let gates =
-            Arc::new(PeerWords::new(Mapping::create(4096).unwrap()).unwrap().with_gates(true));
+        let gates = Arc::new(
+            PeerWords::new(Mapping::create(4096).unwrap()).unwrap().with_further_gates(true),
+        );
         let ours = Arc::new(Mapping::create(4096).unwrap());
         let (pages, moved) =
             (PeerPages { gates: Arc::clone(&gates), life: None }, Arc::new(Moved::default()));

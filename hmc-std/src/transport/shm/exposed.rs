@@ -80,7 +80,7 @@ impl ShmDataPlane {
 
     /// The gates of a window of ours.
     pub(super) fn gates(&self, id: WindowId) -> WindowGates<impl Iterator<Item = &Word64> + Clone> {
-        window_gates(&self.page, id.index(), self.has_gates)
+        window_gates(&self.page, id.index(), self.has_further_gates)
     }
 
     /// Closes the gates of a window. `None` when nobody can be inside.
@@ -89,7 +89,7 @@ impl ShmDataPlane {
         if self.gates(id).is_drained() || self.stream.peer_has_ended() {
             return None;
         }
-        Some(Gate::of_window(Arc::clone(&self.page), id.index(), self.has_gates))
+        Some(Gate::of_window(Arc::clone(&self.page), id.index(), self.has_further_gates))
     }
 
     /// Opens the gates of a window that was closed, for that part of it. Nobody entered since the fence of the revocation that closed

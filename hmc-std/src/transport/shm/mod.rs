@@ -66,8 +66,8 @@ pub(crate) struct ShmDataPlane {
     stream: StreamDataPlane,
     /// Words of our windows, shared with the peer.
     page: Arc<Mapping>,
-    /// Both ends know further gates, which our page has and the peer's.
-    has_gates: bool,
+    /// Both pages have further gates: both ends have feature bit 8.
+    has_further_gates: bool,
     /// Words of the peer's windows.
     peer_page: Option<Arc<PeerWords>>,
     /// Whether the peer's process has ended.
@@ -100,7 +100,7 @@ impl ShmDataPlane {
         features: Features,
     ) -> Result<Self> {
         let has_ring = features.contains(Features::CTRL_RING);
-        let has_gates = features.contains(Features::GATES);
+        let has_further_gates = features.contains(Features::GATES);
         if let Some((word, fd)) = life.and_then(LifePage::offer) {
             let mut frame = DataFrame::new(DataKind::Region, 0);
             frame.window = LIFE_ID;
@@ -111,7 +111,7 @@ impl ShmDataPlane {
         let page = Mapping::builder().huge(false).create(PAGE_BYTES)?;
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
             // A word of zeros would be an open window.
-            window_gates(&page, index, has_gates).close();
+            window_gates(&page, index, has_further_gates).close();
         }
         let page_fd = page.fd()?.try_clone_to_owned().map_err(no_descriptor)?;
         // Without memory or descriptors for it, control frames stay on the socket.
@@ -129,7 +129,7 @@ impl ShmDataPlane {
         Ok(Self {
             stream,
             page: Arc::new(page),
-            has_gates,
+            has_further_gates,
             peer_page: None,
             peer_life: None,
             rings,
@@ -164,7 +164,8 @@ impl ShmDataPlane {
         }
         if a.window == PAGE_ID {
             let page = Mapping::map_peer(fd, PAGE_BYTES, 0, Access::all())?;
-            self.peer_page = Some(Arc::new(PeerWords::new(page)?.with_gates(self.has_gates)));
+            self.peer_page =
+                Some(Arc::new(PeerWords::new(page)?.with_further_gates(self.has_further_gates)));
             return Ok(());
         }
         if a.is_generations {

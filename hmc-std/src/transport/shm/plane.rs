@@ -208,7 +208,7 @@ impl DataPlane for ShmDataPlane {
     fn close(&mut self, why: DataCloseReason) {
         self.stream.close(why);
         for index in 0..u16::try_from(MAX_WINDOWS_PER_PEER).unwrap_or(0) {
-            window_gates(&self.page, index, self.has_gates).close();
+            window_gates(&self.page, index, self.has_further_gates).close();
         }
         let dead = Err(Failure::PeerDead);
         self.pieces.close(|op| self.done.push_back(Completion { op, result: dead }));
