@@ -18,30 +18,44 @@ pub const GATES: u8 = 8;
 /// Entries of the window table whose windows have further gates: as many as the page has space for.
 pub const FURTHER_GATE_WINDOWS: u16 = 32;
 
+/// Entries of the window table.
+const ENTRIES: u16 = 256;
+
 /// The first gates of all windows.
 type Row = [Word64; MAX_WINDOWS_PER_PEER];
 /// Bytes from one further gate of a window to the next. Gates of one window never share a cache line.
 const STRIDE_BYTES: u64 = 256;
 /// Where the first further gate of the first entry would be, if gate 0 was one. The owner's heartbeat is here.
 const FURTHER_AT: u64 = 2048;
-const _: () =
-    assert!(size_of::<Row>() == 2048 && STRIDE_BYTES == 8 * 32 && FURTHER_GATE_WINDOWS == 32);
+const _: () = assert!(
+    size_of::<Row>() == 2048
+        && ENTRIES == 256
+        && STRIDE_BYTES == 8 * 32
+        && FURTHER_GATE_WINDOWS == 32
+);
 const _: () = assert!(GATES == 8 && FURTHER_AT + 8 * STRIDE_BYTES == PAGE_BYTES);
 
-/// Returns the number of gates that an entry of the window table has, if the page has further gates.
+/// Returns the number of gates that an entry of the window table has, if the page has further gates; 0 beyond the last entry.
 #[must_use]
 pub const fn gates_of(index: u16) -> u8 {
-    if index < FURTHER_GATE_WINDOWS { GATES } else { 1 }
+    match index {
+        ..FURTHER_GATE_WINDOWS => GATES,
+        FURTHER_GATE_WINDOWS..ENTRIES => 1,
+        _ => 0,
+    }
 }
 
-/// Returns the offset of the gate `number`, less than [`gates_of`], of an entry of the window table.
+/// Returns the offset of the gate `number` of an entry of the window table, or `None` from [`gates_of`] of the entry on.
 #[must_use]
-pub fn gate_at(number: u8, index: u16) -> u64 {
+pub fn gate_at(number: u8, index: u16) -> Option<u64> {
+    if number >= gates_of(index) {
+        return None;
+    }
     let first = match number {
         0 => 0,
         _ => u64::from(number).saturating_mul(STRIDE_BYTES).saturating_add(FURTHER_AT),
     };
-    u64::from(index).saturating_mul(8).saturating_add(first)
+    Some(u64::from(index).saturating_mul(8).saturating_add(first))
 }
 
 /// A peer's page that starts with one word for each entry of its window table.
@@ -123,7 +137,7 @@ impl PeerWords {
         self.get(index)?;
         let gates = if self.has_further_gates { gates_of(index) } else { 1 };
         let number = number.checked_rem(gates)?;
-        let word = self.page.bytes().word(gate_at(number, index)).ok()?;
+        let word = self.page.bytes().word(gate_at(number, index)?).ok()?;
         Some(PeerWord { word: NonNull::from(word), _words: Arc::clone(self) })
     }
 
@@ -156,9 +170,13 @@ mod tests {
 
     #[test]
     fn gates_of_a_window_lie_apart_and_never_on_other_words() {
-        let offsets = [0, 1, 2, 3, 4, 5, 6, 7].map(|n| gate_at(n, 3));
+        let offsets = [0, 1, 2, 3, 4, 5, 6, 7].map(|n| gate_at(n, 3).unwrap());
         assert_eq!(offsets, [24, 2328, 2584, 2840, 3096, 3352, 3608, 3864]);
-        let all = (0..256).flat_map(|index| (0..gates_of(index)).map(move |n| gate_at(n, index)));
+        let gates = |index| (0..=u8::MAX).filter_map(move |number| gate_at(number, index));
+        for (index, count) in [(0, 8), (31, 8), (32, 1), (255, 1), (256, 0), (u16::MAX, 0)] {
+            assert_eq!((gates(index).count(), usize::from(gates_of(index))), (count, count));
+        }
+        let all = (0..256).flat_map(gates);
         let all: BTreeSet<u64> = all.chain([2048]).collect();
         assert_eq!(all.len(), 256 + 32 * 7 + 1, "each word is its own, and the heartbeat's");
         assert_eq!(all.last(), Some(&4088));

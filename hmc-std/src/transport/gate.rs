@@ -29,15 +29,16 @@ enum Offsets {
     OfWindow { index: u16, has_further_gates: bool },
 }
 
-/// All gates of an entry of the window table, in a page with or without further ones.
+/// All gates of an entry of the window table, in a page with or without further ones. Each entry has one at least.
 pub(crate) fn window_gates(
     page: &Mapping,
     index: u16,
     has_further_gates: bool,
 ) -> WindowGates<impl Iterator<Item = &Word64> + Clone> {
+    debug_assert!(gates_of(index) > 0, "an index beyond the table");
     let bytes = page.bytes();
     let gates = if has_further_gates { gates_of(index) } else { 1 };
-    WindowGates::new((0..gates).filter_map(move |n| bytes.word(gate_at(n, index)).ok()))
+    WindowGates::new((0..gates).filter_map(move |n| bytes.word(gate_at(n, index)?).ok()))
 }
 
 impl Gate {

@@ -17,6 +17,7 @@ use hmc_core::window::{WindowFault, WindowTransition};
 use hmc_core::wire::hello::Features;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::gate::WindowGate;
+use hmc_mem::os::memfd::Mapping;
 use hmc_mem::os::words::{GATES, gate_at};
 
 use super::mapped::word_epoch;
@@ -132,6 +133,11 @@ fn poll(plane: &mut ShmDataPlane, space: usize) -> Vec<(u16, Result<u64, Failure
     copy_pieces(plane, usize::MAX);
     let n = plane.poll(&mut out);
     out.iter().take(n).map(|c| (c.op.index, c.result)).collect()
+}
+
+fn gate(page: &Mapping, number: u8, id: WindowId) -> WindowGate<'_> {
+    let at = gate_at(number, id.index()).expect("a gate");
+    WindowGate::new(page.bytes().word(at).expect("a word"))
 }
 
 fn fill(region: &Region, byte: u8) {
@@ -292,7 +298,7 @@ fn a_closed_window_refuses_the_peer_until_it_is_opened_again() {
     // Whoever is inside keeps the fence from passing.
     let page = Arc::clone(&pair.far.page);
     for number in [0, GATES - 1] {
-        let gate = WindowGate::new(page.bytes().word(gate_at(number, id.index())).expect("a word"));
+        let gate = gate(&page, number, id);
         gate.enter(word_epoch(epoch)).expect("it is open");
         assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Gate(_))), "inside gate {number}");
         gate.exit();
@@ -305,12 +311,11 @@ fn a_closed_window_refuses_the_peer_until_it_is_opened_again() {
 #[test]
 fn a_window_is_opened_again_under_an_entry_that_was_refused() {
     let mut pair = Pair::new();
-    let (_, window) = pair.target(64);
-    let (id, epoch) = (window.window, window.epoch);
+    let (_, WindowDesc { window: id, epoch, .. }) = pair.target(64);
     assert!(matches!(pair.far.revoke(id, epoch), Ok(Fence::Passed)));
     pair.far.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
     let page = Arc::clone(&pair.far.page);
-    let word = page.bytes().word(gate_at(GATES - 1, id.index())).expect("a word");
+    let word = page.bytes().word(gate_at(GATES - 1, id.index()).expect("a gate")).expect("a word");
     let entry = 1 << 32;
     word.atomic().fetch_add(entry, Ordering::AcqRel);
     assert!(pair.far.reopen(id, epoch, (0, 64)));
@@ -422,8 +427,7 @@ fn a_window_without_a_copy_under_way_needs_no_fence() {
         let mut pair = Pair::new();
         let (_target, window) = pair.target(64);
         let page = Arc::clone(&pair.far.page);
-        let at = gate_at(number, window.window.index());
-        let gate = WindowGate::new(page.bytes().word(at).expect("a word"));
+        let gate = gate(&page, number, window.window);
         assert!(pair.far.close_window(window.window).is_none(), "nobody is inside");
         pair.far.gates(window.window).open(word_epoch(window.epoch)).expect("an epoch");
         gate.enter(word_epoch(window.epoch)).expect("open");
@@ -465,10 +469,7 @@ fn the_end_of_a_link_fails_what_is_queued_and_closes_all_windows() {
     assert!(pair.near.mapped(window.window, window.epoch).is_none());
     assert!(ones(&target, 0));
     let page = Arc::clone(&pair.far.page);
-    let is_open = |number| {
-        let word = page.bytes().word(gate_at(number, window.window.index())).expect("a word");
-        WindowGate::new(word).is_open(word_epoch(window.epoch))
-    };
+    let is_open = |number| gate(&page, number, window.window).is_open(word_epoch(window.epoch));
     assert!((0..GATES).all(is_open));
     pair.far.close(DataCloseReason::Eof);
     assert!(!(0..GATES).any(is_open));
