@@ -18,7 +18,7 @@ use hmc_core::wire::hello::Features;
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 use hmc_mem::gate::WindowGate;
 use hmc_mem::os::memfd::Mapping;
-use hmc_mem::os::words::{GATES, gate_at};
+use hmc_mem::os::words::{GATES, gate_at, gates_of};
 
 use super::mapped::word_epoch;
 use super::{MAX_REQUESTS, ShmDataPlane};
@@ -419,6 +419,15 @@ fn pages_are_offered_as_far_as_the_rights_of_windows_allow() {
     assert!(!offered(&mut pair, &adopted, write));
     let empty = pair.table.allocate(0).expect("nothing");
     assert!(!offered(&mut pair, &empty, write));
+}
+
+#[test]
+fn all_gates_are_closed_before_the_page_is_sent() {
+    let plane = plane(UnixStream::pair().expect("a pair").0, &inbox());
+    for id in (0..=u8::MAX).map(|index| WindowId(index.into())) {
+        let is_open = |number| gate(&plane.page, number, id).is_open(0);
+        assert!(!(0..gates_of(id.index())).any(is_open), "{id:?}");
+    }
 }
 
 #[test]
