@@ -25,6 +25,8 @@ pub enum DataCloseReason {
     Failed(i32),
     /// No descriptor was left for what the link cannot do without.
     NoDescriptor,
+    /// Pages of the peer that the link cannot do without could not be mapped.
+    NotMapped,
 }
 
 impl fmt::Display for DataCloseReason {
@@ -38,6 +40,7 @@ impl fmt::Display for DataCloseReason {
             Self::NoDescriptor => f.write_str(
                 "no descriptor was left here for what it passed; raise the limit of open files (ulimit -n)",
             ),
+            Self::NotMapped => f.write_str("a page that it passed could not be mapped here"),
         }
     }
 }

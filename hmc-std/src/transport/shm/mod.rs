@@ -82,6 +82,8 @@ pub(crate) struct ShmDataPlane {
     /// What was in `remote`.
     unused: Unused,
     unmapped: Unmapped,
+    /// Why a page that the link cannot do without is not mapped.
+    page_error: Option<Error>,
     pieces: Pieces,
     done: VecDeque<Completion>,
     bytes: u64,
@@ -138,6 +140,7 @@ impl ShmDataPlane {
             table: None,
             unused: Unused::default(),
             unmapped: Unmapped::default(),
+            page_error: None,
             pieces: Pieces::default(),
             done: VecDeque::with_capacity(MAX_REQUESTS.saturating_mul(2)),
             bytes: 0,

@@ -159,6 +159,11 @@ impl Progress for ShmDataPlane {
                     // Control frames to the peer stay on the socket.
                     continue;
                 }
+                if is_page {
+                    self.page_error.get_or_insert(e);
+                    self.close(DataCloseReason::NotMapped);
+                    break;
+                }
                 // The window stays reachable through the stream.
                 self.unmapped.note(self.stream.peer(), id, epoch, &e);
             }
@@ -282,6 +287,9 @@ impl DataPlane for ShmDataPlane {
     }
 
     fn describe_close(&self, why: DataCloseReason, out: &mut dyn fmt::Write) -> fmt::Result {
-        self.stream.describe_close(why, out)
+        match (why, &self.page_error) {
+            (DataCloseReason::NotMapped, Some(e)) => write!(out, "{why}: {e}"),
+            _ => self.stream.describe_close(why, out),
+        }
     }
 }

@@ -204,6 +204,25 @@ mod tests {
         }
     }
 
+    /// Without the life page a put could be a success after its target's end; without the page of words no window has a gate.
+    #[test]
+    fn a_link_ends_if_a_page_that_it_needs_cannot_be_mapped() {
+        for id in [PAGE_ID, LIFE_ID] {
+            let (near, far) = UnixStream::pair().unwrap();
+            let mut near = plane(near);
+            let Offer { frame, fd } = bad_window(id.0, 0);
+            assert!(send_fd(&far, fd, &frame.emit()).is_ok());
+            while near.poll_peer(true) {}
+            let down = near.stream.close_reason();
+            assert_eq!(down, Some(DataCloseReason::NotMapped));
+            assert!(!near.is_ready());
+            let mut words = String::new();
+            near.describe_close(down.unwrap(), &mut words).unwrap();
+            assert!(words.starts_with(&format!("{}: the peer's memory has seals", down.unwrap())));
+            assert_eq!(near.unmapped.places.len(), 0, "it is no window");
+        }
+    }
+
     #[test]
     fn of_windows_that_come_at_once_the_last_has_the_place() {
         let (a, b) = UnixStream::pair().unwrap();
