@@ -182,8 +182,8 @@ impl<X> Slot<X> {
 
 /// The operations of one work queue, on storage of the caller's (at most [`MAX_SLOTS`] places are used).
 ///
-/// Not for several threads: one owner calls. Nothing allocates; every call but [`Slots::new`],
-/// [`Slots::fail_all`] and a [`Slots::next_expired`] whose bound has passed takes constant time.
+/// Not for several threads: one owner calls. Nothing allocates but the `extend` of [`Slots::grow`]. Every call but [`Slots::new`],
+/// [`Slots::grow`], [`Slots::fail_all`] and a [`Slots::next_expired`] whose bound has passed takes constant time.
 #[derive(Debug)]
 pub struct Slots<S, X = ()> {
     entries: S,

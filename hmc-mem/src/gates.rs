@@ -2,7 +2,7 @@
 //!
 //! A thread that enters a gate writes its cache line twice, so threads that copy into one window at a time enter by gates of
 //! their own. Each gate is a [`WindowGate`] with its rules. The window is closed when all gates are closed, and drained when
-//! all are drained: only the owner opens a gate, so one that was seen drained stays so while the owner looks at the next.
+//! all are drained: only the owner opens a gate, so nobody gets in by one that was seen drained while the owner looks at the next.
 
 use core::time::Duration;
 

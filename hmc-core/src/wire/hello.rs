@@ -47,7 +47,7 @@ bitflags! {
         const CTRL_RING = 1 << 6;
         /// Over shared memory, members of groups agree on windows into which they put bytes of collectives.
         const GROUP_WINDOWS = 1 << 7;
-        /// Over shared memory, sends and takes pages with several gates for each window.
+        /// Over shared memory, sends and takes pages of window words with 8 gates for each of the first 32 windows.
         const GATES = 1 << 8;
     }
 }

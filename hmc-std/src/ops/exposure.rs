@@ -40,7 +40,7 @@ pub enum ExposedMemory {
     },
 }
 
-/// A revoked window whose peer is not out yet: its word must not serve another window.
+/// A revoked window whose peer is not out yet: its gates must not serve another window.
 struct Quarantine {
     held: Mutex<ExposedMemory>,
     fence: Fence,

@@ -20,9 +20,10 @@ use crate::ops::peer_handle::Peer;
 /// A window of a peer: memory that the peer exposed to this process. Transfers name bytes in it by their offset.
 ///
 /// Clones are handles of the same window. All methods may be called by several threads at a time, for the same bytes too. Threads
-/// that make small transfers at the same time are faster with a clone each: up to 8 handles of a peer's windows in mapped memory
-/// then share no cache line that they write. A handle belongs to one incarnation of the peer and to one exposure: after the end of
-/// either, every operation fails (`PeerDead`, `Revoked`).
+/// that make small transfers at the same time are faster with a clone each: in mapped memory, 8 handles made one after another, of
+/// the first 32 windows of a peer, share no cache line that they write. Other handles may share one, which makes such threads slower.
+/// A handle belongs to one incarnation of the peer and to one exposure: after the end of either, every operation fails (`PeerDead`,
+/// `Revoked`).
 #[derive(Debug)]
 pub struct Remote {
     pub(crate) peer: Peer,

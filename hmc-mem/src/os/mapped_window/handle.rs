@@ -10,9 +10,10 @@ use crate::gate::WindowGate;
 use crate::os::words::PeerWord;
 use crate::shared::SharedBytes;
 
-/// A mapped window and the gate by which the handle's copies enter it. All methods may be called by several threads at a time;
-/// threads with handles of their own write no cache line that others write, as long as there are at most
-/// [`GATES`](crate::os::words::GATES) handles of a peer's windows. Further ones share gates.
+/// A mapped window and the gate by which the handle's copies enter it. All methods may be called by several threads at a time.
+/// [`GATES`](crate::os::words::GATES) handles of a peer's windows that are made one after another write no cache line in common,
+/// if each is of one of the first [`FURTHER_GATE_WINDOWS`](crate::os::words::FURTHER_GATE_WINDOWS) windows. Others may share
+/// one, since the numbers of gates repeat over all handles that were ever made, and a window beyond the first ones has one gate.
 #[derive(Debug)]
 pub struct MappedHandle {
     window: Arc<MappedWindow>,

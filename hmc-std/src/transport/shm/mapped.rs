@@ -1,4 +1,4 @@
-//! One mapped window of a peer, and the offset of its gate in the page of window words.
+//! One mapped window of a peer.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
