@@ -162,14 +162,14 @@ impl Members {
         Some(channel)
     }
 
-    /// This member is about to sleep, or is awake: members with a channel to it wake it, or need not. Returns whether that is new.
-    fn set_parked(&self, parked: bool) -> bool {
-        let is_new = self.is_parked.swap(parked, Ordering::Relaxed) != parked;
+    /// This member is about to sleep, or is awake: members with a channel to it wake it, or need not.
+    fn set_parked(&self, parked: bool) {
         // In a child, no window is there.
-        if is_new && !self.shared.origin.is_child() {
+        if self.is_parked.swap(parked, Ordering::Relaxed) != parked
+            && !self.shared.origin.is_child()
+        {
             self.channels().for_each(|(_, channel)| channel.set_parked(parked));
         }
-        is_new
     }
 
     /// A collective failed here, because its time was over or for another reason: members with a channel to this one fail too.

@@ -199,17 +199,6 @@ impl<'m, 'a> Round<'m, 'a> {
         self.on_links().for_each(|flight| flight.withdraw(why));
     }
 
-    /// Copies what can be copied. A thread whose channels have moved looks on as at first, and partners need not wake it meanwhile. Returns
-    /// whether all messages have ended.
-    fn look(&mut self) -> Result<bool> {
-        let all = self.move_on()?;
-        if all || !self.has_moved || !self.call.blocks {
-            return Ok(all);
-        }
-        self.call.members.set_parked(false);
-        self.spin()
-    }
-
     /// Looks at the channels until all messages have ended, or nothing changes for a while, without a look at the links. Returns
     /// whether all have ended.
     fn spin(&mut self) -> Result<bool> {
@@ -272,7 +261,7 @@ impl Call<'_> {
             Ok(_) => {
                 let look = || {
                     self.check()?;
-                    Ok(round.look()?.then_some(()))
+                    Ok(round.move_on()?.then_some(()))
                 };
                 self.wait(&links, self.by, look).await
             }
@@ -436,10 +425,7 @@ impl Call<'_> {
                 std::hint::spin_loop();
                 continue;
             }
-            if self.members.set_parked(true) {
-                // It was awake, and looks once more.
-                led.unpark();
-            }
+            self.members.set_parked(true);
             if led.park(timer.park_until(), Duration::from_nanos(pause)) {
                 outcome.slept(clock::now().since(now));
             }
@@ -459,6 +445,3 @@ impl Call<'_> {
         Some(dead.link.gone())
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,7 +13,6 @@ use super::stream::{LEN_MASK, announcement};
 use super::{
     Channel, FAILED, FILLED, OFFERED, PARKED, RING, RING_BYTES, TAKEN, WANTED, WINDOW_BYTES, get,
 };
-use crate::api::group::Group;
 use crate::api::peer::Peer;
 use crate::api::session::Session;
 use crate::base::address::Address;
@@ -44,7 +43,7 @@ struct Rig {
 pub(in crate::api::group) struct Pair {
     /// Of each session, the other one.
     pub(in crate::api::group) peers: [Peer; 2],
-    sessions: [Session; 2],
+    _sessions: [Session; 2],
     dir: PathBuf,
 }
 
@@ -82,18 +81,7 @@ impl Pair {
         let connect = sessions[1].connect(&Address::Uds(dir.clone())).rank(0).over(ConnType::Shm);
         let second = connect.within(LONG).wait().expect("connected");
         let first = sessions[0].accept(1).within(LONG).wait().expect("connected");
-        Self { peers: [first, second], sessions, dir }
-    }
-
-    /// Their handles of a group that has a channel.
-    pub(in crate::api::group) fn groups(&self) -> [Group; 2] {
-        let groups = self.sessions.each_ref().map(|s| s.group(&[0, 1]).wait().expect("a group"));
-        std::thread::scope(|s| {
-            groups.iter().for_each(|group| {
-                s.spawn(|| group.barrier().within(LONG).wait().expect("both come"));
-            });
-        });
-        groups
+        Self { peers: [first, second], _sessions: sessions, dir }
     }
 }
 
