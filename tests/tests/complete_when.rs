@@ -2,6 +2,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::unwrap_used, reason = "tests may panic")]
 
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use hmc_std::{
@@ -125,6 +126,34 @@ fn what_was_put_locally_is_there_after_an_orderly_end() {
             assert_eq!(there, memory.crc32c(0, LEN).unwrap(), "put {at} of round {round}");
         }
     }
+}
+
+/// A peer that answers nothing does not delay the goodbye to another one.
+#[test]
+fn a_stopped_target_delays_the_goodbye_to_itself_only() {
+    let stopped = Stopped::new();
+    let dir = TempDir::new();
+    let other = Session::builder(2).uds(dir.path()).buffer(64).start().unwrap();
+    stopped.session.connect(&dir.address()).within(LONG).wait().unwrap();
+    let peer = other.accept(0).within(LONG).wait().unwrap();
+    let bytes = stopped.filled(1);
+    let put = stopped.window.put(0, bytes.all()).when(CompleteWhen::Local);
+    put.within(LONG).wait().unwrap();
+    let (says, hears) = channel();
+    std::thread::scope(|s| {
+        for (waits, ended) in
+            [(&peer, "the other peer left"), (&stopped.peer, "the stopped one died")]
+        {
+            let says = says.clone();
+            s.spawn(move || {
+                let error = waits.recv(want::Tag).within(LONG).wait().unwrap_err();
+                says.send(ended).unwrap();
+                assert_eq!(error.kind(), ErrorKind::PeerDead, "{ended}");
+            });
+        }
+        stopped.session.shutdown().within(LONG).wait().unwrap();
+    });
+    assert_eq!(hears.recv(), Ok("the other peer left"));
 }
 
 /// A prepared list keeps it.

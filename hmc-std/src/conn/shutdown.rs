@@ -22,9 +22,12 @@ pub(crate) fn leave(
         link.rndv_leave();
     }
     let mut late = None;
-    for link in links {
-        let idle = |l: &Link| l.is_rndv_idle() && l.is_idle();
-        let quiet = |l: &Link| (l.state() == LinkState::Dead || idle(l)).then_some(());
+    let is_quiet = |l: &Link| l.state() == LinkState::Dead || l.is_rndv_idle() && l.is_idle();
+    // A peer that answers nothing delays the goodbye to no other one.
+    let (at_once, others): (Vec<_>, Vec<_>) = links.iter().partition(|link| is_quiet(link));
+    at_once.iter().for_each(|link| link.bye(Instant::NEVER));
+    for link in others {
+        let quiet = |l: &Link| is_quiet(l).then_some(());
         // Messages end by notes on the control connection.
         let busy = !link.is_rndv_idle();
         let watch = if busy { crate::link::WaitScope::Both } else { crate::link::WaitScope::Data };
