@@ -48,14 +48,18 @@ impl Link {
         };
         let copied = copies && self.copy_pieces(as_leader, &mut after);
         let ended = after.finished || after.delivered;
+        // The answer to a put that was complete locally ends no operation, and the end of the link may wait for it.
+        let may_end = after.came && self.state() == LinkState::Leaving;
         if after.came {
             self.idle_waits.reset();
-            if self.state() == LinkState::Leaving {
-                // The answer to a put that was complete locally ends no operation, and the thread that leaves may wait for it.
-                self.leader_lock.notify();
-            }
+        }
+        if may_end {
+            self.leader_lock.notify();
         }
         self.run_deferred(&mut after);
+        if may_end {
+            self.answer_bye();
+        }
         if owes {
             self.send_releases();
             self.send_notes();

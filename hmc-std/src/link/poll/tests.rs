@@ -204,7 +204,6 @@ fn a_peer_that_leaves_is_answered_when_no_operation_runs() {
     far.run_until_idle();
     near.link.poll_data(false);
     assert!(!near.link.is_running(op));
-    near.link.answer_bye();
     far.link.poll_ctrl(false);
     assert_eq!((far.link.state(), far.event_counts().1), (LinkState::Dead, 1), "now it was sent");
 }
