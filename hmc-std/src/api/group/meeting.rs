@@ -267,7 +267,9 @@ mod tests {
                 s.spawn(|| second.recv_data(&mut space[..]).wait().expect("a message"));
             }
             // All have their places before the first message comes.
+            let begun = clock::now();
             while used() < before + 8 {
+                assert!(clock::now().since(begun) < Duration::from_nanos(20_000_000_000));
                 std::thread::yield_now();
             }
             for _ in 0..8 {
