@@ -90,8 +90,8 @@ class Group:
     another thread's raises ``Busy``. Each takes ``timeout`` in seconds: by default that of the session (30 if it has none), but
     ``alltoall`` waits for members without a limit, as in the C++ HMC, unless the session has a deadline.
 
-    Raises ``PeerDead`` when a member died, ``Cancelled`` when it gave up, ``InvalidArgument`` when lengths differ,
-    ``DeadlineExceeded``; later calls on the group raise at once.
+    Raises ``PeerDead`` when a member died, ``Closed`` when it left, ``Cancelled`` when it gave up, ``InvalidArgument`` when
+    lengths differ, ``DeadlineExceeded`` when this member's time is over or another one's; later calls on the group raise at once.
 
     >>> import hmc, numpy as np
     >>> with hmc.create_session(buffer_size=64) as session:

@@ -13,7 +13,7 @@ impl Group {
     ///
     /// # Errors
     /// Of the request:
-    /// - `DeadlineExceeded` if a member does not call it before the deadline.
+    /// - `DeadlineExceeded` if a member does not call it before the deadline, or the deadline of a member is over earlier.
     /// - `PeerDead` if a member died; `Closed` if a member left; `Cancelled` if a member failed or withdrew.
     /// - `Busy` while another collective of this group runs.
     /// - The error of an earlier collective that failed: the group is broken.

@@ -148,8 +148,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Windows per peer: 1 to 256, default 32. Messages take some, and each [group](crate::group) may take one towards each member on
-    /// this host, with a file descriptor and 260 KiB of memory, as long as half of them stay free.
+    /// Windows per peer: 1 to 256, default 32. Messages keep up to 12 of them, and groups up to half: each [group](crate::group) one towards
+    /// each member on this host, with a file descriptor and 260 KiB of memory. A session that exposes many windows asks for more.
     pub fn windows(mut self, windows: usize) -> Self {
         self.config.windows = windows;
         self
