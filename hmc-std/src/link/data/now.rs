@@ -148,13 +148,8 @@ impl DataState {
         if list.len() == 0 || list.len() > MAX_BLOCKS_NOW {
             return false;
         }
-        if list.expects() {
-            // Each copy compares its generations inside the gate and behind it.
-            return list
-                .iter()
-                .all(|(region, t)| self.copy_mapped(region, t.opcode, t.local, t.remote));
-        }
-        self.copy_list_by_transport(list) || self.copy_list_mapped(list)
+        // Of transports that do it at once none compares generations.
+        (!list.expects() && self.copy_list_by_transport(list)) || self.copy_list_mapped(list)
     }
 
     /// Does a list of small copies through a mapped window, all inside its gate. Returns `false` if it must be posted, even if it
@@ -166,7 +161,8 @@ impl DataState {
         let needed = if first.opcode == Opcode::Get { Access::READ } else { Access::WRITE };
         let copied = window.inside(needed, |inside| {
             list.iter().all(|(region, t)| {
-                let (at, len) = (t.remote.span.offset(), t.local.span.len());
+                let at = (t.remote.span.offset(), t.remote.expected);
+                let len = t.local.span.len();
                 inside.copy(at, region.bytes(), t.local.span, len).is_ok()
             })
         });

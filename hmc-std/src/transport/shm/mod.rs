@@ -240,7 +240,7 @@ impl ShmDataPlane {
     }
 
     /// Copies the next pieces of transfers between this process and the window of `first`, the oldest transfer, inside the window's gate:
-    /// at most 1 MiB, since a revocation waits for them. None of them expects a generation.
+    /// at most 1 MiB, since a revocation waits for them.
     fn copy_chunk(&mut self, first: &WorkRequest) {
         let window = self.mapped_window(first.remote.window).cloned();
         let window = window.ok_or(WindowFault::Revoked).and_then(|window| {
@@ -259,7 +259,8 @@ impl ShmDataPlane {
                     let len = work.local.span.len();
                     let region = stream.region_cache().resolve(local);
                     let result = region.ok_or(Failure::UnknownRegion).and_then(|region| {
-                        inside.copy(remote.span.offset(), region.bytes(), local.span, len)
+                        let at = (remote.span.offset(), remote.expected);
+                        inside.copy(at, region.bytes(), local.span, len)
                     });
                     pieces.advance(result);
                     match result {
@@ -277,8 +278,7 @@ impl ShmDataPlane {
         match entered {
             Ok(()) => self.bytes = self.bytes.saturating_add(copied),
             Err(why) => {
-                let all = done.iter_mut().skip(before);
-                all.filter(|c| c.result.is_ok()).for_each(|c| c.result = Err(why));
+                done.iter_mut().skip(before).for_each(|c| c.result = Err(why));
                 if done.len() == before || pieces.is_begun() {
                     let work = pieces.pop();
                     work.into_iter().for_each(|w| self.finish(w.op, Err(why)));
@@ -333,7 +333,7 @@ impl ShmDataPlane {
 fn is_beside(work: &WorkRequest, first: &WorkRequest) -> bool {
     let (a, b) = (work.remote, first.remote);
     let is_same_way = (work.opcode == Opcode::Get) == (first.opcode == Opcode::Get);
-    is_same_way && (a.window, a.epoch, a.expected) == (b.window, b.epoch, None)
+    is_same_way && (a.window, a.epoch) == (b.window, b.epoch)
 }
 
 impl Transport for ShmDataPlane {

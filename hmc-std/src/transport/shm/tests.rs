@@ -1,5 +1,7 @@
 //! Two data planes over one socket pair: what is copied at once, in pieces, or not at all.
 
+mod chunks;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
@@ -187,58 +189,6 @@ fn short_transfers_wait_behind_a_long_one_and_are_polled_in_order() {
     assert_eq!(poll(&mut pair.near, 3), [(0, Ok(1)), (1, Ok(2)), (2, Ok(LONG))]);
     assert_eq!(poll(&mut pair.near, 3), [(3, Ok(3))]);
     assert_eq!(poll(&mut pair.near, 3), []);
-}
-
-#[test]
-fn transfers_that_wait_are_copied_together_up_to_the_length_of_a_piece() {
-    let mut pair = Pair::new();
-    let source = pair.source(LONG);
-    fill(&source, 1);
-    let (target, window) = pair.target(LONG);
-    let half = LONG / 2;
-    for (index, len) in [(0, 1), (1, 64), (2, half), (3, half), (4, half)] {
-        pair.near.post(&work(index, Opcode::Put, &source, &window, len)).expect("space");
-    }
-    let mut moved = 1;
-    for bytes in [64 + half, 2 * half] {
-        assert_eq!(pair.near.bytes_moved(), (moved, 0));
-        assert!(pair.near.copy_piece());
-        moved += bytes;
-    }
-    assert_eq!(pair.near.bytes_moved(), (moved, 0));
-    assert!(!pair.near.copy_piece() && ones(&target, half));
-    // Another direction is another chunk.
-    for (index, opcode) in [(5, Opcode::Put), (6, Opcode::Get)] {
-        pair.near.post(&work(index, opcode, &source, &window, 8)).expect("space");
-    }
-    copy_pieces(&mut pair.near, 1);
-    assert_eq!(pair.near.bytes_moved(), (moved + 8, 0));
-    let lengths = [1, 64, half, half, half, 8, 8].into_iter();
-    let all: Vec<_> = (0..).zip(lengths.map(Ok)).collect();
-    assert_eq!(poll(&mut pair.near, 8), all);
-}
-
-/// The pages of a window may be replaced while copies are inside: none of them is a success then.
-#[test]
-fn transfers_that_are_copied_together_fail_together() {
-    let mut pair = Pair::new();
-    let source = pair.source(LONG);
-    let (_target, window) = pair.target(LONG);
-    let put = |index, opcode, len| work(index, opcode, &source, &window, len);
-    let puts = [(0, 8), (1, 8), (2, 8), (3, LONG), (4, 8)];
-    for (index, len) in puts {
-        pair.near.post(&put(index, Opcode::Put, len)).expect("space");
-    }
-    let tagged = put(5, Opcode::PutNotify { tag: 5 }, 8);
-    pair.near.post(&tagged).expect("space");
-    pair.near.mapped_window(window.window).expect("it is mapped").retire();
-    let revoked = Err(Failure::Window(WindowFault::Revoked));
-    let expected: Vec<_> =
-        (0..6).map(|index| (index, if index == 0 { Ok(8) } else { revoked })).collect();
-    assert_eq!(poll(&mut pair.near, 8), expected);
-    assert_eq!(pair.near.bytes_moved(), (8, 0));
-    pair.settle();
-    assert_eq!(pair.inbox.lock().expect("nobody panics").take(Wanted::Any), None);
 }
 
 #[test]
