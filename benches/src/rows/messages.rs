@@ -8,7 +8,7 @@ use hmc_core::types::ConnType;
 use crate::context::{Context, SessionPair};
 use crate::error::{Res, text};
 use crate::line::Line;
-use crate::measure::{Pairs, interleave, timed};
+use crate::measure::{Delay, Pairs, interleave, timed};
 use crate::reference::pages::SharedPages;
 use crate::reference::socket::PingPong;
 use crate::row::{Row, SPINNING, size};
@@ -24,6 +24,9 @@ const WARM_ROUNDS: u32 = 20;
 const ROUNDS: u32 = 500;
 /// Bytes of the shared pages of the reference.
 const PAGES_BYTES: u64 = 65_536;
+
+/// Messages before those that are timed: with the first one the receiver's process wakes and begins to receive.
+const WARM: u64 = 1;
 
 /// The row.
 pub(crate) struct Messages;
@@ -60,15 +63,19 @@ impl Row for Messages {
                 (4 * MIB, Some(put_share)),
                 (16 * MIB, None),
             ] {
-                let pairs =
-                    beside_puts(context, &mut pair, len, |pair, count| message(pair, len, count))?;
-                let name = format!("{} message of {}", via.name(), size(len));
-                lines.push(Line::bandwidth(name, len, &pairs, bound).with_interval(&pairs));
+                lines.push(warm_message(context, &mut pair, (via, len), bound)?);
+            }
+            for len in [MIB, 4 * MIB] {
+                let pairs = beside_puts(context, &mut pair, len, |pair, count| {
+                    message(pair, context.delay, len, (0, count))
+                })?;
+                let name = format!("{} messages of {} and their start", via.name(), size(len));
+                lines.push(Line::bandwidth(name, len, &pairs, None).with_interval(&pairs));
             }
             for len in [MIB, 4 * MIB] {
                 let slice = vec![5u8; usize::try_from(len).map_err(text)?];
                 let pairs = beside_puts(context, &mut pair, len, |pair, count| {
-                    slice_message(pair, &slice, count)
+                    slice_message(pair, context.delay, &slice, count)
                 })?;
                 let name = format!("{} message of {} between slices", via.name(), size(len));
                 lines.push(Line::bandwidth(name, len, &pairs, None).with_interval(&pairs));
@@ -78,23 +85,40 @@ impl Row for Messages {
     }
 }
 
-/// Nanoseconds of a message to a receiver that waits for it: a round trip, its bytes there and their end back.
-fn message(pair: &mut SessionPair, len: u64, count: u64) -> Res<f64> {
-    pair.helper.send(&format!("receive 1 0 {len} {count} buffer"))?;
+/// Messages of `len` bytes against puts of the same bytes.
+fn warm_message(
+    context: &Context,
+    pair: &mut SessionPair,
+    (via, len): (ConnType, u64),
+    bound: Option<f64>,
+) -> Res<Line> {
+    let pairs = beside_puts(context, pair, len, |pair, count| {
+        message(pair, context.delay, len, (WARM, count))
+    })?;
+    let name = format!("{} message of {}", via.name(), size(len));
+    Ok(Line::bandwidth(name, len, &pairs, bound).with_interval(&pairs))
+}
+
+/// Nanoseconds of one of `count` messages to a receiver that waits for it: a round trip, its bytes there and their end back. `warm`
+/// messages come before them; without any the time in which the receiver's process wakes and begins to receive counts.
+fn message(pair: &mut SessionPair, delay: Delay, len: u64, (warm, count): (u64, u64)) -> Res<f64> {
+    pair.helper.send(&format!("receive 1 0 {len} {} buffer", warm + count))?;
     let range = pair.first(len)?;
-    let send = || pair.peer.send_data(range).wait().map(drop);
-    let ns = timed(1, || (0..count).try_for_each(|_| send()).map_err(text))?;
+    let send = || pair.peer.send_data(range).wait().map(drop).map_err(text);
+    (0..warm).try_for_each(|_| send())?;
+    let ns = delay.timed(u32::try_from(count).map_err(text)?, send)?;
     pair.helper.receive()?;
-    Ok(ns / count as f64)
+    Ok(ns)
 }
 
 /// As [`message`], between slices.
-fn slice_message(pair: &mut SessionPair, slice: &[u8], count: u64) -> Res<f64> {
-    pair.helper.send(&format!("receive 1 0 {} {count} slice", slice.len()))?;
-    let send = || pair.peer.send_data(slice).wait().map(drop);
-    let ns = timed(1, || (0..count).try_for_each(|_| send()).map_err(text))?;
+fn slice_message(pair: &mut SessionPair, delay: Delay, slice: &[u8], count: u64) -> Res<f64> {
+    pair.helper.send(&format!("receive 1 0 {} {} slice", slice.len(), WARM + count))?;
+    let send = || pair.peer.send_data(slice).wait().map(drop).map_err(text);
+    (0..WARM).try_for_each(|_| send())?;
+    let ns = delay.timed(u32::try_from(count).map_err(text)?, send)?;
     pair.helper.receive()?;
-    Ok(ns / count as f64)
+    Ok(ns)
 }
 
 /// Nanoseconds of a message there and one back.
@@ -135,7 +159,7 @@ fn beside_flags(context: &Context, pair: &mut SessionPair, lines: &mut Vec<Line>
     let pages = SharedPages::of_process(pair.helper.pid(), fd.parse().map_err(text)?, PAGES_BYTES)?;
     let (pair, seq, count) = (RefCell::new(pair), RefCell::new(1), context.pick(7, 21));
     let flags = || flag(&mut pair.borrow_mut(), &pages, &mut seq.borrow_mut());
-    let half = || Ok(message(&mut pair.borrow_mut(), SHORT, MOST)? / 2.0);
+    let half = || Ok(message(&mut pair.borrow_mut(), context.delay, SHORT, (WARM, MOST))? / 2.0);
     let pairs = interleave(count, half, flags)?;
     lines.push(
         Line::latency("shm message of 8 B, half a round trip", 1.0, &pairs, Some(4.0))
@@ -156,7 +180,8 @@ fn beside_sockets(context: &Context, pair: &mut SessionPair, lines: &mut Vec<Lin
     let (pair, count) = (RefCell::new(pair), context.pick(7, 21));
     let sockets =
         || bare.borrow_mut().sample(&mut pair.borrow_mut().helper, true, WARM_ROUNDS, ROUNDS);
-    let pairs = interleave(count, || message(&mut pair.borrow_mut(), SHORT, MOST), sockets)?;
+    let short = || message(&mut pair.borrow_mut(), context.delay, SHORT, (WARM, MOST));
+    let pairs = interleave(count, short, sockets)?;
     lines.push(
         Line::latency("tcp message of 8 B, a round trip", 1.0, &pairs, Some(1.3))
             .noted(SPINNING)
