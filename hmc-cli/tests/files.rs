@@ -121,7 +121,7 @@ fn names_are_kept_whatever_they_are() {
         server.put("shm", &path).ran().well();
         assert_eq!(std::fs::read(to.join(OsStr::from_bytes(name))).unwrap(), noise(10));
     }
-    run([OsStr::new("put"), from.join("..").as_os_str()]).badly(&["`` is no name"]);
+    run([OsStr::new("put"), from.join("..").as_os_str()]).badly(&["it is a folder"]);
 }
 
 #[test]
