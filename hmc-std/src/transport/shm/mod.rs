@@ -249,13 +249,15 @@ impl ShmDataPlane {
         });
         let needed = if first.opcode == Opcode::Get { Access::READ } else { Access::WRITE };
         let Self { stream, pieces, done, .. } = self;
-        let (before, mut copied) = (done.len(), 0_u64);
+        // Refused ones may have been copied, too, before their generations were compared again.
+        let (before, mut copied, mut tried) = (done.len(), 0_u64, 0_u64);
         let entered = window.map_err(Failure::Window).and_then(|window| {
             window.inside(needed, |inside| {
                 while let Some((work, local, remote)) = pieces.next()
                     && is_beside(&work, first)
-                    && copied.saturating_add(local.span.len()) <= MAX_CHUNK_BYTES
+                    && tried.saturating_add(local.span.len()) <= MAX_CHUNK_BYTES
                 {
+                    tried = tried.saturating_add(local.span.len());
                     let len = work.local.span.len();
                     let region = stream.region_cache().resolve(local);
                     let result = region.ok_or(Failure::UnknownRegion).and_then(|region| {

@@ -17,11 +17,11 @@ use crate::node::inbox::Wanted;
 const BLOCK: u64 = 64;
 const BLOCKS: u64 = 5;
 
-/// A window of blocks, mapped by `near`, whose generations are their numbers.
-fn numbered(pair: &mut Pair) -> (Region, WindowDesc) {
+/// A window of blocks of that length, mapped by `near`, whose generations are their numbers.
+fn numbered(pair: &mut Pair, block: u64) -> (Region, WindowDesc) {
     let [target, table] =
-        [BLOCKS * BLOCK, BLOCKS * 8].map(|n| pair.table.allocate(n).expect("memory"));
-    let blocks = WindowBlocks::new(Extent::new(target.len()), BLOCK).expect("whole blocks");
+        [BLOCKS * block, BLOCKS * 8].map(|n| pair.table.allocate(n).expect("memory"));
+    let blocks = WindowBlocks::new(Extent::new(target.len()), block).expect("whole blocks");
     let words = Generations::new(table.bytes(), blocks).expect("a word for each");
     for block in 0..blocks.count() {
         (1..=block).for_each(|n| assert_eq!(words.advance(block), Some(n)));
@@ -76,6 +76,25 @@ fn transfers_that_wait_are_copied_together_up_to_the_length_of_a_piece() {
     assert_eq!(poll(&mut pair.near, 8), all);
 }
 
+/// A transfer that is refused may have been copied before that.
+#[test]
+fn refused_transfers_count_for_the_length_of_a_chunk() {
+    let mut pair = Pair::new();
+    let (source, half) = (pair.source(LONG), LONG / 2);
+    let (_target, window) = numbered(&mut pair, half);
+    pair.near.post(&work(0, Opcode::Put, &source, &window, 1)).expect("space");
+    for index in 1..=4 {
+        let mut put = work(index, Opcode::Put, &source, &window, half);
+        put.remote.expected = Some(9);
+        pair.near.post(&put).expect("space");
+    }
+    for ended in [1, 3, 5] {
+        assert_eq!(pair.near.done.len(), ended);
+        pair.near.copy_piece();
+    }
+    assert_eq!(pair.near.bytes_moved(), (1, 0));
+}
+
 /// The pages of a window may be replaced while copies are inside: none of them is a success then.
 #[test]
 fn transfers_that_are_copied_together_fail_together() {
@@ -103,7 +122,7 @@ fn transfers_that_are_copied_together_fail_together() {
 fn a_stale_transfer_amid_others_that_are_copied_together_fails_alone() {
     for opcode in [Opcode::Put, Opcode::Get] {
         let mut pair = Pair::new();
-        let (target, window) = numbered(&mut pair);
+        let (target, window) = numbered(&mut pair, BLOCK);
         let source = pair.source(BLOCKS * BLOCK);
         let (from, into) =
             if opcode == Opcode::Get { (&target, &source) } else { (&source, &target) };
@@ -130,7 +149,7 @@ fn a_stale_transfer_amid_others_that_are_copied_together_fails_alone() {
 #[test]
 fn a_stale_transfer_of_a_chunk_that_fails_fails_as_the_others() {
     let mut pair = Pair::new();
-    let (_target, window) = numbered(&mut pair);
+    let (_target, window) = numbered(&mut pair, BLOCK);
     let source = pair.source(BLOCK);
     for (index, expected) in [(0, 0), (1, 0), (2, 9)] {
         let mut get = work(index, Opcode::Get, &source, &window, BLOCK);
