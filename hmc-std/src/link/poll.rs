@@ -57,9 +57,6 @@ impl Link {
             self.leader_lock.notify();
         }
         self.run_deferred(&mut after);
-        if may_end {
-            self.answer_bye();
-        }
         if owes {
             self.send_releases();
             self.send_notes();
@@ -78,6 +75,10 @@ impl Link {
         }
         if became_ready {
             self.check_ready();
+        }
+        if may_end {
+            // What this end owes to the peer goes first.
+            self.answer_bye();
         }
         if let Some(why) = down {
             self.close_on_error(why);
