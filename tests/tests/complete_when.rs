@@ -132,10 +132,12 @@ fn what_was_put_locally_is_there_after_an_orderly_end() {
 #[test]
 fn a_stopped_target_delays_the_goodbye_to_itself_only() {
     let stopped = Stopped::new();
+    stopped.actor.resume();
     let dir = TempDir::new();
     let other = Session::builder(2).uds(dir.path()).buffer(64).start().unwrap();
     stopped.session.connect(&dir.address()).within(LONG).wait().unwrap();
     let peer = other.accept(0).within(LONG).wait().unwrap();
+    stopped.actor.stop();
     let bytes = stopped.filled(1);
     let put = stopped.window.put(0, bytes.all()).when(CompleteWhen::Local);
     put.within(LONG).wait().unwrap();
