@@ -20,7 +20,7 @@ const BLOCKS: u64 = 5;
 /// A window of blocks of that length, mapped by `near`, whose generations are their numbers.
 fn numbered(pair: &mut Pair, block: u64) -> (Region, WindowDesc) {
     let [target, table] =
-        [BLOCKS * block, BLOCKS * 8].map(|n| pair.table.allocate(n).expect("memory"));
+        [BLOCKS.saturating_mul(block), BLOCKS * 8].map(|n| pair.table.allocate(n).expect("memory"));
     let blocks = WindowBlocks::new(Extent::new(target.len()), block).expect("whole blocks");
     let words = Generations::new(table.bytes(), blocks).expect("a word for each");
     for block in 0..blocks.count() {
