@@ -76,10 +76,13 @@ impl RingWrites {
         words.reader_sleeps.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns whether the reader still sleeps, and takes its announcement back: the caller wakes it, nobody else does.
+    /// Returns whether the reader still sleeps although bytes can be read, and takes its announcement back: the caller wakes it,
+    /// nobody else does. A reader that has read all needs no wake: the next [`publish`](Self::publish) finds its announcement.
     #[must_use]
     pub fn take_sleeper(&self, words: &RingWords<'_>) -> bool {
-        words.reader_sleeps.swap(0, Ordering::SeqCst) != 0
+        // An older count only wakes in vain.
+        words.read.load(Ordering::Relaxed) != self.written
+            && words.reader_sleeps.swap(0, Ordering::SeqCst) != 0
     }
 
     /// Announces that this end waits for space. Returns the space there is nevertheless.
@@ -187,6 +190,18 @@ mod tests {
             assert!(r.awake(words) && !r.awake(words), "nobody woke it");
             assert!(!w.publish(words, 1));
             assert_eq!((w.written(), r.read()), (9, 8));
+        });
+    }
+
+    #[test]
+    fn a_reader_that_sleeps_after_it_has_read_all_is_not_woken() {
+        with(|words| {
+            let (mut w, mut r) = (RingWrites::new(8), RingReads::new(8));
+            assert!(r.sleep(words).unwrap() && w.publish(words, 2));
+            // It looked by itself before anybody woke it.
+            assert!(r.awake(words) && !r.consume(words, 2) && r.sleep(words).unwrap());
+            assert!(!w.take_sleeper(words), "there is nothing to read");
+            assert!(w.publish(words, 1) && w.take_sleeper(words), "its announcement stood");
         });
     }
 
