@@ -126,7 +126,7 @@ impl<'a, 'b> LentMove<'a, 'b> {
         let bounce = span.region().clone();
         // Whoever takes the bounce buffers next takes a range of them.
         drop(span);
-        self.remote.peer.link.with_rndv(|rndv| rndv.give_bounce(bounce));
+        self.remote.peer.link.rndv_storage(|rndv| rndv.give_bounce(bounce));
         Ok(())
     }
 

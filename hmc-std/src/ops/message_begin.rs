@@ -63,15 +63,21 @@ impl Beginning {
             return Some(Err(e));
         }
         let Self { end, by } = self;
+        if let End::Receive(_) = end
+            && let End::Receive(want) = std::mem::replace(end, End::Begun)
+        {
+            return Some(Ok(peer.link.post_recv(*want)));
+        }
         let begun = peer.link.with_rndv(|rndv| {
-            if matches!(end, End::Send { .. }) && rndv.is_full() {
+            if rndv.is_full() {
                 return None;
             }
             Some(match std::mem::replace(end, End::Begun) {
                 End::Send { buffer, eager: Some(copy), .. } => rndv.send_eager(buffer, copy, *by),
                 End::Send { buffer, len, eager: None } => rndv.send(buffer, len, *by),
-                End::Receive(want) => Ok(rndv.receive(*want)),
-                End::Begun => Err((Error::new(ErrorKind::Stale, "it has begun"), no_memory())),
+                End::Receive(_) | End::Begun => {
+                    Err((Error::new(ErrorKind::Stale, "it has begun"), no_memory()))
+                }
             })
         })?;
         Some(begun.map_err(|(e, _)| e.with_peer(peer.rank())))
@@ -215,7 +221,7 @@ impl Peer {
     /// Two bounce buffers for a message of `len` bytes.
     pub(crate) fn bounce(&self, len: u64) -> Result<Region> {
         let half = half_for(len);
-        match self.link.with_rndv(|rndv| rndv.take_bounce(half)) {
+        match self.link.rndv_storage(|rndv| rndv.take_bounce(half)) {
             Some(bounce) => Ok(bounce),
             None => self.shared.regions.allocate(half.saturating_mul(2)),
         }
@@ -240,7 +246,7 @@ impl Peer {
         if !has_all_pages(region) || !self.shared.domains.shares_pages(self.conn()) {
             return None;
         }
-        let kept = self.link.with_rndv(|rndv| rndv.take_kept(region.key()));
+        let kept = self.link.rndv_storage(|rndv| rndv.take_kept(region.key()));
         if kept.is_some() || space < KEPT_FROM_BYTES {
             return kept;
         }
@@ -253,7 +259,7 @@ impl Peer {
     /// Two half-buffers for a message of up to `space` bytes, exposed to the peer.
     pub(crate) fn staging(&self, space: u64) -> Result<BounceBuffers> {
         let half = half_for(space);
-        if let Some(staging) = self.link.with_rndv(|rndv| rndv.take_staging(half)) {
+        if let Some(staging) = self.link.rndv_storage(|rndv| rndv.take_staging(half)) {
             return Ok(staging);
         }
         let len = half.saturating_mul(2);

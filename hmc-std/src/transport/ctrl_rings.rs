@@ -32,9 +32,9 @@ impl PeerRing {
         self.writer.write(bytes).map_err(|_| Errno::PROTO)
     }
 
-    /// Whether the reader still sleeps; `false` if the ring is broken, of which the next call tells.
+    /// As [`RingWriter::take_sleeper`].
     pub(crate) fn take_sleeper(&self) -> bool {
-        self.writer.take_sleeper() == Ok(true)
+        self.writer.take_sleeper()
     }
 }
 

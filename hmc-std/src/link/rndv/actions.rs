@@ -22,3 +22,14 @@ pub(super) struct RndvActions {
     /// Memory that serves no other message. Its last handle may be here.
     pub(super) regions: Vec<Region>,
 }
+
+impl RndvActions {
+    /// Whether anything is to be done.
+    pub(super) const fn has_any(&self) -> bool {
+        let over = !self.over.0.is_empty() || !self.over.1.is_empty() || !self.over.2.is_empty();
+        let lists =
+            !self.notices.is_empty() || !self.revoked.is_empty() || !self.regions.is_empty();
+        let news = self.events || self.borrow_ready || self.has_space || self.broken.is_some();
+        over || lists || news
+    }
+}

@@ -38,6 +38,11 @@ impl<'a> OnLink<'a> {
     pub(super) const fn new(link: &'a Link) -> Self {
         Self { link, later: Vec::new(), ended: None }
     }
+
+    /// Whether calls led to anything.
+    pub(super) const fn has_any(&self) -> bool {
+        !self.later.is_empty() || self.ended.is_some()
+    }
 }
 
 impl Host for OnLink<'_> {

@@ -17,7 +17,7 @@ use super::host::Host as _;
 use super::kept_window::KeptWindow;
 use super::note::Note;
 use super::on_link::OnLink;
-use super::state::{BounceBuffers, RndvState};
+use super::state::{BounceBuffers, PostedRecv, RndvState};
 use crate::base::error::Result;
 use crate::base::lock::lock;
 use crate::callbacks::deferred_drops::DeferDrops;
@@ -84,7 +84,9 @@ impl Link {
                 }
             }
             drop(state);
-            self.finish_rndv(after, host);
+            if after.has_any() || host.has_any() {
+                self.finish_rndv(after, host);
+            }
             if !rndv.is_marked() {
                 return;
             }
@@ -156,6 +158,38 @@ impl Link {
         r
     }
 
+    /// Posts a receive. The state runs only if that may match a message, or if the link is over.
+    pub(crate) fn post_recv(&self, want: PostedRecv) -> Arc<MessageHandle> {
+        let _follow_up = self.follow_ups.begin();
+        let (handle, waits) = {
+            let mut state = self.live_rndv();
+            let waits = state.is_nothing_unmatched();
+            (state.receive(want), waits)
+        };
+        // After `live_rndv`, as the next poll would: it ends what a link that is over has.
+        if waits && self.state() != LinkState::Dead {
+            self.run_if_marked();
+        } else {
+            self.run_rndv();
+        }
+        handle
+    }
+
+    /// Takes storage for a message out of the rendezvous state, or gives it back: nothing that a poll would act on.
+    pub(crate) fn rndv_storage<R>(&self, change: impl FnOnce(&mut RndvState) -> R) -> R {
+        let _follow_up = self.follow_ups.begin();
+        let r = change(&mut lock(&self.rndv.state));
+        self.run_if_marked();
+        r
+    }
+
+    /// The rendezvous state was locked, and is not any more: who came meanwhile found it taken, as in [`Self::run_rndv`].
+    fn run_if_marked(&self) {
+        if self.rndv.is_marked() {
+            self.run_rndv();
+        }
+    }
+
     fn live_rndv(&self) -> MutexGuard<'_, RndvState> {
         let state = lock(&self.rndv.state);
         self.rndv.live.store(true, Ordering::SeqCst);
@@ -168,10 +202,7 @@ impl Link {
     fn glance(&self, ask: impl FnOnce(&RndvState) -> bool) -> Option<bool> {
         let _follow_up = self.follow_ups.begin();
         let answer = ask(&*self.rndv.state.try_lock().ok()?);
-        // Who came meanwhile found the rendezvous state taken, as in `run_rndv`.
-        if self.rndv.is_marked() {
-            self.run_rndv();
-        }
+        self.run_if_marked();
         Some(answer)
     }
 

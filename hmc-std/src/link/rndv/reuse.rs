@@ -4,7 +4,7 @@ use hmc_core::region::RegionKey;
 
 use super::actions::RndvActions;
 use super::kept_window::KeptWindow;
-use super::state::{BounceBuffers, PostedRecv, RndvState};
+use super::state::{BounceBuffers, MAX_SPARE, PostedRecv, RndvState};
 use crate::memory::Region;
 
 /// So many windows are kept at most: a peer has few.
@@ -55,6 +55,12 @@ impl RndvState {
     /// The next poll takes that window back.
     pub(super) fn retire(&mut self, window: BounceBuffers) {
         self.retired.push(window);
+    }
+
+    /// Whether half-buffers or windows are to go, or have gone and wait for their fence.
+    pub(super) fn has_surplus(&self) -> bool {
+        let windows = self.evicts || !self.retired.is_empty() || self.kept.len() > MAX_KEPT;
+        windows || self.spare.len() > MAX_SPARE || !self.fencing_buffers.is_empty()
     }
 
     /// Removes windows that are retired or too many, and the useless ones if they are to be evicted.

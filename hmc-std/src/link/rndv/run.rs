@@ -30,13 +30,9 @@ impl RndvState {
         is_dead: bool,
         after: &mut RndvActions,
     ) {
-        let mut received = std::mem::take(&mut self.received);
-        let result = received.drain(..).try_for_each(|note| self.receive_note(note));
-        if let Err(v) = result {
-            after.broken = Some(v.to_string());
+        if !self.received.is_empty() {
+            self.receive_notes(after);
         }
-        received.shrink_to(KEPT_NOTES);
-        self.received = received;
         if is_dead {
             self.lose_peer(host);
         }
@@ -50,7 +46,9 @@ impl RndvState {
         }
         // Before the notes that say so are sent: the peer may offer another at once.
         self.inbound.iter_mut().for_each(|m| m.count_end(&mut self.incoming));
-        self.close_unmatched(host, after);
+        if !self.fencing_recvs.is_empty() {
+            self.close_unmatched(host, after);
+        }
         if is_dead {
             self.release_idle(after);
         }
@@ -59,15 +57,30 @@ impl RndvState {
         self.take_over(after);
     }
 
+    fn receive_notes(&mut self, after: &mut RndvActions) {
+        let mut received = std::mem::take(&mut self.received);
+        let result = received.drain(..).try_for_each(|note| self.receive_note(note));
+        if let Err(v) = result {
+            after.broken = Some(v.to_string());
+        }
+        received.shrink_to(KEPT_NOTES);
+        self.received = received;
+    }
+
     /// Lets go of what is over. Memory of owners goes without the rendezvous state's lock; what was borrowed has none.
     fn take_over(&mut self, after: &mut RndvActions) {
-        if self.outbound.iter().any(|m| m.machine.is_finished()) {
+        let finished = self.outbound.iter().filter(|m| m.machine.is_finished()).count();
+        if finished != 0 {
             after.has_space = true;
             let owned = |m: &SendOp| m.machine.is_finished() && !m.bytes.is_borrowed();
+            // To grow by doubling takes space for four of them.
+            after.over.0.reserve_exact(finished);
             after.over.0.extend(self.outbound.extract_if(.., |m| owned(m)));
             self.outbound.retain(|m| !m.machine.is_finished());
         }
-        if self.inbound.iter().any(|m| m.machine.is_finished()) {
+        let finished = self.inbound.iter().filter(|m| m.machine.is_finished()).count();
+        if finished != 0 {
+            after.over.1.reserve_exact(finished);
             let borrowed = |m: &RecvOp| m.want.as_ref().is_none_or(|w| w.bytes.is_borrowed());
             let owned = |m: &RecvOp| m.machine.is_finished() && !borrowed(m);
             after.over.1.extend(self.inbound.extract_if(.., |m| owned(m)));
@@ -178,6 +191,9 @@ impl RndvState {
 
     /// Lets go of half-buffers and windows that are too many: windows are few, and messages may have been many at a time.
     fn trim(&mut self, host: &mut impl Host, after: &mut RndvActions) {
+        if !self.has_surplus() {
+            return;
+        }
         for window in self.surplus_windows() {
             let fence = revoke(host, &window.remote, after);
             self.fencing_buffers.push((window, fence));

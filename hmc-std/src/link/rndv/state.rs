@@ -340,6 +340,11 @@ impl RndvState {
         self.outbound.len() >= usize::try_from(MAX_RNDV).unwrap_or(usize::MAX)
     }
 
+    /// Whether each message of the peer has its receive.
+    pub(super) fn is_nothing_unmatched(&self) -> bool {
+        !self.inbound.iter().any(|m| m.machine.is_open())
+    }
+
     /// Waits for a message.
     pub(crate) fn receive(&mut self, want: PostedRecv) -> Arc<MessageHandle> {
         let handle = Arc::clone(&want.handle);
