@@ -121,8 +121,7 @@ impl RingIo {
         if std::mem::take(&mut self.asleep)
             && let Some(into) = &self.into
         {
-            // A broken ring is found when it is read.
-            let _ = into.awake();
+            into.awake();
         }
     }
 
@@ -131,7 +130,7 @@ impl RingIo {
     pub(super) fn lead(&mut self) {
         if std::mem::take(&mut self.asleep)
             && let Some(into) = &self.into
-            && into.awake() == Ok(true)
+            && into.awake()
         {
             self.looks = self.looked;
         }
