@@ -113,6 +113,12 @@ impl CtrlState {
         self.rings.receives()
     }
 
+    /// Whether the ring by which this end receives has bytes.
+    #[inline]
+    pub(crate) fn has_ring_bytes(&self) -> bool {
+        self.rings.has_bytes()
+    }
+
     /// Wakes the peer, if it sleeps although bytes were written to its ring.
     #[inline]
     pub(crate) fn wake_peer(&mut self) {

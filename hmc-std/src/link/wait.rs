@@ -28,6 +28,9 @@ pub(super) const ACTING_PARK_NS: u64 = 200_000;
 /// Of so many looks of a waiter that spins one goes to a data plane that has been idle.
 pub(super) const RARE: u8 = 8;
 
+/// A waiter that spins for a message that comes through a ring looks so many times at the ring alone between two polls.
+const GLANCES: u8 = 8;
+
 impl Link {
     /// Drives the link until `look` finds something or the wait is over. `look` is called without
     /// locks held, often, and must be cheap.
@@ -126,7 +129,20 @@ impl Link {
         let mut hung_up = false;
         // Of the next looks, those that pass over the data plane.
         let mut passes: u8 = 0;
+        // Of the next looks, those at the ring alone.
+        let mut glances: u8 = 0;
         loop {
+            if let Some(left) = glances.checked_sub(1)
+                && !self.ctrl().has_ring_bytes()
+            {
+                if let Some(r) = look(self) {
+                    self.spin_policy.record(outcome, self.spin);
+                    return Some(r);
+                }
+                glances = left;
+                std::hint::spin_loop();
+                continue;
+            }
             self.data_fairness.yield_to_waiters();
             let looks_at_data = *claims != WaitScope::Ctrl && passes == 0;
             let mut busy = looks_at_data && self.poll_data(true);
@@ -161,6 +177,8 @@ impl Link {
                 outcome.spun();
                 let passes_over = is_idle && !busy && !has_work;
                 passes = if passes_over { passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
+                let by_ring_alone = *claims == WaitScope::Ctrl && self.ctrl().receives_by_ring();
+                glances = if by_ring_alone && !busy { GLANCES } else { 0 };
                 std::hint::spin_loop();
                 continue;
             }

@@ -91,6 +91,12 @@ impl RingIo {
         if n != 0 { Ok(n) } else { ended.unwrap_or(Err(Errno::AGAIN)) }
     }
 
+    /// Whether its ring has bytes, or is broken.
+    #[inline]
+    pub(super) fn has_bytes(&self) -> bool {
+        self.into.as_ref().is_some_and(|ring| ring.has_bytes() != Ok(false))
+    }
+
     /// Takes the wake bytes of the peer, while what it sends is not to be read. `Ok(false)`: the connection has ended.
     pub(super) fn take_wakes(&mut self, socket: &Socket) -> Result<bool> {
         match socket.recv(&mut [0; WAKES]) {
