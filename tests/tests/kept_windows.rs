@@ -1,4 +1,5 @@
-//! Messages into memory that the peer maps: its pages stay mapped for later messages, and no longer than somebody uses them.
+//! Messages into memory that the peer maps: its pages stay mapped for later messages, and no longer than somebody uses them. Over TCP,
+//! where nothing is mapped, their window stays as long.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 use hmc_std::memory::HeapBytes;
 use hmc_std::{ConnType, Region};
 use hmc_tests::env::until;
+use hmc_tests::lent::Owner;
 use hmc_tests::pair::{Pair, both, pattern};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -34,6 +36,22 @@ fn exchange(p: &Pair, region: &Region, seed: u64) {
     );
     sent.unwrap();
     assert!(*received.unwrap().memory.as_slice() == bytes[..], "message {seed}");
+}
+
+/// Also memory that no peer could map.
+#[test]
+fn a_window_over_tcp_serves_messages_until_nobody_uses_its_memory() {
+    let _alone = ALONE.lock();
+    let p = Pair::new(ConnType::Tcp, 4096);
+    let (owner, memory) = Owner::of(usize::try_from(LEN).unwrap(), 0);
+    let region = p.receiver().memory().register(memory).unwrap();
+    for seed in 0..20 {
+        exchange(&p, &region, seed);
+    }
+    assert!(!owner.is_back());
+    drop(region);
+    until("it is back", LONG, || owner.is_back().then_some(()));
+    assert_eq!(owner.changed(), 0);
 }
 
 #[test]

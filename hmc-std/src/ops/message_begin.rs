@@ -23,11 +23,9 @@ use crate::ops::carried::{Carried, LocalBytes};
 use crate::ops::message_op::MessageOp;
 use crate::ops::peer_handle::Peer;
 
-/// From so many bytes on the pages of a receive's region are mapped for it, which takes as long as to copy about as many.
+/// From so many bytes on a receive opens a window over its region: to map its pages, where the peer does, takes as long as to copy
+/// about as many.
 const KEPT_FROM_BYTES: u64 = 64 << 10;
-
-/// Over TCP a window takes one frame, as the credit of a half does, and saves the copy: a longer receive has its own.
-const LONGEST_STAGED_OVER_TCP: u64 = 256 << 10;
 
 /// Where the sender of a message puts its bytes.
 enum Place {
@@ -150,8 +148,8 @@ impl Peer {
         Ok(Beginning { end: End::Send { buffer, len, eager }, by })
     }
 
-    /// A receive into registered bytes: straight from the peer if it has their pages mapped, or if there are more than a half-buffer
-    /// takes.
+    /// A receive into registered bytes: straight from the peer through a window over their region, or if there are more than a
+    /// half-buffer takes.
     ///
     /// # Errors
     /// `InvalidConfig` for memory of another session; `Full` when too many windows are open; `NoSpace`.
@@ -166,7 +164,7 @@ impl Peer {
         let place = may.and_then(|()| {
             Ok(if let Some(window) = self.kept_window(&region, space) {
                 Place::Kept(window)
-            } else if space > self.longest_staged() {
+            } else if space > RNDV_HALF_BYTES {
                 Place::Other(Err(self.expose_for_rndv(
                     &region,
                     (range.offset(), space),
@@ -187,11 +185,6 @@ impl Peer {
             Place::Other(place) => PostedRecv::new(buffer, space, place, by),
         };
         Ok(Beginning { end: End::Receive(Box::new(want)), by })
-    }
-
-    /// The longest receive into registered bytes that goes through half-buffers.
-    fn longest_staged(&self) -> u64 {
-        if self.conn() == Some(ConnType::Tcp) { LONGEST_STAGED_OVER_TCP } else { RNDV_HALF_BYTES }
     }
 
     /// A message of bytes that the caller copies by itself.
@@ -240,10 +233,11 @@ impl Peer {
         Ok(advert.region)
     }
 
-    /// A window over the whole region for a message of up to `space` bytes, if the peer can map its pages: one that served before, or
-    /// one for messages that are long enough to be worth it.
+    /// A window over the whole region for a message of up to `space` bytes, if the peer can map its pages or sends to them over TCP:
+    /// one that served before, or one for messages that are long enough to be worth it.
     fn kept_window(&self, region: &Region, space: u64) -> Option<KeptWindow> {
-        if !has_all_pages(region) || !self.shared.domains.shares_pages(self.conn()) {
+        let maps = || has_all_pages(region) && self.shared.domains.shares_pages(self.conn());
+        if self.conn() != Some(ConnType::Tcp) && !maps() {
             return None;
         }
         let kept = self.link.rndv_storage(|rndv| rndv.take_kept(region.key()));

@@ -11,7 +11,7 @@ use hmc_core::transport::{
     Registration, Target,
 };
 use hmc_core::types::ConnType;
-use hmc_core::window::{WindowEntry, WindowFault, WindowTable};
+use hmc_core::window::{WindowEntry, WindowFault, WindowTable, WindowTransition};
 use hmc_core::wire::data::{DataFlags, DataFrame};
 use hmc_core::work::{Failure, Opcode};
 use hmc_mem::os::mapped_window::MappedWindow;
@@ -73,6 +73,11 @@ impl Target for StreamDataPlane {
     fn revoke(&mut self, id: WindowId, epoch: Epoch) -> Result<Fence<Gate>, WindowFault> {
         self.refuse_window(id, epoch)?;
         Ok(Fence::Passed)
+    }
+
+    fn reopen(&mut self, id: WindowId, epoch: Epoch, (offset, len): (u64, u64)) -> bool {
+        self.windows.serve(id, epoch, offset, len).is_ok()
+            && self.windows.apply(id, epoch, WindowTransition::Reopen).is_ok()
     }
 
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {

@@ -1,7 +1,7 @@
 //! What the peer asks: executed in its turn, within what was agreed, and not once its window is gone.
 
-use hmc_core::transport::{DataCloseReason, DataPlane as _, Progress as _, Target as _};
-use hmc_core::window::WindowFault;
+use hmc_core::transport::{DataCloseReason, DataPlane as _, Fence, Progress as _, Target as _};
+use hmc_core::window::{WindowFault, WindowTransition};
 use hmc_core::wire::data::{DataFlags, DataFrame, DataKind};
 use hmc_core::work::Failure;
 
@@ -250,4 +250,40 @@ fn a_put_goes_on_where_it_has_stopped() {
             assert_eq!(bench.frames(), [DataFrame::ack(0, 1)]);
         }
     }
+}
+
+/// Puts reach the part of it that was opened.
+#[test]
+fn a_closed_window_refuses_the_peer_until_it_is_opened_again() {
+    let mut bench = Bench::local();
+    let region = bench.region(64);
+    let window = bench.window(&region);
+    let (id, epoch) = (window.window, window.epoch);
+    let mut seq = 0..;
+    let mut put = |bench: &mut Bench, at| {
+        let mut frame = asked(DataKind::Write, seq.next().expect("endless"), &window, 16);
+        frame.offset = at;
+        bench.send(&frame, &[3; 16]);
+        bench.plane.poll_peer(true);
+        bench.frames().pop().expect("an answer").why()
+    };
+    let close = |bench: &mut Bench| {
+        assert!(matches!(bench.plane.revoke(id, epoch), Ok(Fence::Passed)));
+        assert!(!bench.plane.reopen(id, epoch, (0, 64)), "it is being revoked");
+        bench.plane.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
+    };
+    assert!(!bench.plane.reopen(id, epoch, (0, 64)), "it is open");
+    close(&mut bench);
+    assert_eq!(put(&mut bench, 0), Some(REVOKED));
+    assert!(!bench.plane.reopen(id, epoch, (40, 25)), "beyond the window");
+    assert!(bench.plane.reopen(id, epoch, (16, 16)));
+    assert_eq!(
+        [0, 8, 24, 16].map(|at| put(&mut bench, at)),
+        [Some(REVOKED), Some(REVOKED), Some(REVOKED), None]
+    );
+    close(&mut bench);
+    assert!(bench.plane.reopen(id, epoch, (0, 64)));
+    assert_eq!(put(&mut bench, 48), None);
+    let want = [[0; 16], [3; 16], [0; 16], [3; 16]].concat();
+    assert_eq!(bytes(&region), want);
 }
