@@ -29,7 +29,7 @@ impl RndvActions {
         let over = !self.over.0.is_empty() || !self.over.1.is_empty() || !self.over.2.is_empty();
         let lists =
             !self.notices.is_empty() || !self.revoked.is_empty() || !self.regions.is_empty();
-        let news = self.events || self.borrow_ready || self.has_space || self.broken.is_some();
-        over || lists || news
+        let flags = self.events || self.borrow_ready || self.has_space || self.broken.is_some();
+        over || lists || flags
     }
 }
