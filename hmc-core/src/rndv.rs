@@ -4,7 +4,8 @@
 //! messages the receiver selects the mode: *direct* is one put into a window over its destination; *staged* uses
 //! two half-buffers. A half is written again only after a credit reported that the receiver has copied it out.
 //! FILLED and CREDIT carry sequence numbers. Each end sends END exactly once, and a rendezvous is finished when
-//! both have. For an eager message, a successful END of the receiver stands for both.
+//! both have. For an eager message, a successful END of the receiver stands for both. So does it for a *counted* message: a direct one
+//! of which the receiver counts the bytes that are put.
 //!
 //! [`Sender`](sender::Sender) and [`Receiver`](receiver::Receiver) are state machines of one rendezvous each. Their
 //! inputs are messages of the peer, completions and failures; their outputs are puts, copies, messages and memory
@@ -340,8 +341,8 @@ impl OfferCounter {
         Ok(())
     }
 
-    /// Returns `true` for the failure of a message that was offered, of its sender: it may have crossed with the good END of an eager
-    /// message, which stands for both ends' and after which that message is forgotten. Others of its sender may have been
+    /// Returns `true` for the failure of a message that was offered, of its sender: it may have crossed with the good END of an eager or
+    /// counted message, which stands for both ends' and after which that message is forgotten. Others of its sender may have been
     /// offered and withdrawn since, any number of them.
     #[must_use]
     pub const fn is_late(&self, note: &RndvMsg) -> bool {

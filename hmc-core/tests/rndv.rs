@@ -7,6 +7,8 @@
     reason = "tests may panic"
 )]
 
+#[path = "common/rndv_counted.rs"]
+mod rndv_counted;
 #[path = "common/rndv_eager.rs"]
 mod rndv_eager;
 
@@ -106,6 +108,7 @@ fn senders() -> Vec<(&'static str, Sender)> {
         ("refused", after(&[end(RndvRole::Receiver, Err(AbortReason::TooLong { capacity: 3 }))])),
     ];
     all.extend(rndv_eager::senders());
+    all.extend(rndv_counted::senders());
     all
 }
 
@@ -165,6 +168,7 @@ fn receivers() -> Vec<(&'static str, Receiver)> {
         ("never_wanted", make(None, &[end(RndvRole::Sender, Err(AbortReason::Cancelled))], true)),
     ];
     all.extend(rndv_eager::receivers());
+    all.extend(rndv_counted::receivers());
     all
 }
 
@@ -259,7 +263,7 @@ fn over(is: bool) -> &'static str {
 #[test]
 fn every_phase_takes_every_note_as_stored() {
     let (got, stored) = (table(), include_str!("rndv_table.txt"));
-    assert_eq!(got.lines().count(), (17 + 21) * 16);
+    assert_eq!(got.lines().count(), (21 + 24) * 16);
     for (got, stored) in got.lines().zip(stored.lines()) {
         assert_eq!(got, stored);
     }

@@ -54,6 +54,8 @@ pub struct Receiver {
     len: u64,
     /// Its bytes came with the offer.
     eager: bool,
+    /// Its owner counts what is put straight into its memory.
+    counted: bool,
     /// What no copy was asked for yet.
     rest: ByteRange,
     target: Option<RecvTarget>,
@@ -62,6 +64,8 @@ pub struct Receiver {
     /// There is space for its bytes, which have come.
     taken: bool,
     ready: bool,
+    /// All bytes were put, by the owner's count.
+    all_put: bool,
     pieces: u64,
     /// Pieces told as filled, copied out, credits told: each runs ahead of the next.
     filled: u64,
@@ -96,11 +100,13 @@ impl Receiver {
             id,
             len,
             eager,
+            counted: false,
             rest: Extent::new(len).whole(),
             target: None,
             wanted: false,
             taken: false,
             ready: false,
+            all_put: false,
             pieces: 0,
             filled: 0,
             copied: 0,
@@ -114,6 +120,13 @@ impl Receiver {
             ended: false,
             released: false,
         }
+    }
+
+    /// The same, if its owner counts the bytes that are put and the sender knows that: the successful END of this end stands for both
+    /// if the message is direct.
+    #[must_use]
+    pub const fn counted(self) -> Self {
+        Self { counted: true, ..self }
     }
 
     /// The number of the transfer.
@@ -227,7 +240,7 @@ impl Receiver {
     pub fn receive(&mut self, note: &RndvMsg) -> Result<(), Violation> {
         if self.end_received.is_some() {
             // A failure of the sender may have crossed with the END that stood for both.
-            let crossed = self.eager
+            let crossed = (self.eager || self.is_counted())
                 && matches!(note, RndvMsg::End { from: RndvRole::Sender, how: Err(_), .. });
             let crossed = crossed && self.end_sent == Some(true);
             return if crossed { Ok(()) } else { Err(Violation::NotNow) };
@@ -241,7 +254,8 @@ impl Receiver {
                 Ok(())
             }
             (RndvMsg::End { from: RndvRole::Sender, how: Ok(()), .. }, Some(mode))
-                if mode == RndvMode::Direct || self.filled == self.pieces =>
+                if !self.is_counted()
+                    && (mode == RndvMode::Direct || self.filled == self.pieces) =>
             {
                 self.end_received = Some(true);
                 Ok(())
@@ -258,6 +272,17 @@ impl Receiver {
         }
         self.filled = self.filled.saturating_add(1);
         Ok(())
+    }
+
+    /// Returns `true` if its owner is to count the bytes that are put, and to report all of them by [`Self::all_put`].
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.counted && self.target.is_some_and(|t| t.mode() == RndvMode::Direct)
+    }
+
+    /// All bytes of the message were put, and can be read. Does nothing unless [`Self::is_counted`].
+    pub fn all_put(&mut self) {
+        self.all_put = self.is_counted() && self.ready;
     }
 
     /// The requested copy has ended: it reads and writes nothing.
@@ -344,10 +369,13 @@ impl Receiver {
             self.copying = true;
             return Some(ReceiverOutput::Copy(CopyOut { seq: 0, to: self.rest }));
         }
-        // It stands for the sender's, too.
+        Some(self.end_for_both())
+    }
+
+    /// Sends the successful END that stands for the sender's, too.
+    const fn end_for_both(&mut self) -> ReceiverOutput {
         (self.end_sent, self.end_received) = (Some(true), Some(true));
-        let (id, how) = (self.id, Ok(()));
-        Some(ReceiverOutput::Send(RndvMsg::End { id, from: RndvRole::Receiver, how }))
+        ReceiverOutput::Send(RndvMsg::End { id: self.id, from: RndvRole::Receiver, how: Ok(()) })
     }
 
     fn move_on(&mut self) -> Option<ReceiverOutput> {
@@ -358,6 +386,10 @@ impl Receiver {
         if !self.ready {
             self.ready = true;
             return Some(ReceiverOutput::Send(RndvMsg::Ready { id, target }));
+        }
+        if self.is_counted() {
+            let is_whole = self.all_put || self.pieces == 0;
+            return (is_whole && self.end_sent.is_none()).then(|| self.end_for_both());
         }
         if self.credited < self.copied {
             let seq = self.credited;

@@ -62,6 +62,8 @@ pub struct Sender {
     len: u64,
     /// Its bytes go with the offer.
     eager: bool,
+    /// The receiver counts what is put straight into its memory.
+    counted: bool,
     /// What no put was asked for yet.
     rest: ByteRange,
     target: Option<RecvTarget>,
@@ -104,6 +106,7 @@ impl Sender {
             id,
             len,
             eager,
+            counted: false,
             rest: Extent::new(len).whole(),
             target: None,
             pieces: 0,
@@ -121,6 +124,12 @@ impl Sender {
             ended: false,
             released: false,
         }
+    }
+
+    /// The same, if the receiver counts the bytes that are put: the successful END of a direct message's receiver stands for both.
+    #[must_use]
+    pub const fn counted(self) -> Self {
+        Self { counted: true, ..self }
     }
 
     /// The number of the transfer.
@@ -165,6 +174,15 @@ impl Sender {
                 self.failure = self.failure.or(Some(RndvError::There(why)));
                 Ok(())
             }
+            (RndvMsg::End { from: RndvRole::Receiver, how: Ok(()), .. }, Some(_))
+                if self.is_counted() =>
+            {
+                if self.posted != self.pieces {
+                    return Err(Violation::NotNow);
+                }
+                self.end_for_both();
+                Ok(())
+            }
             (RndvMsg::End { from: RndvRole::Receiver, how: Ok(()), .. }, Some(target))
                 if self.end_sent == Some(true)
                     && (target.mode() == RndvMode::Direct || self.credited == self.pieces) =>
@@ -173,16 +191,25 @@ impl Sender {
                 Ok(())
             }
             (RndvMsg::End { from: RndvRole::Receiver, how: Ok(()), .. }, None) if self.eager => {
-                self.end_received = Some(true);
-                if self.end_sent.is_none() {
-                    // It stands for both. A failure of which nobody was told comes too late.
-                    (self.end_sent, self.failure) =
-                        (Some(true), self.failure.filter(|_| self.ended));
-                }
+                self.end_for_both();
                 Ok(())
             }
             _ => Err(Violation::NotNow),
         }
+    }
+
+    /// The receiver's successful END came, which stands for both.
+    fn end_for_both(&mut self) {
+        self.end_received = Some(true);
+        if self.end_sent.is_none() {
+            // A failure of which nobody was told comes too late.
+            (self.end_sent, self.failure) = (Some(true), self.failure.filter(|_| self.ended));
+        }
+    }
+
+    /// Whether the receiver counts the bytes of this message.
+    fn is_counted(&self) -> bool {
+        self.counted && self.target.is_some_and(|t| t.mode() == RndvMode::Direct)
     }
 
     fn start(&mut self, target: RecvTarget) -> Result<(), Violation> {
@@ -297,7 +324,7 @@ impl Sender {
             }
         }
         if self.reported == self.pieces {
-            if self.end_sent.is_some() {
+            if self.end_sent.is_some() || self.is_counted() {
                 return None;
             }
             self.end_sent = Some(true);

@@ -15,6 +15,10 @@ pub(crate) fn call() {
     done(Receiver::is_failed(&r));
     done(Receiver::eager(RndvId(small()), number()));
     done(Receiver::is_eager(&r));
+    r = any(Receiver::counted(r));
+    done(Receiver::is_counted(&r));
+    Receiver::all_put(&mut r);
+    done(&mut r);
     done(Receiver::has_ended(&r));
     Receiver::take(&mut r, number());
     done(&mut r);

@@ -7,6 +7,7 @@ use hmc_core::rndv::{RndvError, RndvId};
 pub(crate) fn call() {
     done(Sender::eager(RndvId(small()), number()));
     let mut s = any(Sender::new(RndvId(small()), number()));
+    s = any(Sender::counted(s));
     done(Sender::id(&s));
     done(Sender::phase(&s));
     done(Sender::is_finished(&s));
