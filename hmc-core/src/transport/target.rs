@@ -96,6 +96,23 @@ pub trait Target: Registration {
         false
     }
 
+    /// From now on the data plane counts the bytes of the peer's puts into an exposed window, until the window is revoked: they are to
+    /// be `len` bytes. One that cannot see puts counts none.
+    fn count_puts(&mut self, id: WindowId, epoch: Epoch, len: u64) {
+        let _ = (id, epoch, len);
+    }
+
+    /// Whether puts of as many bytes as [`Self::count_puts`] was told have ended well: the bytes can be read.
+    fn are_all_put(&self, id: WindowId, epoch: Epoch) -> bool {
+        let _ = (id, epoch);
+        false
+    }
+
+    /// Whether [`Self::are_all_put`] has become true for a window since the last call.
+    fn take_all_put(&mut self) -> bool {
+        false
+    }
+
     /// The fence of a revoked window has passed: its entry is free for another window.
     fn free_window(&mut self, id: WindowId, epoch: Epoch) {
         // An error: the table has no such window, it was freed before.

@@ -80,6 +80,18 @@ impl Target for StreamDataPlane {
             && self.windows.apply(id, epoch, WindowTransition::Reopen).is_ok()
     }
 
+    fn count_puts(&mut self, id: WindowId, epoch: Epoch, len: u64) {
+        self.target.count_puts(id, epoch, len);
+    }
+
+    fn are_all_put(&self, id: WindowId, epoch: Epoch) -> bool {
+        self.target.are_all_put(id, epoch)
+    }
+
+    fn take_all_put(&mut self) -> bool {
+        std::mem::take(&mut self.target.all_put)
+    }
+
     fn forget_window(&mut self, id: WindowId, epoch: Epoch) {
         self.tables.remove(id, epoch);
     }

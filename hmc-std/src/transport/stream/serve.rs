@@ -129,6 +129,9 @@ impl StreamDataPlane {
             let written = || self.compare(When::Written, f, (w.start, w.done));
             w.fault.or_else(|| written().err())
         });
+        if fault.is_none() {
+            self.target.note_put(f.window, f.epoch, whole.map_or(0, |w| w.done));
+        }
         match fault {
             Some(why) => self.target.refuse(f.seq, why),
             None => {
@@ -302,6 +305,7 @@ impl StreamDataPlane {
         }
         self.tx.divert_window(id, epoch);
         let target = &mut self.target;
+        target.stop_counting(id, epoch);
         let mut refused = Vec::new();
         target.replies.retain(|r| {
             let hit = r.window == id && r.epoch == epoch;

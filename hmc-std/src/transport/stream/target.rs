@@ -51,6 +51,14 @@ pub(super) struct CmaJob {
     pub(super) theirs: ByteRange,
 }
 
+/// Bytes that are still to be put into a window of ours.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    window: WindowId,
+    epoch: Epoch,
+    left: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct StreamTarget {
     pub(super) writing: Option<PutInProgress>,
@@ -63,6 +71,10 @@ pub(super) struct StreamTarget {
     answers: VecDeque<DataFrame>,
     max_answers: usize,
     pub(super) cma_pid: Option<Pid>,
+    /// Of messages that come: as many as may be under way, at most.
+    counted: Vec<Counted>,
+    /// All bytes of one of them have come since somebody looked.
+    pub(super) all_put: bool,
 }
 
 impl StreamTarget {
@@ -77,6 +89,8 @@ impl StreamTarget {
             answers: VecDeque::with_capacity(max_answers(false)),
             max_answers: max_answers(gathers),
             cma_pid: reached.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw),
+            counted: Vec::new(),
+            all_put: false,
         }
     }
 
@@ -86,6 +100,29 @@ impl StreamTarget {
         self.jobs.clear();
         self.run = None;
         self.answers.clear();
+    }
+
+    pub(super) fn count_puts(&mut self, window: WindowId, epoch: Epoch, left: u64) {
+        self.counted.push(Counted { window, epoch, left });
+    }
+
+    pub(super) fn are_all_put(&self, window: WindowId, epoch: Epoch) -> bool {
+        let mut counted = self.counted.iter();
+        counted.any(|c| (c.window, c.epoch) == (window, epoch) && c.left == 0)
+    }
+
+    /// Nothing is put into that window any more.
+    pub(super) fn stop_counting(&mut self, window: WindowId, epoch: Epoch) {
+        self.counted.retain(|c| (c.window, c.epoch) != (window, epoch));
+    }
+
+    /// A put of so many bytes into a window can be read.
+    pub(super) fn note_put(&mut self, window: WindowId, epoch: Epoch, len: u64) {
+        let mut counted = self.counted.iter_mut();
+        if let Some(c) = counted.find(|c| (c.window, c.epoch) == (window, epoch) && c.left != 0) {
+            c.left = c.left.saturating_sub(len);
+            self.all_put |= c.left == 0;
+        }
     }
 
     pub(super) fn has_cma(&self) -> bool {

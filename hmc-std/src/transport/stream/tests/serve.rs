@@ -9,6 +9,7 @@ use super::super::MAX_REQUESTS;
 use super::super::target::{CmaJob, StreamTarget};
 use super::{Bench, asked, by_ref, bytes, fill};
 use hmc_core::range::Extent;
+use hmc_core::region::WindowDesc;
 
 const MIB: u64 = 1 << 20;
 const REVOKED: Failure = Failure::Window(WindowFault::Revoked);
@@ -286,4 +287,29 @@ fn a_closed_window_refuses_the_peer_until_it_is_opened_again() {
     assert_eq!(put(&mut bench, 48), None);
     let want = [[0; 16], [3; 16], [0; 16], [3; 16]].concat();
     assert_eq!(bytes(&region), want);
+}
+
+/// Only those that ended well, and only into the window that was named.
+#[test]
+fn bytes_of_puts_are_counted_until_their_window_is_revoked() {
+    let mut bench = Bench::local();
+    let region = bench.region(64);
+    let (window, other) = (bench.window(&region), bench.window(&region));
+    let (id, epoch) = (window.window, window.epoch);
+    let mut seq = 0..;
+    let mut put = |bench: &mut Bench, window: &WindowDesc, len: u64| {
+        let frame = asked(DataKind::Write, seq.next().expect("endless"), window, len);
+        bench.send(&frame, &vec![3; usize::try_from(len).expect("small")]);
+        bench.plane.poll_peer(true);
+        (bench.plane.are_all_put(id, epoch), bench.plane.take_all_put())
+    };
+    assert_eq!(put(&mut bench, &window, 40), (false, false), "nobody counts");
+    bench.plane.count_puts(id, epoch, 40);
+    assert_eq!(put(&mut bench, &window, 16), (false, false));
+    assert_eq!(put(&mut bench, &window, 65), (false, false), "it was refused");
+    assert_eq!(put(&mut bench, &other, 64), (false, false));
+    assert_eq!(put(&mut bench, &window, 24), (true, true));
+    assert_eq!(put(&mut bench, &window, 8), (true, false), "said once");
+    assert!(matches!(bench.plane.revoke(id, epoch), Ok(Fence::Passed)));
+    assert!(!bench.plane.are_all_put(id, epoch));
 }
