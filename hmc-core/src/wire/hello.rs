@@ -49,6 +49,8 @@ bitflags! {
         const GROUP_WINDOWS = 1 << 7;
         /// Over shared memory, sends and takes pages of window words with 8 gates for each of the first 32 windows.
         const GATES = 1 << 8;
+        /// Over TCP, the successful END of the receiver of a direct message stands for both ends'.
+        const COUNTED = 1 << 9;
     }
 }
 

@@ -295,6 +295,8 @@ impl DataState {
         }
         self.progress(after);
         after.delivered |= self.plane().take_delivered();
+        // What follows is the same as after the end of an operation.
+        after.finished |= self.plane().take_all_put();
         // Copies of our own end without anything received.
         busy || after.finished
     }

@@ -143,8 +143,8 @@ pub(crate) struct Link {
     /// Members of a group put into a window of this end: a frame of any kind may tell of it.
     pub(crate) has_channels: AtomicBool,
     rndv: rndv::Rndv,
-    /// The peer takes the bytes of a short message with its offer.
-    takes_eager: bool,
+    /// What the peer offers beyond the basics.
+    features: Features,
     /// The peer agrees on windows for collectives.
     pub(crate) has_group_windows: bool,
     /// Futures that wait for space: a slot, a place among the messages under way, or in the control connection.
@@ -178,7 +178,6 @@ impl Link {
         let has_worker = parts.data.plane().worker().is_some();
         let clock = parts.owner.upgrade().map_or_else(Clock::default, |owner| owner.clock());
         let features = parts.ctrl.machine.features();
-        let takes_eager = features.contains(Features::EAGER);
         let has_group_windows = features.contains(Features::GROUP_WINDOWS);
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
@@ -220,7 +219,7 @@ impl Link {
             park_wakers: park_waker::WakerList::default(),
             has_channels: AtomicBool::new(false),
             rndv: rndv::Rndv::default(),
-            takes_eager,
+            features,
             has_group_windows,
             space: WakerSet::default(),
             state: AtomicU8::new(0),

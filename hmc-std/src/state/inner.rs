@@ -220,7 +220,7 @@ impl SessionInner {
     ) -> Result<Hello<'a>> {
         let mut features = Features::BATCHED_ACKS | Features::EAGER;
         features |= Features::GENERATIONS | Features::CTRL_RING | Features::GATHER;
-        features |= Features::GROUP_WINDOWS | Features::GATES;
+        features |= Features::GROUP_WINDOWS | Features::GATES | Features::COUNTED;
         features.set(Features::CMA, self.config.cma);
         features |= self.domains.features();
         Ok(Hello {

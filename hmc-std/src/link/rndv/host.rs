@@ -52,6 +52,15 @@ pub(super) trait Host {
     /// Opens a window that was closed, for `len` bytes from `offset` of it. Whether it did.
     fn reopen(&mut self, window: &WindowDesc, part: (u64, u64)) -> bool;
 
+    /// Whether the receiver of a direct message counts the bytes that are put, at either end of the link.
+    fn counts_puts(&self) -> bool;
+
+    /// Counts the bytes that the peer puts into an open window: they are to be `len`.
+    fn count_puts(&mut self, window: &WindowDesc, len: u64);
+
+    /// Whether that many were put.
+    fn are_all_put(&mut self, window: &WindowDesc) -> bool;
+
     /// Whether the peer is out of a window that was taken back, which is gone then.
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool;
 

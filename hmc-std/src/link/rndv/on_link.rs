@@ -9,6 +9,7 @@ use hmc_core::time::Instant;
 use hmc_core::transport::PostErrorKind;
 use hmc_core::types::{ConnType, Rank};
 use hmc_core::window::WindowTransition;
+use hmc_core::wire::hello::Features;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
 use hmc_mem::shared::SharedBytes;
 
@@ -146,6 +147,18 @@ impl Host for OnLink<'_> {
 
     fn reopen(&mut self, window: &WindowDesc, part: (u64, u64)) -> bool {
         self.link.data().plane().reopen(window.window, window.epoch, part)
+    }
+
+    fn counts_puts(&self) -> bool {
+        self.link.features.contains(Features::COUNTED) && self.link.conn() == Some(ConnType::Tcp)
+    }
+
+    fn count_puts(&mut self, window: &WindowDesc, len: u64) {
+        self.link.data().plane().count_puts(window.window, window.epoch, len);
+    }
+
+    fn are_all_put(&mut self, window: &WindowDesc) -> bool {
+        self.link.data().plane().are_all_put(window.window, window.epoch)
     }
 
     fn has_passed(&mut self, fence: &Fence, window: &WindowDesc) -> bool {

@@ -8,6 +8,7 @@ use hmc_core::region::WindowDesc;
 use hmc_core::rndv::{AbortReason, RndvError};
 use hmc_core::types::ConnType;
 use hmc_core::wire::held;
+use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::{ControlKind, ControlMessage};
 use hmc_mem::shared::SharedBytes;
 
@@ -265,7 +266,8 @@ impl Link {
     /// Whether a message of so many bytes goes with its offer.
     pub(crate) fn sends_eagerly(&self, len: u64) -> bool {
         // A link to oneself has no control connection.
-        let takes = self.takes_eager || self.conn() == Some(ConnType::Loopback);
+        let takes =
+            self.features.contains(Features::EAGER) || self.conn() == Some(ConnType::Loopback);
         takes && usize::try_from(len).is_ok_and(|len| len <= MAX_EAGER_BYTES)
     }
 

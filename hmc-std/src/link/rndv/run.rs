@@ -232,7 +232,12 @@ impl RndvState {
                 return;
             };
             match output {
-                SenderOutput::Send(note) => self.outgoing.push_back(note.into()),
+                SenderOutput::Send(note) => {
+                    if matches!(note, RndvMsg::Offer { .. }) && host.counts_puts() {
+                        m.machine = m.machine.counted();
+                    }
+                    self.outgoing.push_back(note.into());
+                }
                 SenderOutput::SendEager => {
                     let (id, bytes) = (m.machine.id(), std::mem::take(&mut m.eager));
                     self.outgoing.push_back(Note::Eager { id, bytes });
@@ -277,6 +282,12 @@ impl RndvState {
             {
                 machine.fenced();
             }
+            if let Some(w) = want
+                && machine.is_counted()
+                && host.are_all_put(&w.window)
+            {
+                machine.all_put();
+            }
             // A caller whose wait ended copies no more.
             if let Some(w) = want.as_mut()
                 && machine.is_failed()
@@ -300,6 +311,12 @@ impl RndvState {
                     if opens && w.kept.is_some() && !host.reopen(&w.window, w.part()) {
                         machine.end(RndvError::Failed(Failure::Unsupported));
                         continue;
+                    }
+                    if opens && host.counts_puts() {
+                        *machine = machine.counted();
+                        if machine.is_counted() {
+                            host.count_puts(&w.window, machine.len());
+                        }
                     }
                     self.outgoing.push_back(note.into());
                 }

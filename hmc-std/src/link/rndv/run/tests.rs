@@ -1,5 +1,6 @@
 //! The rendezvous state of two ends over hosts that copy in memory: no link, no socket, no thread, no clock.
 
+mod counted;
 mod eager;
 mod kept;
 
@@ -51,6 +52,12 @@ struct Fake {
     open: Vec<WindowId>,
     /// Windows cannot be opened again.
     is_stuck: bool,
+    /// Both ends count the bytes of direct messages.
+    counts: bool,
+    /// Windows of which it counts the bytes, and how many they are to be.
+    counted: Vec<(WindowId, u64)>,
+    /// Windows into which all of them were put.
+    all_put: Vec<WindowId>,
     outgoing: Option<NoteOutcome>,
     next: u32,
 }
@@ -111,6 +118,18 @@ impl Host for Fake {
             self.open.push(window.window);
         }
         !self.is_stuck
+    }
+
+    fn counts_puts(&self) -> bool {
+        self.counts
+    }
+
+    fn count_puts(&mut self, window: &WindowDesc, len: u64) {
+        self.counted.push((window.window, len));
+    }
+
+    fn are_all_put(&mut self, window: &WindowDesc) -> bool {
+        self.all_put.contains(&window.window)
     }
 
     fn has_passed(&mut self, _: &Fence, _: &WindowDesc) -> bool {
