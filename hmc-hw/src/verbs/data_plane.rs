@@ -197,19 +197,17 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
     }
 
-    /// Registers memory at its first request.
+    /// Registers memory at its first request. Returns what [`LocalTable::resolve`] does.
     #[cold]
-    fn register(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
-        let Some(memory) = self.known.get(work.local.key) else {
-            return Err(PostErrorKind::UnknownRegion);
-        };
+    fn register(&mut self, work: &WorkRequest) -> Result<(u64, u32), PostErrorKind> {
+        let memory = self.known.resolve(work.local).ok_or(PostErrorKind::UnknownRegion)?;
         let local = memory.local();
         let mut regions = Vec::new();
         match self.regions_of(memory, &mut regions) {
             Ok(base) => {
-                let old = self.locals.add(local.key, regions, base);
+                let old = self.locals.add(local, regions, base);
                 self.release(old);
-                Ok(())
+                self.locals.resolve(work.local).ok_or(PostErrorKind::UnknownRegion)
             }
             Err(e) => {
                 self.release(regions);
@@ -319,7 +317,8 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         if !self.is_serving {
             return Err(self.why_not_serving(work));
         }
-        if self.known.resolve(work.local).is_none() {
+        let here = self.locals.resolve(work.local);
+        if here.is_none() && self.known.resolve(work.local).is_none() {
             return Err(PostErrorKind::UnknownRegion);
         }
         if matches!(work.opcode, Opcode::PutNotify { .. }) {
@@ -336,12 +335,9 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
             }
             Err(_) => return Err(PostErrorKind::Busy),
         };
-        let mut here = match self.locals.resolve(work.local) {
+        let mut here = match here {
             Some(here) => here,
-            None => {
-                self.register(work)?;
-                self.locals.resolve(work.local).ok_or(PostErrorKind::UnknownRegion)?
-            }
+            None => self.register(work)?,
         };
         if self.nics.len() > 1 {
             here.1 = self.key_here(work.local.key).unwrap_or(here.1);

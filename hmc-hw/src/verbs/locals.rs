@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use hmc_core::range::ByteRange;
-use hmc_core::region::{LocalSlice, RegionKey};
+use hmc_core::range::{ByteRange, Extent};
+use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_mem::registered::{CachedHandle, Registered};
 
 use super::fault::VerbsFault;
@@ -14,6 +14,7 @@ use super::objects::{MemoryRegion, ProtectionDomain};
 #[derive(Debug)]
 struct LocalEntry {
     key: RegionKey,
+    extent: Extent,
     base: u64,
     /// On the first NIC.
     lkey: u32,
@@ -54,13 +55,15 @@ pub(super) fn register(
 impl LocalTable {
     #[inline]
     fn get(&self, key: RegionKey) -> Option<&LocalEntry> {
-        self.0.get(usize::from(key.index))?.as_ref().filter(|entry| entry.key == key)
+        // Its index is that of the place.
+        let entry = self.0.get(usize::from(key.index))?.as_ref()?;
+        (entry.key.generation == key.generation).then_some(entry)
     }
 
-    /// Returns address of a slice, and its key on the first NIC. The caller has checked that it lies within its memory.
+    /// Returns the address of a slice, and its key on the first NIC; `None` if its memory is not registered, or the slice exceeds it.
     #[inline]
     pub(super) fn resolve(&self, slice: LocalSlice) -> Option<(u64, u32)> {
-        let entry = self.get(slice.key)?;
+        let entry = self.get(slice.key).filter(|entry| entry.extent.contains(slice.span))?;
         Some((slice.span.address(entry.base), entry.lkey))
     }
 
@@ -69,19 +72,20 @@ impl LocalTable {
         self.get(key)?.regions.get(nic).map(|region| region.lkey())
     }
 
-    /// Adds the regions of all memory of that key, which begins at `base`, on each NIC. Returns those that were in their place.
+    /// Adds the regions of all of that memory, which begins at `base`, on each NIC. Returns those that were in their place.
     pub(super) fn add(
         &mut self,
-        key: RegionKey,
+        memory: LocalRegion,
         regions: Vec<Arc<MemoryRegion>>,
         base: u64,
     ) -> Vec<Arc<MemoryRegion>> {
+        let LocalRegion { key, extent, .. } = memory;
         let index = usize::from(key.index);
         if index >= self.0.len() {
             self.0.resize_with(index.saturating_add(1), || None);
         }
         let lkey = regions.first().map_or(0, |region| region.lkey());
-        let entry = LocalEntry { key, base, lkey, regions };
+        let entry = LocalEntry { key, extent, base, lkey, regions };
         let old = self.0.get_mut(index).and_then(|place| place.replace(entry));
         old.map(|old| old.regions).unwrap_or_default()
     }
