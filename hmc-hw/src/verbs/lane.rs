@@ -262,9 +262,7 @@ impl Lane {
     /// [`LaneFailure`].
     #[inline]
     pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {
-        if self.queue.may_flush()
-            && let Some(number) = self.queue.push(Piece::Flush, 1)
-        {
+        if let Some(number) = self.queue.push_flush() {
             self.post(ChainEnd::Flush(self.name | number))?;
         } else if self.chain.is_empty() {
             return Ok(false);

@@ -25,24 +25,26 @@ pub(super) enum Piece {
 /// Flushes in flight at a time: more would only be behind each other, and each takes one of the few reads that a NIC may have under way.
 pub(super) const MAX_FLUSHES: u32 = 4;
 
+/// Places of a queue: as many as a byte has values, so that the low byte of a number is the index of its place.
+const PLACES: usize = 256;
+
 /// A work request that was posted.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     piece: Piece,
-    /// Its length.
-    bytes: u32,
+    /// Bytes of all that were posted up to it, modulo 2^32.
+    end: u32,
 }
 
 /// The work requests of one queue pair, numbered from 0 on.
 #[derive(Debug)]
 pub(super) struct SendQueue {
-    /// Work request `n` is in place `n & mask`. Those from `first` to `next` are not done.
-    places: Box<[Posted]>,
-    /// Their number, a power of two, less one.
-    mask: u64,
+    /// Work request `n` is in place `n` modulo their number. Those from `first` to `next` are not done.
+    places: Box<[Posted; PLACES]>,
     depth: u64,
-    /// Bytes of those that have not completed.
-    bytes: u64,
+    /// Bytes of all that were posted, and of those of them that have completed, modulo 2^32: far less are under way.
+    posted_bytes: u32,
+    completed_bytes: u32,
     /// The number of the oldest.
     first: u64,
     /// The number that the next one gets.
@@ -57,15 +59,13 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Of at most `depth` work requests.
+    /// Of at most `depth` work requests, and at most [`PLACES`].
     pub(super) fn new(depth: usize) -> Self {
-        let count = depth.next_power_of_two();
-        let as_number = |count: usize| u64::try_from(count).unwrap_or(0);
         Self {
-            places: vec![Posted { piece: Piece::Done, bytes: 0 }; count].into(),
-            mask: as_number(count).wrapping_sub(1),
-            depth: as_number(depth),
-            bytes: 0,
+            places: Box::new([Posted { piece: Piece::Done, end: 0 }; PLACES]),
+            depth: u64::try_from(depth.min(PLACES)).unwrap_or(0),
+            posted_bytes: 0,
+            completed_bytes: 0,
             first: 0,
             next: 0,
             completed: 0,
@@ -84,7 +84,7 @@ impl SendQueue {
     /// Returns how many bytes are under way.
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.posted_bytes.wrapping_sub(self.completed_bytes).into()
     }
 
     /// Appends one of `bytes` bytes. Returns its number; `None` if there is no space.
@@ -93,20 +93,33 @@ impl SendQueue {
         if self.len() >= self.depth {
             return None;
         }
-        let number = self.next;
         match piece {
             Piece::NeedsFlush(_) => self.wants_flush = true,
             Piece::Part(_) => self.has_parts = true,
-            Piece::Flush => {
-                (self.wants_flush, self.has_parts) = (false, false);
-                self.flushes = self.flushes.wrapping_add(1);
-            }
-            Piece::Plain(_) | Piece::Own | Piece::Done => {}
+            Piece::Plain(_) | Piece::Flush | Piece::Own | Piece::Done => {}
         }
-        *self.place(number)? = Posted { piece, bytes };
+        Some(self.append(piece, bytes))
+    }
+
+    /// Appends a flush, of one byte, if puts need one that may be posted now. Returns its number.
+    #[inline]
+    pub(super) fn push_flush(&mut self) -> Option<u64> {
+        if !self.may_flush() {
+            return None;
+        }
+        (self.wants_flush, self.has_parts) = (false, false);
+        self.flushes = self.flushes.wrapping_add(1);
+        Some(self.append(Piece::Flush, 1))
+    }
+
+    #[inline]
+    fn append(&mut self, piece: Piece, bytes: u32) -> u64 {
+        let number = self.next;
         self.next = number.wrapping_add(1);
-        self.bytes = self.bytes.wrapping_add(u64::from(bytes));
-        Some(number)
+        self.posted_bytes = self.posted_bytes.wrapping_add(bytes);
+        let end = self.posted_bytes;
+        *self.place(number) = Posted { piece, end };
+        number
     }
 
     /// Nothing more comes of the requests whose parts were posted: these need a flush now.
@@ -141,51 +154,54 @@ impl SendQueue {
 
     /// The place of that number, of one that is not done or of the next.
     #[inline]
-    fn place(&mut self, number: u64) -> Option<&mut Posted> {
-        // Less than the length, which is one of memory.
-        self.places.get_mut(usize::try_from(number & self.mask).unwrap_or(usize::MAX))
+    #[allow(clippy::indexing_slicing, reason = "each byte is the index of a place")]
+    fn place(&mut self, number: u64) -> &mut Posted {
+        let [index, ..] = number.to_le_bytes();
+        &mut self.places[usize::from(index)]
     }
 
     /// All up to `number` have completed: calls `done` with the record of each that is done by that. A number that is not under way
     /// changes nothing.
     #[inline(always)]
     pub(super) fn complete(&mut self, number: u64, mut done: impl FnMut(u16)) {
-        if number >= self.next {
+        if number >= self.next || number < self.completed {
             return;
         }
-        while self.completed <= number {
-            let at = self.completed;
-            self.completed = at.wrapping_add(1);
-            let Some(place) = self.place(at) else { return };
-            let Posted { piece, bytes } = *place;
-            self.bytes = self.bytes.wrapping_sub(u64::from(bytes));
-            match piece {
+        let Posted { piece, end } = *self.place(number);
+        self.completed_bytes = end;
+        if piece == Piece::Flush {
+            return self.complete_flush(number, &mut done);
+        }
+        let from = core::mem::replace(&mut self.completed, number.wrapping_add(1));
+        for at in from..=number {
+            match self.place(at).piece {
                 // They wait for a flush, as does `first` for them.
                 Piece::NeedsFlush(_) | Piece::Part(_) => continue,
                 Piece::Plain(record) => done(record),
-                Piece::Flush => {
-                    self.flushes = self.flushes.wrapping_sub(1);
-                    self.end_flushed(at, &mut done);
-                }
+                Piece::Flush => self.complete_flush(at, &mut done),
                 Piece::Own | Piece::Done => {}
             }
             if self.first == at {
-                self.first = self.completed;
-            } else if let Some(place) = self.place(at) {
-                place.piece = Piece::Done;
+                self.first = at.wrapping_add(1);
+            } else {
+                self.place(at).piece = Piece::Done;
             }
         }
     }
 
-    /// The flush of that number has completed: those in front of it are done.
+    /// The flush of that number has completed: it is done, as are all in front of it.
     #[inline(always)]
-    fn end_flushed(&mut self, flush: u64, done: &mut impl FnMut(u16)) {
-        while self.first < flush {
-            let at = self.first;
-            self.first = at.wrapping_add(1);
-            let Some(place) = self.place(at) else { return };
-            if let Piece::NeedsFlush(record) | Piece::Part(record) = place.piece {
-                done(record);
+    fn complete_flush(&mut self, flush: u64, done: &mut impl FnMut(u16)) {
+        let end = flush.wrapping_add(1);
+        let from = core::mem::replace(&mut self.first, end);
+        self.completed = self.completed.max(end);
+        for at in from..end {
+            match self.place(at).piece {
+                Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => {
+                    done(record)
+                }
+                Piece::Flush => self.flushes = self.flushes.wrapping_sub(1),
+                Piece::Own | Piece::Done => {}
             }
         }
     }
@@ -195,7 +211,7 @@ impl SendQueue {
         if number < self.first || number >= self.next {
             return None;
         }
-        match self.place(number)?.piece {
+        match self.place(number).piece {
             Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
             Piece::Flush | Piece::Own | Piece::Done => None,
         }
@@ -237,21 +253,21 @@ mod tests {
         queue.push(Piece::Plain(1), 8);
         assert!(queue.may_flush());
         assert_eq!(completed(&mut queue, 1), [1]);
-        assert_eq!(queue.push(Piece::Flush, 8), Some(2));
+        assert_eq!(queue.push_flush(), Some(2));
         assert!(!queue.may_flush());
         queue.push(Piece::NeedsFlush(3), 8);
         assert_eq!(completed(&mut queue, 2), [0]);
         assert!(queue.may_flush(), "the flush was in front of it");
-        assert_eq!(queue.push(Piece::Flush, 8), Some(4));
+        assert_eq!(queue.push_flush(), Some(4));
         assert_eq!(completed(&mut queue, 4), [3]);
         assert!(queue.is_empty() && !queue.may_flush());
         // The completion of the last one covers a flush and the put behind it, which needs the next.
         queue.push(Piece::NeedsFlush(5), 8);
-        queue.push(Piece::Flush, 8);
+        queue.push_flush();
         queue.push(Piece::NeedsFlush(7), 8);
         assert_eq!(queue.push(Piece::Plain(8), 8), Some(8));
         assert_eq!(completed(&mut queue, 8), [5, 8]);
-        assert_eq!(queue.push(Piece::Flush, 8), Some(9));
+        assert_eq!(queue.push_flush(), Some(9));
         assert_eq!(completed(&mut queue, 9), [7]);
     }
 
@@ -261,7 +277,7 @@ mod tests {
         for record in 0..u16::try_from(MAX_FLUSHES).unwrap() {
             queue.push(Piece::NeedsFlush(record), 8);
             assert!(queue.may_flush());
-            queue.push(Piece::Flush, 8);
+            queue.push_flush();
         }
         queue.push(Piece::NeedsFlush(9), 8);
         assert!(!queue.may_flush());
@@ -281,7 +297,7 @@ mod tests {
         assert_eq!((queue.bytes(), queue.record(0)), (100, Some(5)));
         queue.push(Piece::NeedsFlush(5), 50);
         assert!(queue.may_flush());
-        queue.push(Piece::Flush, 1);
+        queue.push_flush();
         assert!(completed(&mut queue, 3).is_empty() && !queue.may_flush());
         assert_eq!(completed(&mut queue, 4), [5, 5, 5, 5]);
         assert_eq!((queue.bytes(), queue.is_empty()), (0, true));
@@ -290,7 +306,7 @@ mod tests {
         queue.push(Piece::Part(6), 100);
         queue.want_flush();
         assert!(queue.may_flush());
-        queue.push(Piece::Flush, 1);
+        queue.push_flush();
         assert_eq!(completed(&mut queue, 6), [6]);
     }
 
@@ -303,7 +319,7 @@ mod tests {
             assert!(queue.has_space_for(1));
             let mut last = queue.push(Piece::Part(1), 100).unwrap();
             if queue.may_flush() {
-                last = queue.push(Piece::Flush, 1).unwrap();
+                last = queue.push_flush().unwrap();
                 flushes += 1;
                 assert!(!queue.may_flush());
                 queue.push(Piece::Part(1), 100);
@@ -322,7 +338,7 @@ mod tests {
         queue.push(Piece::NeedsFlush(1), 8);
         assert!(!queue.has_space_for(1));
         assert!(queue.may_flush());
-        assert!(queue.push(Piece::Flush, 8).is_some());
+        assert!(queue.push_flush().is_some());
         assert_eq!(queue.push(Piece::Plain(2), 8), None);
         assert_eq!(completed(&mut queue, 2), [0, 1]);
         assert!(queue.has_space_for(2) && !queue.has_space_for(3));
@@ -343,10 +359,11 @@ mod tests {
         fn post(&mut self, queue: &mut SendQueue, piece: fn(u16) -> Piece) {
             let piece = piece(u16::try_from(self.records.len()).unwrap());
             let number = queue.push(piece, 8).unwrap();
-            match piece {
-                Piece::Flush => self.flushes.push(number),
-                _ => self.records.push((number, !matches!(piece, Piece::Plain(_)))),
-            }
+            self.records.push((number, !matches!(piece, Piece::Plain(_))));
+        }
+
+        fn flush(&mut self, queue: &mut SendQueue) {
+            self.flushes.push(queue.push_flush().unwrap());
         }
 
         /// All up to `number` have completed.
@@ -379,7 +396,7 @@ mod tests {
                     0 if queue.has_space_for(1) => posts.post(&mut queue, Piece::Plain),
                     1 if queue.has_space_for(1) => posts.post(&mut queue, Piece::NeedsFlush),
                     2 if queue.has_space_for(1) => posts.post(&mut queue, Piece::Part),
-                    3 if queue.may_flush() => posts.post(&mut queue, |_| Piece::Flush),
+                    3 if queue.may_flush() => posts.flush(&mut queue),
                     _ if queue.next > done_up_to => {
                         done_up_to += 1 + u64::from(next()) % (queue.next - done_up_to);
                         posts.complete(&mut queue, done_up_to - 1);
@@ -390,7 +407,7 @@ mod tests {
             while !queue.is_empty() {
                 queue.want_flush();
                 if queue.may_flush() {
-                    posts.post(&mut queue, |_| Piece::Flush);
+                    posts.flush(&mut queue);
                 }
                 let last = queue.next - 1;
                 posts.complete(&mut queue, last);
