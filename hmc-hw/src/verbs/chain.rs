@@ -165,7 +165,7 @@ impl Chain {
     }
 
     /// Appends one, whose completion names `number`. A chain that is full is left as it is: see [`MAX_CHAIN`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, flags: SendFlags) {
         let element = ibv_sge { addr: access.address, length: access.len, lkey: access.lkey };
         let Some(request) = self.next(element) else { return };
@@ -194,7 +194,7 @@ impl Chain {
     }
 
     /// Takes the next place, for a work request with that element: none, if it has no bytes.
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, element: ibv_sge) -> Option<&mut ibv_send_wr> {
         let at = self.len;
         if at >= MAX_CHAIN {
@@ -221,7 +221,11 @@ impl Chain {
     /// The memory that was named is registered with the queue pair's domain, and stays so until the requests complete or the queue
     /// pair is dropped.
     #[inline]
-    pub(super) unsafe fn post(&mut self, qp: &QueuePair, end: ChainEnd) -> Result<(), VerbsError> {
+    pub(super) unsafe fn post(
+        &mut self,
+        qp: &QueuePair,
+        end: ChainEnd,
+    ) -> Result<(), Box<VerbsError>> {
         let (mut behind, mut flags) = (ptr::null_mut(), 0);
         match end {
             ChainEnd::Signalled => flags = IBV_SEND_SIGNALED,

@@ -87,7 +87,7 @@ pub struct VerbsDataPlane<M: Registered> {
     is_put_off: bool,
     /// Requests were posted since the last [`hmc_core::transport::Progress::take_posted`].
     has_posted: bool,
-    failure: Option<LaneFailure>,
+    failure: Option<Box<LaneFailure>>,
     refusal: Option<VerbsFault>,
     closed: Option<DataCloseReason>,
 }
@@ -220,7 +220,7 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// A queue pair serves nothing any more: the link is over.
     #[cold]
-    fn fail(&mut self, failure: LaneFailure) {
+    fn fail(&mut self, failure: Box<LaneFailure>) {
         self.failure.get_or_insert(failure);
         self.update_service();
         self.end_requests();

@@ -121,7 +121,7 @@ pub(super) fn check(call: &'static str, what: &str, returned: i32) -> Result<(),
 
 /// Some providers return -1 and set errno, as the manual pages of old releases have it.
 #[cold]
-fn failed(call: &'static str, what: &str, returned: i32) -> VerbsError {
+pub(super) fn failed(call: &'static str, what: &str, returned: i32) -> VerbsError {
     if returned > 0 { VerbsError::new(call, what, returned) } else { VerbsError::last(call, what) }
 }
 

@@ -256,7 +256,7 @@ impl ExposedWindows {
     ///
     /// # Errors
     /// [`LaneFailure`].
-    pub(super) fn post_binds(&mut self, lanes: &mut [Lane]) -> Result<(), LaneFailure> {
+    pub(super) fn post_binds(&mut self, lanes: &mut [Lane]) -> Result<(), Box<LaneFailure>> {
         let open = self.iter_mut().filter(|window| window.revoked.is_none());
         open.filter_map(ExposedWindow::set).try_for_each(|set| set.post(lanes))
     }

@@ -57,10 +57,17 @@ pub(super) enum LaneFailure {
     Event(usize, EventType),
 }
 
-impl From<VerbsError> for LaneFailure {
+impl From<VerbsError> for Box<LaneFailure> {
     #[cold]
     fn from(e: VerbsError) -> Self {
-        Self::Call(Box::new(e))
+        Box::new(e).into()
+    }
+}
+
+impl From<Box<VerbsError>> for Box<LaneFailure> {
+    #[cold]
+    fn from(e: Box<VerbsError>) -> Self {
+        Self::new(LaneFailure::Call(e))
     }
 }
 
@@ -198,11 +205,38 @@ impl Lane {
     ///
     /// # Errors
     /// As [`Self::post`]: a chain that is full is posted first, as is the beginning of one for a queue pair that has nothing to do.
-    #[inline]
-    pub(super) fn push(&mut self, access: &RdmaAccess, piece: Piece) -> Result<(), LaneFailure> {
+    #[inline(never)]
+    pub(super) fn push(
+        &mut self,
+        access: &RdmaAccess,
+        piece: Piece,
+    ) -> Result<(), Box<LaneFailure>> {
         if self.chain.len() >= FIRST_CHAIN {
             self.post_long()?;
         }
+        self.append(access, piece);
+        Ok(())
+    }
+
+    /// As [`Self::push`], in line for what is short.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub(super) fn push_next(
+        &mut self,
+        access: &RdmaAccess,
+        piece: Piece,
+    ) -> Result<(), Box<LaneFailure>> {
+        if self.chain.len() >= FIRST_CHAIN {
+            return self.push(access, piece);
+        }
+        self.append(access, piece);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn append(&mut self, access: &RdmaAccess, piece: Piece) {
         self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
         if let Some(number) = self.queue.push(piece, access.len) {
             let is_inline = !access.is_read && (1..=self.qp.inline_bytes()).contains(&access.len);
@@ -211,7 +245,6 @@ impl Lane {
             let flags = SendFlags { is_inline, is_signalled, is_solicited };
             self.chain.push(self.name | number, access, flags);
         }
-        Ok(())
     }
 
     /// Counts bytes of the chain. Returns whether their work request is to ask for a completion, though others follow it.
@@ -230,7 +263,7 @@ impl Lane {
     ///
     /// # Errors
     /// As [`Self::push`].
-    pub(super) fn push_message(&mut self, immediate: Option<u32>) -> Result<(), LaneFailure> {
+    pub(super) fn push_message(&mut self, immediate: Option<u32>) -> Result<(), Box<LaneFailure>> {
         if self.chain.len() >= FIRST_CHAIN {
             self.post_long()?;
         }
@@ -245,7 +278,7 @@ impl Lane {
 
     /// Posts a chain that is full, and one for a queue pair that has nothing else to do.
     #[inline(never)]
-    fn post_long(&mut self) -> Result<(), LaneFailure> {
+    fn post_long(&mut self) -> Result<(), Box<LaneFailure>> {
         let waiting = self.chain.len();
         let is_alone = u64::try_from(waiting) == Ok(self.queue.len());
         if waiting == MAX_CHAIN || is_alone { self.post(ChainEnd::Signalled) } else { Ok(()) }
@@ -260,8 +293,8 @@ impl Lane {
     ///
     /// # Errors
     /// [`LaneFailure`].
-    #[inline]
-    pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {
+    #[inline(always)]
+    pub(super) fn submit(&mut self) -> Result<bool, Box<LaneFailure>> {
         if let Some(number) = self.queue.push_flush() {
             self.post(ChainEnd::Flush(self.name | number))?;
         } else if self.chain.is_empty() {
@@ -283,7 +316,7 @@ impl Lane {
     /// # Errors
     /// [`LaneFailure`].
     #[inline]
-    pub(super) fn submit_unflushed(&mut self) -> Result<(), LaneFailure> {
+    pub(super) fn submit_unflushed(&mut self) -> Result<(), Box<LaneFailure>> {
         if self.chain.is_empty() {
             return Ok(());
         }
@@ -291,12 +324,12 @@ impl Lane {
     }
 
     #[inline]
-    fn post(&mut self, end: ChainEnd) -> Result<(), LaneFailure> {
+    fn post(&mut self, end: ChainEnd) -> Result<(), Box<LaneFailure>> {
         // The last of a chain asks for a completion, or the flush behind it will.
         (self.unsignalled, self.needs_signal) = (0, false);
         // SAFETY: the link's tables hold the memory of each request until it has completed, or until this queue pair, which is
         // destroyed before them, exists no more; the word that flushes read belongs to the link.
-        unsafe { self.chain.post(&self.qp, end) }.map_err(LaneFailure::from)
+        Ok(unsafe { self.chain.post(&self.qp, end) }?)
     }
 
     /// Returns `true` if puts wait for a flush that cannot be posted yet, or a chain waits to be posted.
@@ -321,7 +354,7 @@ impl Lane {
         wc: &ibv_wc,
         requests: &mut RequestTable,
         out: &mut Places<'_>,
-    ) -> Result<(), LaneFailure> {
+    ) -> Result<(), Box<LaneFailure>> {
         let number = Place::of(wc).number();
         if wc.status != IBV_WC_SUCCESS {
             return Err(self.fail(number, wc, requests));
@@ -332,7 +365,7 @@ impl Lane {
 
     /// The work request of that number has failed.
     #[cold]
-    fn fail(&mut self, number: u64, wc: &ibv_wc, requests: &mut RequestTable) -> LaneFailure {
+    fn fail(&mut self, number: u64, wc: &ibv_wc, requests: &mut RequestTable) -> Box<LaneFailure> {
         if let Some(before) = number.checked_sub(1) {
             let out = &mut Places::default();
             self.queue.complete(before, |record| requests.complete_piece(record, out));
@@ -340,19 +373,22 @@ impl Lane {
         if let Some(record) = self.queue.record(number) {
             requests.fail(record, failure_of(wc.status));
         }
-        LaneFailure::Completion { nic: self.nic, status: wc.status, vendor: wc.vendor_err }
+        let (nic, status, vendor) = (self.nic, wc.status, wc.vendor_err);
+        Box::new(LaneFailure::Completion { nic, status, vendor })
     }
 
     /// A receive of this queue pair has completed.
     ///
     /// # Errors
     /// [`LaneFailure`].
-    pub(super) fn receive(&self, wc: &ibv_wc, tags: &mut Tags) -> Result<(), LaneFailure> {
-        tags.receive(wc).map_err(|e| match e {
-            ReceiveError::Peer(what) => LaneFailure::Peer(what),
-            ReceiveError::Status(status) => {
-                LaneFailure::Completion { nic: self.nic, status, vendor: wc.vendor_err }
-            }
+    pub(super) fn receive(&self, wc: &ibv_wc, tags: &mut Tags) -> Result<(), Box<LaneFailure>> {
+        tags.receive(wc).map_err(|e| {
+            Box::new(match e {
+                ReceiveError::Peer(what) => LaneFailure::Peer(what),
+                ReceiveError::Status(status) => {
+                    LaneFailure::Completion { nic: self.nic, status, vendor: wc.vendor_err }
+                }
+            })
         })
     }
 

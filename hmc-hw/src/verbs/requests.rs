@@ -233,7 +233,10 @@ impl RequestTable {
     #[inline]
     pub(super) fn take_done(&mut self, out: &mut Places<'_>) {
         if !self.finished.is_empty() {
-            self.take_kept(out);
+            // The address of `out` is not given away: it may stay in registers.
+            let mut places = core::mem::take(out);
+            self.take_kept(&mut places);
+            *out = places;
         }
     }
 

@@ -252,7 +252,7 @@ impl Trial {
         );
         if let Some(pair) = self.pairs.get(pair) {
             // SAFETY: the region is registered with the queue pairs' domain, and ends after them.
-            unsafe { chain.post(&pair.near, ChainEnd::Signalled) }?;
+            unsafe { chain.post(&pair.near, ChainEnd::Signalled) }.map_err(|e| *e)?;
         }
         self.wait(number, check)
     }
@@ -268,9 +268,8 @@ impl Trial {
             // An error: the queue is looked at each millisecond.
             let _ = self.cq.arm(false);
             let mut completions = [ibv_wc::default(); 4];
-            let taken = self.cq.poll(&mut completions)?;
-            let mut taken = completions.iter().take(taken);
-            if let Some(wc) = taken.find(|wc| wc.wr_id == number) {
+            let taken = self.cq.poll(&mut completions).map_err(|e| *e)?;
+            if let Some(wc) = taken.iter().find(|wc| wc.wr_id == number) {
                 return Ok(WcStatus(wc.status));
             }
             if Instant::now() >= self.deadline {

@@ -88,7 +88,7 @@ impl WindowSet {
     ///
     /// # Errors
     /// [`LaneFailure`].
-    pub(super) fn post(&mut self, lanes: &mut [Lane]) -> Result<(), LaneFailure> {
+    pub(super) fn post(&mut self, lanes: &mut [Lane]) -> Result<(), Box<LaneFailure>> {
         for bound in self.windows.iter_mut().filter(|bound| bound.state == BindState::Due) {
             let Some(lane) = lanes.get_mut(bound.lane) else { continue };
             if let Some(number) = lane.bind(&mut bound.window, bound.range)? {

@@ -236,7 +236,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
         if self.closed.is_some() {
             return self.closed;
         }
-        self.failure.as_ref().map(|failure| match failure {
+        self.failure.as_deref().map(|failure| match failure {
             LaneFailure::Completion { status, .. } => {
                 DataCloseReason::Failed(i32::try_from(*status).unwrap_or(i32::MAX))
             }
@@ -331,7 +331,7 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
     }
 
     fn describe_close(&self, why: DataCloseReason, out: &mut dyn fmt::Write) -> fmt::Result {
-        match (why, &self.failure) {
+        match (why, self.failure.as_deref()) {
             (DataCloseReason::Failed(_), Some(LaneFailure::Completion { nic, status, vendor })) => {
                 let (name, status) = (self.nic_name(*nic), WcStatus(*status));
                 write!(out, "the NIC {name} gave it up: {status} (vendor code {vendor})")

@@ -52,7 +52,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// # Errors
     /// [`LaneFailure`].
     #[cold]
-    pub(super) fn push_messages(&mut self) -> Result<(), LaneFailure> {
+    pub(super) fn push_messages(&mut self) -> Result<(), Box<LaneFailure>> {
         while self.tags.owes_return() {
             let Some(lane) = self.lanes.first_mut().filter(|lane| lane.has_space()) else { break };
             // Before the peer may use them.
@@ -84,7 +84,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     ///
     /// # Errors
     /// [`LaneFailure`].
-    pub(super) fn end_receives(&mut self) -> Result<(), LaneFailure> {
+    pub(super) fn end_receives(&mut self) -> Result<(), Box<LaneFailure>> {
         self.tags.deliver(false);
         let spent = self.tags.take_spent();
         if spent != 0

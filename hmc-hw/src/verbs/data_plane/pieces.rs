@@ -30,16 +30,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
         // It is at most `SMALL_BYTES`.
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.insert_small(work, &access_of(work, here, there, len))
-    }
-
-    /// Inserts a small request without a tag.
-    #[inline]
-    fn insert_small(
-        &mut self,
-        work: &WorkRequest,
-        access: &RdmaAccess,
-    ) -> Result<(), PostErrorKind> {
+        let access = access_of(work, here, there, len);
         let lane = self.lanes.get_mut(self.next_lane).filter(|lane| lane.has_space());
         let Some(lane) = lane else { return Err(PostErrorKind::Busy) };
         let Some(record) = self.requests.insert(work, Carries::All, 1) else {
@@ -49,7 +40,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             if needs_flush(work) { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
         (self.has_posted, self.is_put_off) = (true, true);
         self.worker.set_busy(true);
-        let pushed = lane.push(access, piece);
+        let pushed = lane.push_next(&access, piece);
         self.go_to_next_lane();
         if let Err(failure) = pushed {
             self.fail(failure);
@@ -126,7 +117,7 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     #[inline]
     fn go_to_next_lane(&mut self) {
-        let next = self.next_lane.saturating_add(1);
+        let next = self.next_lane.wrapping_add(1);
         self.next_lane = if next < self.lanes.len() { next } else { 0 };
     }
 
@@ -138,7 +129,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     }
 
     /// Gives the queue pairs what they have space for, a piece of each request in turn.
-    fn push_pieces(&mut self) -> Result<(), LaneFailure> {
+    fn push_pieces(&mut self) -> Result<(), Box<LaneFailure>> {
         while let Some(bytes) = self.backlog.next_bytes() {
             let count = self.lanes.len();
             let mut looked: usize = 0;
@@ -183,13 +174,13 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// As [`Self::submit`], out of line.
     #[inline(never)]
-    pub(super) fn submit_more(&mut self) -> Result<bool, LaneFailure> {
+    pub(super) fn submit_more(&mut self) -> Result<bool, Box<LaneFailure>> {
         self.submit()
     }
 
     /// Posts what waits. Returns whether anything was posted.
-    #[inline]
-    pub(super) fn submit(&mut self) -> Result<bool, LaneFailure> {
+    #[inline(always)]
+    pub(super) fn submit(&mut self) -> Result<bool, Box<LaneFailure>> {
         if !self.backlog.is_empty() {
             self.push_pieces()?;
         }

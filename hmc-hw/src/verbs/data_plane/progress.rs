@@ -15,12 +15,13 @@ impl<M: Registered> VerbsDataPlane<M> {
     }
 
     /// As [`Self::advance`]. `receives`: also if there can only be some of the peer's.
+    #[inline(never)]
     pub(super) fn advance_with(&mut self, receives: bool) -> bool {
         self.advance_into(receives, &mut Places::default())
     }
 
     /// As [`Self::advance_with`]. Completions of requests go to `out`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance_into(&mut self, receives: bool, out: &mut Places<'_>) -> bool {
         match self.try_advance(receives, out) {
             Ok(any) => any,
@@ -31,14 +32,18 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
     }
 
-    #[inline]
-    fn try_advance(&mut self, receives: bool, out: &mut Places<'_>) -> Result<bool, LaneFailure> {
+    #[inline(always)]
+    fn try_advance(
+        &mut self,
+        receives: bool,
+        out: &mut Places<'_>,
+    ) -> Result<bool, Box<LaneFailure>> {
         if self.lanes.is_empty() {
             return Ok(false);
         }
         self.is_put_off = false;
         if let Some((nic, event)) = self.worker.ended_by() {
-            return Err(LaneFailure::Event(nic, event));
+            return Err(Box::new(LaneFailure::Event(nic, event)));
         }
         if !self.is_connected {
             return Ok(false);
@@ -61,34 +66,34 @@ impl<M: Registered> VerbsDataPlane<M> {
     }
 
     /// Takes completions, at most [`MAX_COMPLETIONS`] of each NIC. Returns their number.
-    #[inline(never)]
-    fn take_completions(&mut self, out: &mut Places<'_>) -> Result<usize, LaneFailure> {
-        let (mut first, mut taken) = (Ok(()), 0_usize);
+    #[inline(always)]
+    fn take_completions(&mut self, out: &mut Places<'_>) -> Result<usize, Box<LaneFailure>> {
+        let (mut failure, mut taken) = (None, 0_usize);
         for nic in &self.nics {
-            let count = match nic.cq.poll(&mut *self.completions) {
-                Ok(count) => count,
+            let done = match nic.cq.poll(&mut *self.completions) {
+                Ok(done) => done,
                 Err(e) => {
-                    first = first.and(Err(e.into()));
+                    failure = Some(first(failure, e.into()));
                     continue;
                 }
             };
-            taken = taken.saturating_add(count);
-            for wc in self.completions.iter().take(count) {
+            taken = taken.wrapping_add(done.len());
+            for wc in done {
                 // Behind a failure other queue pairs may have succeeded.
-                if (first.is_ok() || wc.status == IBV_WC_SUCCESS)
-                    && let Err(failure) =
+                if (failure.is_none() || wc.status == IBV_WC_SUCCESS)
+                    && let Err(e) =
                         complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags, out)
                 {
-                    first = Err(failure);
+                    failure = Some(first(failure, e));
                 }
             }
         }
-        first.map(|()| taken)
+        failure.map_or(Ok(taken), Err)
     }
 
     /// Does what follows from completions.
-    #[inline]
-    fn settle(&mut self) -> Result<(), LaneFailure> {
+    #[inline(always)]
+    fn settle(&mut self) -> Result<(), Box<LaneFailure>> {
         if self.tags.has_work() {
             self.end_receives()?;
         }
@@ -110,15 +115,20 @@ impl<M: Registered> VerbsDataPlane<M> {
     pub(super) fn take_successes(&mut self) {
         let out = &mut Places::default();
         for nic in &self.nics {
-            while let Ok(taken @ 1..) = nic.cq.poll(&mut *self.completions) {
-                let taken = self.completions.iter().take(taken);
-                for wc in taken.filter(|wc| wc.status == IBV_WC_SUCCESS) {
+            while let Ok(taken @ [_, ..]) = nic.cq.poll(&mut *self.completions) {
+                for wc in taken.iter().filter(|wc| wc.status == IBV_WC_SUCCESS) {
                     // It is no failure.
                     let _ = complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags, out);
                 }
             }
         }
     }
+}
+
+/// The failure that came first.
+#[cold]
+fn first(before: Option<Box<LaneFailure>>, next: Box<LaneFailure>) -> Box<LaneFailure> {
+    before.unwrap_or(next)
 }
 
 /// A completion of a work request of one of the queue pairs, or of a receive of the first.
@@ -129,7 +139,7 @@ fn complete(
     requests: &mut RequestTable,
     tags: &mut Tags,
     out: &mut Places<'_>,
-) -> Result<(), LaneFailure> {
+) -> Result<(), Box<LaneFailure>> {
     match lanes.get_mut(Place::of(wc).lane()) {
         Some(lane) => lane.complete(wc, requests, out),
         None => lanes.first().map_or(Ok(()), |lane| lane.receive(wc, tags)),

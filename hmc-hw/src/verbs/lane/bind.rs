@@ -14,13 +14,13 @@ impl Lane {
         &mut self,
         window: &mut MemoryWindow,
         range: WindowRange,
-    ) -> Result<Option<u64>, LaneFailure> {
+    ) -> Result<Option<u64>, Box<LaneFailure>> {
         if !self.has_space() {
             return Ok(None);
         }
         self.post(ChainEnd::Signalled)?;
         let Some(number) = self.queue.push(Piece::Own, 0) else { return Ok(None) };
-        window.bind(&self.qp, self.name | number, range).map_err(LaneFailure::from)?;
+        window.bind(&self.qp, self.name | number, range)?;
         Ok(Some(number))
     }
 

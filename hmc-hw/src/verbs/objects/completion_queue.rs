@@ -92,18 +92,29 @@ impl CompletionQueue {
         self.device.library().is_inherited()
     }
 
-    /// Takes completions, the oldest first. Returns how many were written to `out`.
+    /// Takes completions, the oldest first. Returns those that were written to `out`.
     ///
     /// # Errors
     /// [`VerbsError`]: the queue has failed.
     #[inline]
-    pub(in crate::verbs) fn poll(&self, out: &mut [ibv_wc]) -> Result<usize, VerbsError> {
+    pub(in crate::verbs) fn poll<'w>(
+        &self,
+        out: &'w mut [ibv_wc],
+    ) -> Result<&'w [ibv_wc], Box<VerbsError>> {
         let count = i32::try_from(out.len()).unwrap_or(i32::MAX);
         // SAFETY: the queue exists, and `out` has that many places.
         let taken = unsafe { ops::poll_cq(self.cq.as_ptr(), count, out.as_mut_ptr()) };
-        usize::try_from(taken).map_err(|_| {
-            VerbsError::new("polling completions", self.device.name(), taken.saturating_abs())
-        })
+        usize::try_from(taken)
+            .ok()
+            .and_then(|taken| out.get(..taken))
+            .ok_or_else(|| self.failure(taken))
+    }
+
+    /// Why none were taken.
+    #[cold]
+    fn failure(&self, returned: i32) -> Box<VerbsError> {
+        let (call, errno) = ("polling completions", returned.saturating_abs());
+        Box::new(VerbsError::new(call, self.device.name(), errno))
     }
 
     /// The next completion that is added makes an event; `solicited_only`: the next of a receive whose sender asks for one, or of a

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{CompletionQueue, ProtectionDomain};
 use crate::verbs::device::Device;
-use crate::verbs::error::{VerbsError, check};
+use crate::verbs::error::{VerbsError, check, failed};
 use crate::verbs::ops;
 use crate::verbs::sys::{
     IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV,
@@ -224,11 +224,20 @@ impl QueuePair {
     /// `first` begins a chain of valid work requests. The memory that they name is registered with this queue pair's domain, and
     /// stays so until they complete or the queue pair is dropped.
     #[inline]
-    pub(in crate::verbs) unsafe fn post(&self, first: *mut ibv_send_wr) -> Result<(), VerbsError> {
+    pub(in crate::verbs) unsafe fn post(
+        &self,
+        first: *mut ibv_send_wr,
+    ) -> Result<(), Box<VerbsError>> {
         let mut refused = ptr::null_mut();
         // SAFETY: the queue pair exists; the chain is as the caller promises.
         let result = unsafe { ops::post_send(self.qp.as_ptr(), first, &mut refused) };
-        check("posting requests", self.device().name(), result)
+        if result == 0 { Ok(()) } else { Err(self.refusal(result)) }
+    }
+
+    /// Why requests were not posted.
+    #[cold]
+    fn refusal(&self, returned: i32) -> Box<VerbsError> {
+        Box::new(failed("posting requests", self.device().name(), returned))
     }
 
     /// Posts so many receives without memory, whose completions name `number`.
