@@ -6,9 +6,9 @@ use std::ptr::{self, NonNull};
 use super::error::VerbsError;
 use super::objects::QueuePair;
 use super::sys::{
-    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_mw_bind_info, ibv_send_wr,
-    ibv_send_wr_bind_mw, ibv_send_wr_rdma, ibv_send_wr_wr, ibv_sge,
+    IBV_SEND_SIGNALED, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_mw_bind_info, ibv_send_wr, ibv_send_wr_bind_mw,
+    ibv_send_wr_rdma, ibv_send_wr_wr, ibv_sge,
 };
 
 /// Work requests of one chain: each chain costs a call, a ring of the doorbell and a completion.
@@ -30,27 +30,6 @@ pub(super) struct RdmaAccess {
     pub(super) rkey: u32,
     /// The peer receives this once the bytes are in its memory. None of a read.
     pub(super) immediate: Option<u32>,
-}
-
-/// How a work request is carried out.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SendFlags {
-    /// The bytes are copied into it.
-    pub(super) is_inline: bool,
-    /// It completes with an entry of the completion queue, though others follow it in its chain.
-    pub(super) is_signalled: bool,
-    /// What the peer receives with it wakes whoever sleeps there.
-    pub(super) is_solicited: bool,
-}
-
-impl SendFlags {
-    #[inline]
-    fn bits(self) -> u32 {
-        let inline = if self.is_inline { IBV_SEND_INLINE } else { 0 };
-        let signalled = if self.is_signalled { IBV_SEND_SIGNALED } else { 0 };
-        let solicited = if self.is_solicited { IBV_SEND_SOLICITED } else { 0 };
-        inline | signalled | solicited
-    }
 }
 
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
@@ -164,9 +143,10 @@ impl Chain {
         self.len
     }
 
-    /// Appends one, whose completion names `number`. A chain that is full is left as it is: see [`MAX_CHAIN`].
+    /// Appends one, whose completion names `number`, with these flags of libibverbs. A chain that is full is left as it is: see
+    /// [`MAX_CHAIN`].
     #[inline(always)]
-    pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, flags: SendFlags) {
+    pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, flags: u32) {
         let element = ibv_sge { addr: access.address, length: access.len, lkey: access.lkey };
         let Some(request) = self.next(element) else { return };
         request.wr_id = number;
@@ -178,19 +158,19 @@ impl Chain {
                 IBV_WR_RDMA_WRITE_WITH_IMM
             }
         };
-        request.send_flags = flags.bits();
+        request.send_flags = flags;
         request.wr = ibv_send_wr_wr {
             rdma: ibv_send_wr_rdma { remote_addr: access.remote_address, rkey: access.rkey },
         };
     }
 
     /// Appends a message without bytes, as [`Self::push`]. It takes a receive of the peer.
-    pub(super) fn push_message(&mut self, number: u64, immediate: Option<u32>, flags: SendFlags) {
+    pub(super) fn push_message(&mut self, number: u64, immediate: Option<u32>, flags: u32) {
         let Some(request) = self.next(NO_SGE) else { return };
         request.wr_id = number;
         request.imm_data = immediate.unwrap_or(0).to_be();
         request.opcode = if immediate.is_some() { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND };
-        request.send_flags = flags.bits();
+        request.send_flags = flags;
     }
 
     /// Takes the next place, for a work request with that element: none, if it has no bytes.
@@ -201,12 +181,14 @@ impl Chain {
             return None;
         }
         self.len = at.wrapping_add(1);
-        let (requests, elements) = (self.requests.as_ptr(), self.elements.as_ptr());
-        // SAFETY: a place of the array; the chain is borrowed mutably, and nothing is posted meanwhile.
-        let place = unsafe { &mut *elements.wrapping_add(at) };
-        *place = element;
+        // SAFETY: a place of the array.
+        let mut place = unsafe { self.elements.add(at) };
+        // SAFETY: the chain is borrowed mutably, and nothing is posted meanwhile.
+        *unsafe { place.as_mut() } = element;
+        // SAFETY: a place of the array.
+        let mut request = unsafe { self.requests.add(at) };
         // SAFETY: as above.
-        let request = unsafe { &mut *requests.wrapping_add(at) };
+        let request = unsafe { request.as_mut() };
         // For some devices an element of 0 bytes has 2 GiB.
         request.num_sge = i32::from(element.length != 0);
         Some(request)

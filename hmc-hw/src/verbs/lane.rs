@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hmc_core::work::Failure;
 
-use super::chain::{Chain, ChainEnd, FlushWord, MAX_CHAIN, RdmaAccess, SendFlags};
+use super::chain::{Chain, ChainEnd, FlushWord, MAX_CHAIN, RdmaAccess};
 use super::conn_info::{LaneInfo, MAX_LANES};
 use super::error::VerbsError;
 use super::event::EventType;
@@ -14,14 +14,15 @@ use super::objects::{CompletionQueue, PathTo, ProtectionDomain, QueuePair, Queue
 use super::requests::{Places, RequestTable};
 use super::send_queue::{Piece, SendQueue};
 use super::sys::{
-    IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
-    IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_status,
+    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WC_REM_ACCESS_ERR,
+    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc,
+    ibv_wc_status,
 };
 use super::tags::{ReceiveError, Tags};
 
-/// What completions of receives name. Those of other work requests name queue pair and number ([`Place`]).
+/// What completions of receives name. Those of other work requests have the number that [`SendQueue`] gave.
 pub(super) const RECEIVE: u64 = u64::MAX;
-/// Bits of the number of a work request, which are numbered from 0 on; those above have the index of the queue pair.
+/// Bits that count the work requests of a queue pair; those above them in a number have the index of the queue pair.
 const NUMBER_BITS: u32 = 56;
 const _: () = assert!(MAX_LANES <= 255, "no queue pair has the index that `RECEIVE` names");
 /// Work requests under way on one queue pair.
@@ -94,8 +95,6 @@ pub(super) struct Lane {
     psn: u32,
     /// The index of its NIC.
     nic: usize,
-    /// Its index in the link, above the bits of a number.
-    name: u64,
 }
 
 /// What a queue pair is made of.
@@ -113,26 +112,10 @@ pub(super) struct LaneParts<'n> {
     pub(super) receives: u32,
 }
 
-/// What the completion of a work request names: the index of its queue pair in the link, and its number there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u64);
-
-impl Place {
-    #[inline]
-    pub(super) fn of(wc: &ibv_wc) -> Self {
-        Self(wc.wr_id)
-    }
-
-    /// The index of the queue pair.
-    #[inline]
-    pub(super) fn lane(self) -> usize {
-        usize::try_from(self.0 >> NUMBER_BITS).unwrap_or(usize::MAX)
-    }
-
-    #[inline]
-    fn number(self) -> u64 {
-        self.0 & ((1 << NUMBER_BITS) - 1)
-    }
+/// Returns the index in the link of the queue pair whose work request has completed.
+#[inline]
+pub(super) fn lane_of(wc: &ibv_wc) -> usize {
+    usize::try_from(wc.wr_id >> NUMBER_BITS).unwrap_or(usize::MAX)
 }
 
 impl Lane {
@@ -146,7 +129,7 @@ impl Lane {
         let sizes = QueueSizes { send, receive: receives, inline_bytes: INLINE_BYTES };
         let qp = QueuePair::new(pd, cq, port, sizes)?;
         let (queue, chain) = (SendQueue::new(LANE_DEPTH), Chain::new());
-        Ok(Self { qp, queue, chain, unsignalled: 0, needs_signal: false, psn, nic, name: 0 })
+        Ok(Self { qp, queue, chain, unsignalled: 0, needs_signal: false, psn, nic })
     }
 
     /// What the peer needs to connect to it.
@@ -169,7 +152,7 @@ impl Lane {
         path: &PathTo,
         flush: FlushWord,
     ) -> Result<(), VerbsError> {
-        self.name = index << NUMBER_BITS;
+        self.queue.set_first(index << NUMBER_BITS);
         self.chain.set_flush(flush);
         self.qp.connect(&PathTo { our_psn: self.psn, ..*path })
     }
@@ -225,25 +208,27 @@ impl Lane {
     #[inline(always)]
     pub(super) fn push_next(
         &mut self,
-        access: &RdmaAccess,
+        access: RdmaAccess,
         piece: Piece,
     ) -> Result<(), Box<LaneFailure>> {
         if self.chain.len() >= FIRST_CHAIN {
-            return self.push(access, piece);
+            return self.push(&access, piece);
         }
-        self.append(access, piece);
+        self.append(&access, piece);
         Ok(())
     }
 
     #[inline(always)]
     fn append(&mut self, access: &RdmaAccess, piece: Piece) {
+        let mut flags = if access.immediate.is_some() { IBV_SEND_SOLICITED } else { 0 };
+        if !access.is_read && (1..=self.qp.inline_bytes()).contains(&access.len) {
+            flags |= IBV_SEND_INLINE;
+        } else if self.signals(access.len) {
+            flags |= IBV_SEND_SIGNALED;
+        }
         self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
         if let Some(number) = self.queue.push(piece, access.len) {
-            let is_inline = !access.is_read && (1..=self.qp.inline_bytes()).contains(&access.len);
-            let is_signalled = !is_inline && self.signals(access.len);
-            let is_solicited = access.immediate.is_some();
-            let flags = SendFlags { is_inline, is_signalled, is_solicited };
-            self.chain.push(self.name | number, access, flags);
+            self.chain.push(number, access, flags);
         }
     }
 
@@ -269,9 +254,8 @@ impl Lane {
         }
         self.needs_signal = true;
         if let Some(number) = self.queue.push(Piece::Own, 0) {
-            let is_solicited = immediate.is_none();
-            let flags = SendFlags { is_inline: false, is_signalled: false, is_solicited };
-            self.chain.push_message(self.name | number, immediate, flags);
+            let flags = if immediate.is_none() { IBV_SEND_SOLICITED } else { 0 };
+            self.chain.push_message(number, immediate, flags);
         }
         Ok(())
     }
@@ -296,7 +280,7 @@ impl Lane {
     #[inline(always)]
     pub(super) fn submit(&mut self) -> Result<bool, Box<LaneFailure>> {
         if let Some(number) = self.queue.push_flush() {
-            self.post(ChainEnd::Flush(self.name | number))?;
+            self.post(ChainEnd::Flush(number))?;
         } else if self.chain.is_empty() {
             return Ok(false);
         } else {
@@ -355,17 +339,17 @@ impl Lane {
         requests: &mut RequestTable,
         out: &mut Places<'_>,
     ) -> Result<(), Box<LaneFailure>> {
-        let number = Place::of(wc).number();
         if wc.status != IBV_WC_SUCCESS {
-            return Err(self.fail(number, wc, requests));
+            return Err(self.fail(wc, requests));
         }
-        self.queue.complete(number, |record| requests.complete_piece(record, out));
+        self.queue.complete(wc.wr_id, |record| requests.complete_piece(record, out));
         Ok(())
     }
 
-    /// The work request of that number has failed.
+    /// A work request has failed. Those before it have not.
     #[cold]
-    fn fail(&mut self, number: u64, wc: &ibv_wc, requests: &mut RequestTable) -> Box<LaneFailure> {
+    fn fail(&mut self, wc: &ibv_wc, requests: &mut RequestTable) -> Box<LaneFailure> {
+        let number = wc.wr_id;
         if let Some(before) = number.checked_sub(1) {
             let out = &mut Places::default();
             self.queue.complete(before, |record| requests.complete_piece(record, out));

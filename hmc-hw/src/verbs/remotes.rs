@@ -19,9 +19,9 @@ enum RemoteKeys {
     /// All of it, by all queue pairs.
     One(u32),
     /// All of it, by each queue pair.
-    Lanes(Vec<u32>),
+    Lanes(Box<[u32]>),
     /// Each part, by each of so many queue pairs.
-    Each(Vec<u32>, usize),
+    Each(Box<[u32]>, usize),
 }
 
 #[derive(Debug)]
@@ -90,8 +90,8 @@ impl RemoteTable {
         let keys = match keys[..] {
             [] => RemoteKeys::Pending,
             [key] => RemoteKeys::One(key),
-            _ if keys.len() == lanes => RemoteKeys::Lanes(keys),
-            _ if u64::try_from(keys.len()) == Ok(wanted) => RemoteKeys::Each(keys, lanes),
+            _ if keys.len() == lanes => RemoteKeys::Lanes(keys.into()),
+            _ if u64::try_from(keys.len()) == Ok(wanted) => RemoteKeys::Each(keys.into(), lanes),
             _ => return Err(VerbsFault::Keys { count: keys.len(), wanted }),
         };
         if let Some(entry) = self.entries.get_mut(index) {

@@ -36,7 +36,7 @@ struct Posted {
     end: u32,
 }
 
-/// The work requests of one queue pair, numbered from 0 on.
+/// The work requests of one queue pair, numbered one after another.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     /// Work request `n` is in place `n` modulo their number. Those from `first` to `next` are not done.
@@ -75,6 +75,11 @@ impl SendQueue {
         }
     }
 
+    /// The number of the first work request, of a queue to which none was posted.
+    pub(super) fn set_first(&mut self, number: u64) {
+        (self.first, self.next, self.completed) = (number, number, number);
+    }
+
     /// Returns `true` if that many more may be posted. One place is kept for a flush.
     #[inline]
     pub(super) fn has_space_for(&self, count: u32) -> bool {
@@ -87,10 +92,10 @@ impl SendQueue {
         self.posted_bytes.wrapping_sub(self.completed_bytes).into()
     }
 
-    /// Appends one of `bytes` bytes. Returns its number; `None` if there is no space.
+    /// Appends one of `bytes` bytes. Returns its number; `None` if there is no space but for a flush.
     #[inline]
     pub(super) fn push(&mut self, piece: Piece, bytes: u32) -> Option<u64> {
-        if self.len() >= self.depth {
+        if !self.has_space_for(1) {
             return None;
         }
         match piece {
@@ -130,8 +135,13 @@ impl SendQueue {
     /// Returns `true` if puts need a flush that may be posted now. Parts need one before they fill the queue, one at a time.
     #[inline]
     pub(super) fn may_flush(&self) -> bool {
-        let fills = self.has_parts && self.flushes == 0 && self.is_half_full();
-        (self.wants_flush || fills) && self.flushes < MAX_FLUSHES && self.len() < self.depth
+        let wants_one = self.wants_flush || self.has_parts && self.fills_with_parts();
+        wants_one && self.flushes < MAX_FLUSHES && self.len() < self.depth
+    }
+
+    #[cold]
+    fn fills_with_parts(&self) -> bool {
+        self.flushes == 0 && self.is_half_full()
     }
 
     /// Returns `true` if half of the places are taken.

@@ -7,7 +7,8 @@
 //! Each of them takes a receive of the target. An end sends as many as the other one has announced receives for, and gets the half of
 //! them back at a time, by a message without an immediate: the target always has a receive for what honest peers send.
 
-use heapless::Deque;
+use std::collections::VecDeque;
+
 use hmc_core::work::Opcode;
 
 use super::sys::{
@@ -78,8 +79,8 @@ pub(super) struct Tags {
     returned: u32,
     /// The high half of the tag that comes next.
     high: Option<u32>,
-    /// Tags that have come, the oldest first, with the receives that each has taken.
-    received: Deque<(u64, u32), MAX_TAGS>,
+    /// Tags that have come, at most [`MAX_TAGS`], the oldest first, with the receives that each has taken.
+    received: VecDeque<(u64, u32)>,
     /// Receives of tags that were delivered, which the peer may use again.
     used: u32,
     /// Receives that were taken by what gives some back: they are to be posted again.
@@ -104,7 +105,7 @@ impl Tags {
             sendable: 0,
             returned: 0,
             high: None,
-            received: Deque::new(),
+            received: VecDeque::with_capacity(MAX_TAGS),
             used: 0,
             spent: 0,
             was_delivered: false,
@@ -147,8 +148,11 @@ impl Tags {
                 let high = self.high.take();
                 let tag = u64::from(high.unwrap_or(0)) << 32 | u64::from(immediate);
                 let taken = if high.is_some() { 2 } else { 1 };
-                let pushed = self.received.push_back((tag, taken));
-                pushed.map_err(|_| ReceiveError::Peer("more tags than there are receives for"))
+                if self.received.len() >= MAX_TAGS {
+                    return Err(ReceiveError::Peer("more tags than there are receives for"));
+                }
+                self.received.push_back((tag, taken));
+                Ok(())
             }
             (IBV_WC_RECV, true) if self.high.is_none() => {
                 self.high = Some(immediate);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hmc_core::range::{ByteRange, Extent, Side};
 
-use super::chain::{Chain, ChainEnd, RdmaAccess, SendFlags};
+use super::chain::{Chain, ChainEnd, RdmaAccess};
 use super::error::VerbsError;
 use super::objects::{
     CompletionQueue, MemoryRegion, MemoryWindow, PathTo, ProtectionDomain, QueuePair, QueueSizes,
@@ -19,7 +19,7 @@ use super::select::Port;
 use super::status::WcStatus;
 use super::sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
-    IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS, ibv_wc,
+    IBV_SEND_SIGNALED, IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS, ibv_wc,
 };
 use super::window_scheme::{NoWindows, WindowCheck, WindowScheme};
 
@@ -245,11 +245,7 @@ impl Trial {
             immediate: None,
         };
         let mut chain = Chain::new();
-        chain.push(
-            number,
-            &access,
-            SendFlags { is_inline: false, is_signalled: true, is_solicited: false },
-        );
+        chain.push(number, &access, IBV_SEND_SIGNALED);
         if let Some(pair) = self.pairs.get(pair) {
             // SAFETY: the region is registered with the queue pairs' domain, and ends after them.
             unsafe { chain.post(&pair.near, ChainEnd::Signalled) }.map_err(|e| *e)?;

@@ -31,16 +31,19 @@ impl<M: Registered> VerbsDataPlane<M> {
         // It is at most `SMALL_BYTES`.
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         let access = access_of(work, here, there, len);
-        let lane = self.lanes.get_mut(self.next_lane).filter(|lane| lane.has_space());
-        let Some(lane) = lane else { return Err(PostErrorKind::Busy) };
         let Some(record) = self.requests.insert(work, Carries::All, 1) else {
             return Err(PostErrorKind::Busy);
         };
+        self.worker.set_busy(true);
+        let lane = self.lanes.get_mut(self.next_lane).filter(|lane| lane.has_space());
+        let Some(lane) = lane else {
+            self.requests.withdraw(record);
+            return Err(PostErrorKind::Busy);
+        };
+        (self.has_posted, self.is_put_off) = (true, true);
         let piece =
             if needs_flush(work) { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
-        (self.has_posted, self.is_put_off) = (true, true);
-        self.worker.set_busy(true);
-        let pushed = lane.push_next(&access, piece);
+        let pushed = lane.push_next(access, piece);
         self.go_to_next_lane();
         if let Err(failure) = pushed {
             self.fail(failure);
@@ -117,8 +120,10 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     #[inline]
     fn go_to_next_lane(&mut self) {
-        let next = self.next_lane.wrapping_add(1);
-        self.next_lane = if next < self.lanes.len() { next } else { 0 };
+        if self.lanes.len() > 1 {
+            let next = self.next_lane.wrapping_add(1);
+            self.next_lane = if next < self.lanes.len() { next } else { 0 };
+        }
     }
 
     fn begin_turns(&mut self, request: Unposted) {

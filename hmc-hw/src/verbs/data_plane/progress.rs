@@ -3,7 +3,7 @@
 use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
-use crate::verbs::lane::{Lane, LaneFailure, Place};
+use crate::verbs::lane::{Lane, LaneFailure, lane_of};
 use crate::verbs::requests::{Places, RequestTable};
 use crate::verbs::sys::{IBV_WC_SUCCESS, ibv_wc};
 use crate::verbs::tags::Tags;
@@ -140,7 +140,7 @@ fn complete(
     tags: &mut Tags,
     out: &mut Places<'_>,
 ) -> Result<(), Box<LaneFailure>> {
-    match lanes.get_mut(Place::of(wc).lane()) {
+    match lanes.get_mut(lane_of(wc)) {
         Some(lane) => lane.complete(wc, requests, out),
         None => lanes.first().map_or(Ok(()), |lane| lane.receive(wc, tags)),
     }

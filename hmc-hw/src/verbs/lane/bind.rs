@@ -20,7 +20,7 @@ impl Lane {
         }
         self.post(ChainEnd::Signalled)?;
         let Some(number) = self.queue.push(Piece::Own, 0) else { return Ok(None) };
-        window.bind(&self.qp, self.name | number, range)?;
+        window.bind(&self.qp, number, range)?;
         Ok(Some(number))
     }
 
