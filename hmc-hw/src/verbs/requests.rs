@@ -9,6 +9,9 @@ use hmc_core::work::{Completion, Failure, WorkRequest};
 /// Requests that may be under way to one peer.
 pub(super) const MAX_REQUESTS: usize = 256;
 
+/// The index of no record.
+const NO_RECORD: u16 = u16::MAX;
+
 /// A request with work requests of the device that it waits for.
 #[derive(Clone, Copy, Debug)]
 struct Request {
@@ -33,12 +36,28 @@ pub(super) enum Carries {
 /// An entry of the table.
 #[derive(Clone, Copy, Debug)]
 enum Record {
-    Free,
+    /// With the next one that is free; [`NO_RECORD`] if there is none.
+    Free(u16),
+    /// A request that one work request of the device carries as a whole, and that has not failed.
+    Short(WorkRequest),
     UnderWay(Request),
     /// A put whose bytes are there, and whose tag is to be sent.
     NeedsTag(WorkRequest),
     /// Finished, and not taken.
     Finished(Completion),
+}
+
+impl Record {
+    /// The request, if it is under way.
+    fn under_way(&self) -> Option<Request> {
+        match *self {
+            Self::Short(work) => {
+                Some(Request { work, pieces: 1, failure: None, carries: Carries::All })
+            }
+            Self::UnderWay(request) => Some(request),
+            Self::Free(_) | Self::NeedsTag(_) | Self::Finished(_) => None,
+        }
+    }
 }
 
 /// Where completions go: to places of a caller while there are some, otherwise to the table until they are taken.
@@ -70,8 +89,9 @@ impl<'a> Places<'a> {
 /// The requests of one peer. A record is an index of the table.
 #[derive(Debug)]
 pub(super) struct RequestTable {
-    records: Box<[Record]>,
-    free: Vec<u16>,
+    records: Box<[Record; MAX_REQUESTS]>,
+    /// The first record that is free; [`NO_RECORD`] if there is none.
+    free: u16,
     /// Finished requests, the oldest first.
     finished: VecDeque<u16>,
     /// Puts whose tags are to be sent, the oldest first.
@@ -85,10 +105,13 @@ pub(super) struct RequestTable {
 impl RequestTable {
     /// A table of [`MAX_REQUESTS`] records.
     pub(super) fn new() -> Self {
-        let count = u16::try_from(MAX_REQUESTS).unwrap_or(u16::MAX);
+        let next_of = |index: usize| match u16::try_from(index.saturating_add(1)) {
+            Ok(next) if usize::from(next) < MAX_REQUESTS => next,
+            _ => NO_RECORD,
+        };
         Self {
-            records: vec![Record::Free; MAX_REQUESTS].into(),
-            free: (0..count).rev().collect(),
+            records: Box::new(core::array::from_fn(|index| Record::Free(next_of(index)))),
+            free: 0,
             finished: VecDeque::with_capacity(MAX_REQUESTS),
             notifies: VecDeque::with_capacity(MAX_REQUESTS),
             under_way: 0,
@@ -99,7 +122,7 @@ impl RequestTable {
     /// Returns `true` if one more request may be inserted. Finished ones count until they are taken.
     #[inline]
     pub(super) fn has_space(&self) -> bool {
-        !self.free.is_empty()
+        self.free != NO_RECORD
     }
 
     /// Inserts a request that waits for `pieces` work requests of the device. Returns its record; `None` if there is no space.
@@ -110,16 +133,32 @@ impl RequestTable {
         carries: Carries,
         pieces: usize,
     ) -> Option<u16> {
-        let record = self.free.pop()?;
+        let request = Request { work: *work, pieces, failure: None, carries };
+        self.insert_record(Record::UnderWay(request))
+    }
+
+    /// As [`Self::insert`], of a request that one work request carries as a whole.
+    #[inline]
+    pub(super) fn insert_short(&mut self, work: &WorkRequest) -> Option<u16> {
+        self.insert_record(Record::Short(*work))
+    }
+
+    #[inline(always)]
+    fn insert_record(&mut self, request: Record) -> Option<u16> {
+        let record = self.free;
         let entry = self.records.get_mut(usize::from(record))?;
-        *entry = Record::UnderWay(Request { work: *work, pieces, failure: None, carries });
+        let Record::Free(next) = *entry else { return None };
+        self.free = next;
+        *entry = request;
         self.under_way = self.under_way.wrapping_add(1);
         Some(record)
     }
 
     /// Inserts a request of that operation that has failed, if there is space.
     pub(super) fn insert_failed(&mut self, op: SlotId, why: Failure) {
-        if let Some(record) = self.free.pop() {
+        let record = self.free;
+        if let Some(&Record::Free(next)) = self.records.get(usize::from(record)) {
+            self.free = next;
             self.keep(record, Completion { op, result: Err(why) });
         }
     }
@@ -135,54 +174,57 @@ impl RequestTable {
     /// Returns the request of a record, which is under way.
     pub(super) fn work(&self, record: u16) -> Option<&WorkRequest> {
         match self.records.get(usize::from(record)) {
-            Some(Record::UnderWay(request)) => Some(&request.work),
+            Some(Record::Short(work) | Record::UnderWay(Request { work, .. })) => Some(work),
             _ => None,
         }
     }
 
-    /// One of the work requests of a record has completed. If it was the last one, the completion of the request goes to `out`.
+    /// One of the work requests of a record has completed. If it was the last one, the completion of the request goes to `out`, or is kept.
     #[inline(always)]
     pub(super) fn complete_piece(&mut self, record: u16, out: &mut Places<'_>) {
-        self.end_pieces(record, 1, out);
+        // Those that are kept are older than what goes to `out`.
+        let Some(entry) = self.records.get_mut(usize::from(record)) else { return };
+        if let Record::Short(work) = entry
+            && self.finished.is_empty()
+            && let Some(place) = out.take()
+        {
+            let bytes = work.local.span.len();
+            *place = Completion { op: work.op, result: Ok(bytes) };
+            self.bytes = self.bytes.wrapping_add(bytes);
+            *entry = Record::Free(self.free);
+            self.free = record;
+            self.under_way = self.under_way.wrapping_sub(1);
+        } else {
+            self.end_pieces(record, 1);
+        }
     }
 
     /// The last `pieces` work requests of a record are not posted: it fails once the others have completed.
     pub(super) fn cut(&mut self, record: u16, pieces: usize, why: Failure) {
         self.fail(record, why);
-        self.end_pieces(record, pieces, &mut Places::default());
+        self.end_pieces(record, pieces);
     }
 
     /// Removes a record of which nothing was posted, without a completion.
     pub(super) fn withdraw(&mut self, record: u16) {
-        if let Some(entry @ Record::UnderWay(_)) = self.records.get_mut(usize::from(record)) {
-            *entry = Record::Free;
-            self.free.push(record);
+        if let Some(entry @ (Record::Short(_) | Record::UnderWay(_))) =
+            self.records.get_mut(usize::from(record))
+        {
+            *entry = Record::Free(self.free);
+            self.free = record;
             self.under_way = self.under_way.wrapping_sub(1);
         }
     }
 
-    #[inline(always)]
-    fn end_pieces(&mut self, record: u16, pieces: usize, out: &mut Places<'_>) {
+    #[inline(never)]
+    fn end_pieces(&mut self, record: u16, pieces: usize) {
         let Some(entry) = self.records.get_mut(usize::from(record)) else { return };
-        let Record::UnderWay(request) = entry else { return };
-        if request.pieces > pieces {
-            request.pieces = request.pieces.wrapping_sub(pieces);
-            return;
-        }
-        self.under_way = self.under_way.wrapping_sub(1);
-        // Those that are kept are older than what goes to `out`.
-        let is_plain = request.failure.is_none() && request.carries == Carries::All;
-        if is_plain
-            && self.finished.is_empty()
-            && let Some(place) = out.take()
+        if let Record::UnderWay(request) = entry
+            && request.pieces > pieces
         {
-            let bytes = request.work.local.span.len();
-            *place = Completion { op: request.work.op, result: Ok(bytes) };
-            self.bytes = self.bytes.wrapping_add(bytes);
-            *entry = Record::Free;
-            self.free.push(record);
-        } else {
-            let request = *request;
+            request.pieces = request.pieces.wrapping_sub(pieces);
+        } else if let Some(request) = entry.under_way() {
+            self.under_way = self.under_way.wrapping_sub(1);
             self.end(record, &request, request.failure);
         }
     }
@@ -209,17 +251,19 @@ impl RequestTable {
 
     /// A work request of a record has failed: the others of the record may still be under way.
     pub(super) fn fail(&mut self, record: u16, why: Failure) {
-        if let Some(Record::UnderWay(request)) = self.records.get_mut(usize::from(record)) {
-            request.failure = request.failure.or(Some(why));
+        if let Some(entry) = self.records.get_mut(usize::from(record))
+            && let Some(request) = entry.under_way()
+        {
+            let failure = request.failure.or(Some(why));
+            *entry = Record::UnderWay(Request { failure, ..request });
         }
     }
 
     /// Fails all requests that are not finished, each with what `why` says of it unless it has failed already.
     pub(super) fn fail_all(&mut self, why: impl Fn(&WorkRequest) -> Failure) {
         for record in (0..).take(self.records.len()) {
-            let Some(&Record::UnderWay(request)) = self.records.get(usize::from(record)) else {
-                continue;
-            };
+            let entry = self.records.get(usize::from(record));
+            let Some(request) = entry.and_then(Record::under_way) else { continue };
             self.under_way = self.under_way.wrapping_sub(1);
             let failure = request.failure.unwrap_or_else(|| why(&request.work));
             self.end(record, &request, Some(failure));
@@ -251,10 +295,16 @@ impl RequestTable {
             if let Record::Finished(completion) = *entry {
                 *place = completion;
             }
-            *entry = Record::Free;
-            self.free.push(record);
+            *entry = Record::Free(self.free);
+            self.free = record;
             self.finished.pop_front();
         }
+    }
+
+    /// Returns `true` if the tag of a put whose bytes are there is to be sent.
+    #[inline]
+    pub(super) fn has_notifies(&self) -> bool {
+        !self.notifies.is_empty()
     }
 
     /// Returns the oldest put whose bytes are there and whose tag is to be sent.
@@ -296,6 +346,7 @@ impl RequestTable {
     /// Those whose bytes are under way.
     fn moving(&self) -> impl Iterator<Item = &WorkRequest> {
         self.records.iter().filter_map(|record| match record {
+            Record::Short(work) => Some(work),
             Record::UnderWay(request) if request.carries != Carries::Tag => Some(&request.work),
             _ => None,
         })
@@ -304,9 +355,9 @@ impl RequestTable {
     /// Returns `true` if a request of that operation is not taken yet.
     pub(super) fn has_op(&self, op: SlotId) -> bool {
         self.records.iter().any(|record| match record {
-            Record::Free => false,
+            Record::Free(_) => false,
             Record::UnderWay(request) => request.work.op == op,
-            Record::NeedsTag(work) => work.op == op,
+            Record::Short(work) | Record::NeedsTag(work) => work.op == op,
             Record::Finished(completion) => completion.op == op,
         })
     }

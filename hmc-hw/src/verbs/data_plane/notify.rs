@@ -39,15 +39,20 @@ impl<M: Registered> VerbsDataPlane<M> {
             && self.tags.try_take(tag.receives())
     }
 
-    /// Whether a tag can be sent whose bytes are there, or the peer is to be told of receives.
+    /// Whether a tag whose bytes are there waits, or the peer is to be told of receives.
     #[inline]
+    pub(super) fn owes_messages(&self) -> bool {
+        self.requests.has_notifies() || self.tags.owes_return()
+    }
+
+    /// Whether [`Self::push_messages`] would push one.
     pub(super) fn has_messages(&self) -> bool {
         let has_tag = |tag| has_space(&self.lanes, tag) && self.tags.has_left(tag.receives());
         next_tag(&self.requests).is_some_and(has_tag)
             || self.tags.owes_return() && self.lanes.first().is_some_and(Lane::has_space)
     }
 
-    /// Pushes all of these, and posts receives again.
+    /// Pushes what there is space for of the messages that are owed, and posts receives again.
     ///
     /// # Errors
     /// [`LaneFailure`].

@@ -31,7 +31,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         // It is at most `SMALL_BYTES`.
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         let access = access_of(work, here, there, len);
-        let Some(record) = self.requests.insert(work, Carries::All, 1) else {
+        let Some(record) = self.requests.insert_short(work) else {
             return Err(PostErrorKind::Busy);
         };
         self.worker.set_busy(true);
@@ -189,7 +189,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         if !self.backlog.is_empty() {
             self.push_pieces()?;
         }
-        if self.has_messages() {
+        if self.owes_messages() {
             self.push_messages()?;
         }
         let mut any = false;

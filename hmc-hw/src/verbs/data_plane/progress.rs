@@ -97,7 +97,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         if self.tags.has_work() {
             self.end_receives()?;
         }
-        if !self.backlog.is_empty() || self.has_messages() {
+        if !self.backlog.is_empty() || self.owes_messages() {
             // What has space now. After it only completions make space.
             self.submit_more()?;
         }
