@@ -247,8 +247,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
         self.backlog.clear();
         let remotes = &self.remotes;
-        self.requests.fail_all(|work| {
-            let revoked = remotes.is_revoked(work.remote.window);
+        self.requests.fail_all(|window| {
+            let revoked = remotes.is_revoked(window);
             if revoked { Failure::Window(WindowFault::Revoked) } else { Failure::PeerDead }
         });
         self.worker.set_busy(false);

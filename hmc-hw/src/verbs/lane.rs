@@ -184,52 +184,49 @@ impl Lane {
         fits && self.has_space()
     }
 
-    /// Appends an access to the next chain; see [`Self::admits`].
+    /// Appends an access to the next chain; see [`Self::admits`]. Returns `false` if there is no space.
     ///
     /// # Errors
     /// As [`Self::post`]: a chain that is full is posted first, as is the beginning of one for a queue pair that has nothing to do.
-    #[inline(never)]
     pub(super) fn push(
         &mut self,
-        access: &RdmaAccess,
+        access: RdmaAccess,
         piece: Piece,
-    ) -> Result<(), Box<LaneFailure>> {
+    ) -> Result<bool, Box<LaneFailure>> {
         if self.chain.len() >= FIRST_CHAIN {
             self.post_long()?;
         }
-        self.append(access, piece);
-        Ok(())
+        Ok(self.append(&access, piece))
     }
 
-    /// As [`Self::push`], in line for what is short.
+    /// As [`Self::push`], in line.
     ///
     /// # Errors
     /// As there.
     #[inline(always)]
-    pub(super) fn push_next(
+    pub(super) fn push_short(
         &mut self,
         access: RdmaAccess,
         piece: Piece,
-    ) -> Result<(), Box<LaneFailure>> {
+    ) -> Result<bool, Box<LaneFailure>> {
         if self.chain.len() >= FIRST_CHAIN {
-            return self.push(&access, piece);
+            return self.push(access, piece);
         }
-        self.append(&access, piece);
-        Ok(())
+        Ok(self.append(&access, piece))
     }
 
     #[inline(always)]
-    fn append(&mut self, access: &RdmaAccess, piece: Piece) {
+    fn append(&mut self, access: &RdmaAccess, piece: Piece) -> bool {
+        let Some(number) = self.queue.push(piece, access.len) else { return false };
+        self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
         let mut flags = if access.immediate.is_some() { IBV_SEND_SOLICITED } else { 0 };
         if !access.is_read && (1..=self.qp.inline_bytes()).contains(&access.len) {
             flags |= IBV_SEND_INLINE;
         } else if self.signals(access.len) {
             flags |= IBV_SEND_SIGNALED;
         }
-        self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
-        if let Some(number) = self.queue.push(piece, access.len) {
-            self.chain.push(number, access, flags);
-        }
+        self.chain.push(number, access, flags);
+        true
     }
 
     /// Counts bytes of the chain. Returns whether their work request is to ask for a completion, though others follow it.

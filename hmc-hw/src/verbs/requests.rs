@@ -12,10 +12,29 @@ pub(super) const MAX_REQUESTS: usize = 256;
 /// The index of no record.
 const NO_RECORD: u16 = u16::MAX;
 
+/// The operation that a request is of, and what it moves from where to where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestParts {
+    pub(super) op: SlotId,
+    /// Memory of this end.
+    pub(super) memory: RegionKey,
+    /// The peer's window.
+    pub(super) window: WindowId,
+    pub(super) bytes: u64,
+}
+
+impl RequestParts {
+    #[inline]
+    fn of(work: &WorkRequest) -> Self {
+        let (memory, window) = (work.local.key, work.remote.window);
+        Self { op: work.op, memory, window, bytes: work.local.span.len() }
+    }
+}
+
 /// A request with work requests of the device that it waits for.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    work: WorkRequest,
+    parts: RequestParts,
     /// Work requests of the device that it still waits for, posted or not.
     pieces: usize,
     failure: Option<Failure>,
@@ -28,7 +47,10 @@ pub(super) enum Carries {
     /// Its bytes, and its tag if it has one.
     All,
     /// Its bytes. Its tag follows.
-    Bytes,
+    Bytes {
+        /// The tag.
+        tag: u64,
+    },
     /// Its tag. Its bytes are there.
     Tag,
 }
@@ -39,10 +61,10 @@ enum Record {
     /// With the next one that is free; [`NO_RECORD`] if there is none.
     Free(u16),
     /// A request that one work request of the device carries as a whole, and that has not failed.
-    Short(WorkRequest),
+    Short(RequestParts),
     UnderWay(Request),
     /// A put whose bytes are there, and whose tag is to be sent.
-    NeedsTag(WorkRequest),
+    NeedsTag(RequestParts, u64),
     /// Finished, and not taken.
     Finished(Completion),
 }
@@ -51,11 +73,11 @@ impl Record {
     /// The request, if it is under way.
     fn under_way(&self) -> Option<Request> {
         match *self {
-            Self::Short(work) => {
-                Some(Request { work, pieces: 1, failure: None, carries: Carries::All })
+            Self::Short(parts) => {
+                Some(Request { parts, pieces: 1, failure: None, carries: Carries::All })
             }
             Self::UnderWay(request) => Some(request),
-            Self::Free(_) | Self::NeedsTag(_) | Self::Finished(_) => None,
+            Self::Free(_) | Self::NeedsTag(..) | Self::Finished(_) => None,
         }
     }
 }
@@ -133,14 +155,15 @@ impl RequestTable {
         carries: Carries,
         pieces: usize,
     ) -> Option<u16> {
-        let request = Request { work: *work, pieces, failure: None, carries };
+        let parts = RequestParts::of(work);
+        let request = Request { parts, pieces, failure: None, carries };
         self.insert_record(Record::UnderWay(request))
     }
 
     /// As [`Self::insert`], of a request that one work request carries as a whole.
     #[inline]
     pub(super) fn insert_short(&mut self, work: &WorkRequest) -> Option<u16> {
-        self.insert_record(Record::Short(*work))
+        self.insert_record(Record::Short(RequestParts::of(work)))
     }
 
     #[inline(always)]
@@ -171,10 +194,10 @@ impl RequestTable {
         }
     }
 
-    /// Returns the request of a record, which is under way.
-    pub(super) fn work(&self, record: u16) -> Option<&WorkRequest> {
+    /// Returns the parts of the request of a record, which is under way.
+    pub(super) fn parts(&self, record: u16) -> Option<&RequestParts> {
         match self.records.get(usize::from(record)) {
-            Some(Record::Short(work) | Record::UnderWay(Request { work, .. })) => Some(work),
+            Some(Record::Short(parts) | Record::UnderWay(Request { parts, .. })) => Some(parts),
             _ => None,
         }
     }
@@ -184,12 +207,11 @@ impl RequestTable {
     pub(super) fn complete_piece(&mut self, record: u16, out: &mut Places<'_>) {
         // Those that are kept are older than what goes to `out`.
         let Some(entry) = self.records.get_mut(usize::from(record)) else { return };
-        if let Record::Short(work) = entry
+        if let Record::Short(RequestParts { op, bytes, .. }) = *entry
             && self.finished.is_empty()
             && let Some(place) = out.take()
         {
-            let bytes = work.local.span.len();
-            *place = Completion { op: work.op, result: Ok(bytes) };
+            *place = Completion { op, result: Ok(bytes) };
             self.bytes = self.bytes.wrapping_add(bytes);
             *entry = Record::Free(self.free);
             self.free = record;
@@ -232,20 +254,20 @@ impl RequestTable {
     /// A request is no longer under way.
     #[inline(never)]
     fn end(&mut self, record: u16, request: &Request, failure: Option<Failure>) {
-        let Request { work, carries, .. } = request;
-        let bytes = work.local.span.len();
-        if failure.is_none() && *carries != Carries::Tag {
+        let Request { parts, carries, .. } = *request;
+        let RequestParts { op, bytes, .. } = parts;
+        if failure.is_none() && carries != Carries::Tag {
             self.bytes = self.bytes.wrapping_add(bytes);
         }
         match (failure, carries) {
-            (None, Carries::Bytes) => {
+            (None, Carries::Bytes { tag }) => {
                 if let Some(entry) = self.records.get_mut(usize::from(record)) {
-                    *entry = Record::NeedsTag(*work);
+                    *entry = Record::NeedsTag(parts, tag);
                     self.notifies.push_back(record);
                 }
             }
-            (None, _) => self.keep(record, Completion { op: work.op, result: Ok(bytes) }),
-            (Some(why), _) => self.keep(record, Completion { op: work.op, result: Err(why) }),
+            (None, _) => self.keep(record, Completion { op, result: Ok(bytes) }),
+            (Some(why), _) => self.keep(record, Completion { op, result: Err(why) }),
         }
     }
 
@@ -259,17 +281,17 @@ impl RequestTable {
         }
     }
 
-    /// Fails all requests that are not finished, each with what `why` says of it unless it has failed already.
-    pub(super) fn fail_all(&mut self, why: impl Fn(&WorkRequest) -> Failure) {
+    /// Fails all requests that are not finished, each with what `why` says of its window unless it has failed already.
+    pub(super) fn fail_all(&mut self, why: impl Fn(WindowId) -> Failure) {
         for record in (0..).take(self.records.len()) {
             let entry = self.records.get(usize::from(record));
             let Some(request) = entry.and_then(Record::under_way) else { continue };
             self.under_way = self.under_way.wrapping_sub(1);
-            let failure = request.failure.unwrap_or_else(|| why(&request.work));
+            let failure = request.failure.unwrap_or_else(|| why(request.parts.window));
             self.end(record, &request, Some(failure));
         }
-        while let Some((record, work)) = self.pop_notify() {
-            self.keep(record, Completion { op: work.op, result: Err(why(&work)) });
+        while let Some((record, parts)) = self.pop_notify() {
+            self.keep(record, Completion { op: parts.op, result: Err(why(parts.window)) });
         }
     }
 
@@ -307,26 +329,29 @@ impl RequestTable {
         !self.notifies.is_empty()
     }
 
-    /// Returns the oldest put whose bytes are there and whose tag is to be sent.
+    /// Returns the tag that is to be sent next: that of the oldest put whose bytes are there.
     #[inline]
-    pub(super) fn next_notify(&self) -> Option<&WorkRequest> {
+    pub(super) fn next_tag(&self) -> Option<u64> {
         match self.records.get(usize::from(*self.notifies.front()?)) {
-            Some(Record::NeedsTag(work)) => Some(work),
+            Some(Record::NeedsTag(_, tag)) => Some(*tag),
             _ => None,
         }
     }
 
-    fn pop_notify(&mut self) -> Option<(u16, WorkRequest)> {
-        let work = *self.next_notify()?;
-        Some((self.notifies.pop_front()?, work))
+    fn pop_notify(&mut self) -> Option<(u16, RequestParts)> {
+        let record = self.notifies.pop_front()?;
+        match self.records.get(usize::from(record)) {
+            Some(Record::NeedsTag(parts, _)) => Some((record, *parts)),
+            _ => None,
+        }
     }
 
     /// The tag of that put is posted, as one work request of the device. Returns its record.
     pub(super) fn begin_next_tag(&mut self) -> Option<u16> {
-        let (record, work) = self.pop_notify()?;
+        let (record, parts) = self.pop_notify()?;
         let entry = self.records.get_mut(usize::from(record))?;
         let carries = Carries::Tag;
-        *entry = Record::UnderWay(Request { work, pieces: 1, failure: None, carries });
+        *entry = Record::UnderWay(Request { parts, pieces: 1, failure: None, carries });
         self.under_way = self.under_way.wrapping_add(1);
         Some(record)
     }
@@ -344,10 +369,10 @@ impl RequestTable {
     }
 
     /// Those whose bytes are under way.
-    fn moving(&self) -> impl Iterator<Item = &WorkRequest> {
+    fn moving(&self) -> impl Iterator<Item = &RequestParts> {
         self.records.iter().filter_map(|record| match record {
-            Record::Short(work) => Some(work),
-            Record::UnderWay(request) if request.carries != Carries::Tag => Some(&request.work),
+            Record::Short(parts) => Some(parts),
+            Record::UnderWay(request) if request.carries != Carries::Tag => Some(&request.parts),
             _ => None,
         })
     }
@@ -356,25 +381,25 @@ impl RequestTable {
     pub(super) fn has_op(&self, op: SlotId) -> bool {
         self.records.iter().any(|record| match record {
             Record::Free(_) => false,
-            Record::UnderWay(request) => request.work.op == op,
-            Record::Short(work) | Record::NeedsTag(work) => work.op == op,
+            Record::UnderWay(request) => request.parts.op == op,
+            Record::Short(parts) | Record::NeedsTag(parts, _) => parts.op == op,
             Record::Finished(completion) => completion.op == op,
         })
     }
 
     /// Returns `true` if bytes of that operation are under way.
     pub(super) fn uses_memory_of(&self, op: SlotId) -> bool {
-        self.moving().any(|work| work.op == op)
+        self.moving().any(|parts| parts.op == op)
     }
 
     /// Returns `true` if a request under way names that memory.
     pub(super) fn uses_memory(&self, key: RegionKey) -> bool {
-        self.moving().any(|work| work.local.key == key)
+        self.moving().any(|parts| parts.memory == key)
     }
 
     /// Returns `true` if a request under way names that window of the peer.
     pub(super) fn uses_window(&self, id: WindowId) -> bool {
-        self.moving().any(|work| work.remote.window == id)
+        self.moving().any(|parts| parts.window == id)
     }
 
     /// Bytes of payload that have moved.

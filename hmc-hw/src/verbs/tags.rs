@@ -47,11 +47,15 @@ impl TagParts {
     #[inline]
     pub(super) fn of(opcode: Opcode) -> Option<Self> {
         let Opcode::PutNotify { tag } = opcode else { return None };
+        Some(Self::of_tag(tag))
+    }
+
+    pub(super) fn of_tag(tag: u64) -> Self {
         let [low, high] = [tag, tag >> 32].map(|half| {
             // The half is one of 32 bits.
             u32::try_from(half & u64::from(u32::MAX)).unwrap_or(0)
         });
-        Some(Self { high: (high != 0).then_some(high), low })
+        Self { high: (high != 0).then_some(high), low }
     }
 
     /// Receives of the peer that it takes.

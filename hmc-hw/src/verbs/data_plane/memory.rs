@@ -161,7 +161,7 @@ impl<M: Registered> PeerWindows for VerbsDataPlane<M> {
     /// Nothing more is posted of requests that name the window: what was posted of them ends before the owner loses its patience.
     fn remove_window(&mut self, id: WindowId, epoch: Epoch) -> bool {
         let revoked = Failure::Window(WindowFault::Revoked);
-        self.cut(revoked, |work| work.remote.window == id);
+        self.cut(revoked, |parts| parts.window == id);
         let is_used = self.requests.uses_window(id);
         self.remotes.revoke(id, epoch, is_used);
         if is_used {

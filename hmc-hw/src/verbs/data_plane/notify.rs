@@ -34,7 +34,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     #[inline]
     pub(super) fn can_send_now(&mut self, tag: TagParts) -> bool {
         // Behind those that wait.
-        self.requests.next_notify().is_none()
+        !self.requests.has_notifies()
             && has_space(&self.lanes, tag)
             && self.tags.try_take(tag.receives())
     }
@@ -76,7 +76,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             if let Some(high) = tag.high {
                 lane.push_message(Some(high))?;
             }
-            lane.push(&RdmaAccess { immediate: Some(tag.low), ..NOTHING }, Piece::Plain(record))?;
+            lane.push(RdmaAccess { immediate: Some(tag.low), ..NOTHING }, Piece::Plain(record))?;
             // Someone waits for it, and its bytes have been there for a while.
             self.has_posted = true;
             self.worker.set_busy(true);
@@ -104,7 +104,7 @@ impl<M: Registered> VerbsDataPlane<M> {
 /// The oldest tag whose bytes are there.
 #[inline]
 fn next_tag(requests: &RequestTable) -> Option<TagParts> {
-    TagParts::of(requests.next_notify()?.opcode)
+    Some(TagParts::of_tag(requests.next_tag()?))
 }
 
 /// Whether the queue pair that carries tags has space for one.

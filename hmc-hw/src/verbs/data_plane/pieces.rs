@@ -10,7 +10,7 @@ use super::VerbsDataPlane;
 use crate::verbs::backlog::{Unposted, pieces};
 use crate::verbs::chain::RdmaAccess;
 use crate::verbs::lane::{Lane, LaneFailure, SMALL_BYTES};
-use crate::verbs::requests::Carries;
+use crate::verbs::requests::{Carries, RequestParts};
 use crate::verbs::send_queue::Piece;
 use crate::verbs::tags::TagParts;
 
@@ -35,19 +35,18 @@ impl<M: Registered> VerbsDataPlane<M> {
             return Err(PostErrorKind::Busy);
         };
         self.worker.set_busy(true);
-        let lane = self.lanes.get_mut(self.next_lane).filter(|lane| lane.has_space());
-        let Some(lane) = lane else {
-            self.requests.withdraw(record);
-            return Err(PostErrorKind::Busy);
-        };
-        (self.has_posted, self.is_put_off) = (true, true);
         let piece =
             if needs_flush(work) { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
-        let pushed = lane.push_next(access, piece);
-        self.go_to_next_lane();
-        if let Err(failure) = pushed {
-            self.fail(failure);
+        match self.lanes.get_mut(self.next_lane).map(|lane| lane.push_short(access, piece)) {
+            Some(Ok(true)) => {}
+            Some(Err(failure)) => self.fail(failure),
+            Some(Ok(false)) | None => {
+                self.requests.withdraw(record);
+                return Err(PostErrorKind::Busy);
+            }
         }
+        (self.has_posted, self.is_put_off) = (true, true);
+        self.go_to_next_lane();
         Ok(())
     }
 
@@ -73,13 +72,15 @@ impl<M: Registered> VerbsDataPlane<M> {
         let is_whole = count == 1 && has_turn && self.lane_admits(bytes);
         let along = if is_whole { TagParts::of(work.opcode) } else { None };
         let along = along.filter(|tag| self.can_send_now(*tag));
-        let has_tag = TagParts::of(work.opcode).is_some();
-        let carries = if has_tag && along.is_none() { Carries::Bytes } else { Carries::All };
+        let carries = match work.opcode {
+            Opcode::PutNotify { tag } if along.is_none() => Carries::Bytes { tag },
+            _ => Carries::All,
+        };
         let Some(record) = self.requests.insert(work, carries, count) else {
             return Err(PostErrorKind::Busy);
         };
         // The receive of a tag that follows is behind the writes of its own queue pair only.
-        let needs_flush = needs_flush(work) || carries == Carries::Bytes;
+        let needs_flush = needs_flush(work) || carries != Carries::All;
         let immediate = along.map(|tag| tag.low);
         let access = RdmaAccess { immediate, ..access_of(work, here, there, piece_bytes) };
         (self.has_posted, self.is_put_off) = (true, true);
@@ -94,7 +95,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 Some(high) => lane.push_message(Some(high)),
                 None => Ok(()),
             };
-            let pushed = pushed.and_then(|()| lane.push(&access, piece));
+            let pushed = pushed.and_then(|()| lane.push(access, piece));
             self.go_to_next_lane();
             if let Err(failure) = pushed {
                 self.fail(failure);
@@ -147,7 +148,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             }
             let Some((mut access, piece)) = self.backlog.take_piece() else { return Ok(()) };
             self.set_keys(&mut access, piece);
-            let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(&access, piece));
+            let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(access, piece));
             self.go_to_next_lane();
             pushed.transpose()?;
             if let Piece::NeedsFlush(_) = piece {
@@ -162,13 +163,13 @@ impl<M: Registered> VerbsDataPlane<M> {
         let (Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record)) = piece else {
             return;
         };
-        let Some(work) = self.requests.work(record) else { return };
+        let Some(parts) = self.requests.parts(record) else { return };
         let address = access.remote_address;
-        if let Some(key) = self.remotes.key_at(work.remote.window, address, self.next_lane) {
+        if let Some(key) = self.remotes.key_at(parts.window, address, self.next_lane) {
             access.rkey = key;
         }
         if self.nics.len() > 1 {
-            access.lkey = self.key_here(work.local.key).unwrap_or(access.lkey);
+            access.lkey = self.key_here(parts.memory).unwrap_or(access.lkey);
         }
     }
 
@@ -216,7 +217,7 @@ impl<M: Registered> VerbsDataPlane<M> {
 
     /// Posts nothing more of requests that are `meant`: each fails for that reason once what was posted of it has ended.
     #[cold]
-    pub(super) fn cut(&mut self, why: Failure, is_meant: impl Fn(&WorkRequest) -> bool) {
+    pub(super) fn cut(&mut self, why: Failure, is_meant: impl Fn(&RequestParts) -> bool) {
         while let Some(rest) = self.take_unposted(&is_meant) {
             self.requests.cut(rest.record, rest.pieces, why);
         }
@@ -228,7 +229,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     #[cold]
     pub(super) fn withdraw(&mut self, op: SlotId) -> CancelOutcome {
         let mut withdrawn: usize = 0;
-        while let Some(rest) = self.take_unposted(|work| work.op == op) {
+        while let Some(rest) = self.take_unposted(|parts| parts.op == op) {
             if rest.is_begun {
                 self.requests.cut(rest.record, rest.pieces, Failure::Cancelled);
             } else {
@@ -246,9 +247,9 @@ impl<M: Registered> VerbsDataPlane<M> {
         CancelOutcome::Running
     }
 
-    fn take_unposted(&mut self, is_meant: impl Fn(&WorkRequest) -> bool) -> Option<Unposted> {
+    fn take_unposted(&mut self, is_meant: impl Fn(&RequestParts) -> bool) -> Option<Unposted> {
         let requests = &self.requests;
-        self.backlog.remove(|record| requests.work(record).is_some_and(&is_meant))
+        self.backlog.remove(|record| requests.parts(record).is_some_and(&is_meant))
     }
 }
 

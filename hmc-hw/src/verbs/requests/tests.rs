@@ -6,7 +6,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-use super::{Carries, Places, RequestTable};
+use super::{Carries, MAX_REQUESTS, Places, RequestTable};
 
 fn take(table: &mut RequestTable, out: &mut [Completion]) -> usize {
     let mut places = Places::new(out);
@@ -35,7 +35,7 @@ fn an_operation_has_requests_until_they_are_taken() {
         let [one, other] = [1, 2].map(|index| work(index, opcode));
         let has = |table: &RequestTable| [one, other].map(|work| table.has_op(work.op));
         assert_eq!(has(&table), [false, false]);
-        let carries = if opcode == Opcode::Put { Carries::All } else { Carries::Bytes };
+        let carries = if opcode == Opcode::Put { Carries::All } else { Carries::Bytes { tag: 1 } };
         let record = table.insert(&one, carries, 1).expect("space");
         assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], true));
         table.complete_piece(record, &mut Places::default());
@@ -43,16 +43,43 @@ fn an_operation_has_requests_until_they_are_taken() {
         let mut out = [Completion { op: other.op, result: Ok(0) }; 2];
         if opcode != Opcode::Put {
             assert_eq!(take(&mut table, &mut out), 0);
-            assert_eq!(table.next_notify(), Some(&one));
+            assert_eq!(table.next_tag(), Some(1));
             let record = table.begin_next_tag().expect("space");
             assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
-            assert_eq!(table.next_notify(), None);
+            assert_eq!(table.next_tag(), None);
             table.complete_piece(record, &mut Places::default());
         }
         assert_eq!((take(&mut table, &mut out), table.bytes()), (1, 8));
         assert_eq!(out[0], Completion { op: one.op, result: Ok(8) });
         assert_eq!(has(&table), [false, false]);
     }
+}
+
+/// A short one goes to the caller unless others are kept before it; one that fails, or has no place there, is kept.
+#[test]
+fn short_requests_are_taken_in_their_order() {
+    let mut table = RequestTable::new();
+    let works = [1, 2, 3, 4].map(|index| work(index, Opcode::Put));
+    let records = works.map(|work| table.insert_short(&work).expect("space"));
+    assert!(works.iter().all(|work| table.has_op(work.op) && table.uses_memory_of(work.op)));
+    assert!(table.uses_window(WindowId::new(0, 1)) && table.uses_memory(works[0].local.key));
+    let mut out = [Completion { op: works[3].op, result: Ok(0) }; 4];
+    let mut places = Places::new(&mut out);
+    table.complete_piece(records[0], &mut places);
+    table.fail(records[1], Failure::PeerDead);
+    table.complete_piece(records[1], &mut places);
+    table.complete_piece(records[2], &mut places);
+    assert_eq!((places.used(), table.is_idle(), table.bytes()), (1, false, 16));
+    table.withdraw(records[3]);
+    assert!(table.is_idle() && !table.has_op(works[3].op));
+    table.take_done(&mut places);
+    assert_eq!(places.used(), 3);
+    let results = [Ok(8), Err(Failure::PeerDead), Ok(8)];
+    for ((got, work), result) in out.iter().zip(&works).zip(results) {
+        assert_eq!(*got, Completion { op: work.op, result });
+    }
+    assert!((0..MAX_REQUESTS).all(|_| table.insert_short(&works[0]).is_some()));
+    assert!(!table.has_space() && table.insert_short(&works[0]).is_none());
 }
 
 /// One whose tag goes along is done with its bytes.
@@ -63,7 +90,7 @@ fn a_tag_that_goes_along_does_not_wait() {
     let record = table.insert(&one, Carries::All, 1).expect("space");
     table.complete_piece(record, &mut Places::default());
     let mut out = [Completion { op: one.op, result: Ok(0) }];
-    assert_eq!(table.next_notify(), None);
+    assert_eq!(table.next_tag(), None);
     assert_eq!(take(&mut table, &mut out), 1);
     assert_eq!(out[0].result, Ok(8));
 }
@@ -72,16 +99,16 @@ fn a_tag_that_goes_along_does_not_wait() {
 #[test]
 fn tags_that_wait_fail_with_the_rest() {
     let mut table = RequestTable::new();
-    let works = [1, 2].map(|index| work(index, Opcode::PutNotify { tag: 1 }));
-    for work in &works {
-        let record = table.insert(work, Carries::Bytes, 1).expect("space");
+    let works = [1, 2].map(|index| work(index, Opcode::PutNotify { tag: index.into() }));
+    for (work, tag) in works.iter().zip(1..) {
+        let record = table.insert(work, Carries::Bytes { tag }, 1).expect("space");
         table.complete_piece(record, &mut Places::default());
     }
-    assert!(table.begin_next_tag().is_some() && table.next_notify() == Some(&works[1]));
+    assert!(table.begin_next_tag().is_some() && table.next_tag() == Some(2));
     table.fail_all(|_| Failure::PeerDead);
     let mut out = [Completion { op: works[0].op, result: Ok(0) }; 3];
     assert_eq!(take(&mut table, &mut out), 2);
-    assert_eq!(table.next_notify(), None);
+    assert_eq!(table.next_tag(), None);
     for (got, work) in out.iter().zip(&works) {
         assert_eq!(*got, Completion { op: work.op, result: Err(Failure::PeerDead) });
     }
