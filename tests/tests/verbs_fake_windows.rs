@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use hmc_core::range::Extent;
-use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
+use hmc_core::region::{Epoch, LocalRegion, WindowDesc, WindowId, WindowSlice};
 use hmc_core::time::{Duration, Instant};
 use hmc_core::transport::{
     DataCloseReason, DataPlane as _, Fence, NeedsStream as _, Notes as _, PeerWindows as _,
@@ -19,6 +19,7 @@ use hmc_core::transport::{
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
 use hmc_core::work::{Failure, Opcode, WorkRequest};
+use hmc_mem::registered::Registered as _;
 use hmc_tests::fake_ibv::{self, FakeIbv, VerbsFate, has_windows};
 use hmc_tests::verbs_planes::{End, LEN, RecordingHost, meet, pair};
 
@@ -77,6 +78,24 @@ fn a_window_that_the_peer_does_not_use_is_closed_by_its_word() {
     far.plane.free_window(window.window, window.epoch);
     assert_eq!((near.plane.close_reason(), far.plane.close_reason()), (None, None));
     assert_eq!(far.take_released(), 1);
+    drop((near, far));
+    fake.assert_clean();
+}
+
+/// Before its memory is registered, by the handle; afterwards, by the registration.
+#[test]
+fn bytes_behind_the_end_of_memory_are_refused() {
+    let fake = FakeIbv::take();
+    let (mut near, far, _host, window) = pair_with_clock();
+    let longer = LocalRegion { extent: Extent::new(2 * LEN), ..near.memory.local() };
+    let local = longer.slice(LEN - 4, 8).unwrap();
+    for index in [1, 2] {
+        let good = near.put(index, &window, 8);
+        let refused = near.plane.post(&WorkRequest { local, ..good });
+        assert_eq!(refused, Err(PostErrorKind::UnknownRegion));
+        near.post(&good);
+        assert_eq!(near.complete(1), [(index, Ok(8))]);
+    }
     drop((near, far));
     fake.assert_clean();
 }
