@@ -31,6 +31,13 @@ impl MappedWindow {
         is_open && !self.retired.load(Ordering::Acquire)
     }
 
+    /// Returns whether the owner's process has exited, by its exit mark: the kernel sets that before the process's memory goes.
+    /// `None` if the owner shares no mark.
+    #[must_use]
+    pub fn has_owner_ended(&self) -> Option<bool> {
+        self.peer.life.as_ref().map(|life| life.has_ended())
+    }
+
     /// Copies a range of bytes to an offset, if there is one, then stores `words`, each at its offset, with release ordering: a
     /// reader that acquires one sees the bytes. Returns the word at `look`, read after a sequentially consistent fence; `None` if the
     /// window was closed meanwhile: all was stored, but perhaps too late for its owner.
