@@ -51,6 +51,8 @@ bitflags! {
         const GATES = 1 << 8;
         /// Over TCP, the successful END of the receiver of a direct message stands for both ends'.
         const COUNTED = 1 << 9;
+        /// Over shared memory, members of groups read long messages out of each other's memory by `process_vm_readv(2)`.
+        const GROUP_READS = 1 << 10;
     }
 }
 

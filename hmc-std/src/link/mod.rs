@@ -147,6 +147,8 @@ pub(crate) struct Link {
     features: Features,
     /// The peer agrees on windows for collectives.
     pub(crate) has_group_windows: bool,
+    /// Both ends may read the other's memory in collectives.
+    pub(crate) has_group_reads: bool,
     /// Futures that wait for space: a slot, a place among the messages under way, or in the control connection.
     space: WakerSet,
     state: AtomicU8,
@@ -178,7 +180,6 @@ impl Link {
         let has_worker = parts.data.plane().worker().is_some();
         let clock = parts.owner.upgrade().map_or_else(Clock::default, |owner| owner.clock());
         let features = parts.ctrl.machine.features();
-        let has_group_windows = features.contains(Features::GROUP_WINDOWS);
         let data_socket = OnceLock::new();
         if let Some(socket) = parts.data_socket {
             let _ = data_socket.set(socket);
@@ -220,7 +221,8 @@ impl Link {
             has_channels: AtomicBool::new(false),
             rndv: rndv::Rndv::default(),
             features,
-            has_group_windows,
+            has_group_windows: features.contains(Features::GROUP_WINDOWS),
+            has_group_reads: features.contains(Features::GROUP_READS),
             space: WakerSet::default(),
             state: AtomicU8::new(0),
             queued: AtomicBool::new(false),

@@ -33,7 +33,7 @@ impl ParkWaker {
     }
 
     /// Wakes its owner, if that sleeps: a task by `wakers`.
-    fn wake(&self, wakers: &Wakers) {
+    pub(crate) fn wake(&self, wakers: &Wakers) {
         if !self.parked.swap(false, Ordering::AcqRel) {
             return;
         }

@@ -221,7 +221,7 @@ impl SessionInner {
         let mut features = Features::BATCHED_ACKS | Features::EAGER;
         features |= Features::GENERATIONS | Features::CTRL_RING | Features::GATHER;
         features |= Features::GROUP_WINDOWS | Features::GATES | Features::COUNTED;
-        features.set(Features::CMA, self.config.cma);
+        features.set(Features::CMA | Features::GROUP_READS, self.config.cma);
         features |= self.domains.features();
         Ok(Hello {
             features,

@@ -1,13 +1,15 @@
 //! A channel between two members of one host: each exposes a window to the other, which has that window mapped. A member puts
 //! bytes into the other's window, and then words that count them.
 //!
-//! A window has five words that the peer writes, one that its owner writes, and a ring of [`RING_BYTES`] (docs/WIRE.md, 9). The
+//! A window has seven words that the peer writes, one that its owner writes, and a ring of [`RING_BYTES`] (docs/WIRE.md, 9). The
 //! counts belong to one group and one peer, and never decrease. **The peer can write any value at any time.** This end reads a
 //! word once, compares it with counts of its own before it uses it, and computes positions from its own counts alone. It copies
 //! bytes out of the ring and never borrows them.
 //!
-//! Messages have no header: [`stream`] has them.
+//! Messages have no header: [`stream`] has them. A long one is not put into the ring if the other end can read it in this process's
+//! memory ([`peer_memory`]).
 
+mod peer_memory;
 pub(super) mod stream;
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
@@ -28,6 +30,7 @@ use crate::api::peer::Peer;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::memory::ConnBuffer;
 use crate::ops::window::Window;
+use peer_memory::PeerMemory;
 
 /// Bytes of a ring: two halves of it stay in a processor's cache.
 const RING_BYTES: u64 = 256 << 10;
@@ -43,6 +46,10 @@ const OFFERED: u64 = 24;
 const FAILED: u64 = 32;
 /// That word if it failed because its time was over.
 const LATE: u64 = 2;
+/// Written by the peer: where its latest message lies in its memory, if this end may read it there.
+const SOURCE: u64 = 40;
+/// Written by the peer: the bytes of its latest receive that it has read in this end's memory.
+const READ: u64 = 48;
 /// That word if it failed for another reason. The peer can write any other value, which means the same.
 const GAVE_UP: u64 = 1;
 /// Written by the owner, in a cache line of its own: not 0 while it sleeps.
@@ -70,6 +77,14 @@ pub(super) struct Channel {
     /// Receives that were begun, and the announcement of the latest.
     receives: AtomicU64,
     wanted: AtomicU64,
+    /// Where the latest message lies, and what of the latest receive was read in the peer's memory.
+    source: AtomicU64,
+    read: AtomicU64,
+    /// The peer may read messages in this process's memory, and has not refused to.
+    lends: AtomicBool,
+    memory: Option<PeerMemory>,
+    /// The peer knows that a collective failed here.
+    has_reported: AtomicBool,
     /// An announcement was not sent yet.
     is_stale: AtomicBool,
 }
@@ -93,8 +108,15 @@ impl Channel {
         window: Window<ConnBuffer>,
         buffer: ConnBuffer,
         theirs: Arc<MappedWindow>,
+        peer: &Peer,
     ) -> Self {
+        let memory = PeerMemory::of(peer, &theirs);
         Self {
+            source: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            lends: AtomicBool::new(memory.is_some()),
+            memory,
+            has_reported: AtomicBool::new(false),
             buffer,
             _window: window,
             theirs,
@@ -134,6 +156,7 @@ impl Channel {
     /// Tells the peer that a collective failed here, because its time was over or for another reason. A peer that cannot be told has
     /// exited or left.
     pub(super) fn report_failure(&self, peer: &Peer, is_late: bool) {
+        self.has_reported.store(true, Ordering::Relaxed);
         report_failure(peer, &self.theirs, (get(&self.wanted), get(&self.offered)), is_late);
     }
 
@@ -143,6 +166,8 @@ impl Channel {
             (FILLED, get(&self.sent)),
             (TAKEN, get(&self.received)),
             (WANTED, get(&self.wanted)),
+            (READ, get(&self.read)),
+            (SOURCE, get(&self.source)),
             (OFFERED, get(&self.offered)),
         ];
         let parked = match self.theirs.publish(piece, &words, PARKED) {

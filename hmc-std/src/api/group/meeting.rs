@@ -167,7 +167,9 @@ impl<'m> Meeting<'m, '_> {
                             "no windows for two members of a group: they use messages"
                         );
                     }
-                    let channel = |((window, buffer), theirs)| Channel::new(window, buffer, theirs);
+                    let channel = |((window, buffer), theirs)| {
+                        Channel::new(window, buffer, theirs, self.peer)
+                    };
                     return Ok(Some(both.map(channel)));
                 }
             }

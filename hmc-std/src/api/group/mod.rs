@@ -17,6 +17,11 @@
 //! stay free for messages and the application. A waiting thread looks for a short time, then sleeps, and a frame on the link wakes it. A
 //! send is done when all its bytes are in the other member's memory and that member has announced a receive of the same length.
 //!
+//! If a thread waits for the collective, the other member is another process, and both sessions allow it
+//! ([`SessionBuilder::cma`](crate::SessionBuilder::cma)), the receiver of more than 256 KiB reads the bytes where they lie in the
+//! sender's memory. If the system refuses that, they go through the window. That
+//! system call has no deadline: a sender whose memory does not answer (userfaultfd, a stopped file system) delays the receiver.
+//!
 //! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they wait
 //! for. A member that leaves before its part is done, since it disconnects or its session ends, fails those that wait for it as `Closed`; so does
 //! one that drops its group, if they have a channel to it. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to a second to tell the partners

@@ -37,6 +37,9 @@ const BLAME_NS: u64 = 100_000_000;
 /// For how long a thread looks at channels that change nothing before it sleeps.
 const SPIN_NS: u64 = 100_000;
 
+/// The same while a long message moves: another member may need so long to read a piece of it.
+const SPIN_LONG_NS: u64 = 1_000_000;
+
 /// For how long it looks at channels at the most, before it serves the links and calls the interrupt hook.
 const MAX_SPIN_NS: u64 = 10_000_000;
 
@@ -80,7 +83,7 @@ impl<'m, 'a> Round<'m, 'a> {
                     Message::Send(_, bytes) => (bytes, true),
                     Message::Receive(_, bytes) => (bytes, false),
                 };
-                self.streams.push(channel.begin(peer, bytes, sends));
+                self.streams.push(channel.begin(peer, bytes, sends, self.call.blocks));
             }
             None if members.may_have_channel(peer) => {
                 peer.check_rndv()?;
@@ -167,6 +170,11 @@ impl<'m, 'a> Round<'m, 'a> {
         for stream in &self.streams {
             stream.channel.flush(stream.peer)?;
         }
+        if self.streams.iter().any(|stream| stream.has_more) {
+            // Nobody else tells this member to go on.
+            let Members { waker, shared, .. } = self.call.members;
+            waker.wake(&shared.wakers);
+        }
         Ok(all)
     }
 
@@ -208,8 +216,10 @@ impl<'m, 'a> Round<'m, 'a> {
         if all || !only_channels || !blocks || members.shared.config.spin.is_zero() {
             return Ok(all);
         }
-        let is_long = members.has_processors && self.streams.iter().any(Stream::is_long);
-        let keep = Duration::from_nanos(if is_long { KEEP_LONG_NS } else { KEEP_NS });
+        let is_long = self.streams.iter().any(Stream::is_long);
+        let spin = Duration::from_nanos(if is_long { SPIN_LONG_NS } else { SPIN_NS });
+        let keeps = is_long && members.has_processors;
+        let keep = Duration::from_nanos(if keeps { KEEP_LONG_NS } else { KEEP_NS });
         let mut moved = clock::now();
         let most = by.min(moved.after(Duration::from_nanos(MAX_SPIN_NS)));
         loop {
@@ -221,7 +231,7 @@ impl<'m, 'a> Round<'m, 'a> {
                 moved = now;
             }
             let idle = now.since(moved);
-            if idle >= Duration::from_nanos(SPIN_NS) || now >= most {
+            if idle >= spin || now >= most {
                 return Ok(false);
             }
             if idle < keep {

@@ -222,7 +222,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets whether user memory may be copied by process_vm_readv(2) and process_vm_writev(2) (default: yes).
+    /// Sets whether user memory, and long messages of collectives, may be copied by process_vm_readv(2) and process_vm_writev(2)
+    /// (default: yes).
     pub fn cma(mut self, cma: bool) -> Self {
         self.config.cma = cma;
         self

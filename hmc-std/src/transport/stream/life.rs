@@ -23,6 +23,8 @@ use crate::io::socket::Socket;
 pub struct PeerLife {
     /// Readable once all threads of the process have ended, reaped or not (pidfd_open(2)).
     process: Option<Arc<OwnedFd>>,
+    /// Its number, as the kernel has named it for a local stream.
+    pid: Option<Pid>,
     /// A stream, which the kernel closes at execve(2), or after the last thread of the process.
     stream: Option<Arc<Socket>>,
     /// The stream is one of TCP, which others can reset while the process runs: then it says nothing. Whether it was.
@@ -32,13 +34,14 @@ pub struct PeerLife {
 impl PeerLife {
     /// Of the peer at the other end of `stream`, and of its process `pid` where the kernel has named it.
     pub(crate) fn of(pid: Option<u32>, stream: &Arc<Socket>) -> Self {
-        let mut life = Self { stream: Some(Arc::clone(stream)), ..Self::default() };
+        let named = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
+        let stream_of = Some(Arc::clone(stream));
+        let mut life = Self { stream: stream_of, pid: named, ..Self::default() };
         // Only local streams have a process, whose number may be none of this namespace (0).
         let noted = stream.fd().filter(|_| pid.is_some()).map(process::pidfd);
         let found = match noted {
             Some(Err(e)) if is_unknown_option(e) => {
-                let pid = pid.and_then(|p| i32::try_from(p).ok()).and_then(Pid::from_raw);
-                pid.map(|p| by_number(rustix::process::pidfd_open(p, PidfdFlags::empty()), &life))
+                named.map(|p| by_number(rustix::process::pidfd_open(p, PidfdFlags::empty()), &life))
             }
             other => other.map(held),
         };
@@ -81,6 +84,11 @@ impl PeerLife {
             self.note_error(e);
         }
         !self.was_reset()
+    }
+
+    /// The number of its process, if the kernel has named it and its end can be seen. Another process may have it after that end.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.pid.filter(|_| self.has_process())
     }
 
     /// Whether the end of its process can be seen.

@@ -1,14 +1,16 @@
 //! One message of a channel. Each member announces the number and length of its latest message and of its latest receive, and both
 //! compare the lengths. A message is sent when all its bytes are in the ring and the receiver has announced as many.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
-use hmc_core::range::Side;
+use hmc_core::limits::MAX_CHUNK_BYTES;
+use hmc_core::range::{Extent, Side};
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
 use super::{
-    Channel, FAILED, FILLED, OFFERED, RING, RING_BYTES, TAKEN, WANTED, gave_up, get, left, set,
+    Channel, FAILED, FILLED, OFFERED, READ, RING, RING_BYTES, SOURCE, TAKEN, WANTED, gave_up, get,
+    left, set,
 };
 use crate::api::peer::Peer;
 use crate::base::error::{Error, ErrorKind, Limit, Result};
@@ -19,6 +21,16 @@ const PIECE_BYTES: u64 = 64 << 10;
 const REPORT_BYTES: u64 = 64 << 10;
 /// Pieces that one call copies at most: the caller looks at its deadline between calls.
 const PIECES: u32 = 16;
+
+/// Bytes of a message that lies whole in a ring: a longer one is read where it lies, if it can be.
+const MAX_RING_MESSAGE_BYTES: u64 = RING_BYTES;
+/// Bytes that are read in the sender's memory between two looks at the words.
+const READ_BYTES: u64 = MAX_CHUNK_BYTES;
+/// Of such pieces, those that one call reads at most.
+const READS: u32 = 4;
+/// Instead of the bytes that were read: the receiver cannot read the sender's memory, and this message and all later ones go
+/// through the ring.
+pub(super) const REFUSED: u64 = LEN_MASK;
 
 /// Bits of a length in an announcement; the bits above have the low bits of the message's number.
 const LEN_BITS: u32 = 48;
@@ -42,8 +54,14 @@ pub(in crate::api::group) struct Stream<'m, 'a> {
     done: u64,
     /// The other end announced the same length.
     is_agreed: bool,
+    /// Of a send: the other end reads the bytes where they lie. They must be there until it has, or was told that they are not.
+    pub(super) is_lent: bool,
+    /// Of a receive: the bytes could not be read where they lie.
+    has_refused: bool,
     /// The latest [`Stream::move_on`] changed something.
     pub(in crate::api::group) has_moved: bool,
+    /// There are bytes left that this end can read.
+    pub(in crate::api::group) has_more: bool,
     pub(in crate::api::group) over: bool,
 }
 
@@ -54,6 +72,7 @@ impl Channel {
         peer: &'m Peer,
         bytes: SharedBytes<'a>,
         sends: bool,
+        blocks: bool,
     ) -> Stream<'m, 'a> {
         let (count, word) =
             if sends { (&self.messages, &self.offered) } else { (&self.receives, &self.wanted) };
@@ -61,8 +80,34 @@ impl Channel {
         set(count, number);
         set(word, announcement(number, bytes.extent().len()));
         self.is_stale.store(true, Ordering::Relaxed);
-        let (is_agreed, has_moved, over) = (false, false, false);
-        Stream { channel: self, peer, bytes, sends, number, done: 0, is_agreed, has_moved, over }
+        let address = if sends && blocks { self.address_of(&bytes) } else { None };
+        if sends {
+            set(&self.source, announcement(number, address.unwrap_or(0)));
+        } else {
+            set(&self.read, announcement(number, 0));
+        }
+        Stream {
+            channel: self,
+            peer,
+            bytes,
+            sends,
+            number,
+            done: 0,
+            is_agreed: false,
+            is_lent: address.is_some(),
+            has_refused: false,
+            has_moved: false,
+            has_more: false,
+            over: false,
+        }
+    }
+
+    /// Returns where the peer may read a message, if it is worth that.
+    fn address_of(&self, bytes: &SharedBytes<'_>) -> Option<u64> {
+        let is_long = bytes.extent().len() > MAX_RING_MESSAGE_BYTES;
+        let lends = is_long && self.lends.load(Ordering::Relaxed);
+        let address = || u64::try_from(bytes.as_ptr().expose_provenance()).ok();
+        lends.then(address).flatten().filter(|address| *address <= LEN_MASK)
     }
 }
 
@@ -83,7 +128,7 @@ impl Stream<'_, '_> {
 
     /// Copies bytes that can be copied now. Returns whether the message has ended.
     pub(in crate::api::group) fn move_on(&mut self) -> Result<bool> {
-        self.has_moved = false;
+        (self.has_moved, self.has_more) = (false, false);
         if self.over || self.step()? {
             return Ok(true);
         }
@@ -150,6 +195,12 @@ impl Stream<'_, '_> {
     }
 
     fn send(&mut self) -> Result<()> {
+        if self.is_lent {
+            self.look_at_reads()?;
+        }
+        if self.is_lent {
+            return Ok(());
+        }
         let Self { channel, peer, bytes, .. } = *self;
         for _ in 0..PIECES {
             let sent = get(&channel.sent);
@@ -179,6 +230,93 @@ impl Stream<'_, '_> {
         if !self.is_agreed {
             return Ok(());
         }
+        match self.lent_at()? {
+            Some(address) => self.read(address),
+            None => self.take(),
+        }
+    }
+
+    /// Counts what the other end has read, or learns that it cannot.
+    fn look_at_reads(&mut self) -> Result<()> {
+        let word = self.channel.word(READ)?;
+        let ahead = (word >> LEN_BITS).wrapping_sub(self.number) & BEHIND;
+        match word & LEN_MASK {
+            // It receives the next message, so it has read this one.
+            _ if ahead == 1 => self.done = self.len(),
+            _ if ahead != 0 => {}
+            REFUSED => {
+                (self.is_lent, self.done) = (false, 0);
+                self.channel.lends.store(false, Ordering::Relaxed);
+            }
+            read if read < self.done || read > self.len() => return Err(violated(self.peer)),
+            read => self.done = read,
+        }
+        Ok(())
+    }
+
+    /// Returns where the message lies in the sender's memory, if this end is to read it there.
+    fn lent_at(&self) -> Result<Option<u64>> {
+        if self.has_refused || self.done == self.len() {
+            return Ok(None);
+        }
+        let word = self.channel.word(SOURCE)?;
+        let is_ours = word >> LEN_BITS == self.number & BEHIND;
+        Ok(Some(word & LEN_MASK).filter(|address| is_ours && *address != 0))
+    }
+
+    /// Reads some of a message that lies at `address` in the sender's memory.
+    fn read(&mut self, address: u64) -> Result<()> {
+        for _ in 0..READS {
+            self.has_more = self.read_piece(address)?;
+            if !self.has_more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a piece. Returns whether another one can be read.
+    fn read_piece(&mut self, address: u64) -> Result<bool> {
+        let Self { channel, peer, bytes, .. } = *self;
+        let there = Extent::new(LEN_MASK).span(Side::Remote, address, self.len());
+        let (Some(memory), Ok(there)) = (&channel.memory, there) else {
+            return self.refuse().map(|()| false);
+        };
+        if channel.word(FAILED)? != 0 {
+            return Ok(false);
+        }
+        let (there, _) = there.split_at_most(self.done).1.split_at_most(READ_BYTES);
+        let into = bytes.extent().span(Side::Local, self.done, there.len())?;
+        match memory.read(&channel.theirs, there.offset(), &bytes, into) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(e) => {
+                let peer = peer.rank().0;
+                tracing::debug!(peer, error = %e, "a member's memory cannot be read: its messages go through its window");
+                return self.refuse().map(|()| false);
+            }
+        }
+        // Pairs with the fence of `MappedWindow::publish`: a sender that withdraws its bytes says so before it changes them.
+        fence(Ordering::SeqCst);
+        if channel.word(FAILED)? != 0 {
+            return Ok(false);
+        }
+        self.done = self.done.saturating_add(there.len());
+        set(&channel.read, announcement(self.number, self.done));
+        channel.publish(peer, None)?;
+        Ok(self.done < self.len())
+    }
+
+    /// Asks the sender to send the message, and all later ones, through the ring.
+    #[cold]
+    fn refuse(&mut self) -> Result<()> {
+        (self.has_refused, self.done) = (true, 0);
+        set(&self.channel.read, announcement(self.number, REFUSED));
+        self.channel.publish(self.peer, None)
+    }
+
+    /// Takes what is in the ring.
+    fn take(&mut self) -> Result<()> {
         let Self { channel, peer, bytes, .. } = *self;
         let ring = channel.buffer.region().bytes();
         for _ in 0..PIECES {
@@ -202,6 +340,19 @@ impl Stream<'_, '_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Stream<'_, '_> {
+    fn drop(&mut self) {
+        // The other end may be reading: it must not take what lies there from now on for the message.
+        if self.is_lent
+            && !self.over
+            && !self.channel.has_reported.load(Ordering::Relaxed)
+            && !self.peer.shared.origin.is_child()
+        {
+            self.channel.report_failure(self.peer, false);
+        }
     }
 }
 

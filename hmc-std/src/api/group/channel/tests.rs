@@ -11,7 +11,8 @@ use hmc_mem::shared::SharedBytes;
 
 use super::stream::{LEN_MASK, announcement};
 use super::{
-    Channel, FAILED, FILLED, OFFERED, PARKED, RING, RING_BYTES, TAKEN, WANTED, WINDOW_BYTES, get,
+    Channel, FAILED, FILLED, OFFERED, PARKED, READ, RING, RING_BYTES, TAKEN, WANTED, WINDOW_BYTES,
+    get,
 };
 use crate::api::peer::Peer;
 use crate::api::session::Session;
@@ -100,7 +101,7 @@ impl Rig {
         let window = hostile.expose(range, Access::all(), 7).expect("a window");
         let (mapped_there, theirs) = (mapped(&hostile, &ours), mapped(&peer, &window));
         assert!(Channel::fits(&theirs));
-        let channel = Channel::new(ours, buffer, theirs);
+        let channel = Channel::new(ours, buffer, theirs, &peer);
         Self { channel, peer, mapped: mapped_there, window: Some(window), memory, _pair: pair }
     }
 
@@ -116,9 +117,9 @@ impl Rig {
             assert_eq!(guard, [GUARD_BYTE; GUARD], "{what}: beside the peer's window");
         }
         // What the owner of a window writes is nobody else's.
-        let mut rest = [0; 88];
-        self.memory.read_at(bytes(GUARD) + FAILED + 8, &mut rest).expect("in range");
-        assert_eq!(rest, [GUARD_BYTE; 88], "{what}: beside the words");
+        let mut rest = [0; 72];
+        self.memory.read_at(bytes(GUARD) + READ + 8, &mut rest).expect("in range");
+        assert_eq!(rest, [GUARD_BYTE; 72], "{what}: beside the words");
     }
 }
 
@@ -185,7 +186,7 @@ fn words_that_cannot_be_are_errors_and_others_wait() {
         let rig = Rig::new("words");
         let mut memory = vec![GUARD_BYTE; LEN + 2 * GUARD];
         let part = memory.get_mut(GUARD..GUARD + LEN).expect("in range");
-        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(part), *sends);
+        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(part), *sends, true);
         stream.send_first().expect("an empty ring");
         words.iter().for_each(|(at, word)| rig.write(*at, *word));
         // The first call may copy something, and the second one nothing more.
@@ -197,6 +198,7 @@ fn words_that_cannot_be_are_errors_and_others_wait() {
             }
             (found, _) => panic!("{what}: {found:?}"),
         }
+        drop(stream);
         assert!(memory.iter().all(|b| *b == GUARD_BYTE), "{what}: a byte was received");
         rig.assert_guarded(what);
     }
@@ -208,7 +210,8 @@ fn a_closed_window_ends_messages_that_make_no_progress() {
     for (sends, word) in [(true, WANTED), (false, OFFERED)] {
         for is_done in [true, false] {
             let mut rig = Rig::new("closed");
-            let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(&mut []), sends);
+            let mut stream =
+                rig.channel.begin(&rig.peer, SharedBytes::of_mut(&mut []), sends, true);
             if is_done {
                 rig.write(word, announcement(1, 0));
             }
@@ -242,7 +245,7 @@ fn a_peer_that_writes_any_words_reaches_no_other_byte() {
         let mut memory = vec![GUARD_BYTE; len + 2 * GUARD];
         let part = memory.get_mut(GUARD..GUARD + len).expect("in range");
         let (sent, received) = (get(&rig.channel.sent), get(&rig.channel.received));
-        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(part), sends);
+        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(part), sends, true);
         let fit = announcement(stream.number, bytes(len));
         let first = [fit, fit.wrapping_sub(1 << 48), announcement(stream.number, next(L))];
         let first = first[small(next(3))];
@@ -275,6 +278,7 @@ fn a_peer_that_writes_any_words_reaches_no_other_byte() {
             kinds.iter().position(|k| *k == e.kind()).unwrap_or_else(|| panic!("{e}"))
         });
         met[kind] += 1;
+        drop(stream);
         let beside = memory.iter().take(GUARD).chain(memory.iter().skip(GUARD + len));
         assert!(beside.into_iter().all(|b| *b == GUARD_BYTE), "beside message {number} of {len}");
     }
