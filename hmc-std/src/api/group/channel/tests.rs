@@ -1,18 +1,22 @@
 //! Channels whose peer writes any word at any time: a call copies no byte beyond the window or the message, and ends with an error
 //! that names the reason.
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hmc_core::types::{Access, ConnType};
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::shared::SharedBytes;
 
-use super::stream::{LEN_MASK, announcement};
+use super::peer_memory::PeerMemory;
+use super::stream::{LEN_MASK, REFUSED, announcement};
 use super::{
-    Channel, FAILED, FILLED, OFFERED, PARKED, READ, RING, RING_BYTES, TAKEN, WANTED, WINDOW_BYTES,
-    get,
+    Channel, FAILED, FILLED, OFFERED, PARKED, READ, RING, RING_BYTES, SOURCE, TAKEN, WANTED,
+    WINDOW_BYTES, get,
 };
 use crate::api::peer::Peer;
 use crate::api::session::Session;
@@ -20,6 +24,7 @@ use crate::base::address::Address;
 use crate::base::error::ErrorKind;
 use crate::memory::ConnBuffer;
 use crate::ops::window::Window;
+use crate::transport::stream::PeerLife;
 
 /// Bytes on both sides of the peer's window, and of a message, that nobody may write.
 const GUARD: usize = 4096;
@@ -110,6 +115,13 @@ impl Rig {
         self.mapped.publish(None, &[(at, word)], PARKED).expect("an open window");
     }
 
+    /// Returns a word of the peer's window.
+    fn told(&self, at: u64) -> u64 {
+        let mut word = [0; 8];
+        self.memory.read_at(bytes(GUARD) + at, &mut word).expect("in range");
+        u64::from_le_bytes(word)
+    }
+
     fn assert_guarded(&self, what: &str) {
         let mut guard = [0; GUARD];
         for at in [0, bytes(GUARD) + WINDOW_BYTES] {
@@ -177,6 +189,10 @@ const CASES: &[Case] = &[
     ("a deadline", false, &[(FAILED, 2)], Some(ErrorKind::DeadlineExceeded)),
     ("a deadline in the upper half", false, &[(FAILED, 2 << 32)], Some(ErrorKind::Cancelled)),
     ("a sleeping owner", false, &[(PARKED, u64::MAX)], None),
+    ("a read of what is not lent", true, &[(READ, announcement(1, L))], None),
+    ("a refusal of what is not lent", true, &[(READ, announcement(1, LEN_MASK))], None),
+    ("a place that was not offered", false, &[(SOURCE, announcement(1, 4096))], None),
+    ("a place of another message", false, &[(OFFERED, FIT), (SOURCE, announcement(2, 4096))], None),
     ("bytes in the ring alone", false, &[(RING, u64::MAX), (RING + RING_BYTES - 8, 7)], None),
 ];
 
@@ -284,4 +300,131 @@ fn a_peer_that_writes_any_words_reaches_no_other_byte() {
     }
     rig.assert_guarded("any words");
     assert!(met.iter().all(|n| *n > 20), "{met:?}");
+}
+
+/// What the peer writes about a message that is lent to it, and whether that ends it, or the error.
+type Reads = (&'static str, &'static [(u64, u64)], Result<bool, ErrorKind>);
+const READS: &[Reads] = &[
+    ("no receive", &[(READ, announcement(1, L))], Ok(false)),
+    ("a part", &[(WANTED, FIT), (READ, announcement(1, L - 1))], Ok(false)),
+    ("all", &[(WANTED, FIT), (READ, announcement(1, L))], Ok(true)),
+    ("the next receive", &[(WANTED, announcement(2, 9)), (READ, announcement(2, 0))], Ok(true)),
+    ("a read of an earlier one", &[(WANTED, FIT), (READ, announcement(0, L))], Ok(false)),
+    ("a read of a later one", &[(WANTED, FIT), (READ, announcement(3, L))], Ok(false)),
+    ("too much", &[(WANTED, FIT), (READ, announcement(1, L + 1))], Err(ErrorKind::Protocol)),
+    ("a ring alone", &[(WANTED, FIT), (TAKEN, RING_BYTES)], Ok(false)),
+    ("a failure", &[(WANTED, FIT), (FAILED, 1)], Err(ErrorKind::Cancelled)),
+];
+
+#[test]
+fn a_lent_message_ends_when_all_of_it_is_read() {
+    for (what, words, expected) in READS {
+        let rig = Rig::new("lent");
+        rig.channel.lends.store(true, Ordering::Relaxed);
+        let message = vec![7; LEN];
+        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of(&message), true, true);
+        stream.send_first().and_then(|()| rig.channel.flush(&rig.peer)).expect("a window");
+        let place = bytes(message.as_ptr().expose_provenance());
+        assert_eq!(rig.told(SOURCE), announcement(1, place), "{what}");
+        assert_eq!(rig.told(FILLED), 0, "{what}: nothing is put into the ring");
+        words.iter().for_each(|(at, word)| rig.write(*at, *word));
+        assert_eq!(stream.move_on().map_err(|e| e.kind()), *expected, "{what}");
+        let is_over = *expected == Ok(true);
+        drop(stream);
+        // The peer must not read it any more.
+        assert_eq!(rig.told(FAILED) == 1, !is_over, "{what}");
+    }
+    let rig = Rig::new("polled");
+    rig.channel.lends.store(true, Ordering::Relaxed);
+    let message = vec![7; LEN];
+    let stream = rig.channel.begin(&rig.peer, SharedBytes::of(&message), true, false);
+    assert!(!stream.is_lent, "a future can be forgotten");
+}
+
+#[test]
+fn a_refused_message_goes_through_the_ring() {
+    let rig = Rig::new("refused");
+    rig.channel.lends.store(true, Ordering::Relaxed);
+    let message = vec![7; LEN];
+    let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of(&message), true, true);
+    rig.write(WANTED, FIT);
+    rig.write(READ, announcement(1, 8));
+    assert!(!stream.move_on().expect("a part is read"));
+    rig.write(READ, announcement(1, REFUSED));
+    assert!(!stream.move_on().expect("a whole ring"));
+    assert_eq!(rig.told(FILLED), RING_BYTES);
+    rig.write(TAKEN, RING_BYTES);
+    assert!(stream.move_on().expect("the rest"));
+    assert_eq!(rig.told(FILLED), L);
+    drop(stream);
+    let next = rig.channel.begin(&rig.peer, SharedBytes::of(&message), true, true);
+    assert!(!next.is_lent, "nor are later ones lent");
+}
+
+#[test]
+fn a_message_is_read_where_it_lies_unless_it_is_withdrawn() {
+    for is_withdrawn in [false, true] {
+        let mut rig = Rig::new("read");
+        rig.channel.memory = Some(PeerMemory::of_this(PeerLife::default()));
+        let message: Vec<u8> = (0..5 << 20).map(|n: u32| n.to_le_bytes()[1]).collect();
+        let len = bytes(message.len());
+        let mut into = vec![GUARD_BYTE; message.len()];
+        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(&mut into), false, true);
+        let place = bytes(message.as_ptr().expose_provenance());
+        rig.write(SOURCE, announcement(1, place));
+        rig.write(OFFERED, announcement(1, len));
+        assert!(!stream.move_on().expect("some pieces") && stream.has_more);
+        assert_eq!(rig.told(READ), announcement(1, 4 << 20));
+        if is_withdrawn {
+            rig.write(FAILED, 2);
+        }
+        let over = stream.move_on().map_err(|e| e.kind());
+        drop(stream);
+        if is_withdrawn {
+            assert_eq!(over, Err(ErrorKind::DeadlineExceeded));
+            assert!(into.iter().skip(4 << 20).all(|b| *b == GUARD_BYTE));
+        } else {
+            assert_eq!(over, Ok(true));
+            assert!(into == message);
+            assert_eq!(rig.told(READ), announcement(1, len));
+        }
+    }
+}
+
+#[test]
+fn a_message_that_cannot_be_read_comes_through_the_ring() {
+    // No process, memory that is not there, and a place that ends beyond all memory.
+    for (has_memory, place) in [(false, 1 << 20), (true, 4096), (true, LEN_MASK - 4096)] {
+        let mut rig = Rig::new("unread");
+        rig.channel.memory = has_memory.then(|| PeerMemory::of_this(PeerLife::default()));
+        let mut into = vec![GUARD_BYTE; LEN];
+        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(&mut into), false, true);
+        rig.write(SOURCE, announcement(1, place));
+        rig.write(OFFERED, FIT);
+        assert!(!stream.move_on().expect("a refusal"));
+        assert_eq!(rig.told(READ), announcement(1, REFUSED));
+        rig.write(FILLED, RING_BYTES);
+        assert!(!stream.move_on().expect("a ring"));
+        rig.write(FILLED, L);
+        assert!(stream.move_on().expect("the rest"));
+        drop(stream);
+        assert!(into.iter().all(|b| *b == 0), "what the peer put there");
+    }
+}
+
+#[test]
+fn nothing_is_received_of_a_process_that_has_ended() {
+    let mut rig = Rig::new("ended");
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let life = PeerLife::of(None, &Arc::new(OwnedFd::from(ours).into()));
+    rig.channel.memory = Some(PeerMemory::of_this(life));
+    let (message, mut into) = (vec![7; LEN], vec![GUARD_BYTE; LEN]);
+    let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(&mut into), false, true);
+    rig.write(SOURCE, announcement(1, bytes(message.as_ptr().expose_provenance())));
+    rig.write(OFFERED, FIT);
+    drop(theirs);
+    assert!(!stream.move_on().expect("the link reports the end"));
+    assert_ne!(rig.told(READ), announcement(1, REFUSED), "nobody is there to send again");
+    drop(stream);
+    assert!(into.iter().all(|b| *b == GUARD_BYTE));
 }
