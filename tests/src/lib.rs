@@ -36,6 +36,7 @@ pub mod net;
 pub mod pair;
 pub mod planted;
 pub mod pooled;
+pub mod random_collectives;
 pub mod raw_frames;
 pub mod receiver;
 pub mod rogue;

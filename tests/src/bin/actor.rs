@@ -27,6 +27,7 @@ use hmc_tests::files;
 use hmc_tests::group_fixture::Blocks;
 use hmc_tests::listening::Listening as _;
 use hmc_tests::planted;
+use hmc_tests::random_collectives;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
@@ -288,6 +289,10 @@ impl Actor {
                 loop {
                     blocks.collect(&group, w.first().copied().unwrap_or_default()).wait()?;
                 }
+            }
+            // random SEED ROUNDS RANK RANK .. | send_late LEN TIMES STEP RANK RANK ..: in a group, or groups, of these ranks
+            "random" | "send_late" => {
+                random_collectives::obey(self.session()?, verb, w).map_err(|what| bad(&what))
             }
             "put_nb" => self.begin(true, w),
             "get_nb" => self.begin(false, w),
