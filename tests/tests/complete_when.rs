@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use hmc_std::{
-    CompleteWhen, ConnBuffer, ConnType, ErrorKind, Message, Op, Peer, Piece, Remote, Session,
-    Waited, want,
+    CompleteWhen, ConnBuffer, ConnType, ErrorKind, Message, Op, Peer, Piece, Progress, Remote,
+    Session, Waited, want,
 };
 use hmc_tests::actor::Actor;
 use hmc_tests::env::TempDir;
@@ -154,6 +154,46 @@ fn a_stopped_target_delays_the_goodbye_to_itself_only() {
             });
         }
         stopped.session.shutdown().within(LONG).wait().unwrap();
+    });
+    assert_eq!(hears.recv(), Ok("the other peer left"));
+}
+
+/// The same of another one that still has to answer puts when the end begins.
+#[test]
+fn a_stopped_target_delays_no_goodbye_to_a_peer_that_answers_later() {
+    let stopped = Stopped::new();
+    let other = Session::builder(2).tcp("127.0.0.1:0").buffer(1 << 16).progress(Progress::Manual);
+    let other = other.start().unwrap();
+    let to = other.info().listeners[0].address().clone();
+    let (peer, window) = std::thread::scope(|s| {
+        let accepted = s.spawn(|| other.accept(0).within(LONG).wait().unwrap());
+        let there = stopped.session.connect(&to).over(ConnType::Tcp).within(LONG).wait().unwrap();
+        (accepted.join().unwrap(), there.buffer().unwrap())
+    });
+    let bytes = stopped.filled(1);
+    for to in [&stopped.window, &window] {
+        let put = to.put(0, bytes.all()).when(CompleteWhen::Local);
+        put.within(LONG).wait().unwrap();
+    }
+    let (says, hears) = channel();
+    std::thread::scope(|s| {
+        s.spawn(|| stopped.session.shutdown().within(LONG).wait().unwrap());
+        let died = says.clone();
+        let stopped_peer = &stopped.peer;
+        s.spawn(move || {
+            let error = stopped_peer.recv(want::Tag).within(LONG).wait().unwrap_err();
+            died.send("the stopped one died").unwrap();
+            assert_eq!(error.kind(), ErrorKind::PeerDead);
+        });
+        // Once it has begun nobody connects any more.
+        let begun = || {
+            let refused = stopped.session.connect(&to).rank(3).within(SOON).wait();
+            refused.is_err_and(|e| e.kind() == ErrorKind::Closed)
+        };
+        while !begun() {}
+        let error = peer.recv(want::Tag).within(LONG).wait().unwrap_err();
+        says.send("the other peer left").unwrap();
+        assert_eq!(error.kind(), ErrorKind::PeerDead);
     });
     assert_eq!(hears.recv(), Ok("the other peer left"));
 }

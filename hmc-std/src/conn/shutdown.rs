@@ -1,5 +1,6 @@
 //! Orderly shutdown of links.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hmc_core::time::Instant;
@@ -24,13 +25,24 @@ pub(crate) fn leave(
     let mut late = None;
     let is_quiet = |l: &Link| l.state() == LinkState::Dead || l.is_rndv_idle() && l.is_idle();
     // A peer that answers nothing delays the goodbye to no other one.
-    let (at_once, others): (Vec<_>, Vec<_>) = links.iter().partition(|link| is_quiet(link));
-    at_once.iter().for_each(|link| link.bye(Instant::NEVER));
-    for link in others {
-        let quiet = |l: &Link| is_quiet(l).then_some(());
+    let mut busy: VecDeque<&Arc<Link>> = links.iter().collect();
+    let say_bye = |link: &Link| {
+        let quiet = is_quiet(link);
+        if quiet {
+            link.bye(Instant::NEVER);
+        }
+        quiet
+    };
+    busy.retain(|link| !say_bye(link));
+    while let Some(link) = busy.pop_front() {
+        let quiet = |l: &Link| {
+            busy.retain(|other| !say_bye(other));
+            is_quiet(l).then_some(())
+        };
         // Messages end by notes on the control connection.
-        let busy = !link.is_rndv_idle();
-        let watch = if busy { crate::link::WaitScope::Both } else { crate::link::WaitScope::Data };
+        let by_messages = !link.is_rndv_idle();
+        let watch =
+            if by_messages { crate::link::WaitScope::Both } else { crate::link::WaitScope::Data };
         if let Err(stop) = link.drive(watch, until, quiet) {
             if stop == WaitStopped::Forked {
                 return Err(forked());
