@@ -111,20 +111,30 @@ impl End {
 
     /// Begins to put a byte at the beginning of a window of the other end.
     pub(crate) fn put(&self, window: &WindowDesc, byte: u8) -> SlotId {
-        self.post(Opcode::Put, window, byte)
+        self.put_when(CompleteWhen::Visible, window, byte)
+    }
+
+    /// As [`End::put`], complete at that point.
+    pub(crate) fn put_when(&self, when: CompleteWhen, window: &WindowDesc, byte: u8) -> SlotId {
+        self.post((Opcode::Put, when), window, byte)
     }
 
     /// As [`End::put`], with a tag that follows the byte.
     pub(crate) fn put_notify(&self, window: &WindowDesc, tag: u64) -> SlotId {
-        self.post(Opcode::PutNotify { tag }, window, 0)
+        self.post((Opcode::PutNotify { tag }, CompleteWhen::Visible), window, 0)
     }
 
-    fn post(&self, opcode: Opcode, window: &WindowDesc, byte: u8) -> SlotId {
+    fn post(
+        &self,
+        (opcode, when): (Opcode, CompleteWhen),
+        window: &WindowDesc,
+        byte: u8,
+    ) -> SlotId {
         let region = self.regions.allocate(1).expect("memory");
         let local = region.slice(0, 1).expect("a byte");
         region.bytes().write_at(local.span, &[byte]).expect("it fits");
         let remote = window.slice(0, 1).expect("a byte");
-        let t = Transfer { opcode, when: CompleteWhen::Visible, local, remote };
+        let t = Transfer { opcode, when, local, remote };
         let mut after = Deferred::default();
         let mut data = self.link.data();
         let op = data.post(&t, Instant::NEVER, &mut OpResources::region(region)).expect("posted");

@@ -49,7 +49,7 @@ impl Link {
         let copied = copies && self.copy_pieces(as_leader, &mut after);
         let ended = after.finished || after.delivered;
         // The answer to a put that was complete locally ends no operation, and the end of the link may wait for it.
-        let may_end = after.came && self.state() == LinkState::Leaving;
+        let may_end = (after.came || ended) && self.state() == LinkState::Leaving;
         if after.came {
             self.idle_waits.reset();
         }
@@ -199,6 +199,9 @@ impl Link {
         }
         if received.rndv || received.space {
             self.run_rndv();
+            if self.state() == LinkState::Leaving {
+                self.answer_bye();
+            }
         }
         if received.bye {
             self.leaving.store(true, Ordering::Release);

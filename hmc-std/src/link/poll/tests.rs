@@ -12,6 +12,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::types::ConnType;
 use hmc_core::wire::advert::{RegionAdvert, WindowBacking, WindowRole};
 use hmc_core::wire::message::ControlMessage;
+use hmc_core::work::CompleteWhen;
 
 use super::{LinkState, Received, Tick};
 use crate::base::clock;
@@ -190,22 +191,29 @@ fn each_thing_received_has_its_own_consequence() {
 
 #[test]
 fn a_peer_that_leaves_is_answered_when_no_operation_runs() {
-    let (near, far) = pair(ConnType::Tcp);
-    let (_region, window) = far.expose(1);
-    let op = near.put(&window, 1);
-    let before = near.event_counts().0;
-    far.link.bye(clock::now().after(Duration::from_millis(10_000)));
-    near.link.poll_ctrl(false);
-    assert!(near.link.was_leaving());
-    assert_eq!((near.link.state(), near.event_counts().0 - before), (LinkState::Leaving, 1));
-    near.link.answer_bye();
-    far.link.poll_ctrl(false);
-    assert_eq!(far.link.state(), LinkState::Leaving, "no BYE while the operation runs");
-    far.run_until_idle();
-    near.link.poll_data(false);
-    assert!(!near.link.is_running(op));
-    far.link.poll_ctrl(false);
-    assert_eq!((far.link.state(), far.event_counts().1), (LinkState::Dead, 1), "now it was sent");
+    // A put that is complete locally runs until its answer.
+    for when in [CompleteWhen::Visible, CompleteWhen::Local] {
+        let (near, far) = pair(ConnType::Tcp);
+        let (_region, window) = far.expose(1);
+        let op = near.put_when(when, &window, 1);
+        let before = near.event_counts().0;
+        far.link.bye(clock::now().after(Duration::from_millis(10_000)));
+        near.link.poll_ctrl(false);
+        assert!(near.link.was_leaving());
+        assert_eq!((near.link.state(), near.event_counts().0 - before), (LinkState::Leaving, 1));
+        near.link.answer_bye();
+        far.link.poll_ctrl(false);
+        assert_eq!(far.link.state(), LinkState::Leaving, "no BYE while the operation runs");
+        far.run_until_idle();
+        near.link.poll_data(false);
+        assert!(!near.link.is_running(op), "{when:?}");
+        far.link.poll_ctrl(false);
+        assert_eq!(
+            (far.link.state(), far.event_counts().1),
+            (LinkState::Dead, 1),
+            "now it was sent"
+        );
+    }
 }
 
 #[test]
