@@ -287,10 +287,11 @@ mod tests {
         assert!(out.status.success(), "it went on: {}", out.status);
     }
 
-    /// Held for so many looks, or without a number until the warning.
+    /// Held for so many looks, or without a number until the warning and two more.
     struct Looked {
         looks: Option<AtomicU32>,
         is_warned: AtomicBool,
+        later: AtomicU32,
         said: Sender<&'static str>,
         wakers: Arc<Wakers>,
     }
@@ -306,7 +307,11 @@ mod tests {
             self.looks.is_none()
         }
         fn is_fenced(&self) -> bool {
-            let Some(looks) = &self.looks else { return self.is_warned.load(Ordering::SeqCst) };
+            let looks = match &self.looks {
+                Some(looks) => looks,
+                None if self.is_warned.load(Ordering::SeqCst) => &self.later,
+                None => return false,
+            };
             looks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_err()
         }
         fn release(&self) {
@@ -329,8 +334,9 @@ mod tests {
         for (looks, words) in [(Some(0), short.clone()), (Some(1), short), (None, long)] {
             let (said, hears) = channel();
             let wakers = Wakers::closed();
-            let is_warned = AtomicBool::new(false);
-            keep(Arc::new(Looked { looks: looks.map(AtomicU32::new), is_warned, said, wakers }));
+            let (looks_left, is_warned) = (looks.map(AtomicU32::new), AtomicBool::new(false));
+            let later = AtomicU32::new(2);
+            keep(Arc::new(Looked { looks: looks_left, is_warned, later, said, wakers }));
             let mut heard = Vec::new();
             while let Ok(word) = hears.recv_timeout(limit) {
                 heard.push(word);
