@@ -164,7 +164,7 @@ fn a_stopped_target_delays_no_goodbye_to_a_peer_that_answers_later() {
     let stopped = Stopped::new();
     let other = Session::builder(2).tcp("127.0.0.1:0").buffer(1 << 16).progress(Progress::Manual);
     let other = other.start().unwrap();
-    let to = other.info().listeners[0].address().clone();
+    let to = other.info().listeners.first().unwrap().address().clone();
     let (peer, window) = std::thread::scope(|s| {
         let accepted = s.spawn(|| other.accept(0).within(LONG).wait().unwrap());
         let there = stopped.session.connect(&to).over(ConnType::Tcp).within(LONG).wait().unwrap();
