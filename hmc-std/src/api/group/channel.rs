@@ -46,12 +46,12 @@ const OFFERED: u64 = 24;
 const FAILED: u64 = 32;
 /// That word if it failed because its time was over.
 const LATE: u64 = 2;
+/// That word if it failed for another reason. The peer can write any other value, which means the same.
+const GAVE_UP: u64 = 1;
 /// Written by the peer: where its latest message lies in its memory, if this end may read it there.
 const SOURCE: u64 = 40;
 /// Written by the peer: the bytes of its latest receive that it has read in this end's memory.
 const READ: u64 = 48;
-/// That word if it failed for another reason. The peer can write any other value, which means the same.
-const GAVE_UP: u64 = 1;
 /// Written by the owner, in a cache line of its own: not 0 while it sleeps.
 const PARKED: u64 = 64;
 /// Offset of the ring.

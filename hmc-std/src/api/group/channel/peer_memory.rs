@@ -1,5 +1,7 @@
 //! The memory of the other member's process, read by process_vm_readv(2).
 
+use std::sync::atomic::{Ordering, fence};
+
 use hmc_core::range::ByteRange;
 use hmc_mem::os::cma;
 use hmc_mem::os::io::IoError;
@@ -20,7 +22,8 @@ pub(super) struct PeerMemory {
 impl PeerMemory {
     /// Of the peer whose window is `theirs`, if both ends agreed to reads, and the end of its process can be seen.
     pub(super) fn of(peer: &Peer, theirs: &MappedWindow) -> Option<Self> {
-        if !peer.link.has_group_reads || theirs.has_owner_ended().is_none() {
+        let agreed = peer.shared.config.cma && peer.link.has_group_reads;
+        if !agreed || theirs.has_owner_ended().is_none() {
             return None;
         }
         let life = peer.link.data().plane().peer_life();
@@ -47,6 +50,9 @@ impl PeerMemory {
         // SAFETY: `pid` is not the number of this process, which keeps its own: the channel was made with another one, and a forked
         // child uses no channel of its parent.
         let read = unsafe { cma::read(self.pid, address, into, span) };
+        // Pairs with the fence of `MappedWindow::publish`: what a sender says before it changes its bytes is seen from here on, if
+        // any of the changed ones was read.
+        fence(Ordering::SeqCst);
         // The mark is set, or the stream has ended, before the process's memory goes: without both, the number was its own.
         if has_ended() { Ok(false) } else { read.map(|()| true) }
     }

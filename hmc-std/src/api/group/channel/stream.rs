@@ -1,7 +1,7 @@
 //! One message of a channel. Each member announces the number and length of its latest message and of its latest receive, and both
 //! compare the lengths. A message is sent when all its bytes are in the ring and the receiver has announced as many.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use hmc_core::limits::MAX_CHUNK_BYTES;
 use hmc_core::range::{Extent, Side};
@@ -282,7 +282,11 @@ impl Stream<'_, '_> {
         let (Some(memory), Ok(there)) = (&channel.memory, there) else {
             return self.refuse().map(|()| false);
         };
-        if channel.word(FAILED)? != 0 {
+        // A sender that withdraws its bytes says so before it changes them, or finds the gate of this end's window shut: that of a link
+        // that is over here.
+        let may_change =
+            || -> Result<bool> { Ok(channel.word(FAILED)? != 0 || channel.has_left(peer)) };
+        if may_change()? {
             return Ok(false);
         }
         let (there, _) = there.split_at_most(self.done).1.split_at_most(READ_BYTES);
@@ -296,9 +300,7 @@ impl Stream<'_, '_> {
                 return self.refuse().map(|()| false);
             }
         }
-        // Pairs with the fence of `MappedWindow::publish`: a sender that withdraws its bytes says so before it changes them.
-        fence(Ordering::SeqCst);
-        if channel.word(FAILED)? != 0 {
+        if may_change()? {
             return Ok(false);
         }
         self.done = self.done.saturating_add(there.len());

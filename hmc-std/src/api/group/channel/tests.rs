@@ -362,8 +362,9 @@ fn a_refused_message_goes_through_the_ring() {
 }
 
 #[test]
-fn a_message_is_read_where_it_lies_unless_it_is_withdrawn() {
-    for is_withdrawn in [false, true] {
+fn a_message_is_read_where_it_lies_unless_it_is_withdrawn_or_the_link_is_over() {
+    // A sender whose own end of the link is shut can withdraw nothing.
+    for why in [None, Some(ErrorKind::DeadlineExceeded), Some(ErrorKind::PeerDead)] {
         let mut rig = Rig::new("read");
         rig.channel.memory = Some(PeerMemory::of_this(PeerLife::default()));
         let message: Vec<u8> = (0..5 << 20).map(|n: u32| n.to_le_bytes()[1]).collect();
@@ -375,13 +376,15 @@ fn a_message_is_read_where_it_lies_unless_it_is_withdrawn() {
         rig.write(OFFERED, announcement(1, len));
         assert!(!stream.move_on().expect("some pieces") && stream.has_more);
         assert_eq!(rig.told(READ), announcement(1, 4 << 20));
-        if is_withdrawn {
-            rig.write(FAILED, 2);
+        match why {
+            Some(ErrorKind::DeadlineExceeded) => rig.write(FAILED, 2),
+            Some(_) => rig.peer.link.close(false, "the test ends it"),
+            None => {}
         }
         let over = stream.move_on().map_err(|e| e.kind());
         drop(stream);
-        if is_withdrawn {
-            assert_eq!(over, Err(ErrorKind::DeadlineExceeded));
+        if let Some(why) = why {
+            assert_eq!(over, Err(why));
             assert!(into.iter().skip(4 << 20).all(|b| *b == GUARD_BYTE));
         } else {
             assert_eq!(over, Ok(true));
