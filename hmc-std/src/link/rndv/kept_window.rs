@@ -2,7 +2,7 @@
 //!
 //! A message into a part of such a region needs no window of its own, whose pages the peer would map and forget, and of whose end it
 //! would be told. A window serves one message at a time: it is open from READY until the sender has reported that all its puts have
-//! ended. When a message fails it is revoked, as any.
+//! ended, or, of a message whose bytes are counted, until all of them were put. When a message fails it is revoked, as any.
 
 use hmc_core::region::WindowDesc;
 use hmc_mem::registered::{CachedHandle, Registered as _};

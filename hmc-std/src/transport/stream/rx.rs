@@ -115,9 +115,8 @@ impl Rx {
         self.end.saturating_sub(self.start)
     }
 
-    /// Stops writing into a window: the rest of its frames is discarded, and puts that have not begun fail with `why`. Returns
-    /// whether one was under way.
-    pub(super) fn divert_window(&mut self, id: WindowId, of: Epoch, why: Failure) -> bool {
+    /// Stops writing into a window: the rest of its frames is discarded, and puts that have not begun fail with `why`.
+    pub(super) fn divert_window(&mut self, id: WindowId, of: Epoch, why: Failure) {
         let is_hit = |dest: &Dest| match dest {
             Dest::Window { window, epoch, .. } => *window == id && *epoch == of,
             Dest::Answer { .. } | Dest::Discard { .. } => false,
@@ -128,11 +127,9 @@ impl Rx {
                 *writing = writing.map(|w| PutInProgress { fault: Some(why), ..w });
             }
         }
-        let under_way = self.body.as_mut().filter(|body| is_hit(&body.dest));
-        under_way.is_some_and(|body| {
+        if let Some(body) = self.body.as_mut().filter(|body| is_hit(&body.dest)) {
             body.dest = Dest::Discard { left: body.dest.left() };
-            true
-        })
+        }
     }
 
     /// Stops writing the answer of our get `of` into local memory.

@@ -84,7 +84,9 @@ impl StreamDataPlane {
         let len = u64::from(f.len);
         let writing = match self.target.writing {
             Some(w) if w.seq == f.seq => {
-                if f.offset.checked_sub(w.start) != Some(w.done) || len > w.left {
+                let goes_on = w.window == (f.window, f.epoch)
+                    && f.offset.checked_sub(w.start) == Some(w.done);
+                if !goes_on || len > w.left {
                     return Err(DataCloseReason::Protocol("a put that does not continue"));
                 }
                 w
@@ -93,6 +95,7 @@ impl StreamDataPlane {
             // The whole range is checked before its first byte is written.
             None => PutInProgress {
                 seq: f.seq,
+                window: (f.window, f.epoch),
                 start: f.offset,
                 done: 0,
                 left: f.total,
@@ -298,9 +301,9 @@ impl StreamDataPlane {
     pub(super) fn refuse_window(&mut self, id: WindowId, epoch: Epoch) -> Result<(), WindowFault> {
         self.windows.apply(id, epoch, WindowTransition::Revoke)?;
         let revoked = Failure::Window(WindowFault::Revoked);
-        if self.rx.divert_window(id, epoch, revoked)
-            && let Some(w) = &mut self.target.writing
-        {
+        self.rx.divert_window(id, epoch, revoked);
+        // Also between two of its frames: the window may be open again when the next one comes.
+        if let Some(w) = self.target.writing.as_mut().filter(|w| w.window == (id, epoch)) {
             w.fault = Some(revoked);
         }
         self.tx.divert_window(id, epoch);

@@ -24,6 +24,7 @@ const _: () = assert!(max_answers(true) == hmc_core::wire::held::of_data(DataKin
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PutInProgress {
     pub(super) seq: u32,
+    pub(super) window: (WindowId, Epoch),
     /// The first byte in the window; of those behind it so many have come.
     pub(super) start: u64,
     pub(super) done: u64,

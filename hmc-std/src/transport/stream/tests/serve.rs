@@ -313,3 +313,38 @@ fn bytes_of_puts_are_counted_until_their_window_is_revoked() {
     assert!(matches!(bench.plane.revoke(id, epoch), Ok(Fence::Passed)));
     assert!(!bench.plane.are_all_put(id, epoch));
 }
+
+/// Its first frame was stored before the window was opened for what is counted.
+#[test]
+fn a_put_between_whose_frames_its_window_was_closed_is_refused() {
+    let mut bench = Bench::local();
+    let region = bench.region(64);
+    let window = bench.window(&region);
+    let (id, epoch) = (window.window, window.epoch);
+    let whole = asked(DataKind::Write, 0, &window, 64);
+    bench.send(&DataFrame { len: 16, flags: DataFlags::empty(), ..whole }, &[1; 16]);
+    bench.plane.poll_peer(true);
+    assert!(matches!(bench.plane.revoke(id, epoch), Ok(Fence::Passed)));
+    bench.plane.windows().apply(id, epoch, WindowTransition::Close).expect("it is revoked");
+    assert!(bench.plane.reopen(id, epoch, (0, 64)));
+    bench.plane.count_puts(id, epoch, 64);
+    bench.send(&DataFrame { offset: 16, len: 48, ..whole }, &[2; 48]);
+    bench.plane.poll_peer(true);
+    assert_eq!(bench.frames().pop().expect("an answer").why(), Some(REVOKED));
+    assert!(!bench.plane.are_all_put(id, epoch));
+    assert_eq!(bytes(&region), [vec![1; 16], vec![0; 48]].concat());
+}
+
+#[test]
+fn a_put_goes_on_in_the_window_where_it_began() {
+    let mut bench = Bench::local();
+    let region = bench.region(64);
+    let (window, other) = (bench.window(&region), bench.window(&region));
+    let whole = asked(DataKind::Write, 0, &window, 64);
+    bench.send(&DataFrame { len: 16, flags: DataFlags::empty(), ..whole }, &[1; 16]);
+    let elsewhere = asked(DataKind::Write, 0, &other, 64);
+    bench.send(&DataFrame { offset: 16, len: 48, ..elsewhere }, &[2; 48]);
+    bench.plane.poll_peer(true);
+    let why = DataCloseReason::Protocol("a put that does not continue");
+    assert_eq!(bench.plane.close_reason(), Some(why));
+}
