@@ -159,12 +159,13 @@ impl Link {
         r
     }
 
-    /// Posts a receive. The state runs only if that may match a message, or if the link is over.
+    /// Posts a receive. The state runs only if that may match a message, or ends the receive.
     pub(crate) fn post_recv(&self, want: PostedRecv) -> Arc<MessageHandle> {
         let _follow_up = self.follow_ups.begin();
+        let is_in_time = want.deadline > self.clock.now();
         let (handle, waits) = {
             let mut state = self.live_rndv();
-            let waits = state.is_nothing_unmatched();
+            let waits = is_in_time && state.is_nothing_unmatched();
             (state.receive(want), waits)
         };
         // After `live_rndv`, as the next poll would: it ends what a link that is over has.
@@ -180,7 +181,12 @@ impl Link {
     pub(crate) fn rndv_storage<R>(&self, change: impl FnOnce(&mut RndvState) -> R) -> R {
         let _follow_up = self.follow_ups.begin();
         let r = change(&mut lock(&self.rndv.state));
-        self.run_if_marked();
+        if self.state() == LinkState::Dead {
+            // What is kept for later messages goes.
+            self.end_rndvs();
+        } else {
+            self.run_if_marked();
+        }
         r
     }
 

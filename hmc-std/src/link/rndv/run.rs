@@ -308,7 +308,8 @@ impl RndvState {
             match output {
                 ReceiverOutput::Send(note) => {
                     let opens = matches!(note, RndvMsg::Ready { .. });
-                    if opens && w.kept.is_some() && !host.reopen(&w.window, w.part()) {
+                    let part = w.part(machine.len());
+                    if opens && w.kept.is_some() && !host.reopen(&w.window, part) {
                         machine.end(RndvError::Failed(Failure::Unsupported));
                         continue;
                     }

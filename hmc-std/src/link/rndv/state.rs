@@ -175,9 +175,9 @@ impl PostedRecv {
         if self.exact { len == self.space } else { len <= self.space }
     }
 
-    /// The part of its window that its memory is: offset and length.
-    pub(super) const fn part(&self) -> (u64, u64) {
-        (self.at, self.space)
+    /// The part of its window that a message of `len` bytes fills: offset and length.
+    pub(super) const fn part(&self, len: u64) -> (u64, u64) {
+        (self.at, len)
     }
 
     /// Where a message of `len` bytes is to be put. Only asked when there is space for it.
