@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hmc_core::time::Instant;
+use hmc_core::time::{Duration, Instant};
 
 use crate::base::clock;
 use crate::base::error::Result;
@@ -11,6 +11,9 @@ use crate::base::process::forked;
 use crate::base::wait_limit::{WaitLimit, WaitStopped};
 use crate::link::{Link, LinkState};
 use crate::state::inner::SessionInner;
+
+/// So often a wait for one peer looks at the others.
+const BETWEEN_LOOKS: Duration = Duration::from_nanos(1_000_000);
 
 /// Ends links in order: waits for what was posted and for the answers to puts that were complete locally, says BYE, waits for the peers' BYE.
 pub(crate) fn leave(
@@ -34,9 +37,14 @@ pub(crate) fn leave(
         quiet
     };
     busy.retain(|link| !say_bye(link));
+    let mut looked = clock::now();
     while let Some(link) = busy.pop_front() {
         let quiet = |l: &Link| {
-            busy.retain(|other| !say_bye(other));
+            let now = clock::now();
+            if now.since(looked) >= BETWEEN_LOOKS {
+                looked = now;
+                busy.retain(|other| !say_bye(other));
+            }
             is_quiet(l).then_some(())
         };
         // Messages end by notes on the control connection.
