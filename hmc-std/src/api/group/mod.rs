@@ -31,7 +31,8 @@
 //! of it in their next wait for it. A member whose deadline passed ends its partners as `DeadlineExceeded`, also those whose own deadlines
 //! are later. A member that writes wrong counts into a
 //! window fails the collective as `Protocol`. A group in which a collective failed is broken: members may stand at different
-//! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then. Once all
+//! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then, or, of up to 1 MiB that
+//! were read in a sender's memory, what that has there after its call. Once all
 //! members have seen the failure, nothing of it is left on their links: make a new group.
 //!
 //! A future that is dropped after its first poll breaks the group: messages of its round are withdrawn, their partners fail as
