@@ -44,6 +44,16 @@ fn end(from: RndvRole, how: Result<(), AbortReason>) -> RndvMsg {
     RndvMsg::End { id: ID, from, how }
 }
 
+/// The receiver has the message.
+fn good() -> RndvMsg {
+    end(RndvRole::Receiver, Ok(()))
+}
+
+/// The sender takes it back.
+fn withdrawn() -> RndvMsg {
+    end(RndvRole::Sender, Err(AbortReason::Cancelled))
+}
+
 /// What was asked for, without the puts' and copies' ranges.
 fn sender_outputs(s: &mut Sender) -> Vec<SenderOutput> {
     std::iter::from_fn(|| s.poll()).take(32).collect()

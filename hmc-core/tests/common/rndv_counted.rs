@@ -6,7 +6,9 @@ use hmc_core::rndv::{AbortReason, RecvTarget, RndvError, RndvMsg, RndvRole, Viol
 use hmc_core::window::WindowFault;
 use hmc_core::work::Failure;
 
-use super::{ID, LEN, area, end, pump_sender, receiver_outputs, sender_outputs, staged};
+use super::{
+    ID, LEN, area, end, good, pump_sender, receiver_outputs, sender_outputs, staged, withdrawn,
+};
 
 const CANCELLED: RndvError = RndvError::Here(AbortReason::Cancelled);
 
@@ -32,14 +34,6 @@ fn ready() -> Receiver {
     assert_eq!(receiver_outputs(&mut r), [ReceiverOutput::Send(RndvMsg::Ready { id: ID, target })]);
     assert!(r.is_counted());
     r
-}
-
-fn good() -> RndvMsg {
-    end(RndvRole::Receiver, Ok(()))
-}
-
-fn withdrawn() -> RndvMsg {
-    end(RndvRole::Sender, Err(AbortReason::Cancelled))
 }
 
 /// The rows of the stored table.

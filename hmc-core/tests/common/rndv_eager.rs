@@ -6,7 +6,7 @@ use hmc_core::rndv::sender::{Sender, SenderOutput, SenderPhase};
 use hmc_core::rndv::{AbortReason, OfferCounter, RndvError, RndvId, RndvMsg, RndvRole, Violation};
 use hmc_core::work::Failure;
 
-use super::{ID, LEN, end, receiver_outputs, sender_outputs, staged};
+use super::{ID, LEN, end, good, receiver_outputs, sender_outputs, staged, withdrawn};
 
 const CANCELLED: RndvError = RndvError::Here(AbortReason::Cancelled);
 
@@ -31,14 +31,6 @@ fn copy(r: &mut Receiver) {
         panic!("{outputs:?}");
     };
     assert_eq!((to.offset(), to.len()), (0, LEN));
-}
-
-fn good() -> RndvMsg {
-    end(RndvRole::Receiver, Ok(()))
-}
-
-fn withdrawn() -> RndvMsg {
-    end(RndvRole::Sender, Err(AbortReason::Cancelled))
 }
 
 /// The rows of the stored table.
