@@ -15,15 +15,12 @@ mod rndv_eager;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use hmc_core::limits::{MAX_RNDV, MAX_RNDV_HALF_BYTES};
+use hmc_core::limits::MAX_RNDV_HALF_BYTES;
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::rndv::receiver::{Receiver, ReceiverOutput};
 use hmc_core::rndv::sender::{PutChunk, Sender, SenderOutput};
-use hmc_core::rndv::{
-    AbortReason, OfferCounter, RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole,
-    Violation,
-};
+use hmc_core::rndv::{AbortReason, RecvTarget, RndvError, RndvId, RndvMode, RndvMsg, RndvRole};
 use hmc_core::window::WindowFault;
 use hmc_core::work::Failure;
 
@@ -479,21 +476,6 @@ fn an_end_ends_once_and_the_first_reason_stays() {
     let all: Vec<_> = outputs.iter().filter(|o| ended(o)).collect();
     assert_eq!(all, [&SenderOutput::Ended(Err(RndvError::Here(AbortReason::Cancelled)))]);
     assert!(s.is_finished());
-}
-
-#[test]
-fn offers_are_numbered_and_counted() {
-    let mut i = OfferCounter::new();
-    let number = |want, got| Err(Violation::Number { want: RndvId(want), got: RndvId(got) });
-    assert_eq!(i.offer(RndvId(1)), number(0, 1));
-    for n in 0..MAX_RNDV {
-        assert_eq!(i.offer(RndvId(n)), Ok(()));
-    }
-    assert_eq!(i.offer(RndvId(MAX_RNDV - 1)), number(MAX_RNDV, MAX_RNDV - 1));
-    let many = Err(Violation::TooMany { limit: MAX_RNDV });
-    assert_eq!(i.offer(RndvId(MAX_RNDV)), many);
-    i.offer_finished();
-    assert_eq!(i.offer(RndvId(MAX_RNDV)), Ok(()));
 }
 
 #[test]

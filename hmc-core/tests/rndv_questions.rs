@@ -1,11 +1,14 @@
 //! What the two ends of a message answer when they are asked, and messages of special lengths.
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "tests may panic")]
 
+use hmc_core::limits::MAX_RNDV;
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, WindowId, WindowSlice};
 use hmc_core::rndv::receiver::{Receiver, ReceiverOutput};
 use hmc_core::rndv::sender::{Sender, SenderOutput};
-use hmc_core::rndv::{AbortReason, RecvTarget, RndvError, RndvId, RndvMsg, RndvRole, Violation};
+use hmc_core::rndv::{
+    AbortReason, OfferCounter, RecvTarget, RndvError, RndvId, RndvMsg, RndvRole, Violation,
+};
 use hmc_core::wire::cursor::{Reader, WireErrorKind, Writer};
 use hmc_core::wire::rndv::{emit_rndv, parse_rndv, rndv_len};
 use hmc_core::work::Failure;
@@ -232,4 +235,19 @@ fn an_end_after_the_last_word_changes_nothing() {
     assert_eq!(r.poll(), None, "not fenced yet");
     r.fenced();
     assert_eq!(r.poll(), Some(ReceiverOutput::Free));
+}
+
+#[test]
+fn offers_are_numbered_and_counted() {
+    let mut i = OfferCounter::new();
+    let number = |want, got| Err(Violation::Number { want: RndvId(want), got: RndvId(got) });
+    assert_eq!(i.offer(RndvId(1)), number(0, 1));
+    for n in 0..MAX_RNDV {
+        assert_eq!(i.offer(RndvId(n)), Ok(()));
+    }
+    assert_eq!(i.offer(RndvId(MAX_RNDV - 1)), number(MAX_RNDV, MAX_RNDV - 1));
+    let many = Err(Violation::TooMany { limit: MAX_RNDV });
+    assert_eq!(i.offer(RndvId(MAX_RNDV)), many);
+    i.offer_finished();
+    assert_eq!(i.offer(RndvId(MAX_RNDV)), Ok(()));
 }
