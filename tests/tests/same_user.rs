@@ -6,7 +6,7 @@
     reason = "tests may panic"
 )]
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use hmc_core::wire::message::ControlMessage;
 use hmc_core::wire::proof::{Challenge, Proof};
 use hmc_core::wire::reject::RejectReason;
 use hmc_std::address::Address;
-use hmc_std::{ErrorKind, PeerRank, Session};
+use hmc_std::{ErrorKind, PeerRank, Session, SessionBuilder};
 use hmc_testkit::buffers::BufferTransfers as _;
 use hmc_tests::actor::Actor;
 use hmc_tests::attack::{Context, ranks};
@@ -46,6 +46,21 @@ fn server(secret: &Path) -> (Session, SocketAddr) {
         Session::builder(1).tcp("127.0.0.1:0").secret_file(secret).buffer(4096).start().unwrap();
     let at = s.tcp_addr().unwrap();
     (s, at)
+}
+
+/// A session that listens on a port of `ours`, and a listener with the same port of `other`: a port that is free on one
+/// address may be in use on the other.
+fn on_one_port(ours: [u8; 4], other: [u8; 4], session: &SessionBuilder) -> (Session, TcpListener) {
+    for _ in 0..100 {
+        let listener = TcpListener::bind((IpAddr::from(other), 0)).unwrap();
+        let at = SocketAddr::new(ours.into(), listener.local_addr().unwrap().port());
+        match session.clone().tcp(&at.to_string()).start() {
+            Ok(s) => return (s, listener),
+            Err(e) if e.to_string().contains("in use") => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+    panic!("no port is free on both addresses");
 }
 
 /// A client without a proof, and without memory or rank of its own.
@@ -187,11 +202,11 @@ fn proxy(listener: TcpListener, at: SocketAddr) {
 #[test]
 fn a_proxy_between_two_who_know_the_secret_is_refused() {
     let dir = scratch("relay");
-    let (server, at) = server(&dir.join("secret"));
+    let session = Session::builder(1).secret_file(dir.join("secret")).buffer(4096);
+    let (server, other) = on_one_port([127, 0, 0, 1], [127, 0, 0, 2], &session);
+    let at = server.tcp_addr().unwrap();
     let s = Session::builder(2).secret_file(dir.join("secret")).start().unwrap();
-    for there in ["127.0.0.1:0".parse().unwrap(), SocketAddr::new([127, 0, 0, 2].into(), at.port())]
-    {
-        let listener = TcpListener::bind(there).unwrap();
+    for listener in [TcpListener::bind("127.0.0.1:0").unwrap(), other] {
         let there = listener.local_addr().unwrap();
         proxy(listener, at);
         let e = s.connect(&Address::Tcp(there)).rank(1).wait().expect_err("a relay");
@@ -202,9 +217,8 @@ fn a_proxy_between_two_who_know_the_secret_is_refused() {
     }
     assert!(server.peers().is_empty());
     let open = |rank| Session::builder(rank).insecure_loopback().buffer(4096);
-    let lax = open(1).tcp("127.0.0.1:0").start().unwrap();
+    let (lax, listener) = on_one_port([127, 0, 0, 1], [127, 0, 0, 2], &open(1));
     let at = lax.tcp_addr().unwrap();
-    let listener = TcpListener::bind(("127.0.0.2", at.port())).unwrap();
     let there = listener.local_addr().unwrap();
     proxy(listener, at);
     let s = open(2).start().unwrap();
@@ -264,13 +278,10 @@ fn a_proof_is_good_for_one_connection() {
 fn a_dialer_is_not_made_to_answer_its_own_challenge() {
     let dir = scratch("mirror");
     // It may have peers of its own rank: a mirror says the dialer's.
-    let server = Session::builder(1).tcp("127.0.0.1:0").secret_file(dir.join("secret"));
-    let server = server.private_ranks().buffer(4096).start().unwrap();
+    let session = Session::builder(1).secret_file(dir.join("secret")).private_ranks().buffer(4096);
+    let (server, other) = on_one_port([127, 0, 0, 1], [127, 0, 0, 2], &session);
     let at = server.tcp_addr().unwrap();
-    for ip in [[127, 0, 0, 1], [127, 0, 0, 2]] {
-        // The same port where that can be had.
-        let port = if ip[3] == 1 { 0 } else { at.port() };
-        let listener = TcpListener::bind((std::net::IpAddr::from(ip), port)).unwrap();
+    for listener in [TcpListener::bind("127.0.0.1:0").unwrap(), other] {
         let there = listener.local_addr().unwrap();
         let mirror = std::thread::spawn(move || {
             let (mut victim, _) = listener.accept().unwrap();
@@ -300,10 +311,9 @@ fn a_process_of_another_job_at_the_same_socket_is_not_taken_for_the_expected_one
 fn the_port_of_a_local_peer_leads_to_that_peer_and_nobody_else() {
     let dir = scratch("port");
     let uds = dir.join("uds");
-    let server = Session::builder(1).tcp("127.0.0.2:0").uds(&uds).secret_file(dir.join("secret"));
-    let server = server.buffer(4096).start().unwrap();
+    let session = Session::builder(1).uds(&uds).secret_file(dir.join("secret")).buffer(4096);
+    let (server, other) = on_one_port([127, 0, 0, 2], [127, 0, 0, 1], &session);
     let at = server.tcp_addr().unwrap();
-    let other = TcpListener::bind(("127.0.0.1", at.port())).unwrap();
     other.set_nonblocking(true).unwrap();
     let dial = |rank, address| {
         let s =
