@@ -25,9 +25,6 @@ pub(super) const MAX_PARK_NS: u64 = 50_000_000;
 /// The same while another thread acts on what it has taken.
 pub(super) const ACTING_PARK_NS: u64 = 200_000;
 
-/// Of so many looks of a waiter that spins one goes to a data plane that has been idle.
-pub(super) const RARE: u8 = 8;
-
 /// A waiter that spins for a message that comes through a ring looks so many times at the ring alone between two polls.
 const GLANCES: u8 = 8;
 
@@ -53,17 +50,15 @@ impl Link {
             }
             if let Some(lead) = self.leader_lock.try_lead() {
                 let worker = self.worker();
-                // While a ring brings the messages and the data plane is idle, the background thread keeps that: to take it and give it
-                // back are system calls.
-                let lazily = is_idle && watch == WaitScope::Both && self.ctrl().receives_by_ring();
-                let mut claims = if lazily { WaitScope::Ctrl } else { watch };
+                // The background thread keeps a data plane that is idle: to take it and give it back are system calls.
+                let mut claims = if is_idle { WaitScope::Ctrl } else { watch };
                 self.set_claimed(claims, true);
                 let drives = worker.as_ref().filter(|_| self.drives_worker(watch));
                 if let Some(worker) = drives {
                     worker.shared.claim();
                 }
-                let scope = (watch, is_idle, &mut claims);
-                let found = self.lead(scope, timer.park_until(), worker.as_ref(), &mut look);
+                let found =
+                    self.lead((watch, &mut claims), timer.park_until(), worker.as_ref(), &mut look);
                 self.set_claimed(claims, false);
                 if let Some(worker) = drives {
                     worker.shared.release();
@@ -116,7 +111,7 @@ impl Link {
     /// Drives until `look` finds something or the deadline passes.
     fn lead<R>(
         &self,
-        (watch, is_idle, claims): (WaitScope, bool, &mut WaitScope),
+        (watch, claims): (WaitScope, &mut WaitScope),
         deadline: Instant,
         worker: Option<&Worker>,
         look: &mut impl FnMut(&Self) -> Option<R>,
@@ -127,8 +122,6 @@ impl Link {
         let mut outcome = WaitOutcome::Found;
         let mut slept_out = false;
         let mut hung_up = false;
-        // Of the next looks, those that pass over the data plane.
-        let mut passes: u8 = 0;
         // Of the next looks, those at the ring alone.
         let mut glances: u8 = 0;
         loop {
@@ -144,8 +137,7 @@ impl Link {
                 continue;
             }
             self.data_fairness.yield_to_waiters();
-            let looks_at_data = *claims != WaitScope::Ctrl && passes == 0;
-            let mut busy = looks_at_data && self.poll_data(true);
+            let mut busy = *claims != WaitScope::Ctrl && self.poll_data(true);
             if watch != WaitScope::Data {
                 busy |= self.poll_ctrl(true);
             }
@@ -168,21 +160,20 @@ impl Link {
                 spin_until = now.after(spin_for);
             }
             let has_work = watch != WaitScope::Ctrl && self.data().has_work();
-            if *claims != watch && (has_work || now >= spin_until && !busy) {
+            // Bytes of the peer may follow what came, if that was not what is waited for.
+            let follows = *claims != watch && busy && !self.ctrl().receives_by_ring();
+            if *claims != watch && (has_work || follows || now >= spin_until && !busy) {
                 self.set_claimed(WaitScope::Data, true);
                 *claims = watch;
                 continue;
             }
             if busy || now < spin_until || has_work {
                 outcome.spun();
-                let passes_over = is_idle && !busy && !has_work;
-                passes = if passes_over { passes.checked_sub(1).unwrap_or(RARE - 1) } else { 0 };
                 let by_ring_alone = *claims == WaitScope::Ctrl && self.ctrl().receives_by_ring();
                 glances = if by_ring_alone && !busy { GLANCES } else { 0 };
                 std::hint::spin_loop();
                 continue;
             }
-            passes = 0;
             if let Some(Worker { shared, waker }) = worker {
                 waker.park();
                 // What ended before that woke nobody.

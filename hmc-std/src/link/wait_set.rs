@@ -10,11 +10,14 @@ use hmc_mem::leader::{Handoff, LeaderGuard};
 use rustix::event::{PollFd, PollFlags};
 
 use super::park_waker::ParkWaker;
-use super::wait::{ACTING_PARK_NS, MAX_PARK_NS, RARE};
+use super::wait::{ACTING_PARK_NS, MAX_PARK_NS};
 use super::{Link, WaitScope, increment};
 use crate::base::clock;
 use crate::base::polling;
 use crate::io::reactor::flags;
+
+/// Of so many looks of a waiter that spins one goes to a data plane that has been idle.
+const RARE: u8 = 8;
 
 /// A link that is waited for.
 struct WaitEntry<'a> {
