@@ -11,12 +11,13 @@ use hmc_core::types::Access;
 use hmc_core::wire::data::{DATA_FRAME_BYTES, DataFlags, DataFrame, DataKind};
 use hmc_core::wire::hello::Features;
 use hmc_core::wire::message::ControlMessage;
-use hmc_std::Message;
-use hmc_tests::env::Via;
+use hmc_std::{ErrorKind, Message, Op, Span};
+use hmc_tests::env::{Via, until};
 use hmc_tests::raw_frames::{frame, read_frame};
 use hmc_tests::rogue::wide_window;
 use hmc_tests::wrong::rig::{LIE, Rig};
 use hmc_tests::wrong::target::Target;
+use rustix::net::{Shutdown, shutdown};
 
 const LONG: Duration = Duration::from_secs(30);
 const ID: RndvId = RndvId(0);
@@ -99,22 +100,28 @@ fn an_end_of_the_sender_ends_the_link() {
     rig.assert_ended("its sender's END", "a note of a message came that may not come now");
 }
 
-#[test]
-fn a_send_ends_with_the_receivers_end_and_the_answer_to_its_put() {
-    let mut target = Target::new(Via::Tcp);
-    let mut rig = rig(&mut target);
+/// A message of the session to the peer, which has all its bytes.
+fn sent(rig: &mut Rig<'_>) -> Op<Span> {
     let message = vec![7; usize::try_from(LEN).unwrap()];
     let source = rig.target.session.memory().allocate(LEN).unwrap();
     let mut span = source.take_all().unwrap();
     span.write_at(0, &message).unwrap();
     let send = rig.peer.send_data(span).within(LONG).start().unwrap();
-    assert_eq!(receive_note(&mut rig), Ok(RndvMsg::Offer { id: ID, len: LEN }));
+    assert_eq!(receive_note(rig), Ok(RndvMsg::Offer { id: ID, len: LEN }));
     let place = RecvTarget::direct(wide_window().slice(0, LEN).unwrap());
-    send_note(&mut rig, RndvMsg::Ready { id: ID, target: place });
+    send_note(rig, RndvMsg::Ready { id: ID, target: place });
     let (mut head, mut got) = ([0; DATA_FRAME_BYTES], vec![0; message.len()]);
     rig.rogue.data.read_exact(&mut head).unwrap();
     rig.rogue.data.read_exact(&mut got).unwrap();
     assert!(got == message);
+    send
+}
+
+#[test]
+fn a_send_ends_with_the_receivers_end_and_the_answer_to_its_put() {
+    let mut target = Target::new(Via::Tcp);
+    let mut rig = rig(&mut target);
+    let send = sent(&mut rig);
     send_note(&mut rig, end(RndvRole::Receiver, Ok(())));
     rig.rogue.control.write_all(&frame(&ControlMessage::Tag(1))).unwrap();
     assert_eq!(rig.peer.recv(hmc_std::want::Tag).wait().unwrap(), 1);
@@ -124,4 +131,24 @@ fn a_send_ends_with_the_receivers_end_and_the_answer_to_its_put() {
     assert_eq!(send.wait().unwrap().bytes, LEN);
     rig.peer.send(Message::Tag(2)).wait().unwrap();
     assert_eq!(receive_note(&mut rig), Err(2), "no word of its own");
+}
+
+/// The receiver ends after it said that it has all: the connection of the put can end before that is read.
+#[test]
+fn a_send_whose_answer_is_lost_ends_as_its_receiver_says() {
+    for says_so in [true, false] {
+        let mut target = Target::new(Via::Tcp);
+        let mut rig = rig(&mut target);
+        let send = sent(&mut rig);
+        shutdown(&rig.rogue.data, Shutdown::Both).unwrap();
+        until("the end is seen", LONG, || (!rig.peer.is_connected()).then_some(()));
+        if says_so {
+            send_note(&mut rig, end(RndvRole::Receiver, Ok(())));
+            assert_eq!(send.wait().expect("it was received").bytes, LEN);
+        } else {
+            drop(rig.rogue);
+            let failed = send.wait().expect_err("nobody knows");
+            assert_eq!(failed.error().kind(), ErrorKind::PeerDead);
+        }
+    }
 }

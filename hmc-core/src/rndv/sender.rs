@@ -77,7 +77,7 @@ pub struct Sender {
     landed: [bool; 2],
     offered: bool,
     withdrawn: bool,
-    /// A put found the target revoked.
+    /// A put found the target revoked, or its answer was lost: how the message ends is told otherwise.
     refused: bool,
     /// Whether the END that was sent was `Ok`.
     end_sent: Option<bool>,
@@ -244,6 +244,8 @@ impl Sender {
             Err(Failure::Window(
                 WindowFault::Revoked | WindowFault::Unknown | WindowFault::StaleEpoch,
             )) => self.refused = true,
+            // The answer was lost with the connection, the bytes perhaps not: the receiver's END tells, or the link's end.
+            Err(Failure::PeerDead) if self.is_counted() => self.refused = true,
             Err(failure) => self.end(RndvError::Failed(failure)),
         }
     }

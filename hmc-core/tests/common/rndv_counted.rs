@@ -86,6 +86,25 @@ fn a_counted_message_is_over_with_the_receivers_end() {
     assert!(s.is_finished());
 }
 
+/// The connection of its put is lost: only the receiver knows whether the bytes came, and its END may be on its way.
+#[test]
+fn a_counted_message_whose_answer_is_lost_ends_as_the_receiver_says() {
+    let lost = || {
+        let mut s = putting();
+        s.put_done(0, Err(Failure::PeerDead));
+        assert_eq!(sender_outputs(&mut s), [], "nothing is known");
+        s
+    };
+    let mut good_end = lost();
+    good_end.receive(&good()).unwrap();
+    assert_eq!(sender_outputs(&mut good_end), [SenderOutput::Ended(Ok(LEN)), SenderOutput::Free]);
+    let mut dead = lost();
+    dead.end(RndvError::PeerDead);
+    let ended = SenderOutput::Ended(Err(RndvError::PeerDead));
+    assert_eq!(sender_outputs(&mut dead), [ended, SenderOutput::Free]);
+    assert!(good_end.is_finished() && dead.is_finished());
+}
+
 #[test]
 fn without_bytes_nothing_is_counted() {
     let mut r = Receiver::new(ID, 0).counted();

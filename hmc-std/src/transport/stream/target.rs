@@ -95,6 +95,7 @@ impl StreamTarget {
         }
     }
 
+    /// The stream is down. What was counted stays: a message whose bytes have all come was received.
     pub(super) fn clear(&mut self) {
         self.writing = None;
         self.replies.clear();

@@ -310,6 +310,8 @@ fn bytes_of_puts_are_counted_until_their_window_is_revoked() {
     assert_eq!(put(&mut bench, &other, 64), (false, false));
     assert_eq!(put(&mut bench, &window, 24), (true, true));
     assert_eq!(put(&mut bench, &window, 8), (true, false), "said once");
+    bench.plane.close(DataCloseReason::Eof);
+    assert!(bench.plane.are_all_put(id, epoch), "what has come was received");
     assert!(matches!(bench.plane.revoke(id, epoch), Ok(Fence::Passed)));
     assert!(!bench.plane.are_all_put(id, epoch));
 }
