@@ -12,12 +12,17 @@
 use std::future::IntoFuture as _;
 use std::time::{Duration, Instant};
 
+use hmc_mem::os::cma;
+use hmc_mem::os::io::IoError;
+use hmc_mem::shared::SharedBytes;
 use hmc_std::ErrorKind;
 use hmc_tests::actor::Actor;
-use hmc_tests::env::{Via, seed};
-use hmc_tests::executor::block_on;
+use hmc_tests::env::{Via, seed, until};
+use hmc_tests::executor::{block_on, poll_once};
 use hmc_tests::group_fixture::GroupFixture;
 use hmc_tests::random_collectives;
+use rustix::process::Pid;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 const LONG: Duration = Duration::from_secs(20);
@@ -104,4 +109,55 @@ fn a_task_reads_a_whole_message_without_a_sleep() {
     };
     let slow = (0..TIMES).map(|_| took()).filter(|took| *took >= Duration::from_millis(45)).count();
     assert!(slow < TIMES / 2, "{slow} of {TIMES} slept");
+}
+
+/// What is read where it lies needs nothing of its sender: one that is stopped then is no hindrance, and puts no ring full.
+#[test]
+fn a_long_message_of_a_sender_that_is_stopped_is_received() {
+    const LEN: usize = 64 << 20;
+    let members = GroupFixture::new(Via::Shm, 1);
+    let mut sender = actors(&members, &[""]).remove(0);
+    sender.send(&format!("collect broadcast {LEN} 1 0"));
+    let group = members.sessions[0].group(&[1, 0]).wait().unwrap();
+    let mut bytes = vec![0; LEN];
+    let view = SharedBytes::of_mut(&mut bytes);
+    let mut receive = Box::pin(group.broadcast_view(0, view).within(LONG).into_future());
+    let has = |at: u64| {
+        let mut byte = [0];
+        view.read_at(view.span(at, 1).unwrap(), &mut byte).unwrap();
+        byte == [1]
+    };
+    until("a part has come", LONG, || {
+        assert!(poll_once(&mut receive).is_pending());
+        has(0).then_some(())
+    });
+    sender.stop();
+    assert!(!has(LEN as u64 - 1), "the rest has not come");
+    let received = block_on(receive);
+    sender.resume();
+    received.unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 1));
+}
+
+/// A process that forbids it (prctl(2), PR_SET_DUMPABLE), and one that may not do it nevertheless.
+#[test]
+fn messages_that_the_system_forbids_to_read_come_through_the_ring() {
+    let members = GroupFixture::new(Via::Shm, 1);
+    let mut other = actors(&members, &[""]).remove(0);
+    other.request("forbid_reads");
+    let mut sets = capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::SYS_PTRACE);
+    // Those of this thread.
+    set_capabilities(None, sets).unwrap();
+    let pid = Pid::from_raw(i32::try_from(other.pid()).unwrap()).unwrap();
+    let mut byte = [0];
+    let into = SharedBytes::of_mut(&mut byte);
+    // SAFETY: it is another process.
+    let read = unsafe { cma::read(pid, 1, &into, into.extent().whole()) };
+    assert!(matches!(read, Err(IoError::Os { errno: libc::EPERM })), "{read:?}");
+    let seed = seed(2);
+    other.send(&format!("random {seed} 40 0 1"));
+    let group = members.sessions[0].group(&[0, 1]).wait().unwrap();
+    random_collectives::run(&group, seed, 40).unwrap();
+    other.answer().unwrap();
 }

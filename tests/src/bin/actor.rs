@@ -294,6 +294,12 @@ impl Actor {
             "random" | "send_late" => {
                 random_collectives::obey(self.session()?, verb, w).map_err(|what| bad(&what))
             }
+            // No process reads this one's memory, but one with CAP_SYS_PTRACE.
+            "forbid_reads" => {
+                let no = rustix::process::DumpableBehavior::NotDumpable;
+                let set = rustix::process::set_dumpable_behavior(no);
+                set.map(|()| String::new()).map_err(|e| bad(&e.to_string()))
+            }
             "put_nb" => self.begin(true, w),
             "get_nb" => self.begin(false, w),
             "wait" => self.wait(millis(w.first())?),
