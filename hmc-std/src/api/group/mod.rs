@@ -13,7 +13,7 @@
 //! Members of one host (shared memory, groups of up to 16) use channels instead. Before the first message that two of them exchange
 //! in a group, each exposes a window of 256 KiB to the other. If both have the other's mapped, they put bytes straight into them from
 //! then on; otherwise they use messages. As long as the group lives, that costs each of the two one of its
-//! [windows](crate::SessionBuilder::windows) towards the other, a file descriptor and 260 KiB. A window is exposed only if half of all
+//! [windows](crate::SessionBuilder::windows) towards the other, two file descriptors and 260 KiB. A window is exposed only if half of all
 //! stay free for messages and the application. A waiting thread looks for a short time, then sleeps, and a frame on the link wakes it. A
 //! send is done when all its bytes are in the other member's memory and that member has announced a receive of the same length.
 //!

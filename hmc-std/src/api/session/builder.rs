@@ -149,7 +149,7 @@ impl SessionBuilder {
     }
 
     /// Windows per peer: 1 to 256, default 32. Messages keep up to 12 of them, and groups up to half: each [group](crate::group) one towards
-    /// each member on this host, with a file descriptor and 260 KiB of memory. A session that exposes many windows asks for more.
+    /// each member on this host, with two file descriptors and 260 KiB of memory. A session that exposes many windows asks for more.
     pub fn windows(mut self, windows: usize) -> Self {
         self.config.windows = windows;
         self
