@@ -9,11 +9,12 @@
     reason = "tests may panic"
 )]
 
+use std::cell::Cell;
 use std::future::IntoFuture as _;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use hmc_std::{Access, Error, ErrorKind, Exchange, Group, Session};
+use hmc_std::{Access, Error, ErrorKind, Exchange, Group, Session, SessionBuilder};
 use hmc_tests::actor::Actor;
 use hmc_tests::env::{Via, bound};
 use hmc_tests::executor::{block_on, poll_once};
@@ -70,6 +71,36 @@ fn a_member_that_is_killed_in_any_collective_fails_all_others() {
             });
         }
     }
+}
+
+/// Without heartbeats it would never see that the doomed one has stopped.
+#[test]
+fn a_member_that_sees_a_death_tells_the_others_who_died() {
+    let first = Cell::new(true);
+    let setup = |b: SessionBuilder| if first.take() { b } else { b.heartbeat(None) };
+    let members = GroupFixture::with(Via::Shm, 2, setup);
+    let path = members.dir.path().display();
+    let mut doomed = Actor::session(ACTOR, &format!("rank={DOOMED} uds={path} heartbeat=0"));
+    (0..2).for_each(|rank| drop(doomed.request(&format!("connect {rank} {path} shm 20000"))));
+    doomed.stop();
+    let met = std::thread::scope(|s| {
+        let run = |session: &'_ Session| {
+            let group = session.group(&[0, 1, DOOMED]).wait().unwrap();
+            group.barrier().within(LONG).wait().expect_err("a member is dead")
+        };
+        let threads = [0, 1].map(|rank| {
+            s.spawn({
+                let m = &members.sessions[rank];
+                move || run(m)
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    for (rank, e) in met.iter().enumerate() {
+        assert_eq!(e.kind(), ErrorKind::PeerDead, "rank {rank}: {e}");
+        assert_eq!(e.peer().map(|r| r.0), Some(DOOMED), "rank {rank}: {e}");
+    }
+    assert!(met[1].to_string().contains("rank 0 says so"), "{}", met[1]);
 }
 
 /// It has its windows and writes nothing into them. The group is broken then; a new one works.

@@ -4,6 +4,7 @@ use hmc_core::time::Instant;
 use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
+use super::channel::Reason;
 use super::{Group, Members, State};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock::lock;
@@ -86,7 +87,7 @@ impl Drop for Running<'_> {
         }
         if !self.is_over {
             self.members.waker.unpark_task();
-            self.members.report_failure(false);
+            self.members.report_failure(Reason::GaveUp);
             self.break_group(Error::new(ErrorKind::Cancelled, "its future was dropped"));
         }
         let mut state = lock(&self.members.state);

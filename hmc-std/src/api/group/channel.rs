@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use hmc_core::range::ByteRange;
-use hmc_core::types::Access;
+use hmc_core::types::{Access, Rank};
 use hmc_core::wire::message::ControlMessage;
 use hmc_core::work::Failure;
 use hmc_mem::error::MemError;
@@ -46,6 +46,8 @@ const OFFERED: u64 = 24;
 const FAILED: u64 = 32;
 /// That word if it failed because its time was over.
 const LATE: u64 = 2;
+/// The lower half of that word if it failed because a member died, whose rank is the upper half.
+const DIED: u64 = 3;
 /// That word if it failed for another reason. The peer can write any other value, which means the same.
 const GAVE_UP: u64 = 1;
 /// Written by the peer: where its latest message lies in its memory, if this end may read it there.
@@ -58,6 +60,46 @@ const PARKED: u64 = 64;
 const RING: u64 = 128;
 /// Bytes of a window.
 pub(super) const WINDOW_BYTES: u64 = RING + RING_BYTES;
+
+/// Why a collective failed at a member.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reason {
+    /// Its time was over.
+    Late,
+    /// That member died.
+    Died(Rank),
+    /// For a reason of its own.
+    GaveUp,
+}
+
+impl Reason {
+    /// That of a member whose collective failed with `e`.
+    pub(super) fn of(e: &Error) -> Self {
+        match (e.kind(), e.peer()) {
+            (ErrorKind::DeadlineExceeded, _) => Self::Late,
+            (ErrorKind::PeerDead, Some(rank)) => Self::Died(rank),
+            _ => Self::GaveUp,
+        }
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Late => LATE,
+            Self::Died(rank) => u64::from(rank.0) << 32 | DIED,
+            Self::GaveUp => GAVE_UP,
+        }
+    }
+
+    /// The reason that the peer wrote, which can be any number.
+    fn from_word(word: u64) -> Self {
+        let [low, high] = [word & u64::from(u32::MAX), word >> 32];
+        match (word, low, u32::try_from(high)) {
+            (LATE, ..) => Self::Late,
+            (_, DIED, Ok(rank)) => Self::Died(Rank(rank)),
+            _ => Self::GaveUp,
+        }
+    }
+}
 
 /// A channel to one member. One collective uses it at a time, so its counts need no order.
 #[derive(Debug)]
@@ -141,6 +183,13 @@ impl Channel {
         Ok(self.buffer.region().bytes().flag(at).map_err(MemError::from)?.load_acquire())
     }
 
+    /// The death of another member, if the peer told of one.
+    pub(super) fn death(&self, peer: &Peer) -> Option<Error> {
+        let told = self.word(FAILED).map(|failed| (failed, Reason::from_word(failed)));
+        let Ok((failed, Reason::Died(_))) = told else { return None };
+        Some(gave_up(peer, failed)).filter(|e| e.kind() == ErrorKind::PeerDead)
+    }
+
     /// Tells the peer that this member is about to sleep, or that it is awake. The caller reads the words once more after the
     /// first, before it sleeps.
     pub(super) fn set_parked(&self, parked: bool) {
@@ -153,11 +202,10 @@ impl Channel {
         }
     }
 
-    /// Tells the peer that a collective failed here, because its time was over or for another reason. A peer that cannot be told has
-    /// exited or left.
-    pub(super) fn report_failure(&self, peer: &Peer, is_late: bool) {
+    /// Tells the peer that a collective failed here. A peer that cannot be told has exited or left.
+    pub(super) fn report_failure(&self, peer: &Peer, why: Reason) {
         self.has_reported.store(true, Ordering::Relaxed);
-        report_failure(peer, &self.theirs, (get(&self.wanted), get(&self.offered)), is_late);
+        report_failure(peer, &self.theirs, (get(&self.wanted), get(&self.offered)), why);
     }
 
     /// Puts a piece into the peer's ring, if there is one, and writes all words.
@@ -216,11 +264,10 @@ pub(super) fn report_failure(
     peer: &Peer,
     theirs: &MappedWindow,
     (wanted, offered): (u64, u64),
-    is_late: bool,
+    why: Reason,
 ) {
     // With the announcements, the peer compares lengths before it looks at the failure.
-    let failed = if is_late { LATE } else { GAVE_UP };
-    let words = [(WANTED, wanted), (OFFERED, offered), (FAILED, failed)];
+    let words = [(WANTED, wanted), (OFFERED, offered), (FAILED, why.word())];
     if let Ok(Some(1..)) = theirs.publish(None, &words, PARKED) {
         wake(peer);
     }
@@ -248,13 +295,19 @@ pub(in crate::api::group) fn left(peer: &Peer) -> Error {
     Error::new(ErrorKind::Closed, what).with_peer(peer.rank())
 }
 
-/// The error of a peer that wrote `failed`, which can be any number.
+/// The error of a peer that wrote `failed`, which can be any number. It may blame a member that is alive, or none.
 #[cold]
 fn gave_up(peer: &Peer, failed: u64) -> Error {
-    let (kind, what) = if failed == LATE {
-        (ErrorKind::DeadlineExceeded, "the time of the collective was over at this member")
-    } else {
-        (ErrorKind::Cancelled, "a collective failed at this member")
+    let (kind, what) = match Reason::from_word(failed) {
+        Reason::Late => {
+            (ErrorKind::DeadlineExceeded, "the time of the collective was over at this member")
+        }
+        Reason::Died(rank) if rank != peer.rank() && rank != peer.shared.config.rank => {
+            return Error::peer_dead(rank, format_args!("rank {} says so", peer.rank().0));
+        }
+        Reason::Died(_) | Reason::GaveUp => {
+            (ErrorKind::Cancelled, "a collective failed at this member")
+        }
     };
     Error::new(kind, what).with_peer(peer.rank())
 }

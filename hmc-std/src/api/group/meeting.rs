@@ -10,7 +10,7 @@ use hmc_core::time::{Duration, Instant};
 use hmc_core::types::Access;
 use hmc_mem::os::mapped_window::MappedWindow;
 
-use super::channel::{self, Channel, WINDOW_BYTES};
+use super::channel::{self, Channel, Reason, WINDOW_BYTES};
 use super::flight::Flight;
 use crate::api::peer::Peer;
 use crate::base::clock;
@@ -191,7 +191,9 @@ impl Drop for Meeting<'_, '_> {
         if let (Step::Answers, Some(_), Some(theirs)) = (&self.step, &self.ours, &self.theirs)
             && !self.peer.shared.origin.is_child()
         {
-            channel::report_failure(self.peer, theirs, (0, 0), clock::now() >= self.by);
+            let is_late = clock::now() >= self.by;
+            let why = if is_late { Reason::Late } else { Reason::GaveUp };
+            channel::report_failure(self.peer, theirs, (0, 0), why);
         }
     }
 }

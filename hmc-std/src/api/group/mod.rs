@@ -23,7 +23,7 @@
 //! system call has no deadline: a sender whose memory does not answer (userfaultfd, a stopped file system) delays the receiver.
 //!
 //! **Failures.** When a member dies, the collective fails on all others as `PeerDead`, as soon as they know, whomever they wait
-//! for. A member that leaves before its part is done, since it disconnects or its session ends, fails those that wait for it as `Closed`; so does
+//! for; a member that has a channel to one that knows learns it from that one. A member that leaves before its part is done, since it disconnects or its session ends, fails those that wait for it as `Closed`; so does
 //! one that drops its group, if they have a channel to it. A member that fails for reasons of its own (lengths that do not fit, no memory) stays up to a second to tell the partners
 //! of its round, which then fail as `Cancelled` and tell theirs; a member that would exchange with it later ends by its own
 //! deadline. So does a partner that was only to receive, and has received a message of at most 4 KiB: it is sent whole with its
@@ -66,7 +66,7 @@ use crate::base::error::{Error, Result};
 use crate::link::park_waker::ParkWaker;
 use crate::link::spin_policy::SpinPolicy;
 use crate::state::inner::SessionInner;
-use channel::Channel;
+use channel::{Channel, Reason};
 use flight::Message;
 
 pub use element::{Element, Reduce};
@@ -178,10 +178,10 @@ impl Members {
         }
     }
 
-    /// A collective failed here, because its time was over or for another reason: members with a channel to this one fail too.
-    fn report_failure(&self, is_late: bool) {
+    /// A collective failed here: members with a channel to this one fail too.
+    fn report_failure(&self, why: Reason) {
         if !self.shared.origin.is_child() {
-            self.channels().for_each(|(peer, channel)| channel.report_failure(peer, is_late));
+            self.channels().for_each(|(peer, channel)| channel.report_failure(peer, why));
         }
     }
 }

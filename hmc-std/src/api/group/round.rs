@@ -11,11 +11,12 @@ use std::task::{Context, Poll};
 
 use hmc_core::rndv::AbortReason;
 use hmc_core::time::{Duration, Instant};
+use hmc_core::types::Rank;
 
 use super::Members;
 use super::call::Call;
-use super::channel::left;
 use super::channel::stream::Stream;
+use super::channel::{Reason, left};
 use super::flight::{Flight, Message};
 use super::meeting::Meeting;
 use crate::api::peer::Peer;
@@ -154,7 +155,7 @@ impl<'m, 'a> Round<'m, 'a> {
             let _ = begins.try_for_each(|message| self.begin(message));
             let _ = self.announce(begun);
             if let Some(channel) = channel {
-                channel.report_failure(meeting.peer, false);
+                channel.report_failure(meeting.peer, Reason::GaveUp);
             }
         }
         self.meetings.is_empty()
@@ -295,10 +296,8 @@ impl Call<'_> {
         let mut e = self.told_in_order(e);
         let by = clock::now().after(Duration::from_nanos(GRACE_NS));
         let late = e.kind() == ErrorKind::DeadlineExceeded;
-        // A death all know by themselves. Others may have longer deadlines.
-        if e.kind() != ErrorKind::PeerDead {
-            self.members.report_failure(late);
-        }
+        // Others may have longer deadlines, or learn of a death later.
+        self.members.report_failure(Reason::of(&e));
         if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
             let doubtful = matches!(e.kind(), ErrorKind::Cancelled | ErrorKind::Closed);
             let blame =
@@ -338,6 +337,11 @@ impl Call<'_> {
 
     /// The error `e`. It is [`left`] if it came of a link that is over: one that was left in order tells of a death, too, in the end.
     fn told_in_order(&self, e: Error) -> Error {
+        let is_member = |rank: Rank| self.members.ranks.contains(&rank.0);
+        if e.kind() == ErrorKind::PeerDead && !e.peer().is_some_and(is_member) {
+            // A member blames one that is none.
+            return Error::new(ErrorKind::Cancelled, e.to_string());
+        }
         let is_gone = matches!(e.kind(), ErrorKind::PeerDead | ErrorKind::Closed);
         let is_over = |p: &&Peer| Some(p.rank()) == e.peer() && p.link.check_open().is_err();
         let gone = self.members.peers.iter().flatten().find(is_over).filter(|_| is_gone);
@@ -444,7 +448,8 @@ impl Call<'_> {
 
     /// What ends any wait for messages besides themselves: the one place for it.
     fn check(&self) -> Result<()> {
-        self.dead().map_or(Ok(()), Err)
+        let told = || self.members.channels().find_map(|(peer, channel)| channel.death(peer));
+        self.dead().or_else(told).map_or(Ok(()), Err)
     }
 
     /// The error of the first member that is known to be dead. Members that left in order are none: they may have done

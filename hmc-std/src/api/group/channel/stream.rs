@@ -9,8 +9,8 @@ use hmc_mem::error::MemError;
 use hmc_mem::shared::SharedBytes;
 
 use super::{
-    Channel, FAILED, FILLED, OFFERED, READ, RING, RING_BYTES, SOURCE, TAKEN, WANTED, gave_up, get,
-    left, set,
+    Channel, FAILED, FILLED, OFFERED, READ, RING, RING_BYTES, Reason, SOURCE, TAKEN, WANTED,
+    gave_up, get, left, set,
 };
 use crate::api::peer::Peer;
 use crate::base::error::{Error, ErrorKind, Limit, Result};
@@ -353,7 +353,7 @@ impl Drop for Stream<'_, '_> {
             && !self.channel.has_reported.load(Ordering::Relaxed)
             && !self.peer.shared.origin.is_child()
         {
-            self.channel.report_failure(self.peer, false);
+            self.channel.report_failure(self.peer, Reason::GaveUp);
         }
     }
 }

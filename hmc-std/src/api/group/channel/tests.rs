@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hmc_core::types::{Access, ConnType};
+use hmc_core::types::{Access, ConnType, Rank};
 use hmc_mem::os::mapped_window::MappedWindow;
 use hmc_mem::shared::SharedBytes;
 
@@ -159,7 +159,9 @@ const CASES: &[Case] = &[
     ("the next receive, and no space", true, &[(WANTED, announcement(2, 0))], None),
     ("a failure", true, &[(FAILED, 1)], Some(ErrorKind::Cancelled)),
     ("a deadline", true, &[(FAILED, 2)], Some(ErrorKind::DeadlineExceeded)),
-    ("an unknown failure", true, &[(FAILED, 3)], Some(ErrorKind::Cancelled)),
+    ("an unknown failure", true, &[(FAILED, 4)], Some(ErrorKind::Cancelled)),
+    ("its own death", true, &[(FAILED, 1 << 32 | 3)], Some(ErrorKind::Cancelled)),
+    ("this member's death", true, &[(FAILED, 3)], Some(ErrorKind::Cancelled)),
     (
         "a failure and a length",
         true,
@@ -217,6 +219,17 @@ fn words_that_cannot_be_are_errors_and_others_wait() {
         drop(stream);
         assert!(memory.iter().all(|b| *b == GUARD_BYTE), "{what}: a byte was received");
         rig.assert_guarded(what);
+    }
+}
+
+#[test]
+fn a_death_is_that_of_the_member_that_is_named() {
+    for sends in [true, false] {
+        let rig = Rig::new("death");
+        let mut stream = rig.channel.begin(&rig.peer, SharedBytes::of_mut(&mut []), sends, true);
+        rig.write(FAILED, 7 << 32 | 3);
+        let e = stream.move_on().expect_err("a member died");
+        assert_eq!((e.kind(), e.peer()), (ErrorKind::PeerDead, Some(Rank(7))), "{e}");
     }
 }
 
