@@ -161,6 +161,46 @@ fn a_member_whose_deadline_passes_tells_its_partner() {
     });
 }
 
+/// It has no channel but to the one whose deadline passes. A member that comes later has none at all, and learns of it.
+#[test]
+fn a_member_that_was_told_of_a_deadline_tells_those_who_come_late() {
+    let members = GroupFixture::with(Via::Shm, 3, |b| b.windows(8));
+    let memory = members.sessions.iter().map(|s| s.memory().allocate(4096).unwrap().share());
+    let memory: Vec<_> = memory.map(Result::unwrap).collect();
+    // Half of the places are taken.
+    let _windows: Vec<_> = [(0, 2), (1, 2)]
+        .into_iter()
+        .flat_map(|pair| [pair; 4])
+        .map(|(of, to)| {
+            let peer = members.sessions[of].peer(to).unwrap();
+            peer.expose(&memory[of], Access::all(), u64::from(to)).unwrap()
+        })
+        .collect();
+    let told = std::sync::Barrier::new(2);
+    let met = members.each(|group| {
+        let me = group.position();
+        group.barrier().within(LONG).wait().expect("all do it");
+        if me == 2 {
+            told.wait();
+        }
+        let begun = Instant::now();
+        let (send, mut recv) = (vec![1; 3 << 20], vec![0; 3 << 20]);
+        let done = if me == 0 {
+            let alone = group.broadcast(2, &mut recv).within(SHORT).wait();
+            told.wait();
+            alone
+        } else {
+            group.alltoall(&send, &mut recv, Exchange::Direct).within(LONG).wait()
+        };
+        (done.expect_err("one had no time").kind(), begun.elapsed())
+    });
+    for (rank, (kind, took)) in met.into_iter().enumerate() {
+        let expected = if rank == 2 { ErrorKind::Cancelled } else { ErrorKind::DeadlineExceeded };
+        assert_eq!(kind, expected, "rank {rank}");
+        assert!(took < bound(Duration::from_secs(5)), "rank {rank}: {took:?}");
+    }
+}
+
 /// Each waits for the other one, and they give up at about the same time.
 #[test]
 fn members_with_equal_deadlines_end_by_these() {

@@ -29,7 +29,7 @@
 //! deadline. So does a partner that was only to receive, and has received a message of at most 4 KiB: it is sent whole with its
 //! offer; of a channel, one of at most 256 KiB, which lies whole in the ring. Members that have a channel to the failed one learn
 //! of it in their next wait for it. A member whose deadline passed ends its partners as `DeadlineExceeded`, also those whose own deadlines
-//! are later. A member that writes wrong counts into a
+//! are later; these tell others as above. A member that writes wrong counts into a
 //! window fails the collective as `Protocol`. A group in which a collective failed is broken: members may stand at different
 //! places. It answers every call with the reason at once. Bytes that were to be received are old, new or mixed then, or, of up to 1 MiB that
 //! were read in a sender's memory, what that has there after its call. Once all

@@ -298,7 +298,9 @@ impl Call<'_> {
         let late = e.kind() == ErrorKind::DeadlineExceeded;
         // Others may have longer deadlines, or learn of a death later.
         self.members.report_failure(Reason::of(&e));
-        if !matches!(e.kind(), ErrorKind::DeadlineExceeded | ErrorKind::PeerDead) {
+        // Not beyond its own time; of a partner's it has to tell others.
+        let is_over = late && clock::now() >= self.by;
+        if !is_over && e.kind() != ErrorKind::PeerDead {
             let doubtful = matches!(e.kind(), ErrorKind::Cancelled | ErrorKind::Closed);
             let blame =
                 clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));
