@@ -4,7 +4,7 @@
 //! and the storage, and get back what to do next. The crate is `no_std`, allocates nothing,
 //! contains no `unsafe` and no reachable panic (`cargo xtask nopanic` proves the last by linking).
 //!
-//! The data plane and the control plane share only the base modules ([`range`], [`types`], [`time`], [`limits`]):
+//! The data plane and the control plane share only the base modules ([`range`], [`types`], [`place`], [`time`], [`limits`]):
 //!
 //! - **data**: [`region`], [`window`], [`work`], [`transport`], [`slots`], [`queue`], [`chunks`], [`pipeline`], [`rndv`],
 //!   [`device`];
@@ -33,6 +33,7 @@ pub mod ctrl;
 pub mod device;
 pub mod limits;
 pub mod pipeline;
+pub mod place;
 pub mod queue;
 pub mod range;
 pub mod region;

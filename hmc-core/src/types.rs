@@ -44,6 +44,33 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Cpu,
+        Self::NvidiaGpu,
+        Self::AmdGpu,
+        Self::CambriconMlu,
+        Self::MooreGpu,
+        Self::HuaweiAscendNpu,
+        Self::HygonDcu,
+        Self::OpenCl,
+    ];
+
+    /// The name of the vendor's runtime, as in `cuda:0`; `cpu` for host memory.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::NvidiaGpu => "cuda",
+            Self::AmdGpu => "hip",
+            Self::CambriconMlu => "cnrt",
+            Self::MooreGpu => "musa",
+            Self::HuaweiAscendNpu => "acl",
+            Self::HygonDcu => "dtk",
+            Self::OpenCl => "opencl",
+        }
+    }
+
     /// The kind that a number on the wire names, if any.
     #[must_use]
     pub const fn from_wire(n: u8) -> Option<Self> {
@@ -167,6 +194,6 @@ mod tests {
         let known: std::vec::Vec<u8> = (0..=u8::MAX)
             .filter(|n| MemoryKind::from_wire(*n).is_some_and(|k| k.to_wire() == *n))
             .collect();
-        assert_eq!(known, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(known, MemoryKind::ALL.map(MemoryKind::to_wire));
     }
 }

@@ -23,6 +23,7 @@ modules! {
     ctrl_state = "ctrl/state",
     device = "device",
     pipeline = "pipeline",
+    place = "place",
     queue = "queue",
     queue_waiting = "queue/waiting",
     range = "range",

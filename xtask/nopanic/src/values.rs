@@ -6,6 +6,7 @@
 use core::fmt::{self, Write};
 use core::hint::black_box;
 use hmc_core::ctrl::conn::{AcceptConfig, ControlConn, CxxPolicy};
+use hmc_core::place::{DeviceId, Place};
 use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalSlice, RegionKey, WindowId, WindowSlice};
 use hmc_core::rndv::{RecvTarget, RndvId, RndvMsg};
@@ -127,6 +128,14 @@ pub(crate) fn rank() -> Rank {
 
 pub(crate) fn incarnation() -> Incarnation {
     any(Incarnation(0))
+}
+
+pub(crate) fn device() -> DeviceId {
+    DeviceId { kind: kind(), index: any(7) }
+}
+
+pub(crate) fn place() -> Place {
+    any(Place::on(device()))
 }
 
 pub(crate) fn kind() -> MemoryKind {

@@ -21,11 +21,12 @@ use Plane::{Base, Control, Data};
 
 /// Every module, its plane, and the modules that it may import besides the base modules. The modules of a folder count as one,
 /// except those of `wire` and `ctrl`.
-const MODULES: [(&str, Plane, &[&str]); 34] = [
+const MODULES: [(&str, Plane, &[&str]); 35] = [
     ("limits", Base, &[]),
     ("mutant", Base, &[]),
     ("time", Base, &[]),
     ("types", Base, &[]),
+    ("place", Base, &[]),
     ("range", Base, &[]),
     ("region", Data, &[]),
     ("blocks", Data, &[]),
