@@ -47,7 +47,7 @@ fn regions_are_described<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     let mut keys = Vec::new();
     for len in [1, 7, 4096, 10_000] {
         let region = b.alloc(len)?;
-        if region.extent.len() != len || region.kind != kind {
+        if region.extent.len() != len || region.place.kind() != kind {
             return fail(format!("{len} bytes on {kind:?} gave {region:?}"));
         }
         if b.subject.device().region(region.key) != Some(region) || keys.contains(&region.key) {

@@ -4,6 +4,7 @@
 //! window as its owner advertised it. It is a parsed claim: the owner (or its NIC) checks every access again.
 //! [`crate::window`] has the windows themselves.
 
+use crate::place::Place;
 use crate::range::{ByteRange, Extent, RangeError, Side};
 use crate::types::{Access, MemoryKind};
 
@@ -24,8 +25,8 @@ pub struct LocalRegion {
     pub key: RegionKey,
     /// Its size.
     pub extent: Extent,
-    /// Where its bytes live.
-    pub kind: MemoryKind,
+    /// Where its bytes are.
+    pub place: Place,
 }
 
 /// A proven range of a local region.

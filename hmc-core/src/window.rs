@@ -352,6 +352,7 @@ impl<S: AsRef<[WindowEntry]> + AsMut<[WindowEntry]>> WindowTable<S> {
 #[cfg(test)]
 mod tests {
     use super::{WindowEntry, WindowFault, WindowState, WindowTable, WindowTransition};
+    use crate::place::Place;
     use crate::range::Extent;
     use crate::region::{Epoch, LocalRegion, RegionKey, WindowId};
     use crate::types::{Access, MemoryKind};
@@ -395,7 +396,7 @@ mod tests {
         LocalRegion {
             key: RegionKey { index: 3, generation: 9 },
             extent: Extent::new(100),
-            kind: MemoryKind::Cpu,
+            place: Place::HOST,
         }
     }
 

@@ -9,6 +9,7 @@ use hmc_core::ctrl::io::CloseReason;
 use hmc_core::ctrl::ranks::Admission;
 use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
+use hmc_core::place::Place;
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
@@ -25,7 +26,7 @@ use hmc_core::work::{Completion, WorkRequest};
 const KEY: RegionKey = RegionKey { index: 1, generation: 2 };
 
 fn region() -> LocalRegion {
-    LocalRegion { key: KEY, extent: Extent::new(64), kind: MemoryKind::Cpu }
+    LocalRegion { key: KEY, extent: Extent::new(64), place: Place::HOST }
 }
 
 /// Answers each call with a value of its own.

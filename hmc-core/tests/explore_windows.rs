@@ -17,6 +17,7 @@
 mod explore;
 
 use explore::{Broken, Edge, Model, Pool, Report, explore};
+use hmc_core::place::Place;
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowId};
 use hmc_core::types::{Access, MemoryKind};
@@ -204,8 +205,7 @@ impl Memory {
                     let mut w = s.clone();
                     let mut table = self.tables.get(w.peers[at].table);
                     let key = RegionKey { index: 0, generation: 1 };
-                    let region =
-                        LocalRegion { key, extent: Extent::new(100), kind: MemoryKind::Cpu };
+                    let region = LocalRegion { key, extent: Extent::new(100), place: Place::HOST };
                     let slice = region.slice(u64::from(span) * SPAN, SPAN).unwrap();
                     let Ok(told) = table.expose(slice, MemoryKind::Cpu, Access::WRITE, 0) else {
                         continue;

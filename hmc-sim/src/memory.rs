@@ -5,9 +5,9 @@
 //! deregistered. No key ever names two regions.
 
 use hmc_core::limits::MAX_REGIONS;
+use hmc_core::place::Place;
 use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::types::MemoryKind;
 
 /// Guard bytes on each side of a region.
 const GUARD_LEN: usize = 64;
@@ -136,7 +136,7 @@ impl Memory {
         slot.generation = slot.generation.checked_add(1)?;
         let key = RegionKey { index: u16::try_from(at).ok()?, generation: slot.generation };
         self.unpinned.push((key, block));
-        Some(LocalRegion { key, extent, kind: MemoryKind::Cpu })
+        Some(LocalRegion { key, extent, place: Place::HOST })
     }
 
     /// Makes a region known to NICs. Returns `false` if there is no such region, or if they know it.

@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::place::{DeviceId, Place};
 use hmc_core::range::Side;
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
@@ -178,7 +179,10 @@ impl SimNic {
     #[must_use]
     pub fn allocate(&self, kind: MemoryKind, len: u64) -> Option<ProcessMemory> {
         let region = self.wire().allocate(len)?;
-        Some(ProcessMemory::new(self.wire(), LocalRegion { kind, ..region }))
+        Some(ProcessMemory::new(
+            self.wire(),
+            LocalRegion { place: Place::on(DeviceId { kind, index: 0 }), ..region },
+        ))
     }
 
     /// Allocates `len` bytes of fresh memory of this end's process, and registers them until [`Self::deregister`].

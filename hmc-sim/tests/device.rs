@@ -3,6 +3,7 @@
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
 use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
+use hmc_core::place::Place;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
 use hmc_sim::conformance::device::run;
@@ -319,12 +320,12 @@ caught! {
 fn the_host_cannot_reach_the_device() {
     let mut fake = FakeDevice::new(Config::FAIR);
     let region = fake.alloc(64).expect("memory");
-    assert_eq!(region.kind, MemoryKind::NvidiaGpu);
+    assert_eq!(region.place.kind(), MemoryKind::NvidiaGpu);
     let mut out = [7; 8];
     assert!(!fake.host_read(region, 0, &mut out) && !fake.host_write(region, 0, &[1; 8]));
     assert_eq!(out, [7; 8]);
     // Not even by calling it host memory.
-    let pretended = LocalRegion { kind: MemoryKind::Cpu, ..region };
+    let pretended = LocalRegion { place: Place::HOST, ..region };
     assert!(!fake.host_read(pretended, 0, &mut out));
 }
 

@@ -91,6 +91,7 @@ pub use base::error::{Blame, Error, ErrorKind, Limit, Result};
 pub use base::op_name::OpName;
 pub use base::private_ranks::rank_of;
 pub use base::process::Origin;
+pub use hmc_core::place::{DeviceId, DeviceIdError, MemoryClass, Place};
 pub use hmc_core::types::{Access, ConnType, MemoryKind, Rank, Status};
 pub use hmc_core::work::CompleteWhen;
 pub use link::Choice;

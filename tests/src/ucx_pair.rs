@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hmc_core::place::Place;
 use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
@@ -288,7 +289,7 @@ impl Built {
         transport.add_local(KEY, Arc::clone(&here));
         let base = number(there.start().as_ptr().expose_provenance() + MARGIN);
         transport.add_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
-        let local = LocalRegion { key: KEY, extent: Extent::new(local_len), kind: MemoryKind::Cpu };
+        let local = LocalRegion { key: KEY, extent: Extent::new(local_len), place: Place::HOST };
         let all = Extent::new(number(whole));
         let place = all.span(Side::Local, number(MARGIN), window_len).map_err(|e| e.to_string())?;
         am_target.open(window, Arc::clone(&there), place);

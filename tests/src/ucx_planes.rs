@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hmc_core::limits::MAX_ENDPOINT_BYTES;
+use hmc_core::place::Place;
 use hmc_core::range::Extent;
 use hmc_core::region::{LocalRegion, RegionKey, WindowDesc};
 use hmc_core::slots::SlotId;
@@ -172,7 +173,7 @@ impl Pages {
 // SAFETY: each handle keeps the mapping, which never moves; the test accesses it by copies.
 unsafe impl Registered for Pages {
     fn local(&self) -> LocalRegion {
-        LocalRegion { key: self.key, extent: Extent::new(self.len), kind: MemoryKind::Cpu }
+        LocalRegion { key: self.key, extent: Extent::new(self.len), place: Place::HOST }
     }
 
     unsafe fn bytes(&self) -> SharedBytes<'_> {

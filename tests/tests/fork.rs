@@ -273,7 +273,7 @@ fn every_method_refuses_a_forked_child_and_the_parent_goes_on() {
                 "Peer::expose_blocks": forked(peer.expose_blocks(&shared, Access::all(), 9, &generations));
                 "Region::len": plain(region.len() == 1 << 16);
                 "Region::is_empty": plain(!region.is_empty());
-                "Region::kind": plain(region.kind() == hmc_std::MemoryKind::Cpu);
+                "Region::place": plain(region.place() == hmc_std::Place::HOST);
                 "Region::is_mappable": plain(region.is_mappable());
                 "Region::take": forked(region.take(60000, 8));
                 "Region::take_all": forked(region.take_all());

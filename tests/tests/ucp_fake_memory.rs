@@ -5,6 +5,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use hmc_core::place::{DeviceId, Place};
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::transport::{
@@ -242,7 +243,8 @@ fn memory_of_a_device_is_moved_by_lanes_that_reach_it_and_not_by_messages() {
         let device = of_kind(&context, MemoryKind::NvidiaGpu).unwrap();
         pair.near.0.add_local(key(7), Arc::clone(&device));
         let extent = Extent::new(LEN);
-        let here = LocalRegion { key: key(7), extent, kind: MemoryKind::NvidiaGpu };
+        let gpu = DeviceId { kind: MemoryKind::NvidiaGpu, index: 0 };
+        let here = LocalRegion { key: key(7), extent, place: Place::on(gpu) };
         let sends = fake_ucp.calls("ucp_am_send_nbx");
         for opcode in [Opcode::Put, Opcode::Get] {
             let mut work = pair.request(0, opcode, 0, 0, 64);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use hmc_core::limits::MAX_PEERS;
+use hmc_core::place::Place;
 use hmc_core::queue::Transfer;
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
@@ -65,7 +66,7 @@ fn second_memory(
     };
     let base = u64::try_from(there.start().as_ptr().expose_provenance()).unwrap();
     pair.near.0.add_remote(window, base, &there.pack().unwrap()).unwrap();
-    (LocalRegion { key, extent, kind: MemoryKind::Cpu }, window, [here, there])
+    (LocalRegion { key, extent, place: Place::HOST }, window, [here, there])
 }
 
 fn bytes(memory: &Memory) -> SharedBytes<'_> {

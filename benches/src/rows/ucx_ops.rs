@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use hmc_core::place::Place;
 use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
@@ -82,7 +83,7 @@ impl Pair {
         let base = there.start().as_ptr().expose_provenance() as u64;
         near.add_remote(window, base, &there.pack().map_err(text)?).map_err(text)?;
         near.add_local(KEY, here);
-        let local = LocalRegion { key: KEY, extent, kind: MemoryKind::Cpu };
+        let local = LocalRegion { key: KEY, extent, place: Place::HOST };
         let transfer = Transfer {
             opcode: Opcode::Put,
             when: CompleteWhen::Visible,

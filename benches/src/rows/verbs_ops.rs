@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use hmc_core::limits::MAX_ENDPOINT_BYTES;
+use hmc_core::place::Place;
 use hmc_core::range::Extent;
 use hmc_core::region::{LocalRegion, RegionKey};
 use hmc_core::slots::SlotId;
@@ -80,7 +81,7 @@ struct Pages(Arc<Mapping>);
 // SAFETY: each handle keeps the mapping, which never moves; nobody but the fake accesses it.
 unsafe impl Registered for Pages {
     fn local(&self) -> LocalRegion {
-        LocalRegion { key: KEY, extent: Extent::new(BYTES), kind: MemoryKind::Cpu }
+        LocalRegion { key: KEY, extent: Extent::new(BYTES), place: Place::HOST }
     }
 
     unsafe fn bytes(&self) -> SharedBytes<'_> {

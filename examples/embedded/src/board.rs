@@ -3,11 +3,12 @@
 //! [`Bus`] stands for a DMA engine: `post` takes a descriptor, the copy happens later, `poll` tells
 //! which are finished. The target's [`WindowTable`] checks each access before a byte moves.
 
+use hmc_core::place::Place;
 use hmc_core::range::{ByteRange, Extent};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::slots::{Slot, SlotId};
 use hmc_core::transport::{CancelOutcome, PostErrorKind, Transport};
-use hmc_core::types::{Access, Caps, MemoryKind};
+use hmc_core::types::{Access, Caps};
 use hmc_core::window::{WindowEntry, WindowTable};
 use hmc_core::work::{Completion, Failure, Opcode, WorkRequest};
 
@@ -88,7 +89,7 @@ impl<'s> Bus<'s> {
     #[must_use]
     pub fn memory_there(&self) -> LocalRegion {
         let len = u64::try_from(self.there.len()).unwrap_or(0);
-        LocalRegion { key: KEY_THERE, extent: Extent::new(len), kind: MemoryKind::Cpu }
+        LocalRegion { key: KEY_THERE, extent: Extent::new(len), place: Place::HOST }
     }
 
     /// Copies bytes to the front of this node's memory; what does not fit is left out.

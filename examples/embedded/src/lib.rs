@@ -27,6 +27,7 @@ pub mod board;
 pub mod node;
 
 use board::{Bus, KEY_HERE, MEMORY_BYTES, Storage};
+use hmc_core::place::Place;
 use hmc_core::queue::{Transfer, WorkQueue};
 use hmc_core::range::{Extent, RangeError};
 use hmc_core::region::{LocalRegion, WindowDesc};
@@ -201,8 +202,7 @@ fn transfer(
     link: &mut Link<'_>,
     window: &WindowDesc,
 ) -> Result<u64, Fault> {
-    let here =
-        LocalRegion { key: KEY_HERE, extent: Extent::new(MEMORY_BYTES), kind: MemoryKind::Cpu };
+    let here = LocalRegion { key: KEY_HERE, extent: Extent::new(MEMORY_BYTES), place: Place::HOST };
     let len = u64::try_from(CARGO.len()).unwrap_or(u64::MAX);
     queue.transport_mut().load(CARGO);
     let put = Transfer {

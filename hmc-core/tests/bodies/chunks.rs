@@ -4,6 +4,7 @@ use super::script::Script;
 use super::subject::Subject;
 use core::num::{NonZeroU32, NonZeroU64};
 use hmc_core::chunks::{Chunks, RangePair};
+use hmc_core::place::Place;
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::types::{Access, MemoryKind};
@@ -17,7 +18,7 @@ pub fn chunks(bytes: &[u8], subject: Subject) {
     let (here, there) = (s.number(), s.number());
     let (from_here, from_there) = (s.number(), s.number());
     let key = RegionKey { index: 1, generation: 1 };
-    let local = LocalRegion { key, extent: Extent::new(u64::MAX), kind: MemoryKind::Cpu };
+    let local = LocalRegion { key, extent: Extent::new(u64::MAX), place: Place::HOST };
     let remote = WindowDesc {
         window: WindowId(9),
         epoch: Epoch(2),

@@ -4,6 +4,7 @@
 use super::script::Script;
 use super::subject::Subject;
 use hmc_core::limits::MAX_WINDOWS_PER_PEER;
+use hmc_core::place::Place;
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, LocalSlice, RegionKey, WindowDesc, WindowId};
 use hmc_core::types::{Access, MemoryKind};
@@ -11,7 +12,7 @@ use hmc_core::window::{WindowEntry, WindowFault, WindowState, WindowTable, Windo
 
 /// A place of the table, as plain facts.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Entry {
     state: WindowState,
     id: u64,
     epoch: u32,
@@ -21,7 +22,7 @@ struct Place {
     len: u64,
 }
 
-impl Place {
+impl Entry {
     const EMPTY: Self = Self {
         state: WindowState::Free,
         id: 0,
@@ -35,7 +36,7 @@ impl Place {
 
 struct World {
     table: WindowTable<Vec<WindowEntry>>,
-    places: Vec<Place>,
+    places: Vec<Entry>,
     /// Everything that was ever told to the peer.
     told: Vec<WindowDesc>,
     subject: Subject,
@@ -82,7 +83,7 @@ impl World {
         let len = s.number() % (size - from + 1);
         let key = RegionKey { index: u16::from(s.u8()), generation: 3 };
         let access = Access::from_bits_truncate(s.u8());
-        let region = LocalRegion { key, extent: Extent::new(size), kind: MemoryKind::Cpu };
+        let region = LocalRegion { key, extent: Extent::new(size), place: Place::HOST };
         // Few different ones, so that old and new names are often the same but for the epoch.
         let entropy = u64::from(s.u8() & 1) << 40;
         let got =
@@ -95,7 +96,7 @@ impl World {
         let p = &mut self.places[i];
         let epoch = p.epoch.wrapping_add(1);
         *p =
-            Place { state: WindowState::Exposed, id: told.window.0, epoch, access, key, from, len };
+            Entry { state: WindowState::Exposed, id: told.window.0, epoch, access, key, from, len };
         assert_eq!(usize::from(told.window.index()), i, "the first free place is taken");
         assert_eq!((told.epoch.0, told.extent.len(), told.access), (epoch, len, access));
         self.told.push(told);
@@ -207,7 +208,7 @@ pub fn window(bytes: &[u8], subject: Subject) {
     let mut s = Script::new(bytes);
     let size = [1, 2, 4, MAX_WINDOWS_PER_PEER + 3, 0][usize::from(s.u8() % 5)];
     let table = WindowTable::new(vec![WindowEntry::FREE; size]);
-    let places = vec![Place::EMPTY; size.min(MAX_WINDOWS_PER_PEER)];
+    let places = vec![Entry::EMPTY; size.min(MAX_WINDOWS_PER_PEER)];
     let mut world = World { table, places, told: Vec::new(), subject };
     while !s.is_over() {
         match s.u8() % 4 {

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use hmc_core::place::Place;
 use hmc_core::queue::{Hold, Transfer};
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
@@ -119,7 +120,7 @@ impl Transport for ScriptedTransport {
 /// A region of `len` bytes here.
 pub(crate) fn local(len: u64) -> LocalRegion {
     let key = RegionKey { index: 1, generation: 1 };
-    LocalRegion { key, extent: Extent::new(len), kind: MemoryKind::Cpu }
+    LocalRegion { key, extent: Extent::new(len), place: Place::HOST }
 }
 
 /// A window of `len` bytes there.

@@ -224,7 +224,7 @@ impl UcxDomain {
         let start = NonNull::new(part.as_ptr()).unwrap_or(NonNull::dangling());
         // It came from the region's length, which is one of memory.
         let len = usize::try_from(part.extent().len()).unwrap_or(0);
-        let (keep, kind) = (Box::new(CachedHandle::new(region)), region.local().kind);
+        let (keep, kind) = (Box::new(CachedHandle::new(region)), region.local().place.kind());
         // SAFETY: the range lies within the region, of which `keep` is a handle: its bytes stay valid, and are accessed by copies
         // only (`Registered`).
         let memory = unsafe { Memory::register(&self.context, start, len, kind, Some(keep)) }?;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hmc_core::place::Place;
 use hmc_core::range::Extent;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::types::MemoryKind;
 
 use super::{CachedHandle, MemoryCache, Registered};
 use crate::shared::SharedBytes;
@@ -30,7 +30,7 @@ impl Handle {
 // SAFETY: it has no bytes.
 unsafe impl Registered for Handle {
     fn local(&self) -> LocalRegion {
-        LocalRegion { key: self.key, extent: Extent::new(64), kind: MemoryKind::Cpu }
+        LocalRegion { key: self.key, extent: Extent::new(64), place: Place::HOST }
     }
 
     unsafe fn bytes(&self) -> SharedBytes<'_> {

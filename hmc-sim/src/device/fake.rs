@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
+use hmc_core::place::{DeviceId, Place};
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
@@ -142,7 +143,7 @@ impl FakeDevice {
 
     /// Removes host memory. Returns `true` if it was registered and no copy in flight uses it.
     pub fn remove(&mut self, key: RegionKey) -> bool {
-        let is_host = self.regions.get(&key).is_some_and(|r| r.kind == MemoryKind::Cpu);
+        let is_host = self.regions.get(&key).is_some_and(|r| r.place.is_host());
         if !is_host || self.in_use(key) {
             return false;
         }
@@ -218,6 +219,10 @@ impl FakeDevice {
         self.memory.check()
     }
 
+    const fn place(&self) -> Place {
+        Place::on(DeviceId { kind: self.config.kind, index: 0 })
+    }
+
     fn host_range(
         &mut self,
         region: LocalRegion,
@@ -225,7 +230,7 @@ impl FakeDevice {
         len: usize,
         verb: &str,
     ) -> Option<LocalSlice> {
-        let known = self.regions.get(&region.key).filter(|r| r.kind == MemoryKind::Cpu)?;
+        let known = self.regions.get(&region.key).filter(|r| r.place.is_host())?;
         let len = u64::try_from(len).ok()?;
         let span = known.extent.span(Side::Local, offset, len).ok()?;
         let range = LocalSlice { key: region.key, span };
@@ -277,7 +282,7 @@ impl FakeDevice {
         let Some(bytes) = self.load(job.from) else {
             return;
         };
-        let to_host = self.regions.get(&job.to.key).is_some_and(|r| r.kind == MemoryKind::Cpu);
+        let to_host = self.regions.get(&job.to.key).is_some_and(|r| r.place.is_host());
         if to_host {
             self.landing.push((StreamEvent { stream, number: job.number }, job.to, bytes));
         } else {
@@ -304,7 +309,7 @@ impl FakeDevice {
     fn known(&self, slice: LocalSlice) -> Result<MemoryKind, DeviceErrorKind> {
         let region = self.regions.get(&slice.key).ok_or(DeviceErrorKind::Region)?;
         let inside = region.extent.contains(slice.span);
-        if inside { Ok(region.kind) } else { Err(DeviceErrorKind::Range) }
+        if inside { Ok(region.place.kind()) } else { Err(DeviceErrorKind::Range) }
     }
 
     const fn live(&self) -> Result<(), DeviceErrorKind> {
@@ -330,7 +335,7 @@ impl Device for FakeDevice {
             return Err(DeviceErrorKind::NoSpace);
         }
         let region = self.memory.register(len_bytes).ok_or(DeviceErrorKind::NoSpace)?;
-        let region = LocalRegion { kind: self.config.kind, ..region };
+        let region = LocalRegion { place: self.place(), ..region };
         self.used_bytes = used;
         self.regions.insert(region.key, region);
         Ok(region)
@@ -338,7 +343,7 @@ impl Device for FakeDevice {
 
     fn free(&mut self, key: RegionKey) -> Result<(), DeviceErrorKind> {
         self.live()?;
-        let region = self.regions.get(&key).filter(|r| r.kind == self.config.kind).copied();
+        let region = self.regions.get(&key).filter(|r| r.place == self.place()).copied();
         let region = region.ok_or(DeviceErrorKind::Region)?;
         if self.in_use(key) || !self.memory.deregister(key) {
             return Err(DeviceErrorKind::Region);

@@ -27,7 +27,7 @@ impl Registration for SimNic {
         let released = &mut self.host.released;
         if let Some(at) = released.iter().position(is_known) {
             registered.push(released.swap_remove(at));
-        } else if self.serves(region.kind) == Served::Direct {
+        } else if self.serves(region.place.kind()) == Served::Direct {
             self.host.registered.push(RegisteredMemory::new(memory));
         }
     }

@@ -1,9 +1,9 @@
 //! Regions: registered memory, and the table of their keys.
 
 use hmc_core::limits::MAX_REGIONS;
+use hmc_core::place::Place;
 use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
-use hmc_core::types::MemoryKind;
 use hmc_mem::error::MemError;
 use hmc_mem::os::memfd::Mapping;
 use hmc_mem::registered::Registered;
@@ -137,7 +137,7 @@ impl RegionTable {
     fn register(self: &Arc<Self>, len: u64, backing: Backing) -> Result<Region> {
         let key = self.claim()?;
         Ok(Region(Arc::new(Inner {
-            local: LocalRegion { key, extent: Extent::new(len), kind: MemoryKind::Cpu },
+            local: LocalRegion { key, extent: Extent::new(len), place: Place::HOST },
             backing,
             taken: Mutex::default(),
             table: Arc::clone(self),
@@ -240,10 +240,10 @@ impl Region {
         self.0.local.extent.is_empty()
     }
 
-    /// Returns the kind of the memory.
+    /// Returns where the memory is: its device, and its class.
     #[must_use]
-    pub fn kind(&self) -> MemoryKind {
-        self.0.local.kind
+    pub fn place(&self) -> Place {
+        self.0.local.place
     }
 
     /// Returns `true` if peers on this host can map the region: HMC allocated it, and it was not registered in place.

@@ -1,5 +1,6 @@
 //! Requests from the post until their completion is taken: in their order, with tags that follow, and at the end of the link.
 
+use hmc_core::place::Place;
 use hmc_core::range::Extent;
 use hmc_core::region::{Epoch, LocalRegion, RegionKey, WindowDesc, WindowId};
 use hmc_core::slots::SlotId;
@@ -22,7 +23,7 @@ fn work(index: u16, opcode: Opcode) -> WorkRequest {
         op: SlotId { index, generation: 1 },
         opcode,
         when: CompleteWhen::Visible,
-        local: LocalRegion { key, extent, kind }.slice(0, 8).expect("in range"),
+        local: LocalRegion { key, extent, place: Place::HOST }.slice(0, 8).expect("in range"),
         remote: WindowDesc { window, epoch, extent, access, kind }.slice(0, 8).expect("in range"),
     }
 }
