@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
 use hmc_core::place::{DeviceId, Place};
-use hmc_core::range::{Extent, Side};
+use hmc_core::range::Side;
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 use hmc_core::types::MemoryKind;
 
@@ -63,21 +63,12 @@ impl Config {
     };
 }
 
-/// Host memory that a device reaches and that lies elsewhere, as a vendor's library reaches pointers.
-pub trait HostBytes {
-    /// Copies out, from `offset` on.
-    fn read(&self, offset: u64, out: &mut [u8]);
-    /// Copies in, from `offset` on.
-    fn write(&mut self, offset: u64, bytes: &[u8]);
-}
-
 /// A fake device.
 pub struct FakeDevice {
     config: Config,
     rng: Rng,
     memory: Memory,
     regions: HashMap<RegionKey, LocalRegion>,
-    foreign: HashMap<RegionKey, Box<dyn HostBytes + Send>>,
     used_bytes: u64,
     streams: Streams,
     /// Completed copies to the host without a query, by stream and number.
@@ -108,7 +99,6 @@ impl FakeDevice {
             rng: Rng::new(config.seed),
             memory: Memory::new(),
             regions: HashMap::new(),
-            foreign: HashMap::new(),
             used_bytes: 0,
             streams: Streams::new(config.streams.max(1), config.depth),
             landing: Vec::new(),
@@ -127,20 +117,6 @@ impl FakeDevice {
         Some(region)
     }
 
-    /// Host memory that lies elsewhere: it is read and written through `bytes` at the time of a copy.
-    #[must_use]
-    pub fn adopt(
-        &mut self,
-        len_bytes: u64,
-        bytes: Box<dyn HostBytes + Send>,
-    ) -> Option<LocalRegion> {
-        let empty = self.memory.register(0)?;
-        let region = LocalRegion { extent: Extent::new(len_bytes), ..empty };
-        self.regions.insert(region.key, region);
-        self.foreign.insert(region.key, bytes);
-        Some(region)
-    }
-
     /// Removes host memory. Returns `true` if it was registered and no copy in flight uses it.
     pub fn remove(&mut self, key: RegionKey) -> bool {
         let is_host = self.regions.get(&key).is_some_and(|r| r.place.is_host());
@@ -148,7 +124,6 @@ impl FakeDevice {
             return false;
         }
         self.regions.remove(&key);
-        self.foreign.remove(&key);
         self.memory.deregister(key)
     }
 
@@ -246,19 +221,10 @@ impl FakeDevice {
     }
 
     fn load(&self, range: LocalSlice) -> Option<Vec<u8>> {
-        let Some(foreign) = self.foreign.get(&range.key) else {
-            return self.memory.get(range).map(<[u8]>::to_vec);
-        };
-        let mut bytes = vec![0; usize::try_from(range.span.len()).ok()?];
-        foreign.read(range.span.offset(), &mut bytes);
-        Some(bytes)
+        self.memory.get(range).map(<[u8]>::to_vec)
     }
 
     fn store(&mut self, range: LocalSlice, bytes: &[u8]) -> bool {
-        if let Some(foreign) = self.foreign.get_mut(&range.key) {
-            foreign.write(range.span.offset(), bytes);
-            return true;
-        }
         match self.memory.get_mut(range) {
             Some(to) if to.len() == bytes.len() => {
                 to.copy_from_slice(bytes);

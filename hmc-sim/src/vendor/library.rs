@@ -1,39 +1,6 @@
-//! Builds fake libraries at test time, with the cargo that runs the test.
+//! Finds the files of fake libraries, and makes copies that lack symbols.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// Builds the fake library of that name and returns its file. Cargo builds it once and then checks only for changes; it is built beside the running test, and needs no network.
-///
-/// # Errors
-/// The output of cargo.
-pub fn build(name: &str) -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let test = std::env::current_exe().map_err(|e| e.to_string())?;
-    // target/PROFILE/deps/test
-    let profile = test.ancestors().nth(2).ok_or("the test is not in a target folder")?;
-    let target = profile.parent().ok_or("the test is not in a target folder")?;
-    let mut command = Command::new(cargo);
-    command
-        .args(["build", "--offline", "--locked", "--message-format=json-render-diagnostics"])
-        .args(["--package", "hmc-sim", "--example", name, "--target-dir"])
-        .arg(target)
-        .arg("--manifest-path")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
-    // The folder is named after the profile, but for the one of development.
-    let folder = profile.file_name().unwrap_or_default();
-    command.arg("--profile").arg(if folder == "debug" { "dev".as_ref() } else { folder });
-    let out = command.output().map_err(|e| format!("cannot run cargo: {e}"))?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        return Err(format!("cargo did not build the fake library {name}:\n{said}"));
-    }
-    let messages = String::from_utf8_lossy(&out.stdout).into_owned();
-    let file = format!("/lib{name}.so");
-    // The messages are JSON; a file name stands between quotes there.
-    let path = messages.split('"').find(|word| word.ends_with(&file));
-    path.map(PathBuf::from).ok_or_else(|| format!("cargo built no {file}"))
-}
 
 /// Returns the file of a fake library that is a package of its own and a dependency of the running program: it is beside
 /// the program, or in the folder of dependencies there.
@@ -87,4 +54,19 @@ pub fn without(library: &Path, symbols: &[&str], folder: &Path) -> Result<PathBu
     let copy = folder.join(name);
     std::fs::write(&copy, bytes).map_err(|e| format!("{}: {e}", copy.display()))?;
     Ok(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn a_symbol_or_a_library_that_is_not_there_is_an_error() {
+        let nowhere = Path::new("/nowhere");
+        let symbol = super::without(Path::new("/proc/self/exe"), &["no_such_symbol\n"], nowhere);
+        assert!(symbol.is_err_and(|e| e.contains("has no symbol")));
+        assert!(
+            super::beside("no_such_library").is_err_and(|e| e.contains("libno_such_library.so"))
+        );
+    }
 }
