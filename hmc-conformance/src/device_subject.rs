@@ -1,7 +1,7 @@
 //! [`DeviceSubject`]: a device under test.
 
 use hmc_core::device::Device;
-use hmc_core::region::LocalRegion;
+use hmc_core::region::{LocalRegion, RegionKey};
 
 use super::subject::{IdleLimit, Support};
 
@@ -17,19 +17,19 @@ pub trait DeviceSubject {
     fn fresh(&mut self) -> Result<(), String>;
     /// The device.
     fn device(&mut self) -> &mut Self::D;
-    /// Host memory of `len` bytes that the device can reach.
+    /// Another device of the same runtime, made with the first one: each can add the other's memory.
+    fn other(&mut self) -> Option<&mut Self::D> {
+        None
+    }
+    /// Host memory of `len` bytes that the device can reach, in its table under `key`.
     ///
     /// # Errors
     /// Why there is none.
-    fn host(&mut self, len: u64) -> Result<LocalRegion, String>;
-    /// Writes host memory.
+    fn host(&mut self, key: RegionKey, len: u64) -> Result<LocalRegion, String>;
+    /// Writes host memory: that of `host`, or pinned memory of the device.
     fn write_host(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]);
     /// Reads host memory: it must move nothing and wait for nothing.
     fn read_host(&mut self, region: LocalRegion, offset: u64, out: &mut [u8]);
-    /// How many streams may be used, from 0 on.
-    fn streams(&self) -> u16 {
-        1
-    }
     /// Lets the device make progress if it does not by itself.
     fn drive(&mut self) {}
     /// Bytes that can be allocated in all, if a test may use them up.

@@ -7,7 +7,7 @@ use common::link::{acceptor, acceptor_words, at, dialer_words, hand, outputs, pa
 use hmc_core::ctrl::conn::CxxPolicy;
 use hmc_core::ctrl::io::CloseReason;
 use hmc_core::ctrl::ranks::Admission;
-use hmc_core::device::{Device, DeviceError, DeviceErrorKind, StreamEvent, StreamId};
+use hmc_core::device::{DeviceError as _, DeviceErrorKind};
 use hmc_core::limits::{HEARTBEAT_NS, MAX_ENDPOINT_BYTES, MAX_FRAME_BYTES};
 use hmc_core::place::Place;
 use hmc_core::range::{Extent, Side};
@@ -32,60 +32,10 @@ fn region() -> LocalRegion {
 /// Answers each call with a value of its own.
 struct Odd;
 
-impl Device for Odd {
-    type Error = DeviceErrorKind;
-
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::OpenCl
-    }
-
-    fn name(&self) -> &str {
-        "odd"
-    }
-
-    fn alloc(&mut self, len_bytes: u64) -> Result<LocalRegion, DeviceErrorKind> {
-        Ok(LocalRegion { extent: Extent::new(len_bytes), ..region() })
-    }
-
-    fn free(&mut self, key: RegionKey) -> Result<(), DeviceErrorKind> {
-        if key == KEY { Err(DeviceErrorKind::Region) } else { Ok(()) }
-    }
-
-    fn region(&self, key: RegionKey) -> Option<LocalRegion> {
-        (key == KEY).then(region)
-    }
-
-    fn copy(
-        &mut self,
-        stream: StreamId,
-        _: LocalSlice,
-        _: LocalSlice,
-    ) -> Result<StreamEvent, DeviceErrorKind> {
-        Ok(StreamEvent { stream, number: 77 })
-    }
-
-    fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
-        Ok(mark.number == 77)
-    }
-}
-
 #[test]
-fn a_borrowed_device_is_the_device() {
-    fn call(mut d: impl Device<Error = DeviceErrorKind>) {
-        assert_eq!((d.kind(), d.name()), (MemoryKind::OpenCl, "odd"));
-        assert_eq!(d.alloc(9).unwrap().extent.len(), 9);
-        assert_eq!(d.free(KEY), Err(DeviceErrorKind::Region));
-        assert_eq!(d.free(RegionKey { index: 9, ..KEY }), Ok(()));
-        assert_eq!(d.region(KEY), Some(region()));
-        assert_eq!(d.region(RegionKey { index: 9, ..KEY }), None);
-        let slice = region().slice(0, 8).unwrap();
-        let mark = d.copy(StreamId(3), slice, slice).unwrap();
-        assert_eq!((mark.stream, d.passed(mark)), (StreamId(3), Ok(true)));
-        assert_eq!(d.passed(StreamEvent { number: 1, ..mark }), Ok(false));
-    }
-    call(Odd);
+fn a_plain_error_of_a_device_has_no_call_and_no_code() {
     let lost = DeviceErrorKind::Lost;
-    assert_eq!((DeviceError::kind(&lost), DeviceError::code(&lost)), (lost, 0));
+    assert_eq!((lost.kind(), lost.call(), lost.code()), (lost, "", 0));
 }
 
 impl Transport for Odd {

@@ -24,6 +24,5 @@ pub mod reference;
 mod ring;
 pub mod rng;
 pub mod sim_net;
-mod stream;
 pub mod vendor;
 pub mod world;

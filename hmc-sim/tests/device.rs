@@ -2,19 +2,41 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
 
-use hmc_core::device::{Device, DeviceErrorKind, StreamEvent, StreamId};
+mod broken_device;
+
+use broken_device::{Broken, Flaw};
+use hmc_core::device::{
+    Allocation, Copies as _, DeviceErrorKind, DeviceMemory as _, StreamId, Streams as _,
+};
 use hmc_core::place::Place;
-use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
+use hmc_core::region::{LocalRegion, RegionKey};
 use hmc_core::types::MemoryKind;
-use hmc_sim::conformance::device::run;
+use hmc_sim::conformance::device::{Call, cases_of, run};
 use hmc_sim::conformance::device_subjects::{FakeSubject, HostSubject};
 use hmc_sim::conformance::transport::Report;
 use hmc_sim::device::fake::{Config, FakeDevice};
 use hmc_sim::fault::Rate;
 
-/// Cases that the host device does not support: it has one stream, may not be filled, and is never lost.
-const LACKING: [&str; 4] =
-    ["streams_run_side_by_side", "memory_comes_back", "memory_runs_out", "loss_is_for_ever"];
+/// Cases that the host device does not support: it has one stream, may not be filled, is never lost, and reaches host memory.
+const LACKING: [&str; 13] = [
+    "pinned_memory_is_the_hosts",
+    "usage_counts_what_is_allocated",
+    "memory_comes_back",
+    "memory_runs_out",
+    "added_memory_is_the_same",
+    "copies_between_devices",
+    "rows_are_copied",
+    "rows_must_fit",
+    "host_memory_alone",
+    "streams_run_side_by_side",
+    "streams_close",
+    "a_stream_waits_for_an_event",
+    "loss_is_for_ever",
+];
+
+/// Those that need a second stream.
+const STREAMS: [&str; 3] =
+    ["streams_run_side_by_side", "streams_close", "a_stream_waits_for_an_event"];
 
 #[test]
 fn the_host_device_passes() {
@@ -41,233 +63,11 @@ fn the_fake_device_passes_under_any_legal_conditions() {
         };
         println!("{config:?}");
         let skipped: &[&str] = match config.streams {
-            1 => &["streams_run_side_by_side"],
+            1 => &STREAMS,
             _ => &[],
         };
         let report = run(|| FakeSubject::new(config, |fake| fake));
         report.assert_passed_but(&format!("the fake device, streams: {}", config.streams), skipped);
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flaw {
-    /// The control: the wrapper itself is correct.
-    None,
-    /// Copies one byte less.
-    OneByteShort,
-    /// Says that a mark was passed when it was submitted.
-    PassedAtOnce,
-    /// Every seventh mark is never passed.
-    NeverPassed,
-    /// Copies of one stream run in several.
-    ForgetsOrder,
-    /// Says `Busy` to every fifth copy, and does it all the same.
-    BusyButDone,
-    /// Cuts unequal ranges to the shorter one.
-    CutsUnequal,
-    /// Bends a range that leaves its region.
-    BendsRange,
-    /// Takes any generation of a key for the newest.
-    IgnoresGeneration,
-    /// Says that freed memory is free, and keeps it.
-    LeaksFreed,
-    /// Frees under a running copy: says `Ok` whatever runs.
-    FreesInFlight,
-    /// Says `Other` when memory has run out.
-    WrongShortage,
-    /// Works again some time after its loss.
-    ForgetsLoss,
-    /// Frees memory of a lost device.
-    FreesWhenLost,
-    /// Copies once more after the mark was passed.
-    CopiesAgain,
-    /// Marks do not grow.
-    MarksStandStill,
-    /// Tells another kind of memory.
-    WrongKind,
-    /// Accepts streams that there are not.
-    AnyStream,
-    /// A mark that was passed once is not passed when asked again.
-    ForgetsPassed,
-}
-
-struct Broken {
-    fake: FakeDevice,
-    flaw: Flaw,
-    counted: u64,
-    passed: Vec<StreamEvent>,
-    newest: Vec<RegionKey>,
-    /// Copies to be made again.
-    again: Vec<(u32, LocalSlice, LocalSlice)>,
-    /// Marks as told, and as they are.
-    named: Vec<(StreamEvent, StreamEvent)>,
-    copies: Vec<(StreamEvent, LocalSlice, LocalSlice)>,
-    losses: u32,
-}
-
-impl AsMut<FakeDevice> for Broken {
-    fn as_mut(&mut self) -> &mut FakeDevice {
-        self.tick();
-        &mut self.fake
-    }
-}
-
-impl Broken {
-    fn tick(&mut self) {
-        for (wait, _, _) in &mut self.again {
-            *wait -= 1;
-        }
-        while let Some(at) = self.again.iter().position(|(wait, _, _)| *wait == 0) {
-            let (_, from, to) = self.again.swap_remove(at);
-            // What is refused by now does no harm.
-            let _ = self.fake.copy(StreamId(0), from, to);
-        }
-    }
-
-    fn new(fake: FakeDevice, flaw: Flaw) -> Self {
-        Self {
-            fake,
-            flaw,
-            counted: 0,
-            passed: Vec::new(),
-            newest: Vec::new(),
-            again: Vec::new(),
-            named: Vec::new(),
-            copies: Vec::new(),
-            losses: 0,
-        }
-    }
-
-    fn every(&mut self, n: u64) -> bool {
-        self.counted += 1;
-        self.counted.is_multiple_of(n)
-    }
-
-    fn cut(&self, slice: LocalSlice, len: u64) -> LocalSlice {
-        let region = self.fake.region(slice.key);
-        let cut = region.and_then(|r| r.slice(slice.span.offset(), len).ok());
-        cut.unwrap_or(slice)
-    }
-}
-
-impl Device for Broken {
-    type Error = DeviceErrorKind;
-
-    fn kind(&self) -> MemoryKind {
-        match self.flaw {
-            Flaw::WrongKind => MemoryKind::AmdGpu,
-            _ => self.fake.kind(),
-        }
-    }
-
-    fn name(&self) -> &str {
-        self.fake.name()
-    }
-
-    fn alloc(&mut self, len_bytes: u64) -> Result<LocalRegion, DeviceErrorKind> {
-        let region = self.fake.alloc(len_bytes).map_err(|e| match self.flaw {
-            Flaw::WrongShortage if e == DeviceErrorKind::NoSpace => DeviceErrorKind::Other,
-            _ => e,
-        })?;
-        self.newest.push(region.key);
-        Ok(region)
-    }
-
-    fn free(&mut self, key: RegionKey) -> Result<(), DeviceErrorKind> {
-        match (self.flaw, self.fake.free(key)) {
-            (Flaw::FreesInFlight, Err(DeviceErrorKind::Region))
-                if self.fake.region(key).is_some() =>
-            {
-                Ok(())
-            }
-            (Flaw::FreesWhenLost, Err(DeviceErrorKind::Lost)) => Ok(()),
-            (Flaw::LeaksFreed, Ok(())) => {
-                // As much as was freed stays away.
-                let _ = self.fake.alloc(Config::FAIR.capacity_bytes / 8);
-                Ok(())
-            }
-            (_, answer) => answer,
-        }
-    }
-
-    fn region(&self, key: RegionKey) -> Option<LocalRegion> {
-        let same = self.newest.iter().rev().find(|k| k.index == key.index);
-        match (self.flaw, same) {
-            (Flaw::IgnoresGeneration, Some(newest)) => self.fake.region(*newest),
-            _ => self.fake.region(key),
-        }
-    }
-
-    fn copy(
-        &mut self,
-        stream: StreamId,
-        mut from: LocalSlice,
-        mut to: LocalSlice,
-    ) -> Result<StreamEvent, DeviceErrorKind> {
-        let mut used = stream;
-        let len = from.span.len().min(to.span.len());
-        match self.flaw {
-            Flaw::OneByteShort if len > 0 && from.span.len() == to.span.len() => {
-                (from, to) = (self.cut(from, len - 1), self.cut(to, len - 1));
-            }
-            Flaw::CutsUnequal => (from, to) = (self.cut(from, len), self.cut(to, len)),
-            Flaw::BendsRange => {
-                for slice in [&mut from, &mut to] {
-                    let region = self.fake.region(slice.key);
-                    if let Some(region) = region.filter(|r| !r.extent.contains(slice.span)) {
-                        let len = len.min(region.extent.len());
-                        *slice = region.slice(0, len).expect("it fits");
-                    }
-                }
-                let len = from.span.len().min(to.span.len());
-                (from, to) = (self.cut(from, len), self.cut(to, len));
-            }
-            Flaw::ForgetsOrder => {
-                self.counted += 1;
-                used = StreamId(u16::try_from(self.counted % 3).expect("small"));
-            }
-            Flaw::AnyStream if stream.0 >= Config::FAIR.streams => used = StreamId(0),
-            _ => {}
-        }
-        let real = self.fake.copy(used, from, to)?;
-        if self.flaw == Flaw::BusyButDone && self.every(5) {
-            return Err(DeviceErrorKind::Busy);
-        }
-        let told = match self.flaw {
-            Flaw::MarksStandStill => StreamEvent { stream, number: real.number / 2 },
-            Flaw::ForgetsOrder => {
-                self.counted += 1;
-                StreamEvent { stream, number: self.counted }
-            }
-            _ => StreamEvent { stream, ..real },
-        };
-        self.named.push((told, real));
-        self.copies.push((told, from, to));
-        Ok(told)
-    }
-
-    fn passed(&mut self, mark: StreamEvent) -> Result<bool, DeviceErrorKind> {
-        let real = self.named.iter().rev().find(|(told, _)| *told == mark).map(|(_, real)| *real);
-        let answer = self.fake.passed(real.unwrap_or(mark));
-        match (self.flaw, answer) {
-            (Flaw::PassedAtOnce, Ok(false)) => Ok(true),
-            (Flaw::NeverPassed, Ok(true)) if mark.number.is_multiple_of(7) => Ok(false),
-            (Flaw::ForgetsPassed, Ok(true)) if self.passed.contains(&mark) => Ok(false),
-            (Flaw::ForgetsLoss, Err(DeviceErrorKind::Lost)) => {
-                self.losses += 1;
-                if self.losses > 4 { Ok(true) } else { Err(DeviceErrorKind::Lost) }
-            }
-            (_, Ok(true)) => {
-                self.passed.push(mark);
-                let copy = self.copies.iter().position(|(told, _, _)| *told == mark);
-                if let (Flaw::CopiesAgain, Some(at)) = (self.flaw, copy) {
-                    let (_, from, to) = self.copies.swap_remove(at);
-                    self.again.push((2, from, to));
-                }
-                Ok(true)
-            }
-            (_, answer) => answer,
-        }
     }
 }
 
@@ -292,34 +92,73 @@ fn caught(flaw: Flaw, by: &str) {
 macro_rules! caught {
     ($($test:ident: $flaw:ident by $case:literal;)+) => {
         $(#[test] fn $test() { caught(Flaw::$flaw, $case); })+
+
+        #[test]
+        fn every_flaw_is_caught() {
+            let caught = [$(Flaw::$flaw),+];
+            let left: Vec<_> = Flaw::ALL.iter().filter(|(flaw, _)| !caught.contains(flaw)).collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
     };
 }
 
 caught! {
+    wrong_id: WrongId by "regions_are_described";
+    no_name: NoName by "regions_are_described";
+    wrong_total: WrongTotal by "usage_counts_what_is_allocated";
+    wrong_shortage: WrongShortage by "memory_runs_out";
+    leaves_old_bytes: LeavesOldBytes by "new_memory_is_zero";
+    takes_used_keys: TakesUsedKeys by "a_key_in_use_is_refused";
+    pinned_elsewhere: PinnedElsewhere by "pinned_memory_is_the_hosts";
+    adds_other: AddsOther by "added_memory_is_the_same";
+    keeps_handles: KeepsHandles by "freed_keys_are_dead";
+    ignores_generation: IgnoresGeneration by "unknown_regions";
+    leaks_freed: LeaksFreed by "memory_comes_back";
+    frees_in_flight: FreesInFlight by "free_waits_for_copies";
+    frees_when_lost: FreesWhenLost by "loss_is_for_ever";
+    usage_stands_still: UsageStandsStill by "usage_counts_what_is_allocated";
     one_byte_short: OneByteShort by "to_the_device_and_back";
-    passed_at_once: PassedAtOnce by "to_the_device_and_back";
-    never_passed: NeverPassed by "many_in_flight";
     forgets_order: ForgetsOrder by "a_stream_keeps_its_order";
     busy_but_done: BusyButDone by "busy_has_no_effect";
     cuts_unequal: CutsUnequal by "unequal_lengths";
     bends_range: BendsRange by "outside_of_regions";
-    ignores_generation: IgnoresGeneration by "unknown_regions";
-    leaks_freed: LeaksFreed by "memory_comes_back";
-    frees_in_flight: FreesInFlight by "free_waits_for_copies";
-    wrong_shortage: WrongShortage by "memory_runs_out";
-    forgets_loss: ForgetsLoss by "loss_is_for_ever";
-    frees_when_lost: FreesWhenLost by "loss_is_for_ever";
     copies_again: CopiesAgain by "source_and_destination_are_free";
-    marks_stand_still: MarksStandStill by "marks_grow";
-    wrong_kind: WrongKind by "regions_are_described";
-    any_stream: AnyStream by "unknown_streams_and_marks";
-    forgets_passed: ForgetsPassed by "marks_grow";
+    events_stand_still: EventsStandStill by "events_grow";
+    any_stream: AnyStream by "unknown_streams_and_events";
+    rows_without_gaps: RowsWithoutGaps by "rows_are_copied";
+    rows_of_any_length: RowsOfAnyLength by "rows_must_fit";
+    fills_one_short: FillsOneShort by "a_range_is_filled";
+    returns_early: ReturnsEarly by "copies_in_the_call";
+    opens_no_stream: OpensNoStream by "streams_run_side_by_side";
+    closes_in_flight: ClosesInFlight by "streams_close";
+    records_too_early: RecordsTooEarly by "a_record_is_behind_all";
+    passed_at_once: PassedAtOnce by "to_the_device_and_back";
+    never_passed: NeverPassed by "many_in_flight";
+    forgets_passed: ForgetsPassed by "events_grow";
+    forgets_loss: ForgetsLoss by "loss_is_for_ever";
+    waits_for_nothing: WaitsForNothing by "a_stream_waits_for_an_event";
 }
+
+/// Prints, for each call, the cases that check it and the flaws that they were seen to catch.
+#[test]
+fn every_call_has_a_case_and_a_flaw() {
+    for call in Call::ALL {
+        let cases = cases_of::<HostSubject>(call);
+        let flaws = Flaw::ALL.iter().filter(|(_, of)| *of == call);
+        let flaws: Vec<_> = flaws.map(|(flaw, _)| flaw).collect();
+        println!("{call:?}: {} caught {flaws:?}", cases.join(", "));
+        assert!(!cases.is_empty() && !flaws.is_empty(), "{call:?} is not checked");
+    }
+}
+
+const KEY: RegionKey = RegionKey { index: 1, generation: 1 };
+const HOST: RegionKey = RegionKey { index: 2, generation: 1 };
+const END: RegionKey = RegionKey { index: 3, generation: 1 };
 
 #[test]
 fn the_host_cannot_reach_the_device() {
     let mut fake = FakeDevice::new(Config::FAIR);
-    let region = fake.alloc(64).expect("memory");
+    let region = fake.alloc(KEY, &Allocation::device(64)).expect("memory");
     assert_eq!(region.place.kind(), MemoryKind::NvidiaGpu);
     let mut out = [7; 8];
     assert!(!fake.host_read(region, 0, &mut out) && !fake.host_write(region, 0, &[1; 8]));
@@ -332,48 +171,54 @@ fn the_host_cannot_reach_the_device() {
 #[test]
 fn who_looks_too_early_sees_that_it_was() {
     let mut fake = FakeDevice::new(Config { delay_max_ns: 50_000, seed: 4, ..Config::FAIR });
-    let (source, end) = (fake.host(64).expect("memory"), fake.host(64).expect("memory"));
-    let region = fake.alloc(64).expect("memory");
+    let (source, end) = (fake.host(HOST, 64).expect("memory"), fake.host(END, 64).expect("memory"));
+    let region = fake.alloc(KEY, &Allocation::device(64)).expect("memory");
     assert!(fake.host_write(source, 0, &[1; 64]));
     let all = |r: LocalRegion| r.slice(0, 64).expect("all");
-    fake.copy(StreamId(0), all(source), all(region)).expect("accepted");
-    let mark = fake.copy(StreamId(0), all(region), all(end)).expect("accepted");
+    fake.copy(StreamId::FIRST, all(source), all(region)).expect("accepted");
+    let event = fake.copy(StreamId::FIRST, all(region), all(end)).expect("accepted");
     let mut out = [0; 64];
     fake.advance(1_000_000);
     // It is over, and nobody has asked.
     assert!(fake.host_read(end, 0, &mut out));
     assert_eq!((out, fake.misuse().len()), ([0xBB; 64], 1));
-    assert_eq!(fake.passed(mark), Ok(true));
+    assert_eq!(fake.passed(event), Ok(true));
     assert!(fake.host_read(end, 0, &mut out));
     assert_eq!((out, fake.misuse().len()), ([1; 64], 1));
 }
 
 #[test]
-fn a_failed_copy_fails_every_mark_behind_it_and_is_a_fence() {
+fn a_failed_copy_fails_every_event_behind_it_and_is_a_fence() {
     let mut fake = FakeDevice::new(Config { failed: Rate::ALWAYS, ..Config::FAIR });
-    let (host, region) = (fake.host(64).expect("memory"), fake.alloc(64).expect("memory"));
+    let (host, region) = (
+        fake.host(HOST, 64).expect("memory"),
+        fake.alloc(KEY, &Allocation::device(64)).expect("memory"),
+    );
     let all = |r: LocalRegion| r.slice(0, 64).expect("all");
-    let mark = fake.copy(StreamId(0), all(host), all(region)).expect("accepted");
+    let event = fake.copy(StreamId::FIRST, all(host), all(region)).expect("accepted");
     let end = loop {
-        match fake.passed(mark) {
+        match fake.passed(event) {
             Ok(false) => {}
             end => break end,
         }
     };
     assert_eq!(end, Err(DeviceErrorKind::Other));
     assert_eq!(fake.free(region.key), Ok(()));
-    assert!(fake.remove(host.key));
+    assert_eq!(fake.free(host.key), Ok(()));
 }
 
 #[test]
 fn a_lost_device_keeps_its_memory() {
     let mut fake = FakeDevice::new(Config { lost_after: Some(3), ..Config::FAIR });
-    let (host, region) = (fake.host(64).expect("memory"), fake.alloc(64).expect("memory"));
+    let (host, region) = (
+        fake.host(HOST, 64).expect("memory"),
+        fake.alloc(KEY, &Allocation::device(64)).expect("memory"),
+    );
     let all = |r: LocalRegion| r.slice(0, 64).expect("all");
     for _ in 0..3 {
-        fake.copy(StreamId(0), all(host), all(region)).expect("it lives");
+        fake.copy(StreamId::FIRST, all(host), all(region)).expect("it lives");
     }
-    let copy = fake.copy(StreamId(0), all(host), all(region));
+    let copy = fake.copy(StreamId::FIRST, all(host), all(region));
     assert_eq!(copy, Err(DeviceErrorKind::Lost));
     assert_eq!(fake.free(region.key), Err(DeviceErrorKind::Lost));
     assert_eq!((fake.used_bytes(), fake.region(region.key)), (64, Some(region)));

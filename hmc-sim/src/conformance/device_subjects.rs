@@ -1,7 +1,8 @@
 //! The devices of this crate, alone or wrapped, as subjects.
 
-use hmc_core::device::Device;
-use hmc_core::region::LocalRegion;
+use hmc_core::device::{Allocation, Device, DeviceMemory as _};
+use hmc_core::place::DeviceId;
+use hmc_core::region::{LocalRegion, RegionKey};
 
 use super::device::DeviceSubject;
 use super::transport::{IdleLimit, Support};
@@ -14,6 +15,7 @@ pub struct FakeSubject<W, F> {
     config: Config,
     wrap: F,
     built: Option<W>,
+    other: Option<W>,
 }
 
 impl<W, F> FakeSubject<W, F>
@@ -23,7 +25,7 @@ where
 {
     /// A subject whose device is what `wrap` makes of a fake one; its seed is also the suite's.
     pub const fn new(config: Config, wrap: F) -> Self {
-        Self { config, wrap, built: None }
+        Self { config, wrap, built: None, other: None }
     }
 
     fn fake(&mut self) -> &mut FakeDevice {
@@ -45,7 +47,10 @@ where
     type D = W;
 
     fn fresh(&mut self) -> Result<(), String> {
-        self.built = Some((self.wrap)(FakeDevice::new(self.config)));
+        let fake = FakeDevice::new(self.config);
+        let id = DeviceId { index: self.config.id.index.wrapping_add(1), ..self.config.id };
+        self.other = Some((self.wrap)(fake.beside(Config { id, ..self.config })));
+        self.built = Some((self.wrap)(fake));
         Ok(())
     }
 
@@ -53,8 +58,12 @@ where
         self.built.as_mut().expect("fresh was called")
     }
 
-    fn host(&mut self, len: u64) -> Result<LocalRegion, String> {
-        self.fake().host(len).ok_or_else(|| "no host memory".to_owned())
+    fn other(&mut self) -> Option<&mut W> {
+        self.other.as_mut()
+    }
+
+    fn host(&mut self, key: RegionKey, len: u64) -> Result<LocalRegion, String> {
+        self.fake().host(key, len).ok_or_else(|| "no host memory".to_owned())
     }
 
     fn write_host(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]) {
@@ -63,10 +72,6 @@ where
 
     fn read_host(&mut self, region: LocalRegion, offset: u64, out: &mut [u8]) {
         assert!(self.fake().host_read(region, offset, out), "host memory is known");
-    }
-
-    fn streams(&self) -> u16 {
-        self.config.streams
     }
 
     fn drive(&mut self) {
@@ -119,8 +124,8 @@ impl DeviceSubject for HostSubject {
         &mut self.device
     }
 
-    fn host(&mut self, len: u64) -> Result<LocalRegion, String> {
-        self.device.alloc(len).map_err(|e| format!("{e:?}"))
+    fn host(&mut self, key: RegionKey, len: u64) -> Result<LocalRegion, String> {
+        self.device.alloc(key, &Allocation::device(len)).map_err(|e| format!("{e:?}"))
     }
 
     fn write_host(&mut self, region: LocalRegion, offset: u64, bytes: &[u8]) {

@@ -6,3 +6,4 @@
 
 pub mod fake;
 pub mod host;
+mod stream;

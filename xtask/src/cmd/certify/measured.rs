@@ -45,6 +45,8 @@ const PARTS: [Part; 5] = [
             "work.rs",
             "transport.rs",
             "device.rs",
+            "device/*.rs",
+            "place.rs",
             "types.rs",
             "time.rs",
         ],
