@@ -15,6 +15,7 @@
 pub mod api;
 pub mod host;
 mod loader;
+pub mod opencl;
 mod releases;
 mod sys;
 pub mod ucx;
