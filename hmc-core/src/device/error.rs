@@ -16,6 +16,8 @@ pub enum DeviceErrorKind {
     Stream,
     /// This device cannot do it at all.
     Unsupported,
+    /// The process was forked from one that has the device open. Nothing of it works in the child.
+    Forked,
     /// The device or its context is lost. No event passes any more, so nothing is fenced: its memory
     /// must not be used again in this process.
     Lost,

@@ -9,9 +9,10 @@ const LIBRARIES: [&str; 5] =
     ["hmc-core/src/", "hmc-mem/src/", "hmc-hw/src/", "hmc-std/src/", "hmc-py/src/"];
 
 /// Where there is some, and what it is.
-const KNOWN: [(&str, &str, &str); 21] = [
+const KNOWN: [(&str, &str, &str); 22] = [
     ("hmc-hw/src/ucx/library.rs", "LOADED", "a vendor's library, once it is loaded"),
     ("hmc-hw/src/ucx/log.rs", "SINK", "the hook for UCX's messages"),
+    ("hmc-hw/src/opencl/library.rs", "LOADED", "a vendor's library, once it is loaded"),
     ("hmc-hw/src/verbs/library.rs", "LOADED", "a vendor's library, once it is loaded"),
     ("hmc-mem/src/copy/x86_64/cpu.rs", "CACHE", "what the processor can do"),
     ("hmc-mem/src/crc.rs", "SHIFT", "a table of numbers"),
