@@ -86,7 +86,7 @@ pub(super) fn memory_comes_back<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
         return Err(Stop::Skipped("the device must not be filled".to_owned()));
     };
     for _ in 0..50 {
-        let region = b.alloc(capacity / 3)?;
+        let region = b.alloc(capacity / 5)?;
         if let Err(e) = b.subject.device().free(region.key) {
             return fail(format!("free: {e:?}"));
         }
