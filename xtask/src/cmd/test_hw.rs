@@ -5,6 +5,7 @@
 //! of the Python package count as pytest counts them ([`python`]).
 
 mod counters;
+mod devices;
 mod fabric_failure;
 mod namespaces;
 mod pair;
@@ -47,6 +48,9 @@ pub(crate) struct Options {
     /// The suites over RDMA verbs, with a device of this machine
     #[arg(long, group = "verbs")]
     rdma: bool,
+    /// Only the suites over the OpenCL devices of this machine
+    #[arg(long, conflicts_with_all = ["ucx", "rdma", "vm", "system", "soak", "no_kills"])]
+    opencl: bool,
     /// Only the suites over RDMA verbs, with the soft-RoCE devices of a VM
     #[arg(long, group = "verbs", conflicts_with_all = ["ucx", "system", "install", "soak", "no_kills"])]
     vm: bool,
@@ -65,7 +69,7 @@ pub(crate) struct Options {
     /// Only with the library that the loader finds, not with the wheel's
     #[arg(long)]
     system: bool,
-    /// Install what is missing: UCX as Debian packages it (as root), and UCX's wheel in a virtual environment under target
+    /// Install what is missing: UCX or PoCL as Debian packages it (as root), and UCX's wheel in a virtual environment under target
     #[arg(long)]
     install: bool,
     /// Only the soaks, each for so many seconds (20 in a run of everything)
@@ -103,6 +107,9 @@ type Find = fn(&Path, bool) -> Result<Ucx, Verdict>;
 /// Runs the suites and prints the summary.
 pub(crate) fn run(options: &Options) -> Verdict {
     let root = tree::root();
+    if options.opencl {
+        return devices::opencl(&root, options.install);
+    }
     let usual = if options.short { SHORT_SECS } else { USUAL_SECS };
     let limit = Duration::from_secs(options.time.unwrap_or(usual));
     let (json, short) = (options.json.as_deref(), options.short);
