@@ -21,7 +21,7 @@ use hmc_core::limits::RNDV_HALF_BYTES;
 use hmc_core::rndv::{RecvTarget, RndvMsg, RndvRole};
 use hmc_core::wire::message::ControlMessage;
 use hmc_tests::env::until;
-use hmc_tests::executor::{block_on, poll_once};
+use hmc_tests::executor::block_on;
 use hmc_tests::pair::pattern;
 use hmc_tests::raw_frames::frame;
 use hmc_tests::receiver::{Receiver, Sender, area, receive_note, send_note, take};
@@ -149,8 +149,14 @@ fn an_awaited_collective_sleeps_while_its_puts_wait_in_a_full_socket() {
     for tag in 0..=TAGS {
         poll();
         let mut tags = peer.recv(want::Tag).into_future();
-        assert!(poll_once(&mut tags).is_pending());
+        let told = Arc::new(Wakes(AtomicU64::new(0)));
+        let task = Waker::from(Arc::clone(&told));
+        assert!(pin!(&mut tags).poll(&mut Context::from_waker(&task)).is_pending());
         rogue.control.write_all(&frame(&ControlMessage::Tag(tag))).unwrap();
+        // The tag may be there before its task is woken.
+        until("the tag's task is woken", LONG, || {
+            (told.0.load(Ordering::SeqCst) != 0).then_some(())
+        });
         assert_eq!(block_on(tags).unwrap(), tag);
         if tag == 0 {
             before = wakes.0.load(Ordering::SeqCst);
