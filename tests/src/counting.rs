@@ -7,12 +7,23 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 thread_local! {
     /// Allocations and re-allocations of this thread. Without a destructor: it is there until the thread's end.
     static HERE: Cell<u64> = const { Cell::new(0) };
+    /// Whether this is the program's first thread, once it has asked.
+    static IS_FIRST: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+fn is_first_thread() -> bool {
+    let ask = || rustix::thread::gettid() == rustix::process::getpid();
+    let is_first = IS_FIRST.get().unwrap_or_else(ask);
+    IS_FIRST.set(Some(is_first));
+    is_first
 }
 
 /// The system's allocator, counted. Declare it as the `#[global_allocator]` of a program.
 #[derive(Debug)]
 pub struct Counting {
     calls: AtomicU64,
+    /// Of these, those of the program's first thread.
+    first_calls: AtomicU64,
     live: AtomicUsize,
 }
 
@@ -20,7 +31,8 @@ impl Counting {
     /// None so far.
     #[must_use]
     pub const fn new() -> Self {
-        Self { calls: AtomicU64::new(0), live: AtomicUsize::new(0) }
+        let [calls, first_calls] = [const { AtomicU64::new(0) }; 2];
+        Self { calls, first_calls, live: AtomicUsize::new(0) }
     }
 
     /// Allocations and re-allocations since the program started.
@@ -29,13 +41,22 @@ impl Counting {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Those of the thread that asks. The harness of a test has a thread of its own, which allocates while the test begins.
+    /// Those of all threads but the program's first: the harness of a test has that, and allocates on it after the test has begun.
+    #[must_use]
+    pub fn count_of_test(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst) - self.first_calls.load(Ordering::SeqCst)
+    }
+
+    /// Those of the thread that asks.
     #[must_use]
     pub fn count_here(&self) -> u64 {
         HERE.get()
     }
 
     fn add(&self) {
+        if is_first_thread() {
+            self.first_calls.fetch_add(1, Ordering::SeqCst);
+        }
         self.calls.fetch_add(1, Ordering::SeqCst);
         HERE.set(HERE.get().wrapping_add(1));
     }

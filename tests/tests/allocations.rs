@@ -115,11 +115,11 @@ fn measured(what: &str, mut op: impl FnMut(), rounds: u32) {
     for _ in 0..rounds.min(100) {
         op();
     }
-    let before = ALLOCATOR.count();
+    let before = ALLOCATOR.count_of_test();
     for _ in 0..rounds {
         op();
     }
-    let n = ALLOCATOR.count() - before;
+    let n = ALLOCATOR.count_of_test() - before;
     assert_eq!(n, 0, "{rounds} times `{what}`: {n} allocations in this process");
 }
 
@@ -156,11 +156,11 @@ fn the_data_path_allocates_nothing_in_either_process() {
             peer.put_notify_at(0, 0, 256, tag).unwrap();
             actor.request("recv 0 20000");
         }
-        let before = ALLOCATOR.count();
+        let before = ALLOCATOR.count_of_test();
         for tag in 0..tags {
             peer.put_notify_at(0, 0, 256, tag).unwrap();
         }
-        let n = ALLOCATOR.count() - before;
+        let n = ALLOCATOR.count_of_test() - before;
         assert_eq!(n, 0, "{via:?}: {n} allocations for {tags} put_notify");
         // From here on the ends of operations show on the session's descriptor.
         let events = session.events().unwrap();

@@ -31,9 +31,9 @@ fn measured(what: &str, rounds: u32, mut op: impl FnMut()) {
     (0..100.min(rounds)).for_each(|_| op());
     // What was never in flight together before costs the fake library space, once.
     let counts = [0; 5].map(|_| {
-        let before = ALLOCATOR.count();
+        let before = ALLOCATOR.count_of_test();
         (0..rounds).for_each(|_| op());
-        ALLOCATOR.count() - before
+        ALLOCATOR.count_of_test() - before
     });
     println!("{rounds} times `{what}`: {counts:?} allocations");
     assert!(counts.contains(&0), "{rounds} times `{what}`: {counts:?} allocations");
