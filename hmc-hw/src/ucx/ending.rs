@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hmc_mem::os::fork::ForkGuard;
 
-use super::lock::{WorkerLock, lock};
+use super::lock::{WorkerLock, lock, stay};
 
 /// How long the end of the process waits for calls in progress. A call of UCX takes that long only if a device hangs.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -84,14 +84,24 @@ impl Ending {
 
     /// Called before calls without a progress lock. Once the process ends, it returns only in the thread that ends it.
     pub(super) fn enter(&self) -> CallPermit<'_> {
-        CallPermit(match self.others.try_read() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if self.is_ending_thread() => None,
-            Err(TryLockError::WouldBlock) => {
-                Some(self.others.read().unwrap_or_else(PoisonError::into_inner))
+        self.try_enter().unwrap_or_else(|| stay())
+    }
+
+    /// The permit for a call; `None` if the process ends, unless by this thread. The end may be waiting for other permits: threads that
+    /// took one after the other would leave it no moment without.
+    fn try_enter(&self) -> Option<CallPermit<'_>> {
+        let guard = match self.others.try_read() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if self.is_ending_thread() => {
+                return Some(CallPermit(None));
             }
-        })
+            Err(TryLockError::WouldBlock) => {
+                self.others.read().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        let may = !self.has_begun() || self.is_ending_thread();
+        may.then_some(CallPermit(Some(guard)))
     }
 
     /// Returns how the parent used UCX, if the caller is a forked child of the process that made this.
@@ -141,6 +151,7 @@ impl Ending {
         for lock in locks {
             // `others` guards a worker that is being destroyed.
             if lock.claim() {
+                lock.close();
                 try_until(start, || lock.keep());
             }
         }
@@ -205,6 +216,25 @@ mod tests {
         }
         std::thread::scope(|s| {
             s.spawn(|| assert!(ending.has_begun() && !ending.is_ending_thread()));
+        });
+    }
+
+    /// One call is in progress: another one does not begin beside it.
+    #[test]
+    fn no_call_begins_once_the_end_waits_for_one() {
+        let ending = Ending::new();
+        let permit = ending.enter();
+        std::thread::scope(|s| {
+            let ends = s.spawn(|| {
+                ending.stop_calls();
+                ending.others.try_read().is_err()
+            });
+            while !ending.has_begun() {
+                std::thread::yield_now();
+            }
+            assert!(ending.try_enter().is_none());
+            drop(permit);
+            assert!(ends.join().expect("it ends"), "nobody was in the way");
         });
     }
 

@@ -14,6 +14,16 @@ pub(super) struct WorkerLock {
     mutex: Mutex<()>,
     /// Set once it is decided whether the worker is destroyed or leaked.
     claimed: AtomicBool,
+    /// Set once the process ends.
+    closed: AtomicBool,
+}
+
+/// Blocks a thread that may not call UCX any more.
+#[cold]
+pub(super) fn stay() -> ! {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Proof that this thread may call the worker: it holds the lock, or ends the process.
@@ -21,24 +31,45 @@ pub(super) struct WorkerLock {
 pub(super) struct Held<'a>(#[expect(dead_code, reason = "dropped")] Option<MutexGuard<'a, ()>>);
 
 impl WorkerLock {
-    /// Takes the lock. Returns `None` if another thread holds it.
+    /// Takes the lock. Returns `None` if another thread holds it, or the process ends.
     #[inline]
     pub(super) fn try_take(&self) -> Option<Held<'_>> {
+        self.try_mutex().filter(|_| self.is_open()).map(|guard| Held(Some(guard)))
+    }
+
+    /// Takes the lock, waiting for the thread that holds it. Does not return if the process ends.
+    pub(super) fn take(&self) -> Held<'_> {
+        let guard = lock(&self.mutex);
+        if !self.is_open() {
+            drop(guard);
+            stay();
+        }
+        Held(Some(guard))
+    }
+
+    #[inline]
+    fn try_mutex(&self) -> Option<MutexGuard<'_, ()>> {
         match self.mutex.try_lock() {
-            Ok(guard) => Some(Held(Some(guard))),
-            Err(TryLockError::Poisoned(poisoned)) => Some(Held(Some(poisoned.into_inner()))),
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// Takes the lock, waiting for the thread that holds it.
-    pub(super) fn take(&self) -> Held<'_> {
-        Held(Some(lock(&self.mutex)))
+    #[inline]
+    fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::Relaxed)
+    }
+
+    /// The process ends: no thread takes the lock after the one that holds it now. A thread that takes it again and again would
+    /// leave no moment to [`Self::keep`] it, if both share a processor.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// Takes the lock and never releases it, if no thread holds it now. Returns `true` on success.
     pub(super) fn keep(&self) -> bool {
-        self.try_take().map(std::mem::forget).is_some()
+        self.try_mutex().map(std::mem::forget).is_some()
     }
 
     /// Returns `true` for the first caller. The worker's drop calls it before it destroys the worker, and the end of
@@ -66,6 +97,16 @@ mod tests {
         assert!(held.is_some() && lock.try_take().is_none() && !lock.keep());
         drop(held);
         assert!(lock.keep() && !lock.keep() && lock.try_take().is_none());
+    }
+
+    #[test]
+    fn a_lock_that_was_closed_is_taken_by_nobody_and_can_be_kept() {
+        let lock = WorkerLock::default();
+        let held = lock.try_take();
+        lock.close();
+        assert!(held.is_some() && !lock.keep(), "it is held");
+        drop(held);
+        assert!(lock.try_take().is_none() && lock.keep());
     }
 
     #[test]
