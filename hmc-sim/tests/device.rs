@@ -1,8 +1,14 @@
 //! The devices of this crate pass the suite for devices, under any conditions; broken ones fail the case that is meant for them.
 
-#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests may panic")]
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests may panic"
+)]
 
 mod broken_device;
+mod device_faults;
 
 use broken_device::{Broken, Flaw};
 use hmc_core::device::{

@@ -99,7 +99,10 @@ impl FakeDevice {
         if self.streams.is_full(stream) || self.config.busy.hits(&mut self.rng) {
             return Err(DeviceErrorKind::Busy);
         }
-        let takes_ns = self.rng.below(self.config.delay_max_ns.saturating_add(1));
+        let takes_ns = match self.config.never.hits(&mut self.rng) {
+            true => u64::MAX,
+            false => self.rng.below(self.config.delay_max_ns.saturating_add(1)),
+        };
         let fails = self.config.failed.hits(&mut self.rng);
         let event = self.streams.submit(stream, command, self.now_ns, takes_ns, fails);
         let event = event.ok_or(DeviceErrorKind::Other)?;

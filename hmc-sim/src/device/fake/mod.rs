@@ -42,6 +42,8 @@ pub struct Config {
     pub no_space: Rate,
     /// Fault: a command fails with `Other`, and so does each later event of its stream.
     pub failed: Rate,
+    /// Fault: a command never ends, and so does none behind it in its stream.
+    pub never: Rate,
     /// Fault: the device is lost when this many commands were accepted. Row 43 (a sticky error).
     pub lost_after: Option<u64>,
 }
@@ -58,6 +60,7 @@ impl Config {
         busy: Rate::NEVER,
         no_space: Rate::NEVER,
         failed: Rate::NEVER,
+        never: Rate::NEVER,
         lost_after: None,
     };
 }
