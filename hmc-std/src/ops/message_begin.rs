@@ -66,7 +66,7 @@ impl Beginning {
         {
             return Some(Ok(peer.link.post_recv(*want)));
         }
-        let begun = peer.link.with_rndv(|rndv| {
+        let begun = peer.link.begin_rndv(*by, |rndv| {
             if rndv.is_full() {
                 return None;
             }

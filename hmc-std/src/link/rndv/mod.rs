@@ -19,6 +19,7 @@ mod on_link;
 mod progress;
 mod reuse;
 mod run;
+mod short;
 pub(crate) mod state;
 
 use std::sync::Mutex;

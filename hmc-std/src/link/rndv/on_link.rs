@@ -29,6 +29,8 @@ const TOGETHER: usize = 16;
 /// A link, and what calls of its rendezvous state lead to, once the rendezvous state's lock is free.
 pub(super) struct OnLink<'a> {
     link: &'a Link,
+    /// When its calls are made, if whoever calls has looked: to look takes as long as to send a note.
+    now: Option<Instant>,
     /// What puts that ended at once set free.
     pub(super) later: Vec<Deferred>,
     /// The control connection ended when a note was sent.
@@ -37,7 +39,12 @@ pub(super) struct OnLink<'a> {
 
 impl<'a> OnLink<'a> {
     pub(super) const fn new(link: &'a Link) -> Self {
-        Self { link, later: Vec::new(), ended: None }
+        Self { link, now: None, later: Vec::new(), ended: None }
+    }
+
+    /// The same of calls that are made `now`.
+    pub(super) const fn at(link: &'a Link, now: Instant) -> Self {
+        Self { link, now: Some(now), later: Vec::new(), ended: None }
     }
 
     /// Whether calls led to anything.
@@ -179,14 +186,17 @@ impl Host for OnLink<'_> {
             link.rndv.mark();
             return NoteOutcome::Sent;
         }
+        let now = self.now.unwrap_or_else(|| link.clock.now());
         let mut ctrl = link.ctrl();
         let frames = notes.iter().take(TOGETHER).map(Note::frame);
-        let sent = ctrl.send_all_if_idle(frames, link.clock.now());
+        let sent = ctrl.send_all_if_idle(frames, now);
         link.update_ctrl_interest(&mut ctrl);
         if sent == 0 {
             return NoteOutcome::Later;
         }
-        notes.drain(..sent);
+        for _ in 0..sent {
+            notes.pop_front();
+        }
         self.ended = ctrl.machine.ended();
         if self.ended.is_some() { NoteOutcome::Over } else { NoteOutcome::Sent }
     }

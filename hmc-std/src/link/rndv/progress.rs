@@ -6,6 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use hmc_core::limits::{MAX_EAGER_BYTES, MAX_EAGER_MSGS};
 use hmc_core::region::WindowDesc;
 use hmc_core::rndv::{AbortReason, RndvError};
+use hmc_core::time::Instant;
 use hmc_core::types::ConnType;
 use hmc_core::wire::held;
 use hmc_core::wire::hello::Features;
@@ -156,6 +157,28 @@ impl Link {
         let _follow_up = self.follow_ups.begin();
         let r = change(&mut self.live_rndv());
         self.run_rndv();
+        r
+    }
+
+    /// As [`Self::with_rndv`], of a change that begins a message to the peer, which is to end at `by`.
+    pub(crate) fn begin_rndv<R>(&self, by: Instant, change: impl FnOnce(&mut RndvState) -> R) -> R {
+        let _follow_up = self.follow_ups.begin();
+        let now = self.clock.now();
+        let (mut after, mut host) = (RndvActions::default(), OnLink::at(self, now));
+        let (r, is_offered) = {
+            let mut state = self.live_rndv();
+            let r = change(&mut state);
+            (r, by > now && state.offer_only(&mut host, &mut after))
+        };
+        if after.has_any() || host.has_any() {
+            self.finish_rndv(after, host);
+        }
+        // As for a receive that is posted.
+        if is_offered && self.state() != LinkState::Dead {
+            self.run_if_marked();
+        } else {
+            self.run_rndv();
+        }
         r
     }
 

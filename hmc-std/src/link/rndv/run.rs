@@ -211,7 +211,7 @@ impl RndvState {
     }
 
     /// Sends the notes of the machines, in their order: with the rendezvous state's lock held.
-    fn send_notes(&mut self, host: &mut impl Host) {
+    pub(super) fn send_notes(&mut self, host: &mut impl Host) {
         while !self.outgoing.is_empty() {
             match host.send(&mut self.outgoing) {
                 NoteOutcome::Sent => {}
@@ -222,7 +222,7 @@ impl RndvState {
         }
     }
 
-    fn run_outbound(&mut self, host: &mut impl Host, i: usize, after: &mut RndvActions) {
+    pub(super) fn run_outbound(&mut self, host: &mut impl Host, i: usize, after: &mut RndvActions) {
         let Some(m) = self.outbound.get_mut(i) else {
             return;
         };

@@ -3,6 +3,7 @@
 mod counted;
 mod eager;
 mod kept;
+mod short;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

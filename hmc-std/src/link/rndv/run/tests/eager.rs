@@ -14,7 +14,7 @@ use crate::link::rndv::note::Note;
 use crate::link::rndv::state::{BounceBuffers, MessageBuffer, PostedRecv};
 
 impl End {
-    fn send_eager(&mut self, bytes: &[u8]) -> Arc<MessageHandle> {
+    pub(super) fn send_eager(&mut self, bytes: &[u8]) -> Arc<MessageHandle> {
         let owned = whole(&self.region(bytes));
         self.state.send_eager(owned, bytes.into(), LATER).map_err(|_| ()).expect("space")
     }
