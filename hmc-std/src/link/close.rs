@@ -129,15 +129,15 @@ impl Link {
     /// Receives what there is and ends the link, unless the inbox is full: whoever takes messages goes on then.
     fn close_now(&self) {
         let mut received = Received::default();
+        let now = self.clock.now();
         let done = {
-            let now = self.clock.now();
             let mut ctrl = self.ctrl();
             ctrl.machine.close_at(now);
             ctrl.poll(now, self, &mut received);
             self.update_ctrl_interest(&mut ctrl);
             ctrl.machine.ended().is_some_and(|e| !e.unread) || ctrl.machine.is_close_due(now)
         };
-        self.apply_received(received);
+        self.apply_received(received, now);
         if done {
             self.close(false, "its data connection ended");
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use hmc_core::limits::FRAME_DEADLINE_NS;
-use hmc_core::time::Duration;
+use hmc_core::time::{Duration, Instant};
 
 use super::deferred::Deferred;
 use super::received::Received;
@@ -91,21 +91,22 @@ impl Link {
     /// leader receives while there is one.
     pub(crate) fn poll_ctrl(&self, as_leader: bool) -> bool {
         let mut received = Received::default();
-        let (ended, _follow_up) = {
+        let (now, ended, _follow_up) = {
             let mut ctrl = self.ctrl();
             if ctrl.is_claimed() && !as_leader {
                 ctrl.note_ready();
                 self.update_ctrl_interest(&mut ctrl);
                 return false;
             }
-            ctrl.poll(self.clock.now(), self, &mut received);
+            let now = self.clock.now();
+            ctrl.poll(now, self, &mut received);
             if !as_leader && !ctrl.sleep() {
                 self.ctrl_wakes.set_unread();
                 self.reactor.request_ctrl_poll();
             }
             self.update_ctrl_interest(&mut ctrl);
             let follow_up = (!as_leader).then(|| self.follow_ups.begin());
-            (ctrl.machine.ended(), follow_up)
+            (now, ctrl.machine.ended(), follow_up)
         };
         let busy = received.messages
             || received.adverts
@@ -113,7 +114,7 @@ impl Link {
             || received.left
             || received.bye
             || received.rndv;
-        self.apply_received(received);
+        self.apply_received(received, now);
         self.end_ctrl(ended);
         busy
     }
@@ -151,7 +152,7 @@ impl Link {
             self.update_ctrl_interest(&mut ctrl);
             (ctrl.machine.ended(), self.follow_ups.begin())
         };
-        self.apply_received(came);
+        self.apply_received(came, now);
         self.end_ctrl(ended);
         self.close_if_due(now);
         if self.state() == LinkState::Dead {
@@ -173,7 +174,7 @@ impl Link {
         self.answer_bye();
     }
 
-    pub(super) fn apply_received(&self, received: Received) {
+    pub(super) fn apply_received(&self, received: Received, now: Instant) {
         if received.any && self.has_channels.load(Ordering::Relaxed) {
             // A heartbeat may tell of words in memory that both ends map.
             self.park_wakers.wake(&self.wakers);
@@ -198,7 +199,11 @@ impl Link {
             drop(released);
         }
         if received.rndv || received.space {
-            self.run_rndv();
+            if received.space {
+                self.run_rndv();
+            } else {
+                self.run_received(now);
+            }
             if self.state() == LinkState::Leaving {
                 self.answer_bye();
             }

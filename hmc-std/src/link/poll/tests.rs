@@ -174,7 +174,11 @@ fn each_thing_received_has_its_own_consequence() {
         let before = near.event_counts().0;
         let mut received = Received::default();
         set(&mut received);
-        assert_eq!(notifies(&near, || near.link.apply_received(received)), wakes, "case {at}");
+        assert_eq!(
+            notifies(&near, || near.link.apply_received(received, clock::now())),
+            wakes,
+            "case {at}"
+        );
         assert_eq!(near.event_counts().0 - before, events, "case {at}");
     }
     // Notes are looked at, also when there is space to answer again.
@@ -184,7 +188,7 @@ fn each_thing_received_has_its_own_consequence() {
         assert!(near.link.is_rndv_idle(), "nobody has looked");
         let mut received = Received::default();
         set(&mut received);
-        near.link.apply_received(received);
+        near.link.apply_received(received, clock::now());
         assert!(!near.link.is_rndv_idle());
     }
 }
@@ -220,7 +224,8 @@ fn a_peer_that_leaves_is_answered_when_no_operation_runs() {
 fn a_transport_that_cannot_be_used_ends_the_link() {
     let (near, _far) = pair(ConnType::Tcp);
     let failed = Some(Error::new(ErrorKind::Io, "no such device"));
-    near.link.apply_received(Received { failed, messages: true, ..Received::default() });
+    let received = Received { failed, messages: true, ..Received::default() };
+    near.link.apply_received(received, clock::now());
     assert_eq!((near.link.state(), near.event_counts().1), (LinkState::Dead, 1));
     assert!(near.link.reason().contains("no such device"), "{}", near.link.reason());
 }

@@ -55,6 +55,14 @@ impl MessageHandle {
         s.notice()
     }
 
+    /// It ended well, and nothing touches its memory any more.
+    pub(super) fn over(&self, len: u64, span: Option<Span>) -> Option<Notice> {
+        let mut s = self.state();
+        s.result.get_or_insert(Ok(len));
+        (s.span, s.free) = (span, true);
+        s.notice()
+    }
+
     /// How it ended, if that is known.
     pub(crate) fn result(&self) -> Option<Result<u64>> {
         self.state().result().cloned()

@@ -5,7 +5,7 @@
 //! held. Lock order: rendezvous state before ctrl before data. A caller that lends memory for the time of its call
 //! copies its bytes itself, and no other thread accesses them.
 //!
-//! [`state`] has the messages in flight, [`run`] polls them, and [`borrowed`] has the memory that callers copy
+//! [`state`] has the messages in flight, [`run`] polls them, [`short`] passes the poll over where a message begins or ends in one step, and [`borrowed`] has the memory that callers copy
 //! themselves, [`kept_window`] the windows that serve many messages. Together they are a state machine whose effects are calls of its [`host`]. [`on_link`] implements
 //! the host on a link, and [`progress`] drives the machine.
 

@@ -19,6 +19,7 @@ use super::host::Host as _;
 use super::kept_window::KeptWindow;
 use super::note::Note;
 use super::on_link::OnLink;
+use super::short::EndedMessage;
 use super::state::{BounceBuffers, PostedRecv, RndvState};
 use crate::base::error::Result;
 use crate::base::lock::lock;
@@ -112,6 +113,59 @@ impl Link {
                 self.rndv.mark();
             }
         }
+    }
+
+    /// A note came: acts on it at once, if that is all there is to be done for it, and else as [`Self::run_rndv`], whose calls
+    /// of other threads it leaves to them.
+    pub(in crate::link) fn run_received(&self, now: Instant) {
+        let _follow_up = self.follow_ups.begin();
+        let mut host = OnLink::at(self, now);
+        let ended = self.rndv.state.try_lock().ok().and_then(|mut state| {
+            let ended = self.take_received(&mut state, &mut host, now)?;
+            Some((ended, state.has_surplus()))
+        });
+        let Some((ended, has_surplus)) = ended else { return self.run_rndv() };
+        let EndedMessage { memory, notice, has_space } = ended;
+        let _aside = DeferDrops::to(&self.wakers);
+        if panics(|| drop(memory)) {
+            self.wakers.note_panic();
+        }
+        if let Some(notice) = notice {
+            self.wakers.notify(notice);
+        }
+        self.park_wakers.wake(&self.wakers);
+        if has_space {
+            self.announce_space();
+        }
+        self.leader_lock.notify();
+        if let Some(owner) = self.owner.upgrade() {
+            owner.on_event(self);
+        }
+        self.end_ctrl(host.ended);
+        if has_surplus {
+            self.run_rndv();
+        } else {
+            self.run_if_marked();
+        }
+    }
+
+    /// Acts on the only note that waits, if it is the last one of its message.
+    fn take_received(
+        &self,
+        state: &mut RndvState,
+        host: &mut OnLink<'_>,
+        now: Instant,
+    ) -> Option<EndedMessage> {
+        let note = {
+            let mut received = lock(&self.rndv.received);
+            if received.len() != 1 || self.state() == LinkState::Dead {
+                return None;
+            }
+            received.pop()?
+        };
+        let ended = state.take_last_note(host, note, now);
+        // In front of those that have come since.
+        ended.map_err(|note| lock(&self.rndv.received).insert(0, note)).ok()
     }
 
     fn finish_rndv(&self, after: RndvActions, host: OnLink<'_>) {

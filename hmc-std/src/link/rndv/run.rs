@@ -366,7 +366,7 @@ impl RndvState {
 }
 
 /// The span that a message's owner gave, to be given back.
-fn span_of(bytes: &mut MessageBuffer) -> Option<Span> {
+pub(super) fn span_of(bytes: &mut MessageBuffer) -> Option<Span> {
     match bytes {
         MessageBuffer::Registered { span, .. } => span.take(),
         MessageBuffer::Borrowed(_) => None,
@@ -420,7 +420,7 @@ fn has_passed(host: &mut impl Host, fence: &mut Option<Fence>, window: &WindowDe
     true
 }
 
-fn copy_out(w: &PostedRecv, eager: &[u8], copy: &CopyOut) -> Result<(), Failure> {
+pub(super) fn copy_out(w: &PostedRecv, eager: &[u8], copy: &CopyOut) -> Result<(), Failure> {
     let MessageBuffer::Registered { region, range, .. } = &w.bytes else {
         return Err(Failure::Unsupported);
     };

@@ -171,7 +171,7 @@ impl PostedRecv {
     }
 
     /// Whether it takes a message of `len` bytes.
-    fn takes(&self, len: u64) -> bool {
+    pub(super) fn takes(&self, len: u64) -> bool {
         if self.exact { len == self.space } else { len <= self.space }
     }
 
