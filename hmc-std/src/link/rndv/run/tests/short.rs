@@ -1,14 +1,20 @@
 //! Messages that begin and end in one step, beside polls of the state.
 
+use std::sync::Arc;
+
 use hmc_core::limits::MAX_RNDV;
 use hmc_core::rndv::{AbortReason, RndvError, RndvId, RndvMsg, RndvRole};
 use hmc_core::time::Instant;
 
-use super::{End, NOW, RndvActions, bytes_of, pattern, result, run_until_idle, two};
+use super::{End, LATER, NOW, RndvActions, bytes_of, pattern, result, run_until_idle, two};
 use crate::base::error::ErrorKind;
+use crate::link::rndv::handle::MessageHandle;
 use crate::link::rndv::host::NoteOutcome;
 use crate::link::rndv::note::Note;
 use crate::link::rndv::short::EndedMessage;
+use crate::link::rndv::state::{BounceBuffers, MessageBuffer, PostedRecv};
+
+type Posted = Arc<MessageHandle>;
 
 impl End {
     /// Whether the offer of its only message goes at once.
@@ -58,6 +64,74 @@ fn a_short_message_begins_and_ends_in_one_step_at_each_end() {
     }
     // What is too many is left to a poll.
     assert!(far.state.has_surplus());
+}
+
+/// What a receiver is before an eager message of 8 bytes comes, which is the first unless it is told.
+type Case = (&'static str, fn(&mut End) -> Posted, u32, Instant);
+
+#[test]
+fn what_is_more_than_the_end_of_a_message_is_left_to_a_poll() {
+    fn receives(end: &mut End) -> Posted {
+        end.receive(8, true).0
+    }
+    let cases: [Case; 9] = [
+        ("nobody receives", |_| Arc::default(), 0, NOW),
+        ("too short", |end| end.receive(7, true).0, 0, NOW),
+        ("late", receives, 0, LATER),
+        ("not the next", receives, 1, NOW),
+        ("a window of its own", |end| end.receive(8, false).0, 0, NOW),
+        (
+            "withdrawn",
+            |end| {
+                let posted = receives(end);
+                end.state.end(&posted, RndvError::Here(AbortReason::Cancelled));
+                posted
+            },
+            0,
+            NOW,
+        ),
+        (
+            "lent",
+            |end| {
+                let region = end.region(&[0; 8192]);
+                let place = Ok(BounceBuffers { remote: end.expose(&region), region });
+                end.state.receive(PostedRecv::new(MessageBuffer::Borrowed(None), 8, place, LATER))
+            },
+            0,
+            NOW,
+        ),
+        (
+            "behind another",
+            |end| {
+                end.state.received.push(eager(0, &[1]));
+                end.poll();
+                receives(end)
+            },
+            1,
+            NOW,
+        ),
+        (
+            "behind notes of this end",
+            |end| {
+                end.host.outgoing = Some(NoteOutcome::Later);
+                end.send_eager(&[1]);
+                end.poll();
+                receives(end)
+            },
+            0,
+            NOW,
+        ),
+    ];
+    for (what, prepare, id, now) in cases {
+        let mut far = two().1;
+        let posted = prepare(&mut far);
+        let note = far.take(eager(id, &[7; 8]), now).expect_err(what);
+        assert_eq!(note, eager(id, &[7; 8]), "{what}");
+        assert!(result(&posted).is_none() && far.host.sent.is_empty(), "{what}");
+        // It changed nothing: a poll takes it as it takes any.
+        far.state.received.push(note);
+        assert_eq!(far.poll_at(now, false).broken.is_some(), what == "not the next", "{what}");
+    }
 }
 
 #[test]
