@@ -143,12 +143,12 @@ impl Chain {
         self.len
     }
 
-    /// Appends one, whose completion names `number`, with these flags of libibverbs. A chain that is full is left as it is: see
-    /// [`MAX_CHAIN`].
+    /// Appends one, whose completion names `number`, with these flags of libibverbs. `has_bytes`: its length is not 0. A chain that is full is
+    /// left as it is: see [`MAX_CHAIN`].
     #[inline(always)]
-    pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, flags: u32) {
+    pub(super) fn push(&mut self, number: u64, access: &RdmaAccess, has_bytes: bool, flags: u32) {
         let element = ibv_sge { addr: access.address, length: access.len, lkey: access.lkey };
-        let Some(request) = self.next(element) else { return };
+        let Some(request) = self.next(element, has_bytes) else { return };
         request.wr_id = number;
         request.opcode = match (access.is_read, access.immediate) {
             (true, _) => IBV_WR_RDMA_READ,
@@ -166,16 +166,16 @@ impl Chain {
 
     /// Appends a message without bytes, as [`Self::push`]. It takes a receive of the peer.
     pub(super) fn push_message(&mut self, number: u64, immediate: Option<u32>, flags: u32) {
-        let Some(request) = self.next(NO_SGE) else { return };
+        let Some(request) = self.next(NO_SGE, false) else { return };
         request.wr_id = number;
         request.imm_data = immediate.unwrap_or(0).to_be();
         request.opcode = if immediate.is_some() { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND };
         request.send_flags = flags;
     }
 
-    /// Takes the next place, for a work request with that element: none, if it has no bytes.
+    /// Takes the next place, for a work request with that element, if it has bytes.
     #[inline(always)]
-    fn next(&mut self, element: ibv_sge) -> Option<&mut ibv_send_wr> {
+    fn next(&mut self, element: ibv_sge, has_bytes: bool) -> Option<&mut ibv_send_wr> {
         let at = self.len;
         if at >= MAX_CHAIN {
             return None;
@@ -190,7 +190,7 @@ impl Chain {
         // SAFETY: as above.
         let request = unsafe { request.as_mut() };
         // For some devices an element of 0 bytes has 2 GiB.
-        request.num_sge = i32::from(element.length != 0);
+        request.num_sge = i32::from(has_bytes);
         Some(request)
     }
 
@@ -219,20 +219,24 @@ impl Chain {
             }
         }
         let first = self.requests.as_ptr();
-        let Some(last) = std::mem::take(&mut self.len).checked_sub(1) else {
+        let returned = if let Some(last) = std::mem::take(&mut self.len).checked_sub(1) {
+            let last = first.wrapping_add(last);
+            // SAFETY: as above.
+            let place = unsafe { &mut *last };
+            place.send_flags |= flags;
+            place.next = behind;
+            // SAFETY: the links lead through the array to that place and the flush; the memory is as the caller promises.
+            let returned = unsafe { qp.post(first) };
+            // SAFETY: as above. What was posted was read.
+            unsafe { (*last).next = last.wrapping_add(1) };
+            returned
+        } else if behind.is_null() {
+            0
+        } else {
             // SAFETY: as the caller promises.
-            return if behind.is_null() { Ok(()) } else { unsafe { qp.post(behind) } };
+            unsafe { qp.post(behind) }
         };
-        let last = first.wrapping_add(last);
-        // SAFETY: as above.
-        let place = unsafe { &mut *last };
-        place.send_flags |= flags;
-        place.next = behind;
-        // SAFETY: the links lead through the array to that place and the flush; the memory is as the caller promises.
-        let posted = unsafe { qp.post(first) };
-        // SAFETY: as above. What was posted was read.
-        unsafe { (*last).next = last.wrapping_add(1) };
-        posted
+        if returned == 0 { Ok(()) } else { Err(qp.refusal(returned)) }
     }
 
     /// Forgets all.

@@ -220,12 +220,18 @@ impl Lane {
         let Some(number) = self.queue.push(piece, access.len) else { return false };
         self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
         let mut flags = if access.immediate.is_some() { IBV_SEND_SOLICITED } else { 0 };
-        if !access.is_read && (1..=self.qp.inline_bytes()).contains(&access.len) {
+        // One without bytes carries none.
+        let carries_bytes = access.len.wrapping_sub(1) < self.qp.inline_bytes();
+        let has_bytes = if !access.is_read && carries_bytes {
             flags |= IBV_SEND_INLINE;
-        } else if self.signals(access.len) {
-            flags |= IBV_SEND_SIGNALED;
-        }
-        self.chain.push(number, access, flags);
+            true
+        } else {
+            if self.signals(access.len) {
+                flags |= IBV_SEND_SIGNALED;
+            }
+            access.len != 0
+        };
+        self.chain.push(number, access, has_bytes, flags);
         true
     }
 

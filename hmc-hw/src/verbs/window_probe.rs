@@ -245,7 +245,7 @@ impl Trial {
             immediate: None,
         };
         let mut chain = Chain::new();
-        chain.push(number, &access, IBV_SEND_SIGNALED);
+        chain.push(number, &access, true, IBV_SEND_SIGNALED);
         if let Some(pair) = self.pairs.get(pair) {
             // SAFETY: the region is registered with the queue pairs' domain, and ends after them.
             unsafe { chain.post(&pair.near, ChainEnd::Signalled) }.map_err(|e| *e)?;

@@ -101,7 +101,10 @@ impl MemoryWindow {
         };
         // SAFETY: a chain of one bind without memory of its own; window and region exist, and are of the queue pair's domain or the
         // device refuses the bind.
-        unsafe { qp.post(&raw mut request) }.map_err(|e| *e)?;
+        let returned = unsafe { qp.post(&raw mut request) };
+        if returned != 0 {
+            return Err(*qp.refusal(returned));
+        }
         // Most providers read the structure's key at the post and do not write it (rdma-core, pull request 1777).
         // SAFETY: the window exists, and the caller has it exclusively.
         unsafe { (*self.mw.as_ptr()).rkey = rkey };

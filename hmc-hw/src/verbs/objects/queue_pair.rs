@@ -215,28 +215,21 @@ impl QueuePair {
         self.modify(&mut attr, IBV_QP_STATE, "to ERR")
     }
 
-    /// Posts a chain of work requests.
-    ///
-    /// # Errors
-    /// [`VerbsError`]: some of the chain may have been posted.
+    /// Posts a chain of work requests. Returns 0, or what [`Self::refusal`] explains: some of the chain may have been posted.
     ///
     /// # Safety
     /// `first` begins a chain of valid work requests. The memory that they name is registered with this queue pair's domain, and
     /// stays so until they complete or the queue pair is dropped.
     #[inline]
-    pub(in crate::verbs) unsafe fn post(
-        &self,
-        first: *mut ibv_send_wr,
-    ) -> Result<(), Box<VerbsError>> {
+    pub(in crate::verbs) unsafe fn post(&self, first: *mut ibv_send_wr) -> i32 {
         let mut refused = ptr::null_mut();
         // SAFETY: the queue pair exists; the chain is as the caller promises.
-        let result = unsafe { ops::post_send(self.qp.as_ptr(), first, &mut refused) };
-        if result == 0 { Ok(()) } else { Err(self.refusal(result)) }
+        unsafe { ops::post_send(self.qp.as_ptr(), first, &mut refused) }
     }
 
     /// Why requests were not posted.
     #[cold]
-    fn refusal(&self, returned: i32) -> Box<VerbsError> {
+    pub(in crate::verbs) fn refusal(&self, returned: i32) -> Box<VerbsError> {
         Box::new(failed("posting requests", self.device().name(), returned))
     }
 
