@@ -145,7 +145,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             backlog: Backlog::new(),
             locals: LocalTable::default(),
             exposed: ExposedWindows::default(),
-            remotes: RemoteTable::default(),
+            remotes: RemoteTable::new(),
             known: MemoryCache::default(),
             nics,
             completions: Box::new([ibv_wc::default(); MAX_COMPLETIONS]),
@@ -317,32 +317,11 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
         if !self.is_serving {
             return Err(self.why_not_serving(work));
         }
-        let here = self.locals.resolve(work.local);
-        if here.is_none() && self.known.resolve(work.local).is_none() {
-            return Err(PostErrorKind::UnknownRegion);
+        if work.opcode == Opcode::Put {
+            self.post_short(work, false)
+        } else {
+            self.post_other(work)
         }
-        if matches!(work.opcode, Opcode::PutNotify { .. }) {
-            // The queue pair that carries tags.
-            self.next_lane = 0;
-        }
-        let there = match self.remotes.resolve(work.opcode, work.remote, self.next_lane) {
-            Ok(Some(there)) => there,
-            // The peer's windows are being bound.
-            Ok(None) => return Err(PostErrorKind::Busy),
-            Err(why) if self.requests.has_space() => {
-                self.requests.insert_failed(work.op, why);
-                return Ok(());
-            }
-            Err(_) => return Err(PostErrorKind::Busy),
-        };
-        let mut here = match here {
-            Some(here) => here,
-            None => self.register(work)?,
-        };
-        if self.nics.len() > 1 {
-            here.1 = self.key_here(work.local.key).unwrap_or(here.1);
-        }
-        self.insert(work, here, there)
     }
 
     #[inline]

@@ -190,13 +190,10 @@ impl Lane {
     /// As [`Self::post`]: a chain that is full is posted first, as is the beginning of one for a queue pair that has nothing to do.
     pub(super) fn push(
         &mut self,
-        access: RdmaAccess,
+        access: &RdmaAccess,
         piece: Piece,
     ) -> Result<bool, Box<LaneFailure>> {
-        if self.chain.len() >= FIRST_CHAIN {
-            self.post_long()?;
-        }
-        Ok(self.append(&access, piece))
+        self.push_short(access, piece)
     }
 
     /// As [`Self::push`], in line.
@@ -206,13 +203,13 @@ impl Lane {
     #[inline(always)]
     pub(super) fn push_short(
         &mut self,
-        access: RdmaAccess,
+        access: &RdmaAccess,
         piece: Piece,
     ) -> Result<bool, Box<LaneFailure>> {
         if self.chain.len() >= FIRST_CHAIN {
-            return self.push(access, piece);
+            self.post_long()?;
         }
-        Ok(self.append(&access, piece))
+        Ok(self.append(access, piece))
     }
 
     #[inline(always)]

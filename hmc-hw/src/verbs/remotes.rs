@@ -1,6 +1,6 @@
 //! Windows of the peer.
 
-use hmc_core::range::{ByteRange, Side};
+use hmc_core::range::{ByteRange, Extent, Side};
 use hmc_core::region::{Epoch, WindowDesc, WindowId, WindowSlice};
 use hmc_core::types::Access;
 use hmc_core::window::WindowFault;
@@ -34,6 +34,39 @@ struct RemoteEntry {
     is_revoked: bool,
 }
 
+/// What requests need of a window that one key reaches.
+#[derive(Clone, Copy, Debug)]
+struct OpenWindow {
+    window: WindowId,
+    epoch: Epoch,
+    extent: Extent,
+    base: u64,
+    key: u32,
+    /// None of a window that is revoked.
+    access: Access,
+}
+
+impl OpenWindow {
+    const NONE: Self = Self {
+        window: WindowId(0),
+        epoch: Epoch(0),
+        extent: Extent::new(0),
+        base: 0,
+        key: 0,
+        access: Access::empty(),
+    };
+
+    /// Returns what [`RemoteTable::resolve`] does; `None` if it is another window, or the access is refused.
+    #[inline(always)]
+    fn at(&self, needed: Access, remote: WindowSlice) -> Option<(u64, u32)> {
+        let is_within = self.window == remote.window
+            && self.epoch == remote.epoch
+            && self.access.contains(needed)
+            && self.extent.contains(remote.span);
+        is_within.then(|| (remote.span.address(self.base), self.key))
+    }
+}
+
 impl RemoteEntry {
     /// Returns the key for an access at that offset, by the queue pair of that index.
     #[inline]
@@ -64,14 +97,21 @@ fn is_before(epoch: Epoch, other: Epoch) -> bool {
 }
 
 /// The windows of one peer, by their indices.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RemoteTable {
     entries: Vec<Option<RemoteEntry>>,
+    /// That of the last request, until it changes.
+    last: OpenWindow,
     /// Windows that the peer revokes while requests of this end use them: it waits for word of each.
     releases: PendingReleases,
 }
 
 impl RemoteTable {
+    pub(super) fn new() -> Self {
+        let releases = PendingReleases::default();
+        Self { entries: Vec::new(), last: OpenWindow::NONE, releases }
+    }
+
     /// Adds a window that the peer has described, or the keys to one, for a link of so many queue pairs.
     ///
     /// # Errors
@@ -106,6 +146,7 @@ impl RemoteTable {
             // The threads that send that there will be keys, and the keys, may pass each other.
             let has_keys = old.is_some_and(|old| !matches!(old.keys, RemoteKeys::Pending));
             if !(has_keys && matches!(keys, RemoteKeys::Pending)) {
+                self.last = OpenWindow::NONE;
                 *entry = Some(RemoteEntry { window, base, keys, is_revoked });
             }
         }
@@ -118,9 +159,37 @@ impl RemoteTable {
         entry.filter(|entry| entry.window.window == id)
     }
 
+    /// As [`Self::resolve`], of a request that needs these rights; `None` also if the access is refused.
+    #[inline(always)]
+    pub(super) fn look_up(
+        &mut self,
+        needed: Access,
+        remote: WindowSlice,
+        lane: usize,
+    ) -> Option<(u64, u32)> {
+        self.last.at(needed, remote).or_else(|| self.look_up_other(needed, remote, lane))
+    }
+
+    /// As [`Self::look_up`], of a window that is not the last.
+    #[inline(never)]
+    fn look_up_other(
+        &mut self,
+        needed: Access,
+        remote: WindowSlice,
+        lane: usize,
+    ) -> Option<(u64, u32)> {
+        let entry = self.find(remote.window).filter(|entry| !entry.is_revoked)?;
+        let (base, WindowDesc { window, epoch, extent, access, .. }) = (entry.base, entry.window);
+        let key = entry.key(lane, remote.span.offset())?;
+        let open = OpenWindow { window, epoch, extent, base, key, access };
+        if let RemoteKeys::One(_) = entry.keys {
+            self.last = open;
+        }
+        open.at(needed, remote)
+    }
+
     /// Checks an access as the peer's NIC will, since a refusal there ends the connection. Returns where the window's range begins in
     /// the peer's memory, and the key for the queue pair of that index; `None` if the peer has not sent it yet.
-    #[inline]
     pub(super) fn resolve(
         &self,
         opcode: Opcode,
@@ -160,6 +229,7 @@ impl RemoteTable {
         if let Some(Some(entry)) = self.entries.get_mut(usize::from(id.index()))
             && entry.window.window == id
         {
+            self.last = OpenWindow::NONE;
             entry.is_revoked = true;
         }
         if is_used {
@@ -188,5 +258,55 @@ impl RemoteTable {
     /// The link is over.
     pub(super) fn clear(&mut self) {
         self.releases.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hmc_core::range::Extent;
+    use hmc_core::types::MemoryKind;
+
+    use super::*;
+
+    fn window(epoch: u32, access: Access) -> WindowDesc {
+        let (extent, kind) = (Extent::new(64), MemoryKind::Cpu);
+        WindowDesc { window: WindowId::new(0, 1), epoch: Epoch(epoch), extent, access, kind }
+    }
+
+    /// What the last request had is as good as the table: whatever changes there, both say the same.
+    #[test]
+    fn the_last_window_is_looked_up_as_any() {
+        let mut table = RemoteTable::new();
+        let [all, read_only] = [Access::all(), Access::READ];
+        let [first, next, renewed] =
+            [(1, all), (2, read_only), (3, all)].map(|(epoch, access)| window(epoch, access));
+        let slices =
+            |window: &WindowDesc| [(0, 8), (56, 8)].map(|(at, len)| window.slice(at, len).unwrap());
+        let assert_same = |table: &mut RemoteTable, open: &[&WindowDesc]| {
+            for described in [&first, &next, &renewed] {
+                for (slice, needed) in
+                    slices(described).into_iter().zip([Access::READ, Access::WRITE])
+                {
+                    let opcode = if needed == Access::READ { Opcode::Get } else { Opcode::Put };
+                    let resolved = table.resolve(opcode, slice, 0).ok().flatten();
+                    let is_open = open.contains(&described) && described.access.contains(needed);
+                    assert_eq!(resolved.is_some(), is_open, "{described:?}");
+                    // Twice: the second is that of the last request.
+                    for _ in 0..2 {
+                        assert_eq!(table.look_up(needed, slice, 0), resolved, "{described:?}");
+                    }
+                }
+            }
+        };
+        assert_same(&mut table, &[]);
+        for (described, key) in [(&first, 7), (&next, 8), (&renewed, 9)] {
+            table.add(WindowKey { window: *described, base: 1 << 20, keys: vec![key] }, 1).unwrap();
+            assert_same(&mut table, &[described]);
+        }
+        // One that is longer than what the peer exposes, by a window of that name.
+        let longer = WindowDesc { extent: Extent::new(128), ..renewed }.slice(60, 8).unwrap();
+        assert_eq!(table.look_up(Access::WRITE, longer, 0), None);
+        table.revoke(renewed.window, renewed.epoch, false);
+        assert_same(&mut table, &[]);
     }
 }

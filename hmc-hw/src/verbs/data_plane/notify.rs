@@ -76,7 +76,8 @@ impl<M: Registered> VerbsDataPlane<M> {
             if let Some(high) = tag.high {
                 lane.push_message(Some(high))?;
             }
-            lane.push(RdmaAccess { immediate: Some(tag.low), ..NOTHING }, Piece::Plain(record))?;
+            let access = RdmaAccess { immediate: Some(tag.low), ..NOTHING };
+            lane.push(&access, Piece::Plain(record))?;
             // Someone waits for it, and its bytes have been there for a while.
             self.has_posted = true;
             self.worker.set_busy(true);

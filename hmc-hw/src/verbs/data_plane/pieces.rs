@@ -3,6 +3,7 @@
 use hmc_core::range::Extent;
 use hmc_core::region::RegionKey;
 use hmc_core::transport::{CancelOutcome, PostErrorKind};
+use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Failure, Opcode, SlotId, WorkRequest};
 use hmc_mem::registered::Registered;
 
@@ -15,44 +16,104 @@ use crate::verbs::send_queue::Piece;
 use crate::verbs::tags::TagParts;
 
 impl<M: Registered> VerbsDataPlane<M> {
-    /// Inserts a request between those addresses and keys. One of a single piece is posted at once, unless others wait for their
-    /// turns; small ones never wait for turns.
-    #[inline]
-    pub(super) fn insert(
+    /// Posts a get, or a put with a tag.
+    #[inline(never)]
+    pub(super) fn post_other(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
+        if work.opcode == Opcode::Get { self.post_short(work, true) } else { self.post_any(work) }
+    }
+
+    /// Posts a request without a tag. One of at most [`SMALL_BYTES`] never waits for turns.
+    #[inline(always)]
+    pub(super) fn post_short(
         &mut self,
         work: &WorkRequest,
-        here: (u64, u32),
-        there: (u64, u32),
+        is_read: bool,
     ) -> Result<(), PostErrorKind> {
+        let needed = if is_read { Access::READ } else { Access::WRITE };
+        let Some(here) = self.locals.resolve(work.local) else { return self.post_any(work) };
+        let Some(there) = self.remotes.look_up(needed, work.remote, self.next_lane) else {
+            return self.post_any(work);
+        };
         let bytes = work.local.span.len();
-        if bytes > SMALL_BYTES || matches!(work.opcode, Opcode::PutNotify { .. }) {
-            return self.insert_any(work, here, there);
+        if bytes > SMALL_BYTES {
+            return self.post_any(work);
         }
         // It is at most `SMALL_BYTES`.
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let access = access_of(work, here, there, len);
+        let access = access_of(is_read, here, there, len);
         let Some(record) = self.requests.insert_short(work) else {
             return Err(PostErrorKind::Busy);
         };
         self.worker.set_busy(true);
-        let piece =
-            if needs_flush(work) { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
-        match self.lanes.get_mut(self.next_lane).map(|lane| lane.push_short(access, piece)) {
-            Some(Ok(true)) => {}
-            Some(Err(failure)) => self.fail(failure),
-            Some(Ok(false)) | None => {
+        let needs_flush = !is_read && work.when == CompleteWhen::Visible;
+        let piece = if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
+        let pushed = match (self.lanes.as_mut_slice(), self.nics.as_slice()) {
+            ([lane], [_]) => lane.push_short(&access, piece),
+            _ => self.push_in_turn(access, piece, work.local.key),
+        };
+        match pushed {
+            Ok(true) => {}
+            Ok(false) => {
                 self.requests.withdraw(record);
                 return Err(PostErrorKind::Busy);
             }
+            Err(failure) => self.fail(failure),
         }
         (self.has_posted, self.is_put_off) = (true, true);
-        self.go_to_next_lane();
         Ok(())
     }
 
-    /// Inserts a request that may be long or have a tag.
+    /// Gives the next queue pair an access of that memory.
     #[inline(never)]
-    fn insert_any(
+    fn push_in_turn(
+        &mut self,
+        mut access: RdmaAccess,
+        piece: Piece,
+        memory: RegionKey,
+    ) -> Result<bool, Box<LaneFailure>> {
+        access.lkey = self.key_here(memory).unwrap_or(access.lkey);
+        let Some(lane) = self.lanes.get_mut(self.next_lane) else { return Ok(false) };
+        let pushed = lane.push(&access, piece)?;
+        if pushed {
+            self.go_to_next_lane();
+        }
+        Ok(pushed)
+    }
+
+    /// Posts any request: one that may be long or have a tag, whose memory is not registered yet, or that is refused.
+    #[inline(never)]
+    pub(super) fn post_any(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
+        let here = self.locals.resolve(work.local);
+        if here.is_none() && self.known.resolve(work.local).is_none() {
+            return Err(PostErrorKind::UnknownRegion);
+        }
+        if matches!(work.opcode, Opcode::PutNotify { .. }) {
+            // The queue pair that carries tags.
+            self.next_lane = 0;
+        }
+        let there = match self.remotes.resolve(work.opcode, work.remote, self.next_lane) {
+            Ok(Some(there)) => there,
+            // The peer's windows are being bound.
+            Ok(None) => return Err(PostErrorKind::Busy),
+            Err(why) if self.requests.has_space() => {
+                self.requests.insert_failed(work.op, why);
+                return Ok(());
+            }
+            Err(_) => return Err(PostErrorKind::Busy),
+        };
+        let mut here = match here {
+            Some(here) => here,
+            None => self.register(work)?,
+        };
+        if self.nics.len() > 1 {
+            here.1 = self.key_here(work.local.key).unwrap_or(here.1);
+        }
+        self.insert(work, here, there)
+    }
+
+    /// Inserts a request between those addresses and keys. One of a single piece is posted at once, unless others wait for their
+    /// turns; small ones never wait for turns.
+    fn insert(
         &mut self,
         work: &WorkRequest,
         here: (u64, u32),
@@ -82,11 +143,14 @@ impl<M: Registered> VerbsDataPlane<M> {
         // The receive of a tag that follows is behind the writes of its own queue pair only.
         let needs_flush = needs_flush(work) || carries != Carries::All;
         let immediate = along.map(|tag| tag.low);
-        let access = RdmaAccess { immediate, ..access_of(work, here, there, piece_bytes) };
+        let is_read = work.opcode == Opcode::Get;
+        let access = RdmaAccess { immediate, ..access_of(is_read, here, there, piece_bytes) };
         (self.has_posted, self.is_put_off) = (true, true);
         self.worker.set_busy(true);
-        // There is more to do once it completes, or it takes long.
-        self.worker.set_awaited();
+        if bytes > SMALL_BYTES || matches!(work.opcode, Opcode::PutNotify { .. }) {
+            // There is more to do once it completes, or it takes long.
+            self.worker.set_awaited();
+        }
         let lane = self.lanes.get_mut(self.next_lane);
         if let Some(lane) = lane.filter(|_| is_whole) {
             let piece = if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
@@ -95,7 +159,7 @@ impl<M: Registered> VerbsDataPlane<M> {
                 Some(high) => lane.push_message(Some(high)),
                 None => Ok(()),
             };
-            let pushed = pushed.and_then(|()| lane.push(access, piece));
+            let pushed = pushed.and_then(|()| lane.push(&access, piece));
             self.go_to_next_lane();
             if let Err(failure) = pushed {
                 self.fail(failure);
@@ -148,7 +212,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             }
             let Some((mut access, piece)) = self.backlog.take_piece() else { return Ok(()) };
             self.set_keys(&mut access, piece);
-            let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(access, piece));
+            let pushed = self.lanes.get_mut(self.next_lane).map(|lane| lane.push(&access, piece));
             self.go_to_next_lane();
             pushed.transpose()?;
             if let Piece::NeedsFlush(_) = piece {
@@ -255,9 +319,9 @@ impl<M: Registered> VerbsDataPlane<M> {
 
 /// The access of a request between those addresses and keys, or its first piece.
 #[inline]
-fn access_of(work: &WorkRequest, here: (u64, u32), there: (u64, u32), len: u32) -> RdmaAccess {
+fn access_of(is_read: bool, here: (u64, u32), there: (u64, u32), len: u32) -> RdmaAccess {
     RdmaAccess {
-        is_read: work.opcode == Opcode::Get,
+        is_read,
         address: here.0,
         lkey: here.1,
         len,
