@@ -78,6 +78,12 @@ impl Backlog {
         self.0.is_empty()
     }
 
+    /// Returns how many there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the length of the next piece.
     pub(super) fn next_bytes(&self) -> Option<u64> {
         self.0.front().map(|request| request.split().0.len())

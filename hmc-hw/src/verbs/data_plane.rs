@@ -38,7 +38,7 @@ use super::link_worker::LinkWorker;
 use super::locals::LocalTable;
 use super::pairing::Spread;
 use super::remotes::RemoteTable;
-use super::requests::{Places, RequestTable};
+use super::requests::RequestTable;
 use super::select::SelectError;
 use super::sys::ibv_wc;
 use super::tags::{RECEIVES, Tags};
@@ -326,12 +326,7 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
 
     #[inline]
     fn poll(&mut self, out: &mut [Completion]) -> usize {
-        let mut out = Places::new(out);
-        self.requests.take_done(&mut out);
-        let _ = self.advance_into(false, &mut out);
-        // Those that were kept: failures, tags that were sent after their bytes, and what came behind them.
-        self.requests.take_done(&mut out);
-        out.used()
+        self.poll_into(out)
     }
 
     /// What was posted cannot be withdrawn: a request of which more was to be posted completes once that has ended.

@@ -15,8 +15,7 @@ use super::requests::{Places, RequestTable};
 use super::send_queue::{Piece, SendQueue};
 use super::sys::{
     IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WC_REM_ACCESS_ERR,
-    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc,
-    ibv_wc_status,
+    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_status,
 };
 use super::tags::{ReceiveError, Tags};
 
@@ -209,12 +208,9 @@ impl Lane {
         if self.chain.len() >= FIRST_CHAIN {
             self.post_long()?;
         }
-        Ok(self.append(access, piece))
-    }
-
-    #[inline(always)]
-    fn append(&mut self, access: &RdmaAccess, piece: Piece) -> bool {
-        let Some(number) = self.queue.push(piece, access.len) else { return false };
+        // Short ones come on top of `MAX_BYTES`.
+        let long = if u64::from(access.len) > SMALL_BYTES { access.len } else { 0 };
+        let Some(number) = self.queue.push(piece, long) else { return Ok(false) };
         self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
         let mut flags = if access.immediate.is_some() { IBV_SEND_SOLICITED } else { 0 };
         // One without bytes carries none.
@@ -229,7 +225,7 @@ impl Lane {
             access.len != 0
         };
         self.chain.push(number, access, has_bytes, flags);
-        true
+        Ok(true)
     }
 
     /// Counts bytes of the chain. Returns whether their work request is to ask for a completion, though others follow it.
@@ -328,31 +324,24 @@ impl Lane {
         self.queue.is_empty()
     }
 
-    /// A completion of this queue pair: those of requests go to `out`.
-    ///
-    /// # Errors
-    /// [`LaneFailure`]: it has failed, and the queue pair is in its error state. Those in front of it have succeeded.
+    /// The work request of that number has succeeded, as have those before it. Completions of requests go to `out`.
     #[inline(always)]
     pub(super) fn complete(
         &mut self,
-        wc: &ibv_wc,
+        number: u64,
         requests: &mut RequestTable,
         out: &mut Places<'_>,
-    ) -> Result<(), Box<LaneFailure>> {
-        if wc.status != IBV_WC_SUCCESS {
-            return Err(self.fail(wc, requests));
-        }
-        self.queue.complete(wc.wr_id, |record| requests.complete_piece(record, out));
-        Ok(())
+    ) {
+        self.queue.complete(number, |record| requests.complete_piece(record, out));
     }
 
-    /// A work request has failed. Those before it have not.
+    /// A work request has failed: the queue pair is in its error state. Those before it have not.
     #[cold]
-    fn fail(&mut self, wc: &ibv_wc, requests: &mut RequestTable) -> Box<LaneFailure> {
+    pub(super) fn fail(&mut self, wc: &ibv_wc, requests: &mut RequestTable) -> Box<LaneFailure> {
         let number = wc.wr_id;
         if let Some(before) = number.checked_sub(1) {
             let out = &mut Places::default();
-            self.queue.complete(before, |record| requests.complete_piece(record, out));
+            self.complete(before, requests, out);
         }
         if let Some(record) = self.queue.record(number) {
             requests.fail(record, failure_of(wc.status));

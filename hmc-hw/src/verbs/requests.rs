@@ -112,14 +112,14 @@ impl<'a> Places<'a> {
 #[derive(Debug)]
 pub(super) struct RequestTable {
     records: Box<[Record; MAX_REQUESTS]>,
+    /// Records with work requests of the device.
+    under_way: u32,
     /// The first record that is free; [`NO_RECORD`] if there is none.
     free: u16,
     /// Finished requests, the oldest first.
     finished: VecDeque<u16>,
     /// Puts whose tags are to be sent, the oldest first.
     notifies: VecDeque<u16>,
-    /// Records with work requests of the device.
-    under_way: usize,
     /// Bytes of payload that have moved.
     bytes: u64,
 }
@@ -354,6 +354,12 @@ impl RequestTable {
         *entry = Record::UnderWay(Request { parts, pieces: 1, failure: None, carries });
         self.under_way = self.under_way.wrapping_add(1);
         Some(record)
+    }
+
+    /// Returns 0 if no completion is kept and no tag is to be sent.
+    #[inline]
+    pub(super) fn rest(&self) -> usize {
+        self.finished.len() | self.notifies.len()
     }
 
     /// Returns `true` if a finished request was not taken yet.

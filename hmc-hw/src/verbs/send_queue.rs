@@ -93,7 +93,7 @@ impl SendQueue {
     }
 
     /// Appends one of `bytes` bytes. Returns its number; `None` if there is no space but for a flush.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, piece: Piece, bytes: u32) -> Option<u64> {
         if !self.has_space_for(1) {
             return None;
@@ -106,7 +106,7 @@ impl SendQueue {
         Some(self.append(piece, bytes))
     }
 
-    /// Appends a flush, of one byte, if puts need one that may be posted now. Returns its number.
+    /// Appends a flush if puts need one that may be posted now. Returns its number.
     #[inline]
     pub(super) fn push_flush(&mut self) -> Option<u64> {
         if !self.may_flush() {
@@ -114,7 +114,7 @@ impl SendQueue {
         }
         (self.wants_flush, self.has_parts) = (false, false);
         self.flushes = self.flushes.wrapping_add(1);
-        Some(self.append(Piece::Flush, 1))
+        Some(self.append(Piece::Flush, 0))
     }
 
     #[inline]
@@ -205,7 +205,8 @@ impl SendQueue {
         let end = flush.wrapping_add(1);
         let from = core::mem::replace(&mut self.first, end);
         self.completed = self.completed.max(end);
-        for at in from..end {
+        self.flushes = self.flushes.wrapping_sub(1);
+        for at in from..flush {
             match self.place(at).piece {
                 Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => {
                     done(record)

@@ -91,6 +91,8 @@ pub(super) struct Tags {
     spent: u32,
     /// Tags were delivered.
     was_delivered: bool,
+    /// See [`Self::has_work`].
+    has_work: bool,
 }
 
 impl std::fmt::Debug for Tags {
@@ -113,6 +115,7 @@ impl Tags {
             used: 0,
             spent: 0,
             was_delivered: false,
+            has_work: false,
         }
     }
 
@@ -140,6 +143,17 @@ impl Tags {
     /// # Errors
     /// [`ReceiveError`]. One that was flushed says nothing: what has failed is told by something else.
     pub(super) fn receive(&mut self, wc: &ibv_wc) -> Result<(), ReceiveError> {
+        let received = self.take(wc);
+        self.recount();
+        received
+    }
+
+    /// Looks again at what is to be done, after a change.
+    fn recount(&mut self) {
+        self.has_work = self.is_paused() || self.spent != 0 || self.owes_return();
+    }
+
+    fn take(&mut self, wc: &ibv_wc) -> Result<(), ReceiveError> {
         match wc.status {
             IBV_WC_SUCCESS => {}
             IBV_WC_WR_FLUSH_ERR => return Ok(()),
@@ -174,17 +188,18 @@ impl Tags {
     /// Delivers what there is space for; all of it, if the link is over.
     pub(super) fn deliver(&mut self, is_over: bool) {
         while !self.received.is_empty() && (is_over || self.sink.has_space()) {
-            let Some((tag, taken)) = self.received.pop_front() else { return };
+            let Some((tag, taken)) = self.received.pop_front() else { break };
             self.sink.push(tag);
             self.used = self.used.saturating_add(taken);
             self.was_delivered = true;
         }
+        self.recount();
     }
 
-    /// Returns `true` if a tag waits for space, or receives are to be posted without a word to the peer.
+    /// Returns `true` if a tag waits for space, or receives are to be posted.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        self.is_paused() || self.spent != 0
+        self.has_work
     }
 
     /// Returns `true` if a tag waits for space.
@@ -200,7 +215,9 @@ impl Tags {
 
     /// Takes the number of receives that are to be posted without a word to the peer.
     pub(super) fn take_spent(&mut self) -> u32 {
-        std::mem::take(&mut self.spent)
+        let spent = std::mem::take(&mut self.spent);
+        self.recount();
+        spent
     }
 
     /// Returns `true` if the peer is to be given receives back.
@@ -213,6 +230,7 @@ impl Tags {
     pub(super) fn take_return(&mut self) -> u32 {
         let count = returned_of(MAX_RECEIVED);
         self.used = self.used.saturating_sub(count);
+        self.recount();
         count
     }
 }
@@ -268,13 +286,16 @@ mod tests {
             assert!(sender.try_take(1));
             posted = posted.checked_sub(1).expect("a receive");
             assert_eq!(target.receive(&wc(IBV_WC_RECV_RDMA_WITH_IMM, Some(tag))), Ok(()));
+            assert!(target.has_work(), "it is to be delivered");
             target.deliver(false);
+            assert_eq!(target.has_work(), target.owes_return());
             if target.owes_return() {
                 let count = target.take_return();
-                assert_eq!(count, 32);
+                assert_eq!((count, target.has_work()), (32, false));
                 posted += count;
                 assert_eq!(sender.receive(&wc(IBV_WC_RECV, None)), Ok(()));
-                assert_eq!(sender.take_spent(), 1);
+                assert!(sender.has_work(), "a receive is to be posted");
+                assert_eq!((sender.take_spent(), sender.has_work()), (1, false));
             }
             assert!(sender.has_left(1) && sender.sendable <= posted);
         }

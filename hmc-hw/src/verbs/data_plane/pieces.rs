@@ -242,14 +242,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         self.locals.key_on(key, self.lanes.get(self.next_lane)?.nic())
     }
 
-    /// As [`Self::submit`], out of line.
-    #[inline(never)]
-    pub(super) fn submit_more(&mut self) -> Result<bool, Box<LaneFailure>> {
-        self.submit()
-    }
-
     /// Posts what waits. Returns whether anything was posted.
-    #[inline(always)]
     pub(super) fn submit(&mut self) -> Result<bool, Box<LaneFailure>> {
         if !self.backlog.is_empty() {
             self.push_pieces()?;

@@ -1,9 +1,13 @@
 //! Progress of requests: what waits is posted, and completions are taken.
 
+use std::{mem, slice};
+
+use hmc_core::work::Completion;
 use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
 use crate::verbs::lane::{Lane, LaneFailure, lane_of};
+use crate::verbs::objects::CompletionQueue;
 use crate::verbs::requests::{Places, RequestTable};
 use crate::verbs::sys::{IBV_WC_SUCCESS, ibv_wc};
 use crate::verbs::tags::Tags;
@@ -15,14 +19,13 @@ impl<M: Registered> VerbsDataPlane<M> {
     }
 
     /// As [`Self::advance`]. `receives`: also if there can only be some of the peer's.
-    #[inline(never)]
     pub(super) fn advance_with(&mut self, receives: bool) -> bool {
         self.advance_into(receives, &mut Places::default())
     }
 
     /// As [`Self::advance_with`]. Completions of requests go to `out`.
-    #[inline(always)]
-    pub(super) fn advance_into(&mut self, receives: bool, out: &mut Places<'_>) -> bool {
+    #[inline(never)]
+    fn advance_into(&mut self, receives: bool, out: &mut Places<'_>) -> bool {
         match self.try_advance(receives, out) {
             Ok(any) => any,
             Err(failure) => {
@@ -32,7 +35,61 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
     }
 
+    /// Posts what waits, and takes completions to `out`. A link of one queue pair that has nothing but short requests is not asked for
+    /// anything else.
     #[inline(always)]
+    pub(super) fn poll_into(&mut self, out: &mut [Completion]) -> usize {
+        let rest = self.rest();
+        let ([lane], [nic]) = (self.lanes.as_mut_slice(), self.nics.as_slice()) else {
+            return self.poll_any(out);
+        };
+        if rest != 0 || !self.is_serving || self.worker.ended_by().is_some() {
+            return self.poll_any(out);
+        }
+        self.is_put_off = false;
+        let (requests, tags) = (&mut self.requests, &mut self.tags);
+        let mut out = Places::new(out);
+        match advance_alone(lane, &nic.cq, &mut *self.completions, requests, tags, &mut out) {
+            Ok(false) => {}
+            Ok(true) if usize::from(self.tags.has_work()) | self.requests.rest() == 0 => {
+                if self.requests.is_idle() {
+                    self.worker.set_busy(false);
+                }
+                self.worker.note_progress();
+            }
+            ended => return self.end_poll(ended, out),
+        }
+        out.used()
+    }
+
+    /// As [`Self::poll_into`], of any link.
+    #[inline(never)]
+    fn poll_any(&mut self, out: &mut [Completion]) -> usize {
+        let mut out = Places::new(out);
+        self.requests.take_done(&mut out);
+        let _ = self.advance_into(false, &mut out);
+        // Those that were kept: failures, tags that were sent after their bytes, and what came behind them.
+        self.requests.take_done(&mut out);
+        out.used()
+    }
+
+    /// Does what follows from a failure, or from completions that not only end short requests.
+    #[cold]
+    fn end_poll(&mut self, ended: Result<bool, Box<LaneFailure>>, mut out: Places<'_>) -> usize {
+        if let Err(failure) = ended.and_then(|_| self.settle()) {
+            self.fail(failure);
+        }
+        self.requests.take_done(&mut out);
+        out.used()
+    }
+
+    /// Returns 0 if no bind, tag, longer request or kept completion wants anything.
+    #[inline(always)]
+    fn rest(&self) -> usize {
+        let [binds, tags] = [self.exposed.is_binding(), self.tags.has_work()].map(usize::from);
+        binds | tags | self.backlog.len() | self.requests.rest()
+    }
+
     fn try_advance(
         &mut self,
         receives: bool,
@@ -59,47 +116,40 @@ impl<M: Registered> VerbsDataPlane<M> {
             return Ok(any);
         }
         let taken = self.take_completions(out)?;
-        if taken != 0 {
+        if taken {
             self.settle()?;
         }
-        Ok(any | (taken != 0))
+        Ok(any | taken)
     }
 
-    /// Takes completions, at most [`MAX_COMPLETIONS`] of each NIC. Returns their number.
-    #[inline(always)]
-    fn take_completions(&mut self, out: &mut Places<'_>) -> Result<usize, Box<LaneFailure>> {
-        let (mut failure, mut taken) = (None, 0_usize);
+    /// Takes completions, at most [`super::MAX_COMPLETIONS`] of each NIC. Returns whether there were any.
+    fn take_completions(&mut self, out: &mut Places<'_>) -> Result<bool, Box<LaneFailure>> {
+        let (mut failure, mut any) = (None, false);
+        let (lanes, requests, tags) = (&mut self.lanes, &mut self.requests, &mut self.tags);
         for nic in &self.nics {
-            let done = match nic.cq.poll(&mut *self.completions) {
-                Ok(done) => done,
-                Err(e) => {
-                    failure = Some(first(failure, e.into()));
-                    continue;
+            let taken = nic.cq.poll(&mut *self.completions).map_err(Into::into);
+            let completed = taken.and_then(|done| {
+                any |= !done.is_empty();
+                if failure.is_some() {
+                    // Behind a failure other queue pairs may have succeeded.
+                    complete_successes(lanes, done, requests, tags, out);
+                    return Ok(());
                 }
-            };
-            taken = taken.wrapping_add(done.len());
-            for wc in done {
-                // Behind a failure other queue pairs may have succeeded.
-                if (failure.is_none() || wc.status == IBV_WC_SUCCESS)
-                    && let Err(e) =
-                        complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags, out)
-                {
-                    failure = Some(first(failure, e));
-                }
-            }
+                complete_all(lanes, done, requests, tags, out)
+            });
+            failure = failure.or(completed.err());
         }
-        failure.map_or(Ok(taken), Err)
+        failure.map_or(Ok(any), Err)
     }
 
     /// Does what follows from completions.
-    #[inline(always)]
     fn settle(&mut self) -> Result<(), Box<LaneFailure>> {
         if self.tags.has_work() {
             self.end_receives()?;
         }
         if !self.backlog.is_empty() || self.owes_messages() {
             // What has space now. After it only completions make space.
-            self.submit_more()?;
+            self.submit()?;
         }
         if self.exposed.is_binding() {
             self.exposed.settle(&self.lanes);
@@ -116,32 +166,88 @@ impl<M: Registered> VerbsDataPlane<M> {
         let out = &mut Places::default();
         for nic in &self.nics {
             while let Ok(taken @ [_, ..]) = nic.cq.poll(&mut *self.completions) {
-                for wc in taken.iter().filter(|wc| wc.status == IBV_WC_SUCCESS) {
-                    // It is no failure.
-                    let _ = complete(&mut self.lanes, wc, &mut self.requests, &mut self.tags, out);
-                }
+                let (requests, tags) = (&mut self.requests, &mut self.tags);
+                complete_successes(&mut self.lanes, taken, requests, tags, out);
             }
         }
     }
 }
 
-/// The failure that came first.
-#[cold]
-fn first(before: Option<Box<LaneFailure>>, next: Box<LaneFailure>) -> Box<LaneFailure> {
-    before.unwrap_or(next)
+/// Posts what waits for the only queue pair of a link, and takes its completions. Returns whether there were any.
+#[inline(always)]
+fn advance_alone(
+    lane: &mut Lane,
+    cq: &CompletionQueue,
+    completions: &mut [ibv_wc],
+    requests: &mut RequestTable,
+    tags: &mut Tags,
+    out: &mut Places<'_>,
+) -> Result<bool, Box<LaneFailure>> {
+    lane.submit()?;
+    if requests.is_idle() && lane.is_idle() {
+        return Ok(false);
+    }
+    let done = cq.poll(completions)?;
+    complete_all(slice::from_mut(lane), done, requests, tags, out)?;
+    Ok(!done.is_empty())
 }
 
-/// A completion of a work request of one of the queue pairs, or of a receive of the first.
+/// Completions of one queue, the oldest first. Behind a failure those of other queue pairs may have succeeded.
 #[inline(always)]
-fn complete(
+fn complete_all(
     lanes: &mut [Lane],
-    wc: &ibv_wc,
+    done: &[ibv_wc],
     requests: &mut RequestTable,
     tags: &mut Tags,
     out: &mut Places<'_>,
 ) -> Result<(), Box<LaneFailure>> {
+    let mut done = done.iter();
+    while let Some(wc) = done.next() {
+        if let Some(lane) = lanes.get_mut(lane_of(wc))
+            && wc.status == IBV_WC_SUCCESS
+        {
+            lane.complete(wc.wr_id, requests, out);
+        } else if let Err(failure) = complete_other(lanes, wc, requests, tags) {
+            // The address of `out` is not given away: it may stay in registers.
+            let mut places = mem::take(out);
+            complete_successes(lanes, done.as_slice(), requests, tags, &mut places);
+            *out = places;
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+/// As [`complete_all`], of those that have succeeded.
+#[cold]
+fn complete_successes(
+    lanes: &mut [Lane],
+    done: &[ibv_wc],
+    requests: &mut RequestTable,
+    tags: &mut Tags,
+    out: &mut Places<'_>,
+) {
+    for wc in done.iter().filter(|wc| wc.status == IBV_WC_SUCCESS) {
+        match lanes.get_mut(lane_of(wc)) {
+            Some(lane) => lane.complete(wc.wr_id, requests, out),
+            None => {
+                // A receive that breaks the protocol is behind the failure.
+                let _ = complete_other(lanes, wc, requests, tags);
+            }
+        }
+    }
+}
+
+/// A completion of a work request that has failed, or of a receive of the first queue pair.
+#[inline(never)]
+fn complete_other(
+    lanes: &mut [Lane],
+    wc: &ibv_wc,
+    requests: &mut RequestTable,
+    tags: &mut Tags,
+) -> Result<(), Box<LaneFailure>> {
     match lanes.get_mut(lane_of(wc)) {
-        Some(lane) => lane.complete(wc, requests, out),
+        Some(lane) => Err(lane.fail(wc, requests)),
         None => lanes.first().map_or(Ok(()), |lane| lane.receive(wc, tags)),
     }
 }
