@@ -74,6 +74,8 @@ pub struct VerbsDataPlane<M: Registered> {
     is_connected: bool,
     /// Requests are posted: both ends serve each other's, and the link is not over. See [`Self::update_service`].
     is_serving: bool,
+    /// That, by one queue pair.
+    is_alone: bool,
     /// The peer is to receive that.
     owes_word: bool,
     /// The peer has connected its own: it serves requests of this end. One that came before would be lost, and sent again after
@@ -156,6 +158,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             next_lane: 0,
             is_connected: false,
             is_serving: false,
+            is_alone: false,
             owes_word: false,
             is_peer_connected: false,
             is_stuck: false,
@@ -183,6 +186,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// To be called if one of these changes: what serves the peer, or the end of the link.
     pub(super) fn update_service(&mut self) {
         self.is_serving = self.serves() && self.closed.is_none() && self.failure.is_none();
+        self.is_alone = self.is_serving && self.lanes.len() == 1 && self.nics.len() == 1;
     }
 
     /// The reason why no request is posted.
@@ -207,7 +211,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             Ok(base) => {
                 let old = self.locals.add(local, regions, base);
                 self.release(old);
-                self.locals.resolve(work.local).ok_or(PostErrorKind::UnknownRegion)
+                self.locals.resolve(&work.local).ok_or(PostErrorKind::UnknownRegion)
             }
             Err(e) => {
                 self.release(regions);

@@ -136,6 +136,12 @@ impl Lane {
         LaneInfo { qp_num: self.qp.number(), psn: self.psn }
     }
 
+    /// Where its completions come, and those of the others of its NIC.
+    #[inline]
+    pub(super) fn cq(&self) -> &CompletionQueue {
+        self.qp.cq()
+    }
+
     /// The index of its NIC.
     pub(super) fn nic(&self) -> usize {
         self.nic

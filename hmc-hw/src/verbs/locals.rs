@@ -31,7 +31,7 @@ struct Resolved {
 impl Resolved {
     /// Returns the address of a slice of it, and its key; `None` if the slice is of another region, or exceeds it.
     #[inline(always)]
-    fn at(&self, slice: LocalSlice) -> Option<(u64, u32)> {
+    fn at(&self, slice: &LocalSlice) -> Option<(u64, u32)> {
         let is_within = self.key == slice.key && self.extent.contains(slice.span);
         is_within.then(|| (slice.span.address(self.base), self.lkey))
     }
@@ -80,13 +80,13 @@ impl LocalTable {
 
     /// Returns the address of a slice, and its key on the first NIC; `None` if its memory is not registered, or the slice exceeds it.
     #[inline(always)]
-    pub(super) fn resolve(&mut self, slice: LocalSlice) -> Option<(u64, u32)> {
+    pub(super) fn resolve(&mut self, slice: &LocalSlice) -> Option<(u64, u32)> {
         self.last.and_then(|last| last.at(slice)).or_else(|| self.resolve_other(slice))
     }
 
     /// As [`Self::resolve`], of a region that is not the last.
     #[inline(never)]
-    fn resolve_other(&mut self, slice: LocalSlice) -> Option<(u64, u32)> {
+    fn resolve_other(&mut self, slice: &LocalSlice) -> Option<(u64, u32)> {
         let resolved = self.get(slice.key)?.resolved;
         self.last = Some(resolved);
         resolved.at(slice)
@@ -143,7 +143,7 @@ mod tests {
         let [old, new] = [1, 2].map(region);
         let [of_old, of_new] = [old, new].map(|region| region.slice(8, 8).unwrap());
         let mut table = LocalTable::default();
-        let resolve = |table: &mut LocalTable, slice| [(); 2].map(|()| table.resolve(slice));
+        let resolve = |table: &mut LocalTable, slice| [(); 2].map(|()| table.resolve(&slice));
         assert_eq!(resolve(&mut table, of_old), [None; 2]);
         for (region, base) in [(old, 1 << 20), (new, 2 << 20)] {
             assert!(table.add(region, Vec::new(), base).is_empty());

@@ -58,7 +58,7 @@ impl OpenWindow {
 
     /// Returns what [`RemoteTable::resolve`] does; `None` if it is another window, or the access is refused.
     #[inline(always)]
-    fn at(&self, needed: Access, remote: WindowSlice) -> Option<(u64, u32)> {
+    fn at(&self, needed: Access, remote: &WindowSlice) -> Option<(u64, u32)> {
         let is_within = self.window == remote.window
             && self.epoch == remote.epoch
             && self.access.contains(needed)
@@ -164,7 +164,7 @@ impl RemoteTable {
     pub(super) fn look_up(
         &mut self,
         needed: Access,
-        remote: WindowSlice,
+        remote: &WindowSlice,
         lane: usize,
     ) -> Option<(u64, u32)> {
         self.last.at(needed, remote).or_else(|| self.look_up_other(needed, remote, lane))
@@ -175,7 +175,7 @@ impl RemoteTable {
     fn look_up_other(
         &mut self,
         needed: Access,
-        remote: WindowSlice,
+        remote: &WindowSlice,
         lane: usize,
     ) -> Option<(u64, u32)> {
         let entry = self.find(remote.window).filter(|entry| !entry.is_revoked)?;
@@ -293,7 +293,7 @@ mod tests {
                     assert_eq!(resolved.is_some(), is_open, "{described:?}");
                     // Twice: the second is that of the last request.
                     for _ in 0..2 {
-                        assert_eq!(table.look_up(needed, slice, 0), resolved, "{described:?}");
+                        assert_eq!(table.look_up(needed, &slice, 0), resolved, "{described:?}");
                     }
                 }
             }
@@ -305,7 +305,7 @@ mod tests {
         }
         // One that is longer than what the peer exposes, by a window of that name.
         let longer = WindowDesc { extent: Extent::new(128), ..renewed }.slice(60, 8).unwrap();
-        assert_eq!(table.look_up(Access::WRITE, longer, 0), None);
+        assert_eq!(table.look_up(Access::WRITE, &longer, 0), None);
         table.revoke(renewed.window, renewed.epoch, false);
         assert_same(&mut table, &[]);
     }

@@ -30,8 +30,8 @@ impl<M: Registered> VerbsDataPlane<M> {
         is_read: bool,
     ) -> Result<(), PostErrorKind> {
         let needed = if is_read { Access::READ } else { Access::WRITE };
-        let Some(here) = self.locals.resolve(work.local) else { return self.post_any(work) };
-        let Some(there) = self.remotes.look_up(needed, work.remote, self.next_lane) else {
+        let Some(here) = self.locals.resolve(&work.local) else { return self.post_any(work) };
+        let Some(there) = self.remotes.look_up(needed, &work.remote, self.next_lane) else {
             return self.post_any(work);
         };
         let bytes = work.local.span.len();
@@ -83,7 +83,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// Posts any request: one that may be long or have a tag, whose memory is not registered yet, or that is refused.
     #[inline(never)]
     pub(super) fn post_any(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
-        let here = self.locals.resolve(work.local);
+        let here = self.locals.resolve(&work.local);
         if here.is_none() && self.known.resolve(work.local).is_none() {
             return Err(PostErrorKind::UnknownRegion);
         }

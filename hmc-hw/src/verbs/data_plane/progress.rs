@@ -7,7 +7,6 @@ use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
 use crate::verbs::lane::{Lane, LaneFailure, lane_of};
-use crate::verbs::objects::CompletionQueue;
 use crate::verbs::requests::{Places, RequestTable};
 use crate::verbs::sys::{IBV_WC_SUCCESS, ibv_wc};
 use crate::verbs::tags::Tags;
@@ -39,23 +38,21 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// anything else.
     #[inline(always)]
     pub(super) fn poll_into(&mut self, out: &mut [Completion]) -> usize {
-        let rest = self.rest();
-        let ([lane], [nic]) = (self.lanes.as_mut_slice(), self.nics.as_slice()) else {
-            return self.poll_any(out);
-        };
-        if rest != 0 || !self.is_serving || self.worker.ended_by().is_some() {
+        if self.rest() != 0 || !self.is_alone || self.worker.ended_by().is_some() {
             return self.poll_any(out);
         }
+        let Some(lane) = self.lanes.first_mut() else { return 0 };
         self.is_put_off = false;
-        let (requests, tags) = (&mut self.requests, &mut self.tags);
         let mut out = Places::new(out);
-        match advance_alone(lane, &nic.cq, &mut *self.completions, requests, tags, &mut out) {
+        let (requests, tags) = (&mut self.requests, &mut self.tags);
+        match advance_alone(lane, &mut *self.completions, requests, tags, &mut out) {
             Ok(false) => {}
             Ok(true) if usize::from(self.tags.has_work()) | self.requests.rest() == 0 => {
+                let worker = &*self.worker;
+                worker.note_progress();
                 if self.requests.is_idle() {
-                    self.worker.set_busy(false);
+                    worker.set_busy(false);
                 }
-                self.worker.note_progress();
             }
             ended => return self.end_poll(ended, out),
         }
@@ -177,7 +174,6 @@ impl<M: Registered> VerbsDataPlane<M> {
 #[inline(always)]
 fn advance_alone(
     lane: &mut Lane,
-    cq: &CompletionQueue,
     completions: &mut [ibv_wc],
     requests: &mut RequestTable,
     tags: &mut Tags,
@@ -187,7 +183,7 @@ fn advance_alone(
     if requests.is_idle() && lane.is_idle() {
         return Ok(false);
     }
-    let done = cq.poll(completions)?;
+    let done = lane.cq().poll(completions)?;
     complete_all(slice::from_mut(lane), done, requests, tags, out)?;
     Ok(!done.is_empty())
 }

@@ -1,7 +1,7 @@
 //! A queue pair of a reliable connection to one peer.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -144,6 +144,12 @@ impl QueuePair {
         self.inline_bytes
     }
 
+    /// Where its completions come.
+    #[inline]
+    pub(in crate::verbs) fn cq(&self) -> &CompletionQueue {
+        &self.cq
+    }
+
     fn device(&self) -> &Device {
         self.cq.device()
     }
@@ -222,9 +228,10 @@ impl QueuePair {
     /// stays so until they complete or the queue pair is dropped.
     #[inline]
     pub(in crate::verbs) unsafe fn post(&self, first: *mut ibv_send_wr) -> i32 {
-        let mut refused = ptr::null_mut();
+        // Where the first that was not posted would be named.
+        let mut refused = MaybeUninit::uninit();
         // SAFETY: the queue pair exists; the chain is as the caller promises.
-        unsafe { ops::post_send(self.qp.as_ptr(), first, &mut refused) }
+        unsafe { ops::post_send(self.qp.as_ptr(), first, refused.as_mut_ptr()) }
     }
 
     /// Why requests were not posted.
