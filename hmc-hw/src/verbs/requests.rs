@@ -112,8 +112,8 @@ impl<'a> Places<'a> {
 #[derive(Debug)]
 pub(super) struct RequestTable {
     records: Box<[Record; MAX_REQUESTS]>,
-    /// Records with work requests of the device.
-    under_way: u32,
+    /// Requests that are not taken yet.
+    used: usize,
     /// The first record that is free; [`NO_RECORD`] if there is none.
     free: u16,
     /// Finished requests, the oldest first.
@@ -136,7 +136,7 @@ impl RequestTable {
             free: 0,
             finished: VecDeque::with_capacity(MAX_REQUESTS),
             notifies: VecDeque::with_capacity(MAX_REQUESTS),
-            under_way: 0,
+            used: 0,
             bytes: 0,
         }
     }
@@ -144,7 +144,7 @@ impl RequestTable {
     /// Returns `true` if one more request may be inserted. Finished ones count until they are taken.
     #[inline]
     pub(super) fn has_space(&self) -> bool {
-        self.free != NO_RECORD
+        self.used < MAX_REQUESTS
     }
 
     /// Inserts a request that waits for `pieces` work requests of the device. Returns its record; `None` if there is no space.
@@ -168,20 +168,45 @@ impl RequestTable {
 
     #[inline(always)]
     fn insert_record(&mut self, request: Record) -> Option<u16> {
-        let record = self.free;
-        let entry = self.records.get_mut(usize::from(record))?;
-        let Record::Free(next) = *entry else { return None };
-        self.free = next;
-        *entry = request;
-        self.under_way = self.under_way.wrapping_add(1);
+        if !self.has_space() {
+            return None;
+        }
+        let record = self.take_record()?;
+        self.set(record, request);
+        self.used = self.used.wrapping_add(1);
         Some(record)
+    }
+
+    /// Takes a record that is free. There is one for each request that is counted.
+    #[inline]
+    fn take_record(&mut self) -> Option<u16> {
+        let record = self.free;
+        let Record::Free(next) = *self.records.get(usize::from(record))? else { return None };
+        self.free = next;
+        Some(record)
+    }
+
+    #[inline]
+    fn set(&mut self, record: u16, to: Record) {
+        if let Some(entry) = self.records.get_mut(usize::from(record)) {
+            *entry = to;
+        }
+    }
+
+    /// A record is no longer used.
+    #[inline]
+    fn remove(&mut self, record: u16) {
+        self.set(record, Record::Free(self.free));
+        self.free = record;
+        self.used = self.used.wrapping_sub(1);
     }
 
     /// Inserts a request of that operation that has failed, if there is space.
     pub(super) fn insert_failed(&mut self, op: SlotId, why: Failure) {
-        let record = self.free;
-        if let Some(&Record::Free(next)) = self.records.get(usize::from(record)) {
-            self.free = next;
+        if self.has_space()
+            && let Some(record) = self.take_record()
+        {
+            self.used = self.used.wrapping_add(1);
             self.keep(record, Completion { op, result: Err(why) });
         }
     }
@@ -213,9 +238,7 @@ impl RequestTable {
         {
             *place = Completion { op, result: Ok(bytes) };
             self.bytes = self.bytes.wrapping_add(bytes);
-            *entry = Record::Free(self.free);
-            self.free = record;
-            self.under_way = self.under_way.wrapping_sub(1);
+            self.remove(record);
         } else {
             self.end_pieces(record, 1);
         }
@@ -229,12 +252,9 @@ impl RequestTable {
 
     /// Removes a record of which nothing was posted, without a completion.
     pub(super) fn withdraw(&mut self, record: u16) {
-        if let Some(entry @ (Record::Short(_) | Record::UnderWay(_))) =
-            self.records.get_mut(usize::from(record))
+        if let Some(Record::Short(_) | Record::UnderWay(_)) = self.records.get(usize::from(record))
         {
-            *entry = Record::Free(self.free);
-            self.free = record;
-            self.under_way = self.under_way.wrapping_sub(1);
+            self.remove(record);
         }
     }
 
@@ -246,7 +266,6 @@ impl RequestTable {
         {
             request.pieces = request.pieces.wrapping_sub(pieces);
         } else if let Some(request) = entry.under_way() {
-            self.under_way = self.under_way.wrapping_sub(1);
             self.end(record, &request, request.failure);
         }
     }
@@ -286,7 +305,6 @@ impl RequestTable {
         for record in (0..).take(self.records.len()) {
             let entry = self.records.get(usize::from(record));
             let Some(request) = entry.and_then(Record::under_way) else { continue };
-            self.under_way = self.under_way.wrapping_sub(1);
             let failure = request.failure.unwrap_or_else(|| why(request.parts.window));
             self.end(record, &request, Some(failure));
         }
@@ -309,16 +327,14 @@ impl RequestTable {
     #[inline(never)]
     fn take_kept(&mut self, out: &mut Places<'_>) {
         while let Some(&record) = self.finished.front() {
-            let (Some(entry), Some(place)) =
-                (self.records.get_mut(usize::from(record)), out.take())
+            let (Some(entry), Some(place)) = (self.records.get(usize::from(record)), out.take())
             else {
                 return;
             };
             if let Record::Finished(completion) = *entry {
                 *place = completion;
             }
-            *entry = Record::Free(self.free);
-            self.free = record;
+            self.remove(record);
             self.finished.pop_front();
         }
     }
@@ -352,7 +368,6 @@ impl RequestTable {
         let entry = self.records.get_mut(usize::from(record))?;
         let carries = Carries::Tag;
         *entry = Record::UnderWay(Request { parts, pieces: 1, failure: None, carries });
-        self.under_way = self.under_way.wrapping_add(1);
         Some(record)
     }
 
@@ -371,7 +386,14 @@ impl RequestTable {
     /// Returns `true` if no work request of the device is under way. Tags may wait until the peer takes some.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.under_way == 0
+        // The others are finished, or have a tag to send.
+        self.used == self.finished.len().wrapping_add(self.notifies.len())
+    }
+
+    /// Returns `true` if there is no request at all.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
     }
 
     /// Those whose bytes are under way.

@@ -50,7 +50,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             Ok(true) if usize::from(self.tags.has_work()) | self.requests.rest() == 0 => {
                 let worker = &*self.worker;
                 worker.note_progress();
-                if self.requests.is_idle() {
+                if self.requests.is_empty() {
                     worker.set_busy(false);
                 }
             }
@@ -180,7 +180,7 @@ fn advance_alone(
     out: &mut Places<'_>,
 ) -> Result<bool, Box<LaneFailure>> {
     lane.submit()?;
-    if requests.is_idle() && lane.is_idle() {
+    if requests.is_empty() && lane.is_idle() {
         return Ok(false);
     }
     let done = lane.cq().poll(completions)?;
