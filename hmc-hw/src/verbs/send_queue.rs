@@ -133,10 +133,12 @@ impl SendQueue {
     }
 
     /// Returns `true` if puts need a flush that may be posted now. Parts need one before they fill the queue, one at a time.
+    ///
+    /// There is space for it: the place that [`Self::push`] leaves is taken by a flush alone, after which none is needed until the next push.
     #[inline]
     pub(super) fn may_flush(&self) -> bool {
         let wants_one = self.wants_flush || self.has_parts && self.fills_with_parts();
-        wants_one && self.flushes < MAX_FLUSHES && self.len() < self.depth
+        wants_one && self.flushes < MAX_FLUSHES
     }
 
     #[cold]

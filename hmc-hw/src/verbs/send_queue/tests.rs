@@ -139,6 +139,7 @@ impl Posts {
 
     fn flush(&mut self, queue: &mut SendQueue) {
         self.flushes.push(queue.push_flush().unwrap());
+        assert!(queue.len() <= queue.depth, "there is a place for each flush");
     }
 
     /// All up to `number` have completed.
