@@ -318,13 +318,10 @@ impl<M: Registered> Transport for VerbsDataPlane<M> {
 
     #[inline]
     fn post(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
-        if !self.is_serving {
-            return Err(self.why_not_serving(work));
-        }
-        if work.opcode == Opcode::Put {
-            self.post_short(work, false)
+        if self.is_alone && work.opcode == Opcode::Put {
+            self.post_alone(work)
         } else {
-            self.post_other(work)
+            self.post_any(work)
         }
     }
 

@@ -189,6 +189,20 @@ impl Lane {
         fits && self.has_space()
     }
 
+    /// Returns `true` if the chain has space, and is not to be posted yet.
+    #[inline]
+    pub(super) fn has_short_chain(&self) -> bool {
+        self.chain.len() < FIRST_CHAIN
+    }
+
+    /// Posts a chain that is full, and the beginning of one for a queue pair that has nothing to do.
+    ///
+    /// # Errors
+    /// As [`Self::post`].
+    pub(super) fn make_space(&mut self) -> Result<(), Box<LaneFailure>> {
+        if self.has_short_chain() { Ok(()) } else { self.post_long() }
+    }
+
     /// Appends an access to the next chain; see [`Self::admits`]. Returns `false` if there is no space.
     ///
     /// # Errors
@@ -198,26 +212,24 @@ impl Lane {
         access: &RdmaAccess,
         piece: Piece,
     ) -> Result<bool, Box<LaneFailure>> {
-        self.push_short(access, piece)
+        self.make_space()?;
+        Ok(self.push_short(access, piece))
     }
 
-    /// As [`Self::push`], in line.
-    ///
-    /// # Errors
-    /// As there.
+    /// As [`Self::push`], after [`Self::make_space`].
     #[inline(always)]
-    pub(super) fn push_short(
-        &mut self,
-        access: &RdmaAccess,
-        piece: Piece,
-    ) -> Result<bool, Box<LaneFailure>> {
-        if self.chain.len() >= FIRST_CHAIN {
-            self.post_long()?;
-        }
+    pub(super) fn push_short(&mut self, access: &RdmaAccess, piece: Piece) -> bool {
         // Short ones come on top of `MAX_BYTES`.
         let long = if u64::from(access.len) > SMALL_BYTES { access.len } else { 0 };
-        let Some(number) = self.queue.push(piece, long) else { return Ok(false) };
+        let Some(number) = self.queue.push(piece, long) else { return false };
         self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
+        self.append(number, access);
+        true
+    }
+
+    /// Appends an access to the chain.
+    #[inline(always)]
+    fn append(&mut self, number: u64, access: &RdmaAccess) {
         let mut flags = if access.immediate.is_some() { IBV_SEND_SOLICITED } else { 0 };
         // One without bytes carries none.
         let carries_bytes = access.len.wrapping_sub(1) < self.qp.inline_bytes();
@@ -231,7 +243,6 @@ impl Lane {
             access.len != 0
         };
         self.chain.push(number, access, has_bytes, flags);
-        Ok(true)
     }
 
     /// Counts bytes of the chain. Returns whether their work request is to ask for a completion, though others follow it.
@@ -251,9 +262,7 @@ impl Lane {
     /// # Errors
     /// As [`Self::push`].
     pub(super) fn push_message(&mut self, immediate: Option<u32>) -> Result<(), Box<LaneFailure>> {
-        if self.chain.len() >= FIRST_CHAIN {
-            self.post_long()?;
-        }
+        self.make_space()?;
         self.needs_signal = true;
         if let Some(number) = self.queue.push(Piece::Own, 0) {
             let flags = if immediate.is_none() { IBV_SEND_SOLICITED } else { 0 };

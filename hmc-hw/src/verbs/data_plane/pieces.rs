@@ -16,73 +16,90 @@ use crate::verbs::send_queue::Piece;
 use crate::verbs::tags::TagParts;
 
 impl<M: Registered> VerbsDataPlane<M> {
-    /// Posts a get, or a put with a tag.
-    #[inline(never)]
-    pub(super) fn post_other(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
-        if work.opcode == Opcode::Get { self.post_short(work, true) } else { self.post_any(work) }
+    /// Posts a put of a link with one queue pair: a short one in line.
+    #[inline(always)]
+    pub(super) fn post_alone(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
+        let needs_flush = work.when == CompleteWhen::Visible;
+        if let Some(access) = self.short_access(work, false)
+            && let Some(lane) = self.lanes.first_mut()
+            && lane.has_short_chain()
+            && lane.has_space()
+            && let Some(record) = self.requests.insert_short(work)
+        {
+            lane.push_short(&access, piece_of(record, needs_flush));
+            self.note_short();
+            return Ok(());
+        }
+        self.post_any(work)
     }
 
-    /// Posts a request without a tag. One of at most [`SMALL_BYTES`] never waits for turns.
+    /// The access of a request of at most [`SMALL_BYTES`], by the next queue pair, if it is not refused and its memory is registered.
     #[inline(always)]
-    pub(super) fn post_short(
-        &mut self,
-        work: &WorkRequest,
-        is_read: bool,
-    ) -> Result<(), PostErrorKind> {
+    fn short_access(&mut self, work: &WorkRequest, is_read: bool) -> Option<RdmaAccess> {
         let needed = if is_read { Access::READ } else { Access::WRITE };
-        let Some(here) = self.locals.resolve(&work.local) else { return self.post_any(work) };
-        let Some(there) = self.remotes.look_up(needed, &work.remote, self.next_lane) else {
-            return self.post_any(work);
-        };
+        let here = self.locals.resolve(&work.local)?;
+        let there = self.remotes.look_up(needed, &work.remote, self.next_lane)?;
         let bytes = work.local.span.len();
         if bytes > SMALL_BYTES {
-            return self.post_any(work);
+            return None;
         }
         // It is at most `SMALL_BYTES`.
-        let len = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let access = access_of(is_read, here, there, len);
-        let Some(record) = self.requests.insert_short(work) else {
+        Some(access_of(is_read, here, there, u32::try_from(bytes).unwrap_or(u32::MAX)))
+    }
+
+    /// Posts any request. A short one without a tag never waits for turns.
+    #[inline(never)]
+    pub(super) fn post_any(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
+        if !self.is_serving {
+            return Err(self.why_not_serving(work));
+        }
+        let is_read = work.opcode == Opcode::Get;
+        let has_tag = matches!(work.opcode, Opcode::PutNotify { .. });
+        match if has_tag { None } else { self.short_access(work, is_read) } {
+            Some(access) => {
+                let needs_flush = !is_read && work.when == CompleteWhen::Visible;
+                self.post_in_turn(work, access, needs_flush)
+            }
+            None => self.post_other(work),
+        }
+    }
+
+    /// A short request was pushed.
+    #[inline(always)]
+    fn note_short(&mut self) {
+        self.worker.set_busy(true);
+        (self.has_posted, self.is_put_off) = (true, true);
+    }
+
+    /// Gives the next queue pair a short request.
+    fn post_in_turn(
+        &mut self,
+        work: &WorkRequest,
+        mut access: RdmaAccess,
+        needs_flush: bool,
+    ) -> Result<(), PostErrorKind> {
+        if self.nics.len() > 1 {
+            access.lkey = self.key_here(work.local.key).unwrap_or(access.lkey);
+        }
+        let lane = self.lanes.get_mut(self.next_lane).filter(|lane| lane.has_space());
+        let Some(lane) = lane.filter(|_| self.requests.has_space()) else {
             return Err(PostErrorKind::Busy);
         };
-        self.worker.set_busy(true);
-        let needs_flush = !is_read && work.when == CompleteWhen::Visible;
-        let piece = if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) };
-        let pushed = match (self.lanes.as_mut_slice(), self.nics.as_slice()) {
-            ([lane], [_]) => lane.push_short(&access, piece),
-            _ => self.push_in_turn(access, piece, work.local.key),
-        };
-        match pushed {
-            Ok(true) => {}
-            Ok(false) => {
-                self.requests.withdraw(record);
-                return Err(PostErrorKind::Busy);
-            }
-            Err(failure) => self.fail(failure),
+        if let Err(failure) = lane.make_space() {
+            self.fail(failure);
+            self.requests.insert_failed(work.op, Failure::PeerDead);
+            return Ok(());
         }
-        (self.has_posted, self.is_put_off) = (true, true);
+        if let Some(record) = self.requests.insert_short(work) {
+            lane.push_short(&access, piece_of(record, needs_flush));
+            self.note_short();
+            self.go_to_next_lane();
+        }
         Ok(())
     }
 
-    /// Gives the next queue pair an access of that memory.
-    #[inline(never)]
-    fn push_in_turn(
-        &mut self,
-        mut access: RdmaAccess,
-        piece: Piece,
-        memory: RegionKey,
-    ) -> Result<bool, Box<LaneFailure>> {
-        access.lkey = self.key_here(memory).unwrap_or(access.lkey);
-        let Some(lane) = self.lanes.get_mut(self.next_lane) else { return Ok(false) };
-        let pushed = lane.push(&access, piece)?;
-        if pushed {
-            self.go_to_next_lane();
-        }
-        Ok(pushed)
-    }
-
-    /// Posts any request: one that may be long or have a tag, whose memory is not registered yet, or that is refused.
-    #[inline(never)]
-    pub(super) fn post_any(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
+    /// Posts a request that may be long or have a tag, whose memory is not registered yet, or that is refused.
+    fn post_other(&mut self, work: &WorkRequest) -> Result<(), PostErrorKind> {
         let here = self.locals.resolve(&work.local);
         if here.is_none() && self.known.resolve(work.local).is_none() {
             return Err(PostErrorKind::UnknownRegion);
@@ -308,6 +325,12 @@ impl<M: Registered> VerbsDataPlane<M> {
         let requests = &self.requests;
         self.backlog.remove(|record| requests.parts(record).is_some_and(&is_meant))
     }
+}
+
+/// The piece of that record that carries all of it.
+#[inline]
+fn piece_of(record: u16, needs_flush: bool) -> Piece {
+    if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) }
 }
 
 /// The access of a request between those addresses and keys, or its first piece.
