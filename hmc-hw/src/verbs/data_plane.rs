@@ -239,6 +239,7 @@ impl<M: Registered> VerbsDataPlane<M> {
         }
         // Those that have completed are not kept for a queue pair that goes on.
         self.exposed.settle(&self.lanes);
+        self.lanes.iter_mut().for_each(|lane| lane.record_shorts(&mut self.requests));
         let lanes = std::mem::take(&mut self.lanes);
         let regions = self.end_bound_windows(executes_nothing);
         let mut stuck = None;

@@ -4,15 +4,15 @@ mod bind;
 
 use std::sync::Arc;
 
-use hmc_core::work::Failure;
+use hmc_core::work::{Failure, WorkRequest};
 
 use super::chain::{Chain, ChainEnd, FlushWord, MAX_CHAIN, RdmaAccess};
 use super::conn_info::{LaneInfo, MAX_LANES};
 use super::error::VerbsError;
 use super::event::EventType;
 use super::objects::{CompletionQueue, PathTo, ProtectionDomain, QueuePair, QueueSizes};
-use super::requests::{Places, RequestTable};
-use super::send_queue::{Piece, SendQueue};
+use super::requests::{Places, RequestParts, RequestTable};
+use super::send_queue::{Ended, Piece, SendQueue};
 use super::sys::{
     IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WC_REM_ACCESS_ERR,
     IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_status,
@@ -213,16 +213,24 @@ impl Lane {
         piece: Piece,
     ) -> Result<bool, Box<LaneFailure>> {
         self.make_space()?;
-        Ok(self.push_short(access, piece))
-    }
-
-    /// As [`Self::push`], after [`Self::make_space`].
-    #[inline(always)]
-    pub(super) fn push_short(&mut self, access: &RdmaAccess, piece: Piece) -> bool {
         // Short ones come on top of `MAX_BYTES`.
         let long = if u64::from(access.len) > SMALL_BYTES { access.len } else { 0 };
-        let Some(number) = self.queue.push(piece, long) else { return false };
+        let Some(number) = self.queue.push(piece, long) else { return Ok(false) };
         self.needs_signal |= !matches!(piece, Piece::NeedsFlush(_));
+        self.append(number, access);
+        Ok(true)
+    }
+
+    /// As [`Self::push`], of a request of at most [`SMALL_BYTES`] as a whole, after [`Self::make_space`].
+    #[inline(always)]
+    pub(super) fn push_short(
+        &mut self,
+        access: &RdmaAccess,
+        work: &WorkRequest,
+        needs_flush: bool,
+    ) -> bool {
+        let Some(number) = self.queue.push_short(work, needs_flush) else { return false };
+        self.needs_signal |= !needs_flush;
         self.append(number, access);
         true
     }
@@ -347,7 +355,10 @@ impl Lane {
         requests: &mut RequestTable,
         out: &mut Places<'_>,
     ) {
-        self.queue.complete(number, |record| requests.complete_piece(record, out));
+        self.queue.complete(number, |ended| match ended {
+            Ended::Short(op, bytes) => requests.complete_short(op, bytes, out),
+            Ended::Piece(record) => requests.complete_piece(record),
+        });
     }
 
     /// A work request has failed: the queue pair is in its error state. Those before it have not.
@@ -358,11 +369,22 @@ impl Lane {
             let out = &mut Places::default();
             self.complete(before, requests, out);
         }
+        self.record_shorts(requests);
         if let Some(record) = self.queue.record(number) {
             requests.fail(record, failure_of(wc.status));
         }
         let (nic, status, vendor) = (self.nic, wc.status, wc.vendor_err);
         Box::new(LaneFailure::Completion { nic, status, vendor })
+    }
+
+    /// The short requests under way.
+    pub(super) fn shorts(&self) -> impl Iterator<Item = &RequestParts> {
+        self.queue.shorts()
+    }
+
+    /// Gives each short request under way a record: some of them fail.
+    pub(super) fn record_shorts(&mut self, requests: &mut RequestTable) {
+        self.queue.record_shorts(|parts| requests.record_short(parts));
     }
 
     /// A receive of this queue pair has completed.

@@ -24,8 +24,16 @@ pub(super) struct RequestParts {
 }
 
 impl RequestParts {
+    /// Of no request.
+    pub(super) const NONE: Self = Self {
+        op: SlotId { index: 0, generation: 0 },
+        memory: RegionKey { index: 0, generation: 0 },
+        window: WindowId(0),
+        bytes: 0,
+    };
+
     #[inline]
-    fn of(work: &WorkRequest) -> Self {
+    pub(super) fn of(work: &WorkRequest) -> Self {
         let (memory, window) = (work.local.key, work.remote.window);
         Self { op: work.op, memory, window, bytes: work.local.span.len() }
     }
@@ -60,8 +68,6 @@ pub(super) enum Carries {
 enum Record {
     /// With the next one that is free; [`NO_RECORD`] if there is none.
     Free(u16),
-    /// A request that one work request of the device carries as a whole, and that has not failed.
-    Short(RequestParts),
     UnderWay(Request),
     /// A put whose bytes are there, and whose tag is to be sent.
     NeedsTag(RequestParts, u64),
@@ -73,9 +79,6 @@ impl Record {
     /// The request, if it is under way.
     fn under_way(&self) -> Option<Request> {
         match *self {
-            Self::Short(parts) => {
-                Some(Request { parts, pieces: 1, failure: None, carries: Carries::All })
-            }
             Self::UnderWay(request) => Some(request),
             Self::Free(_) | Self::NeedsTag(..) | Self::Finished(_) => None,
         }
@@ -109,10 +112,13 @@ impl<'a> Places<'a> {
 }
 
 /// The requests of one peer. A record is an index of the table.
+///
+/// A short request, which one work request of the device carries as a whole, is counted here and kept by the queue of that: it takes
+/// a record only if it fails, or if its completion is kept.
 #[derive(Debug)]
 pub(super) struct RequestTable {
     records: Box<[Record; MAX_REQUESTS]>,
-    /// Requests that are not taken yet.
+    /// Requests that are not taken yet, the short ones among them.
     used: usize,
     /// The first record that is free; [`NO_RECORD`] if there is none.
     free: u16,
@@ -133,10 +139,10 @@ impl RequestTable {
         };
         Self {
             records: Box::new(core::array::from_fn(|index| Record::Free(next_of(index)))),
+            used: 0,
             free: 0,
             finished: VecDeque::with_capacity(MAX_REQUESTS),
             notifies: VecDeque::with_capacity(MAX_REQUESTS),
-            used: 0,
             bytes: 0,
         }
     }
@@ -155,30 +161,51 @@ impl RequestTable {
         carries: Carries,
         pieces: usize,
     ) -> Option<u16> {
-        let parts = RequestParts::of(work);
-        let request = Request { parts, pieces, failure: None, carries };
-        self.insert_record(Record::UnderWay(request))
-    }
-
-    /// As [`Self::insert`], of a request that one work request carries as a whole.
-    #[inline]
-    pub(super) fn insert_short(&mut self, work: &WorkRequest) -> Option<u16> {
-        self.insert_record(Record::Short(RequestParts::of(work)))
-    }
-
-    #[inline(always)]
-    fn insert_record(&mut self, request: Record) -> Option<u16> {
         if !self.has_space() {
             return None;
         }
+        let parts = RequestParts::of(work);
         let record = self.take_record()?;
-        self.set(record, request);
-        self.used = self.used.wrapping_add(1);
+        self.set(record, Record::UnderWay(Request { parts, pieces, failure: None, carries }));
+        self.begin_short();
         Some(record)
     }
 
+    /// Counts a short request. The caller has asked [`Self::has_space`].
+    #[inline(always)]
+    pub(super) fn begin_short(&mut self) {
+        self.used = self.used.wrapping_add(1);
+    }
+
+    /// Gives a short request under way a record.
+    pub(super) fn record_short(&mut self, parts: &RequestParts) -> Option<u16> {
+        let record = self.take_record()?;
+        let (parts, carries) = (*parts, Carries::All);
+        self.set(record, Record::UnderWay(Request { parts, pieces: 1, failure: None, carries }));
+        Some(record)
+    }
+
+    /// A short request has completed: its completion goes to `out`, or is kept.
+    #[inline(always)]
+    pub(super) fn complete_short(&mut self, op: SlotId, bytes: u64, out: &mut Places<'_>) {
+        self.bytes = self.bytes.wrapping_add(bytes);
+        // Those that are kept are older than what goes to `out`.
+        if !self.finished.is_empty() {
+            return self.keep_short(op, bytes);
+        }
+        let Some(place) = out.take() else { return self.keep_short(op, bytes) };
+        *place = Completion { op, result: Ok(bytes) };
+        self.used = self.used.wrapping_sub(1);
+    }
+
+    #[cold]
+    fn keep_short(&mut self, op: SlotId, bytes: u64) {
+        if let Some(record) = self.take_record() {
+            self.keep(record, Completion { op, result: Ok(bytes) });
+        }
+    }
+
     /// Takes a record that is free. There is one for each request that is counted.
-    #[inline]
     fn take_record(&mut self) -> Option<u16> {
         let record = self.free;
         let Record::Free(next) = *self.records.get(usize::from(record))? else { return None };
@@ -186,7 +213,6 @@ impl RequestTable {
         Some(record)
     }
 
-    #[inline]
     fn set(&mut self, record: u16, to: Record) {
         if let Some(entry) = self.records.get_mut(usize::from(record)) {
             *entry = to;
@@ -194,7 +220,6 @@ impl RequestTable {
     }
 
     /// A record is no longer used.
-    #[inline]
     fn remove(&mut self, record: u16) {
         self.set(record, Record::Free(self.free));
         self.free = record;
@@ -222,26 +247,15 @@ impl RequestTable {
     /// Returns the parts of the request of a record, which is under way.
     pub(super) fn parts(&self, record: u16) -> Option<&RequestParts> {
         match self.records.get(usize::from(record)) {
-            Some(Record::Short(parts) | Record::UnderWay(Request { parts, .. })) => Some(parts),
+            Some(Record::UnderWay(Request { parts, .. })) => Some(parts),
             _ => None,
         }
     }
 
-    /// One of the work requests of a record has completed. If it was the last one, the completion of the request goes to `out`, or is kept.
-    #[inline(always)]
-    pub(super) fn complete_piece(&mut self, record: u16, out: &mut Places<'_>) {
-        // Those that are kept are older than what goes to `out`.
-        let Some(entry) = self.records.get_mut(usize::from(record)) else { return };
-        if let Record::Short(RequestParts { op, bytes, .. }) = *entry
-            && self.finished.is_empty()
-            && let Some(place) = out.take()
-        {
-            *place = Completion { op, result: Ok(bytes) };
-            self.bytes = self.bytes.wrapping_add(bytes);
-            self.remove(record);
-        } else {
-            self.end_pieces(record, 1);
-        }
+    /// One of the work requests of a record has completed. If it was the last one, the completion of the request is kept.
+    #[inline]
+    pub(super) fn complete_piece(&mut self, record: u16) {
+        self.end_pieces(record, 1);
     }
 
     /// The last `pieces` work requests of a record are not posted: it fails once the others have completed.
@@ -252,8 +266,7 @@ impl RequestTable {
 
     /// Removes a record of which nothing was posted, without a completion.
     pub(super) fn withdraw(&mut self, record: u16) {
-        if let Some(Record::Short(_) | Record::UnderWay(_)) = self.records.get(usize::from(record))
-        {
+        if let Some(Record::UnderWay(_)) = self.records.get(usize::from(record)) {
             self.remove(record);
         }
     }
@@ -396,36 +409,35 @@ impl RequestTable {
         self.used == 0
     }
 
-    /// Those whose bytes are under way.
+    /// Those with a record whose bytes are under way.
     fn moving(&self) -> impl Iterator<Item = &RequestParts> {
         self.records.iter().filter_map(|record| match record {
-            Record::Short(parts) => Some(parts),
             Record::UnderWay(request) if request.carries != Carries::Tag => Some(&request.parts),
             _ => None,
         })
     }
 
-    /// Returns `true` if a request of that operation is not taken yet.
+    /// Returns `true` if a request of that operation with a record is not taken yet.
     pub(super) fn has_op(&self, op: SlotId) -> bool {
         self.records.iter().any(|record| match record {
             Record::Free(_) => false,
             Record::UnderWay(request) => request.parts.op == op,
-            Record::Short(parts) | Record::NeedsTag(parts, _) => parts.op == op,
+            Record::NeedsTag(parts, _) => parts.op == op,
             Record::Finished(completion) => completion.op == op,
         })
     }
 
-    /// Returns `true` if bytes of that operation are under way.
+    /// Returns `true` if bytes of that operation are under way, by a record.
     pub(super) fn uses_memory_of(&self, op: SlotId) -> bool {
         self.moving().any(|parts| parts.op == op)
     }
 
-    /// Returns `true` if a request under way names that memory.
+    /// Returns `true` if a request under way that has a record names that memory.
     pub(super) fn uses_memory(&self, key: RegionKey) -> bool {
         self.moving().any(|parts| parts.memory == key)
     }
 
-    /// Returns `true` if a request under way names that window of the peer.
+    /// Returns `true` if a request under way that has a record names that window of the peer.
     pub(super) fn uses_window(&self, id: WindowId) -> bool {
         self.moving().any(|parts| parts.window == id)
     }
@@ -437,4 +449,4 @@ impl RequestTable {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

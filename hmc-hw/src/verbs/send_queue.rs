@@ -4,10 +4,21 @@
 //! 10.8.5), so that the completion of one covers those before it that asked for none. A write's own completion says that the peer's NIC
 //! has acknowledged it, not that its bytes can be read there: a put that is to be visible is done with the flush behind it, a small read on
 //! the same queue pair.
+//!
+//! A request that one work request carries as a whole is in the place of that: it has no record in the table of requests.
+
+use hmc_core::slots::SlotId;
+use hmc_core::work::WorkRequest;
+
+use super::requests::RequestParts;
 
 /// A work request of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
+    /// A whole request, as `Plain`.
+    Short,
+    /// A whole request, as `NeedsFlush`.
+    ShortNeedsFlush,
     /// Of the request of that record; done when it completes.
     Plain(u16),
     /// Of the request of that record; done when a flush behind it completes.
@@ -28,12 +39,30 @@ pub(super) const MAX_FLUSHES: u32 = 4;
 /// Places of a queue: as many as a byte has values, so that the low byte of a number is the index of its place.
 const PLACES: usize = 256;
 
+/// What is done by a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// A work request of the request of that record.
+    Piece(u16),
+    /// A whole request: of that operation, with so many bytes.
+    Short(SlotId, u64),
+}
+
 /// A work request that was posted.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     piece: Piece,
     /// Bytes of all that were posted up to it, modulo 2^32.
     end: u32,
+    /// Of a whole request.
+    parts: RequestParts,
+}
+
+impl Posted {
+    /// The request that it is as a whole.
+    fn short(&self) -> Option<&RequestParts> {
+        matches!(self.piece, Piece::Short | Piece::ShortNeedsFlush).then_some(&self.parts)
+    }
 }
 
 /// The work requests of one queue pair, numbered one after another.
@@ -62,7 +91,9 @@ impl SendQueue {
     /// Of at most `depth` work requests, and at most [`PLACES`].
     pub(super) fn new(depth: usize) -> Self {
         Self {
-            places: Box::new([Posted { piece: Piece::Done, end: 0 }; PLACES]),
+            places: Box::new(
+                [Posted { piece: Piece::Done, end: 0, parts: RequestParts::NONE }; PLACES],
+            ),
             depth: u64::try_from(depth.min(PLACES)).unwrap_or(0),
             posted_bytes: 0,
             completed_bytes: 0,
@@ -101,9 +132,22 @@ impl SendQueue {
         match piece {
             Piece::NeedsFlush(_) => self.wants_flush = true,
             Piece::Part(_) => self.has_parts = true,
-            Piece::Plain(_) | Piece::Flush | Piece::Own | Piece::Done => {}
+            _ => {}
         }
         Some(self.append(piece, bytes))
+    }
+
+    /// Appends a request as a whole, of few bytes. Returns its number; `None` if there is no space.
+    #[inline(always)]
+    pub(super) fn push_short(&mut self, work: &WorkRequest, needs_flush: bool) -> Option<u64> {
+        if !self.has_space_for(1) {
+            return None;
+        }
+        self.wants_flush |= needs_flush;
+        let piece = if needs_flush { Piece::ShortNeedsFlush } else { Piece::Short };
+        let number = self.append(piece, 0);
+        self.place(number).parts = RequestParts::of(work);
+        Some(number)
     }
 
     /// Appends a flush if puts need one that may be posted now. Returns its number.
@@ -123,7 +167,8 @@ impl SendQueue {
         self.next = number.wrapping_add(1);
         self.posted_bytes = self.posted_bytes.wrapping_add(bytes);
         let end = self.posted_bytes;
-        *self.place(number) = Posted { piece, end };
+        let place = self.place(number);
+        (place.piece, place.end) = (piece, end);
         number
     }
 
@@ -165,6 +210,13 @@ impl SendQueue {
     }
 
     /// The place of that number, of one that is not done or of the next.
+    #[allow(clippy::indexing_slicing, reason = "each byte is the index of a place")]
+    fn get(&self, number: u64) -> &Posted {
+        let [index, ..] = number.to_le_bytes();
+        &self.places[usize::from(index)]
+    }
+
+    /// As [`Self::get`].
     #[inline]
     #[allow(clippy::indexing_slicing, reason = "each byte is the index of a place")]
     fn place(&mut self, number: u64) -> &mut Posted {
@@ -172,14 +224,13 @@ impl SendQueue {
         &mut self.places[usize::from(index)]
     }
 
-    /// All up to `number` have completed: calls `done` with the record of each that is done by that. A number that is not under way
-    /// changes nothing.
+    /// All up to `number` have completed: calls `done` with what is done by that. A number that is not under way changes nothing.
     #[inline(always)]
-    pub(super) fn complete(&mut self, number: u64, mut done: impl FnMut(u16)) {
+    pub(super) fn complete(&mut self, number: u64, mut done: impl FnMut(Ended)) {
         if number >= self.next || number < self.completed {
             return;
         }
-        let Posted { piece, end } = *self.place(number);
+        let Posted { piece, end, .. } = *self.place(number);
         self.completed_bytes = end;
         if piece == Piece::Flush {
             return self.complete_flush(number, &mut done);
@@ -188,8 +239,12 @@ impl SendQueue {
         for at in from..=number {
             match self.place(at).piece {
                 // They wait for a flush, as does `first` for them.
-                Piece::NeedsFlush(_) | Piece::Part(_) => continue,
-                Piece::Plain(record) => done(record),
+                Piece::NeedsFlush(_) | Piece::Part(_) | Piece::ShortNeedsFlush => continue,
+                Piece::Plain(record) => done(Ended::Piece(record)),
+                Piece::Short => {
+                    let RequestParts { op, bytes, .. } = self.place(at).parts;
+                    done(Ended::Short(op, bytes));
+                }
                 Piece::Flush => self.complete_flush(at, &mut done),
                 Piece::Own | Piece::Done => {}
             }
@@ -203,19 +258,31 @@ impl SendQueue {
 
     /// The flush of that number has completed: it is done, as are all in front of it.
     #[inline(always)]
-    fn complete_flush(&mut self, flush: u64, done: &mut impl FnMut(u16)) {
+    fn complete_flush(&mut self, flush: u64, done: &mut impl FnMut(Ended)) {
         let end = flush.wrapping_add(1);
         let from = core::mem::replace(&mut self.first, end);
         self.completed = self.completed.max(end);
         self.flushes = self.flushes.wrapping_sub(1);
         for at in from..flush {
-            match self.place(at).piece {
-                Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => {
-                    done(record)
-                }
-                Piece::Flush => self.flushes = self.flushes.wrapping_sub(1),
-                Piece::Own | Piece::Done => {}
+            let Posted { piece, parts: RequestParts { op, bytes, .. }, .. } = *self.place(at);
+            if matches!(piece, Piece::ShortNeedsFlush | Piece::Short) {
+                done(Ended::Short(op, bytes));
+            } else if let Some(record) = self.end_other(piece) {
+                done(Ended::Piece(record));
             }
+        }
+    }
+
+    /// A work request in front of a flush that has completed. Returns its record if it has one.
+    #[inline(never)]
+    fn end_other(&mut self, piece: Piece) -> Option<u16> {
+        match piece {
+            Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
+            Piece::Flush => {
+                self.flushes = self.flushes.wrapping_sub(1);
+                None
+            }
+            Piece::Own | Piece::Done | Piece::Short | Piece::ShortNeedsFlush => None,
         }
     }
 
@@ -226,7 +293,24 @@ impl SendQueue {
         }
         match self.place(number).piece {
             Piece::Plain(record) | Piece::NeedsFlush(record) | Piece::Part(record) => Some(record),
-            Piece::Flush | Piece::Own | Piece::Done => None,
+            _ => None,
+        }
+    }
+
+    /// The whole requests under way.
+    pub(super) fn shorts(&self) -> impl Iterator<Item = &RequestParts> {
+        (self.first..self.next).filter_map(|number| self.get(number).short())
+    }
+
+    /// Gives each whole request under way a record, which `insert` returns.
+    pub(super) fn record_shorts(&mut self, mut insert: impl FnMut(&RequestParts) -> Option<u16>) {
+        for number in self.first..self.next {
+            let place = self.place(number);
+            let Some(record) = place.short().and_then(&mut insert) else { continue };
+            place.piece = match place.piece {
+                Piece::ShortNeedsFlush => Piece::NeedsFlush(record),
+                _ => Piece::Plain(record),
+            };
         }
     }
 

@@ -12,6 +12,7 @@ use hmc_core::wire::cursor::Writer;
 use hmc_core::work::SlotId;
 use hmc_mem::registered::Registered;
 
+use super::pieces::{shorts, uses_window};
 use super::{MAX_COMPLETIONS, VerbsDataPlane};
 use crate::verbs::chain::FlushWord;
 use crate::verbs::conn_info::{
@@ -213,8 +214,8 @@ impl<M: Registered> Notes for VerbsDataPlane<M> {
     }
 
     fn next_release(&mut self) -> Option<(WindowId, Epoch)> {
-        let requests = &self.requests;
-        self.remotes.take_release(|id| requests.uses_window(id))
+        let (requests, lanes) = (&self.requests, &self.lanes);
+        self.remotes.take_release(|id| uses_window(requests, lanes, id))
     }
 
     /// The end of the registration, or of the memory windows, is the fence: the NIC refuses what comes later.
@@ -281,7 +282,8 @@ impl<M: Registered> DataPlane for VerbsDataPlane<M> {
     }
 
     fn uses_memory_of(&mut self, op: SlotId) -> bool {
-        self.is_unfenced() || self.requests.uses_memory_of(op)
+        let is_moving = || shorts(&self.lanes).any(|parts| parts.op == op);
+        self.is_unfenced() || self.requests.uses_memory_of(op) || is_moving()
     }
 
     fn bytes_moved(&self) -> (u64, u64) {

@@ -12,6 +12,7 @@ use hmc_core::work::Failure;
 use hmc_mem::registered::Registered;
 
 use super::VerbsDataPlane;
+use super::pieces::{shorts, uses_window};
 use crate::verbs::conn_info::ENDPOINT_VERBS_KEY;
 use crate::verbs::fault::VerbsFault;
 use crate::verbs::locals::register;
@@ -76,9 +77,10 @@ impl<M: Registered> Registration for VerbsDataPlane<M> {
         if !handles.is_empty() {
             self.released.push(Box::new(handles));
         }
-        let (known, requests) = (&self.known, &self.requests);
-        let evicted =
-            self.locals.evict(|key| known.get(key).is_some() || requests.uses_memory(key));
+        let (known, requests, lanes) = (&self.known, &self.requests, &self.lanes);
+        let is_used =
+            |key| requests.uses_memory(key) || shorts(lanes).any(|parts| parts.memory == key);
+        let evicted = self.locals.evict(|key| known.get(key).is_some() || is_used(key));
         self.release(evicted);
     }
 
@@ -162,7 +164,7 @@ impl<M: Registered> PeerWindows for VerbsDataPlane<M> {
     fn remove_window(&mut self, id: WindowId, epoch: Epoch) -> bool {
         let revoked = Failure::Window(WindowFault::Revoked);
         self.cut(revoked, |parts| parts.window == id);
-        let is_used = self.requests.uses_window(id);
+        let is_used = uses_window(&self.requests, &self.lanes, id);
         self.remotes.revoke(id, epoch, is_used);
         if is_used {
             // The peer waits for the message that they have ended.

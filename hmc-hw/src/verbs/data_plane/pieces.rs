@@ -1,7 +1,7 @@
 //! Requests as pieces: posted at once, queued, or never posted.
 
 use hmc_core::range::Extent;
-use hmc_core::region::RegionKey;
+use hmc_core::region::{RegionKey, WindowId};
 use hmc_core::transport::{CancelOutcome, PostErrorKind};
 use hmc_core::types::Access;
 use hmc_core::work::{CompleteWhen, Failure, Opcode, SlotId, WorkRequest};
@@ -11,7 +11,7 @@ use super::VerbsDataPlane;
 use crate::verbs::backlog::{Unposted, pieces};
 use crate::verbs::chain::RdmaAccess;
 use crate::verbs::lane::{Lane, LaneFailure, SMALL_BYTES};
-use crate::verbs::requests::{Carries, RequestParts};
+use crate::verbs::requests::{Carries, RequestParts, RequestTable};
 use crate::verbs::send_queue::Piece;
 use crate::verbs::tags::TagParts;
 
@@ -23,10 +23,9 @@ impl<M: Registered> VerbsDataPlane<M> {
         if let Some(access) = self.short_access(work, false)
             && let Some(lane) = self.lanes.first_mut()
             && lane.has_short_chain()
-            && lane.has_space()
-            && let Some(record) = self.requests.insert_short(work)
+            && self.requests.has_space()
+            && lane.push_short(&access, work, needs_flush)
         {
-            lane.push_short(&access, piece_of(record, needs_flush));
             self.note_short();
             return Ok(());
         }
@@ -67,6 +66,7 @@ impl<M: Registered> VerbsDataPlane<M> {
     /// A short request was pushed.
     #[inline(always)]
     fn note_short(&mut self) {
+        self.requests.begin_short();
         self.worker.set_busy(true);
         (self.has_posted, self.is_put_off) = (true, true);
     }
@@ -90,8 +90,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             self.requests.insert_failed(work.op, Failure::PeerDead);
             return Ok(());
         }
-        if let Some(record) = self.requests.insert_short(work) {
-            lane.push_short(&access, piece_of(record, needs_flush));
+        if lane.push_short(&access, work, needs_flush) {
             self.note_short();
             self.go_to_next_lane();
         }
@@ -312,7 +311,7 @@ impl<M: Registered> VerbsDataPlane<M> {
             }
         }
         self.lanes.iter_mut().for_each(Lane::want_flush);
-        if !self.requests.has_op(op) {
+        if !self.requests.has_op(op) && !shorts(&self.lanes).any(|parts| parts.op == op) {
             return CancelOutcome::Withdrawn;
         }
         for _ in 0..withdrawn {
@@ -327,10 +326,14 @@ impl<M: Registered> VerbsDataPlane<M> {
     }
 }
 
-/// The piece of that record that carries all of it.
-#[inline]
-fn piece_of(record: u16, needs_flush: bool) -> Piece {
-    if needs_flush { Piece::NeedsFlush(record) } else { Piece::Plain(record) }
+/// The short requests under way.
+pub(super) fn shorts(lanes: &[Lane]) -> impl Iterator<Item = &RequestParts> {
+    lanes.iter().flat_map(Lane::shorts)
+}
+
+/// Whether a request under way names that window of the peer.
+pub(super) fn uses_window(requests: &RequestTable, lanes: &[Lane], id: WindowId) -> bool {
+    requests.uses_window(id) || shorts(lanes).any(|parts| parts.window == id)
 }
 
 /// The access of a request between those addresses and keys, or its first piece.

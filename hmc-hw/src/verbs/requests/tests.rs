@@ -7,7 +7,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-use super::{Carries, MAX_REQUESTS, Places, RequestTable};
+use super::{Carries, Places, RequestParts, RequestTable};
 
 fn take(table: &mut RequestTable, out: &mut [Completion]) -> usize {
     let mut places = Places::new(out);
@@ -15,7 +15,8 @@ fn take(table: &mut RequestTable, out: &mut [Completion]) -> usize {
     places.used()
 }
 
-fn work(index: u16, opcode: Opcode) -> WorkRequest {
+/// A request of 8 bytes, of an operation with that index.
+pub(in crate::verbs) fn work(index: u16, opcode: Opcode) -> WorkRequest {
     let (extent, kind) = (Extent::new(64), MemoryKind::Cpu);
     let key = RegionKey { index: 0, generation: 1 };
     let (window, epoch, access) = (WindowId::new(0, 1), Epoch(1), Access::all());
@@ -39,7 +40,7 @@ fn an_operation_has_requests_until_they_are_taken() {
         let carries = if opcode == Opcode::Put { Carries::All } else { Carries::Bytes { tag: 1 } };
         let record = table.insert(&one, carries, 1).expect("space");
         assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], true));
-        table.complete_piece(record, &mut Places::default());
+        table.complete_piece(record);
         assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
         let mut out = [Completion { op: other.op, result: Ok(0) }; 2];
         if opcode != Opcode::Put {
@@ -48,7 +49,7 @@ fn an_operation_has_requests_until_they_are_taken() {
             let record = table.begin_next_tag().expect("space");
             assert_eq!((has(&table), table.uses_memory_of(one.op)), ([true, false], false));
             assert_eq!(table.next_tag(), None);
-            table.complete_piece(record, &mut Places::default());
+            table.complete_piece(record);
         }
         assert_eq!((take(&mut table, &mut out), table.bytes()), (1, 8));
         assert_eq!(out[0], Completion { op: one.op, result: Ok(8) });
@@ -61,26 +62,25 @@ fn an_operation_has_requests_until_they_are_taken() {
 fn short_requests_are_taken_in_their_order() {
     let mut table = RequestTable::new();
     let works = [1, 2, 3, 4].map(|index| work(index, Opcode::Put));
-    let records = works.map(|work| table.insert_short(&work).expect("space"));
-    assert!(works.iter().all(|work| table.has_op(work.op) && table.uses_memory_of(work.op)));
-    assert!(table.uses_window(WindowId::new(0, 1)) && table.uses_memory(works[0].local.key));
+    works.iter().for_each(|_| table.begin_short());
     let mut out = [Completion { op: works[3].op, result: Ok(0) }; 4];
     let mut places = Places::new(&mut out);
-    table.complete_piece(records[0], &mut places);
-    table.fail(records[1], Failure::PeerDead);
-    table.complete_piece(records[1], &mut places);
-    table.complete_piece(records[2], &mut places);
+    table.complete_short(works[0].op, 8, &mut places);
+    let record = table.record_short(&RequestParts::of(&works[1])).expect("one for each");
+    assert!(table.has_op(works[1].op) && table.uses_memory_of(works[1].op));
+    assert!(table.uses_window(WindowId::new(0, 1)) && table.uses_memory(works[1].local.key));
+    table.fail(record, Failure::PeerDead);
+    table.complete_piece(record);
+    table.complete_short(works[2].op, 8, &mut places);
     assert_eq!((places.used(), table.is_idle(), table.bytes()), (1, false, 16));
-    table.withdraw(records[3]);
-    assert!(table.is_idle() && !table.has_op(works[3].op));
+    table.complete_short(works[3].op, 8, &mut Places::default());
+    assert!(table.is_idle() && !table.is_empty() && table.has_op(works[3].op));
     table.take_done(&mut places);
-    assert_eq!(places.used(), 3);
-    let results = [Ok(8), Err(Failure::PeerDead), Ok(8)];
+    assert_eq!((places.used(), table.rest(), table.is_empty()), (4, 0, true));
+    let results = [Ok(8), Err(Failure::PeerDead), Ok(8), Ok(8)];
     for ((got, work), result) in out.iter().zip(&works).zip(results) {
         assert_eq!(*got, Completion { op: work.op, result });
     }
-    assert!((0..MAX_REQUESTS).all(|_| table.insert_short(&works[0]).is_some()));
-    assert!(!table.has_space() && table.insert_short(&works[0]).is_none());
 }
 
 /// One whose tag goes along is done with its bytes.
@@ -89,7 +89,7 @@ fn a_tag_that_goes_along_does_not_wait() {
     let mut table = RequestTable::new();
     let one = work(1, Opcode::PutNotify { tag: 1 });
     let record = table.insert(&one, Carries::All, 1).expect("space");
-    table.complete_piece(record, &mut Places::default());
+    table.complete_piece(record);
     let mut out = [Completion { op: one.op, result: Ok(0) }];
     assert_eq!(table.next_tag(), None);
     assert_eq!(take(&mut table, &mut out), 1);
@@ -103,7 +103,7 @@ fn tags_that_wait_fail_with_the_rest() {
     let works = [1, 2].map(|index| work(index, Opcode::PutNotify { tag: index.into() }));
     for (work, tag) in works.iter().zip(1..) {
         let record = table.insert(work, Carries::Bytes { tag }, 1).expect("space");
-        table.complete_piece(record, &mut Places::default());
+        table.complete_piece(record);
     }
     assert!(table.begin_next_tag().is_some() && table.next_tag() == Some(2));
     table.fail_all(|_| Failure::PeerDead);

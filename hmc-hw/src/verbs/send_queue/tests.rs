@@ -1,10 +1,29 @@
 //! Work requests of one queue pair from the post until they are done, in any order of posts and completions.
 
-use super::{MAX_FLUSHES, Piece, SendQueue};
+use hmc_core::work::Opcode;
+
+use super::*;
+use crate::verbs::requests::tests::work;
+
+/// A short request of an operation with that index.
+fn short(index: u16) -> WorkRequest {
+    work(index, Opcode::Put)
+}
+
+/// The record, or the index of the operation.
+fn index(ended: Ended) -> u16 {
+    match ended {
+        Ended::Piece(record) => record,
+        Ended::Short(op, bytes) => {
+            assert_eq!((op.generation, bytes), (1, 8));
+            op.index
+        }
+    }
+}
 
 fn completed(queue: &mut SendQueue, number: u64) -> Vec<u16> {
     let mut done = Vec::new();
-    queue.complete(number, |record| done.push(record));
+    queue.complete(number, |ended| done.push(index(ended)));
     done
 }
 
@@ -132,9 +151,14 @@ struct Posts {
 
 impl Posts {
     fn post(&mut self, queue: &mut SendQueue, piece: fn(u16) -> Piece) {
-        let piece = piece(u16::try_from(self.records.len()).unwrap());
-        let number = queue.push(piece, 8).unwrap();
-        self.records.push((number, !matches!(piece, Piece::Plain(_))));
+        let record = u16::try_from(self.records.len()).unwrap();
+        let piece = piece(record);
+        let needs_flush = !matches!(piece, Piece::Plain(_) | Piece::Short);
+        let number = match piece {
+            Piece::Short | Piece::ShortNeedsFlush => queue.push_short(&short(record), needs_flush),
+            _ => queue.push(piece, 8),
+        };
+        self.records.push((number.unwrap(), needs_flush));
     }
 
     fn flush(&mut self, queue: &mut SendQueue) {
@@ -145,7 +169,8 @@ impl Posts {
     /// All up to `number` have completed.
     fn complete(&mut self, queue: &mut SendQueue, number: u64) {
         let Self { records, flushes, done } = self;
-        queue.complete(number, |record| {
+        queue.complete(number, |ended| {
+            let record = index(ended);
             let (at, needs_flush) = records[usize::from(record)];
             let is_flushed = flushes.iter().any(|flush| at < *flush && *flush <= number);
             assert!(at <= number && (is_flushed || !needs_flush), "{at} by {number}");
@@ -168,11 +193,15 @@ fn any_order_of_posts_and_completions() {
         let (mut queue, mut posts) = (SendQueue::new(16), Posts::default());
         let mut done_up_to = 0;
         for _ in 0..60 {
-            match next() % 5 {
+            match next() % 7 {
                 0 if queue.has_space_for(1) => posts.post(&mut queue, Piece::Plain),
                 1 if queue.has_space_for(1) => posts.post(&mut queue, Piece::NeedsFlush),
                 2 if queue.has_space_for(1) => posts.post(&mut queue, Piece::Part),
                 3 if queue.may_flush() => posts.flush(&mut queue),
+                4 if queue.has_space_for(1) => posts.post(&mut queue, |_| Piece::Short),
+                5 if queue.has_space_for(1) => {
+                    posts.post(&mut queue, |_| Piece::ShortNeedsFlush);
+                }
                 _ if queue.next > done_up_to => {
                     done_up_to += 1 + u64::from(next()) % (queue.next - done_up_to);
                     posts.complete(&mut queue, done_up_to - 1);
