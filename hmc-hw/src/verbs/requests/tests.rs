@@ -7,7 +7,7 @@ use hmc_core::slots::SlotId;
 use hmc_core::types::{Access, MemoryKind};
 use hmc_core::work::{CompleteWhen, Completion, Failure, Opcode, WorkRequest};
 
-use super::{Carries, Places, RequestParts, RequestTable};
+use super::{Carries, MAX_REQUESTS, Places, RequestParts, RequestTable};
 
 fn take(table: &mut RequestTable, out: &mut [Completion]) -> usize {
     let mut places = Places::new(out);
@@ -81,6 +81,31 @@ fn short_requests_are_taken_in_their_order() {
     for ((got, work), result) in out.iter().zip(&works).zip(results) {
         assert_eq!(*got, Completion { op: work.op, result });
     }
+}
+
+/// Short requests count like others, so that each of them has a record if they all fail.
+#[test]
+fn there_is_a_record_for_each_request() {
+    let mut table = RequestTable::new();
+    let work = work(1, Opcode::Put);
+    for at in 0..MAX_REQUESTS {
+        assert!(table.has_space());
+        if at % 3 == 0 {
+            assert!(table.insert(&work, Carries::All, 1).is_some());
+        } else {
+            table.begin_short();
+        }
+    }
+    assert!(!table.has_space() && table.insert(&work, Carries::All, 1).is_none());
+    table.insert_failed(work.op, Failure::PeerDead);
+    assert!(!table.has_any_done(), "there is no space for it");
+    for _ in (0..MAX_REQUESTS).filter(|at| at % 3 != 0) {
+        assert!(table.record_short(&RequestParts::of(&work)).is_some());
+    }
+    table.fail_all(|_| Failure::PeerDead);
+    let mut out = [Completion { op: work.op, result: Ok(0) }; MAX_REQUESTS];
+    assert_eq!((take(&mut table, &mut out), table.is_empty()), (MAX_REQUESTS, true));
+    assert!(out.iter().all(|done| done.result == Err(Failure::PeerDead)));
 }
 
 /// One whose tag goes along is done with its bytes.

@@ -138,6 +138,26 @@ fn one_place_is_kept_for_a_flush() {
     assert!(queue.has_space_for(2) && !queue.has_space_for(3));
 }
 
+/// A short request that fails gets a record, and ends by it as it would have.
+#[test]
+fn short_requests_may_get_a_record() {
+    let mut queue = SendQueue::new(16);
+    for (index, needs_flush) in [(0, true), (1, false), (2, true)] {
+        queue.push_short(&short(index), needs_flush);
+        assert_eq!(queue.record(index.into()), None);
+    }
+    queue.push_flush();
+    let shorts = |queue: &SendQueue| queue.shorts().map(|parts| parts.op.index).collect::<Vec<_>>();
+    assert_eq!((completed(&mut queue, 1), shorts(&queue)), (vec![1], vec![0, 2]));
+    queue.record_shorts(|parts| (parts.op.index != 2).then_some(100));
+    assert_eq!((queue.record(0), queue.record(2), shorts(&queue)), (Some(100), None, vec![2]));
+    queue.push(Piece::Plain(7), 8);
+    assert!(completed(&mut queue, 2).is_empty(), "their flush has not completed");
+    assert_eq!(completed(&mut queue, 3), [100, 2]);
+    assert_eq!(completed(&mut queue, 4), [7]);
+    assert!(queue.is_empty() && shorts(&queue).is_empty());
+}
+
 /// What was posted to a queue, besides it.
 #[derive(Default)]
 struct Posts {
