@@ -27,12 +27,29 @@ fn the_doctor_finds_the_transports_working() {
         assert_eq!(finding["state"], "works", "{finding}");
     }
     assert!(findings.iter().any(|f| f["state"] == "absent" && f["name"] == "gpus"));
+    let opencl = findings.iter().find(|f| f["name"] == "opencl").unwrap();
+    assert_ne!(opencl["what"].as_str().unwrap(), "", "{opencl}");
     assert_eq!(names(&s.path("")), [""; 0], "something was left");
     let text = run([OsStr::new("doctor"), "--uds".as_ref(), uds.as_os_str()]).well().stdout;
     assert!(text.contains("shm") && text.contains("not in this version"), "{text}");
     // What proves the same user, and what does without.
     for said in ["by the secret in", "C++ HMC", "any local user claim a free rank"] {
         assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+/// The doctor tries the OpenCL that is named and no other.
+#[test]
+fn the_doctor_says_why_there_is_no_opencl() {
+    let mut command = hmc();
+    let out =
+        command.args(["doctor", "--json"]).env("HMC_OPENCL_LIB", "/nowhere").output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let opencl = findings.iter().find(|f| f["name"] == "opencl").unwrap();
+    assert_eq!(opencl["state"], "without", "{opencl}");
+    for said in ["/nowhere", "apt install", "HMC_OPENCL_LIB"] {
+        assert!(opencl["what"].as_str().unwrap().contains(said), "{opencl}");
     }
 }
 

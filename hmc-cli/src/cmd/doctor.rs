@@ -91,6 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     findings.extend(system());
     findings.push(ucx());
     findings.push(verbs());
+    findings.push(opencl());
     findings.extend(absent());
     let healthy = findings.iter().all(|f| f.state != State::Fails);
     let report = Report { version: env!("CARGO_PKG_VERSION"), healthy, findings };
@@ -357,6 +358,34 @@ fn verbs() -> Finding {
     }
 }
 
+/// OpenCL's devices, each tried by itself: sessions do not use them yet.
+fn opencl() -> Finding {
+    const REMEDY: &str =
+        "nothing: sessions move host memory only so far; docs/DEVICES.md has the rest";
+    let facts = match probe::opencl() {
+        Ok(facts) => facts,
+        Err(e) => return without("opencl", e.to_string(), REMEDY),
+    };
+    let devices = facts.devices.iter().map(|device| {
+        let tried = match &device.trial {
+            Ok(()) => "1 MiB copied to it and back".to_owned(),
+            Err(why) => format!("a trial failed: {why}"),
+        };
+        format!("{} {}, {}: {tried}", device.id, device.name, human(device.total_bytes))
+    });
+    let devices: Vec<_> = devices.collect();
+    let path = facts.path.display();
+    if facts.devices.is_empty() {
+        return without("opencl", format!("libOpenCL at {path} has no device"), REMEDY);
+    }
+    let what = format!("libOpenCL at {path}: {}", devices.join("; "));
+    if facts.devices.iter().all(|device| device.trial.is_ok()) {
+        works("opencl", what)
+    } else {
+        without("opencl", what, REMEDY)
+    }
+}
+
 fn absent() -> [Finding; 1] {
     let finding = |name, what: &str| Finding {
         name,
@@ -364,7 +393,7 @@ fn absent() -> [Finding; 1] {
         what: format!("{what}: not in this version"),
         remedy: None,
     };
-    [finding("gpus", "memory of GPUs and NPUs")]
+    [finding("gpus", "memory of GPUs and NPUs in sessions")]
 }
 
 #[cfg(test)]
@@ -407,7 +436,7 @@ mod tests {
                       to do: add
   FAILS c             bad
                       to do: mend
-  n/a   gpus          memory of GPUs and NPUs: not in this version
+  n/a   gpus          memory of GPUs and NPUs in sessions: not in this version
 ";
         assert_eq!(table(&report), format!("{lines}Something that transfers need does not work."));
         report.healthy = true;

@@ -17,7 +17,7 @@ const SONAME: &str = "libOpenCL.so.1";
 /// Where to look for OpenCL.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// The library, or the folder that holds it, by name: nothing else is tried then.
+    /// The library, or the folder that holds it, by name (`HMC_OPENCL_LIB`): nothing else is tried then.
     pub named: Option<PathBuf>,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for LoadError {
             Self::NotFound { tried, why } => write!(
                 f,
                 "OpenCL is not installed here: `apt install ocl-icd-libopencl1` and the driver of a device, such as \
-                 pocl-opencl-icd for the processor; tried {} ({why})",
+                 pocl-opencl-icd for the processor, or name its library by HMC_OPENCL_LIB; tried {} ({why})",
                 tried.display()
             ),
             Self::Incomplete { path, missing } => write!(
@@ -180,7 +180,12 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_has_the_systems_reason_and_a_remedy() {
         let e = Library::open(Path::new("/nowhere/libOpenCL.so.1")).unwrap_err();
-        for part in ["apt install ocl-icd-libopencl1", "/nowhere/libOpenCL.so.1", "No such file"] {
+        for part in [
+            "apt install ocl-icd-libopencl1",
+            "/nowhere/libOpenCL.so.1",
+            "No such file",
+            "HMC_OPENCL_LIB",
+        ] {
             assert!(e.to_string().contains(part), "{e}");
         }
         assert!(LoadError::Forked.to_string().contains("spawn"));

@@ -1,6 +1,8 @@
 //! What this machine has, tried and not only asked. For `hmc doctor` and for applications that want
 //! to say it themselves. Nothing is left behind.
 
+mod opencl;
+
 use std::path::{Path, PathBuf};
 
 use hmc_core::limits;
@@ -12,6 +14,7 @@ use hmc_mem::os::cma;
 use hmc_mem::os::limits::HostLimits;
 use hmc_mem::os::memfd::{HUGE_PAGE, Mapping, PageKind};
 
+pub use self::opencl::{OpenClDeviceFacts, OpenClFacts, opencl};
 use crate::base::config::{Config, Environment};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::{private_dir, uds_path};

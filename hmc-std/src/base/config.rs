@@ -1,6 +1,7 @@
 //! Settings of a session. This is the only module that reads environment variables.
 
 mod rdma;
+mod ucx;
 
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +15,7 @@ use hmc_hw::ucx::settings::USER_KEYS;
 use hmc_hw::verbs::nic_list::NicList;
 
 pub(crate) use self::rdma::Rdma;
+pub(crate) use self::ucx::Ucx;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::paths::absolute;
 pub use crate::base::paths::uds_path;
@@ -75,25 +77,6 @@ pub struct Config {
 /// UCX workers of one session, and queue pairs of one link, at the most.
 const MAX_CHANNELS: u32 = 16;
 
-/// How UCX is found and set up.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ucx {
-    /// Whether the session takes part from its start: peers can ask for it, and its buffer is UCX's.
-    pub(crate) wanted: bool,
-    /// Workers, if more than one was asked for.
-    pub(crate) workers: Option<u32>,
-    /// Keys of UCX's own configuration.
-    pub(crate) keys: Vec<(String, String)>,
-    pub(crate) library: Option<PathBuf>,
-    pub(crate) prefixes: Vec<PathBuf>,
-    pub(crate) user_tls: Option<String>,
-    pub(crate) user_devices: Option<String>,
-    /// Keys of `UCX_*` variables that are set, of those that would be set by themselves.
-    pub(crate) user_keys: Vec<&'static str>,
-    /// UCX's messages go to `tracing`.
-    pub(crate) log: bool,
-}
-
 /// Settings from the environment. All are optional, and builders override them; docs/ENVIRONMENT.md lists their values.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
@@ -127,6 +110,8 @@ pub struct Environment {
     pub ucx_keys: Vec<&'static str>,
     /// `HMC_VERBS_LIB`: libibverbs.
     pub verbs_lib: Option<PathBuf>,
+    /// `HMC_OPENCL_LIB`: libOpenCL.
+    pub opencl_lib: Option<PathBuf>,
     /// `HMC_RDMA_PORT`: the RDMA device, or device and port (`mlx5_0:1`), or several with commas between.
     pub rdma_port: Option<NicList>,
     /// `HMC_RDMA_GID`: the index of the GID in the port's table.
@@ -191,6 +176,7 @@ impl Environment {
                 .filter(|key| get(&format!("UCX_{key}")).is_some())
                 .collect(),
             verbs_lib: path("HMC_VERBS_LIB"),
+            opencl_lib: path("HMC_OPENCL_LIB"),
             rdma_port,
             rdma_gid,
             prefixes: [
