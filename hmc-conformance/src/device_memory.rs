@@ -65,6 +65,16 @@ pub(super) fn free_waits_for_copies<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
             Err(kind) => return fail(format!("free while a copy ran was refused as {kind:?}")),
         }
         same("a copy that ran when free was called", &b.host_bytes(end), &bytes)?;
+        // A command that only writes uses the memory as well.
+        let region = b.alloc(3000)?;
+        let event = b.accepted("to fill", |device| device.fill(STREAM, whole(region), 1))?;
+        let free = b.subject.device().free(region.key).map_err(|e| e.kind());
+        let passed = b.subject.device().passed(event);
+        match (free, passed) {
+            (Err(DeviceErrorKind::Region), _) => b.wait(event)?,
+            (Ok(()), Ok(true)) => {}
+            other => return fail(format!("free while a fill ran: {other:?}")),
+        }
     }
     Ok(())
 }

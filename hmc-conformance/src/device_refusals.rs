@@ -1,7 +1,9 @@
 //! Cases of the suite for devices: copies that must be refused.
 
-use hmc_core::device::{Copies as _, Device as _, DeviceErrorKind, DeviceMemory as _};
-use hmc_core::place::DeviceId;
+use hmc_core::device::{
+    Allocation, Copies as _, Device as _, DeviceErrorKind, DeviceFeatures, DeviceMemory as _, Rows,
+};
+use hmc_core::place::{DeviceId, MemoryClass};
 use hmc_core::range::{Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 
@@ -9,7 +11,7 @@ use super::device_fixture::{B, STREAM, fail, part, refusal, same, whole};
 use super::device_subject::DeviceSubject;
 use super::report::{Done, Stop};
 
-/// A copy that must be refused as one of `kinds`, submitted and in the call, without an effect on the region.
+/// A copy that must be refused as one of `kinds`, submitted, as a row and in the call, without an effect on the region.
 fn refused<S: DeviceSubject>(
     b: B<'_, '_, S>,
     (from, to): (LocalSlice, LocalSlice),
@@ -19,7 +21,14 @@ fn refused<S: DeviceSubject>(
     let what = format!("{from:?} to {to:?}");
     let copy = b.refusal(&what, |device| device.copy(STREAM, from, to))?;
     let now = b.refusal(&what, |device| device.copy_now(from, to))?;
-    for kind in [copy, now] {
+    let len = from.span.len();
+    let rows = Rows { count: 1, len, from_stride: len, to_stride: to.span.len().max(len) };
+    let by_rows = b.refusal(&what, |device| device.copy_rows(STREAM, from, to, &rows))?;
+    let has_rows = b.subject.device().attributes().features.contains(DeviceFeatures::ROWS);
+    if !has_rows && by_rows != DeviceErrorKind::Unsupported {
+        return fail(format!("rows, which it does not have, were refused as {by_rows:?}"));
+    }
+    for kind in [copy, now, if has_rows { by_rows } else { copy }] {
         if !kinds.contains(&kind) {
             return fail(format!("{what} was refused as {kind:?}, not as one of {kinds:?}"));
         }
@@ -91,6 +100,42 @@ pub(super) fn unknown_regions<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
         let kind = refusal("free of an unknown region", b.subject.device().free(key))?;
         if kind != DeviceErrorKind::Region {
             return fail(format!("free of {key:?} was refused as {kind:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Ranges of one region that share a byte, also by a second key of its memory.
+pub(super) fn overlapping_ranges<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
+    let bytes = b.rng.bytes(100);
+    let (region, again) = (b.filled(&bytes)?, b.key());
+    let mut regions = vec![region];
+    if let Some(memory) = b.subject.device().memory(region.key) {
+        match b.subject.device().add(again, memory) {
+            Ok(added) => regions.push(added),
+            Err(e) => return fail(format!("memory of the device itself: {e:?}")),
+        }
+    }
+    for other in regions {
+        for (from, to, len) in [(0, 0, 100), (0, 1, 99), (49, 0, 51), (7, 7, 1)] {
+            let ranges = (part(region, from, len), part(other, to, len));
+            refused(b, ranges, &[DeviceErrorKind::Range], (region, &bytes))?;
+        }
+    }
+    Ok(())
+}
+
+/// Memory of a class that the device does not have.
+pub(super) fn unknown_classes<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
+    let has_pinned = b.subject.device().attributes().features.contains(DeviceFeatures::PINNED);
+    for class in [MemoryClass::Pageable, MemoryClass::Managed, MemoryClass::Pinned] {
+        if has_pinned && class == MemoryClass::Pinned {
+            continue;
+        }
+        let (key, what) = (b.key(), Allocation { len_bytes: 64, class });
+        let kind = b.refusal("a class", |device| device.alloc(key, &what))?;
+        if kind != DeviceErrorKind::Unsupported || b.subject.device().region(key).is_some() {
+            return fail(format!("{class:?} memory was refused as {kind:?}"));
         }
     }
     Ok(())

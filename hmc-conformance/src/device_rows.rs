@@ -43,6 +43,29 @@ pub(super) fn rows_are_copied<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     Ok(())
 }
 
+/// Between parts of one region, which lie apart.
+pub(super) fn rows_within_one_region<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
+    must_have_rows(b)?;
+    for (count, len, from_stride, to_stride) in
+        [(3, 8, 40, 40), (3, 8, 16, 32), (4, 16, 16, 20), (1, 5, 5, 5)]
+    {
+        let rows = Rows { count, len, from_stride, to_stride };
+        let (from_len, to_len) = rows.extents().expect("strides are no shorter than rows");
+        let mut want = b.rng.bytes(size(from_len + to_len) + 10);
+        let region = b.filled(&want)?;
+        let (source, target) = (part(region, 3, from_len), part(region, 7 + from_len, to_len));
+        let event = b.accepted("rows", |device| device.copy_rows(STREAM, source, target, &rows))?;
+        b.wait(event)?;
+        let old = want.clone();
+        for row in 0..u64::from(count) {
+            let (f, t) = (size(3 + row * from_stride), size(7 + from_len + row * to_stride));
+            want[t..t + size(len)].copy_from_slice(&old[f..f + size(len)]);
+        }
+        same(&format!("{rows:?} within one region"), &b.bytes(region)?, &want)?;
+    }
+    Ok(())
+}
+
 /// Slices are as long as the rows, no shorter and no longer, and strides no shorter than a row.
 pub(super) fn rows_must_fit<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {
     must_have_rows(b)?;

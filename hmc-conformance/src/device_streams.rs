@@ -99,12 +99,15 @@ pub(super) fn unknown_streams_and_events<S: DeviceSubject>(b: B<'_, '_, S>) -> D
             return fail(format!("in {stream:?}, which there is not: {refusals:?}"));
         }
     }
-    let event = StreamEvent { number: event.number + 1000, ..event };
-    let kind = b.refusal("an event that there is not", |d| d.passed(event))?;
-    if kind == DeviceErrorKind::Stream {
-        return Ok(());
+    for number in [0, event.number + 1000] {
+        let event = StreamEvent { number, ..event };
+        let passed = b.refusal("an event that there is not", |d| d.passed(event))?;
+        let wait = b.refusal("a wait for it", |d| d.wait(STREAM, event))?;
+        if (passed, wait) != (DeviceErrorKind::Stream, DeviceErrorKind::Stream) {
+            return fail(format!("{event:?}, which there is not: {passed:?}, {wait:?}"));
+        }
     }
-    fail(format!("{event:?}, which there is not, was refused as {kind:?}"))
+    Ok(())
 }
 
 pub(super) fn streams_close<S: DeviceSubject>(b: B<'_, '_, S>) -> Done {

@@ -24,7 +24,7 @@ use hmc_sim::device::fake::{Config, FakeDevice};
 use hmc_sim::fault::Rate;
 
 /// Cases that the host device does not support: it has one stream, may not be filled, is never lost, and reaches host memory.
-const LACKING: [&str; 13] = [
+const LACKING: [&str; 14] = [
     "pinned_memory_is_the_hosts",
     "usage_counts_what_is_allocated",
     "memory_comes_back",
@@ -32,6 +32,7 @@ const LACKING: [&str; 13] = [
     "added_memory_is_the_same",
     "copies_between_devices",
     "rows_are_copied",
+    "rows_within_one_region",
     "rows_must_fit",
     "host_memory_alone",
     "streams_run_side_by_side",
@@ -128,6 +129,8 @@ caught! {
     busy_but_done: BusyButDone by "busy_has_no_effect";
     cuts_unequal: CutsUnequal by "unequal_lengths";
     bends_range: BendsRange by "outside_of_regions";
+    takes_overlaps: TakesOverlaps by "overlapping_ranges";
+    any_class: AnyClass by "unknown_classes";
     copies_again: CopiesAgain by "source_and_destination_are_free";
     events_stand_still: EventsStandStill by "events_grow";
     any_stream: AnyStream by "unknown_streams_and_events";
@@ -172,6 +175,18 @@ fn the_host_cannot_reach_the_device() {
     // Not even by calling it host memory.
     let pretended = LocalRegion { place: Place::HOST, ..region };
     assert!(!fake.host_read(pretended, 0, &mut out));
+}
+
+/// Its key is that of other memory there.
+#[test]
+fn memory_of_another_machine_is_out_of_reach() {
+    let [mut here, mut there] = [(); 2].map(|()| FakeDevice::new(Config::FAIR));
+    here.alloc(KEY, &Allocation::device(64)).unwrap();
+    there.alloc(KEY, &Allocation::device(64)).unwrap();
+    let memory = there.memory(KEY).unwrap();
+    assert_eq!(here.add(END, memory), Err(DeviceErrorKind::Unsupported));
+    let memory = here.memory(KEY).unwrap();
+    assert_eq!(here.add(END, memory).map(|region| region.key), Ok(END));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use hmc_core::device::{Rows, StreamEvent, StreamId};
-use hmc_core::region::{LocalSlice, RegionKey};
+use hmc_core::region::LocalSlice;
 
 /// What a stream is to do.
 #[derive(Clone, Copy, Debug)]
@@ -27,16 +27,6 @@ impl Command {
             Self::Fill(to, _) => [None, Some(to)],
             Self::Record | Self::Wait(_) => [None, None],
         }
-    }
-
-    /// Returns `true` if it uses any byte of the range.
-    pub(super) fn meets(&self, range: LocalSlice) -> bool {
-        let mut slices = self.slices().into_iter().flatten();
-        slices.any(|mine| mine.key == range.key && mine.span.overlaps(range.span))
-    }
-
-    fn uses(&self, key: RegionKey) -> bool {
-        self.slices().into_iter().flatten().any(|mine| mine.key == key)
     }
 }
 
@@ -207,13 +197,9 @@ impl Streams {
         }
     }
 
-    /// Returns the accepted commands that have not completed.
-    pub(super) fn jobs(&self) -> impl Iterator<Item = &Job> {
-        self.streams.iter().flat_map(|s| &s.jobs)
-    }
-
-    /// Returns `true` if a command in flight uses the region.
-    pub(super) fn uses(&self, key: RegionKey) -> bool {
-        self.jobs().any(|job| job.command.uses(key))
+    /// Returns the ranges that accepted commands use which have not completed.
+    pub(super) fn slices(&self) -> impl Iterator<Item = LocalSlice> {
+        let jobs = self.streams.iter().flat_map(|s| &s.jobs);
+        jobs.flat_map(|job| job.command.slices().into_iter().flatten())
     }
 }

@@ -66,6 +66,10 @@ flaws! {
     CutsUnequal of Copy;
     /// Bends a range that leaves its region.
     BendsRange of Copy;
+    /// Copies ranges that overlap, as far as they do not.
+    TakesOverlaps of Copy;
+    /// Gives memory of the device for any class.
+    AnyClass of Alloc;
     /// Copies once more after the event has passed.
     CopiesAgain of Copy;
     /// Events do not grow.
@@ -189,7 +193,11 @@ impl DeviceMemory for Broken {
         if self.flaw == Flaw::TakesUsedKeys && self.fake.region(key).is_some() {
             let _ = self.fake.free(key);
         }
-        let mut region = self.fake.alloc(key, what).map_err(|e| match self.flaw {
+        let mut what = *what;
+        if self.flaw == Flaw::AnyClass && what.class != MemoryClass::Pinned {
+            what.class = MemoryClass::Device;
+        }
+        let mut region = self.fake.alloc(key, &what).map_err(|e| match self.flaw {
             Flaw::WrongShortage if e == DeviceErrorKind::NoSpace => DeviceErrorKind::Other,
             _ => e,
         })?;
@@ -216,7 +224,7 @@ impl DeviceMemory for Broken {
 
     fn memory(&self, key: RegionKey) -> Option<FakeMemory> {
         let freed = self.freed.iter().find(|(k, _)| *k == key && self.flaw == Flaw::KeepsHandles);
-        self.fake.memory(key).or(freed.map(|(_, memory)| *memory))
+        self.fake.memory(key).or(freed.map(|(_, memory)| memory.clone()))
     }
 
     fn free(&mut self, key: RegionKey) -> Result<()> {
@@ -277,6 +285,9 @@ impl Copies for Broken {
                 }
                 let len = from.span.len().min(to.span.len());
                 (from, to) = (self.cut(from, len), self.cut(to, len));
+            }
+            Flaw::TakesOverlaps if from.key == to.key && from.span.overlaps(to.span) => {
+                (from, to) = (self.cut(from, 0), self.cut(to, 0));
             }
             Flaw::ForgetsOrder => used = self.any_stream(),
             Flaw::AnyStream if stream.index >= Config::FAIR.streams => used = StreamId::FIRST,

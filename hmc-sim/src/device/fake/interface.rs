@@ -1,5 +1,7 @@
 //! The interface of a device, by [`FakeDevice`].
 
+use std::sync::Arc;
+
 use hmc_core::device::{
     Allocation, Copies, Device, DeviceAttributes, DeviceErrorKind, DeviceMemory, MemoryUsage, Rows,
     StreamEvent, StreamId, Streams,
@@ -44,6 +46,9 @@ impl DeviceMemory for FakeDevice {
     fn add(&mut self, key: RegionKey, memory: FakeMemory) -> Result<LocalRegion> {
         self.live()?;
         let slice = LocalSlice { key: memory.key, span: memory.extent.whole() };
+        if !Arc::ptr_eq(&memory.machine, &self.machine) {
+            return Err(DeviceErrorKind::Unsupported);
+        }
         if self.regions.contains_key(&key) || !self.machine().knows(slice) {
             return Err(DeviceErrorKind::Region);
         }
@@ -52,7 +57,7 @@ impl DeviceMemory for FakeDevice {
 
     fn free(&mut self, key: RegionKey) -> Result<()> {
         self.live()?;
-        let known = self.regions.get(&key).copied().ok_or(DeviceErrorKind::Region)?;
+        let known = self.regions.get(&key).cloned().ok_or(DeviceErrorKind::Region)?;
         if self.in_use(key) || (known.is_own && !self.machine().deregister(known.memory.key)) {
             return Err(DeviceErrorKind::Region);
         }
@@ -64,7 +69,7 @@ impl DeviceMemory for FakeDevice {
     }
 
     fn memory(&self, key: RegionKey) -> Option<FakeMemory> {
-        self.regions.get(&key).map(|known| known.memory)
+        self.regions.get(&key).map(|known| known.memory.clone())
     }
 
     fn region(&self, key: RegionKey) -> Option<LocalRegion> {
@@ -81,7 +86,7 @@ impl DeviceMemory for FakeDevice {
 impl FakeDevice {
     fn check_pair(&self, from: LocalSlice, to: LocalSlice) -> Result<()> {
         let (from_host, to_host) = (self.known(from)?.is_host(), self.known(to)?.is_host());
-        if from.key == to.key && from.span.overlaps(to.span) {
+        if self.same_memory(from, to) && from.span.overlaps(to.span) {
             return Err(DeviceErrorKind::Range);
         }
         if from_host && to_host { Err(DeviceErrorKind::Unsupported) } else { Ok(()) }

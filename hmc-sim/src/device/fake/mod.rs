@@ -66,8 +66,9 @@ impl Config {
 }
 
 /// A handle of memory of a simulated machine, to add it to a device of that machine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct FakeMemory {
+    machine: Arc<Mutex<Memory>>,
     /// Its key in the machine.
     key: RegionKey,
     extent: Extent,
@@ -75,7 +76,7 @@ pub struct FakeMemory {
 }
 
 /// A region in the table of a device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     region: LocalRegion,
     memory: FakeMemory,
@@ -151,7 +152,8 @@ impl FakeDevice {
 
     fn allocate(&mut self, key: RegionKey, len_bytes: u64, place: Place) -> Option<LocalRegion> {
         let LocalRegion { key: of_machine, extent, .. } = self.machine().register(len_bytes)?;
-        let memory = FakeMemory { key: of_machine, extent, place };
+        let machine = Arc::clone(&self.machine);
+        let memory = FakeMemory { machine, key: of_machine, extent, place };
         Some(self.know(key, memory, true))
     }
 
@@ -222,9 +224,9 @@ impl FakeDevice {
         let len = u64::try_from(len).ok()?;
         let span = known.region.extent.span(Side::Local, offset, len).ok()?;
         let range = LocalSlice { key: region.key, span };
-        let early =
-            self.landing.iter().any(|(_, to, _)| to.key == range.key && to.span.overlaps(span));
-        if early || self.streams.jobs().any(|job| job.command.meets(range)) {
+        let meets = |other: LocalSlice| self.same_memory(other, range) && other.span.overlaps(span);
+        let early = self.landing.iter().any(|(_, to, _)| meets(*to));
+        if early || self.streams.slices().any(meets) {
             let key = (region.key.index, region.key.generation);
             self.misuse.push(format!(
                 "{len} bytes at {offset} of host region {key:?} were {verb} while a command used them"
@@ -233,8 +235,19 @@ impl FakeDevice {
         Some(range)
     }
 
+    /// Returns `true` if both are in one memory, under one key or two.
+    fn same_memory(&self, a: LocalSlice, b: LocalSlice) -> bool {
+        let of_machine = |slice: LocalSlice| self.regions.get(&slice.key).map(|k| k.memory.key);
+        of_machine(a) == of_machine(b)
+    }
+
+    /// A command under way uses the memory, under this key or another.
     fn in_use(&self, key: RegionKey) -> bool {
-        self.streams.uses(key) || self.landing.iter().any(|(_, to, _)| to.key == key)
+        let Some(known) = self.regions.get(&key) else { return false };
+        let whole = LocalSlice { key, span: known.region.extent.whole() };
+        let mut landing = self.landing.iter().map(|(_, to, _)| *to);
+        landing.any(|slice| self.same_memory(slice, whole))
+            || self.streams.slices().any(|slice| self.same_memory(slice, whole))
     }
 
     /// The place of a slice that lies in its region.
