@@ -10,6 +10,7 @@
 //!
 //! Rules for all calls of all three:
 //! - Nothing blocks but the calls that say so.
+//! - Each call may be refused with `Forked` or `Lost`, also where its errors are listed.
 //! - A refused call has no effect.
 //! - The range of an accepted copy must not be touched before an event behind the copy has passed: its bytes are anything.
 //! - An implementation selects its vendor's context on whatever thread it is called, and leaves the caller's device selected.

@@ -56,7 +56,7 @@ pub trait Streams: DeviceMemory {
     fn passed(&mut self, event: StreamEvent) -> Result<bool, Self::Error>;
 
     /// What is submitted to `stream` from now on runs after the event of another stream has passed. The device waits, not the
-    /// caller.
+    /// caller. Whether commands before the event failed is asked of that event; later events of `stream` may fail with it.
     ///
     /// # Errors
     /// `Busy`, `Stream`, `Lost`, `Other`.

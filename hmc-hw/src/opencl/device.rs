@@ -4,15 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hmc_core::device::{
-    Allocation, Copies, Device, DeviceAttributes, DeviceErrorKind, DeviceMemory, MemoryUsage, Rows,
-    StreamEvent, StreamId, Streams,
+    Allocation, Copies, Device, DeviceAttributes, DeviceError as _, DeviceErrorKind, DeviceMemory,
+    MemoryUsage, Rows, StreamEvent, StreamId, Streams,
 };
 use hmc_core::place::{DeviceId, MemoryClass, Place};
-use hmc_core::range::Extent;
+use hmc_core::range::{Extent, Side};
 use hmc_core::region::{LocalRegion, LocalSlice, RegionKey};
 
 use super::context::Context;
-use super::event::Event;
 use super::fault::OpenClFault;
 use super::memory::{Memory, Start};
 use super::queue::{Command, Queue};
@@ -37,7 +36,7 @@ struct Slot {
     stream: Option<Stream>,
 }
 
-/// An open OpenCL device. Dropping it waits for its copies.
+/// An open OpenCL device. Dropping it waits for its copies; the memory of one that is lost stays for ever.
 #[derive(Debug)]
 pub struct OpenClDevice {
     context: Arc<Context>,
@@ -52,6 +51,8 @@ pub struct OpenClDevice {
     streams: Vec<Slot>,
     /// For copies in the call.
     now: Stream,
+    /// A call failed without which nobody knows whether commands have ended.
+    lost: Option<OpenClFault>,
 }
 
 // SAFETY: OpenCL's calls on a device may come from any thread (OpenCL 1.2, A.2).
@@ -83,6 +84,7 @@ impl OpenClDevice {
             regions: HashMap::new(),
             streams: vec![first],
             now: stream()?,
+            lost: None,
             context: Arc::clone(context),
         })
     }
@@ -92,7 +94,17 @@ impl OpenClDevice {
         if self.context.library().is_inherited() {
             return refused(DeviceErrorKind::Forked);
         }
-        Ok(())
+        self.lost.map_or(Ok(()), Err)
+    }
+
+    /// Keeps the loss of the device in mind.
+    fn noted<T>(&mut self, answer: Result<T>) -> Result<T> {
+        if let Err(fault) = &answer
+            && fault.kind() == DeviceErrorKind::Lost
+        {
+            self.lost = Some(*fault);
+        }
+        answer
     }
 
     fn stream(&mut self, id: StreamId) -> Result<&mut Stream> {
@@ -118,7 +130,8 @@ impl OpenClDevice {
     /// Two ranges that do not overlap, one of them on a device.
     fn pair(&self, from: LocalSlice, to: LocalSlice) -> Result<(Start, Start)> {
         let ((from_place, source), (to_place, target)) = (self.known(from)?, self.known(to)?);
-        if from.key == to.key && from.span.overlaps(to.span) {
+        // One buffer may be in the table under two keys.
+        if source.is_in_the_buffer_of(target) && from.span.overlaps(to.span) {
             return refused(DeviceErrorKind::Range);
         }
         if from_place.is_host() && to_place.is_host() {
@@ -138,6 +151,22 @@ impl OpenClDevice {
         }
     }
 
+    /// Copies of rows within one buffer, row by row: OpenCL's own call wants equal strides there (1.2, 5.2.4).
+    fn copies_of(&self, from: LocalSlice, to: LocalSlice, rows: &Rows) -> Result<Vec<Command>> {
+        let row = |slice: LocalSlice, stride: u64, n: u32| {
+            let offset = stride.checked_mul(n.into())?;
+            let span = slice.span.sub(Side::Local, offset, rows.len).ok()?;
+            Some(LocalSlice { span, ..slice })
+        };
+        let copies = (0..rows.count).map(|n| {
+            match (row(from, rows.from_stride, n), row(to, rows.to_stride, n)) {
+                (Some(from), Some(to)) => self.copy_of(from, to),
+                _ => refused(DeviceErrorKind::Range),
+            }
+        });
+        copies.collect()
+    }
+
     fn fill_of(&self, to: LocalSlice, byte: u8) -> Result<Command> {
         match (self.known(to)?.1, usize::try_from(to.span.len())) {
             (Start::Host(_), _) => refused(DeviceErrorKind::Unsupported),
@@ -150,26 +179,32 @@ impl OpenClDevice {
     fn submit(
         &mut self,
         id: StreamId,
-        command: &Command,
+        commands: &[Command],
         keys: [Option<RegionKey>; 2],
     ) -> Result<StreamEvent> {
-        let stream = self.stream(id)?;
-        if !stream.has_space() {
+        let has_space = self.stream(id)?.has_space();
+        if !self.noted(has_space)? {
             return refused(DeviceErrorKind::Busy);
         }
         // SAFETY: the ranges lie in regions of the table, which stay in it until commands that use them have ended (`free`),
-        // or until the device has waited for all (`drop`).
-        let number = unsafe { stream.submit(command, keys) }?;
+        // or until the device has waited for all (`drop`). Events that are waited for are held by their streams.
+        let number = unsafe { self.stream(id)?.submit(commands, keys) }?;
         Ok(StreamEvent { stream: id, number })
     }
 
     /// Submits a command beside all streams, and blocks until it has ended.
     fn run(&mut self, command: &Command) -> Result<()> {
         // SAFETY: as in `submit`; the call waits for it.
-        let number = unsafe { self.now.submit(command, [None; 2]) }?;
-        let waited = self.now.event(number).map_or(Ok(()), Event::wait);
-        self.now.finish();
-        waited
+        let number = unsafe { self.now.submit(&[*command], [None; 2]) }?;
+        let status = self.now.finish().and_then(|()| self.now.status(number));
+        match self.noted(status)? {
+            EventStatus::Failed(fault) => {
+                // The next copy in the call has nothing to do with it.
+                self.now.forgive();
+                Err(fault)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn know(&mut self, key: RegionKey, memory: Memory, is_own: bool) -> LocalRegion {
@@ -201,7 +236,7 @@ impl DeviceMemory for OpenClDevice {
         // A driver may find only now that there is no memory.
         if let Err(fault) = self.fill_of(all, 0).and_then(|fill| self.run(&fill)) {
             self.regions.remove(&key);
-            return Err(fault);
+            return Err(fault.of_memory());
         }
         self.used_bytes = self.used_bytes.saturating_add(what.len_bytes);
         Ok(region)
@@ -225,7 +260,8 @@ impl DeviceMemory for OpenClDevice {
     fn free(&mut self, key: RegionKey) -> Result<()> {
         self.live()?;
         let mut streams = self.streams.iter_mut().filter_map(|slot| slot.stream.as_mut());
-        if streams.any(|stream| stream.uses(key)) {
+        let is_used = streams.try_fold(false, |used, stream| Ok(used | stream.uses(key)?));
+        if self.noted(is_used)? {
             return refused(DeviceErrorKind::Region);
         }
         let Some(known) = self.regions.remove(&key) else {
@@ -252,7 +288,7 @@ impl Copies for OpenClDevice {
     fn copy(&mut self, stream: StreamId, from: LocalSlice, to: LocalSlice) -> Result<StreamEvent> {
         self.live()?;
         let copy = self.copy_of(from, to)?;
-        self.submit(stream, &copy, [Some(from.key), Some(to.key)])
+        self.submit(stream, &[copy], [Some(from.key), Some(to.key)])
     }
 
     fn copy_rows(
@@ -267,18 +303,19 @@ impl Copies for OpenClDevice {
         if rows.extents() != Some((from.span.len(), to.span.len())) {
             return refused(DeviceErrorKind::Range);
         }
-        let command = match rows.len {
-            _ if rows.count == 0 => Command::Record,
-            0 => Command::Record,
-            _ => Command::CopyRows { from: source, to: target, rows: *rows },
+        let commands = match rows.len {
+            _ if rows.count == 0 => vec![Command::Record],
+            0 => vec![Command::Record],
+            _ if source.is_in_the_buffer_of(target) => self.copies_of(from, to, rows)?,
+            _ => vec![Command::CopyRows { from: source, to: target, rows: *rows }],
         };
-        self.submit(stream, &command, [Some(from.key), Some(to.key)])
+        self.submit(stream, &commands, [Some(from.key), Some(to.key)])
     }
 
     fn fill(&mut self, stream: StreamId, to: LocalSlice, byte: u8) -> Result<StreamEvent> {
         self.live()?;
         let fill = self.fill_of(to, byte)?;
-        self.submit(stream, &fill, [Some(to.key), None])
+        self.submit(stream, &[fill], [Some(to.key), None])
     }
 
     fn copy_now(&mut self, from: LocalSlice, to: LocalSlice) -> Result<()> {
@@ -313,7 +350,8 @@ impl Streams for OpenClDevice {
 
     fn close_stream(&mut self, stream: StreamId) -> Result<()> {
         self.live()?;
-        if !self.stream(stream)?.is_idle() || stream == StreamId::FIRST {
+        let is_idle = self.stream(stream)?.is_idle();
+        if !self.noted(is_idle)? || stream == StreamId::FIRST {
             return refused(DeviceErrorKind::Stream);
         }
         if let Some(slot) = self.streams.get_mut(usize::from(stream.index)) {
@@ -324,12 +362,13 @@ impl Streams for OpenClDevice {
 
     fn record(&mut self, stream: StreamId) -> Result<StreamEvent> {
         self.live()?;
-        self.submit(stream, &Command::Record, [None; 2])
+        self.submit(stream, &[Command::Record], [None; 2])
     }
 
     fn passed(&mut self, event: StreamEvent) -> Result<bool> {
         self.live()?;
-        match self.stream(event.stream)?.status(event.number) {
+        let status = self.stream(event.stream)?.status(event.number);
+        match self.noted(status)? {
             EventStatus::Unknown => refused(DeviceErrorKind::Stream),
             EventStatus::Ahead => Ok(false),
             EventStatus::Passed => Ok(true),
@@ -340,17 +379,19 @@ impl Streams for OpenClDevice {
     fn wait(&mut self, stream: StreamId, event: StreamEvent) -> Result<()> {
         self.live()?;
         self.stream(stream)?;
-        match self.stream(event.stream)?.status(event.number) {
+        let status = self.stream(event.stream)?.status(event.number);
+        match self.noted(status)? {
             EventStatus::Unknown => return refused(DeviceErrorKind::Stream),
             EventStatus::Ahead => {}
             EventStatus::Passed | EventStatus::Failed(_) => return Ok(()),
         }
-        let find = |id: StreamId| {
-            self.streams.get(usize::from(id.index)).and_then(|slot| slot.stream.as_ref())
-        };
-        match (find(stream), find(event.stream).and_then(|s| s.event(event.number))) {
-            (Some(waiting), Some(event)) => waiting.queue().wait_for(event),
-            _ => Ok(()),
+        if stream == event.stream {
+            // It is behind the event already.
+            return Ok(());
+        }
+        match self.stream(event.stream)?.event(event.number) {
+            Some(awaited) => self.submit(stream, &[Command::Wait(awaited)], [None; 2]).map(|_| ()),
+            None => Ok(()),
         }
     }
 }
@@ -371,11 +412,14 @@ impl Device for OpenClDevice {
 
 impl Drop for OpenClDevice {
     fn drop(&mut self) {
-        if self.live().is_ok() {
-            self.streams
-                .iter_mut()
-                .filter_map(|slot| slot.stream.as_mut())
-                .for_each(Stream::finish);
+        if self.context.library().is_inherited() {
+            return;
+        }
+        let mut streams = self.streams.iter_mut().filter_map(|slot| slot.stream.as_mut());
+        let ended = streams.try_for_each(Stream::finish).and_then(|()| self.now.finish());
+        if ended.is_err() {
+            // A command may still use it.
+            std::mem::forget(std::mem::take(&mut self.regions));
         }
     }
 }

@@ -6,6 +6,13 @@ use super::fault::{OpenClFault, check};
 use super::library::Library;
 use super::sys::{CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, cl_event, cl_int};
 
+/// How a command ended. Either way nobody accesses its memory any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Done,
+    Failed(OpenClFault),
+}
+
 /// The event of a command that was submitted.
 #[derive(Debug)]
 pub(super) struct Event {
@@ -27,8 +34,11 @@ impl Event {
         self.handle
     }
 
-    /// Whether the command is done. An error is a fence as well: the command has ended.
-    pub(super) fn is_done(&self) -> Result<bool, OpenClFault> {
+    /// How the command ended, if it has.
+    ///
+    /// # Errors
+    /// Whether it has ended cannot be found.
+    pub(super) fn ended(&self) -> Result<Option<Ended>, OpenClFault> {
         let mut status: cl_int = 0;
         // SAFETY: the event lives; a status is a `cl_int`.
         let code = unsafe {
@@ -43,18 +53,33 @@ impl Event {
         check("clGetEventInfo", code)?;
         // Queued, submitted and running are positive (OpenCL 1.2, table 5.18).
         if status < CL_COMPLETE {
-            return Err(OpenClFault::failed("a command", status));
+            return Ok(Some(Ended::Failed(OpenClFault::failed("a command", status))));
         }
-        Ok(status == CL_COMPLETE)
+        if status > CL_COMPLETE {
+            return Ok(None);
+        }
+        // The query is no synchronisation point (OpenCL 1.2, 5.9): what the command wrote can be read only after this call, which
+        // does not block any more.
+        check("clWaitForEvents", self.block())?;
+        Ok(Some(Ended::Done))
+    }
+
+    fn block(&self) -> cl_int {
+        // SAFETY: one event, which lives.
+        unsafe { (self.library.api().clWaitForEvents)(1, &raw const self.handle) }
     }
 
     /// Blocks until the command has ended.
-    pub(super) fn wait(&self) -> Result<(), OpenClFault> {
-        // SAFETY: one event, which lives.
-        let code = unsafe { (self.library.api().clWaitForEvents)(1, &raw const self.handle) };
-        // With a failed command the call fails, too (-14), and gives the wrong reason.
-        self.is_done()?;
-        check("clWaitForEvents", code)
+    ///
+    /// # Errors
+    /// Whether it has ended cannot be found.
+    pub(super) fn wait(&self) -> Result<Ended, OpenClFault> {
+        // It fails if the command failed, too (-14).
+        let code = self.block();
+        match self.ended()? {
+            Some(ended) => Ok(ended),
+            None => Err(OpenClFault::failed("clWaitForEvents", code)),
+        }
     }
 }
 

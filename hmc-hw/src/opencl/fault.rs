@@ -5,8 +5,8 @@ use std::fmt;
 use hmc_core::device::{DeviceError, DeviceErrorKind};
 
 use super::sys::{
-    CL_DEVICE_NOT_AVAILABLE, CL_INVALID_BUFFER_SIZE, CL_MEM_OBJECT_ALLOCATION_FAILURE,
-    CL_OUT_OF_HOST_MEMORY, CL_SUCCESS, cl_int,
+    CL_INVALID_BUFFER_SIZE, CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_SUCCESS,
+    cl_int,
 };
 
 /// An error of an OpenCL device: of a call, or one that was found before a call.
@@ -23,16 +23,24 @@ impl OpenClFault {
         Self { kind, call: "", code: CL_SUCCESS }
     }
 
-    /// The failure of a call.
+    /// The failure of a call, or of a command.
     pub(super) const fn failed(call: &'static str, code: cl_int) -> Self {
-        let kind = match code {
+        Self { kind: DeviceErrorKind::Other, call, code }
+    }
+
+    /// The same of a call that makes something: it may have failed for want of memory.
+    pub(super) const fn of_memory(self) -> Self {
+        match self.code {
             CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_HOST_MEMORY | CL_INVALID_BUFFER_SIZE => {
-                DeviceErrorKind::NoSpace
+                Self { kind: DeviceErrorKind::NoSpace, ..self }
             }
-            CL_DEVICE_NOT_AVAILABLE => DeviceErrorKind::Lost,
-            _ => DeviceErrorKind::Other,
-        };
-        Self { kind, call, code }
+            _ => self,
+        }
+    }
+
+    /// The device is lost, since this failed: whether its commands have ended cannot be found any more.
+    pub(super) const fn lost(self) -> Self {
+        Self { kind: DeviceErrorKind::Lost, ..self }
     }
 }
 
@@ -96,13 +104,16 @@ mod tests {
             (-4, DeviceErrorKind::NoSpace),
             (-6, DeviceErrorKind::NoSpace),
             (-61, DeviceErrorKind::NoSpace),
-            (-2, DeviceErrorKind::Lost),
+            (-2, DeviceErrorKind::Other),
             (-5, DeviceErrorKind::Other),
             (-38, DeviceErrorKind::Other),
         ] {
             let fault = check("clFlush", code).unwrap_err();
-            assert_eq!((fault.kind(), fault.call(), fault.code()), (kind, "clFlush", code.into()));
+            let seen = (fault.kind(), fault.call(), fault.code());
+            assert_eq!(seen, (DeviceErrorKind::Other, "clFlush", code.into()));
             assert!(fault.to_string().ends_with(&format!("(clFlush: {code})")), "{fault}");
+            assert_eq!(fault.of_memory().kind(), kind);
+            assert_eq!(fault.lost().kind(), DeviceErrorKind::Lost);
         }
         let fault = OpenClFault::of(DeviceErrorKind::Forked);
         assert!(fault.to_string().contains("spawn") && !fault.to_string().contains('('), "{fault}");

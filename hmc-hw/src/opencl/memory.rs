@@ -34,6 +34,13 @@ pub(super) enum Start {
     Buffer(cl_mem, usize),
 }
 
+impl Start {
+    /// Returns `true` if both are in one buffer of a device.
+    pub(super) fn is_in_the_buffer_of(self, other: Self) -> bool {
+        matches!((self, other), (Self::Buffer(a, _), Self::Buffer(b, _)) if a == b)
+    }
+}
+
 /// Host memory that another owns.
 pub(super) struct HostBytes {
     start: NonNull<u8>,
@@ -81,7 +88,6 @@ impl Memory {
         len: u64,
         place: Place,
     ) -> Result<Self, OpenClFault> {
-        const CALL: &str = "clCreateBuffer";
         let too_long = |_| OpenClFault::of(DeviceErrorKind::NoSpace);
         // There are no empty buffers.
         let size = usize::try_from(len.max(1)).map_err(too_long)?;
@@ -96,7 +102,7 @@ impl Memory {
                 &raw mut code,
             )
         };
-        check(CALL, code)?;
+        check("clCreateBuffer", code).map_err(OpenClFault::of_memory)?;
         let buffer = Buffer { context: Arc::clone(context), handle };
         Ok(Self { bytes: Bytes::Buffer(Arc::new(buffer)), len, place })
     }

@@ -14,10 +14,25 @@ use super::sys::{CL_FALSE, cl_command_queue, cl_device_id, cl_event, cl_int, cl_
 /// What a queue is to do. Ranges lie within their memory, and their memory lives until the command has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Command {
-    Copy { from: Start, to: Start, len: usize },
-    CopyRows { from: Start, to: Start, rows: Rows },
-    Fill { to: cl_mem, offset: usize, len: usize, byte: u8 },
+    Copy {
+        from: Start,
+        to: Start,
+        len: usize,
+    },
+    CopyRows {
+        from: Start,
+        to: Start,
+        rows: Rows,
+    },
+    Fill {
+        to: cl_mem,
+        offset: usize,
+        len: usize,
+        byte: u8,
+    },
     Record,
+    /// What follows begins after the event, which lives until then.
+    Wait(cl_event),
 }
 
 /// A queue that keeps the order of its commands.
@@ -25,6 +40,8 @@ pub(super) enum Command {
 pub(super) struct Queue {
     context: Arc<Context>,
     handle: cl_command_queue,
+    /// Commands were accepted, and may not begin by themselves: a flush failed.
+    needs_flush: bool,
 }
 
 // SAFETY: OpenCL's calls on a queue may come from any thread (OpenCL 1.2, A.2).
@@ -42,22 +59,24 @@ impl Queue {
                 &raw mut code,
             )
         };
-        check("clCreateCommandQueue", code)?;
-        Ok(Self { context: Arc::clone(context), handle })
+        check("clCreateCommandQueue", code).map_err(OpenClFault::of_memory)?;
+        Ok(Self { context: Arc::clone(context), handle, needs_flush: false })
     }
 
-    /// Submits a command, which begins without a further call.
+    /// Submits a command, which begins without a further call, unless the queue has to be flushed again.
     ///
     /// # Safety
     /// The memory of its ranges is valid for reads and writes until the event has ended.
-    pub(super) unsafe fn submit(&self, command: &Command) -> Result<Event, OpenClFault> {
+    pub(super) unsafe fn submit(&mut self, command: &Command) -> Result<Event, OpenClFault> {
         let mut event = ptr::null_mut();
         // SAFETY: as the caller promises.
         let (call, code) = unsafe { self.enqueue(command, &raw mut event)? };
         check(call, code)?;
         // SAFETY: the command was accepted, so the event was returned to us.
         let event = unsafe { Event::new(self.context.library(), event) };
-        self.flush()?;
+        // It was accepted, whatever the flush says.
+        self.needs_flush = true;
+        let _ = self.flush();
         Ok(event)
     }
 
@@ -107,6 +126,12 @@ impl Queue {
                 // SAFETY: the queue lives.
                 let code = unsafe { (api.clEnqueueMarkerWithWaitList)(queue, 0, none, event) };
                 ("clEnqueueMarkerWithWaitList", code)
+            }
+            Command::Wait(awaited) => {
+                let list = &raw const awaited;
+                // SAFETY: the queue lives; the event lives, and is of its context.
+                let code = unsafe { (api.clEnqueueBarrierWithWaitList)(queue, 1, list, event) };
+                ("clEnqueueBarrierWithWaitList", code)
             }
             Command::Copy { from: Start::Host(_), to: Start::Host(_), .. } => {
                 return Err(OpenClFault::of(DeviceErrorKind::Unsupported));
@@ -171,21 +196,14 @@ impl Queue {
         })
     }
 
-    /// What is submitted from now on begins after the event.
-    pub(super) fn wait_for(&self, event: &Event) -> Result<(), OpenClFault> {
-        let api = self.context.library().api();
-        let handle = event.handle();
-        // SAFETY: the queue and the event live, and are of one context.
-        let code = unsafe {
-            (api.clEnqueueBarrierWithWaitList)(self.handle, 1, &raw const handle, ptr::null_mut())
-        };
-        check("clEnqueueBarrierWithWaitList", code)
-    }
-
     /// Commands begin, also those that another queue waits for (OpenCL 1.2, 5.13).
-    pub(super) fn flush(&self) -> Result<(), OpenClFault> {
-        // SAFETY: the queue lives.
-        check("clFlush", unsafe { (self.context.library().api().clFlush)(self.handle) })
+    pub(super) fn flush(&mut self) -> Result<(), OpenClFault> {
+        if self.needs_flush {
+            // SAFETY: the queue lives.
+            check("clFlush", unsafe { (self.context.library().api().clFlush)(self.handle) })?;
+            self.needs_flush = false;
+        }
+        Ok(())
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use hmc_core::region::RegionKey;
 
-use super::event::Event;
+use super::event::{Ended, Event};
 use super::fault::OpenClFault;
 use super::queue::{Command, Queue};
+use super::sys::cl_event;
 
 /// Commands that may be under way in a stream.
 const DEPTH: usize = 256;
@@ -39,86 +40,111 @@ pub(super) enum EventStatus {
     Failed(OpenClFault),
 }
 
+/// An error of these calls is that of a lost device: what is under way is not known to end any more.
+type Result<T> = core::result::Result<T, OpenClFault>;
+
 impl Stream {
     pub(super) const fn new(queue: Queue) -> Self {
         Self { queue, pending: VecDeque::new(), submitted: 0, failed: None }
     }
 
     /// Ends what is done. Returns `true` if a further command fits.
-    pub(super) fn has_space(&mut self) -> bool {
-        self.sweep();
-        self.pending.len() < DEPTH
+    pub(super) fn has_space(&mut self) -> Result<bool> {
+        self.sweep()?;
+        Ok(self.pending.len() < DEPTH)
     }
 
-    fn sweep(&mut self) {
+    fn sweep(&mut self) -> Result<()> {
+        self.queue.flush().map_err(OpenClFault::lost)?;
         while let Some(first) = self.pending.front() {
-            match first.event.is_done() {
-                Ok(false) => break,
-                Ok(true) => {}
-                Err(fault) => self.failed = self.failed.or(Some((first.number, fault))),
+            match first.event.ended().map_err(OpenClFault::lost)? {
+                None => break,
+                Some(Ended::Done) => {}
+                Some(Ended::Failed(fault)) => self.note(first.number, fault),
             }
             self.pending.pop_front();
         }
+        Ok(())
     }
 
-    /// Submits a command, and returns the number of its event.
+    fn note(&mut self, number: u64, fault: OpenClFault) {
+        self.failed = self.failed.or(Some((number, fault)));
+    }
+
+    /// Submits commands that count as one, and returns the number of their event. If the first is refused, nothing was accepted;
+    /// if a later one is, the event fails.
     ///
     /// # Safety
     /// That of [`Queue::submit`].
     pub(super) unsafe fn submit(
         &mut self,
-        command: &Command,
+        commands: &[Command],
         keys: [Option<RegionKey>; 2],
-    ) -> Result<u64, OpenClFault> {
-        // SAFETY: as the caller promises.
-        let event = unsafe { self.queue.submit(command) }?;
-        self.submitted = self.submitted.saturating_add(1);
-        let number = self.submitted;
-        self.pending.push_back(Pending { number, event, keys });
-        Ok(number)
+    ) -> Result<u64> {
+        for (at, command) in commands.iter().enumerate() {
+            // SAFETY: as the caller promises.
+            match unsafe { self.queue.submit(command) } {
+                Ok(event) => {
+                    self.submitted = self.submitted.saturating_add(1);
+                    self.pending.push_back(Pending { number: self.submitted, event, keys });
+                }
+                Err(fault) if at == 0 => return Err(fault),
+                Err(fault) => {
+                    self.note(self.submitted, fault);
+                    break;
+                }
+            }
+        }
+        Ok(self.submitted)
     }
 
     /// The status of the event of that number.
-    pub(super) fn status(&mut self, number: u64) -> EventStatus {
+    pub(super) fn status(&mut self, number: u64) -> Result<EventStatus> {
         if number == 0 || number > self.submitted {
-            return EventStatus::Unknown;
+            return Ok(EventStatus::Unknown);
         }
-        self.sweep();
+        self.sweep()?;
         if self.pending.front().is_some_and(|first| first.number <= number) {
-            return EventStatus::Ahead;
+            return Ok(EventStatus::Ahead);
         }
-        match self.failed {
+        Ok(match self.failed {
             Some((at, fault)) if at <= number => EventStatus::Failed(fault),
             _ => EventStatus::Passed,
-        }
+        })
     }
 
-    /// The event of that number, unless it has passed.
-    pub(super) fn event(&self, number: u64) -> Option<&Event> {
-        self.pending.iter().find(|pending| pending.number >= number).map(|pending| &pending.event)
+    /// A failure says nothing of what is submitted from now on.
+    pub(super) const fn forgive(&mut self) {
+        self.failed = None;
     }
 
-    pub(super) const fn queue(&self) -> &Queue {
-        &self.queue
+    /// OpenCL's event of that number, unless it has passed.
+    pub(super) fn event(&self, number: u64) -> Option<cl_event> {
+        let mut pending = self.pending.iter();
+        pending.find(|pending| pending.number >= number).map(|pending| pending.event.handle())
     }
 
     /// Ends what is done. Returns `true` if nothing is under way any more.
-    pub(super) fn is_idle(&mut self) -> bool {
-        self.sweep();
-        self.pending.is_empty()
+    pub(super) fn is_idle(&mut self) -> Result<bool> {
+        self.sweep()?;
+        Ok(self.pending.is_empty())
     }
 
     /// Ends what is done. Returns `true` if a command under way uses the region.
-    pub(super) fn uses(&mut self, key: RegionKey) -> bool {
-        self.sweep();
-        self.pending.iter().any(|pending| pending.keys.contains(&Some(key)))
+    pub(super) fn uses(&mut self, key: RegionKey) -> Result<bool> {
+        self.sweep()?;
+        Ok(self.pending.iter().any(|pending| pending.keys.contains(&Some(key))))
     }
 
     /// Blocks until nothing is under way any more.
-    pub(super) fn finish(&mut self) {
-        for pending in self.pending.drain(..) {
-            // A failure is a fence as well.
-            let _ = pending.event.wait();
+    pub(super) fn finish(&mut self) -> Result<()> {
+        while let Some(first) = self.pending.front() {
+            match first.event.wait().map_err(OpenClFault::lost)? {
+                Ended::Done => {}
+                Ended::Failed(fault) => self.note(first.number, fault),
+            }
+            self.pending.pop_front();
         }
+        Ok(())
     }
 }

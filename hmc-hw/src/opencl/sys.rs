@@ -48,7 +48,6 @@ macro_rules! constants {
 constants! {
     CL_SUCCESS: cl_int = 0;
     CL_DEVICE_NOT_FOUND: cl_int = -1;
-    CL_DEVICE_NOT_AVAILABLE: cl_int = -2;
     CL_MEM_OBJECT_ALLOCATION_FAILURE: cl_int = -4;
     CL_OUT_OF_HOST_MEMORY: cl_int = -6;
     CL_INVALID_BUFFER_SIZE: cl_int = -61;
@@ -58,6 +57,7 @@ constants! {
     CL_DEVICE_TYPE_ALL: cl_device_type = 0xFFFF_FFFF;
     CL_DEVICE_MAX_MEM_ALLOC_SIZE: cl_device_info = 0x1010;
     CL_DEVICE_GLOBAL_MEM_SIZE: cl_device_info = 0x101F;
+    CL_DEVICE_AVAILABLE: cl_device_info = 0x1027;
     CL_DEVICE_NAME: cl_device_info = 0x102B;
     CL_CONTEXT_PLATFORM: cl_context_properties = 0x1084;
     CL_MEM_READ_WRITE: cl_mem_flags = 1;
