@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hmc_mem::os::fork::ForkGuard;
 use libloading::os::unix;
@@ -84,7 +84,8 @@ impl fmt::Debug for Library {
     }
 }
 
-static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
+/// Without a lock: a forked child could find it taken by a thread that it does not have.
+static LOADED: OnceLock<Library> = OnceLock::new();
 
 impl Library {
     /// Returns the OpenCL of this process: the one that was loaded before, else the one that `search` finds. A
@@ -93,12 +94,14 @@ impl Library {
     /// # Errors
     /// [`LoadError`].
     pub fn load(search: &Search) -> Result<&'static Self, LoadError> {
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        match *loaded {
-            Some(library) if library.is_inherited() => Err(LoadError::Forked),
-            Some(library) => Ok(library),
-            None => Ok(loaded.insert(Box::leak(Box::new(Self::open(&candidate(search))?)))),
-        }
+        let library = match LOADED.get() {
+            Some(library) => library,
+            None => {
+                let new = Self::open(&candidate(search))?;
+                LOADED.get_or_init(|| new)
+            }
+        };
+        if library.is_inherited() { Err(LoadError::Forked) } else { Ok(library) }
     }
 
     fn open(name: &Path) -> Result<Self, LoadError> {
@@ -119,7 +122,13 @@ impl Library {
         #[expect(clippy::as_conversions, reason = "the one way from a function to its address")]
         let place = api.clGetPlatformIDs as *const c_void;
         let path = file_of(place).unwrap_or_else(|| name.to_owned());
-        Ok(Self { api, path, listing: Mutex::new(()), process: ForkGuard::new().ok() })
+        Ok(Self { path, ..Self::of(api) })
+    }
+
+    /// One of these functions.
+    pub(super) fn of(api: OpenCl) -> Self {
+        let path = PathBuf::from(SONAME);
+        Self { api, path, listing: Mutex::new(()), process: ForkGuard::new().ok() }
     }
 
     /// Returns the functions.

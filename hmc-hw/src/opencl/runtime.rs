@@ -14,9 +14,9 @@ use super::fault::{OpenClFault, check};
 use super::functions::OpenCl;
 use super::library::Library;
 use super::sys::{
-    CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_NAME, CL_DEVICE_NOT_FOUND,
-    CL_DEVICE_TYPE_ALL, CL_PLATFORM_NAME, CL_PLATFORM_NOT_FOUND_KHR, CL_SUCCESS, cl_device_id,
-    cl_device_info, cl_int, cl_platform_id, cl_uint, cl_ulong,
+    CL_DEVICE_AVAILABLE, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_MEM_ALLOC_SIZE, CL_DEVICE_NAME,
+    CL_DEVICE_NOT_FOUND, CL_DEVICE_TYPE_ALL, CL_PLATFORM_NAME, CL_PLATFORM_NOT_FOUND_KHR,
+    CL_SUCCESS, cl_bool, cl_device_id, cl_device_info, cl_int, cl_platform_id, cl_uint, cl_ulong,
 };
 
 /// A driver, and the devices that it has.
@@ -34,6 +34,7 @@ struct Platform {
 pub struct Runtime {
     library: &'static Library,
     platforms: Vec<Platform>,
+    faults: Vec<OpenClFault>,
 }
 
 // SAFETY: handles of platforms and devices may be used in any thread (OpenCL 1.2, A.2).
@@ -59,8 +60,14 @@ where
         code if code == none => return Ok(Vec::new()),
         code => return Err(OpenClFault::failed(call, code)),
     }
+    // A call for none is an error.
+    if count == 0 {
+        return Ok(Vec::new());
+    }
     let mut all = vec![empty; usize::try_from(count).unwrap_or(0)];
-    check(call, fill(count, all.as_mut_ptr(), ptr::null_mut()))?;
+    let mut found = 0;
+    check(call, fill(count, all.as_mut_ptr(), &raw mut found))?;
+    all.truncate(usize::try_from(found).unwrap_or(0));
     Ok(all)
 }
 
@@ -94,37 +101,77 @@ fn number(api: &OpenCl, device: cl_device_id, what: cl_device_info) -> Result<u6
     Ok(value)
 }
 
+impl Platform {
+    fn new(api: &OpenCl, handle: cl_platform_id) -> Result<Self> {
+        let none = CL_DEVICE_NOT_FOUND;
+        let mut devices = list("clGetDeviceIDs", none, ptr::null_mut(), |n, out, count| {
+            // SAFETY: the platform is one that the library listed; `out` has `n` places.
+            unsafe { (api.clGetDeviceIDs)(handle, CL_DEVICE_TYPE_ALL, n, out, count) }
+        })?;
+        // A context with one that is not available cannot be made.
+        devices.retain(|device| is_available(api, *device));
+        let name = text("clGetPlatformInfo", |len, out, used| {
+            // SAFETY: as above; `out` has `len` bytes.
+            unsafe { (api.clGetPlatformInfo)(handle, CL_PLATFORM_NAME, len, out, used) }
+        })?;
+        Ok(Self { handle, name, devices, context: Mutex::new(None) })
+    }
+}
+
+fn is_available(api: &OpenCl, device: cl_device_id) -> bool {
+    let mut value: cl_bool = 0;
+    let (len, out) = (size_of::<cl_bool>(), (&raw mut value).cast());
+    // SAFETY: the device is one that the library listed; the answer is a `cl_bool`.
+    let code =
+        unsafe { (api.clGetDeviceInfo)(device, CL_DEVICE_AVAILABLE, len, out, ptr::null_mut()) };
+    code == CL_SUCCESS && value != 0
+}
+
 impl Runtime {
-    /// Lists the devices. There may be none: no driver is installed, or none has a device.
+    /// Lists the devices that are available. There may be none: no driver is installed, or none has a device.
     ///
     /// # Errors
-    /// [`OpenClFault`] of the call that failed.
+    /// `Forked`; [`OpenClFault`] if OpenCL does not list its drivers. One that does not list its devices is left out
+    /// ([`Runtime::faults`]).
     pub fn open(library: &'static Library) -> Result<Self> {
+        if library.is_inherited() {
+            return Err(OpenClFault::of(DeviceErrorKind::Forked));
+        }
         let api = library.api();
         let _one_thread = library.listing();
-        let ids = list(
-            "clGetPlatformIDs",
-            CL_PLATFORM_NOT_FOUND_KHR,
-            ptr::null_mut(),
-            |n, out, count| {
-                // SAFETY: `out` has `n` places.
-                unsafe { (api.clGetPlatformIDs)(n, out, count) }
-            },
-        )?;
-        let mut platforms = Vec::new();
+        let none = CL_PLATFORM_NOT_FOUND_KHR;
+        let ids = list("clGetPlatformIDs", none, ptr::null_mut(), |n, out, count| {
+            // SAFETY: `out` has `n` places.
+            unsafe { (api.clGetPlatformIDs)(n, out, count) }
+        })?;
+        let (mut platforms, mut faults) = (Vec::new(), Vec::new());
         for handle in ids {
-            let devices =
-                list("clGetDeviceIDs", CL_DEVICE_NOT_FOUND, ptr::null_mut(), |n, out, count| {
-                    // SAFETY: the platform is one that the library listed; `out` has `n` places.
-                    unsafe { (api.clGetDeviceIDs)(handle, CL_DEVICE_TYPE_ALL, n, out, count) }
-                })?;
-            let name = text("clGetPlatformInfo", |len, out, used| {
-                // SAFETY: as above; `out` has `len` bytes.
-                unsafe { (api.clGetPlatformInfo)(handle, CL_PLATFORM_NAME, len, out, used) }
-            })?;
-            platforms.push(Platform { handle, name, devices, context: Mutex::new(None) });
+            match Platform::new(api, handle) {
+                Ok(platform) => platforms.push(platform),
+                Err(fault) => faults.push(fault),
+            }
         }
-        Ok(Self { library, platforms })
+        Ok(Self { library, platforms, faults })
+    }
+
+    /// Returns why drivers have no devices here, one fault for each that failed.
+    #[must_use]
+    pub fn faults(&self) -> &[OpenClFault] {
+        &self.faults
+    }
+
+    /// Returns `true` if two devices are of one driver: each can add memory of the other.
+    #[must_use]
+    pub fn share_memory(&self, first: u16, second: u16) -> bool {
+        match (self.find(first), self.find(second)) {
+            (Some((first, _)), Some((second, _))) => ptr::eq(first, second),
+            _ => false,
+        }
+    }
+
+    fn find(&self, index: u16) -> Option<(&Platform, cl_device_id)> {
+        let all = self.platforms.iter().flat_map(|p| p.devices.iter().map(move |d| (p, *d)));
+        all.into_iter().nth(usize::from(index))
     }
 
     /// Returns the library.
@@ -145,8 +192,7 @@ impl Runtime {
     /// # Errors
     /// [`OpenClFault`] of the call that failed.
     pub fn device(&self, index: u16) -> Result<Option<OpenClDevice>> {
-        let all = self.platforms.iter().flat_map(|p| p.devices.iter().map(move |d| (p, *d)));
-        let Some((platform, device)) = all.into_iter().nth(usize::from(index)) else {
+        let Some((platform, device)) = self.find(index) else {
             return Ok(None);
         };
         if self.library.is_inherited() {

@@ -1,5 +1,7 @@
 //! Compares `sys` and `functions` with the installed header of OpenCL, by a C compiler.
 
+mod faults;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Command;

@@ -9,10 +9,11 @@ const LIBRARIES: [&str; 5] =
     ["hmc-core/src/", "hmc-mem/src/", "hmc-hw/src/", "hmc-std/src/", "hmc-py/src/"];
 
 /// Where there is some, and what it is.
-const KNOWN: [(&str, &str, &str); 22] = [
+const KNOWN: [(&str, &str, &str); 23] = [
     ("hmc-hw/src/ucx/library.rs", "LOADED", "a vendor's library, once it is loaded"),
     ("hmc-hw/src/ucx/log.rs", "SINK", "the hook for UCX's messages"),
     ("hmc-hw/src/opencl/library.rs", "LOADED", "a vendor's library, once it is loaded"),
+    ("hmc-hw/src/opencl/tests/faults.rs", "", "a thread's own script, in tests alone"),
     ("hmc-hw/src/verbs/library.rs", "LOADED", "a vendor's library, once it is loaded"),
     ("hmc-mem/src/copy/x86_64/cpu.rs", "CACHE", "what the processor can do"),
     ("hmc-mem/src/crc.rs", "SHIFT", "a table of numbers"),
