@@ -373,13 +373,14 @@ fn opencl() -> Finding {
         };
         format!("{} {}, {}: {tried}", device.id, device.name, human(device.total_bytes))
     });
-    let devices: Vec<_> = devices.collect();
+    let faults = facts.faults.iter().map(|fault| format!("a driver failed: {fault}"));
+    let devices: Vec<_> = devices.chain(faults).collect();
     let path = facts.path.display();
-    if facts.devices.is_empty() {
+    if devices.is_empty() {
         return without("opencl", format!("libOpenCL at {path} has no device"), REMEDY);
     }
     let what = format!("libOpenCL at {path}: {}", devices.join("; "));
-    if facts.devices.iter().all(|device| device.trial.is_ok()) {
+    if facts.faults.is_empty() && facts.devices.iter().all(|device| device.trial.is_ok()) {
         works("opencl", what)
     } else {
         without("opencl", what, REMEDY)

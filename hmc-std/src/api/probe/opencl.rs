@@ -40,6 +40,8 @@ pub struct OpenClFacts {
     pub path: PathBuf,
     /// Its devices.
     pub devices: Vec<OpenClDeviceFacts>,
+    /// Why drivers have no devices here, a text for each that failed.
+    pub faults: Vec<String>,
 }
 
 impl From<LoadError> for Error {
@@ -80,7 +82,8 @@ pub fn opencl() -> Result<OpenClFacts> {
             trial: trial(&mut device).map_err(|e| e.to_string()),
         });
     }
-    Ok(OpenClFacts { path: library.path().to_owned(), devices })
+    let faults = runtime.faults().iter().map(ToString::to_string).collect();
+    Ok(OpenClFacts { path: library.path().to_owned(), devices, faults })
 }
 
 const fn key(index: u16) -> RegionKey {
@@ -99,7 +102,8 @@ fn trial(device: &mut OpenClDevice) -> Result<()> {
         let slice = |index| LocalSlice { key: key(index), span: whole };
         device.copy_now(slice(from), slice(to))?;
     }
-    let sum = |mapping: &Mapping| mapping.bytes().crc32c(whole).map_err(hmc_mem::error::MemError::from);
+    let sum =
+        |mapping: &Mapping| mapping.bytes().crc32c(whole).map_err(hmc_mem::error::MemError::from);
     if sum(&source)? == sum(&back)? {
         return Ok(());
     }
