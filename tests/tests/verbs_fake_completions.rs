@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use hmc_core::region::WindowDesc;
 use hmc_core::transport::{
-    CancelOutcome, DataCloseReason, DataPlane as _, PostErrorKind, Progress as _,
-    Registration as _, Transport as _,
+    CancelOutcome, DataCloseReason, DataPlane as _, Notes as _, PeerWindows as _, PostErrorKind,
+    Progress as _, Registration as _, Transport as _,
 };
 use hmc_core::window::WindowFault;
 use hmc_core::work::{CompleteWhen, Failure, Opcode};
@@ -240,8 +240,15 @@ fn what_has_completed_is_done_when_the_link_is_closed() {
 #[test]
 fn a_lost_completion_holds_its_memory_until_the_link_ends() {
     let fake = FakeIbv::take();
-    for operation in ["write", "read"] {
+    // The first put of a link registers its memory; those behind it are kept with their work requests.
+    for (operation, is_first) in
+        [("write", true), ("read", true), ("write", false), ("read", false)]
+    {
         let (mut near, far, window) = pair();
+        if !is_first {
+            near.post(&near.put(0, &window, 64));
+            assert_eq!(near.complete(1), [(0, Ok(64))]);
+        }
         let lost = fake.count("overruns");
         fake.rule(operation, 1, VerbsFate::Dropped);
         let mut put = near.put(1, &window, 64);
@@ -251,11 +258,13 @@ fn a_lost_completion_holds_its_memory_until_the_link_ends() {
         assert_eq!(fake.count("overruns"), lost + 1);
         assert!(!near.plane.are_requests_fenced() && near.plane.uses_memory_of(put.op));
         assert_eq!(near.plane.cancel(put.op), CancelOutcome::Running);
+        assert!(!near.plane.remove_window(window.window, window.epoch), "it is in use");
+        assert_eq!(near.plane.next_release(), None);
         let regions = fake.count("mrs");
         near.plane.release_memory(true);
         assert_eq!(fake.count("mrs"), regions, "the device may touch it");
         near.plane.close(DataCloseReason::Silent);
-        assert_eq!(near.complete(1), [(1, Err(Failure::PeerDead))]);
+        assert_eq!(near.complete(1), [(1, Err(Failure::Window(WindowFault::Revoked)))]);
         assert!(near.plane.are_requests_fenced() && !near.plane.uses_memory_of(put.op));
         assert_eq!(near.plane.cancel(put.op), CancelOutcome::Withdrawn);
         near.plane.release_memory(true);
