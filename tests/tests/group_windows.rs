@@ -161,6 +161,32 @@ fn a_member_whose_deadline_passes_tells_its_partner() {
     });
 }
 
+/// The group of the other one may be gone by then.
+#[test]
+fn a_member_that_comes_after_a_deadline_ends_at_once() {
+    for stays in [true, false] {
+        let members = GroupFixture::new(Via::Shm, 2);
+        let groups = members.sessions.iter().map(|s| s.group(&[0, 1]).wait().unwrap());
+        let mut groups: Vec<_> = groups.collect();
+        std::thread::scope(|s| {
+            let both = |group| s.spawn(move || Group::barrier(group).within(LONG).wait());
+            let barriers: Vec<_> = groups.iter().map(both).collect();
+            barriers.into_iter().for_each(|barrier| barrier.join().unwrap().unwrap());
+        });
+        let first = groups.remove(0);
+        let e = first.broadcast(1, &mut [0; 1 << 20]).within(SHORT).wait().expect_err("alone");
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+        let first = stays.then_some(first);
+        let begun = Instant::now();
+        let late = groups[0].broadcast(1, &mut [0; 1 << 20]).within(LONG).wait();
+        let e = late.expect_err("the other gave up");
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+        assert_eq!(e.peer().map(|r| r.0), Some(0), "{e}");
+        assert!(begun.elapsed() < bound(Duration::from_secs(3)), "{:?}", begun.elapsed());
+        drop(first);
+    }
+}
+
 /// It has no channel but to the one whose deadline passes. A member that comes later has none at all, and learns of it.
 #[test]
 fn a_member_that_was_told_of_a_deadline_tells_those_who_come_late() {
