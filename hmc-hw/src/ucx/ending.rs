@@ -148,12 +148,12 @@ impl Ending {
             }
             Err(TryLockError::Poisoned(_)) => true,
         });
+        // `others` guards a worker that is being destroyed.
+        locks.retain(|lock| lock.claim());
+        // All of them first: no call begins under one while another is waited for.
+        locks.iter().for_each(|lock| lock.close());
         for lock in locks {
-            // `others` guards a worker that is being destroyed.
-            if lock.claim() {
-                lock.close();
-                try_until(start, || lock.keep());
-            }
+            try_until(start, || lock.keep());
         }
     }
 }

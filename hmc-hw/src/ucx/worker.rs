@@ -67,11 +67,15 @@ impl Worker {
     /// # Errors
     /// [`UcxError`].
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, UcxError> {
-        let _permit = context.library().ending().enter();
         let ucp = UcpWorker::new(context)?;
         let mut worker =
             Self { ucp, wireup_page: None, am: AmDispatcher::new(), orphans: Mutex::default() };
-        worker.am.receive(context.library(), worker.ucp.handle())?;
+        {
+            // Not around the calls that take a permit of their own: once the process ends, they stay there, and the end would
+            // wait for this one.
+            let _permit = context.library().ending().enter();
+            worker.am.receive(context.library(), worker.ucp.handle())?;
+        }
         worker.wireup_page = Some(Memory::allocate(context, WIREUP_PAGE_BYTES)?);
         Ok(Arc::new(worker))
     }
