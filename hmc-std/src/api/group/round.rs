@@ -305,7 +305,7 @@ impl Call<'_> {
             let blame =
                 clock::now().after(Duration::from_nanos(if doubtful { BLAME_NS } else { 0 }));
             // A task is woken by messages and at the end of its wait: the first is as long as the doubt.
-            for until in [blame, by] {
+            for until in [blame, if late { by.min(self.by) } else { by }] {
                 let told = self.wait(links, until, || {
                     let mut all = round.end_meetings();
                     for flight in &mut round.flights {
@@ -318,7 +318,7 @@ impl Call<'_> {
                     Ok(()) => break,
                     Err(found) if found.kind() == ErrorKind::Forked => return found,
                     Err(found) if found.kind() == ErrorKind::PeerDead => {
-                        e = found;
+                        e = self.told_in_order(found);
                         break;
                     }
                     Err(_) => {}
