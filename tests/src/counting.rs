@@ -42,8 +42,12 @@ impl Counting {
     }
 
     /// Those of all threads but the program's first: the harness of a test has that, and allocates on it after the test has begun.
+    ///
+    /// # Panics
+    /// In the first thread, whose allocations it leaves out.
     #[must_use]
     pub fn count_of_test(&self) -> u64 {
+        assert!(!is_first_thread(), "a test has a thread of its own");
         self.calls.load(Ordering::SeqCst) - self.first_calls.load(Ordering::SeqCst)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// So many waits in a row without bytes on the data plane's socket, and the next ones look at it less often.
+/// So many waits in a row without bytes on the data plane's socket, and the next ones leave it to the background thread, or look at it less often (`WaitSet`).
 const MIN_WAITS: u8 = 8;
 
 /// For how many waits in a row nothing has come on the socket of a link's data plane. A hint.

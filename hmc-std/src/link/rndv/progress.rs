@@ -221,8 +221,9 @@ impl Link {
         let (mut after, mut host) = (RndvActions::default(), OnLink::at(self, now));
         let (r, is_offered) = {
             let mut state = self.live_rndv();
+            let was_none = state.outbound.is_empty();
             let r = change(&mut state);
-            (r, by > now && state.offer_only(&mut host, &mut after))
+            (r, was_none && by > now && state.offer_only(&mut host, &mut after))
         };
         if after.has_any() || host.has_any() {
             self.finish_rndv(after, host);

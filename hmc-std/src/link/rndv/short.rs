@@ -27,7 +27,7 @@ pub(super) struct EndedMessage {
 }
 
 impl RndvState {
-    /// Sends the offer of the only message to the peer, if no note comes before it. Whether it is sent.
+    /// Sends the offer of a message that was begun as the only one to the peer, if no note comes before it. Whether it is sent.
     pub(super) fn offer_only(&mut self, host: &mut impl Host, after: &mut RndvActions) -> bool {
         let is_only = self.outbound.len() == 1 && self.outgoing.is_empty();
         if is_only {
