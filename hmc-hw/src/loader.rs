@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsStr, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Returns the file that the code at an address is from, or `None` if it is from none.
 pub(crate) fn file_of(place: *const c_void) -> Option<PathBuf> {
@@ -22,6 +22,16 @@ pub(crate) fn file_of(place: *const c_void) -> Option<PathBuf> {
     Some(OsStr::from_bytes(name.to_bytes()).into())
 }
 
+/// Returns the file to load: the one that the user named, that of `soname` in the folder that the user named, or the one that
+/// the system finds by `soname`.
+pub(crate) fn candidate(named: Option<&Path>, soname: &str) -> PathBuf {
+    match named {
+        None => PathBuf::from(soname),
+        Some(named) if named.is_dir() => named.join(soname),
+        Some(named) => named.to_path_buf(),
+    }
+}
+
 /// Returns the loader's error without the name of the file.
 pub(crate) fn reason(e: &libloading::Error) -> String {
     let said = std::error::Error::source(e).map_or_else(|| e.to_string(), ToString::to_string);
@@ -30,9 +40,18 @@ pub(crate) fn reason(e: &libloading::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{file_of, reason};
+    use super::{candidate, file_of, reason};
     use libloading::os::unix;
     use std::ffi::c_void;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn a_named_library_is_the_only_candidate() {
+        let named = |name: &str| candidate(Some(Path::new(name)), "libx.so.1");
+        assert_eq!(candidate(None, "libx.so.1"), PathBuf::from("libx.so.1"));
+        assert_eq!(named("/x/libx.so"), PathBuf::from("/x/libx.so"));
+        assert_eq!(named("/"), PathBuf::from("/libx.so.1"));
+    }
 
     #[test]
     fn code_is_from_the_file_that_was_loaded() {

@@ -9,7 +9,7 @@ use hmc_mem::os::fork::ForkGuard;
 use libloading::os::unix;
 
 use super::functions::OpenCl;
-use crate::loader::{file_of, reason};
+use crate::loader::{candidate, file_of, reason};
 
 /// The soname of the loader.
 const SONAME: &str = "libOpenCL.so.1";
@@ -97,7 +97,7 @@ impl Library {
         let library = match LOADED.get() {
             Some(library) => library,
             None => {
-                let new = Self::open(&candidate(search))?;
+                let new = Self::open(&candidate(search.named.as_deref(), SONAME))?;
                 LOADED.get_or_init(|| new)
             }
         };
@@ -155,27 +155,10 @@ impl Library {
     }
 }
 
-/// Returns the file to load, by name or by path.
-fn candidate(search: &Search) -> PathBuf {
-    match &search.named {
-        None => PathBuf::from(SONAME),
-        Some(named) if named.is_dir() => named.join(SONAME),
-        Some(named) => named.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Library, LoadError, SONAME, Search, candidate};
-    use std::path::{Path, PathBuf};
-
-    #[test]
-    fn a_named_library_is_the_only_candidate() {
-        let named = |name: &str| Search { named: Some(name.into()) };
-        assert_eq!(candidate(&Search::default()), PathBuf::from(SONAME));
-        assert_eq!(candidate(&named("/x/libOpenCL.so")), PathBuf::from("/x/libOpenCL.so"));
-        assert_eq!(candidate(&named("/")), Path::new("/").join(SONAME));
-    }
+    use super::{Library, LoadError, Search};
+    use std::path::Path;
 
     #[test]
     fn another_library_is_incomplete() {

@@ -20,7 +20,7 @@ use super::functions::Verbs;
 use super::status::WcStatus;
 use super::sys;
 use super::window_scheme::WindowScheme;
-use crate::loader::{file_of, reason};
+use crate::loader::{candidate, file_of, reason};
 
 /// The soname of libibverbs.
 const SONAME: &str = "libibverbs.so.1";
@@ -154,7 +154,7 @@ impl Library {
             }
             // A child whose parent had no device open: its own state begins here.
             Some(library) => Self::new(library.api, library.path.clone(), library.fork),
-            None => Self::open(&candidate(search))?,
+            None => Self::open(&candidate(search.named.as_deref(), SONAME))?,
         };
         Ok(loaded.insert(Box::leak(Box::new(library))))
     }
@@ -278,28 +278,11 @@ fn fork_support(
     }
 }
 
-/// Returns the file to load, by name or by path.
-fn candidate(search: &Search) -> PathBuf {
-    match &search.named {
-        None => PathBuf::from(SONAME),
-        Some(named) if named.is_dir() => named.join(SONAME),
-        Some(named) => named.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{ForkSupport, Library, LoadError, SONAME, Search, candidate, fork_support};
+    use super::{ForkSupport, Library, LoadError, SONAME, Search, fork_support};
     use crate::verbs::status::WcStatus;
-    use std::path::{Path, PathBuf};
-
-    #[test]
-    fn a_named_library_is_the_only_candidate() {
-        let named = |name: &str| Search { named: Some(name.into()) };
-        assert_eq!(candidate(&Search::default()), PathBuf::from(SONAME));
-        assert_eq!(candidate(&named("/x/libibverbs.so")), PathBuf::from("/x/libibverbs.so"));
-        assert_eq!(candidate(&named("/")), Path::new("/").join(SONAME));
-    }
+    use std::path::Path;
 
     #[test]
     fn forks_are_made_safe_before_the_first_registration() {
